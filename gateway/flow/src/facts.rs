@@ -1,0 +1,175 @@
+//! What a policy is told, and what it may answer.
+//!
+//! Plain data in the shape of `wit/policy.wit`, so that a decision can be logged, replayed and tested from a file.
+
+use std::fmt;
+
+use weir_mcp::Era;
+
+/// How bytes travel to an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Streamable HTTP (2025-03-26 and later).
+    Http,
+    /// HTTP+SSE (2024-11-05).
+    Sse,
+    /// A child process that speaks one message per line.
+    Stdio,
+}
+
+/// The upstream that a policy decides about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its address; none for a child process.
+    pub url: Option<String>,
+    /// The transport that the configuration insists on.
+    pub pinned: Option<Transport>,
+    /// The era that the waiting client needs; none when either will do.
+    pub wanted: Option<Era>,
+    /// The policy's own settings, as JSON.
+    pub settings: String,
+}
+
+/// One way to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Try {
+    /// The transport to use.
+    pub transport: Transport,
+    /// The era to open with.
+    pub era: Era,
+}
+
+/// What a `connection` policy wants next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Try this, with the credential in hand if there is one.
+    Attempt(Try),
+    /// Get a new credential, then try this.
+    Authorize(Try),
+    /// Give up, with a message for the operator.
+    Stop(String),
+}
+
+/// What the server asked for when it refused (RFC 9110 §11.6.1, RFC 6750 §3, RFC 9728 §5.1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Challenge {
+    /// The authentication scheme, such as `Bearer`; empty if the server sent no challenge.
+    pub scheme: String,
+    /// The `error` parameter.
+    pub error: Option<String>,
+    /// The `scope` parameter.
+    pub scope: Option<String>,
+    /// The `resource_metadata` parameter.
+    pub resource_metadata: Option<String>,
+}
+
+/// How one attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The server spoke MCP.
+    Connected,
+    /// The server answered with this status, which says nothing of the transport.
+    Answered(u16),
+    /// 401.
+    Unauthorized(Challenge),
+    /// 403.
+    Forbidden(Challenge),
+    /// A status that means another transport or era (400, 404, 405 and the like).
+    NotThisTransport(u16),
+    /// No connection; the text says why.
+    Unreachable(String),
+    /// No answer in time.
+    TimedOut,
+    /// The connection ended before the answer was whole.
+    BrokenOff,
+    /// An answer that is not MCP; the text says what came instead.
+    NotMcp(String),
+}
+
+/// One try and its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The transport used.
+    pub transport: Transport,
+    /// The era opened with.
+    pub era: Era,
+    /// Whether a credential went along.
+    pub credential: bool,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How long it took, in milliseconds.
+    pub millis: u32,
+}
+
+/// Who the client has proved to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// The subject, unique within the issuer.
+    pub subject: String,
+    /// Who vouches for it; none for a local caller.
+    pub issuer: Option<String>,
+    /// The scopes granted.
+    pub scopes: Vec<String>,
+    /// The token's claims, as JSON.
+    pub claims: String,
+}
+
+/// What a `credentials` policy is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The upstream to be opened.
+    pub upstream: Upstream,
+    /// For whom; none when the credential is shared.
+    pub principal: Option<Principal>,
+    /// The names of the secrets that the policy may place.
+    pub secrets: Vec<String>,
+    /// What the upstream said to the credential in hand, if it refused.
+    pub refused: Option<Refusal>,
+}
+
+/// An upstream's no to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// 401 or 403.
+    pub status: u16,
+    /// Whether a credential went along.
+    pub credential: bool,
+    /// What the server asked for.
+    pub challenge: Challenge,
+}
+
+/// What a `credentials` policy answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Go without.
+    None,
+    /// Place a secret in a header, without reading it.
+    Attach(Attachment),
+    /// Give up, with a message for the operator.
+    Stop(String),
+}
+
+/// A secret on its way into a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The header's name, such as `authorization`.
+    pub header: String,
+    /// What stands before the secret, such as `Bearer`; none for the bare secret.
+    pub scheme: Option<String>,
+    /// The name of the secret, one of [`Question::secrets`].
+    pub secret: String,
+    /// How long the host may keep this answer, in seconds.
+    pub holds_for: u32,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Sse => "sse",
+            Self::Stdio => "stdio",
+        })
+    }
+}
