@@ -28,6 +28,8 @@ pub struct Upstream {
     pub pinned: Option<Transport>,
     /// The era that the waiting client needs; none when either will do.
     pub wanted: Option<Era>,
+    /// The transports that this gateway can carry.
+    pub transports: Vec<Transport>,
     /// The policy's own settings, as JSON.
     pub settings: String,
 }

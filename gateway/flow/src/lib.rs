@@ -1,5 +1,17 @@
 //! The life of a call and of a connection, as state machines that know neither sockets nor clocks.
 //!
-//! `facts` holds what a policy is told and what it may answer. The machines hold what no policy can change.
+//! [`facts`] is what a policy is told and what it may answer. [`Walk`] reaches an upstream by asking a `connection`
+//! policy step by step; [`Call`] takes one request to its answer. Both hold what no policy can change: the number of
+//! attempts and their deadline, that nothing is repeated that may have run unless it is safe to repeat, that nothing is
+//! repeated once the first byte of an answer is out, and that a credential goes to the origin it was given for.
+//!
+//! Time comes in as the [`Duration`](std::time::Duration) since the machine was made; nothing here reads a clock.
 
+pub mod call;
 pub mod facts;
+pub mod grant;
+pub mod walk;
+
+pub use call::{Action, Call, Failure, Sent};
+pub use grant::{Origin, may_travel};
+pub use walk::{Move, Walk};

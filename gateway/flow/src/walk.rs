@@ -1,0 +1,170 @@
+//! Reaching an upstream: a `connection` policy says what to try, the gateway tries it, until one way works or none is left.
+
+use std::time::Duration;
+
+use crate::facts::{Attempt, Outcome, Step, Transport, Try, Upstream};
+
+/// How many attempts one walk may make, whatever the policy says.
+///
+/// The longest walk of the shipped policy (two eras of one transport and a second transport, each once more with a
+/// credential) takes six.
+pub const MAX_ATTEMPTS: usize = 8;
+
+/// One walk from "unknown" to "connected" or "given up".
+#[derive(Debug)]
+pub struct Walk {
+    upstream: Upstream,
+    deadline: Duration,
+    history: Vec<Attempt>,
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    how: Try,
+    credential: bool,
+    since: Duration,
+}
+
+/// What the gateway does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// Ask the policy again: the history has grown.
+    Ask,
+    /// Try this way.
+    Attempt {
+        /// The way.
+        how: Try,
+        /// Get a new credential first, because the last one (or none) was refused.
+        authorize: bool,
+    },
+    /// This way works.
+    Connected(Try),
+    /// No way is left; the text is for the operator.
+    Stop(String),
+}
+
+impl Walk {
+    /// Starts a walk that must end within `deadline`.
+    #[must_use]
+    pub fn new(upstream: Upstream, deadline: Duration) -> Self {
+        Self { upstream, deadline, history: Vec::new(), current: None }
+    }
+
+    /// The upstream, as the policy is told of it.
+    #[must_use]
+    pub fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
+    /// What has been tried so far, oldest first.
+    #[must_use]
+    pub fn history(&self) -> &[Attempt] {
+        &self.history
+    }
+
+    /// Takes the policy's answer at `elapsed` since the start.
+    pub fn handle_step(&mut self, step: Step, elapsed: Duration) -> Move {
+        let (how, authorize) = match step {
+            Step::Attempt(how) => (how, false),
+            Step::Authorize(how) => (how, true),
+            Step::Stop(why) => return Move::Stop(why),
+        };
+        if elapsed >= self.deadline {
+            return Move::Stop(format!("not reached within {} s; {}", self.deadline.as_secs(), self.tried()));
+        }
+        if self.history.len() >= MAX_ATTEMPTS {
+            return Move::Stop(format!("not reached after {MAX_ATTEMPTS} attempts; {}", self.tried()));
+        }
+        if !self.carries(how.transport) {
+            return Move::Stop(format!("its policy asked for {}, which this upstream cannot be reached by", how.transport));
+        }
+        Move::Attempt { how, authorize }
+    }
+
+    /// Notes that an attempt begins at `elapsed`, with or without a credential.
+    pub fn begin(&mut self, how: Try, credential: bool, elapsed: Duration) {
+        self.current = Some(Current { how, credential, since: elapsed });
+    }
+
+    /// Takes the end of the attempt that [`begin`](Self::begin) noted.
+    pub fn handle_outcome(&mut self, outcome: Outcome, elapsed: Duration) -> Move {
+        let Some(Current { how, credential, since }) = self.current.take() else { return Move::Ask };
+        let connected = outcome == Outcome::Connected;
+        let millis = u32::try_from(elapsed.saturating_sub(since).as_millis()).unwrap_or(u32::MAX);
+        self.history.push(Attempt { transport: how.transport, era: how.era, credential, outcome, millis });
+        if connected { Move::Connected(how) } else { Move::Ask }
+    }
+
+    fn carries(&self, transport: Transport) -> bool {
+        self.upstream.pinned.is_none_or(|pinned| pinned == transport)
+            && (transport == Transport::Stdio) == self.upstream.url.is_none()
+    }
+
+    fn tried(&self) -> String {
+        let tried: Vec<String> = self.history.iter().map(|a| format!("{} ({})", a.transport, a.era)).collect();
+        if tried.is_empty() { "nothing was tried".into() } else { format!("tried {}", tried.join(", ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_mcp::Era;
+
+    use super::*;
+
+    const HTTP: Try = Try { transport: Transport::Http, era: Era::Modern };
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    fn upstream(url: Option<&str>, pinned: Option<Transport>) -> Upstream {
+        Upstream {
+            name: "docs".into(),
+            url: url.map(Into::into),
+            pinned,
+            wanted: None,
+            transports: vec![Transport::Http, Transport::Stdio],
+            settings: "{}".into(),
+        }
+    }
+
+    #[test]
+    fn history_grows_until_connected() {
+        let mut walk = Walk::new(upstream(Some("http://x/"), None), DEADLINE);
+        let at = Duration::from_millis;
+        assert_eq!(walk.handle_step(Step::Attempt(HTTP), at(0)), Move::Attempt { how: HTTP, authorize: false });
+        walk.begin(HTTP, false, at(0));
+        assert_eq!(walk.handle_outcome(Outcome::NotThisTransport(404), at(40)), Move::Ask);
+        assert_eq!(walk.history().first().map(|a| a.millis), Some(40));
+        walk.begin(HTTP, true, at(50));
+        assert_eq!(walk.handle_outcome(Outcome::Connected, at(60)), Move::Connected(HTTP));
+    }
+
+    #[test]
+    fn a_policy_that_never_stops_is_stopped() {
+        let mut walk = Walk::new(upstream(Some("http://x/"), None), DEADLINE);
+        for _ in 0..MAX_ATTEMPTS {
+            assert!(matches!(walk.handle_step(Step::Attempt(HTTP), Duration::ZERO), Move::Attempt { .. }));
+            walk.begin(HTTP, false, Duration::ZERO);
+            walk.handle_outcome(Outcome::TimedOut, Duration::ZERO);
+        }
+        assert!(matches!(walk.handle_step(Step::Attempt(HTTP), Duration::ZERO), Move::Stop(_)));
+    }
+
+    #[test]
+    fn a_late_step_is_not_taken() {
+        let mut walk = Walk::new(upstream(Some("http://x/"), None), DEADLINE);
+        assert!(matches!(walk.handle_step(Step::Attempt(HTTP), DEADLINE), Move::Stop(_)));
+    }
+
+    #[test]
+    fn a_policy_cannot_leave_the_configured_transport() {
+        let stdio = Try { transport: Transport::Stdio, era: Era::Legacy };
+        let sse = Try { transport: Transport::Sse, era: Era::Legacy };
+        let mut remote = Walk::new(upstream(Some("http://x/"), Some(Transport::Http)), DEADLINE);
+        assert!(matches!(remote.handle_step(Step::Attempt(stdio), Duration::ZERO), Move::Stop(_)));
+        assert!(matches!(remote.handle_step(Step::Authorize(sse), Duration::ZERO), Move::Stop(_)));
+        let mut child = Walk::new(upstream(None, None), DEADLINE);
+        assert!(matches!(child.handle_step(Step::Attempt(HTTP), Duration::ZERO), Move::Stop(_)));
+        assert!(matches!(child.handle_step(Step::Attempt(stdio), Duration::ZERO), Move::Attempt { .. }));
+    }
+}
