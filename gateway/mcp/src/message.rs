@@ -1,0 +1,360 @@
+//! One JSON-RPC message: the bytes that came in, and where its parts lie.
+//!
+//! A message is scanned once. What Weir needs for routing is found in that same pass and remembered as spans; the rest
+//! stays what the sender wrote. A change is a splice of the original bytes ([`Message::edit`]), never a new rendering.
+
+mod edit;
+mod walk;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+pub use edit::{Edit, Object};
+pub use walk::Field;
+
+use crate::json::{self, Scanner};
+use crate::{answer, method};
+use walk::Parts;
+
+/// The most messages that one batch may hold.
+pub const MAX_BATCH: usize = 100;
+
+/// Why bytes are not a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ParseError {
+    /// The bytes are not JSON.
+    #[error("not valid JSON at byte {offset}: {what}")]
+    Json {
+        /// Where, in bytes from the start.
+        offset: usize,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// JSON nested deeper than [`json::MAX_DEPTH`].
+    #[error("JSON nested deeper than {} levels", json::MAX_DEPTH)]
+    TooDeep,
+    /// JSON, but no JSON-RPC 2.0 message as MCP has them.
+    #[error("not a JSON-RPC 2.0 message: {0}")]
+    InvalidRequest(&'static str),
+}
+
+impl ParseError {
+    /// The JSON-RPC code to answer with: -32700 or -32600.
+    pub fn code(&self) -> i64 {
+        match self {
+            Self::Json { .. } | Self::TooDeep => answer::PARSE_ERROR,
+            Self::InvalidRequest(_) => answer::INVALID_REQUEST,
+        }
+    }
+}
+
+impl From<json::Error> for ParseError {
+    fn from(error: json::Error) -> Self {
+        match error {
+            json::Error::Syntax { offset, what } => Self::Json { offset, what },
+            json::Error::TooDeep => Self::TooDeep,
+        }
+    }
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A method and an id.
+    Request,
+    /// A method without an id.
+    Notification,
+    /// A result.
+    Response,
+    /// An error, which is a response too.
+    Error,
+}
+
+/// What `completion/complete` completes for: the value of `params.ref`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reference<'a> {
+    /// `ref/prompt`, by name.
+    Prompt(Cow<'a, str>),
+    /// `ref/resource`, by URI or URI template.
+    Resource(Cow<'a, str>),
+}
+
+/// One body as it came in.
+#[derive(Clone, Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all bodies are single messages, so a box would cost and save nothing"
+)]
+pub enum Inbound {
+    /// One message.
+    Single(Message),
+    /// An array of messages (2025-03-26 only), from 1 to [`MAX_BATCH`].
+    Batch(Vec<Message>),
+}
+
+impl Inbound {
+    /// Reads a body that may be a batch.
+    ///
+    /// One bad element spoils the whole batch, as it does in the reference implementation.
+    pub fn parse(bytes: Bytes) -> Result<Self, ParseError> {
+        json::check_utf8(&bytes)?;
+        let mut scanner = Scanner::new(&bytes);
+        if scanner.next_byte() != Some(b'[') {
+            return Message::scan(&bytes, scanner).map(Self::Single);
+        }
+        let mut parts = Vec::new();
+        let mut count = 0_usize;
+        let mut more = scanner.open(b'[', b']')?;
+        while more {
+            count += 1;
+            // What is beyond the bound is checked as JSON all the same: broken JSON is the graver fault.
+            if count > MAX_BATCH || scanner.next_byte() != Some(b'{') {
+                scanner.value(1)?;
+                parts.push(Err(ParseError::InvalidRequest(
+                    "the batch holds something that is no object",
+                )));
+                parts.truncate(MAX_BATCH);
+            } else {
+                parts.push(Ok(Parts::scan(&mut scanner, 1)?));
+            }
+            more = scanner.more(b']')?;
+        }
+        scanner.end()?;
+        match count {
+            0 => Err(ParseError::InvalidRequest("the batch is empty")),
+            1..=MAX_BATCH => parts
+                .into_iter()
+                .map(|part| Message::element(&bytes, part?))
+                .collect(),
+            _ => Err(ParseError::InvalidRequest(
+                "the batch holds more than 100 messages",
+            )),
+        }
+        .map(Self::Batch)
+    }
+
+    /// The messages, whether one or many.
+    pub fn messages(&self) -> &[Message] {
+        match self {
+            Self::Single(message) => std::slice::from_ref(message),
+            Self::Batch(messages) => messages,
+        }
+    }
+}
+
+/// One JSON-RPC message. Clones share the bytes.
+#[derive(Clone)]
+pub struct Message {
+    bytes: Bytes,
+    parts: Parts,
+    kind: Kind,
+    /// The method, if it was written with escapes and so is no part of the bytes.
+    decoded_method: Option<Arc<str>>,
+}
+
+impl Message {
+    /// Reads one message; a batch is refused.
+    pub fn parse(bytes: Bytes) -> Result<Self, ParseError> {
+        json::check_utf8(&bytes)?;
+        let scanner = Scanner::new(&bytes);
+        Self::scan(&bytes, scanner)
+    }
+
+    /// The message as it came in, white space around it included.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The message as one line, for stdio: line breaks, which can only be white space in JSON, become spaces.
+    ///
+    /// The final line break is left to the caller. Without line breaks inside this is a clone.
+    pub fn one_line(&self) -> Bytes {
+        one_line(&self.bytes)
+    }
+
+    /// What the message is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The id as raw JSON: a string or an integer. None for notifications, and for errors with a `null` id or none.
+    pub fn id(&self) -> Option<&[u8]> {
+        self.raw(Field::Id).filter(|raw| *raw != b"null")
+    }
+
+    /// The method; empty for responses.
+    pub fn method(&self) -> &str {
+        if let Some(method) = &self.decoded_method {
+            return method;
+        }
+        let quoted = self.raw(Field::Method).unwrap_or_default();
+        let inner = quoted
+            .get(1..quoted.len().saturating_sub(1))
+            .unwrap_or_default();
+        std::str::from_utf8(inner).unwrap_or_default()
+    }
+
+    /// The raw value of a field, if the message has it; `null` counts as a value.
+    pub fn raw(&self, field: Field) -> Option<&[u8]> {
+        self.parts.span(field).of(&self.bytes)
+    }
+
+    /// The value of a field, decoded, if it is a string.
+    pub fn text(&self, field: Field) -> Option<Cow<'_, str>> {
+        self.raw(field).and_then(json::string)
+    }
+
+    /// The raw `params`, always an object; none if absent or `null`.
+    pub fn params(&self) -> Option<&[u8]> {
+        self.raw(Field::Params).filter(|raw| *raw != b"null")
+    }
+
+    /// The raw `result`.
+    pub fn result(&self) -> Option<&[u8]> {
+        self.raw(Field::Result)
+    }
+
+    /// The raw `error`, always an object.
+    pub fn error(&self) -> Option<&[u8]> {
+        self.raw(Field::Error)
+    }
+
+    /// `params.name`, when a string.
+    pub fn name(&self) -> Option<Cow<'_, str>> {
+        self.text(Field::Name)
+    }
+
+    /// `params.uri`, when a string.
+    pub fn uri(&self) -> Option<Cow<'_, str>> {
+        self.text(Field::Uri)
+    }
+
+    /// `params.cursor`, when a string. The empty string is a cursor too.
+    pub fn cursor(&self) -> Option<Cow<'_, str>> {
+        self.text(Field::Cursor)
+    }
+
+    /// `params.taskId`, when a string.
+    pub fn task_id(&self) -> Option<Cow<'_, str>> {
+        self.text(Field::TaskId)
+    }
+
+    /// `params.ref` of `completion/complete`, when it is one of the two known kinds and whole.
+    pub fn reference(&self) -> Option<Reference<'_>> {
+        match self.text(Field::ReferenceType)?.as_ref() {
+            "ref/prompt" => self.text(Field::ReferenceName).map(Reference::Prompt),
+            "ref/resource" => self.text(Field::ReferenceUri).map(Reference::Resource),
+            _ => None,
+        }
+    }
+
+    /// `params.requestId` of `notifications/cancelled`, as raw JSON.
+    pub fn request_id(&self) -> Option<&[u8]> {
+        self.raw(Field::RequestId)
+    }
+
+    /// The progress token as raw JSON: `params._meta.progressToken`, or `params.progressToken` of
+    /// `notifications/progress`.
+    pub fn progress_token(&self) -> Option<&[u8]> {
+        self.raw(Field::ProgressToken)
+    }
+
+    /// The raw value of one key of `_meta`, in `params` or `result`.
+    pub fn meta(&self, key: &str) -> Option<&[u8]> {
+        json::get(self.raw(Field::Meta)?, &[key])
+    }
+
+    /// The version of the modern era that the message claims in `_meta`, when a string.
+    pub fn claimed_version(&self) -> Option<Cow<'_, str>> {
+        self.text(Field::ProtocolVersion)
+    }
+
+    /// `error.code`, when an integer.
+    pub fn error_code(&self) -> Option<i64> {
+        std::str::from_utf8(self.raw(Field::ErrorCode)?)
+            .ok()?
+            .parse()
+            .ok()
+    }
+
+    /// Begins a change of this message.
+    pub fn edit(&self) -> Edit<'_> {
+        Edit::new(self)
+    }
+
+    fn scan(bytes: &Bytes, mut scanner: Scanner<'_>) -> Result<Self, ParseError> {
+        match scanner.next_byte() {
+            Some(b'{') => {
+                let parts = Parts::scan(&mut scanner, 0)?;
+                scanner.end()?;
+                Self::of(bytes.clone(), parts)
+            }
+            first => {
+                scanner.value(0)?;
+                scanner.end()?;
+                Err(ParseError::InvalidRequest(match first {
+                    Some(b'[') => "a batch where one message was expected",
+                    _ => "not an object",
+                }))
+            }
+        }
+    }
+
+    /// One element of a batch: a message of its own that shares the bytes.
+    fn element(batch: &Bytes, parts: Parts) -> Result<Self, ParseError> {
+        let whole = parts.whole();
+        let bytes = batch.slice(whole.start as usize..whole.end as usize);
+        Self::of(bytes, parts.from(whole.start))
+    }
+
+    fn of(bytes: Bytes, parts: Parts) -> Result<Self, ParseError> {
+        let kind = parts.kind(&bytes)?;
+        let mut message = Self {
+            bytes,
+            parts,
+            kind,
+            decoded_method: None,
+        };
+        if message
+            .raw(Field::Method)
+            .is_some_and(|raw| raw.contains(&b'\\'))
+        {
+            let decoded = message.text(Field::Method);
+            let decoded = decoded.ok_or(ParseError::InvalidRequest("the method is no text"))?;
+            message.decoded_method = Some(Arc::from(decoded.as_ref()));
+        }
+        if message.method() == method::PROGRESS {
+            message.parts.use_own_progress_token();
+        }
+        Ok(message)
+    }
+}
+
+/// Shows the kind and the method, and nothing of what the message carries.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("kind", &self.kind)
+            .field("method", &self.method())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A JSON document as one line: line breaks, which can only be white space in it, become spaces.
+pub fn one_line(document: &Bytes) -> Bytes {
+    if memchr::memchr2(b'\n', b'\r', document).is_none() {
+        return document.clone();
+    }
+    document
+        .iter()
+        .map(|&b| if b == b'\n' || b == b'\r' { b' ' } else { b })
+        .collect::<Vec<_>>()
+        .into()
+}
+
+#[cfg(test)]
+mod tests;
