@@ -1,0 +1,185 @@
+//! What the operator wrote, checked before anything starts.
+//!
+//! A configuration is read in three steps: the TOML text becomes a tree with positions, the tree becomes the tables of
+//! [`written`] (each value still where it was found), and [`resolve`] turns those into a [`Config`] that the rest of
+//! Weir can use without asking again whether it makes sense. No step stops at the first mistake: whatever is wrong
+//! becomes a [`Problem`] at its line and column, and the operator sees all of them in one run.
+//!
+//! `${env:NAME}` and `${file:PATH}` are expanded in values after parsing, so what a variable holds can never change
+//! the structure of the file. What came from there is a [`Secret`], which cannot be printed.
+
+mod environment;
+mod name;
+mod problem;
+mod safe_url;
+mod secret;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use environment::{Environment, SystemEnvironment};
+pub use name::{NameError, UpstreamName};
+pub use problem::{Position, Problem, Problems};
+pub use safe_url::{SafeUrl, UrlError};
+pub use secret::{Secret, SecretError, SecretSource};
+
+/// Everything Weir was told, checked and complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The file this came from, as it was named; for messages.
+    pub file: PathBuf,
+    /// The addresses to listen on, at least one. Port 0 lets the system choose.
+    pub listen: Vec<SocketAddr>,
+    /// The certificate to serve with; plain HTTP without it.
+    pub tls: Option<Tls>,
+    /// Host names that clients may call Weir by, beside `localhost` and IP addresses. Lower case, without port.
+    pub allowed_hosts: Vec<String>,
+    /// Browser origins (RFC 6454 §6.2) that may call Weir, beside those on loopback. Lower case, as browsers write them.
+    pub allowed_origins: Vec<String>,
+    /// Where compiled policies are kept; none if neither the file nor the system names a place.
+    pub cache_dir: Option<PathBuf>,
+    /// The bounds on what a client may take.
+    pub limits: Limits,
+    /// The upstreams in the order of the file, disabled ones included.
+    pub upstreams: Vec<Upstream>,
+}
+
+/// A certificate and its key, both PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// The certificate chain, leaf first.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// The bounds on what a client or an upstream may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest request body, in bytes; more is answered with 413.
+    pub body: usize,
+    /// The largest message that is accepted from an upstream, in bytes.
+    pub answer: usize,
+    /// How long a client may take to send the head of a request.
+    pub head_timeout: Duration,
+    /// How long a kept-alive connection may stay silent.
+    pub idle_timeout: Duration,
+    /// How long a legacy session may stay unused before it ends.
+    pub session_idle: Duration,
+    /// How many legacy sessions may exist at once.
+    pub sessions: usize,
+}
+
+/// One MCP server that Weir calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Its name, unique without regard to case; the prefix of its tools.
+    pub name: UpstreamName,
+    /// How to get there.
+    pub reach: Reach,
+    /// What opens it.
+    pub auth: Auth,
+    /// The components that decide about its calls, in the order they are asked.
+    pub policies: Vec<Policy>,
+    /// How long to wait for it.
+    pub timeouts: Timeouts,
+    /// Whether to use it at all. The secrets of a disabled upstream have not been read.
+    pub enabled: bool,
+}
+
+/// How to get to an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Over the network.
+    Http(HttpReach),
+    /// As a child process.
+    Stdio(StdioReach),
+}
+
+/// An upstream behind a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpReach {
+    /// Its endpoint.
+    pub url: SafeUrl,
+    /// Whether the file says `type = "http"`, which forbids trying any other transport.
+    pub pinned: bool,
+    /// Headers to send with every request, names in lower case.
+    pub headers: Vec<(String, Secret)>,
+}
+
+/// An upstream that Weir starts itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StdioReach {
+    /// The program, looked up in `PATH` unless it has a separator in it.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<Secret>,
+    /// Environment variables on top of Weir's own.
+    pub env: Vec<(String, Secret)>,
+    /// The directory it runs in; the configuration's own unless the file says otherwise. Absolute.
+    pub cwd: PathBuf,
+    /// Whether one process serves all clients.
+    pub shared: bool,
+}
+
+/// What opens an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// Nothing is sent.
+    None,
+    /// A token in the `Authorization` header (RFC 6750 §2.1).
+    Bearer(SecretSource),
+}
+
+/// A component that decides about an upstream's calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// The component's file. Absolute.
+    pub component: PathBuf,
+    /// The imports it may use: any of `log`, `clock`, `random`, `secrets`.
+    pub grants: Vec<String>,
+    /// Its own settings: a JSON object.
+    pub settings: String,
+    /// The secrets it may place, by the names it knows them under.
+    pub secrets: Vec<(String, SecretSource)>,
+    /// The line of the configuration where it begins; for messages.
+    pub line: usize,
+}
+
+/// How long to wait for an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For a connection, TLS included.
+    pub connect: Duration,
+    /// Between two reads of an answer.
+    pub read: Duration,
+    /// For a whole call, all attempts together.
+    pub overall: Duration,
+    /// For its part in a list of all upstreams.
+    pub list: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 4 << 20,
+            answer: 16 << 20,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            session_idle: Duration::from_secs(30 * 60),
+            sessions: 10_000,
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            read: Duration::from_secs(60),
+            overall: Duration::from_secs(5 * 60),
+            list: Duration::from_secs(5),
+        }
+    }
+}

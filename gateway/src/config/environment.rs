@@ -1,0 +1,52 @@
+//! The variables and files that a configuration refers to, behind a trait so that tests need no real ones.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The largest file that is read for a configuration, in bytes. Nobody writes more by hand or keeps a token longer.
+pub(super) const FILE_LIMIT: u64 = 1 << 20;
+
+/// Where the values come from that a configuration only names.
+pub trait Environment {
+    /// The environment variable of this name.
+    fn variable(&self, name: &str) -> Option<OsString>;
+
+    /// The content of a file.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being read, its size included.
+    fn file(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// Whether there is a file or directory at this path.
+    fn exists(&self, path: &Path) -> bool;
+}
+
+/// The environment of this process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemEnvironment;
+
+impl Environment for SystemEnvironment {
+    fn variable(&self, name: &str) -> Option<OsString> {
+        // std::env::var_os may panic on a name that no variable can have.
+        (!name.is_empty() && !name.contains(['=', '\0'])).then(|| std::env::var_os(name))?
+    }
+
+    fn file(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        let file = File::open(path)?;
+        file.take(FILE_LIMIT + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > FILE_LIMIT {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "file is larger than 1 MiB",
+            ));
+        }
+        Ok(content)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+}

@@ -1,0 +1,59 @@
+//! What is wrong with a configuration, in the form an operator can act on: where, what, and what to write instead.
+
+use std::error::Error;
+use std::fmt;
+use std::path::PathBuf;
+
+/// A place in a file, counted from 1; columns count characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The line.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
+}
+
+/// One mistake. Never carries a value that may be secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The configuration file, as it was named.
+    pub file: PathBuf,
+    /// Where in it; none if the file could not be read.
+    pub at: Option<Position>,
+    /// What is wrong: lower case, no full stop.
+    pub message: String,
+    /// What to do about it, often text that can be pasted; may have several lines.
+    pub hint: Option<String>,
+}
+
+/// All mistakes in one configuration, in the order of the file; at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file.display())?;
+        if let Some(Position { line, column }) = self.at {
+            write!(f, "{line}:{column}:")?;
+        }
+        write!(f, " {}", self.message)?;
+        let mut lines = self.hint.iter().flat_map(|hint| hint.lines());
+        if let Some(first) = lines.next() {
+            write!(f, "\n  hint: {first}")?;
+        }
+        lines.try_for_each(|line| write!(f, "\n        {line}"))
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.0.iter().enumerate() {
+            let gap = if at == 0 { "" } else { "\n" };
+            write!(f, "{gap}{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Problem {}
+impl Error for Problems {}
