@@ -1,7 +1,7 @@
 //! What the operator wrote, checked before anything starts.
 //!
 //! A configuration is read in three steps: the TOML text becomes a tree with positions, the tree becomes the tables of
-//! [`written`] (each value still where it was found), and [`resolve`] turns those into a [`Config`] that the rest of
+//! `written` (each value still where it was found), and `resolve` turns those into a [`Config`] that the rest of
 //! Weir can use without asking again whether it makes sense. No step stops at the first mistake: whatever is wrong
 //! becomes a [`Problem`] at its line and column, and the operator sees all of them in one run.
 //!
@@ -9,19 +9,36 @@
 //! the structure of the file. What came from there is a [`Secret`], which cannot be printed.
 
 mod environment;
+mod expand;
 mod name;
+mod origin;
 mod problem;
+mod quantity;
+mod read;
+mod resolve;
 mod safe_url;
+mod schema;
 mod secret;
+mod string;
+mod suggest;
+mod value;
+mod written;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use self::problem::Report;
+use self::read::Read;
 
 pub use environment::{Environment, SystemEnvironment};
 pub use name::{NameError, UpstreamName};
 pub use problem::{Position, Problem, Problems};
 pub use safe_url::{SafeUrl, UrlError};
+pub use schema::schema;
 pub use secret::{Secret, SecretError, SecretSource};
 
 /// Everything Weir was told, checked and complete.
@@ -35,7 +52,7 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Host names that clients may call Weir by, beside `localhost` and IP addresses. Lower case, without port.
     pub allowed_hosts: Vec<String>,
-    /// Browser origins (RFC 6454 §6.2) that may call Weir, beside those on loopback. Lower case, as browsers write them.
+    /// Browser origins that may call Weir, beside those on loopback; lower case, as in `Origin` (RFC 6454 §6.2).
     pub allowed_origins: Vec<String>,
     /// Where compiled policies are kept; none if neither the file nor the system names a place.
     pub cache_dir: Option<PathBuf>,
@@ -158,6 +175,48 @@ pub struct Timeouts {
     pub overall: Duration,
     /// For its part in a list of all upstreams.
     pub list: Duration,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it; or that it cannot be read, which is one problem without a position.
+    pub fn load(path: &Path) -> Result<Self, Problems> {
+        let environment = SystemEnvironment;
+        let unreadable = |reason: String| {
+            let message = format!("the configuration cannot be read: {reason}");
+            Problems(vec![Problem { file: path.to_owned(), at: None, message, hint: None }])
+        };
+        let bytes = environment.file(path).map_err(|error| unreadable(secret::reason(&error)))?;
+        let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8 text".to_owned()))?;
+        Self::parse(&text, path, &environment)
+    }
+
+    /// Checks the text of a file that is, or would be, at `path`: relative paths in it begin there.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it. A text that is not TOML is not looked into any further.
+    pub fn parse(text: &str, path: &Path, environment: &dyn Environment) -> Result<Self, Problems> {
+        let mut report = Report::new(path, text);
+        let (tree, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            report.add(error.span().unwrap_or_default(), error.message(), None);
+        }
+        if !report.is_clean() {
+            return Err(report.into_problems());
+        }
+        let folder = path.parent().unwrap_or(Path::new("")).join(".");
+        // Without a working directory the paths stay relative, and whoever opens them says what is wrong.
+        let base = std::path::absolute(&folder).unwrap_or(folder);
+        let tree = Spanned::new(tree.span(), DeValue::Table(tree.into_inner()));
+        let resolved = written::Root::read(&tree, &mut report)
+            .map(|root| resolve::resolve(&root, path, &base, environment, &mut report));
+        match resolved {
+            Some(config) if report.is_clean() => Ok(config),
+            _ => Err(report.into_problems()),
+        }
+    }
 }
 
 impl Default for Limits {

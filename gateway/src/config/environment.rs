@@ -38,10 +38,7 @@ impl Environment for SystemEnvironment {
         let file = File::open(path)?;
         file.take(FILE_LIMIT + 1).read_to_end(&mut content)?;
         if content.len() as u64 > FILE_LIMIT {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "file is larger than 1 MiB",
-            ));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "file is larger than 1 MiB"));
         }
         Ok(content)
     }

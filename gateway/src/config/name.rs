@@ -34,9 +34,7 @@ pub enum NameError {
         first: bool,
     },
     /// It contains `__` or ends with `_`.
-    #[error(
-        "the name of an upstream cannot contain `__` or end with `_`, which parts it from the name of its tools"
-    )]
+    #[error("the name of an upstream cannot contain `__` or end with `_`, which parts it from the name of its tools")]
     Separator,
 }
 
@@ -59,10 +57,7 @@ impl FromStr for UpstreamName {
             character.is_ascii_alphanumeric() || (*at > 0 && matches!(character, '-' | '_'))
         };
         if let Some((at, character)) = text.char_indices().find(|each| !allowed(each)) {
-            return Err(NameError::Character {
-                character,
-                first: at == 0,
-            });
+            return Err(NameError::Character { character, first: at == 0 });
         }
         if text.len() > LONGEST {
             return Err(NameError::TooLong);
@@ -105,10 +100,7 @@ mod tests {
     #[test]
     fn takes_what_can_prefix_a_tool() {
         for good in ["a", "github", "GitHub-2", "a_b", "9", "x-", &"a".repeat(32)] {
-            assert_eq!(
-                good.parse::<UpstreamName>().map(|name| name.to_string()),
-                Ok(good.to_owned())
-            );
+            assert_eq!(good.parse::<UpstreamName>().map(|name| name.to_string()), Ok(good.to_owned()));
         }
     }
 

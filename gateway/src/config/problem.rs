@@ -2,7 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 /// A place in a file, counted from 1; columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,3 +58,46 @@ impl fmt::Display for Problems {
 
 impl Error for Problem {}
 impl Error for Problems {}
+
+/// Collects the mistakes in one file while it is being read.
+pub(super) struct Report<'t> {
+    file: &'t Path,
+    text: &'t str,
+    problems: Vec<Problem>,
+}
+
+impl<'t> Report<'t> {
+    /// Nothing wrong so far with this text from this file.
+    pub(super) fn new(file: &'t Path, text: &'t str) -> Self {
+        Self { file, text, problems: Vec::new() }
+    }
+
+    /// Notes a mistake at these bytes of the text.
+    pub(super) fn add(&mut self, at: Range<usize>, message: impl Into<String>, hint: Option<String>) {
+        self.problems.push(Problem {
+            file: self.file.to_owned(),
+            at: Some(self.position(at.start)),
+            message: message.into(),
+            hint,
+        });
+    }
+
+    /// The place of a byte in the text.
+    pub(super) fn position(&self, byte: usize) -> Position {
+        let before = self.text.get(..byte).unwrap_or(self.text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Position { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+    }
+
+    /// Whether nothing is wrong so far.
+    pub(super) fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// What was found, in the order of the file.
+    pub(super) fn into_problems(mut self) -> Problems {
+        self.problems.sort_by_key(|problem| problem.at);
+        self.problems.dedup();
+        Problems(self.problems)
+    }
+}

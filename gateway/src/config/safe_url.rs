@@ -111,6 +111,8 @@ fn masked(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used, reason = "a failed test may panic")]
+
     use super::{SafeUrl, UrlError};
 
     #[test]
@@ -118,10 +120,7 @@ mod tests {
         for (url, shown) in [
             ("https://a.example/mcp", "https://a.example/mcp"),
             ("http://localhost:80", "http://localhost/"),
-            (
-                "https://a.example/mcp?key=s3cret&x=1",
-                "https://a.example/mcp?key=***&x=***",
-            ),
+            ("https://a.example/mcp?key=s3cret&x=1", "https://a.example/mcp?key=***&x=***"),
             ("https://a.example/?s3cret", "https://a.example/?***"),
         ] {
             let parsed = url.parse::<SafeUrl>().expect(url);
@@ -137,10 +136,7 @@ mod tests {
             ("https://me:pw@a.example", UrlError::UserInfo),
             ("https://me@a.example", UrlError::UserInfo),
             ("https://a.example/#x", UrlError::Fragment),
-            (
-                "/mcp",
-                UrlError::Malformed(url::ParseError::RelativeUrlWithoutBase),
-            ),
+            ("/mcp", UrlError::Malformed(url::ParseError::RelativeUrlWithoutBase)),
         ] {
             assert_eq!(url.parse::<SafeUrl>(), Err(error));
         }

@@ -27,9 +27,9 @@ pub enum SecretSource {
 /// Why a secret cannot be had. Names its source, never its content.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SecretError {
-    /// It has a control character in it, which no header may carry.
-    #[error("{0} holds a line break or another control character")]
-    ControlCharacter(SecretSource),
+    /// It has a character in it that no header may carry (RFC 9110 §5.5).
+    #[error("{0} holds a line break or another character that is not printable ASCII")]
+    Character(SecretSource),
     /// There is nothing in it.
     #[error("{0} is empty")]
     Empty(SecretSource),
@@ -56,6 +56,11 @@ impl Secret {
     pub fn expose(&self) -> &str {
         &self.0
     }
+
+    /// Whether it is made of printable ASCII characters alone, as the value of a header is (RFC 9110 §5.5).
+    pub(super) fn is_printable(&self) -> bool {
+        self.0.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+    }
 }
 
 impl fmt::Debug for Secret {
@@ -79,8 +84,8 @@ impl SecretSource {
     /// As [`read`](Self::read).
     pub fn read_in(&self, environment: &dyn Environment) -> Result<Secret, SecretError> {
         let secret = self.text(environment)?;
-        if secret.expose().chars().any(char::is_control) {
-            return Err(SecretError::ControlCharacter(self.clone()));
+        if !secret.is_printable() {
+            return Err(SecretError::Character(self.clone()));
         }
         Ok(secret)
     }
@@ -94,16 +99,13 @@ impl SecretSource {
                 .into_string()
                 .map_err(|_| SecretError::NotText(self.clone()))?,
             Self::File(path) => {
-                let bytes = environment
-                    .file(path)
-                    .map_err(|error| SecretError::Unreadable(self.clone(), reason(&error)))?;
+                let bytes =
+                    environment.file(path).map_err(|error| SecretError::Unreadable(self.clone(), reason(&error)))?;
                 String::from_utf8(bytes).map_err(|_| SecretError::NotText(self.clone()))?
             }
         };
         let mut text = Zeroizing::new(text);
-        let kept = text.strip_suffix('\n').map_or(text.len(), |line| {
-            line.strip_suffix('\r').unwrap_or(line).len()
-        });
+        let kept = text.strip_suffix('\n').map_or(text.len(), |line| line.strip_suffix('\r').unwrap_or(line).len());
         text.truncate(kept);
         if text.is_empty() {
             return Err(SecretError::Empty(self.clone()));

@@ -1,0 +1,100 @@
+//! Who may be addressed and who may ask: host names and browser origins, as they are compared with request headers.
+
+use std::str::FromStr;
+
+use url::{Host, Url};
+
+use super::read::Unreadable;
+use super::string::strings;
+
+/// A host name, lower case, without port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HostName(pub(super) String);
+
+/// An origin as browsers write it in the `Origin` header (RFC 6454 §6.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WebOrigin(pub(super) String);
+
+strings! {
+    HostName: "a host name, as a string", { "type": "string", "minLength": 1 };
+    WebOrigin: "an origin such as \"https://app.example.com\"", { "type": "string", "pattern": "://" };
+}
+
+impl FromStr for HostName {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let refused = |hint: &'static str| Unreadable::new("this is not a host name", hint);
+        if text.contains("://") || text.contains('/') {
+            return Err(refused("the name alone, without scheme and path: \"weir.example.com\""));
+        }
+        if text.contains('*') {
+            return Err(refused("name each host; there are no patterns"));
+        }
+        match Host::parse(text) {
+            Ok(Host::Domain(name)) => Ok(Self(name)),
+            Ok(Host::Ipv4(_) | Host::Ipv6(_)) => {
+                Err(Unreadable::new("IP addresses are always allowed", "leave this one out"))
+            }
+            Err(_) if text.contains(':') => Err(refused("without port: \"weir.example.com\"")),
+            Err(_) => Err(refused("such as \"weir.example.com\"")),
+        }
+    }
+}
+
+impl FromStr for WebOrigin {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let refused = || {
+            Unreadable::new(
+                "this is not a browser origin",
+                "scheme, host and port alone: \"https://app.example.com\"; name each, there are no patterns",
+            )
+        };
+        let url = Url::parse(text).map_err(|_| refused())?;
+        let bare = url.path().trim_end_matches('/').is_empty() && url.query().is_none() && url.fragment().is_none();
+        let anonymous = url.username().is_empty() && url.password().is_none();
+        if !bare || !anonymous || text.contains('*') {
+            return Err(refused());
+        }
+        if url.origin().is_tuple() {
+            return Ok(Self(url.origin().ascii_serialization()));
+        }
+        // Editors and desktop applications send origins such as `vscode-file://vscode-app`.
+        match url.host_str() {
+            Some(host) => Ok(Self(format!("{}://{host}", url.scheme()))),
+            None => Err(refused()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HostName, WebOrigin};
+
+    #[test]
+    fn reads_host_names() {
+        assert_eq!("Weir.Example.com".parse(), Ok(HostName("weir.example.com".to_owned())));
+        for bad in ["", "a:80", "https://a", "a/b", "*.a", "127.0.0.1", "[::1]", "a b"] {
+            assert!(bad.parse::<HostName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn reads_origins() {
+        for (text, origin) in [
+            ("https://App.example.com", "https://app.example.com"),
+            ("https://app.example.com:443/", "https://app.example.com"),
+            ("http://app.example.com:3000", "http://app.example.com:3000"),
+            ("vscode-file://vscode-app", "vscode-file://vscode-app"),
+        ] {
+            assert_eq!(text.parse(), Ok(WebOrigin(origin.to_owned())));
+        }
+        for bad in
+            ["", "*", "null", "app.example.com", "https://a/x", "https://a?b", "https://*.a", "https://me@a", "data:x"]
+        {
+            assert!(bad.parse::<WebOrigin>().is_err(), "{bad}");
+        }
+    }
+}

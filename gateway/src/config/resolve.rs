@@ -1,0 +1,164 @@
+//! From what is written to what holds: defaults filled in, references followed, and every rule checked that needs more
+//! than one value to see.
+
+mod context;
+mod http;
+mod policy;
+mod upstream;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use self::context::Context;
+use super::problem::Report;
+use super::quantity::{Period, Size};
+use super::read::Field;
+use super::value::Count;
+use super::written::{self, Root};
+use super::{Config, Environment, Limits, Timeouts, Tls, Upstream};
+
+/// Where Weir listens unless told otherwise.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
+
+/// Settles the whole file. What comes back is complete only if nothing was reported.
+pub(super) fn resolve(
+    root: &Root,
+    file: &Path,
+    base: &Path,
+    environment: &dyn Environment,
+    report: &mut Report<'_>,
+) -> Config {
+    let mut context = Context { base, environment, report, live: true };
+    Config {
+        file: file.to_owned(),
+        listen: listen(root, &mut context),
+        tls: tls(&root.tls, &mut context),
+        allowed_hosts: list(&root.allowed_hosts, |host| host.0.clone()),
+        allowed_origins: list(&root.allowed_origins, |origin| origin.0.clone()),
+        cache_dir: cache_dir(root, &context),
+        limits: limits(&root.limits),
+        upstreams: upstreams(root, &mut context),
+    }
+}
+
+fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {
+    let Some(written) = root.listen.set() else {
+        return vec![LISTEN];
+    };
+    let addresses = &written.value.0;
+    if addresses.is_empty() && context.report.is_clean() {
+        let hint = "leave `listen` out to listen on 127.0.0.1:8080".to_owned();
+        context.report.add(written.span.clone(), "there is no address to listen on", Some(hint));
+    }
+    // What cannot be read there has been reported; that it is not `true` need not be said as well.
+    let meant = match &root.everybody_may_call {
+        Field::Absent => false,
+        Field::Set(at) => at.value,
+        Field::Unreadable(_) => true,
+    };
+    let mut listen = Vec::new();
+    for address in addresses {
+        let socket = address.value.0;
+        if listen.contains(&socket) && socket.port() != 0 {
+            context.report.add(address.span.clone(), format!("{socket} is listed twice"), None);
+        }
+        if !socket.ip().is_loopback() && !meant {
+            context.report.add(
+                address.span.clone(),
+                format!(
+                    "whoever reaches {socket} could call every upstream, because clients are not authenticated yet"
+                ),
+                Some("say that this is meant:\neverybody_may_call = true".to_owned()),
+            );
+        }
+        listen.push(socket);
+    }
+    listen
+}
+
+fn tls(written: &Field<written::Tls>, context: &mut Context<'_, '_>) -> Option<Tls> {
+    let at = written.set()?;
+    let mut part = |field, name: &str| {
+        if matches!(field, &Field::Absent) {
+            context.report.add(
+                at.key.clone(),
+                format!("`tls` needs a `{name}`"),
+                Some(format!("{name} = \"{name}.pem\"")),
+            );
+        }
+        context.existing(field.set()?)
+    };
+    let certificate = part(&at.value.certificate, "certificate");
+    let key = part(&at.value.key, "key");
+    Some(Tls { certificate: certificate?, key: key? })
+}
+
+fn list<T>(written: &Field<super::value::List<T>>, value: impl Fn(&T) -> String) -> Vec<String> {
+    let mut values: Vec<String> = Vec::new();
+    for at in written.set().iter().flat_map(|list| &list.value.0) {
+        let value = value(&at.value);
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    values
+}
+
+/// The directory for compiled policies (XDG Base Directory Specification: only absolute values of variables count).
+fn cache_dir(root: &Root, context: &Context<'_, '_>) -> Option<PathBuf> {
+    if let Some(written) = root.cache_dir.set() {
+        return Some(context.base.join(&written.value.0));
+    }
+    let variable = |name| context.environment.variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let caches = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
+    Some(caches.join("weir"))
+}
+
+fn limits(written: &Field<written::Limits>) -> Limits {
+    let default = Limits::default();
+    let Some(written) = written.set().map(|at| &at.value) else {
+        return default;
+    };
+    Limits {
+        body: written.body.or(Size(default.body)).0,
+        answer: written.answer.or(Size(default.answer)).0,
+        head_timeout: written.head_timeout.or(Period(default.head_timeout)).0,
+        idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
+        session_idle: written.session_idle.or(Period(default.session_idle)).0,
+        sessions: written.sessions.or(Count(default.sessions)).0,
+    }
+}
+
+/// The timeouts written, each with the default given where it is not.
+fn timeouts(written: &Field<written::Timeouts>, default: Timeouts) -> Timeouts {
+    let Some(written) = written.set().map(|at| &at.value) else {
+        return default;
+    };
+    Timeouts {
+        connect: written.connect.or(Period(default.connect)).0,
+        read: written.read.or(Period(default.read)).0,
+        overall: written.overall.or(Period(default.overall)).0,
+        list: written.list.or(Period(default.list)).0,
+    }
+}
+
+fn upstreams(root: &Root, context: &mut Context<'_, '_>) -> Vec<Upstream> {
+    let named = root.upstreams.set().map_or(&[][..], |at| &at.value.0);
+    if named.is_empty() && context.report.is_clean() {
+        let hint = "[upstreams.example]\nurl = \"https://mcp.example.com/mcp\"".to_owned();
+        context.report.add(0..0, "there is no upstream to call", Some(hint));
+    }
+    let defaults =
+        root.defaults.set().map_or(Timeouts::default(), |at| timeouts(&at.value.timeouts, Timeouts::default()));
+    let mut taken = BTreeMap::new();
+    let mut upstreams = Vec::new();
+    for (name, at) in named {
+        if let Some(other) = taken.insert(name.to_ascii_lowercase(), name) {
+            let message = format!("`{name}` and `{other}` differ only in case, which clients may not tell apart");
+            context.report.add(at.key.clone(), message, None);
+        }
+        upstreams.extend(upstream::resolve(name, at, defaults, context));
+    }
+    upstreams
+}

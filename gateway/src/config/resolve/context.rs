@@ -1,0 +1,102 @@
+//! What resolving a value needs at hand: the folder it is relative to, the environment, and the list of mistakes.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::config::expand::{Piece, pieces};
+use crate::config::problem::Report;
+use crate::config::read::{At, Field};
+use crate::config::secret::SecretError;
+use crate::config::string::{FilePath, Text};
+use crate::config::written::Source;
+use crate::config::{Environment, Secret, SecretSource};
+
+/// The surroundings of a value.
+pub(super) struct Context<'c, 't> {
+    /// The folder of the file, absolute.
+    pub(super) base: &'c Path,
+    pub(super) environment: &'c dyn Environment,
+    pub(super) report: &'c mut Report<'t>,
+    /// Whether what is resolved will be used. What a disabled upstream refers to need not exist.
+    pub(super) live: bool,
+}
+
+/// A value after expansion.
+pub(super) struct Expanded {
+    pub(super) value: Secret,
+    /// Whether any of it came from elsewhere.
+    pub(super) referred: bool,
+}
+
+impl Context<'_, '_> {
+    /// The absolute path, which must exist.
+    pub(super) fn existing(&mut self, path: &At<FilePath>) -> Option<PathBuf> {
+        let absolute = self.base.join(&path.value.0);
+        if self.live && !self.environment.exists(&absolute) {
+            self.report.add(path.span.clone(), format!("there is no {}", absolute.display()), None);
+            return None;
+        }
+        Some(absolute)
+    }
+
+    /// The value with its references followed; as written if nobody is going to use it.
+    pub(super) fn expand(&mut self, text: &At<Text>) -> Option<Expanded> {
+        let Ok(pieces) = pieces(&text.value.0) else {
+            let hint = "${env:NAME} or ${file:PATH}; write $${ for the two characters themselves";
+            self.report.add(text.span.clone(), "this `${` refers to nothing", Some(hint.to_owned()));
+            return None;
+        };
+        let referred = pieces.iter().any(|piece| matches!(piece, Piece::Reference(_)));
+        if !self.live {
+            return Some(Expanded { value: Secret::new(text.value.0.clone()), referred });
+        }
+        // Reserved at once, so that no half of a secret stays behind in a buffer that was outgrown.
+        let parts: Vec<_> = pieces.into_iter().map(|piece| self.follow(piece, &text.span)).collect();
+        let parts: Vec<_> = parts.into_iter().collect::<Option<_>>()?;
+        let mut value = String::with_capacity(parts.iter().map(|part: &Secret| part.expose().len()).sum());
+        parts.iter().for_each(|part| value.push_str(part.expose()));
+        if value.contains('\0') {
+            self.report.add(text.span.clone(), "what this refers to holds a NUL character", None);
+            return None;
+        }
+        Some(Expanded { value: Secret::new(value), referred })
+    }
+
+    /// Where the secret is; reports if it is not there now.
+    pub(super) fn source(&mut self, source: &At<Source>) -> Option<SecretSource> {
+        let resolved = match (&source.value.env, &source.value.file) {
+            (Field::Set(name), Field::Absent) => SecretSource::Env(name.value.0.clone()),
+            (Field::Absent, Field::Set(path)) => SecretSource::File(self.base.join(&path.value.0)),
+            (Field::Unreadable(_), _) | (_, Field::Unreadable(_)) => return None,
+            (Field::Absent, Field::Absent) | (Field::Set(_), Field::Set(_)) => {
+                let hint = "{ env = \"NAME\" } or { file = \"PATH\" }".to_owned();
+                self.report.add(source.span.clone(), "a secret is in one place", Some(hint));
+                return None;
+            }
+        };
+        if self.live
+            && let Err(error) = resolved.read_in(self.environment)
+        {
+            self.unavailable(&source.span, &error);
+            return None;
+        }
+        Some(resolved)
+    }
+
+    fn follow(&mut self, piece: Piece<'_>, span: &Range<usize>) -> Option<Secret> {
+        let source = match piece {
+            Piece::Plain(text) => return Some(Secret::new(text.to_owned())),
+            Piece::Reference(SecretSource::File(path)) => SecretSource::File(self.base.join(path)),
+            Piece::Reference(source @ SecretSource::Env(_)) => source,
+        };
+        source.text(self.environment).inspect_err(|error| self.unavailable(span, error)).ok()
+    }
+
+    fn unavailable(&mut self, span: &Range<usize>, error: &SecretError) {
+        let hint = match error {
+            SecretError::Missing(SecretSource::Env(name)) => Some(format!("export {name}=… before Weir starts")),
+            _ => None,
+        };
+        self.report.add(span.clone(), error.to_string(), hint);
+    }
+}

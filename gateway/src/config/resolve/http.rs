@@ -1,0 +1,103 @@
+//! An upstream behind a URL: its address, its headers and the token that opens it.
+
+use super::context::Context;
+use crate::config::read::{At, Field};
+use crate::config::string::Text;
+use crate::config::written::{AuthKind, Kind, Upstream};
+use crate::config::{Auth, HttpReach, SafeUrl, Secret};
+
+/// Header fields that Weir sets itself or that belong to one hop (RFC 9110 §7.6.1), beside `mcp-*` and `proxy-*`.
+const OWN_HEADERS: &[&str] = &[
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// What stands for the address of a disabled upstream whose real one is not looked up (RFC 2606 §2).
+const NOWHERE: &str = "http://disabled.invalid/";
+
+pub(super) fn reach(url: &At<Text>, upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<HttpReach> {
+    let url = address(url, context);
+    let headers = headers(upstream, context);
+    let pinned = upstream.r#type.set().is_some_and(|kind| kind.value == Kind::Http);
+    Some(HttpReach { url: url?, pinned, headers })
+}
+
+pub(super) fn auth(upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<Auth> {
+    let bearer = &upstream.bearer;
+    let kind = upstream.auth.set().map(|at| at.value);
+    match (kind, bearer) {
+        (Some(AuthKind::None), Field::Set(at)) => {
+            let hint = "leave out one of the two".to_owned();
+            context.report.add(at.key.clone(), "`auth = \"none\"` sends no `bearer`", Some(hint));
+            None
+        }
+        (Some(AuthKind::Bearer), Field::Absent) => {
+            let at = upstream.auth.key().unwrap_or_default();
+            let hint = "bearer = { env = \"NAME\" }".to_owned();
+            context.report.add(at, "`auth = \"bearer\"` needs to know where the token is", Some(hint));
+            None
+        }
+        (_, Field::Set(at)) => context.source(at).map(Auth::Bearer),
+        (_, Field::Absent) => Some(Auth::None),
+        (_, Field::Unreadable(_)) => None,
+    }
+}
+
+fn address(url: &At<Text>, context: &mut Context<'_, '_>) -> Option<SafeUrl> {
+    let expanded = context.expand(url)?;
+    let text = if expanded.referred && !context.live { NOWHERE } else { expanded.value.expose() };
+    match text.parse::<SafeUrl>() {
+        Ok(safe) if expanded.referred => Some(safe.shown_as(&url.value.0)),
+        Ok(safe) => Some(safe),
+        Err(error) => {
+            let hint = "url = \"https://mcp.example.com/mcp\"".to_owned();
+            context.report.add(url.span.clone(), error.to_string(), Some(hint));
+            None
+        }
+    }
+}
+
+fn headers(upstream: &Upstream, context: &mut Context<'_, '_>) -> Vec<(String, Secret)> {
+    let mut headers: Vec<(String, Secret)> = Vec::new();
+    for (name, at) in upstream.headers.set().iter().flat_map(|headers| &headers.value.0) {
+        let lower = name.to_ascii_lowercase();
+        let taken = headers.iter().any(|(other, _)| *other == lower);
+        if let Some(message) = refusal(&lower, taken, upstream.bearer.key().is_some()) {
+            context.report.add(at.key.clone(), message, None);
+        }
+        let Some(value) = context.expand(at).map(|expanded| expanded.value) else {
+            continue;
+        };
+        if !value.is_printable() {
+            context.report.add(at.span.clone(), "a header carries one line of printable ASCII (RFC 9110 §5.5)", None);
+        }
+        headers.push((lower, value));
+    }
+    headers
+}
+
+/// Why a header of this name cannot be sent, if it cannot.
+fn refusal(name: &str, taken: bool, bearer: bool) -> Option<String> {
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || !name.bytes().all(token) {
+        return Some("this is not the name of a header (RFC 9110 §5.1)".to_owned());
+    }
+    if OWN_HEADERS.contains(&name) || name.starts_with("mcp-") || name.starts_with("proxy-") {
+        return Some(format!("`{name}` is for Weir to set"));
+    }
+    if name == "authorization" && bearer {
+        return Some("`bearer` sets `authorization` already".to_owned());
+    }
+    taken.then(|| format!("`{name}` is set twice; the names of headers do not depend on case"))
+}

@@ -1,0 +1,69 @@
+//! The components that decide about an upstream: where each is, what it may use and which secrets it may place.
+
+use super::context::Context;
+use crate::config::read::{At, Field};
+use crate::config::value::{List, Named};
+use crate::config::written::{self, Grant, Source};
+use crate::config::{Policy, SecretSource};
+
+/// The longest name of a policy's secret.
+const SECRET_NAME: usize = 64;
+
+pub(super) fn resolve(written: &Field<List<written::Policy>>, context: &mut Context<'_, '_>) -> Vec<Policy> {
+    let policies = written.set().map_or(&[][..], |policies| &policies.value.0);
+    policies.iter().filter_map(|at| policy(at, context)).collect()
+}
+
+fn policy(at: &At<written::Policy>, context: &mut Context<'_, '_>) -> Option<Policy> {
+    let written = &at.value;
+    if matches!(written.component, Field::Absent) {
+        let hint = "component = \"policies/example.wasm\"".to_owned();
+        context.report.add(at.span.clone(), "a policy needs a `component`", Some(hint));
+    }
+    let component = written.component.set().and_then(|path| context.existing(path));
+    let grants = grants(&written.grants);
+    let secrets = secrets(&written.secrets, &grants, context);
+    Some(Policy {
+        component: component?,
+        grants,
+        settings: written.settings.set().map_or_else(|| "{}".to_owned(), |settings| settings.value.0.clone()),
+        secrets,
+        line: context.report.position(at.span.start).line,
+    })
+}
+
+fn grants(written: &Field<List<Grant>>) -> Vec<String> {
+    let mut grants: Vec<String> = Vec::new();
+    for grant in written.set().iter().flat_map(|grants| &grants.value.0) {
+        if !grants.iter().any(|other| other == grant.value.0) {
+            grants.push(grant.value.0.to_owned());
+        }
+    }
+    grants
+}
+
+fn secrets(
+    written: &Field<Named<Source>>,
+    grants: &[String],
+    context: &mut Context<'_, '_>,
+) -> Vec<(String, SecretSource)> {
+    let Some(written) = written.set() else {
+        return Vec::new();
+    };
+    if !written.value.0.is_empty() && !grants.iter().any(|grant| grant == "secrets") {
+        let all = grants.iter().map(String::as_str).chain(["secrets"]);
+        let all: Vec<_> = all.map(|grant| format!("\"{grant}\"")).collect();
+        let hint = format!("grants = [{}]", all.join(", "));
+        context.report.add(written.key.clone(), "a policy places secrets only by the grant `secrets`", Some(hint));
+    }
+    let mut secrets = Vec::new();
+    for (name, source) in &written.value.0 {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if name.is_empty() || name.len() > SECRET_NAME || !name.bytes().all(plain) {
+            let message = "the name of a secret has up to 64 letters, digits, `-` and `_`";
+            context.report.add(source.key.clone(), message, None);
+        }
+        secrets.extend(context.source(source).map(|source| (name.clone(), source)));
+    }
+    secrets
+}

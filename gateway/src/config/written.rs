@@ -1,0 +1,175 @@
+//! The tables of the file as the operator writes them. Their doc comments are what the schema says of each key.
+
+use std::str::FromStr;
+
+use super::origin::{HostName, WebOrigin};
+use super::quantity::{Period, Size};
+use super::read::{Unreadable, table};
+use super::string::{Address, FilePath, Program, Text, Variable, choice, strings};
+use super::value::{Count, Json, List, Named, OneOrMore};
+
+table! {
+    /// The configuration of Weir. Relative paths begin at the folder of the file.
+    struct Root("a table") {
+        /// The address to listen on, or a list of them. Port 0 lets the system choose. Default: `"127.0.0.1:8080"`.
+        listen: OneOrMore<Address>,
+        /// Must be `true` to listen on anything but loopback: clients are not authenticated, so everybody who reaches
+        /// the address can call every upstream with its credentials. Default: `false`.
+        everybody_may_call: bool,
+        /// Host names that clients call Weir by, beside `localhost` and IP addresses. Other `Host` headers are
+        /// refused, which keeps web pages from reaching Weir by a name of their own.
+        allowed_hosts: List<HostName>,
+        /// Browser origins that may call Weir, beside those on loopback: `"https://app.example.com"`.
+        allowed_origins: List<WebOrigin>,
+        /// Where compiled policies are kept. Default: `weir` in `$XDG_CACHE_HOME`, else in `~/.cache`.
+        cache_dir: FilePath,
+        /// Serve HTTPS with this certificate.
+        tls: Tls,
+        /// The bounds on what clients and upstreams may take.
+        limits: Limits,
+        /// What holds for each upstream that says nothing else.
+        defaults: Defaults,
+        /// The MCP servers behind Weir, by name: letters, digits, `-` and `_`, at most 32. A tool of the upstream
+        /// `github` is called `github__<tool>` on `/mcp` and by its own name on `/mcp/github`.
+        upstreams: Named<Upstream>,
+    }
+
+    /// A certificate and its key, both PEM files.
+    #[schemars(extend("required" = ["certificate", "key"]))]
+    struct Tls("a table with `certificate` and `key`") {
+        /// The certificate chain, leaf first.
+        certificate: FilePath,
+        /// The private key.
+        key: FilePath,
+    }
+
+    /// The bounds on what clients and upstreams may take.
+    struct Limits("a table") {
+        /// The largest request body. Default: `"4MiB"`.
+        body: Size,
+        /// The largest message that is accepted from an upstream. Default: `"16MiB"`.
+        answer: Size,
+        /// How long a client may take to send the head of a request. Default: `"10s"`.
+        head_timeout: Period,
+        /// How long a kept-alive connection may stay silent. Default: `"60s"`.
+        idle_timeout: Period,
+        /// How long a session may stay unused before it ends. Default: `"30m"`.
+        session_idle: Period,
+        /// How many sessions may exist at once. Default: 10000.
+        sessions: Count,
+    }
+
+    /// What holds for each upstream that says nothing else.
+    struct Defaults("a table") {
+        /// How long to wait for an upstream.
+        timeouts: Timeouts,
+    }
+
+    /// How long to wait for an upstream.
+    struct Timeouts("a table such as { connect = \"5s\" }") {
+        /// For a connection, TLS included. Default: `"5s"`.
+        connect: Period,
+        /// Between two reads of an answer. Default: `"60s"`.
+        read: Period,
+        /// For a whole call, all attempts together. Default: `"5m"`.
+        overall: Period,
+        /// For its part in a list of all upstreams. Default: `"5s"`.
+        list: Period,
+    }
+
+    /// An MCP server: either `url` or `command`.
+    #[schemars(extend("oneOf" = [{ "required": ["url"] }, { "required": ["command"] }]))]
+    struct Upstream("a table") {
+        /// The endpoint of a server that speaks Streamable HTTP. `${env:NAME}` and `${file:PATH}` are expanded.
+        url: Text,
+        /// The program of a server that speaks over its standard input and output.
+        command: Program,
+        /// The program's arguments. `${env:NAME}` and `${file:PATH}` are expanded.
+        args: List<Text>,
+        /// Environment variables for the program, on top of Weir's own. `${env:NAME}` and `${file:PATH}` are expanded.
+        env: Named<Text>,
+        /// The directory the program runs in. Default: the folder of this file.
+        cwd: FilePath,
+        /// The transport, where it should not be found out.
+        r#type: Kind,
+        /// Whether one process of the program serves all clients; otherwise each has its own. Default: `false`.
+        shared: bool,
+        /// Whether to use this upstream. Default: `true`.
+        enabled: bool,
+        /// Headers to send along with each request. `${env:NAME}` and `${file:PATH}` are expanded.
+        headers: Named<Text>,
+        /// What opens the upstream. Default: `"bearer"` if there is a `bearer`, else `"none"`.
+        auth: AuthKind,
+        /// Where the bearer token is: `{ env = "GITHUB_TOKEN" }` or `{ file = "github.token" }`.
+        bearer: Source,
+        /// How long to wait for this upstream.
+        timeouts: Timeouts,
+        /// Components that decide about its calls, in the order they are asked.
+        policies: List<Policy>,
+    }
+
+    /// Where a secret is: an environment variable or a file, never the secret itself.
+    #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+    struct Source("{ env = \"NAME\" } or { file = \"PATH\" }") {
+        /// The environment variable that holds it.
+        env: Variable,
+        /// The file that holds it; a final line break is not part of it.
+        file: FilePath,
+    }
+
+    /// A WebAssembly component that decides about calls.
+    #[schemars(extend("required" = ["component"]))]
+    struct Policy("a table with a `component`") {
+        /// The component's file.
+        component: FilePath,
+        /// The imports it may use.
+        grants: List<Grant>,
+        /// Its own settings, handed to it as JSON. Nothing is expanded in them; they are no place for secrets.
+        settings: Json,
+        /// Secrets it may place in a request without seeing them, by the names it knows them under; needs the grant
+        /// `"secrets"`.
+        secrets: Named<Source>,
+    }
+}
+
+/// A transport that can be asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Http,
+    Stdio,
+}
+
+/// A way to open an upstream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AuthKind {
+    None,
+    Bearer,
+}
+
+/// An import of a policy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Grant(pub(super) &'static str);
+
+/// Types that are one of a few words: those that this version knows, and those that are yet to come.
+macro_rules! words {
+    ($($type:ty: $expected:literal, [$($word:literal => $value:expr),*], later [$($later:literal),*];)*) => {$(
+        impl FromStr for $type {
+            type Err = Unreadable;
+
+            fn from_str(text: &str) -> Result<Self, Unreadable> {
+                choice(text, &[$(($word, $value)),*], &[$($later),*])
+            }
+        }
+
+        strings! { $type: $expected, { "type": "string", "enum": [$($word),*] }; }
+    )*};
+}
+
+words! {
+    Kind: "\"http\" or \"stdio\"", ["http" => Self::Http, "stdio" => Self::Stdio], later ["sse"];
+    AuthKind: "\"none\" or \"bearer\"", ["none" => Self::None, "bearer" => Self::Bearer],
+        later ["oauth", "device", "client_credentials", "exchange"];
+    Grant: "the name of a grant, as a string",
+        ["log" => Self("log"), "clock" => Self("clock"), "random" => Self("random"), "secrets" => Self("secrets")],
+        later ["store", "http"];
+}

@@ -1,0 +1,244 @@
+//! Configurations from files: the examples load, the schema is up to date, and each mistake in `tests/config` is told
+//! in the words of the `.err` file beside it. `UPDATE=1 cargo test --test config` rewrites what differs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed test may panic")]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use weir::config::{Auth, Config, Environment, Limits, Reach, SecretSource, Timeouts, schema};
+
+/// What a secret of the fake environment looks like; nothing may print it.
+const SECRET: &str = "s3cr3t";
+
+/// An environment where a few variables are set and most files are there.
+struct Fake;
+
+impl Environment for Fake {
+    fn variable(&self, name: &str) -> Option<OsString> {
+        match name {
+            "HOME" => Some("/home/me".into()),
+            "EMPTY" => Some("".into()),
+            "NUL" => Some("a\0b".into()),
+            "LINES" => Some(format!("{SECRET}\n{SECRET}").into()),
+            "HOST" => Some(format!("{SECRET}.example").into()),
+            "TOKEN" | "KEY" | "GITHUB_TOKEN" => Some(SECRET.into()),
+            _ => None,
+        }
+    }
+
+    fn file(&self, path: &Path) -> io::Result<Vec<u8>> {
+        match path.file_name().unwrap().to_str().unwrap() {
+            "token" => Ok(format!("{SECRET}\n").into_bytes()),
+            "binary" => Ok(vec![0xff, 0xfe]),
+            "forbidden" => Err(io::ErrorKind::PermissionDenied.into()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        !path.to_string_lossy().contains("missing")
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+}
+
+/// The TOML files of a folder of the repository, sorted.
+fn files(name: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder(name)).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.filter(|path| path.extension() == Some("toml".as_ref())).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+/// Compares with a file of the repository, or writes it if asked to.
+fn assert_file(path: &Path, actual: &str) {
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(path, actual).unwrap();
+    }
+    let expected = fs::read_to_string(path).unwrap_or_default();
+    assert!(actual == expected, "{} differs; UPDATE=1 rewrites it\n{actual}", path.display());
+}
+
+fn parse(text: &str) -> Config {
+    Config::parse(text, Path::new("/etc/weir/weir.toml"), &Fake).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+#[test]
+fn mistakes_are_told_in_the_words_of_the_golden_files() {
+    for path in files("tests/config") {
+        let text = fs::read_to_string(&path).unwrap();
+        let name = Path::new("/etc/weir").join(path.file_name().unwrap());
+        let told = match Config::parse(&text, &name, &Fake) {
+            Ok(_) => panic!("{} has no mistake", path.display()),
+            Err(problems) => format!("{problems}\n"),
+        };
+        assert!(!told.contains(SECRET), "a secret is told:\n{told}");
+        assert_file(&path.with_extension("err"), &told);
+    }
+}
+
+#[test]
+fn every_example_loads() {
+    for path in files("config") {
+        let text = fs::read_to_string(&path).unwrap();
+        if let Err(problems) = Config::parse(&text, &path, &Fake) {
+            panic!("{problems}");
+        }
+    }
+}
+
+#[test]
+fn the_full_example_shows_the_defaults() {
+    let full = parse(&fs::read_to_string(folder("config/full.toml")).unwrap());
+    let small = parse("upstreams.example.url = 'https://mcp.example.com/mcp'");
+    assert_eq!(full.listen, small.listen);
+    assert_eq!(full.limits, Limits::default());
+    assert_eq!(small.limits, Limits::default());
+    assert_eq!(full.upstreams[0], small.upstreams[0]);
+    assert_eq!(full.upstreams[1].timeouts, Timeouts::default());
+    assert_eq!(full.cache_dir, Some("/home/me/.cache/weir".into()));
+}
+
+#[test]
+fn the_full_example_has_every_key() {
+    let full = fs::read_to_string(folder("config/full.toml")).unwrap();
+    let schema = schema();
+    let tables = schema["$defs"].as_object().unwrap().values().chain([&schema]);
+    for key in tables.flat_map(|table| table["properties"].as_object().unwrap().keys()) {
+        let written = full.contains(&format!("{key} =")) || full.contains(&format!("[{key}"));
+        assert!(written, "{key} is not in full.toml");
+    }
+}
+
+#[test]
+fn the_schema_is_up_to_date() {
+    let path = folder("config/weir.schema.json");
+    let schema = schema();
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, serde_json::to_string_pretty(&schema).unwrap() + "\n").unwrap();
+    }
+    // Values, not bytes: the order of keys depends on how serde_json was built.
+    let written: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert!(written == schema, "weir.schema.json is out of date; UPDATE=1 rewrites it");
+}
+
+#[test]
+fn a_configuration_prints_without_its_secrets() {
+    let config = parse(
+        r#"
+        [upstreams.web]
+        url = "https://${env:HOST}/${file:token}/mcp?key=s3cr3t"
+        bearer = { env = "TOKEN" }
+        headers = { x-key = "s3cr3t", x-more = "a${env:KEY}b" }
+        [upstreams.process]
+        command = "run"
+        args = ["--key", "s3cr3t", "${env:KEY}"]
+        env = { KEY = "s3cr3t", MORE = "${file:token}" }
+        "#,
+    );
+    let debug = format!("{config:#?}");
+    assert!(!debug.contains(SECRET), "{debug}");
+    let Reach::Http(web) = &config.upstreams[0].reach else { panic!("web is http") };
+    assert_eq!(web.url.as_url().as_str(), "https://s3cr3t.example/s3cr3t/mcp?key=s3cr3t");
+    assert_eq!(web.url.to_string(), "https://${env:HOST}/${file:token}/mcp?key=***");
+    assert_eq!(web.headers[1].1.expose(), "as3cr3tb");
+    let Reach::Stdio(process) = &config.upstreams[1].reach else { panic!("process is stdio") };
+    assert_eq!(process.args[2].expose(), SECRET);
+    assert_eq!(process.env[1].1.expose(), SECRET);
+}
+
+#[test]
+fn upstreams_keep_their_order_and_paths_their_folder() {
+    let config = parse(
+        r#"
+        cache_dir = "cache"
+        listen = ["127.0.0.1:0", "[::1]:0"]
+        tls = { certificate = "cert.pem", key = "/keys/key.pem" }
+        [upstreams.zeta]
+        command = "bin/server"
+        cwd = "work"
+        [upstreams.alpha]
+        url = "http://localhost:3001/mcp"
+        type = "http"
+        bearer = { file = "token" }
+        [[upstreams.zeta.policies]]
+        component = "policies/a.wasm"
+        grants = ["log", "secrets", "log"]
+        settings = { b = 1, a = [1.5, true, 2026-11-21, { c = "${env:NOT_EXPANDED}" }] }
+        secrets = { token = { env = "TOKEN" } }
+        "#,
+    );
+    assert_eq!(config.listen.len(), 2);
+    assert_eq!(config.cache_dir, Some("/etc/weir/cache".into()));
+    let tls = config.tls.unwrap();
+    assert_eq!((tls.certificate, tls.key), ("/etc/weir/cert.pem".into(), "/keys/key.pem".into()));
+    let [zeta, alpha] = &config.upstreams[..] else { panic!("two upstreams") };
+    assert_eq!((zeta.name.as_str(), alpha.name.as_str()), ("zeta", "alpha"));
+    let Reach::Stdio(process) = &zeta.reach else { panic!("zeta is stdio") };
+    assert_eq!(process.command, "/etc/weir/bin/server");
+    assert_eq!(process.cwd, Path::new("/etc/weir/work"));
+    let Reach::Http(web) = &alpha.reach else { panic!("alpha is http") };
+    assert!(web.pinned);
+    assert_eq!(alpha.auth, Auth::Bearer(SecretSource::File("/etc/weir/token".into())));
+    let policy = &zeta.policies[0];
+    assert_eq!(policy.component, Path::new("/etc/weir/policies/a.wasm"));
+    assert_eq!(policy.grants, ["log", "secrets"]);
+    let settings: serde_json::Value = serde_json::from_str(&policy.settings).unwrap();
+    let expected = serde_json::json!({ "b": 1, "a": [1.5, true, "2026-11-21", { "c": "${env:NOT_EXPANDED}" }] });
+    assert_eq!(settings, expected);
+    assert_eq!(policy.secrets, [("token".to_owned(), SecretSource::Env("TOKEN".to_owned()))]);
+    assert_eq!(policy.line, 12);
+}
+
+#[test]
+fn timeouts_fall_back_key_by_key() {
+    let config = parse(
+        r#"
+        defaults.timeouts = { connect = "1s", read = "2s" }
+        upstreams.a = { url = "http://a/mcp", timeouts = { read = "3s" } }
+        "#,
+    );
+    let timeouts = config.upstreams[0].timeouts;
+    let seconds = [timeouts.connect, timeouts.read, timeouts.overall].map(|timeout| timeout.as_secs());
+    assert_eq!(seconds, [1, 3, 300]);
+}
+
+#[test]
+fn what_a_disabled_upstream_refers_to_need_not_exist() {
+    let config = parse(
+        r#"
+        [upstreams.web]
+        enabled = false
+        url = "${env:NOWHERE}"
+        bearer = { env = "NOWHERE" }
+        headers = { x-key = "${env:NOWHERE}" }
+        [[upstreams.web.policies]]
+        component = "missing.wasm"
+        "#,
+    );
+    let Reach::Http(web) = &config.upstreams[0].reach else { panic!("web is http") };
+    assert!(!config.upstreams[0].enabled);
+    assert_eq!(web.url.to_string(), "${env:NOWHERE}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_one_problem() {
+    let problems = Config::load(Path::new("/nowhere/weir.toml")).unwrap_err();
+    assert_eq!(problems.to_string(), "/nowhere/weir.toml: the configuration cannot be read: there is no such file");
+}
+
+#[test]
+fn hostile_text_is_refused_without_harm() {
+    let deep_list = format!("upstreams.a.policies = {}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep_table = format!("{}x = 1", "a.".repeat(100_000));
+    let deep_settings = format!("[[upstreams.a.policies]]\nsettings.{}x = 1", "a.".repeat(100_000));
+    let many = "unknown".to_owned() + &(0..2_000).map(|key| format!("{key} = 1\n")).collect::<String>();
+    for text in [deep_list, deep_table, deep_settings, many, "\u{feff}\0".to_owned()] {
+        assert!(Config::parse(&text, Path::new("weir.toml"), &Fake).is_err());
+    }
+}
