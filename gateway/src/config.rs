@@ -37,6 +37,7 @@ use self::read::Read;
 pub use environment::{Environment, SystemEnvironment};
 pub use name::{NameError, UpstreamName};
 pub use problem::{Position, Problem, Problems};
+pub use resolve::default_cache_dir;
 pub use safe_url::{SafeUrl, UrlError};
 pub use schema::schema;
 pub use secret::{Secret, SecretError, SecretSource};
@@ -76,8 +77,6 @@ pub struct Tls {
 pub struct Limits {
     /// The largest request body, in bytes; more is answered with 413.
     pub body: usize,
-    /// The largest message that is accepted from an upstream, in bytes.
-    pub answer: usize,
     /// How long a client may take to send the head of a request.
     pub head_timeout: Duration,
     /// How long a kept-alive connection may stay silent.
@@ -223,7 +222,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body: 4 << 20,
-            answer: 16 << 20,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             session_idle: Duration::from_secs(30 * 60),

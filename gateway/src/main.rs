@@ -1,1 +1,7 @@
-fn main(){}
+//! The `weir` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    weir::cli::run()
+}

@@ -68,8 +68,8 @@ pub enum Sent {
     SessionLost,
     /// The request never reached the upstream; the text says why.
     Unsent(String),
-    /// The connection ended after the request may have arrived.
-    BrokenOff,
+    /// The connection ended after the request may have arrived; the text says how.
+    BrokenOff(String),
     /// No answer in time.
     TimedOut,
     /// An answer that is not MCP; the text says what came instead.
@@ -83,8 +83,8 @@ pub enum Failure {
     #[error("cannot be reached: {0}")]
     Unreachable(String),
     /// The connection ended before an answer.
-    #[error("broke the connection off before it answered; the call may have run and was not repeated")]
-    BrokenOff,
+    #[error("broke off before it answered: {0}; the call may have run and was not repeated")]
+    BrokenOff(String),
     /// The deadline passed.
     #[error("did not answer within {} s", .0.as_secs())]
     TimedOut(Duration),
@@ -184,8 +184,8 @@ impl Call {
                 State::Open
             }
             Sent::Unsent(why) => self.again(elapsed, Failure::Unreachable(why)),
-            Sent::BrokenOff if self.repeatable => self.again(elapsed, Failure::BrokenOff),
-            Sent::BrokenOff => State::Fail(Failure::BrokenOff),
+            Sent::BrokenOff(how) if self.repeatable => self.again(elapsed, Failure::BrokenOff(how)),
+            Sent::BrokenOff(how) => State::Fail(Failure::BrokenOff(how)),
             Sent::TimedOut => State::Fail(Failure::TimedOut(self.deadline)),
             Sent::NotMcp(what) => State::Fail(Failure::NotMcp(what)),
         };
@@ -233,11 +233,13 @@ mod tests {
         let mut call = sending(true);
         call.handle_sent(Sent::Answered, AT);
         assert_eq!(call.poll_action(), Action::Deliver);
-        for late in [Sent::BrokenOff, Sent::SessionLost, Sent::Unsent("x".into()), Sent::Refused(refusal(401))] {
+        for late in
+            [Sent::BrokenOff("reset".into()), Sent::SessionLost, Sent::Unsent("x".into()), Sent::Refused(refusal(401))]
+        {
             call.handle_sent(late, AT);
             assert_eq!(call.poll_action(), Action::Deliver);
         }
-        call.handle_failure(Failure::BrokenOff);
+        call.handle_failure(Failure::BrokenOff("reset".into()));
         call.handle_pause();
         call.handle_open();
         assert_eq!(call.poll_action(), Action::Deliver);
@@ -247,11 +249,11 @@ mod tests {
     #[test]
     fn what_may_have_run_is_repeated_only_if_that_is_safe() {
         let mut unsafe_call = sending(false);
-        unsafe_call.handle_sent(Sent::BrokenOff, AT);
-        assert_eq!(unsafe_call.poll_action(), Action::Fail(Failure::BrokenOff));
+        unsafe_call.handle_sent(Sent::BrokenOff("reset".into()), AT);
+        assert_eq!(unsafe_call.poll_action(), Action::Fail(Failure::BrokenOff("reset".into())));
 
         let mut safe_call = sending(true);
-        safe_call.handle_sent(Sent::BrokenOff, AT);
+        safe_call.handle_sent(Sent::BrokenOff("reset".into()), AT);
         assert_eq!(safe_call.poll_action(), Action::Wait(FIRST_PAUSE));
         safe_call.handle_pause();
         assert_eq!(safe_call.poll_action(), Action::Open);
@@ -280,8 +282,8 @@ mod tests {
     #[test]
     fn no_pause_outlives_the_deadline() {
         let mut call = sending(true);
-        call.handle_sent(Sent::BrokenOff, DEADLINE);
-        assert_eq!(call.poll_action(), Action::Fail(Failure::BrokenOff));
+        call.handle_sent(Sent::BrokenOff("reset".into()), DEADLINE);
+        assert_eq!(call.poll_action(), Action::Fail(Failure::BrokenOff("reset".into())));
     }
 
     #[test]

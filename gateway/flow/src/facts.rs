@@ -72,13 +72,14 @@ pub struct Challenge {
 pub enum Outcome {
     /// The server spoke MCP.
     Connected,
-    /// The server answered with this status, which says nothing of the transport.
+    /// The server answered with this status, which says nothing of transport or era: 408, 429, any 5xx, a redirect that
+    /// may not be followed, or a 400 that carries an error of the modern era.
     Answered(u16),
     /// 401.
     Unauthorized(Challenge),
     /// 403.
     Forbidden(Challenge),
-    /// A status that means another transport or era (400, 404, 405 and the like).
+    /// Any other 4xx: the server does not know what was sent to it, so another transport or era may do.
     NotThisTransport(u16),
     /// No connection; the text says why.
     Unreachable(String),

@@ -77,7 +77,10 @@ impl Walk {
             return Move::Stop(format!("not reached after {MAX_ATTEMPTS} attempts; {}", self.tried()));
         }
         if !self.carries(how.transport) {
-            return Move::Stop(format!("its policy asked for {}, which this upstream cannot be reached by", how.transport));
+            return Move::Stop(format!(
+                "its policy asked for {}, which this upstream cannot be reached by",
+                how.transport
+            ));
         }
         Move::Attempt { how, authorize }
     }

@@ -32,22 +32,12 @@ pub fn error(id: Option<&[u8]>, code: i64, message: &str, data: Option<&str>) ->
     let message = json::quote(message);
     let (before, data) = data.map_or(("", ""), |data| (",\"data\":", data));
     let rest = format!(",\"error\":{{\"code\":{code},\"message\":{message}{before}{data}}}}}");
-    join(&[
-        b"{\"jsonrpc\":\"2.0\",\"id\":",
-        id.unwrap_or(b"null"),
-        rest.as_bytes(),
-    ])
+    join(&[b"{\"jsonrpc\":\"2.0\",\"id\":", id.unwrap_or(b"null"), rest.as_bytes()])
 }
 
 /// A response. `id` and `raw_result` are raw JSON.
 pub fn result(id: &[u8], raw_result: &[u8]) -> Bytes {
-    join(&[
-        b"{\"jsonrpc\":\"2.0\",\"id\":",
-        id,
-        b",\"result\":",
-        raw_result,
-        b"}",
-    ])
+    join(&[b"{\"jsonrpc\":\"2.0\",\"id\":", id, b",\"result\":", raw_result, b"}"])
 }
 
 /// A request of Weir's own. `id` and `raw_params` are raw JSON.
@@ -62,19 +52,9 @@ pub fn notification(method: &str, raw_params: Option<&[u8]>) -> Bytes {
 
 fn called(id: &[&[u8]], method: &str, raw_params: Option<&[u8]>) -> Bytes {
     let method = json::quote(method);
-    let before: &[u8] = if raw_params.is_some() {
-        b",\"params\":"
-    } else {
-        b""
-    };
+    let before: &[u8] = if raw_params.is_some() { b",\"params\":" } else { b"" };
     let head: &[u8] = b"{\"jsonrpc\":\"2.0\",";
-    let tail: [&[u8]; 5] = [
-        b"\"method\":",
-        method.as_bytes(),
-        before,
-        raw_params.unwrap_or_default(),
-        b"}",
-    ];
+    let tail: [&[u8]; 5] = [b"\"method\":", method.as_bytes(), before, raw_params.unwrap_or_default(), b"}"];
     join(&[&[head], id, &tail].concat())
 }
 
@@ -89,34 +69,16 @@ mod tests {
 
     #[test]
     fn what_is_written_can_be_read() {
-        let message = Message::parse(error(
-            Some(b"\"a\""),
-            INVALID_PARAMS,
-            "no \"x\"\n",
-            Some("{\"k\":1}"),
-        ))
-        .unwrap();
+        let message = Message::parse(error(Some(b"\"a\""), INVALID_PARAMS, "no \"x\"\n", Some("{\"k\":1}"))).unwrap();
         assert_eq!(
             (message.kind(), message.id(), message.error_code()),
             (Kind::Error, Some(&b"\"a\""[..]), Some(-32602))
         );
         let nameless = error(None, PARSE_ERROR, "bad", None);
-        assert_eq!(
-            &nameless[..],
-            br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"bad"}}"#
-        );
+        assert_eq!(&nameless[..], br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"bad"}}"#);
         assert_eq!(Message::parse(nameless).unwrap().id(), None);
-        assert_eq!(
-            &result(b"1", b"{}")[..],
-            br#"{"jsonrpc":"2.0","id":1,"result":{}}"#
-        );
-        assert_eq!(
-            &request(b"1", "ping", None)[..],
-            br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#
-        );
-        assert_eq!(
-            &notification("a", Some(b"{}"))[..],
-            br#"{"jsonrpc":"2.0","method":"a","params":{}}"#
-        );
+        assert_eq!(&result(b"1", b"{}")[..], br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        assert_eq!(&request(b"1", "ping", None)[..], br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+        assert_eq!(&notification("a", Some(b"{}"))[..], br#"{"jsonrpc":"2.0","method":"a","params":{}}"#);
     }
 }

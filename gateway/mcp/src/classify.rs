@@ -7,8 +7,7 @@
 use thiserror::Error;
 
 use crate::answer::{
-    self, HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, SERVER_ERROR,
-    UNSUPPORTED_VERSION,
+    self, HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, SERVER_ERROR, UNSUPPORTED_VERSION,
 };
 use crate::era::{LEGACY_VERSIONS, MODERN_VERSIONS, era_of};
 use crate::headers::{carries, decode_value, trim};
@@ -46,12 +45,7 @@ impl Rejection {
     }
 
     fn new(status: u16, code: i64, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            code,
-            message: message.into(),
-            data: None,
-        }
+        Self { status, code, message: message.into(), data: None }
     }
 
     fn mismatch(message: &str) -> Self {
@@ -65,10 +59,7 @@ impl Rejection {
         let supported = MODERN_VERSIONS.map(json::quote).join(",");
         let echo: String = requested.chars().take(ECHO).collect();
         Self {
-            data: Some(format!(
-                "{{\"supported\":[{supported}],\"requested\":{}}}",
-                json::quote(&echo)
-            )),
+            data: Some(format!("{{\"supported\":[{supported}],\"requested\":{}}}", json::quote(&echo))),
             ..Self::new(400, UNSUPPORTED_VERSION, "unsupported protocol version")
         }
     }
@@ -79,26 +70,19 @@ impl Rejection {
 /// Not judged here, for they need more than the message: sessions, capabilities a tool needs, `Mcp-Param-*` headers,
 /// methods of extensions.
 pub fn classify(inbound: &Inbound, claims: &Claims<'_>) -> Result<Era, Rejection> {
-    let claims = Claims {
-        version: claims.version.map(trim),
-        method: claims.method.map(trim),
-        name: claims.name.map(trim),
-    };
+    let claims =
+        Claims { version: claims.version.map(trim), method: claims.method.map(trim), name: claims.name.map(trim) };
     match inbound {
         Inbound::Single(message) => match message.kind() {
             Kind::Request => request(message, &claims),
             Kind::Notification => notification(message, &claims),
-            Kind::Response | Kind::Error => legacy_only(
-                &claims,
-                "responses cannot be sent in protocol version 2026-07-28",
-            ),
+            Kind::Response | Kind::Error => {
+                legacy_only(&claims, "responses cannot be sent in protocol version 2026-07-28")
+            }
         },
         Inbound::Batch(messages) => {
             let text = "batches cannot be sent in protocol version 2026-07-28: send one message for each POST";
-            if messages
-                .iter()
-                .any(|message| message.raw(Field::ProtocolVersion).is_some())
-            {
+            if messages.iter().any(|message| message.raw(Field::ProtocolVersion).is_some()) {
                 return Err(Rejection::new(400, INVALID_REQUEST, text));
             }
             legacy_only(&claims, text)
@@ -142,20 +126,14 @@ fn modern_request(message: &Message, claims: &Claims<'_>) -> Result<Era, Rejecti
     }
     agree(message, &version, claims)?;
     if claims.version.is_none() {
-        return Err(Rejection::mismatch(
-            "the MCP-Protocol-Version header is missing",
-        ));
+        return Err(Rejection::mismatch("the MCP-Protocol-Version header is missing"));
     }
     if claims.method.is_none() {
         return Err(Rejection::mismatch("the Mcp-Method header is missing"));
     }
     check_name(message, claims)?;
     if method::is_removed(message.method()) {
-        return Err(Rejection::new(
-            404,
-            METHOD_NOT_FOUND,
-            "this method does not exist in protocol version 2026-07-28",
-        ));
+        return Err(Rejection::new(404, METHOD_NOT_FOUND, "this method does not exist in protocol version 2026-07-28"));
     }
     Ok(Era::Modern)
 }
@@ -176,17 +154,10 @@ fn notification(message: &Message, claims: &Claims<'_>) -> Result<Era, Rejection
 /// What headers are there must agree with the body, and the version must be one that is spoken.
 fn agree(message: &Message, version: &str, claims: &Claims<'_>) -> Result<(), Rejection> {
     if claims.version.is_some_and(|header| header != version) {
-        return Err(Rejection::mismatch(
-            "the MCP-Protocol-Version header and the body disagree",
-        ));
+        return Err(Rejection::mismatch("the MCP-Protocol-Version header and the body disagree"));
     }
-    if claims
-        .method
-        .is_some_and(|header| header != message.method())
-    {
-        return Err(Rejection::mismatch(
-            "the Mcp-Method header and the body disagree",
-        ));
+    if claims.method.is_some_and(|header| header != message.method()) {
+        return Err(Rejection::mismatch("the Mcp-Method header and the body disagree"));
     }
     if !MODERN_VERSIONS.contains(&version) {
         return Err(Rejection::unsupported(version));
@@ -210,25 +181,17 @@ fn check_name(message: &Message, claims: &Claims<'_>) -> Result<(), Rejection> {
         };
     };
     let Some(header) = decode_value(header) else {
-        return Err(Rejection::mismatch(
-            "the Mcp-Name header is not ASCII text or valid base64 in =?base64?...?=",
-        ));
+        return Err(Rejection::mismatch("the Mcp-Name header is not ASCII text or valid base64 in =?base64?...?="));
     };
     match body {
-        Some(body) if body != header => Err(Rejection::mismatch(
-            "the Mcp-Name header and the body disagree",
-        )),
+        Some(body) if body != header => Err(Rejection::mismatch("the Mcp-Name header and the body disagree")),
         _ => Ok(()),
     }
 }
 
 /// A body that only the legacy era knows.
 fn legacy_only(claims: &Claims<'_>, text: &str) -> Result<Era, Rejection> {
-    if names_modern(claims) {
-        Err(Rejection::new(400, INVALID_REQUEST, text))
-    } else {
-        legacy(claims)
-    }
+    if names_modern(claims) { Err(Rejection::new(400, INVALID_REQUEST, text)) } else { legacy(claims) }
 }
 
 fn legacy(claims: &Claims<'_>) -> Result<Era, Rejection> {
@@ -247,52 +210,29 @@ fn legacy(claims: &Claims<'_>) -> Result<Era, Rejection> {
 }
 
 fn names_modern(claims: &Claims<'_>) -> bool {
-    claims
-        .version
-        .is_some_and(|version| carries(version) && era_of(version) == Some(Era::Modern))
+    claims.version.is_some_and(|version| carries(version) && era_of(version) == Some(Era::Modern))
 }
 
 /// Whether the `_meta` of an `initialize` is whole and names a modern version; only then it is no handshake.
 fn claims_modern(message: &Message) -> bool {
-    message
-        .claimed_version()
-        .is_some_and(|version| era_of(&version) == Some(Era::Modern))
-        && message
-            .raw(Field::ClientCapabilities)
-            .is_some_and(|raw| raw.starts_with(b"{"))
+    message.claimed_version().is_some_and(|version| era_of(&version) == Some(Era::Modern))
+        && message.raw(Field::ClientCapabilities).is_some_and(|raw| raw.starts_with(b"{"))
 }
 
 fn claimed(message: &Message) -> Result<std::borrow::Cow<'_, str>, Rejection> {
     message.claimed_version().ok_or_else(|| {
-        Rejection::new(
-            400,
-            INVALID_PARAMS,
-            "_meta[\"io.modelcontextprotocol/protocolVersion\"] must be a string",
-        )
+        Rejection::new(400, INVALID_PARAMS, "_meta[\"io.modelcontextprotocol/protocolVersion\"] must be a string")
     })
 }
 
 fn missing_meta(message: &Message) -> Rejection {
     let keys = [
-        (
-            Field::ProtocolVersion,
-            "io.modelcontextprotocol/protocolVersion",
-        ),
-        (
-            Field::ClientCapabilities,
-            "io.modelcontextprotocol/clientCapabilities",
-        ),
+        (Field::ProtocolVersion, "io.modelcontextprotocol/protocolVersion"),
+        (Field::ClientCapabilities, "io.modelcontextprotocol/clientCapabilities"),
     ];
-    let missing: Vec<&str> = keys
-        .iter()
-        .filter(|(field, _)| message.raw(*field).is_none())
-        .map(|(_, key)| *key)
-        .collect();
-    Rejection::new(
-        400,
-        INVALID_PARAMS,
-        format!("params._meta lacks {}", missing.join(" and ")),
-    )
+    let missing: Vec<&str> =
+        keys.iter().filter(|(field, _)| message.raw(*field).is_none()).map(|(_, key)| *key).collect();
+    Rejection::new(400, INVALID_PARAMS, format!("params._meta lacks {}", missing.join(" and ")))
 }
 
 #[cfg(test)]

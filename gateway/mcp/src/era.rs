@@ -14,6 +14,9 @@ pub const ASSUMED_LEGACY: &str = "2025-03-26";
 /// The stateless versions, newest first.
 pub const MODERN_VERSIONS: [&str; 1] = ["2026-07-28"];
 
+/// What Weir itself speaks in the modern era.
+pub const LATEST_MODERN: &str = MODERN_VERSIONS[0];
+
 /// Which of the protocol's two designs a peer speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
@@ -46,19 +49,12 @@ pub fn era_of(version: &str) -> Option<Era> {
 
 /// The version to answer `initialize` with: the one asked for if it is known, else the newest legacy one.
 pub fn negotiate(requested: &str) -> &'static str {
-    LEGACY_VERSIONS
-        .into_iter()
-        .find(|version| *version == requested)
-        .unwrap_or(LATEST_LEGACY)
+    LEGACY_VERSIONS.into_iter().find(|version| *version == requested).unwrap_or(LATEST_LEGACY)
 }
 
 fn is_date(version: &str) -> bool {
     let shape = |(at, byte): (usize, u8)| {
-        if at == 4 || at == 7 {
-            byte == b'-'
-        } else {
-            byte.is_ascii_digit()
-        }
+        if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() }
     };
     version.len() == 10 && version.bytes().enumerate().all(shape)
 }
@@ -77,16 +73,8 @@ mod tests {
             assert_eq!(era_of(version), Some(Era::Modern), "{version}");
             assert_eq!(negotiate(version), LATEST_LEGACY);
         }
-        for version in [
-            "",
-            "1900-01-01",
-            "2025-11-26",
-            "2024-10-07",
-            "2026-07-28 ",
-            "2026-7-28",
-            "9999",
-            "drafts-x-y",
-        ] {
+        for version in ["", "1900-01-01", "2025-11-26", "2024-10-07", "2026-07-28 ", "2026-7-28", "9999", "drafts-x-y"]
+        {
             assert_eq!(era_of(version), None, "{version}");
         }
     }

@@ -36,12 +36,7 @@ pub fn encode_value(value: &str) -> Cow<'_, str> {
     if carries(value) && !edges && wrapped(value).is_none() {
         return Cow::Borrowed(value);
     }
-    Cow::Owned(format!(
-        "{}{}{}",
-        SENTINEL.0,
-        STANDARD.encode(value),
-        SENTINEL.1
-    ))
+    Cow::Owned(format!("{}{}{}", SENTINEL.0, STANDARD.encode(value), SENTINEL.1))
 }
 
 /// Decodes the value of `Mcp-Name` or `Mcp-Param-*`; none if it holds characters that a header must not carry, or a
@@ -54,9 +49,7 @@ pub fn decode_value(value: &str) -> Option<Cow<'_, str>> {
     let Some(inner) = wrapped(value) else {
         return Some(Cow::Borrowed(value));
     };
-    String::from_utf8(STANDARD.decode(inner).ok()?)
-        .ok()
-        .map(Cow::Owned)
+    String::from_utf8(STANDARD.decode(inner).ok()?).ok().map(Cow::Owned)
 }
 
 /// The value of an `Mcp-Param-*` header for an argument given as raw JSON; none for what has no header: `null`, objects,
@@ -145,33 +138,13 @@ mod tests {
 
     #[test]
     fn values_survive_the_header() {
-        for plain in [
-            "",
-            "get_weather",
-            "a b",
-            "file:///x?y=1",
-            "=?base64?",
-            "=?base64?=",
-            "=?utf8?eA==?=",
-        ] {
+        for plain in ["", "get_weather", "a b", "file:///x?y=1", "=?base64?", "=?base64?=", "=?utf8?eA==?="] {
             assert!(matches!(encode_value(plain), Cow::Borrowed(_)), "{plain}");
             assert_eq!(decode_value(plain).unwrap(), plain);
         }
-        for odd in [
-            " x",
-            "x\t",
-            "größe",
-            "a\nb",
-            "\0",
-            "=?base64?eA==?=",
-            "=?base64??=",
-            "日本",
-        ] {
+        for odd in [" x", "x\t", "größe", "a\nb", "\0", "=?base64?eA==?=", "=?base64??=", "日本"] {
             let encoded = encode_value(odd);
-            assert!(
-                encoded.starts_with("=?base64?") && carries(&encoded),
-                "{odd}"
-            );
+            assert!(encoded.starts_with("=?base64?") && carries(&encoded), "{odd}");
             assert_eq!(decode_value(&encoded).unwrap(), odd);
         }
         assert_eq!(encode_value("日本"), "=?base64?5pel5pys?=");
@@ -179,15 +152,9 @@ mod tests {
 
     #[test]
     fn bad_values_are_refused() {
-        for bad in [
-            "größe",
-            "a\u{7f}",
-            "a\r\nb",
-            "=?base64?*?=",
-            "=?base64?eA?=",
-            "=?base64?/w==?=",
-            "=?base64?eA==x?=",
-        ] {
+        for bad in
+            ["größe", "a\u{7f}", "a\r\nb", "=?base64?*?=", "=?base64?eA?=", "=?base64?/w==?=", "=?base64?eA==x?="]
+        {
             assert_eq!(decode_value(bad), None, "{bad}");
         }
         assert_eq!(decode_value(" \tx ").unwrap(), "x");
@@ -216,16 +183,10 @@ mod tests {
         ] {
             assert!(accepts_json_and_events(both), "{both}");
         }
-        for json in [
-            "application/json",
-            "application/*",
-            "application/json, text/event-stream;q=0",
-            "*/*, text/*; Q=0.00",
-        ] {
-            assert!(
-                accepts_json(json) && !accepts_events(json) && !accepts_json_and_events(json),
-                "{json}"
-            );
+        for json in
+            ["application/json", "application/*", "application/json, text/event-stream;q=0", "*/*, text/*; Q=0.00"]
+        {
+            assert!(accepts_json(json) && !accepts_events(json) && !accepts_json_and_events(json), "{json}");
         }
         for none in ["", ",", "text/html", "*/*;q=0", "application", "json"] {
             assert!(!accepts_json(none) && !accepts_events(none), "{none}");
@@ -234,20 +195,10 @@ mod tests {
 
     #[test]
     fn content_types_have_parameters() {
-        for json in [
-            "application/json",
-            "Application/JSON; charset=UTF-8",
-            " application/json ;x",
-        ] {
+        for json in ["application/json", "Application/JSON; charset=UTF-8", " application/json ;x"] {
             assert!(is_json(json), "{json}");
         }
-        for other in [
-            "",
-            "text/json",
-            "application/jsonx",
-            "application/json-rpc",
-            "application/json, text/plain",
-        ] {
+        for other in ["", "text/json", "application/jsonx", "application/json-rpc", "application/json, text/plain"] {
             assert!(!is_json(other), "{other}");
         }
         assert!(is_event_stream("text/event-stream;charset=utf-8"));

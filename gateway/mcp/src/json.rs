@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-pub(crate) use scan::{Scanner, Span};
+pub(crate) use scan::{Scanner, Span, Stop};
 pub use text::quote;
 
 /// How deep objects and arrays may nest, the outermost counted. Deeper documents are refused.
@@ -40,8 +40,7 @@ pub enum Error {
 pub fn scan(bytes: &[u8]) -> Result<(), Error> {
     check_utf8(bytes)?;
     let mut scanner = Scanner::new(bytes);
-    scanner.value(0)?;
-    scanner.end()
+    scanner.value(0).and_then(|_| scanner.end()).map_err(|stop| scanner.why(stop))
 }
 
 /// Checks that `bytes` are UTF-8, for scans that leave it to their caller.
@@ -49,13 +48,8 @@ pub(crate) fn check_utf8(bytes: &[u8]) -> Result<(), Error> {
     if simdutf8::basic::from_utf8(bytes).is_ok() {
         return Ok(());
     }
-    let offset = std::str::from_utf8(bytes)
-        .err()
-        .map_or(0, |e| e.valid_up_to());
-    Err(Error::Syntax {
-        offset,
-        what: "not UTF-8",
-    })
+    let offset = std::str::from_utf8(bytes).err().map_or(0, |e| e.valid_up_to());
+    Err(Error::Syntax { offset, what: "not UTF-8" })
 }
 
 /// The elements of an array, as raw JSON. For a value that is no array there are none.
@@ -90,9 +84,7 @@ pub fn members(raw_object: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, &[u8])>
 /// The same conditions hold as for [`elements`].
 pub fn get<'a>(raw_object: &'a [u8], path: &[&str]) -> Option<&'a [u8]> {
     path.iter().try_fold(raw_object, |object, name| {
-        let found = spans(object)
-            .filter(|member| text::is(object, member.key, name))
-            .last()?;
+        let found = spans(object).filter(|member| text::is(object, member.key, name)).last()?;
         found.value.of(object)
     })
 }

@@ -16,7 +16,7 @@ use thiserror::Error;
 pub use edit::{Edit, Object};
 pub use walk::Field;
 
-use crate::json::{self, Scanner};
+use crate::json::{self, Scanner, Stop};
 use crate::{answer, method};
 use walk::Parts;
 
@@ -106,33 +106,11 @@ impl Inbound {
         if scanner.next_byte() != Some(b'[') {
             return Message::scan(&bytes, scanner).map(Self::Single);
         }
-        let mut parts = Vec::new();
-        let mut count = 0_usize;
-        let mut more = scanner.open(b'[', b']')?;
-        while more {
-            count += 1;
-            // What is beyond the bound is checked as JSON all the same: broken JSON is the graver fault.
-            if count > MAX_BATCH || scanner.next_byte() != Some(b'{') {
-                scanner.value(1)?;
-                parts.push(Err(ParseError::InvalidRequest(
-                    "the batch holds something that is no object",
-                )));
-                parts.truncate(MAX_BATCH);
-            } else {
-                parts.push(Ok(Parts::scan(&mut scanner, 1)?));
-            }
-            more = scanner.more(b']')?;
-        }
-        scanner.end()?;
+        let (parts, count) = batch(&mut scanner).map_err(|stop| scanner.why(stop))?;
         match count {
             0 => Err(ParseError::InvalidRequest("the batch is empty")),
-            1..=MAX_BATCH => parts
-                .into_iter()
-                .map(|part| Message::element(&bytes, part?))
-                .collect(),
-            _ => Err(ParseError::InvalidRequest(
-                "the batch holds more than 100 messages",
-            )),
+            1..=MAX_BATCH => parts.into_iter().map(|part| Message::element(&bytes, part)).collect(),
+            _ => Err(ParseError::InvalidRequest("the batch holds more than 100 messages")),
         }
         .map(Self::Batch)
     }
@@ -192,9 +170,7 @@ impl Message {
             return method;
         }
         let quoted = self.raw(Field::Method).unwrap_or_default();
-        let inner = quoted
-            .get(1..quoted.len().saturating_sub(1))
-            .unwrap_or_default();
+        let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
         std::str::from_utf8(inner).unwrap_or_default()
     }
 
@@ -275,10 +251,7 @@ impl Message {
 
     /// `error.code`, when an integer.
     pub fn error_code(&self) -> Option<i64> {
-        std::str::from_utf8(self.raw(Field::ErrorCode)?)
-            .ok()?
-            .parse()
-            .ok()
+        std::str::from_utf8(self.raw(Field::ErrorCode)?).ok()?.parse().ok()
     }
 
     /// Begins a change of this message.
@@ -287,25 +260,20 @@ impl Message {
     }
 
     fn scan(bytes: &Bytes, mut scanner: Scanner<'_>) -> Result<Self, ParseError> {
-        match scanner.next_byte() {
-            Some(b'{') => {
-                let parts = Parts::scan(&mut scanner, 0)?;
-                scanner.end()?;
-                Self::of(bytes.clone(), parts)
-            }
-            first => {
-                scanner.value(0)?;
-                scanner.end()?;
-                Err(ParseError::InvalidRequest(match first {
-                    Some(b'[') => "a batch where one message was expected",
-                    _ => "not an object",
-                }))
-            }
+        let first = scanner.next_byte();
+        let parts =
+            if first == Some(b'{') { Parts::scan(&mut scanner, 0).map(Some) } else { scanner.value(0).map(|_| None) };
+        let parts = parts.and_then(|parts| scanner.end().map(|()| parts)).map_err(|stop| scanner.why(stop))?;
+        match (parts, first) {
+            (Some(parts), _) => Self::of(bytes.clone(), parts),
+            (None, Some(b'[')) => Err(ParseError::InvalidRequest("a batch where one message was expected")),
+            (None, _) => Err(ParseError::InvalidRequest("not an object")),
         }
     }
 
     /// One element of a batch: a message of its own that shares the bytes.
-    fn element(batch: &Bytes, parts: Parts) -> Result<Self, ParseError> {
+    fn element(batch: &Bytes, parts: Option<Parts>) -> Result<Self, ParseError> {
+        let parts = parts.ok_or(ParseError::InvalidRequest("the batch holds something that is no object"))?;
         let whole = parts.whole();
         let bytes = batch.slice(whole.start as usize..whole.end as usize);
         Self::of(bytes, parts.from(whole.start))
@@ -313,16 +281,8 @@ impl Message {
 
     fn of(bytes: Bytes, parts: Parts) -> Result<Self, ParseError> {
         let kind = parts.kind(&bytes)?;
-        let mut message = Self {
-            bytes,
-            parts,
-            kind,
-            decoded_method: None,
-        };
-        if message
-            .raw(Field::Method)
-            .is_some_and(|raw| raw.contains(&b'\\'))
-        {
+        let mut message = Self { bytes, parts, kind, decoded_method: None };
+        if message.raw(Field::Method).is_some_and(|raw| raw.contains(&b'\\')) {
             let decoded = message.text(Field::Method);
             let decoded = decoded.ok_or(ParseError::InvalidRequest("the method is no text"))?;
             message.decoded_method = Some(Arc::from(decoded.as_ref()));
@@ -337,10 +297,7 @@ impl Message {
 /// Shows the kind and the method, and nothing of what the message carries.
 impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Message")
-            .field("kind", &self.kind)
-            .field("method", &self.method())
-            .finish_non_exhaustive()
+        f.debug_struct("Message").field("kind", &self.kind).field("method", &self.method()).finish_non_exhaustive()
     }
 }
 
@@ -349,11 +306,30 @@ pub fn one_line(document: &Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', document).is_none() {
         return document.clone();
     }
-    document
-        .iter()
-        .map(|&b| if b == b'\n' || b == b'\r' { b' ' } else { b })
-        .collect::<Vec<_>>()
-        .into()
+    document.iter().map(|&b| if b == b'\n' || b == b'\r' { b' ' } else { b }).collect::<Vec<_>>().into()
+}
+
+/// Passes a batch to the end of the document: the parts of its objects, and how many elements there are.
+///
+/// What is beyond the bound is checked as JSON all the same, for broken JSON is the graver fault, but not remembered.
+fn batch(scanner: &mut Scanner<'_>) -> Result<(Vec<Option<Parts>>, usize), Stop> {
+    let mut parts = Vec::new();
+    let mut count = 0;
+    let mut more = scanner.open(b'[', b']')?;
+    while more {
+        count += 1;
+        if count > MAX_BATCH {
+            scanner.value(1)?;
+        } else if scanner.next_byte() == Some(b'{') {
+            parts.push(Some(Parts::scan(scanner, 1)?));
+        } else {
+            scanner.value(1)?;
+            parts.push(None);
+        }
+        more = scanner.more(b']')?;
+    }
+    scanner.end()?;
+    Ok((parts, count))
 }
 
 #[cfg(test)]

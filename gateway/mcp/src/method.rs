@@ -1,5 +1,9 @@
 //! What Weir must know of each method: where its target is named, and whether it may be sent twice.
 
+use std::borrow::Cow;
+
+use crate::Message;
+
 /// `notifications/progress`
 pub const PROGRESS: &str = "notifications/progress";
 /// `notifications/cancelled`
@@ -85,27 +89,31 @@ pub fn route(method: &str) -> Route {
     }
 }
 
+/// What a message's method is about, as `Mcp-Name` repeats it (2026-07-28, basic/transports): a name, an address or a
+/// task.
+pub fn target(message: &Message) -> Option<Cow<'_, str>> {
+    match route(message.method()) {
+        Route::Name => message.name(),
+        Route::Uri => message.uri(),
+        Route::Task => message.task_id(),
+        Route::Reference | Route::None => None,
+    }
+}
+
+/// Whether the answer is a stream that stays open until somebody ends it.
+pub fn is_endless(method: &str) -> bool {
+    method == LISTEN
+}
+
 /// Whether the method is one of the lists that come in pages.
 pub fn is_list(method: &str) -> bool {
-    matches!(
-        method,
-        TOOLS_LIST | PROMPTS_LIST | RESOURCES_LIST | TEMPLATES_LIST | "tasks/list"
-    )
+    matches!(method, TOOLS_LIST | PROMPTS_LIST | RESOURCES_LIST | TEMPLATES_LIST | "tasks/list")
 }
 
 /// Whether a call that may already have run can be sent once more without harm. Unknown methods cannot.
 pub fn safe_to_repeat(method: &str) -> bool {
     is_list(method)
-        || matches!(
-            method,
-            RESOURCES_READ
-                | PROMPTS_GET
-                | COMPLETE
-                | PING
-                | DISCOVER
-                | "tasks/get"
-                | "tasks/result"
-        )
+        || matches!(method, RESOURCES_READ | PROMPTS_GET | COMPLETE | PING | DISCOVER | "tasks/get" | "tasks/result")
 }
 
 /// Whether the modern era has this method.
@@ -124,53 +132,20 @@ mod tests {
 
     #[test]
     fn calls_and_the_unknown_are_never_repeated() {
-        for method in [
-            TOOLS_CALL,
-            SUBSCRIBE,
-            "tasks/cancel",
-            "tasks/update",
-            "vendor/thing",
-            "",
-            INITIALIZE,
-        ] {
+        for method in [TOOLS_CALL, SUBSCRIBE, "tasks/cancel", "tasks/update", "vendor/thing", "", INITIALIZE] {
             assert!(!safe_to_repeat(method), "{method}");
         }
-        for method in [
-            TOOLS_LIST,
-            TEMPLATES_LIST,
-            RESOURCES_READ,
-            PROMPTS_GET,
-            COMPLETE,
-            PING,
-            DISCOVER,
-        ] {
+        for method in [TOOLS_LIST, TEMPLATES_LIST, RESOURCES_READ, PROMPTS_GET, COMPLETE, PING, DISCOVER] {
             assert!(safe_to_repeat(method), "{method}");
         }
     }
 
     #[test]
     fn each_method_has_its_route() {
-        let of = [
-            TOOLS_CALL,
-            PROMPTS_GET,
-            RESOURCES_READ,
-            UNSUBSCRIBE,
-            COMPLETE,
-            "tasks/get",
-            TOOLS_LIST,
-            "x",
-        ]
-        .map(route);
-        let is = [
-            Route::Name,
-            Route::Name,
-            Route::Uri,
-            Route::Uri,
-            Route::Reference,
-            Route::Task,
-            Route::None,
-            Route::None,
-        ];
+        let of =
+            [TOOLS_CALL, PROMPTS_GET, RESOURCES_READ, UNSUBSCRIBE, COMPLETE, "tasks/get", TOOLS_LIST, "x"].map(route);
+        let is =
+            [Route::Name, Route::Name, Route::Uri, Route::Uri, Route::Reference, Route::Task, Route::None, Route::None];
         assert_eq!(of, is);
         assert!(REMOVED_METHODS.iter().all(|method| !is_modern(method)));
     }

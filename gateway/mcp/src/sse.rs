@@ -25,17 +25,12 @@ pub struct Event {
 impl Event {
     /// A plain event that carries one message.
     pub fn message(data: Bytes) -> Self {
-        Self {
-            data,
-            ..Self::default()
-        }
+        Self { data, ..Self::default() }
     }
 
     /// Whether this is of the type `message`, which is also what an event without a type is.
     pub fn is_message(&self) -> bool {
-        self.event
-            .as_deref()
-            .is_none_or(|name| name.is_empty() || name == "message")
+        self.event.as_deref().is_none_or(|name| name.is_empty() || name == "message")
     }
 }
 
@@ -166,17 +161,8 @@ impl Decoder {
             self.last_id = Some(id.clone());
         }
         self.retry = block.retry.or(self.retry);
-        let data = if block.joined.is_empty() {
-            block.first?
-        } else {
-            block.joined.freeze()
-        };
-        Some(Event {
-            event: block.event,
-            id: block.id,
-            retry: block.retry,
-            data,
-        })
+        let data = if block.joined.is_empty() { block.first? } else { block.joined.freeze() };
+        Some(Event { event: block.event, id: block.id, retry: block.retry, data })
     }
 }
 
@@ -188,14 +174,9 @@ impl Block {
         match &line[..colon] {
             b"data" => self.data(line.slice(line.len() - value.len()..)),
             b"event" => self.event = Some(String::from_utf8_lossy(value).into_owned()),
-            b"id" if !value.contains(&0) => {
-                self.id = Some(String::from_utf8_lossy(value).into_owned())
-            }
+            b"id" if !value.contains(&0) => self.id = Some(String::from_utf8_lossy(value).into_owned()),
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
-                self.retry = std::str::from_utf8(value)
-                    .ok()
-                    .and_then(|digits| digits.parse().ok())
-                    .or(self.retry);
+                self.retry = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok()).or(self.retry);
             }
             // Comments, and fields that the standard does not know.
             _ => {
@@ -228,11 +209,7 @@ pub fn encode(event: &Event, out: &mut BytesMut) {
     if let Some(name) = event.event.as_deref().filter(|name| is_line(name)) {
         field(out, b"event: ", name.as_bytes());
     }
-    if let Some(id) = event
-        .id
-        .as_deref()
-        .filter(|id| is_line(id) && !id.contains('\0'))
-    {
+    if let Some(id) = event.id.as_deref().filter(|id| is_line(id) && !id.contains('\0')) {
         field(out, b"id: ", id.as_bytes());
     }
     if let Some(retry) = event.retry {
@@ -241,11 +218,7 @@ pub fn encode(event: &Event, out: &mut BytesMut) {
     let mut rest = &event.data[..];
     while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
         field(out, b"data: ", &rest[..at]);
-        let width = if rest[at..].starts_with(b"\r\n") {
-            2
-        } else {
-            1
-        };
+        let width = if rest[at..].starts_with(b"\r\n") { 2 } else { 1 };
         rest = &rest[at + width..];
     }
     field(out, b"data: ", rest);

@@ -2,8 +2,7 @@
 
 use crate::Era;
 use crate::answer::{
-    HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, MISSING_CAPABILITY, PARSE_ERROR,
-    UNSUPPORTED_VERSION,
+    HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, MISSING_CAPABILITY, PARSE_ERROR, UNSUPPORTED_VERSION,
 };
 
 /// The status to put an error on that answers a request, when it came without one, as from a stdio upstream.
@@ -28,14 +27,7 @@ mod tests {
 
     #[test]
     fn modern_errors_have_their_status() {
-        let cases = [
-            (-32601, 404),
-            (-32700, 400),
-            (-32600, 400),
-            (-32020, 400),
-            (-32021, 400),
-            (-32022, 400),
-        ];
+        let cases = [(-32601, 404), (-32700, 400), (-32600, 400), (-32020, 400), (-32021, 400), (-32022, 400)];
         for (code, status) in cases {
             assert_eq!(http_status(Era::Modern, code), status, "{code}");
             assert_eq!(http_status(Era::Legacy, code), 200, "{code}");

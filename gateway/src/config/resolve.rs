@@ -105,12 +105,17 @@ fn list<T>(written: &Field<super::value::List<T>>, value: impl Fn(&T) -> String)
     values
 }
 
-/// The directory for compiled policies (XDG Base Directory Specification: only absolute values of variables count).
 fn cache_dir(root: &Root, context: &Context<'_, '_>) -> Option<PathBuf> {
-    if let Some(written) = root.cache_dir.set() {
-        return Some(context.base.join(&written.value.0));
+    match root.cache_dir.set() {
+        Some(written) => Some(context.base.join(&written.value.0)),
+        None => default_cache_dir(context.environment),
     }
-    let variable = |name| context.environment.variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+}
+
+/// Where compiled policies are kept unless the configuration says otherwise; none if the system names no place (XDG
+/// Base Directory Specification: only absolute values of variables count).
+pub fn default_cache_dir(environment: &dyn Environment) -> Option<PathBuf> {
+    let variable = |name| environment.variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let caches = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
     Some(caches.join("weir"))
 }
@@ -122,7 +127,6 @@ fn limits(written: &Field<written::Limits>) -> Limits {
     };
     Limits {
         body: written.body.or(Size(default.body)).0,
-        answer: written.answer.or(Size(default.answer)).0,
         head_timeout: written.head_timeout.or(Period(default.head_timeout)).0,
         idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
         session_idle: written.session_idle.or(Period(default.session_idle)).0,

@@ -47,8 +47,6 @@ table! {
     struct Limits("a table") {
         /// The largest request body. Default: `"4MiB"`.
         body: Size,
-        /// The largest message that is accepted from an upstream. Default: `"16MiB"`.
-        answer: Size,
         /// How long a client may take to send the head of a request. Default: `"10s"`.
         head_timeout: Period,
         /// How long a kept-alive connection may stay silent. Default: `"60s"`.

@@ -21,10 +21,7 @@ impl Span {
     /// Inputs are below 4 GiB: [`Scanner::new`] cuts what is longer, which then fails as incomplete.
     #[allow(clippy::cast_possible_truncation, reason = "see above")]
     fn new(start: usize, end: usize) -> Self {
-        Self {
-            start: start as u32,
-            end: end as u32,
-        }
+        Self { start: start as u32, end: end as u32 }
     }
 
     pub(crate) fn is_none(self) -> bool {
@@ -33,23 +30,12 @@ impl Span {
 
     /// The bytes of this span; none if it is absent.
     pub(crate) fn of(self, bytes: &[u8]) -> Option<&[u8]> {
-        if self.is_none() {
-            None
-        } else {
-            bytes.get(self.start as usize..self.end as usize)
-        }
+        if self.is_none() { None } else { bytes.get(self.start as usize..self.end as usize) }
     }
 
     /// The same stretch counted from `origin`.
     pub(crate) fn from(self, origin: u32) -> Self {
-        if self.is_none() {
-            self
-        } else {
-            Self {
-                start: self.start - origin,
-                end: self.end - origin,
-            }
-        }
+        if self.is_none() { self } else { Self { start: self.start - origin, end: self.end - origin } }
     }
 }
 
@@ -60,19 +46,27 @@ pub(crate) struct Text {
     pub(crate) escaped: bool,
 }
 
+/// The document is at fault, and [`Scanner::why`] says how. An error without content, because a result that fits into
+/// registers makes the whole scan faster by half.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop;
+
 /// A place in the input; each method checks and passes one piece of it.
 pub(crate) struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
+    why: Error,
 }
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         let cut = bytes.len().min(u32::MAX as usize);
-        Self {
-            bytes: &bytes[..cut],
-            at: 0,
-        }
+        Self { bytes: &bytes[..cut], at: 0, why: Error::TooDeep }
+    }
+
+    /// What made the scan stop.
+    pub(crate) fn why(&self, _: Stop) -> Error {
+        self.why
     }
 
     /// Passes white space and says what comes next.
@@ -83,7 +77,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Passes the value that comes next, `depth` containers deep.
-    pub(crate) fn value(&mut self, depth: usize) -> Result<Span, Error> {
+    pub(crate) fn value(&mut self, depth: usize) -> Result<Span, Stop> {
         self.space();
         let start = self.at;
         match self.peek() {
@@ -94,10 +88,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Passes an object that comes next, handing each key to `each`, which must pass the value.
-    pub(crate) fn object(
-        &mut self,
-        mut each: impl FnMut(&mut Self, &[u8]) -> Result<(), Error>,
-    ) -> Result<Span, Error> {
+    pub(crate) fn object(&mut self, mut each: impl FnMut(&mut Self, &[u8]) -> Result<(), Stop>) -> Result<Span, Stop> {
         self.space();
         let start = self.at;
         let mut more = self.open(b'{', b'}')?;
@@ -111,7 +102,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Passes the bracket `open`, and `close` if it follows at once; says whether something is between.
-    pub(crate) fn open(&mut self, open: u8, close: u8) -> Result<bool, Error> {
+    pub(crate) fn open(&mut self, open: u8, close: u8) -> Result<bool, Stop> {
         if self.next_byte() != Some(open) {
             return Err(self.fault("expected an opening bracket"));
         }
@@ -122,7 +113,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Passes a comma or the bracket `close`; says whether it was the comma.
-    pub(crate) fn more(&mut self, close: u8) -> Result<bool, Error> {
+    pub(crate) fn more(&mut self, close: u8) -> Result<bool, Stop> {
         let byte = self.next_byte();
         let more = byte == Some(b',');
         if !more && byte != Some(close) {
@@ -134,7 +125,7 @@ impl<'a> Scanner<'a> {
 
     /// Passes a key and its colon.
     #[inline]
-    pub(crate) fn key(&mut self) -> Result<Text, Error> {
+    pub(crate) fn key(&mut self) -> Result<Text, Stop> {
         self.space();
         let key = self.text()?;
         if self.next_byte() != Some(b':') {
@@ -146,7 +137,7 @@ impl<'a> Scanner<'a> {
 
     /// Passes a string.
     #[inline]
-    pub(crate) fn text(&mut self) -> Result<Text, Error> {
+    pub(crate) fn text(&mut self) -> Result<Text, Stop> {
         if self.peek() != Some(b'"') {
             return Err(self.fault("expected a string"));
         }
@@ -158,10 +149,7 @@ impl<'a> Scanner<'a> {
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(Text {
-                        span: Span::new(start, self.at),
-                        escaped,
-                    });
+                    return Ok(Text { span: Span::new(start, self.at), escaped });
                 }
                 Some(b'\\') => {
                     escaped = true;
@@ -174,7 +162,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Checks that nothing but white space is left.
-    pub(crate) fn end(&mut self) -> Result<(), Error> {
+    pub(crate) fn end(&mut self) -> Result<(), Stop> {
         match self.next_byte() {
             None => Ok(()),
             Some(_) => Err(self.fault("something follows the end of the document")),
@@ -185,10 +173,7 @@ impl<'a> Scanner<'a> {
     fn name(&self, key: Text) -> Cow<'a, [u8]> {
         /// The longest key the protocol names has 42 bytes; an escape spends at most 6 on each.
         const LONGEST: u32 = 6 * 64;
-        let inner = Span {
-            start: key.span.start + 1,
-            end: key.span.end - 1,
-        };
+        let inner = Span { start: key.span.start + 1, end: key.span.end - 1 };
         if !key.escaped {
             return Cow::Borrowed(inner.of(self.bytes).unwrap_or_default());
         }
@@ -202,48 +187,53 @@ impl<'a> Scanner<'a> {
     }
 
     /// Passes an object or array with everything in it, without recursion.
-    fn container(&mut self, depth: usize) -> Result<(), Error> {
+    fn container(&mut self, depth: usize) -> Result<(), Stop> {
         let mut nest = Nest::new(depth);
         loop {
-            match self.peek() {
-                Some(b'{') => {
-                    nest.push(true)?;
-                    if self.open(b'{', b'}')? {
+            let first = self.peek();
+            if let Some(b'{' | b'[') = first {
+                let object = first == Some(b'{');
+                if !nest.push(object) {
+                    self.why = Error::TooDeep;
+                    return Err(Stop);
+                }
+                self.at += 1;
+                if self.next_byte() != Some(if object { b'}' } else { b']' }) {
+                    if object {
                         self.key()?;
                         self.space();
-                        continue;
                     }
-                    nest.pop();
+                    continue;
                 }
-                Some(b'[') => {
-                    nest.push(false)?;
-                    if self.open(b'[', b']')? {
-                        continue;
-                    }
-                    nest.pop();
-                }
-                _ => self.scalar()?,
+                self.at += 1;
+                nest.pop();
+            } else {
+                self.scalar()?;
             }
             loop {
                 if nest.is_empty() {
                     return Ok(());
                 }
-                if nest.object {
-                    if self.more(b'}')? {
-                        self.key()?;
-                        break;
-                    }
-                } else if self.more(b']')? {
-                    break;
+                match self.next_byte() {
+                    Some(b',') => break,
+                    Some(b'}') if nest.object => {}
+                    Some(b']') if !nest.object => {}
+                    _ => return Err(self.fault("expected a comma or a closing bracket")),
                 }
+                self.at += 1;
                 nest.pop();
             }
+            self.at += 1;
             self.space();
+            if nest.object {
+                self.key()?;
+                self.space();
+            }
         }
     }
 
     #[inline]
-    fn scalar(&mut self) -> Result<(), Error> {
+    fn scalar(&mut self) -> Result<(), Stop> {
         match self.peek() {
             Some(b'"') => self.text().map(drop),
             Some(b'-' | b'0'..=b'9') => self.number(),
@@ -255,7 +245,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn literal(&mut self, word: &[u8]) -> Result<(), Error> {
+    #[inline]
+    fn literal(&mut self, word: &[u8]) -> Result<(), Stop> {
         if !self.bytes[self.at..].starts_with(word) {
             return Err(self.fault("expected a value"));
         }
@@ -263,13 +254,21 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn number(&mut self) -> Result<(), Error> {
+    #[inline]
+    fn number(&mut self) -> Result<(), Stop> {
         self.at += usize::from(self.peek() == Some(b'-'));
         if self.peek() == Some(b'0') {
             self.at += 1;
         } else {
             self.digits()?;
         }
+        match self.peek() {
+            Some(b'.' | b'e' | b'E') => self.fraction(),
+            _ => Ok(()),
+        }
+    }
+
+    fn fraction(&mut self) -> Result<(), Stop> {
         if self.peek() == Some(b'.') {
             self.at += 1;
             self.digits()?;
@@ -282,17 +281,18 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), Error> {
-        if !self.peek().is_some_and(|b| b.is_ascii_digit()) {
+    #[inline]
+    fn digits(&mut self) -> Result<(), Stop> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let count = rest.iter().position(|b| !b.is_ascii_digit()).unwrap_or(rest.len());
+        if count == 0 {
             return Err(self.fault("expected a digit"));
         }
-        while self.peek().is_some_and(|b| b.is_ascii_digit()) {
-            self.at += 1;
-        }
+        self.at += count;
         Ok(())
     }
 
-    fn escape(&mut self) -> Result<(), Error> {
+    fn escape(&mut self) -> Result<(), Stop> {
         match self.bytes.get(self.at + 1) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
             Some(b'u') => {
@@ -309,6 +309,9 @@ impl<'a> Scanner<'a> {
 
     #[inline]
     fn space(&mut self) {
+        if self.peek().is_some_and(|b| b > b' ') {
+            return;
+        }
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
             self.at += 1;
         }
@@ -320,11 +323,9 @@ impl<'a> Scanner<'a> {
     }
 
     #[cold]
-    fn fault(&self, what: &'static str) -> Error {
-        Error::Syntax {
-            offset: self.at,
-            what,
-        }
+    fn fault(&mut self, what: &'static str) -> Stop {
+        self.why = Error::Syntax { offset: self.at, what };
+        Stop
     }
 }
 
@@ -338,25 +339,21 @@ struct Nest {
 
 impl Nest {
     fn new(base: usize) -> Self {
-        Self {
-            bits: [0; MAX_DEPTH / 64],
-            base,
-            len: 0,
-            object: false,
-        }
+        Self { bits: [0; MAX_DEPTH / 64], base, len: 0, object: false }
     }
 
+    /// Opens a container, unless that is one too many.
     #[inline]
-    fn push(&mut self, object: bool) -> Result<(), Error> {
+    fn push(&mut self, object: bool) -> bool {
         if self.base + self.len >= MAX_DEPTH {
-            return Err(Error::TooDeep);
+            return false;
         }
         let mask = 1 << (self.len % 64);
         let word = &mut self.bits[self.len / 64];
         *word = if object { *word | mask } else { *word & !mask };
         self.len += 1;
         self.object = object;
-        Ok(())
+        true
     }
 
     #[inline]
@@ -423,9 +420,5 @@ fn special_in(word: [u8; 8]) -> Option<usize> {
     let quote = below(1, word ^ (ONES * u64::from(b'"')));
     let backslash = below(1, word ^ (ONES * u64::from(b'\\')));
     let marked = (below(0x20, word) | quote | backslash) & HIGH;
-    if marked == 0 {
-        None
-    } else {
-        Some(marked.trailing_zeros() as usize / 8)
-    }
+    if marked == 0 { None } else { Some(marked.trailing_zeros() as usize / 8) }
 }

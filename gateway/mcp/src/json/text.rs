@@ -62,11 +62,7 @@ pub(super) fn is(bytes: &[u8], span: Span, name: &str) -> bool {
         return false;
     };
     let mut scanner = Scanner::new(raw);
-    scanner
-        .text()
-        .ok()
-        .and_then(|text| decode(raw, text))
-        .is_some_and(|key| key == name)
+    scanner.text().ok().and_then(|text| decode(raw, text)).is_some_and(|key| key == name)
 }
 
 fn inner(bytes: &[u8], span: Span) -> Option<&[u8]> {
@@ -109,22 +105,16 @@ fn unicode(escape: &[u8]) -> (Option<char>, usize) {
     if let Some(c) = char::from_u32(first) {
         return (Some(c), 6);
     }
-    let second = escape
-        .get(6..)
-        .filter(|next| next.starts_with(b"\\u"))
-        .and_then(hex);
+    let second = escape.get(6..).filter(|next| next.starts_with(b"\\u")).and_then(hex);
     match (first, second) {
-        (0xd800..0xdc00, Some(low @ 0xdc00..0xe000)) => (
-            char::from_u32(0x10000 + ((first - 0xd800) << 10) + (low - 0xdc00)),
-            12,
-        ),
+        (0xd800..0xdc00, Some(low @ 0xdc00..0xe000)) => {
+            (char::from_u32(0x10000 + ((first - 0xd800) << 10) + (low - 0xdc00)), 12)
+        }
         _ => (None, 6),
     }
 }
 
 fn hex(escape: &[u8]) -> Option<u32> {
-    let digits = escape
-        .get(2..6)
-        .and_then(|digits| std::str::from_utf8(digits).ok())?;
+    let digits = escape.get(2..6).and_then(|digits| std::str::from_utf8(digits).ok())?;
     u32::from_str_radix(digits, 16).ok()
 }

@@ -45,12 +45,7 @@ struct Splice {
 
 impl<'m> Edit<'m> {
     pub(super) fn new(message: &'m Message) -> Self {
-        Self {
-            message,
-            fresh: Vec::new(),
-            fields: Vec::new(),
-            members: Vec::new(),
-        }
+        Self { message, fresh: Vec::new(), fields: Vec::new(), members: Vec::new() }
     }
 
     /// Replaces the value of a field. **Does nothing if the message has no such field**; see [`Edit::put`] for that.
@@ -89,10 +84,7 @@ impl<'m> Edit<'m> {
         for (field, new) in &self.fields {
             let old = self.message.parts.span(*field);
             if !old.is_none() {
-                splices.push(Splice {
-                    old: range(old),
-                    new: new.clone(),
-                });
+                splices.push(Splice { old: range(old), new: new.clone() });
             }
         }
         // What encloses comes first, so that what lies inside it can be skipped.
@@ -131,38 +123,25 @@ impl<'m> Edit<'m> {
     }
 
     fn change(&mut self, object: Object, key: &str, value: Option<Range<usize>>) {
-        self.members
-            .retain(|change| change.object != object || change.key != key);
-        self.members.push(Change {
-            object,
-            key: key.to_owned(),
-            value,
-        });
+        self.members.retain(|change| change.object != object || change.key != key);
+        self.members.push(Change { object, key: key.to_owned(), value });
     }
 
     /// Turns the changes to one object into splices, or into one change of the object around it that makes it.
     fn resolve(&mut self, object: Object, splices: &mut Vec<Splice>) {
-        let (changes, others) = std::mem::take(&mut self.members)
-            .into_iter()
-            .partition(|c| c.object == object);
+        let (changes, others) = std::mem::take(&mut self.members).into_iter().partition(|c| c.object == object);
         self.members = others;
         let changes: Vec<Change> = changes;
         let Some((span, parent)) = self.place(object).filter(|_| !changes.is_empty()) else {
             return;
         };
         let message = self.message;
-        match span
-            .of(message.bytes())
-            .filter(|raw| raw.first() == Some(&b'{'))
-        {
+        match span.of(message.bytes()).filter(|raw| raw.first() == Some(&b'{')) {
             Some(raw) => self.amend(span, raw, &changes, splices),
             None => {
                 let fresh = self.make(&changes);
                 if let (Some((around, key)), Some(fresh)) = (parent, fresh)
-                    && !self
-                        .members
-                        .iter()
-                        .any(|change| change.object == around && change.key == key)
+                    && !self.members.iter().any(|change| change.object == around && change.key == key)
                 {
                     self.change(around, key, Some(fresh));
                 }
@@ -193,11 +172,7 @@ impl<'m> Edit<'m> {
         let start = self.fresh.len();
         for change in changes {
             let Some(value) = &change.value else { continue };
-            self.fresh.push(if self.fresh.len() == start {
-                b'{'
-            } else {
-                b','
-            });
+            self.fresh.push(if self.fresh.len() == start { b'{' } else { b',' });
             self.write_member(&change.key, value.clone());
         }
         if self.fresh.len() == start {
@@ -211,11 +186,7 @@ impl<'m> Edit<'m> {
     fn amend(&mut self, span: Span, raw: &[u8], changes: &[Change], splices: &mut Vec<Splice>) {
         let base = span.start as usize;
         let members: Vec<Member> = json::spans(raw).collect();
-        let find = |member: &Member| {
-            changes
-                .iter()
-                .position(|change| json::key_is(raw, member.key, &change.key))
-        };
+        let find = |member: &Member| changes.iter().position(|change| json::key_is(raw, member.key, &change.key));
         let found: Vec<Option<usize>> = members.iter().map(find).collect();
         let removed = |at: usize| found[at].is_some_and(|change| changes[change].value.is_none());
 
@@ -223,19 +194,9 @@ impl<'m> Edit<'m> {
         for (at, member) in members.iter().enumerate() {
             if removed(at) {
                 // A member goes together with the comma before it; at the front, with the one behind.
-                let start = if kept {
-                    members[at - 1].value.end
-                } else {
-                    member.key.start
-                } as usize;
-                let next = members
-                    .get(at + 1)
-                    .filter(|_| !kept)
-                    .map_or(member.value.end, |next| next.key.start);
-                splices.push(Splice {
-                    old: base + start..base + next as usize,
-                    new: 0..0,
-                });
+                let start = if kept { members[at - 1].value.end } else { member.key.start } as usize;
+                let next = members.get(at + 1).filter(|_| !kept).map_or(member.value.end, |next| next.key.start);
+                splices.push(Splice { old: base + start..base + next as usize, new: 0..0 });
                 continue;
             }
             kept = true;
@@ -243,16 +204,14 @@ impl<'m> Edit<'m> {
                 && let Some(new) = &changes[change].value
                 && !found[at + 1..].contains(&Some(change))
             {
-                splices.push(Splice {
-                    old: offset(member.value, base),
-                    new: new.clone(),
-                });
+                splices.push(Splice { old: offset(member.value, base), new: new.clone() });
             }
         }
-        self.append(base + raw.len() - 1, kept, changes, &found, splices);
+        let end = members.last().map_or(raw.len() - 1, |last| last.value.end as usize);
+        self.append(base + end, kept, changes, &found, splices);
     }
 
-    /// Puts the members that were not there before the closing bracket at `end`.
+    /// Writes the members that were not there at `end`, behind the last one that was.
     fn append(
         &mut self,
         end: usize,
@@ -272,10 +231,7 @@ impl<'m> Edit<'m> {
             self.write_member(&change.key, value);
         }
         if self.fresh.len() > start {
-            splices.push(Splice {
-                old: end..end,
-                new: start..self.fresh.len(),
-            });
+            splices.push(Splice { old: end..end, new: start..self.fresh.len() });
         }
     }
 

@@ -4,7 +4,7 @@
 //! given twice, what was noted below the first is forgotten with it, for the last one counts (see [`crate::json`]).
 
 use super::{Kind, ParseError};
-use crate::json::{Error, Scanner, Span};
+use crate::json::{Scanner, Span, Stop};
 
 /// A place in a message that is found while scanning. The order matters: see [`Parts::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,14 +86,9 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Passes the object that comes next and notes its parts. `depth` is the number of containers around it.
-    pub(super) fn scan(scanner: &mut Scanner<'_>, depth: usize) -> Result<Self, Error> {
+    pub(super) fn scan(scanner: &mut Scanner<'_>, depth: usize) -> Result<Self, Stop> {
         let none = Span::NONE;
-        let mut parts = Self {
-            fields: [none; FIELDS],
-            whole: none,
-            jsonrpc: none,
-            own_progress_token: none,
-        };
+        let mut parts = Self { fields: [none; FIELDS], whole: none, jsonrpc: none, own_progress_token: none };
         parts.whole = scanner.object(|scanner, key| {
             match key {
                 b"jsonrpc" => parts.jsonrpc = scanner.value(depth + 1)?,
@@ -119,11 +114,7 @@ impl Parts {
 
     /// The same parts, counted from `origin`.
     pub(super) fn from(mut self, origin: u32) -> Self {
-        for span in self.fields.iter_mut().chain([
-            &mut self.whole,
-            &mut self.jsonrpc,
-            &mut self.own_progress_token,
-        ]) {
+        for span in self.fields.iter_mut().chain([&mut self.whole, &mut self.jsonrpc, &mut self.own_progress_token]) {
             *span = span.from(origin);
         }
         self
@@ -140,16 +131,12 @@ impl Parts {
         let has = |field| !self.span(field).is_none();
         let refuse = |what| Err(ParseError::InvalidRequest(what));
         let version = self.jsonrpc.of(bytes);
-        if version != Some(b"\"2.0\"")
-            && version.and_then(crate::json::string).as_deref() != Some("2.0")
-        {
+        if version != Some(b"\"2.0\"") && version.and_then(crate::json::string).as_deref() != Some("2.0") {
             return refuse("jsonrpc must be \"2.0\"");
         }
         match (has(Field::Method), has(Field::Result), has(Field::Error)) {
             (true, false, false) => self.called(bytes),
-            (false, true, false) | (false, false, true) if has(Field::Params) => {
-                refuse("params in a response")
-            }
+            (false, true, false) | (false, false, true) if has(Field::Params) => refuse("params in a response"),
             (false, true, false) => match id_kind(self.span(Field::Id).of(bytes)) {
                 IdKind::Usable => Ok(Kind::Response),
                 _ => refuse("the id must be a string or an integer"),
@@ -183,14 +170,12 @@ impl Parts {
         }
         // An error about a request that could not be read has no id to name, and servers put all sorts there.
         match id_kind(self.span(Field::Id).of(bytes)) {
-            IdKind::Other => Err(ParseError::InvalidRequest(
-                "the id must be a string or an integer",
-            )),
+            IdKind::Other => Err(ParseError::InvalidRequest("the id must be a string or an integer")),
             _ => Ok(Kind::Error),
         }
     }
 
-    fn note(&mut self, field: Field, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Error> {
+    fn note(&mut self, field: Field, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Stop> {
         self.fields[field as usize] = scanner.value(depth)?;
         Ok(())
     }
@@ -201,7 +186,7 @@ impl Parts {
     }
 
     /// `params` or `result`. They share their fields, since a message that has both is refused.
-    fn body(&mut self, at: Field, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Error> {
+    fn body(&mut self, at: Field, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Stop> {
         self.forget(Field::Name, Field::LogLevel);
         self.own_progress_token = Span::NONE;
         if scanner.next_byte() != Some(b'{') {
@@ -234,7 +219,7 @@ impl Parts {
         Ok(())
     }
 
-    fn reference(&mut self, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Error> {
+    fn reference(&mut self, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Stop> {
         self.forget(Field::Reference, Field::ReferenceUri);
         if scanner.next_byte() != Some(b'{') {
             return self.note(Field::Reference, scanner, depth);
@@ -248,7 +233,7 @@ impl Parts {
         Ok(())
     }
 
-    fn meta(&mut self, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Error> {
+    fn meta(&mut self, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Stop> {
         self.forget(Field::Meta, Field::LogLevel);
         if scanner.next_byte() != Some(b'{') {
             return self.note(Field::Meta, scanner, depth);
@@ -268,7 +253,7 @@ impl Parts {
         Ok(())
     }
 
-    fn error(&mut self, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Error> {
+    fn error(&mut self, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Stop> {
         self.forget(Field::ErrorCode, Field::ErrorData);
         if scanner.next_byte() != Some(b'{') {
             return self.note(Field::Error, scanner, depth);
@@ -295,9 +280,7 @@ fn id_kind(raw: Option<&[u8]>) -> IdKind {
         None => IdKind::Absent,
         Some(b"null") => IdKind::Null,
         Some([b'"', ..]) => IdKind::Usable,
-        Some([b'-' | b'0'..=b'9', rest @ ..]) if rest.iter().all(u8::is_ascii_digit) => {
-            IdKind::Usable
-        }
+        Some([b'-' | b'0'..=b'9', rest @ ..]) if rest.iter().all(u8::is_ascii_digit) => IdKind::Usable,
         Some(_) => IdKind::Other,
     }
 }

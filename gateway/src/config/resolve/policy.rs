@@ -22,7 +22,7 @@ fn policy(at: &At<written::Policy>, context: &mut Context<'_, '_>) -> Option<Pol
     }
     let component = written.component.set().and_then(|path| context.existing(path));
     let grants = grants(&written.grants);
-    let secrets = secrets(&written.secrets, &grants, context);
+    let secrets = secrets(&written.secrets, context);
     Some(Policy {
         component: component?,
         grants,
@@ -42,20 +42,10 @@ fn grants(written: &Field<List<Grant>>) -> Vec<String> {
     grants
 }
 
-fn secrets(
-    written: &Field<Named<Source>>,
-    grants: &[String],
-    context: &mut Context<'_, '_>,
-) -> Vec<(String, SecretSource)> {
+fn secrets(written: &Field<Named<Source>>, context: &mut Context<'_, '_>) -> Vec<(String, SecretSource)> {
     let Some(written) = written.set() else {
         return Vec::new();
     };
-    if !written.value.0.is_empty() && !grants.iter().any(|grant| grant == "secrets") {
-        let all = grants.iter().map(String::as_str).chain(["secrets"]);
-        let all: Vec<_> = all.map(|grant| format!("\"{grant}\"")).collect();
-        let hint = format!("grants = [{}]", all.join(", "));
-        context.report.add(written.key.clone(), "a policy places secrets only by the grant `secrets`", Some(hint));
-    }
     let mut secrets = Vec::new();
     for (name, source) in &written.value.0 {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');

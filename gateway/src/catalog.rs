@@ -1,0 +1,275 @@
+//! What all upstreams offer together, and where each offer comes from.
+//!
+//! For each upstream a [`keeper`] holds a [`View`] of its lists, fetched page by page in Weir's own name and fetched
+//! again when the upstream says that they changed. The views of an era are merged once per change into a [`Merged`]
+//! list, so that a client's list is a copy of bytes that are ready, and no client waits for a slow upstream.
+
+mod keeper;
+mod merge;
+mod names;
+mod template;
+mod view;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::Notify, sync::watch, task::JoinSet};
+use weir_mcp::Era;
+
+use crate::upstream::Upstream;
+
+pub use merge::{Kind, Merged, Offer};
+pub use view::View;
+
+/// The merged offers of all upstreams, per era.
+pub struct Catalog {
+    upstreams: Arc<[Arc<Upstream>]>,
+    slots: Mutex<Vec<Slots>>,
+    merged: [RwLock<Arc<Merged>>; 2],
+    changes: watch::Sender<Changes>,
+    pokes: Vec<Notify>,
+    keepers: tokio::sync::Mutex<JoinSet<()>>,
+}
+
+/// How often each kind of list has changed; a client is told when its kind moved on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Lists of tools.
+    pub tools: u64,
+    /// Lists of prompts.
+    pub prompts: u64,
+    /// Lists of resources and templates.
+    pub resources: u64,
+    /// Anything at all, also that an upstream is known now.
+    settled: u64,
+}
+
+/// What is known of one upstream in both eras.
+struct Slots {
+    legacy: Slot,
+    modern: Slot,
+    since: Instant,
+}
+
+#[derive(Clone, Default)]
+enum Slot {
+    /// Nobody asked for this era yet.
+    #[default]
+    Unasked,
+    /// On the way.
+    Pending,
+    /// Known.
+    Known(Arc<View>),
+    /// The upstream does not speak this era, or cannot be reached.
+    Nothing,
+}
+
+impl Catalog {
+    /// A catalog that knows nothing yet.
+    #[must_use]
+    pub fn new(upstreams: Arc<[Arc<Upstream>]>) -> Arc<Self> {
+        let now = Instant::now();
+        let slots =
+            upstreams.iter().map(|_| Slots { legacy: Slot::Pending, modern: Slot::Pending, since: now }).collect();
+        let pokes = upstreams.iter().map(|_| Notify::new()).collect();
+        Arc::new(Self {
+            upstreams,
+            slots: Mutex::new(slots),
+            merged: Default::default(),
+            changes: watch::Sender::default(),
+            pokes,
+            keepers: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Starts to keep every upstream's lists, in whichever era it speaks.
+    pub async fn start(self: &Arc<Self>) {
+        let mut keepers = self.keepers.lock().await;
+        for index in 0..self.upstreams.len() {
+            keepers.spawn(keeper::keep(Arc::clone(self), index, None));
+        }
+    }
+
+    /// Ends all keeping.
+    pub async fn stop(&self) {
+        self.keepers.lock().await.shutdown().await;
+    }
+
+    /// The upstreams, in the order of the configuration.
+    #[must_use]
+    pub fn upstreams(&self) -> &[Arc<Upstream>] {
+        &self.upstreams
+    }
+
+    /// The place of an upstream.
+    #[must_use]
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.upstreams.iter().position(|upstream| upstream.name() == name)
+    }
+
+    /// The merged offers of an era.
+    ///
+    /// Right after the start, waits for upstreams that are still being reached, each for as long as its own list
+    /// deadline allows; whoever is late is announced by `list_changed`.
+    pub async fn merged(self: &Arc<Self>, era: Era) -> Arc<Merged> {
+        let mut changes = self.changes.subscribe();
+        while let Some(wait) = self.unsettled(era).await {
+            if tokio::time::timeout(wait, changes.changed()).await.is_err() {
+                break;
+            }
+        }
+        self.known(era)
+    }
+
+    /// The merged offers of an era as far as they are known.
+    #[must_use]
+    pub fn known(&self, era: Era) -> Arc<Merged> {
+        Arc::clone(&self.merged[place(era)].read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Follows the changes of the lists.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<Changes> {
+        self.changes.subscribe()
+    }
+
+    /// Says that an upstream's lists have changed.
+    pub fn poke(&self, upstream: usize) {
+        if let Some(poke) = self.pokes.get(upstream) {
+            poke.notify_one();
+        }
+    }
+
+    /// Whether every upstream has been reached or given up on once.
+    #[must_use]
+    pub fn settled(&self) -> bool {
+        self.lock().iter().all(|slots| slots.is_settled(Era::Legacy) || slots.is_settled(Era::Modern))
+    }
+
+    /// How long to wait for upstreams that are not known in `era` yet; none if there is no need to. Starts to keep the
+    /// lists of those that nobody asked for in this era before.
+    async fn unsettled(self: &Arc<Self>, era: Era) -> Option<Duration> {
+        let mut unasked = Vec::new();
+        let mut wait = None;
+        for (index, (slots, upstream)) in self.lock().iter_mut().zip(self.upstreams.iter()).enumerate() {
+            if matches!(slots.get(era), Slot::Unasked) {
+                *slots.slot(era) = Slot::Pending;
+                slots.since = Instant::now();
+                unasked.push(index);
+            }
+            if matches!(slots.get(era), Slot::Pending) {
+                let left = upstream.list_timeout().saturating_sub(slots.since.elapsed());
+                wait = wait.max(Some(left).filter(|left| !left.is_zero()));
+            }
+        }
+        if !unasked.is_empty() {
+            let mut keepers = self.keepers.lock().await;
+            for index in unasked {
+                keepers.spawn(keeper::keep(Arc::clone(self), index, Some(era)));
+            }
+        }
+        wait
+    }
+
+    /// Takes in what a keeper found out, and merges anew.
+    fn publish(&self, index: usize, found: Found) {
+        let views = {
+            let mut slots = self.lock();
+            if let Some(slots) = slots.get_mut(index) {
+                slots.take(found);
+            }
+            [Era::Legacy, Era::Modern].map(|era| slots.iter().map(|slots| slots.view(era)).collect::<Vec<_>>())
+        };
+        for (era, views) in [Era::Legacy, Era::Modern].into_iter().zip(views) {
+            self.merge(era, &views);
+        }
+        self.changes.send_modify(|changes| changes.settled += 1);
+    }
+
+    fn merge(&self, era: Era, views: &[Option<Arc<View>>]) {
+        let names: Vec<&str> = self.upstreams.iter().map(|upstream| upstream.name()).collect();
+        let new = Merged::new(era, &names, views);
+        let old = {
+            let mut merged = self.merged[place(era)].write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *merged, Arc::new(new.clone()))
+        };
+        new.report(&old, &names);
+        self.changes.send_if_modified(|changes| {
+            let before = *changes;
+            changes.tools += u64::from(!new.same(&old, Kind::Tool));
+            changes.prompts += u64::from(!new.same(&old, Kind::Prompt));
+            changes.resources += u64::from(!new.same(&old, Kind::Resource) || !new.same(&old, Kind::Template));
+            *changes != before
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Slots>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a keeper found out.
+enum Found {
+    /// The lists of an era, and whether the other era was tried before and is not spoken.
+    View { era: Era, view: Arc<View>, alone: bool },
+    /// Nothing in this era, or in any.
+    Nothing { era: Option<Era> },
+}
+
+impl Slots {
+    fn take(&mut self, found: Found) {
+        match found {
+            Found::View { era, view, alone } => {
+                *self.slot(era) = Slot::Known(view);
+                let other = match era {
+                    Era::Legacy => &mut self.modern,
+                    Era::Modern => &mut self.legacy,
+                };
+                if matches!(other, Slot::Pending) && alone {
+                    *other = if era == Era::Legacy { Slot::Nothing } else { Slot::Unasked };
+                }
+            }
+            Found::Nothing { era } => {
+                for lost in [Era::Legacy, Era::Modern] {
+                    if era.is_none_or(|era| era == lost) {
+                        *self.slot(lost) = Slot::Nothing;
+                    }
+                }
+            }
+        }
+    }
+
+    fn get(&self, era: Era) -> &Slot {
+        match era {
+            Era::Legacy => &self.legacy,
+            Era::Modern => &self.modern,
+        }
+    }
+
+    fn slot(&mut self, era: Era) -> &mut Slot {
+        match era {
+            Era::Legacy => &mut self.legacy,
+            Era::Modern => &mut self.modern,
+        }
+    }
+
+    fn is_settled(&self, era: Era) -> bool {
+        matches!(self.get(era), Slot::Known(_) | Slot::Nothing)
+    }
+
+    fn view(&self, era: Era) -> Option<Arc<View>> {
+        match self.get(era) {
+            Slot::Known(view) => Some(Arc::clone(view)),
+            Slot::Unasked | Slot::Pending | Slot::Nothing => None,
+        }
+    }
+}
+
+const fn place(era: Era) -> usize {
+    match era {
+        Era::Legacy => 0,
+        Era::Modern => 1,
+    }
+}

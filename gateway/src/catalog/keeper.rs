@@ -1,0 +1,217 @@
+//! Keeping one upstream's lists: reach it, fetch them, wait until they change, and again.
+
+use std::{sync::Arc, time::Duration};
+
+use weir_mcp::{Era, Message};
+
+use crate::upstream::{Body, Channel, ConnectError, Listened, Opened, Outgoing, SendError, State, Upstream, own};
+
+use super::{Catalog, Found, View};
+
+/// How long lists are kept when the upstream has no way to say that they changed.
+const REFRESH: Duration = Duration::from_secs(60);
+
+/// The longest pause between two tries to reach an upstream.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long an upstream is believed not to speak an era.
+const OTHER_ERA: Duration = Duration::from_secs(10 * 60);
+
+/// How long more changes are waited for after one, so that a burst is fetched once.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// Why lists are fetched again.
+enum Wake {
+    /// They changed, or may have; the way to the upstream is still good.
+    Changed,
+    /// The way is gone.
+    Lost,
+}
+
+/// Keeps the lists of the upstream at `index` until the task is ended.
+pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era>) {
+    let Some(upstream) = catalog.upstreams.get(index).cloned() else { return };
+    let mut failures = 0;
+    let mut reported = None;
+    loop {
+        if failures == 0 && wanted.is_none() {
+            upstream.set_status(|status| status.state = State::Connecting);
+        }
+        let why = match upstream.open(wanted).await {
+            Ok(opened) => {
+                let keeper = Keeper { catalog: &catalog, upstream: &upstream, index, wanted };
+                let ended = keeper.follow(&opened).await;
+                close(&upstream, &opened).await;
+                match ended {
+                    Ok(()) => {
+                        failures = 0;
+                        reported = None;
+                        continue;
+                    }
+                    Err(why) => ConnectError::Stopped(why),
+                }
+            }
+            Err(why) => why,
+        };
+        failures += 1;
+        let pause = if let ConnectError::OtherEra { .. } = why {
+            catalog.publish(index, Found::Nothing { era: wanted });
+            OTHER_ERA
+        } else {
+            // The same failure again is no news.
+            if reported.as_ref() != Some(&why) {
+                report(&upstream, &why);
+            }
+            fail(&catalog, &upstream, index, wanted, &why);
+            reported = Some(why);
+            LONGEST_PAUSE.min(Duration::from_secs(1) * 2_u32.saturating_pow(failures - 1))
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = catalog.pokes[index].notified() => {}
+        }
+    }
+}
+
+struct Keeper<'a> {
+    catalog: &'a Catalog,
+    upstream: &'a Upstream,
+    index: usize,
+    wanted: Option<Era>,
+}
+
+impl Keeper<'_> {
+    /// Fetches and publishes until the way to the upstream is gone.
+    async fn follow(&self, opened: &Opened) -> Result<(), String> {
+        let mut changes = self.listen(opened).await;
+        loop {
+            let fetch = View::fetch(self.upstream, opened);
+            let view = match tokio::time::timeout(self.upstream.overall_timeout(), fetch).await {
+                Ok(Ok(view)) => view,
+                Ok(Err(SendError::SessionLost)) => return Ok(()),
+                Ok(Err(why)) => return Err(format!("its lists cannot be had: {why}")),
+                Err(_) => return Err("its lists did not come in time".into()),
+            };
+            let ttl = view.ttl;
+            self.publish(opened, view);
+            match self.wait(opened, &mut changes, ttl).await {
+                Wake::Changed => {}
+                Wake::Lost => return Ok(()),
+            }
+        }
+    }
+
+    fn publish(&self, opened: &Opened, view: View) {
+        let tools = view.tools();
+        let news = self.upstream.status().state != State::Healthy;
+        self.upstream.set_status(|status| {
+            status.state = State::Healthy;
+            status.error = None;
+            if self.wanted.is_none() {
+                status.era = Some(opened.era);
+                status.transport = Some(opened.channel.transport());
+                status.tools = Some(tools);
+            }
+        });
+        if news {
+            let (name, transport) = (self.upstream.name(), opened.channel.transport());
+            tracing::info!(upstream = name, %transport, era = %opened.era, tools, "upstream is healthy");
+        }
+        let alone = self.wanted.is_none();
+        self.catalog.publish(self.index, Found::View { era: opened.era, view: Arc::new(view), alone });
+    }
+
+    /// Opens the stream on which the upstream says that its lists changed; none if it offers none.
+    async fn listen(&self, opened: &Opened) -> Option<Listened> {
+        let credential = self.upstream.credential(None).await.ok()?;
+        let reply = match (opened.era, &opened.channel) {
+            // A process of Weir's own is ended after the lists are fetched.
+            (Era::Legacy, Channel::Stdio { shared: false, .. }) => return None,
+            (Era::Legacy, channel) => channel.listen(None, credential.as_ref()).await,
+            (Era::Modern, channel) => {
+                let request = own::listen();
+                let outgoing = Outgoing {
+                    era: Era::Modern,
+                    message: &request,
+                    body: request.bytes().clone(),
+                    name: None,
+                    version: None,
+                    headers: &[],
+                    ticket: None,
+                    credential: credential.as_ref(),
+                };
+                channel.send(outgoing).await
+            }
+        };
+        match reply.ok()?.body {
+            Body::Events(events) => Some(events),
+            Body::Empty | Body::Json(_) => None,
+        }
+    }
+
+    /// Waits until the lists are worth fetching again.
+    async fn wait(&self, opened: &Opened, changes: &mut Option<Listened>, ttl: Option<Duration>) -> Wake {
+        let poke = &self.catalog.pokes[self.index];
+        let Some(events) = changes else {
+            let refresh = ttl.unwrap_or_default().max(REFRESH);
+            let resting = matches!(&opened.channel, Channel::Stdio { shared: false, .. });
+            if resting {
+                close(self.upstream, opened).await;
+                poke.notified().await;
+            } else {
+                // Elapsed or poked: either way they are fetched again.
+                drop(tokio::time::timeout(refresh, poke.notified()).await);
+            }
+            return if resting { Wake::Lost } else { Wake::Changed };
+        };
+        loop {
+            tokio::select! {
+                () = poke.notified() => break,
+                event = events.next() => match event {
+                    Ok(Some(event)) if tells_of_change(&event.data) => break,
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => {
+                        *changes = None;
+                        // A server that ends its stream at once must not be asked for it in a tight loop.
+                        drop(tokio::time::timeout(SETTLE * 20, poke.notified()).await);
+                        return if opened.era == Era::Legacy { Wake::Lost } else { Wake::Changed };
+                    }
+                },
+            }
+        }
+        tokio::time::sleep(SETTLE).await;
+        Wake::Changed
+    }
+}
+
+fn tells_of_change(data: &bytes::Bytes) -> bool {
+    Message::parse(data.clone()).is_ok_and(|message| message.method().ends_with("/list_changed"))
+}
+
+async fn close(upstream: &Upstream, opened: &Opened) {
+    let credential = upstream.credential(None).await.ok().flatten();
+    opened.channel.close(credential.as_ref()).await;
+}
+
+fn fail(catalog: &Catalog, upstream: &Upstream, index: usize, wanted: Option<Era>, why: &ConnectError) {
+    upstream.set_status(|status| {
+        status.error = Some(why.to_string());
+        status.state = match (why, status.state) {
+            (ConnectError::Unauthorized(_), _) => State::AuthRequired,
+            (_, State::Healthy) => State::Degraded,
+            _ => State::Error,
+        };
+    });
+    // What was known stays listed for a moment of trouble; what was never known is nothing.
+    if upstream.status().state != State::Degraded {
+        catalog.publish(index, Found::Nothing { era: wanted });
+    }
+}
+
+fn report(upstream: &Upstream, why: &ConnectError) {
+    let name = upstream.name();
+    match why {
+        ConnectError::Unauthorized(why) => tracing::info!(upstream = name, why, "upstream needs a credential"),
+        why => tracing::error!(upstream = name, %why, "upstream cannot be reached"),
+    }
+}

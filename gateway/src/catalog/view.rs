@@ -1,0 +1,148 @@
+//! What one upstream offers in one era, fetched to the last page.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use weir_mcp::{Era, Message, json};
+
+use crate::upstream::{Opened, Outgoing, SendError, Upstream, own};
+
+use super::merge::Kind;
+
+/// How many pages of a list are fetched before the server is taken to be turning in circles.
+const MAX_PAGES: usize = 1000;
+
+/// How many entries of a list are kept.
+const MAX_ENTRIES: usize = 100_000;
+
+/// What one upstream offers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    /// Its `capabilities`, raw.
+    pub capabilities: Bytes,
+    /// Its `instructions`.
+    pub instructions: Option<String>,
+    /// How long its lists may be kept; none in the legacy era.
+    pub ttl: Option<Duration>,
+    /// Whether its lists may be shared between callers (`cacheScope`).
+    pub public: bool,
+    pub(super) lists: [Vec<Entry>; 4],
+}
+
+/// One tool, prompt, resource or template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The entry as it came.
+    pub(super) raw: Bytes,
+    /// Its name, address or template, decoded.
+    pub(super) key: String,
+}
+
+impl View {
+    /// Fetches everything from an opened upstream.
+    pub(super) async fn fetch(upstream: &Upstream, opened: &Opened) -> Result<Self, SendError> {
+        let said = opened.answer.result().unwrap_or(b"{}");
+        let capabilities = Bytes::copy_from_slice(json::get(said, &["capabilities"]).unwrap_or(b"{}"));
+        let instructions = json::get(said, &["instructions"]).and_then(json::string).map(|text| text.into_owned());
+        let mut view = Self { capabilities, instructions, public: true, ..Self::default() };
+        let source = Source { upstream, opened };
+        for kind in Kind::ALL {
+            if json::get(&view.capabilities, &[kind.capability()]).is_some() {
+                source.list(kind, &mut view).await?;
+            }
+        }
+        Ok(view)
+    }
+
+    /// The entries of a kind, in the upstream's order.
+    pub(super) fn entries(&self, kind: Kind) -> &[Entry] {
+        &self.lists[kind as usize]
+    }
+
+    /// How many tools there are.
+    #[must_use]
+    pub fn tools(&self) -> usize {
+        self.entries(Kind::Tool).len()
+    }
+
+    /// The same view with other entries of a kind.
+    #[cfg(test)]
+    pub(super) fn with(mut self, kind: Kind, entries: Vec<Entry>) -> Self {
+        self.lists[kind as usize] = entries;
+        self
+    }
+
+    fn note_cache(&mut self, page: &[u8]) {
+        let number =
+            |key: &str| json::get(page, &[key]).and_then(|raw| std::str::from_utf8(raw).ok()?.parse::<f64>().ok());
+        let ttl = number("ttlMs").filter(|ms| *ms >= 0.0).map(|ms| Duration::from_secs_f64((ms / 1000.0).min(1e6)));
+        self.ttl = match (self.ttl, ttl) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let scope = json::get(page, &["cacheScope"]).and_then(json::string);
+        self.public &= scope.as_deref() == Some("public");
+    }
+}
+
+/// Where lists come from.
+struct Source<'a> {
+    upstream: &'a Upstream,
+    opened: &'a Opened,
+}
+
+impl Source<'_> {
+    async fn list(&self, kind: Kind, view: &mut View) -> Result<(), SendError> {
+        let mut cursor: Option<Vec<u8>> = None;
+        for _ in 0..MAX_PAGES {
+            let request = own::page(self.opened.era, kind.method(), cursor.as_deref());
+            let answer = self.ask(&request).await?;
+            let Some(page) = answer.result() else {
+                // A server may declare `resources` and have no templates.
+                let unknown = answer.error_code() == Some(weir_mcp::answer::METHOD_NOT_FOUND);
+                let why =
+                    format!("`{}` answered with error {}", kind.method(), answer.error_code().unwrap_or_default());
+                return if unknown { Ok(()) } else { Err(SendError::NotMcp(why)) };
+            };
+            if self.opened.era == Era::Modern {
+                view.note_cache(page);
+            }
+            let entries = &mut view.lists[kind as usize];
+            for raw in json::get(page, &[kind.list()]).into_iter().flat_map(json::elements) {
+                let key = json::get(raw, &[kind.key()]).and_then(json::string);
+                if let Some(key) = key.filter(|_| entries.len() < MAX_ENTRIES) {
+                    entries.push(Entry { raw: Bytes::copy_from_slice(raw), key: key.into_owned() });
+                }
+            }
+            let next = json::get(page, &["nextCursor"]).filter(|raw| raw.first() == Some(&b'"')).map(<[u8]>::to_vec);
+            if next.is_none() {
+                return Ok(());
+            }
+            if next == cursor {
+                break;
+            }
+            cursor = next;
+        }
+        tracing::warn!(
+            upstream = self.upstream.name(),
+            list = kind.method(),
+            "its pages do not end; the rest is left out"
+        );
+        Ok(())
+    }
+
+    async fn ask(&self, request: &Message) -> Result<Message, SendError> {
+        let credential = self.upstream.credential(None).await.map_err(|why| SendError::Unsent(why.to_string()))?;
+        let outgoing = Outgoing {
+            era: self.opened.era,
+            message: request,
+            body: request.bytes().clone(),
+            name: None,
+            version: None,
+            headers: &[],
+            ticket: None,
+            credential: credential.as_ref(),
+        };
+        self.opened.channel.send(outgoing).await?.answer().await
+    }
+}

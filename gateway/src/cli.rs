@@ -1,0 +1,84 @@
+//! The command line: one file for each command.
+
+mod assembly;
+mod check;
+mod demo;
+mod schema;
+mod serve;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// The exit code for a configuration that cannot be used (`EX_USAGE` of sysexits.h).
+const BAD_CONFIG: u8 = 64;
+
+/// One address for all of a team's MCP servers.
+///
+/// Weir is a gateway for the Model Context Protocol. Hosts such as Claude Code, VS Code, Cursor or Codex point at one
+/// URL, and every server in the configuration is behind it:
+///
+///   /mcp           all servers together; tools are named <server>__<tool>
+///   /mcp/<server>  one server, untouched
+///   /healthz       200 while the process lives
+///   /readyz        200 when every server has been tried; the body tells how each one stands
+///
+/// Try it without any configuration: `weir demo`.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, verbatim_doc_comment, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the upstreams of a configuration until Ctrl-C.
+    ///
+    /// Ctrl-C or SIGTERM stops accepting, lets running calls finish and exits with 0; a second Ctrl-C ends at once.
+    /// A configuration that cannot be used is explained as a whole and ends with exit code 64.
+    Serve {
+        /// The configuration, a TOML file; see `config/` for examples.
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Check a configuration and say what it would do, without opening a socket or starting a server.
+    ///
+    /// Parses and resolves everything, loads every policy and checks what it imports and exports. Ends with exit code
+    /// 64 if anything is wrong.
+    Check {
+        /// The configuration, a TOML file.
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Serve a small built-in server, to try Weir out: no configuration, no network, nothing else to install.
+    Demo {
+        /// Where to listen.
+        #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+        listen: std::net::SocketAddr,
+    },
+    /// Print the JSON schema of the configuration, for editors.
+    Schema,
+    /// Be the built-in server on standard input and output.
+    #[command(hide = true)]
+    DemoServer,
+}
+
+/// Runs the command line and returns its exit code.
+#[must_use]
+pub fn run() -> ExitCode {
+    let ended = match Cli::parse().command {
+        Command::Serve { config } => serve::run(&config),
+        Command::Check { config } => check::run(&config),
+        Command::Demo { listen } => demo::run(listen),
+        Command::Schema => schema::run(),
+        Command::DemoServer => demo::server(),
+    };
+    match ended {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("weir: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! From a configuration to upstreams that are ready to be reached: loads every policy, checks what it may do, and gives
+//! each upstream the ones that decide about it.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+
+use crate::{
+    config::{self, Auth, Config},
+    http::Client,
+    policy::{Engine, Grant, Policy, Source, shipped},
+    upstream::{CredentialSource, Parts, Upstream},
+};
+
+/// What a configuration comes to.
+pub(super) struct Assembly {
+    /// The upstreams that are enabled, in the order of the configuration.
+    pub(super) upstreams: Arc<[Arc<Upstream>]>,
+    /// What decides about each, for `weir check`.
+    pub(super) decisions: Vec<Decisions>,
+    /// Kept alive as long as its policies.
+    pub(super) _engine: Engine,
+}
+
+/// Who decides about one upstream.
+pub(super) struct Decisions {
+    pub(super) connection: String,
+    pub(super) credentials: Option<String>,
+}
+
+/// Loads everything.
+///
+/// # Errors
+///
+/// Everything that is wrong, one line each.
+pub(super) fn assemble(config: &Config) -> anyhow::Result<Assembly> {
+    let engine = Engine::new(config.cache_dir.as_deref()).context("the policy engine cannot be started")?;
+    let client = Client::new();
+    let shipped = Shipped::load(&engine)?;
+    let (mut upstreams, mut decisions, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+    for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {
+        match prepare(config, entry, &engine, &client, &shipped) {
+            Ok((upstream, decided)) => {
+                upstreams.push(Arc::new(upstream));
+                decisions.push(decided);
+            }
+            Err(why) => problems.push(format!("{why:#}")),
+        }
+    }
+    if !problems.is_empty() {
+        bail!("{}", problems.join("\n"));
+    }
+    Ok(Assembly { upstreams: upstreams.into(), decisions, _engine: engine })
+}
+
+/// The policies that come with Weir.
+struct Shipped {
+    fallback: Policy,
+    bearer: Policy,
+}
+
+impl Shipped {
+    fn load(engine: &Engine) -> anyhow::Result<Self> {
+        let load = |name, wasm: &'static [u8]| engine.load(Source { name, wasm: wasm.into(), grants: &[], settings: String::new() });
+        Ok(Self { fallback: load("fallback", shipped::FALLBACK)?, bearer: load("bearer", shipped::BEARER)? })
+    }
+}
+
+fn prepare(
+    config: &Config,
+    entry: &config::Upstream,
+    engine: &Engine,
+    client: &Client,
+    shipped: &Shipped,
+) -> anyhow::Result<(Upstream, Decisions)> {
+    let (mut connection, mut credentials) = (None, None);
+    for written in &entry.policies {
+        let place = format!("{}:{}: upstream `{}`", config.file.display(), written.line, entry.name);
+        let policy = load(engine, written).with_context(|| place.clone())?;
+        if policy.decides_connections() && connection.replace((policy.clone(), written.settings.clone())).is_some() {
+            bail!("{place}: a second policy decides about connections; one is enough");
+        }
+        if policy.decides_credentials() {
+            let secrets = written.secrets.clone();
+            let source = CredentialSource { policy, secrets, settings: written.settings.clone() };
+            if credentials.replace(source).is_some() {
+                bail!("{place}: a second policy decides about credentials; one is enough");
+            }
+        }
+    }
+    if let (None, Auth::Bearer(source)) = (&credentials, &entry.auth) {
+        let settings = serde_json::json!({ "source": source.to_string() }).to_string();
+        let secrets = vec![("token".to_owned(), source.clone())];
+        credentials = Some(CredentialSource { policy: shipped.bearer.clone(), secrets, settings });
+    }
+    let (connection, settings) = connection.unwrap_or_else(|| (shipped.fallback.clone(), "{}".to_owned()));
+    let decisions = Decisions {
+        connection: connection.name().to_owned(),
+        credentials: credentials.as_ref().map(|source| source.policy.name().to_owned()),
+    };
+    let parts = Parts { config: entry.clone(), connection, credentials, settings };
+    let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
+    Ok((upstream, decisions))
+}
+
+fn load(engine: &Engine, written: &config::Policy) -> anyhow::Result<Policy> {
+    let name = written.component.display().to_string();
+    let wasm = std::fs::read(&written.component).with_context(|| format!("policy `{name}` cannot be read"))?;
+    let grants = written.grants.iter().map(|grant| grant.parse::<Grant>()).collect::<Result<Vec<_>, _>>()?;
+    Ok(engine.load(Source { name: &name, wasm: wasm.into(), grants: &grants, settings: String::new() })?)
+}

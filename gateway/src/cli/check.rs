@@ -1,0 +1,56 @@
+//! `weir check`: everything that `serve` does before it opens a socket.
+
+use std::{
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+};
+
+use crate::config::{Auth, Config, Reach, Upstream};
+
+use super::{BAD_CONFIG, assembly, assembly::Decisions};
+
+pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
+    let config = match Config::load(path) {
+        Ok(config) => config,
+        Err(problems) => {
+            eprintln!("{problems}");
+            return Ok(ExitCode::from(BAD_CONFIG));
+        }
+    };
+    let assembly = match assembly::assemble(&config) {
+        Ok(assembly) => assembly,
+        Err(why) => {
+            eprintln!("{why:#}");
+            return Ok(ExitCode::from(BAD_CONFIG));
+        }
+    };
+    let mut out = io::stdout().lock();
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    for address in &config.listen {
+        writeln!(out, "would listen on {scheme}://{address}/mcp")?;
+    }
+    let mut decisions = assembly.decisions.iter();
+    for upstream in &config.upstreams {
+        let decided = if upstream.enabled { decisions.next() } else { None };
+        writeln!(out, "{}", line(upstream, decided))?;
+    }
+    writeln!(out, "{} is fine", path.display())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(upstream: &Upstream, decided: Option<&Decisions>) -> String {
+    let name = &upstream.name;
+    let Some(decided) = decided else { return format!("{name}: disabled") };
+    let reach = match &upstream.reach {
+        Reach::Http(reach) => format!("{}", reach.url),
+        Reach::Stdio(reach) if reach.shared => format!("`{}` as one process for all", reach.command),
+        Reach::Stdio(reach) => format!("`{}` as a process for each client", reach.command),
+    };
+    let credential = match (&decided.credentials, &upstream.auth) {
+        (None, _) => "no credential".to_owned(),
+        (Some(policy), Auth::Bearer(source)) => format!("credential by `{policy}` from {source}"),
+        (Some(policy), Auth::None) => format!("credential by `{policy}`"),
+    };
+    format!("{name}: {reach}, connection by `{}`, {credential}", decided.connection)
+}

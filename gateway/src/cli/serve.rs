@@ -1,0 +1,166 @@
+//! `weir serve`: from a configuration to a gateway that listens, and to its end.
+
+use std::{
+    io::{self, Write},
+    net::SocketAddr,
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use tokio::sync::watch;
+
+use crate::{
+    catalog::Catalog,
+    config::Config,
+    observe,
+    relay::Relay,
+    server::{
+        App,
+        guard::Guard,
+        listen::{Limits, Listener},
+    },
+    session::Sessions,
+    upstream::Upstream,
+};
+
+use super::{BAD_CONFIG, assembly};
+
+/// How long running calls may take to finish after Ctrl-C.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long a shared child process is kept that nobody uses.
+const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
+
+/// How long the summary waits for upstreams that are slow to say hello.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+
+pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
+    match Config::load(path) {
+        Ok(config) => gateway(config),
+        Err(problems) => {
+            eprintln!("{problems}");
+            Ok(ExitCode::from(BAD_CONFIG))
+        }
+    }
+}
+
+/// Serves a configuration until a signal ends it.
+pub(super) fn gateway(config: Config) -> anyhow::Result<ExitCode> {
+    let _log = observe::start("info");
+    let assembly = match assembly::assemble(&config) {
+        Ok(assembly) => assembly,
+        Err(why) => {
+            eprintln!("{why:#}");
+            return Ok(ExitCode::from(BAD_CONFIG));
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads to run on")?;
+    runtime.block_on(serve(&config, assembly.upstreams.clone()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Result<()> {
+    let listener = Listener::bind(&config.listen, config.tls.as_ref()).await?;
+    let addresses = listener.addresses();
+    let catalog = Catalog::new(Arc::clone(&upstreams));
+    let sessions = Arc::new(Sessions::new(config.limits.sessions, config.limits.session_idle));
+    let relay = Arc::new(Relay::new(Arc::clone(&catalog), Arc::clone(&sessions)));
+    let guard = Guard::new(&config.allowed_hosts, &config.allowed_origins);
+    let app = Arc::new(App::new(Arc::clone(&relay), guard, config.limits.body));
+    let limits =
+        Limits { head_timeout: config.limits.head_timeout, idle_timeout: config.limits.idle_timeout, drain: DRAIN };
+    let (shutdown, ended) = watch::channel(false);
+
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    for address in &addresses {
+        tracing::info!("listening on {scheme}://{address}");
+    }
+    catalog.start().await;
+    let reaper = tokio::spawn(reap(Arc::clone(&relay), Arc::clone(&upstreams)));
+    let summary = tokio::spawn(summarize(scheme, addresses, Arc::clone(&catalog)));
+    let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, ended));
+
+    signalled().await?;
+    tracing::info!("stopping: running calls may finish, new ones are refused");
+    app.drain();
+    summary.abort();
+    shutdown.send_replace(true);
+    tokio::select! {
+        ended = serving => ended.context("the listener failed")?,
+        again = signalled() => again?,
+    }
+    reaper.abort();
+    catalog.stop().await;
+    for session in sessions.all() {
+        relay.end(&session).await;
+    }
+    for upstream in upstreams.iter() {
+        upstream.stop().await;
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Waits for Ctrl-C or SIGTERM.
+async fn signalled() -> io::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// Ends sessions whose clients are gone and shared processes that nobody uses.
+async fn reap(relay: Arc<Relay>, upstreams: Arc<[Arc<Upstream>]>) {
+    let mut tick = tokio::time::interval(relay.sessions().tick());
+    loop {
+        tick.tick().await;
+        let mut ending = tokio::task::JoinSet::new();
+        for session in relay.sessions().expired() {
+            let relay = Arc::clone(&relay);
+            ending.spawn(async move { relay.end(&session).await });
+        }
+        ending.join_all().await;
+        for upstream in upstreams.iter() {
+            upstream.reap(IDLE_PROCESS).await;
+        }
+    }
+}
+
+/// Prints where Weir is, how each upstream stands and what to paste into a host.
+async fn summarize(scheme: &'static str, addresses: Vec<SocketAddr>, catalog: Arc<Catalog>) {
+    let mut changes = catalog.changes();
+    let settled = async { while !catalog.settled() && changes.changed().await.is_ok() {} };
+    // Whoever is not there by now is shown as it stands.
+    drop(tokio::time::timeout(FIRST_LOOK, settled).await);
+    let Some(address) = addresses.first() else { return };
+    let text = summary(&format!("{scheme}://{address}/mcp"), catalog.upstreams());
+    // A closed standard output is no reason to stop.
+    drop(io::stdout().lock().write_all(text.as_bytes()));
+}
+
+fn summary(url: &str, upstreams: &[Arc<Upstream>]) -> String {
+    let width = upstreams.iter().map(|upstream| upstream.name().len()).max().unwrap_or(0);
+    let mut text = format!("\nWeir is at {url}\n\n");
+    for upstream in upstreams {
+        let status = upstream.status();
+        let detail = match (status.tools, &status.error) {
+            (_, Some(error)) => error.clone(),
+            (Some(tools), None) => {
+                let (era, transport) = (status.era, status.transport);
+                let how: Vec<String> =
+                    transport.map(|t| t.to_string()).into_iter().chain(era.map(|e| e.to_string())).collect();
+                format!("{tools} tools  ({})", how.join(", "))
+            }
+            (None, None) => String::new(),
+        };
+        text.push_str(&format!("  {:width$}  {:13}  {detail}\n", upstream.name(), status.state.to_string()));
+    }
+    text.push_str(&format!(
+        "\nClaude Code:\n  claude mcp add --transport http weir {url}\n\nAny host with an mcp.json:\n  {{\"mcpServers\":{{\"weir\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n\nCtrl-C ends Weir.\n\n"
+    ));
+    text
+}

@@ -1,0 +1,103 @@
+//! A small MCP server on standard input and output, so that Weir has something to serve before anything is installed.
+//!
+//! It speaks both eras, message by message. What it offers is in `offer`, what it answers in `answer`; here is the
+//! loop: lines in, lines out, and the one tool that takes its time, which runs beside the others and can be cancelled.
+
+mod answer;
+mod offer;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+use answer::{Answer, Countdown};
+
+/// The longest line that is read, in bytes; what is longer falls apart into lines that are no JSON.
+const MAX_LINE: u64 = 4 * 1024 * 1024;
+/// Messages that may wait to be written.
+const MAX_WAITING: usize = 64;
+
+/// Serves until `stdin` ends; what still runs then is dropped.
+///
+/// # Errors
+/// When a stream breaks.
+pub async fn run(stdin: impl AsyncRead + Unpin, stdout: impl AsyncWrite + Unpin) -> io::Result<()> {
+    let (out, messages) = mpsc::channel(MAX_WAITING);
+    tokio::try_join!(read(stdin, out), write(stdout, messages))?;
+    Ok(())
+}
+
+async fn read(stdin: impl AsyncRead + Unpin, out: mpsc::Sender<Value>) -> io::Result<()> {
+    let mut stdin = BufReader::new(stdin);
+    let mut line = Vec::new();
+    let mut running = Running::default();
+    while (&mut stdin).take(MAX_LINE).read_until(b'\n', &mut line).await? > 0 {
+        if !line.trim_ascii().is_empty() {
+            let answer = answer::answer(&line);
+            running.carry_out(answer, &out).await;
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+async fn write(mut stdout: impl AsyncWrite + Unpin, mut messages: mpsc::Receiver<Value>) -> io::Result<()> {
+    while let Some(message) = messages.recv().await {
+        stdout.write_all(format!("{message}\n").as_bytes()).await?;
+        stdout.flush().await?;
+    }
+    Ok(())
+}
+
+/// The countdowns under way, by request id. They end with this.
+#[derive(Default)]
+struct Running {
+    tasks: JoinSet<()>,
+    by_id: HashMap<String, AbortHandle>,
+}
+
+impl Running {
+    async fn carry_out(&mut self, answer: Answer, out: &mpsc::Sender<Value>) {
+        match answer {
+            Answer::Nothing => {}
+            Answer::Now(message) => send(out, message).await,
+            Answer::Count(countdown) => {
+                while self.tasks.try_join_next().is_some() {}
+                self.by_id.retain(|_, task| !task.is_finished());
+                let id = countdown.id.to_string();
+                self.by_id.insert(id, self.tasks.spawn(count_down(countdown, out.clone())));
+            }
+            Answer::Cancel(id) => {
+                if let Some(task) = self.by_id.remove(&id.to_string()) {
+                    task.abort();
+                }
+            }
+        }
+    }
+}
+
+async fn count_down(countdown: Countdown, out: mpsc::Sender<Value>) {
+    for done in 1..=countdown.from {
+        tokio::time::sleep(countdown.pause).await;
+        if let Some(token) = &countdown.token {
+            let left = countdown.from - done;
+            let params = json!({
+                "progressToken": token, "progress": done, "total": countdown.from, "message": format!("{left} to go"),
+            });
+            send(&out, json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})).await;
+        }
+    }
+    send(&out, countdown.finished()).await;
+}
+
+async fn send(out: &mpsc::Sender<Value>, message: Value) {
+    // Fails only after writing has failed, which ends the server.
+    let _ = out.send(message).await;
+}

@@ -1,0 +1,202 @@
+//! Policies: sandboxed components that turn facts into decisions. The only module that knows wasmtime.
+//!
+//! A component is compiled, linked and type-checked when it is loaded ([`Engine::load`]); each question gets a fresh
+//! instance with bounded memory and time, so nothing of one caller reaches the next and a guest that hangs, traps or
+//! overgrows costs its own question only. A policy decides and never acts: what it answers is checked here for form and
+//! carried out elsewhere.
+
+mod bindings;
+mod convert;
+mod engine;
+mod error;
+mod grant;
+mod host;
+mod limits;
+mod load;
+pub mod shipped;
+mod ticker;
+
+use std::{fmt, sync::Arc};
+
+use tokio::time::timeout;
+use wasmtime::{PoolConcurrencyLimitError, Store, UpdateDeadline};
+use weir_flow::facts;
+
+use self::{
+    convert::{Broken, TooMuch},
+    engine::Shared,
+    host::{Lines, Rate, State},
+    limits::{EPOCHS, HANDOVER, MEMORY, Meter, Overgrown, Slot, Slots, Spent, WALL},
+    load::Loaded,
+};
+pub use self::{
+    engine::{Engine, Source},
+    error::{EngineError, LoadError, PolicyError},
+    grant::{Grant, UnknownGrant},
+};
+
+/// Where the text of secrets comes from, for the policies that may read it.
+pub trait Secrets: Send + Sync {
+    /// The secret of that name.
+    fn read(&self, name: &str) -> Option<String>;
+}
+
+/// A component with its settings, ready to be asked. Cheap to clone.
+#[derive(Clone)]
+pub struct Policy(Arc<Inner>);
+
+struct Inner {
+    name: Arc<str>,
+    settings: String,
+    grants: Arc<[Grant]>,
+    loaded: Arc<Loaded>,
+    engine: Arc<Shared>,
+    slots: Slots,
+    rate: Arc<Rate>,
+}
+
+impl Policy {
+    fn new(engine: Arc<Shared>, loaded: Arc<Loaded>, source: &Source<'_>, settings: String) -> Self {
+        Self(Arc::new(Inner {
+            name: source.name.into(),
+            settings,
+            grants: source.grants.into(),
+            loaded,
+            slots: Slots::among(&engine.slots),
+            engine,
+            rate: Arc::default(),
+        }))
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Whether [`Self::next`] can be asked.
+    pub fn decides_connections(&self) -> bool {
+        self.0.loaded.connection.is_some()
+    }
+
+    /// Whether [`Self::choose`] can be asked.
+    pub fn decides_credentials(&self) -> bool {
+        self.0.loaded.credentials.is_some()
+    }
+
+    /// The next step towards `upstream`, after the attempts in `history` (oldest first). The answer keeps to the upstream's
+    /// transports, pin and era.
+    pub async fn next(
+        &self,
+        upstream: &facts::Upstream,
+        history: &[facts::Attempt],
+    ) -> Result<facts::Step, PolicyError> {
+        let Some(guest) = &self.0.loaded.connection else { return Err(self.not_decided("connections")) };
+        let to = convert::upstream(upstream, &self.0.settings).map_err(|fact| self.too_much(fact))?;
+        let past = convert::history(history);
+        let _slot = self.slot().await?;
+        let mut store = self.store(&upstream.name, Vec::new());
+        let answer = self
+            .bounded(async {
+                let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
+                guest.load(&mut store, &instance)?.call_next(&mut store, &to, &past).await
+            })
+            .await?;
+        convert::step(answer, upstream).map_err(|rule| self.malformed(rule))
+    }
+
+    /// The credential that opens an upstream. `secrets` is read only if the policy was granted their text, and only for the
+    /// names in [`facts::Question::secrets`].
+    pub async fn choose(
+        &self,
+        question: &facts::Question,
+        secrets: &dyn Secrets,
+    ) -> Result<facts::Choice, PolicyError> {
+        let Some(guest) = &self.0.loaded.credentials else { return Err(self.not_decided("credentials")) };
+        let about = convert::question(question, &self.0.settings).map_err(|fact| self.too_much(fact))?;
+        let _slot = self.slot().await?;
+        let mut store = self.store(&question.upstream.name, self.readable(question, secrets));
+        let answer = self
+            .bounded(async {
+                let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
+                guest.load(&mut store, &instance)?.call_choose(&mut store, &about).await
+            })
+            .await?;
+        convert::choice(answer, question).map_err(|rule| self.malformed(rule))
+    }
+
+    async fn slot(&self) -> Result<Slot, PolicyError> {
+        self.0.slots.take().await.ok_or_else(|| PolicyError::TooBusy { policy: self.name().to_owned() })
+    }
+
+    fn readable(&self, question: &facts::Question, secrets: &dyn Secrets) -> Vec<(String, String)> {
+        if !self.0.grants.contains(&Grant::Secrets) {
+            return Vec::new();
+        }
+        question.secrets.iter().filter_map(|name| Some((name.clone(), secrets.read(name)?))).collect()
+    }
+
+    /// A store for one question, with every limit in place.
+    fn store(&self, upstream: &str, secrets: Vec<(String, String)>) -> Store<State> {
+        let state = State {
+            meter: Meter::default(),
+            lines: Lines::new(Arc::clone(&self.0.name), upstream, Arc::clone(&self.0.rate)),
+            secrets,
+            grants: Arc::clone(&self.0.grants),
+            wasi: None,
+        };
+        let mut store = Store::new(&self.0.engine.wasm, state);
+        store.limiter(|state| &mut state.meter);
+        store.set_hostcall_fuel(HANDOVER);
+        store.set_epoch_deadline(1);
+        let mut epochs = 0;
+        store.epoch_deadline_callback(move |_| {
+            epochs += 1;
+            if epochs >= EPOCHS {
+                return Err(Spent.into());
+            }
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+        });
+        store
+    }
+
+    /// The answer within the time that a guest has, or what became of it.
+    async fn bounded<T>(&self, answer: impl Future<Output = wasmtime::Result<T>>) -> Result<T, PolicyError> {
+        let _running = self.0.engine.ticker.run();
+        match timeout(WALL, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(self.failure(&error)),
+            Err(_) => Err(PolicyError::TimedOut { policy: self.name().to_owned() }),
+        }
+    }
+
+    fn failure(&self, error: &wasmtime::Error) -> PolicyError {
+        let policy = self.name().to_owned();
+        if error.is::<Spent>() {
+            PolicyError::TimedOut { policy }
+        } else if error.is::<Overgrown>() {
+            PolicyError::OutOfMemory { policy, most: MEMORY }
+        } else if error.is::<PoolConcurrencyLimitError>() {
+            PolicyError::TooBusy { policy }
+        } else {
+            PolicyError::Trapped { policy, reason: error.root_cause().to_string() }
+        }
+    }
+
+    fn not_decided(&self, interface: &'static str) -> PolicyError {
+        PolicyError::NotDecided { policy: self.name().to_owned(), interface }
+    }
+
+    fn too_much(&self, TooMuch(what, most): TooMuch) -> PolicyError {
+        PolicyError::TooMuch { policy: self.name().to_owned(), what, most }
+    }
+
+    fn malformed(&self, Broken(rule): Broken) -> PolicyError {
+        PolicyError::Malformed { policy: self.name().to_owned(), rule }
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! The engine that all policies share: wasmtime's configuration, the pool of slots, and the cache of compiled code.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    fmt, fs,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use wasmtime::{Cache, CacheConfig, Config, PoolingAllocationConfig};
+
+use super::{
+    Policy,
+    error::{EngineError, LoadError},
+    grant::Grant,
+    limits::{MEMORY, MODULES, SLOTS, TABLE},
+    load::{self, Loaded},
+    ticker::Ticker,
+};
+
+/// Compiles policies and runs them. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine(Arc<Shared>);
+
+/// A component and what it is given.
+#[derive(Clone, Debug)]
+pub struct Source<'a> {
+    /// What messages call it: `fallback`, or the path in the configuration.
+    pub name: &'a str,
+    /// The component.
+    pub wasm: Cow<'a, [u8]>,
+    /// The capabilities that it may use.
+    pub grants: &'a [Grant],
+    /// Its settings as a JSON object. The policy is told them in place of [`weir_flow::facts::Upstream::settings`]; empty
+    /// means none.
+    pub settings: String,
+}
+
+/// What the policies of an engine have in common.
+pub(super) struct Shared {
+    pub(super) wasm: wasmtime::Engine,
+    pub(super) ticker: Ticker,
+    pub(super) slots: Arc<Semaphore>,
+    loaded: Mutex<HashMap<[u8; 32], Weak<Loaded>>>,
+}
+
+impl Engine {
+    /// An engine that keeps compiled code in the directory `cache`, or compiles anew at each start without one. The
+    /// directory is made if it is missing; it has to be private, for code in it is run unseen.
+    pub fn new(cache: Option<&Path>) -> Result<Self, EngineError> {
+        let failed = |error: wasmtime::Error| EngineError::Engine(format!("{error:#}"));
+        let mut config = configuration();
+        if let Some(directory) = cache {
+            let refused = |reason| EngineError::Cache { path: directory.display().to_string(), reason };
+            private(directory).map_err(refused)?;
+            let path = directory.canonicalize().map_err(|error| refused(error.to_string()))?;
+            let mut settings = CacheConfig::new();
+            settings.with_directory(path);
+            config.cache(Some(Cache::new(settings).map_err(|error| refused(format!("{error:#}")))?));
+        }
+        let wasm = wasmtime::Engine::new(&config).map_err(failed)?;
+        let ticker = Ticker::start(wasm.weak()).map_err(|error| EngineError::Engine(error.to_string()))?;
+        let slots = usize::try_from(SLOTS).unwrap_or(1);
+        Ok(Self(Arc::new(Shared { wasm, ticker, slots: Arc::new(Semaphore::new(slots)), loaded: Mutex::default() })))
+    }
+
+    /// A policy that can be asked. The same component with the same grants is compiled and kept once, whatever its
+    /// settings.
+    pub fn load(&self, source: Source<'_>) -> Result<Policy, LoadError> {
+        let settings = load::settings(&source)?;
+        let key = key(&source);
+        let known = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).get(&key).and_then(Weak::upgrade);
+        let loaded = match known {
+            Some(loaded) => loaded,
+            None => {
+                let loaded = Arc::new(load::load(&self.0.wasm, &source)?);
+                let mut all = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+                all.retain(|_, loaded| loaded.strong_count() > 0);
+                all.insert(key, Arc::downgrade(&loaded));
+                loaded
+            }
+        };
+        Ok(Policy::new(Arc::clone(&self.0), loaded, &source, settings))
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+/// Wasm as it is everywhere, minus what no policy needs, in slots that are reserved once and filled when used.
+fn configuration() -> Config {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(SLOTS)
+        .total_core_instances(SLOTS * 8)
+        .max_core_instances_per_component(MODULES)
+        .total_memories(SLOTS * 2)
+        .total_tables(SLOTS * 8)
+        .total_stacks(SLOTS)
+        .max_memory_size(MEMORY)
+        .table_elements(TABLE)
+        .max_unused_warm_slots(4);
+    let reservation = u64::try_from(MEMORY).unwrap_or(u64::MAX);
+    let mut config = Config::new();
+    config
+        .allocation_strategy(pool)
+        .memory_reservation(reservation)
+        .memory_guard_size(1 << 16)
+        .epoch_interruption(true)
+        .concurrency_support(false)
+        .wasm_backtrace_max_frames(None)
+        .generate_address_map(false)
+        .native_unwind_info(false);
+    config
+}
+
+/// Which compiled component will do.
+fn key(source: &Source<'_>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for grant in Grant::ALL {
+        hash.update([u8::from(source.grants.contains(&grant))]);
+    }
+    hash.update(&source.wasm);
+    hash.finalize().into()
+}
+
+/// Makes the directory if it is missing, and makes sure that it is ours and closed to others.
+fn private(directory: &Path) -> Result<(), String> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| error.to_string())?;
+    let found = fs::metadata(directory).map_err(|error| error.to_string())?;
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err("it belongs to another user; name a directory of your own".to_owned());
+    }
+    if found.permissions().mode() & 0o077 != 0 {
+        return Err(format!("others may enter it; run: chmod 700 {}", directory.display()));
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The capabilities that a policy may be granted by name.
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+/// A capability that the configuration grants to a policy (`grants = ["log"]`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Grant {
+    /// Lines in the gateway's log.
+    Log,
+    /// The time of day.
+    Clock,
+    /// Randomness fit for secrets.
+    Random,
+    /// The text of the upstream's secrets. Placing a secret in a header needs no grant; reading it does.
+    Secrets,
+}
+
+/// A name that grants nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("no capability is called {name:?}; there are {}", list(&Grant::ALL))]
+pub struct UnknownGrant {
+    /// The name as it was written.
+    pub name: String,
+}
+
+impl Grant {
+    /// Every capability, in the order in which messages list them.
+    pub const ALL: [Self; 4] = [Self::Log, Self::Clock, Self::Random, Self::Secrets];
+
+    /// The name in the configuration, which is that of the WIT interface too.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Clock => "clock",
+            Self::Random => "random",
+            Self::Secrets => "secrets",
+        }
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Grant {
+    type Err = UnknownGrant;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|grant| grant.name() == name).ok_or_else(|| UnknownGrant { name: name.to_owned() })
+    }
+}
+
+/// The names with commas, for a sentence.
+pub(super) fn list(grants: &[Grant]) -> String {
+    grants.iter().map(|grant| grant.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// The line that grants them, for pasting into the configuration.
+pub(super) fn line(grants: &[Grant]) -> String {
+    let names: Vec<_> = grants.iter().map(|grant| format!("\"{grant}\"")).collect();
+    format!("grants = [{}]", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back() {
+        for grant in Grant::ALL {
+            assert_eq!(grant.name().parse(), Ok(grant));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        let error = "http".parse::<Grant>().expect_err("not a capability");
+        assert_eq!(error.to_string(), "no capability is called \"http\"; there are log, clock, random, secrets");
+    }
+
+    #[test]
+    fn the_line_can_be_pasted() {
+        assert_eq!(line(&[Grant::Log, Grant::Clock]), r#"grants = ["log", "clock"]"#);
+    }
+}

@@ -1,0 +1,203 @@
+//! What a guest finds on the other side of its imports: the four capabilities, and an empty WASI for components from
+//! languages that cannot do without one.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use wasmtime::component::{HasSelf, Linker, ResourceTable};
+use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxView, WasiView, random::Deterministic};
+
+use super::{
+    bindings::weir::policy::{clock, log, random, secrets, types},
+    convert::one_line,
+    grant::Grant,
+    limits::{LINE, LINES, LINES_PER_SECOND, Meter},
+};
+
+/// The most bytes of randomness in one call.
+const RANDOM: usize = 1024;
+/// The same for WASI, whose callers take a shorter answer for a fault.
+const RANDOM_OF_WASI: u64 = 64 << 10;
+
+/// What the host keeps for one question.
+pub(super) struct State {
+    pub(super) meter: Meter,
+    pub(super) lines: Lines,
+    /// The secrets of the question; empty unless reading them is granted.
+    pub(super) secrets: Vec<(String, String)>,
+    pub(super) grants: Arc<[Grant]>,
+    pub(super) wasi: Option<Box<Wasi>>,
+}
+
+/// The lines that a question logs.
+pub(super) struct Lines {
+    pub(super) policy: Arc<str>,
+    pub(super) upstream: String,
+    pub(super) rate: Arc<Rate>,
+    written: u32,
+    dropped: u32,
+}
+
+/// How many lines a policy logged in the second that runs.
+#[derive(Default)]
+pub(super) struct Rate(Mutex<Option<(Instant, u32)>>);
+
+/// The empty WASI of one question.
+pub(super) struct Wasi {
+    context: WasiCtx,
+    table: ResourceTable,
+}
+
+/// A clock that stands still, for guests that were not granted one.
+struct Stopped;
+
+/// Links what is granted, and WASI where it is imported.
+pub(super) fn link(linker: &mut Linker<State>, grants: &[Grant], wasi: bool) -> wasmtime::Result<()> {
+    types::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
+    for grant in grants {
+        match grant {
+            Grant::Log => log::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
+            Grant::Clock => clock::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
+            Grant::Random => random::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
+            Grant::Secrets => secrets::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
+        }?;
+    }
+    if wasi {
+        wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    }
+    Ok(())
+}
+
+impl types::Host for State {}
+
+impl log::Host for State {
+    fn write(&mut self, level: log::Level, message: String) {
+        self.lines.write(level, &message);
+    }
+}
+
+impl clock::Host for State {
+    fn now(&mut self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl random::Host for State {
+    fn bytes(&mut self, len: u32) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(RANDOM).min(RANDOM)];
+        // Without randomness there is no safe answer; an empty list is one that no caller takes for random.
+        if getrandom::fill(&mut bytes).is_err() {
+            bytes.clear();
+        }
+        bytes
+    }
+}
+
+impl secrets::Host for State {
+    fn read(&mut self, name: String) -> Option<String> {
+        self.secrets.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone())
+    }
+}
+
+impl Lines {
+    pub(super) fn new(policy: Arc<str>, upstream: &str, rate: Arc<Rate>) -> Self {
+        Self { policy, upstream: one_line(upstream, LINE), rate, written: 0, dropped: 0 }
+    }
+
+    fn write(&mut self, level: log::Level, message: &str) {
+        if self.written >= LINES || !self.rate.allows(Instant::now()) {
+            self.dropped = self.dropped.saturating_add(1);
+            return;
+        }
+        self.written += 1;
+        self.event(level, &one_line(message, LINE));
+    }
+
+    /// The macros of `tracing` want the level as a constant.
+    fn event(&self, level: log::Level, message: &str) {
+        let (policy, upstream) = (&*self.policy, &*self.upstream);
+        match level {
+            log::Level::Error => tracing::error!(target: "policy", policy, upstream, "{message}"),
+            log::Level::Warn => tracing::warn!(target: "policy", policy, upstream, "{message}"),
+            log::Level::Info => tracing::info!(target: "policy", policy, upstream, "{message}"),
+            log::Level::Debug => tracing::debug!(target: "policy", policy, upstream, "{message}"),
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if self.dropped > 0 && self.rate.allows(Instant::now()) {
+            self.event(
+                log::Level::Warn,
+                &format!("{} lines of this policy were dropped: it logs too much", self.dropped),
+            );
+        }
+    }
+}
+
+impl Rate {
+    /// Counts a line, and says whether it may be written.
+    fn allows(&self, now: Instant) -> bool {
+        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *window {
+            Some((start, lines)) if now.saturating_duration_since(*start) < Duration::from_secs(1) => {
+                *lines = lines.saturating_add(1);
+                *lines <= LINES_PER_SECOND
+            }
+            window => {
+                *window = Some((now, 1));
+                true
+            }
+        }
+    }
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let wasi = self.wasi.get_or_insert_with(|| Box::new(Wasi::empty(&self.grants)));
+        WasiCtxView { ctx: &mut wasi.context, table: &mut wasi.table }
+    }
+}
+
+impl Wasi {
+    /// No files, no sockets, no environment, no arguments, no streams. Time and randomness are capabilities like any other:
+    /// without their grants the clocks stand still and the random numbers are always the same.
+    fn empty(grants: &[Grant]) -> Self {
+        let mut context = WasiCtx::builder();
+        context.allow_tcp(false).allow_udp(false).max_random_size(RANDOM_OF_WASI);
+        if !grants.contains(&Grant::Clock) {
+            context.wall_clock(Stopped).monotonic_clock(Stopped);
+        }
+        if !grants.contains(&Grant::Random) {
+            context
+                .secure_random(Deterministic::new((0..=u8::MAX).collect()))
+                .insecure_random(Deterministic::new((0..=u8::MAX).collect()))
+                .insecure_random_seed(0);
+        }
+        Self { context: context.build(), table: ResourceTable::new() }
+    }
+}
+
+impl HostWallClock for Stopped {
+    fn resolution(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl HostMonotonicClock for Stopped {
+    fn resolution(&self) -> u64 {
+        1_000_000_000
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+}

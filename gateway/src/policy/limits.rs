@@ -1,0 +1,109 @@
+//! How much a guest may take. The numbers are far above what a decision needs and far below what would be felt.
+
+use std::{sync::Arc, time::Duration};
+
+use thiserror::Error;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+use wasmtime::ResourceLimiter;
+
+use super::ticker::TICK;
+
+/// The largest component that is compiled, in bytes.
+pub(super) const COMPONENT: usize = 64 << 20;
+/// The memory of one guest, all its linear memories together, in bytes.
+pub(super) const MEMORY: usize = 16 << 20;
+/// The elements of one table. Components from interpreters have a few thousand functions.
+pub(super) const TABLE: usize = 20_000;
+/// Core modules in one component. A Rust guest has one to three, a Python guest a few dozen.
+pub(super) const MODULES: u32 = 64;
+/// Questions that are answered at the same time, of all policies.
+pub(super) const SLOTS: u32 = 64;
+/// Questions that one policy answers at the same time, so that one that hangs leaves slots for the rest.
+pub(super) const SLOTS_OF_ONE: usize = 16;
+/// How long a question waits for a slot. It is enough for any number of honest questions.
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
+/// The processor time of one question.
+pub(super) const BUDGET: Duration = Duration::from_millis(100);
+/// The same in epochs: the guest is asked to yield after each, and stopped after the last.
+pub(super) const EPOCHS: u128 = BUDGET.as_millis() / TICK.as_millis();
+/// The time of one question by the clock on the wall: epochs do not pass for a guest that waits.
+pub(super) const WALL: Duration = Duration::from_secs(2);
+/// What a guest may hand over in one call or answer, in bytes.
+pub(super) const HANDOVER: usize = 256 << 10;
+/// The longest text of a fact that a guest has to know whole (settings, claims), in bytes.
+pub(super) const DOCUMENT: usize = 64 << 10;
+/// The longest of all other texts among the facts, in bytes. What a server wrote is cut to it.
+pub(super) const TEXT: usize = 2 << 10;
+/// The attempts that a policy is told of; the oldest are left out.
+pub(super) const HISTORY: usize = 64;
+/// The longest message that a policy stops with, in bytes.
+pub(super) const MESSAGE: usize = 2 << 10;
+/// The lines that one question may log.
+pub(super) const LINES: u32 = 32;
+/// The lines that one policy may log in a second.
+pub(super) const LINES_PER_SECOND: u32 = 100;
+/// The longest line, in bytes.
+pub(super) const LINE: usize = 1 << 10;
+
+/// Ends a guest that wanted more than [`MEMORY`].
+#[derive(Debug, Error)]
+#[error("more memory than allowed")]
+pub(super) struct Overgrown;
+
+/// Ends a guest that ran through its [`EPOCHS`].
+#[derive(Debug, Error)]
+#[error("out of time")]
+pub(super) struct Spent;
+
+/// The memory that one guest holds.
+#[derive(Default)]
+pub(super) struct Meter {
+    held: usize,
+}
+
+impl ResourceLimiter for Meter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let held = self.held.saturating_add(desired.saturating_sub(current));
+        if held > MEMORY {
+            return Err(Overgrown.into());
+        }
+        self.held = held;
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(desired <= TABLE)
+    }
+}
+
+/// Places at the table: those of one policy, and those of all.
+pub(super) struct Slots {
+    own: Arc<Semaphore>,
+    all: Arc<Semaphore>,
+}
+
+/// A place; it is free again when this is dropped.
+pub(super) struct Slot {
+    _own: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+impl Slots {
+    /// The places of a policy among `all`.
+    pub(super) fn among(all: &Arc<Semaphore>) -> Self {
+        Self { own: Arc::new(Semaphore::new(SLOTS_OF_ONE)), all: Arc::clone(all) }
+    }
+
+    /// The next free place, or none if there is none for [`PATIENCE`].
+    pub(super) async fn take(&self) -> Option<Slot> {
+        let both = async {
+            let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
+            let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+            Some(Slot { _own: own, _all: all })
+        };
+        timeout(PATIENCE, both).await.ok().flatten()
+    }
+}

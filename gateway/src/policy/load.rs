@@ -1,0 +1,140 @@
+//! From bytes to something that can be asked: every check that can be made before the first question is made here, so that a
+//! wrong component stops the start and never a call.
+
+use serde_json::Value;
+use wasmtime::component::{Component, InstancePre, Linker};
+
+use super::{
+    Source,
+    bindings::exports::weir::policy::{connection, credentials},
+    error::LoadError,
+    grant::Grant,
+    host::{self, State},
+    limits::COMPONENT,
+};
+
+/// The first eight bytes of a component, and of a core module.
+const COMPONENT_HEAD: &[u8] = b"\0asm\x0d\0\x01\0";
+const MODULE_HEAD: &[u8] = b"\0asm\x01\0\0\0";
+/// The package that imports and exports belong to.
+const PACKAGE: &str = "weir:policy";
+/// The parts of WASI that an empty one consists of.
+const WASI: [&str; 6] = ["wasi:cli/", "wasi:io/", "wasi:clocks/", "wasi:filesystem/", "wasi:sockets/", "wasi:random/"];
+
+/// A component that is compiled, linked and type-checked.
+pub(super) struct Loaded {
+    pub(super) ready: InstancePre<State>,
+    pub(super) connection: Option<connection::GuestIndices>,
+    pub(super) credentials: Option<credentials::GuestIndices>,
+}
+
+/// Compiles, links and type-checks.
+pub(super) fn load(engine: &wasmtime::Engine, source: &Source<'_>) -> Result<Loaded, LoadError> {
+    recognise(source)?;
+    let policy = || source.name.to_owned();
+    let component = Component::from_binary(engine, &source.wasm)
+        .map_err(|error| LoadError::Invalid { policy: policy(), reason: reason(&error) })?;
+    let wasi = imports(engine, &component, source)?;
+    let (decides_connections, decides_credentials) = exports(engine, &component, source)?;
+
+    let mismatch = |error: wasmtime::Error| LoadError::Mismatch { policy: policy(), reason: reason(&error) };
+    let mut linker = Linker::new(engine);
+    host::link(&mut linker, source.grants, wasi).map_err(mismatch)?;
+    let ready = linker.instantiate_pre(&component).map_err(mismatch)?;
+    let connection =
+        decides_connections.then(|| connection::GuestIndices::new(&ready)).transpose().map_err(mismatch)?;
+    let credentials =
+        decides_credentials.then(|| credentials::GuestIndices::new(&ready)).transpose().map_err(mismatch)?;
+    Ok(Loaded { ready, connection, credentials })
+}
+
+/// The settings as a JSON object; none are an empty one.
+pub(super) fn settings(source: &Source<'_>) -> Result<String, LoadError> {
+    let text = source.settings.trim();
+    if text.is_empty() {
+        return Ok("{}".to_owned());
+    }
+    let refused = |reason: String| LoadError::Settings { policy: source.name.to_owned(), reason };
+    match serde_json::from_str(text) {
+        Ok(Value::Object(_)) => Ok(text.to_owned()),
+        Ok(_) => Err(refused("they are another kind of value".to_owned())),
+        Err(error) => Err(refused(format!("line {}, column {}", error.line(), error.column()))),
+    }
+}
+
+/// The whole chain of causes in one line.
+fn reason(error: &wasmtime::Error) -> String {
+    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn recognise(source: &Source<'_>) -> Result<(), LoadError> {
+    let policy = || source.name.to_owned();
+    if source.wasm.starts_with(MODULE_HEAD) {
+        Err(LoadError::CoreModule { policy: policy() })
+    } else if !source.wasm.starts_with(COMPONENT_HEAD) {
+        Err(LoadError::NotWasm { policy: policy() })
+    } else if source.wasm.len() > COMPONENT {
+        Err(LoadError::TooLarge { policy: policy(), size: source.wasm.len(), most: COMPONENT })
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether WASI is imported, if everything that is imported may be.
+fn imports(engine: &wasmtime::Engine, component: &Component, source: &Source<'_>) -> Result<bool, LoadError> {
+    let (mut missing, mut all, mut wasi) = (Vec::new(), source.grants.to_vec(), false);
+    for (import, _) in component.component_type().imports(engine) {
+        if WASI.iter().any(|part| import.starts_with(part)) {
+            wasi = true;
+            continue;
+        }
+        let Some(interface) = interface(import, source)? else {
+            return Err(LoadError::UnknownImport { policy: source.name.to_owned(), import: import.to_owned() });
+        };
+        match interface.parse::<Grant>() {
+            Ok(grant) if !source.grants.contains(&grant) => missing.push(grant),
+            Ok(_) => {}
+            Err(_) if interface == "types" => {}
+            Err(_) => {
+                return Err(LoadError::UnknownImport { policy: source.name.to_owned(), import: import.to_owned() });
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(wasi);
+    }
+    missing.sort_unstable();
+    missing.dedup();
+    all.extend(&missing);
+    all.sort_unstable();
+    all.dedup();
+    Err(LoadError::NotGranted { policy: source.name.to_owned(), missing, all })
+}
+
+/// Whether the component exports `connection`, and whether `credentials`; at least one is true.
+fn exports(engine: &wasmtime::Engine, component: &Component, source: &Source<'_>) -> Result<(bool, bool), LoadError> {
+    let (mut connection, mut credentials, mut found) = (false, false, Vec::new());
+    for (export, _) in component.component_type().exports(engine) {
+        match interface(export, source)? {
+            Some("connection") => connection = true,
+            Some("credentials") => credentials = true,
+            _ => found.push(export.to_owned()),
+        }
+    }
+    if !connection && !credentials {
+        return Err(LoadError::WrongWorld { policy: source.name.to_owned(), found });
+    }
+    Ok((connection, credentials))
+}
+
+/// The interface of our package that `name` names, if it is of our package; refused if it is of a version that is not ours.
+/// Within 0.1 versions only add, and wasmtime matches them as semver does.
+fn interface<'a>(name: &'a str, source: &Source<'_>) -> Result<Option<&'a str>, LoadError> {
+    let Some(rest) = name.strip_prefix(PACKAGE).and_then(|rest| rest.strip_prefix('/')) else { return Ok(None) };
+    let (interface, version) = rest.split_once('@').unwrap_or((rest, ""));
+    if version.starts_with("0.1.") {
+        Ok(Some(interface))
+    } else {
+        Err(LoadError::WrongVersion { policy: source.name.to_owned(), found: name.to_owned() })
+    }
+}

@@ -1,0 +1,91 @@
+//! The way of a call: the one place where catalog, policy, credentials and upstream meet.
+//!
+//! [`Relay::request`] finds out where a request goes ([`route`]), drives one [`weir_flow::Call`] there ([`drive`]) and
+//! hands back an [`Answer`] whose body is pulled by the server as it comes ([`delivery`]). What Weir answers by itself
+//! on the aggregate is in [`aggregate`]; how legacy sessions begin, listen and end in [`legacy`].
+
+mod aggregate;
+mod answer;
+mod delivery;
+mod drive;
+mod legacy;
+mod route;
+
+use std::sync::Arc;
+
+use weir_mcp::{Era, Message};
+
+use crate::{
+    catalog::Catalog,
+    http::{HeaderName, HeaderValue},
+    session::{Endpoint, Session, Sessions},
+    upstream::Upstream,
+};
+
+pub use answer::{Answer, Body, Record};
+pub use delivery::{Delivery, Heard};
+
+/// Everything that calls go through.
+pub struct Relay {
+    catalog: Arc<Catalog>,
+    sessions: Arc<Sessions>,
+}
+
+/// One message from a client, with what goes along.
+pub struct Inquiry {
+    /// The client's era.
+    pub era: Era,
+    /// Where it came in.
+    pub endpoint: Endpoint,
+    /// The message.
+    pub message: Message,
+    /// `MCP-Protocol-Version`, where the client sent it.
+    pub version: Option<HeaderValue>,
+    /// Headers that may travel.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The client's session, in the legacy era.
+    pub session: Option<Arc<Session>>,
+}
+
+impl Relay {
+    /// A relay over these offers and sessions.
+    #[must_use]
+    pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>) -> Self {
+        Self { catalog, sessions }
+    }
+
+    /// The offers.
+    #[must_use]
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// The sessions.
+    #[must_use]
+    pub fn sessions(&self) -> &Arc<Sessions> {
+        &self.sessions
+    }
+
+    /// Takes a request to its answer.
+    pub async fn request(self: &Arc<Self>, inquiry: &Inquiry, record: &mut Record) -> Answer {
+        match self.route(inquiry).await {
+            route::Route::Answered(answer) => answer,
+            route::Route::Upstream(leg) => {
+                record.upstream = Some(Arc::clone(self.upstream(leg.upstream)));
+                self.drive(inquiry, leg, record).await
+            }
+        }
+    }
+
+    /// Passes on a notification or the answer to an upstream's question; there is nothing to wait for.
+    pub async fn pass(self: &Arc<Self>, inquiry: Inquiry) {
+        for leg in self.route_message(&inquiry) {
+            self.pass_on(&inquiry, leg).await;
+        }
+    }
+
+    fn upstream(&self, place: usize) -> &Arc<Upstream> {
+        // Places come from the catalog, which has one for each upstream.
+        &self.catalog.upstreams()[place]
+    }
+}

@@ -1,0 +1,286 @@
+//! An event stream on its way to a client, pulled piece by piece.
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::watch;
+use weir_flow::Failure;
+use weir_mcp::{Message, message::Kind, sse};
+
+use crate::{
+    catalog::{Catalog, Changes},
+    session::{Endpoint, Running, Session, Taken},
+    upstream::{Listened, SendError, Upstream},
+};
+
+use super::{Inquiry, Record, answer::failure_message};
+
+/// A stream and what is needed to end it well.
+pub struct Delivery {
+    source: Source,
+    out: BytesMut,
+    over: bool,
+    deadline: Option<Instant>,
+    /// The request that the stream answers, for an error in its stead.
+    answers: Option<Answers>,
+    /// For the log; none for a stream that is no call.
+    pub record: Option<Record>,
+    _running: Option<Running>,
+}
+
+/// The next piece of a stream.
+pub enum Heard {
+    /// Bytes to be written.
+    Bytes(Bytes),
+    /// The stream is at its end.
+    End,
+    /// The stream cannot be ended well; the connection must be cut.
+    Cut,
+}
+
+enum Source {
+    /// From one upstream, as it comes.
+    Raw { events: Listened, whole: bool },
+    /// From one of several upstreams to a legacy session: questions get ids of Weir's own.
+    Mapped { events: Listened, session: Arc<Session>, catalog: Arc<Catalog>, upstream: usize },
+    /// What waits for a session on `/mcp`.
+    Outbox { taken: Taken, changes: watch::Receiver<Changes>, known: Changes },
+    /// Changes of the merged lists, for a modern client that listens on `/mcp`.
+    Subscription { id: Bytes, changes: watch::Receiver<Changes>, known: Changes, wants: Wants, first: Option<Bytes> },
+}
+
+struct Answers {
+    id: Bytes,
+    upstream: String,
+}
+
+/// Which lists a client wants to hear about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wants {
+    pub(super) tools: bool,
+    pub(super) prompts: bool,
+    pub(super) resources: bool,
+}
+
+impl Delivery {
+    /// The answer of an upstream to a request.
+    pub(super) fn relayed(
+        inquiry: &Inquiry,
+        catalog: &Arc<Catalog>,
+        (place, upstream): (usize, &Upstream),
+        events: Listened,
+        running: Option<Running>,
+        deadline: Option<Instant>,
+    ) -> Self {
+        let source = match (&inquiry.session, inquiry.endpoint) {
+            (Some(session), Endpoint::All) => {
+                Source::Mapped { events, session: Arc::clone(session), catalog: Arc::clone(catalog), upstream: place }
+            }
+            _ => Source::Raw { events, whole: true },
+        };
+        let id = inquiry.message.id().map(Bytes::copy_from_slice).unwrap_or_default();
+        let answers = Some(Answers { id, upstream: upstream.name().to_owned() });
+        Self { answers, deadline, _running: running, ..Self::new(source) }
+    }
+
+    /// What an upstream says of its own accord, as it comes.
+    pub(super) fn heard(events: Listened) -> Self {
+        Self::new(Source::Raw { events, whole: true })
+    }
+
+    /// What waits for a session.
+    pub(super) fn outbox(taken: Taken, changes: watch::Receiver<Changes>) -> Self {
+        let known = *changes.borrow();
+        Self::new(Source::Outbox { taken, changes, known })
+    }
+
+    /// Changes of the merged lists.
+    pub(super) fn subscription(id: &[u8], changes: watch::Receiver<Changes>, wants: Wants) -> Self {
+        let known = *changes.borrow();
+        let id = Bytes::copy_from_slice(id);
+        let first = Some(acknowledged(&id, wants));
+        Self::new(Source::Subscription { id, changes, known, wants, first })
+    }
+
+    fn new(source: Source) -> Self {
+        Self { source, out: BytesMut::new(), over: false, deadline: None, answers: None, record: None, _running: None }
+    }
+
+    /// The next piece. Cancel-safe: a piece is either handed out or still there.
+    pub async fn next(&mut self) -> Heard {
+        if self.over {
+            return Heard::End;
+        }
+        let next = match self.deadline {
+            None => self.pull().await,
+            Some(deadline) => match tokio::time::timeout_at(deadline.into(), self.pull()).await {
+                Ok(next) => next,
+                Err(_) => Err(SendError::TimedOut),
+            },
+        };
+        match next {
+            Ok(Some(bytes)) => Heard::Bytes(bytes),
+            Ok(None) => {
+                self.over = true;
+                Heard::End
+            }
+            Err(why) => self.fail(why),
+        }
+    }
+
+    /// Whether the client is between two events, so that a comment may be sent.
+    #[must_use]
+    pub const fn is_between_events(&self) -> bool {
+        !matches!(self.source, Source::Raw { whole: false, .. })
+    }
+
+    async fn pull(&mut self) -> Result<Option<Bytes>, SendError> {
+        match &mut self.source {
+            Source::Raw { events, whole } => {
+                let bytes = events.raw(&mut self.out).await?;
+                if let Some(bytes) = &bytes {
+                    *whole = bytes.ends_with(b"\n\n") || bytes.ends_with(b"\r\n\r\n") || bytes.ends_with(b"\r\r");
+                }
+                Ok(bytes)
+            }
+            Source::Mapped { events, session, catalog, upstream } => loop {
+                // A stream that ends before the answer has lost it.
+                let Some(event) = events.next().await? else { return Err(broken()) };
+                let Some((data, last)) = mapped(&event.data, session, catalog, *upstream)? else { continue };
+                self.over = last;
+                return Ok(Some(encoded(data, &mut self.out)));
+            },
+            Source::Outbox { taken, changes, known } => loop {
+                tokio::select! {
+                    message = taken.next() => return Ok(Some(encoded(message, &mut self.out))),
+                    Ok(()) = changes.changed() => {
+                        let now = *changes.borrow_and_update();
+                        let news = news(known, now, Wants { tools: true, prompts: true, resources: true }, None);
+                        if let Some(bytes) = news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined) {
+                            return Ok(Some(bytes));
+                        }
+                    }
+                }
+            },
+            Source::Subscription { id, changes, known, wants, first } => {
+                if let Some(first) = first.take() {
+                    return Ok(Some(encoded(first, &mut self.out)));
+                }
+                loop {
+                    if changes.changed().await.is_err() {
+                        return Ok(None);
+                    }
+                    let now = *changes.borrow_and_update();
+                    let news = news(known, now, *wants, Some(id));
+                    if let Some(bytes) = news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined) {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends a broken stream with an error in place of the answer, where the client can still read one.
+    fn fail(&mut self, why: SendError) -> Heard {
+        self.over = true;
+        let failure = match (why, self.deadline) {
+            (SendError::TimedOut, Some(_)) => {
+                Failure::NotMcp("its event stream went on for longer than `timeouts.overall`".into())
+            }
+            (why, _) => why.into(),
+        };
+        if let Some(record) = &mut self.record {
+            record.failure = Some(failure.to_string());
+        }
+        match (&self.answers, &self.source) {
+            (None, _) => Heard::End,
+            (_, Source::Raw { whole: false, .. }) => Heard::Cut,
+            (Some(Answers { id, upstream }), _) => {
+                let message = failure_message(Some(id), upstream, &failure);
+                Heard::Bytes(encoded(message, &mut self.out))
+            }
+        }
+    }
+}
+
+/// What one event of an upstream becomes for a session on `/mcp`, and whether it is the answer; none if it is not for
+/// the client.
+pub(super) fn mapped(
+    data: &Bytes,
+    session: &Session,
+    catalog: &Catalog,
+    upstream: usize,
+) -> Result<Option<(Bytes, bool)>, SendError> {
+    if data.is_empty() {
+        // The priming event of a resumable stream.
+        return Ok(None);
+    }
+    let message = Message::parse(data.clone()).map_err(|why| SendError::NotMcp(why.to_string()))?;
+    Ok(match message.kind() {
+        Kind::Response | Kind::Error => Some((data.clone(), true)),
+        Kind::Request => match session.ask(upstream, &message) {
+            Some(asked) => Some((asked, false)),
+            None => {
+                tracing::warn!(method = message.method(), "an upstream asks the client too much at once");
+                None
+            }
+        },
+        Kind::Notification if message.method().ends_with("/list_changed") => {
+            // The client hears of the merged list when that has changed.
+            catalog.poke(upstream);
+            None
+        }
+        Kind::Notification => Some((data.clone(), false)),
+    })
+}
+
+fn broken() -> SendError {
+    SendError::NotMcp("its event stream ended before the answer".into())
+}
+
+fn encoded(data: Bytes, out: &mut BytesMut) -> Bytes {
+    sse::encode(&sse::Event::message(data), out);
+    out.split().freeze()
+}
+
+fn joined(a: Bytes, b: Bytes) -> Bytes {
+    [a, b].concat().into()
+}
+
+/// The notifications that tell of what changed since `known`.
+fn news(known: &mut Changes, now: Changes, wants: Wants, subscription: Option<&[u8]>) -> Vec<Bytes> {
+    let before = std::mem::replace(known, now);
+    let kinds = [
+        (wants.tools && before.tools != now.tools, "tools"),
+        (wants.prompts && before.prompts != now.prompts, "prompts"),
+        (wants.resources && before.resources != now.resources, "resources"),
+    ];
+    let params = subscription.map_or_else(String::new, |id| format!(r#","params":{{"_meta":{}}}"#, meta(id)));
+    kinds
+        .into_iter()
+        .filter(|(changed, _)| *changed)
+        .map(|(_, kind)| format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#).into())
+        .collect()
+}
+
+/// The first message of a subscription: the part of the wish that is granted.
+fn acknowledged(id: &[u8], wants: Wants) -> Bytes {
+    let granted: Vec<&str> = [
+        (wants.tools, r#""toolsListChanged":true"#),
+        (wants.prompts, r#""promptsListChanged":true"#),
+        (wants.resources, r#""resourcesListChanged":true"#),
+    ]
+    .into_iter()
+    .filter_map(|(wanted, text)| wanted.then_some(text))
+    .collect();
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{},"notifications":{{{}}}}}}}"#,
+        meta(id),
+        granted.join(",")
+    )
+    .into()
+}
+
+fn meta(id: &[u8]) -> String {
+    format!(r#"{{"io.modelcontextprotocol/subscriptionId":{}}}"#, String::from_utf8_lossy(id))
+}

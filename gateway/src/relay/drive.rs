@@ -1,0 +1,154 @@
+//! The driver of [`weir_flow::Call`]: asks it what to do, does it, and tells it what came of it.
+
+use std::{sync::Arc, time::Instant};
+
+use weir_flow::{Action, Call, Failure, Sent};
+use weir_mcp::{Era, method};
+
+use crate::upstream::{Channel, ConnectError, Credential, Outgoing, Reply, SendError};
+
+use super::{Answer, Body, Delivery, Inquiry, Record, Relay, route::Leg};
+
+/// What a call has in hand.
+#[derive(Default)]
+struct Hand {
+    credential: Option<Credential>,
+    channel: Option<Channel>,
+    reply: Option<Reply>,
+    other_era: Option<(Era, Era)>,
+}
+
+impl Relay {
+    /// Takes a request to one upstream and back.
+    pub(super) async fn drive(&self, inquiry: &Inquiry, mut leg: Leg, record: &mut Record) -> Answer {
+        let upstream = self.upstream(leg.upstream);
+        let start = Instant::now();
+        let mut call = Call::new(upstream.overall_timeout(), method::safe_to_repeat(inquiry.message.method()));
+        let mut hand = Hand::default();
+        // From here on the client may cancel by this id.
+        let running = match (&inquiry.session, inquiry.message.id()) {
+            (Some(session), Some(id)) => Some(session.run(id, leg.upstream)),
+            _ => None,
+        };
+        leg.ticket = running.as_ref().map(|running| Arc::clone(&running.ticket));
+        let failure = loop {
+            match call.poll_action() {
+                Action::Choose(refused) => match upstream.credential(refused).await {
+                    Ok(credential) => {
+                        hand.credential = credential;
+                        call.handle_chosen();
+                    }
+                    Err(why) => call.handle_failure(Failure::Policy(format!("has no credential: {why}"))),
+                },
+                Action::Open => match self.open(inquiry, leg.upstream).await {
+                    Ok(channel) => {
+                        hand.channel = Some(channel);
+                        call.handle_open();
+                    }
+                    Err(ConnectError::OtherEra { wanted, other }) => {
+                        hand.other_era = Some((wanted, other));
+                        call.handle_failure(Failure::Policy(String::new()));
+                    }
+                    Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
+                },
+                Action::Attempt => {
+                    let left = call.left(start.elapsed());
+                    let sent = match tokio::time::timeout(left, attempt(inquiry, &leg, &hand)).await {
+                        Ok(Ok(reply)) => {
+                            hand.reply = Some(reply);
+                            Sent::Answered
+                        }
+                        Ok(Err(why)) => {
+                            self.after_failure(inquiry, leg.upstream, &why);
+                            why.into()
+                        }
+                        Err(_) => Sent::TimedOut,
+                    };
+                    call.handle_sent(sent, start.elapsed());
+                    record.attempts = call.attempts();
+                }
+                Action::Wait(pause) => {
+                    tokio::time::sleep(pause).await;
+                    call.handle_pause();
+                }
+                Action::Deliver => break None,
+                Action::Fail(failure) => break Some(failure),
+            }
+        };
+        if let Some((wanted, other)) = hand.other_era {
+            record.failure = Some(format!("it speaks only the {other} era"));
+            return Answer::other_era(&inquiry.message, upstream.name(), wanted, other);
+        }
+        match (failure, hand.reply) {
+            (None, Some(reply)) => {
+                let Reply { status, body, .. } = reply;
+                let body = match body {
+                    crate::upstream::Body::Empty => Body::Empty,
+                    crate::upstream::Body::Json(json) => Body::Json(json),
+                    crate::upstream::Body::Events(events) => {
+                        let deadline =
+                            (!method::is_endless(inquiry.message.method())).then(|| start + upstream.overall_timeout());
+                        Body::Events(Box::new(Delivery::relayed(
+                            inquiry,
+                            &self.catalog,
+                            (leg.upstream, upstream),
+                            events,
+                            running,
+                            deadline,
+                        )))
+                    }
+                };
+                Answer { status, session: None, allow: None, body, record: None }
+            }
+            (failure, _) => {
+                let failure = failure.unwrap_or_else(|| Failure::NotMcp("nothing".into()));
+                record.failure = Some(failure.to_string());
+                Answer::failed(&inquiry.message, upstream.name(), &failure)
+            }
+        }
+    }
+
+    /// Sends what needs no answer.
+    pub(super) async fn pass_on(&self, inquiry: &Inquiry, leg: Leg) {
+        let upstream = self.upstream(leg.upstream);
+        let Ok(credential) = upstream.credential(None).await else { return };
+        let Ok(channel) = self.open(inquiry, leg.upstream).await else { return };
+        let hand = Hand { credential, channel: Some(channel), ..Hand::default() };
+        if let Err(why) = attempt(inquiry, &leg, &hand).await {
+            tracing::debug!(upstream = upstream.name(), method = inquiry.message.method(), %why, "message not taken");
+        }
+    }
+
+    /// The way to an upstream for this client: its session's own, or what modern calls share.
+    pub(super) async fn open(&self, inquiry: &Inquiry, place: usize) -> Result<Channel, ConnectError> {
+        let upstream = self.upstream(place);
+        match &inquiry.session {
+            Some(session) => self.open_line(session, place).await,
+            None => upstream.open_modern().await,
+        }
+    }
+
+    /// Learns from a failure what the next attempt must not rely on.
+    fn after_failure(&self, inquiry: &Inquiry, place: usize, why: &SendError) {
+        if let (SendError::SessionLost | SendError::BrokenOff(_), Some(session)) = (why, &inquiry.session)
+            && session.lines.get(place).is_none_or(|channel| !channel.alive() || *why == SendError::SessionLost)
+        {
+            session.lines.forget(place);
+        }
+    }
+}
+
+async fn attempt(inquiry: &Inquiry, leg: &Leg, hand: &Hand) -> Result<Reply, SendError> {
+    let Some(channel) = &hand.channel else { return Err(SendError::Unsent("no connection".into())) };
+    let outgoing = Outgoing {
+        era: inquiry.era,
+        message: &inquiry.message,
+        body: leg.body.clone(),
+        name: leg.name.as_deref(),
+        version: inquiry.version.as_ref(),
+        headers: &inquiry.headers,
+        ticket: leg.ticket.as_deref(),
+        credential: hand.credential.as_ref(),
+    };
+    channel.send(outgoing).await
+}

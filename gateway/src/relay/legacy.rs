@@ -1,0 +1,205 @@
+//! How legacy sessions begin, open upstreams, listen and end.
+
+use std::{sync::Arc, time::Duration};
+
+use weir_mcp::{Era, Message, answer, era, json, message::Field};
+
+use crate::{
+    http::HeaderValue,
+    session::{Endpoint, Outbox, Session, lock},
+    upstream::{self, Channel, ConnectError, Outgoing, own},
+};
+
+use super::{Answer, Body, Delivery, Relay, aggregate, delivery};
+
+/// How long an upstream may take to say farewell when a session ends.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+impl Relay {
+    /// Begins a session: answers `initialize`.
+    pub async fn begin(self: &Arc<Self>, endpoint: Endpoint, initialize: &Message) -> Answer {
+        if let Err(full) = self.sessions.has_room() {
+            return Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &full.to_string(), None));
+        }
+        match endpoint {
+            Endpoint::All => self.begin_all(initialize).await,
+            Endpoint::One(place) => self.begin_one(place, initialize).await,
+        }
+    }
+
+    async fn begin_all(self: &Arc<Self>, initialize: &Message) -> Answer {
+        let requested =
+            initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
+        let version = era::negotiate(requested.as_deref().unwrap_or_default());
+        let offers = self.catalog.merged(Era::Legacy).await;
+        let answer = Answer::result(initialize, aggregate::initialized(&offers, version));
+        self.admit(Endpoint::All, initialize, HeaderValue::from_static(version), None, answer)
+    }
+
+    async fn begin_one(self: &Arc<Self>, place: usize, initialize: &Message) -> Answer {
+        let upstream = self.upstream(place);
+        let opened = match upstream.open_session(initialize).await {
+            Ok(opened) => opened,
+            Err(ConnectError::OtherEra { wanted, other }) => {
+                return Answer::other_era(initialize, upstream.name(), wanted, other);
+            }
+            Err(why) => {
+                let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
+                return Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None));
+            }
+        };
+        let agreed =
+            opened.answer.result().and_then(|result| json::get(result, &["protocolVersion"])).and_then(json::string);
+        let version = agreed.and_then(|version| HeaderValue::from_str(&version).ok());
+        let version = version.unwrap_or(HeaderValue::from_static(era::LATEST_LEGACY));
+        let id = initialize.id().unwrap_or(b"null");
+        // A shared process was opened with an id of Weir's own.
+        let same = opened.answer.id() == Some(id);
+        let bytes = if same { opened.answer.bytes().clone() } else { opened.answer.edit().set(Field::Id, id).finish() };
+        self.admit(Endpoint::One(place), initialize, version, Some((place, opened.channel)), Answer::whole(200, bytes))
+    }
+
+    fn admit(
+        &self,
+        endpoint: Endpoint,
+        initialize: &Message,
+        version: HeaderValue,
+        line: Option<(usize, Channel)>,
+        answer: Answer,
+    ) -> Answer {
+        let refused = |why: String| Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &why, None));
+        let session = match Session::new(endpoint, initialize, version) {
+            Ok(session) => session,
+            Err(why) => return refused(format!("no session id can be made: {why}")),
+        };
+        if let Some((place, channel)) = line {
+            session.lines.put(place, channel);
+        }
+        match self.sessions.add(session) {
+            Ok(session) => Answer { session: Some(session.id.clone()), ..answer },
+            Err(full) => refused(full.to_string()),
+        }
+    }
+
+    /// The session's own way to an upstream, opened with the client's own words.
+    pub(super) async fn open_line(&self, session: &Arc<Session>, place: usize) -> Result<Channel, ConnectError> {
+        let upstream = self.upstream(place);
+        let open = || upstream.open_session(&session.initialize);
+        let (channel, opened) = session.lines.get_or_open(place, open).await?;
+        if opened.is_some() {
+            upstream.tell(&channel, &own::initialized()).await;
+            let level = lock(&session.log_level).clone();
+            if let Some(level) = level {
+                self.set_level(place, &channel, &level).await;
+            }
+            if session.endpoint == Endpoint::All && session.outbox.is_taken() {
+                self.pump(session, place, channel.clone());
+            }
+        }
+        Ok(channel)
+    }
+
+    /// Passes a log level on. An upstream without logging answers with an error, which concerns nobody.
+    pub(super) async fn set_level(&self, place: usize, channel: &Channel, message: &Message) {
+        let upstream = self.upstream(place);
+        let Ok(credential) = upstream.credential(None).await else { return };
+        let outgoing = Outgoing {
+            era: Era::Legacy,
+            message,
+            body: message.bytes().clone(),
+            name: None,
+            version: None,
+            headers: &[],
+            ticket: None,
+            credential: credential.as_ref(),
+        };
+        let told = async { channel.send(outgoing).await?.answer().await };
+        if let Ok(Err(why)) = tokio::time::timeout(upstream.list_timeout(), told).await {
+            tracing::debug!(upstream = upstream.name(), %why, "log level not taken");
+        }
+    }
+
+    /// Opens the session's GET stream.
+    pub async fn listen(self: &Arc<Self>, session: &Arc<Session>, last_event_id: Option<&HeaderValue>) -> Answer {
+        match session.endpoint {
+            Endpoint::One(place) => self.listen_one(session, place, last_event_id).await,
+            Endpoint::All => {
+                let Some(taken) = session.outbox.take() else {
+                    let text = "this session has a GET stream already";
+                    return Answer::whole(409, answer::error(None, answer::INVALID_REQUEST, text, None));
+                };
+                // Those of an earlier stream would bring everything twice.
+                lock(&session.pumps).abort_all();
+                for (place, channel) in session.lines.all() {
+                    self.pump(session, place, channel);
+                }
+                events(Delivery::outbox(taken, self.catalog.changes()))
+            }
+        }
+    }
+
+    async fn listen_one(&self, session: &Arc<Session>, place: usize, last_event_id: Option<&HeaderValue>) -> Answer {
+        let upstream = self.upstream(place);
+        let opened = async {
+            let channel = self.open_line(session, place).await.map_err(|why| why.to_string())?;
+            let credential = upstream.credential(None).await.map_err(|why| why.to_string())?;
+            channel.listen(last_event_id, credential.as_ref()).await.map_err(|why| why.to_string())
+        };
+        match opened.await {
+            Ok(upstream::Reply { status: 200, body: upstream::Body::Events(heard), .. }) => {
+                events(Delivery::heard(heard))
+            }
+            Ok(upstream::Reply { status: 409, .. }) => Answer::empty(409),
+            Ok(_) => Answer { allow: Some("POST, DELETE"), ..Answer::empty(405) },
+            Err(why) => {
+                let text = format!("upstream `{}`: {why}", upstream.name());
+                Answer::whole(502, answer::error(None, answer::INTERNAL, &text, None))
+            }
+        }
+    }
+
+    /// Brings what an upstream says of its own accord into the session's outbox, until the session ends.
+    fn pump(&self, session: &Arc<Session>, place: usize, channel: Channel) {
+        let (upstream, catalog) = (Arc::clone(self.upstream(place)), Arc::clone(&self.catalog));
+        // The task belongs to the session, so it must not keep the session alive.
+        let (weak, outbox) = (Arc::downgrade(session), Arc::clone(&session.outbox));
+        let pump = async move {
+            let credential = upstream.credential(None).await.ok().flatten();
+            let Ok(reply) = channel.listen(None, credential.as_ref()).await else { return };
+            let upstream::Body::Events(mut heard) = reply.body else { return };
+            while let Ok(Some(event)) = heard.next().await {
+                let Some(session) = weak.upgrade() else { return };
+                if let Ok(Some((data, _))) = delivery::mapped(&event.data, &session, &catalog, place) {
+                    Outbox::push(&outbox, data);
+                }
+            }
+        };
+        let mut pumps = lock(&session.pumps);
+        while pumps.try_join_next().is_some() {}
+        pumps.spawn(pump);
+    }
+
+    /// Ends a session and everything it holds: its tasks, its upstream sessions, its child processes.
+    pub async fn end(&self, session: &Arc<Session>) {
+        lock(&session.pumps).abort_all();
+        let mut farewells = tokio::task::JoinSet::new();
+        for (place, channel) in session.lines.take() {
+            let upstream = Arc::clone(self.upstream(place));
+            farewells.spawn(async move {
+                let credential = upstream.credential(None).await.ok().flatten();
+                // A process is stopped whatever it takes; an HTTP server that is silent is left.
+                match &channel {
+                    Channel::Http { .. } => {
+                        drop(tokio::time::timeout(FAREWELL, channel.close(credential.as_ref())).await)
+                    }
+                    Channel::Stdio { .. } => channel.close(credential.as_ref()).await,
+                }
+            });
+        }
+        farewells.join_all().await;
+    }
+}
+
+fn events(delivery: Delivery) -> Answer {
+    Answer { status: 200, session: None, allow: None, body: Body::Events(Box::new(delivery)), record: None }
+}

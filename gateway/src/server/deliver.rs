@@ -1,0 +1,152 @@
+//! Answers on the wire.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{
+    http::{self, HeaderName, HeaderValue},
+    relay::{Answer, Body, Delivery, Heard},
+    upstream::JsonBody,
+};
+
+use super::listen::Exchange;
+
+/// How long a stream may rest before a comment is sent, so that proxies and dead clients are noticed.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// Writes a short text.
+pub(super) async fn text(exchange: &mut Exchange, status: u16, text: &'static str) {
+    exchange.respond(status, &[(http::CONTENT_TYPE, TEXT)], Bytes::from_static(text.as_bytes())).await;
+}
+
+/// Writes JSON that is all here.
+pub(super) async fn json(exchange: &mut Exchange, status: u16, body: Bytes) {
+    exchange.respond(status, &[(http::CONTENT_TYPE, JSON)], body).await;
+}
+
+/// Writes an answer as it comes, and the log's line after it.
+pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer) {
+    let Answer { status, session, allow, body, record } = answer;
+    let mut head: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(6);
+    if let Some(session) = session {
+        head.push((http::MCP_SESSION_ID, session));
+    }
+    if let Some(allow) = allow {
+        head.push((http::ALLOW, HeaderValue::from_static(allow)));
+    }
+    match body {
+        Body::Empty => exchange.respond(status, &head, Bytes::new()).await,
+        Body::Whole(parts) => whole(exchange, status, head, parts).await,
+        Body::Json(body) => coming(exchange, status, head, body).await,
+        Body::Events(delivery) => events(exchange, status, head, delivery).await,
+    }
+    if let Some(record) = record {
+        record.finish(status);
+    }
+}
+
+async fn whole(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName, HeaderValue)>, parts: [Bytes; 3]) {
+    head.push((http::CONTENT_TYPE, JSON));
+    let [first, second, third] = parts;
+    if second.is_empty() && third.is_empty() {
+        exchange.respond(status, &head, first).await;
+        return;
+    }
+    let length = first.len() + second.len() + third.len();
+    if length <= JOINED {
+        let mut joined = Vec::with_capacity(length);
+        for part in [first, second, third] {
+            joined.extend_from_slice(&part);
+        }
+        exchange.respond(status, &head, joined.into()).await;
+        return;
+    }
+    exchange.start(status, &head, Some(length)).await;
+    for part in [first, second, third] {
+        if !exchange.write(part).await {
+            return;
+        }
+    }
+    exchange.end().await;
+}
+
+/// Up to here copying parts together is cheaper than writing them one by one, in bytes.
+const JOINED: usize = 128 * 1024;
+
+async fn coming(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName, HeaderValue)>, mut body: JsonBody) {
+    head.push((http::CONTENT_TYPE, JSON));
+    let length = body.length();
+    let first = match body.chunk().await {
+        Ok(first) => first.unwrap_or_default(),
+        Err(why) => {
+            tracing::debug!(%why, "an upstream's answer broke off at its beginning");
+            exchange.cut();
+            return;
+        }
+    };
+    if length == Some(first.len()) {
+        exchange.respond(status, &head, first).await;
+        // Read to its end, so that the upstream's connection can be used again.
+        drop(body.chunk().await);
+        return;
+    }
+    exchange.start(status, &head, length).await;
+    let mut next = Some(first);
+    while let Some(bytes) = next {
+        if !exchange.write(bytes).await {
+            return;
+        }
+        next = match body.chunk().await {
+            Ok(next) => next,
+            Err(why) => {
+                tracing::debug!(%why, "an upstream's answer broke off");
+                exchange.cut();
+                return;
+            }
+        };
+    }
+    exchange.end().await;
+}
+
+async fn events(
+    exchange: &mut Exchange,
+    status: u16,
+    mut head: Vec<(HeaderName, HeaderValue)>,
+    mut delivery: Box<Delivery>,
+) {
+    head.push((http::CONTENT_TYPE, EVENTS));
+    head.push((http::CACHE_CONTROL, HeaderValue::from_static("no-cache")));
+    // Tells nginx and its kin not to gather a stream.
+    head.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
+    exchange.start(status, &head, None).await;
+    loop {
+        tokio::select! {
+            biased;
+            heard = delivery.next() => match heard {
+                Heard::Bytes(bytes) => if !exchange.write(bytes).await { break },
+                Heard::End => {
+                    exchange.end().await;
+                    break;
+                }
+                Heard::Cut => {
+                    exchange.cut();
+                    break;
+                }
+            },
+            () = exchange.gone() => break,
+            () = tokio::time::sleep(KEEP_ALIVE), if delivery.is_between_events() => {
+                if !exchange.write(Bytes::from_static(b": keep-alive\n\n")).await {
+                    break;
+                }
+            }
+        }
+    }
+    if let Some(record) = delivery.record.take() {
+        record.finish(status);
+    }
+}

@@ -1,0 +1,51 @@
+//! `/readyz`: whether to send work here, and how each upstream stands.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::{catalog::Catalog, upstream::Upstream};
+
+#[derive(Serialize)]
+struct Report<'a> {
+    state: &'static str,
+    upstreams: Vec<Line<'a>>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    name: &'a str,
+    state: String,
+    era: Option<String>,
+    transport: Option<String>,
+    tools: Option<usize>,
+    error: Option<String>,
+}
+
+/// The status and the body.
+///
+/// Ready means that every upstream has been reached or given up on once: one that is down is its own trouble, and is
+/// told in the body.
+pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool) -> (u16, Bytes) {
+    let state = match (draining, catalog.settled()) {
+        (true, _) => "draining",
+        (false, true) => "ready",
+        (false, false) => "starting",
+    };
+    let report = Report { state, upstreams: catalog.upstreams().iter().map(|upstream| line(upstream)).collect() };
+    let body = serde_json::to_vec(&report).unwrap_or_default();
+    (if state == "ready" { 200 } else { 503 }, body.into())
+}
+
+fn line(upstream: &Upstream) -> Line<'_> {
+    let status = upstream.status();
+    Line {
+        name: upstream.name(),
+        state: status.state.to_string(),
+        era: status.era.map(|era| era.to_string()),
+        transport: status.transport.map(|transport| transport.to_string()),
+        tools: status.tools,
+        error: status.error,
+    }
+}

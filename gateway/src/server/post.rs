@@ -1,0 +1,236 @@
+//! Messages from clients, by method: POST carries one or several, GET listens, DELETE ends.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use weir_mcp::{
+    Era, Inbound, Message,
+    classify::{self, Claims},
+    headers,
+    message::Kind,
+};
+
+use crate::{
+    http::{HeaderName, HeaderValue},
+    relay::{Answer, Body, Heard, Inquiry, Record},
+    session::{Endpoint, Session},
+};
+
+use super::{App, listen::Exchange, refusal};
+
+impl App {
+    /// One message, or a batch of legacy ones.
+    pub(super) async fn post(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut Exchange) -> Answer {
+        if !exchange.header("content-type").is_some_and(headers::is_json) {
+            return refusal::not_json();
+        }
+        let body = match exchange.read_body(self.body_limit).await {
+            Ok(body) => body,
+            Err(why) => return refusal::body(&why, self.body_limit),
+        };
+        let inbound = match Inbound::parse(body) {
+            Ok(inbound) => inbound,
+            Err(why) => return refusal::malformed(&why),
+        };
+        let claims = Claims {
+            version: exchange.header("mcp-protocol-version"),
+            method: exchange.header("mcp-method"),
+            name: exchange.header("mcp-name"),
+        };
+        let accept = exchange.header("accept").unwrap_or_default();
+        match (classify::classify(&inbound, &claims), inbound) {
+            (Err(why), inbound) => refusal::rejected(&why, alone(&inbound).and_then(Message::id)),
+            (Ok(Era::Modern), Inbound::Single(message)) => {
+                if !headers::accepts_json(accept) {
+                    return refusal::not_acceptable("application/json and text/event-stream");
+                }
+                self.modern(endpoint, exchange, message).await
+            }
+            (Ok(_), inbound) => {
+                if !headers::accepts_json_and_events(accept) {
+                    return refusal::not_acceptable("application/json and text/event-stream");
+                }
+                self.legacy(endpoint, exchange, inbound).await
+            }
+        }
+    }
+
+    async fn modern(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut Exchange, message: Message) -> Answer {
+        let inquiry = inquiry(Era::Modern, endpoint, exchange, message, None);
+        self.handle_message(exchange, inquiry).await
+    }
+
+    async fn legacy(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut Exchange, inbound: Inbound) -> Answer {
+        let id = exchange.header("mcp-session-id");
+        match &inbound {
+            Inbound::Single(message) if message.method() == "initialize" && message.kind() == Kind::Request => {
+                return match id {
+                    None => self.relay.begin(endpoint, message).await,
+                    Some(_) => refusal::second_initialize(message.id()),
+                };
+            }
+            Inbound::Batch(all) if all.iter().any(|message| message.method() == "initialize") => {
+                return refusal::second_initialize(None);
+            }
+            Inbound::Single(_) | Inbound::Batch(_) => {}
+        }
+        let session = match self.session(endpoint, id) {
+            Ok(session) => session,
+            Err(answer) => return answer,
+        };
+        match inbound {
+            Inbound::Single(message) => self.in_session(exchange, &session, message).await,
+            Inbound::Batch(messages) => {
+                let mut answers = Vec::new();
+                for message in messages {
+                    let answer = self.in_session(exchange, &session, message).await;
+                    answers.extend(gathered(answer).await);
+                }
+                batch(&answers)
+            }
+        }
+    }
+
+    async fn in_session(self: &Arc<Self>, exchange: &mut Exchange, session: &Arc<Session>, message: Message) -> Answer {
+        let inquiry = inquiry(Era::Legacy, session.endpoint, exchange, message, Some(Arc::clone(session)));
+        self.handle_message(exchange, inquiry).await
+    }
+
+    async fn handle_message(self: &Arc<Self>, exchange: &mut Exchange, inquiry: Inquiry) -> Answer {
+        if inquiry.message.kind() != Kind::Request {
+            self.relay.pass(inquiry).await;
+            return Answer::empty(202);
+        }
+        let mut record = Record::new(&inquiry);
+        let answer = while_there(exchange, self.relay.request(&inquiry, &mut record)).await;
+        answer.recorded(record)
+    }
+
+    /// The stream of what Weir says of its own accord.
+    pub(super) async fn get(self: &Arc<Self>, endpoint: Endpoint, exchange: &Exchange) -> Answer {
+        if weir_mcp::era::era_of(exchange.header("mcp-protocol-version").unwrap_or_default()) == Some(Era::Modern) {
+            return refusal::method("POST");
+        }
+        if !headers::accepts_events(exchange.header("accept").unwrap_or_default()) {
+            return refusal::not_acceptable("text/event-stream");
+        }
+        match self.session(endpoint, exchange.header("mcp-session-id")) {
+            Ok(session) => self.relay.listen(&session, exchange.value("last-event-id")).await,
+            Err(answer) => answer,
+        }
+    }
+
+    /// The end of a session.
+    pub(super) async fn delete(self: &Arc<Self>, endpoint: Endpoint, exchange: &Exchange) -> Answer {
+        if weir_mcp::era::era_of(exchange.header("mcp-protocol-version").unwrap_or_default()) == Some(Era::Modern) {
+            return refusal::method("POST");
+        }
+        match self.session(endpoint, exchange.header("mcp-session-id")) {
+            Ok(session) => {
+                if let Some(session) = self.relay.sessions().remove(session.id.as_bytes()) {
+                    self.relay.end(&session).await;
+                }
+                Answer::empty(200)
+            }
+            Err(answer) => answer,
+        }
+    }
+
+    /// The session that a request names, if it was opened at this endpoint.
+    fn session(&self, endpoint: Endpoint, id: Option<&str>) -> Result<Arc<Session>, Answer> {
+        let id = id.ok_or_else(refusal::session_missing)?;
+        let session = self.relay.sessions().get(id.as_bytes()).filter(|session| session.endpoint == endpoint);
+        session.ok_or_else(refusal::session_unknown)
+    }
+}
+
+/// An answer, unless the client goes away first.
+///
+/// Then the work is dropped: in the modern era that is how a client cancels (MCP 2026-07-28, basic/utilities/cancellation),
+/// and the upstream is told so; in the legacy era it is not, and the upstream works on.
+async fn while_there(exchange: &mut Exchange, answer: impl Future<Output = Answer>) -> Answer {
+    let mut answer = std::pin::pin!(answer);
+    // Most answers are quicker than it is worth to look after the client.
+    if let Ok(answer) = tokio::time::timeout(QUICK, &mut answer).await {
+        return answer;
+    }
+    tokio::select! {
+        answer = answer => answer,
+        () = exchange.gone() => Answer::empty(CLIENT_GONE),
+    }
+}
+
+/// How long a call runs before Weir looks whether its client is still there.
+const QUICK: Duration = Duration::from_millis(250);
+
+/// What the log shows for a client that went away, as nginx writes it; nobody is there to receive it.
+const CLIENT_GONE: u16 = 499;
+
+/// The message of a body that holds one.
+fn alone(inbound: &Inbound) -> Option<&Message> {
+    match inbound {
+        Inbound::Single(message) => Some(message),
+        Inbound::Batch(_) => None,
+    }
+}
+
+fn inquiry(
+    era: Era,
+    endpoint: Endpoint,
+    exchange: &Exchange,
+    message: Message,
+    session: Option<Arc<Session>>,
+) -> Inquiry {
+    let travels = |(name, value): (&HeaderName, &HeaderValue)| {
+        weir_flow::may_travel(name.as_str()).then(|| (name.clone(), value.clone()))
+    };
+    let headers = exchange.headers().filter_map(travels).collect();
+    let version = exchange.value("mcp-protocol-version").cloned();
+    Inquiry { era, endpoint, message, version, headers, session }
+}
+
+/// The message that an answer comes to, for a batch; none for what has none.
+async fn gathered(answer: Answer) -> Option<Bytes> {
+    let mut last = None;
+    match answer.body {
+        Body::Empty => {}
+        Body::Whole(parts) => last = Some(parts.concat().into()),
+        Body::Json(json) => last = json.gather().await.ok(),
+        Body::Events(mut delivery) => {
+            let mut decoder = weir_mcp::sse::Decoder::new(crate::upstream::GATHERED);
+            while let Heard::Bytes(bytes) = delivery.next().await {
+                decoder.feed(&bytes);
+                while let Ok(Some(event)) = decoder.next_event() {
+                    let message = Message::parse(event.data).ok();
+                    last = message
+                        .filter(|m| matches!(m.kind(), Kind::Response | Kind::Error))
+                        .map(|m| m.bytes().clone())
+                        .or(last);
+                }
+            }
+            if let Some(record) = delivery.record.take() {
+                record.finish(answer.status);
+            }
+        }
+    }
+    if let Some(record) = answer.record {
+        record.finish(answer.status);
+    }
+    last
+}
+
+/// The answers of a batch as one array (MCP 2025-03-26, basic/transports); 202 if there is none.
+fn batch(answers: &[Bytes]) -> Answer {
+    if answers.is_empty() {
+        return Answer::empty(202);
+    }
+    let mut body = BytesMut::from(&b"["[..]);
+    for (at, answer) in answers.iter().enumerate() {
+        if at > 0 {
+            body.extend_from_slice(b",");
+        }
+        body.extend_from_slice(answer);
+    }
+    body.extend_from_slice(b"]");
+    Answer::whole(200, body.freeze())
+}

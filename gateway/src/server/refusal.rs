@@ -1,0 +1,87 @@
+//! Every refusal that the server makes by itself: status, JSON-RPC code and words, in one place.
+
+use std::sync::Arc;
+
+use weir_mcp::{ParseError, answer, classify::Rejection};
+
+use crate::{relay::Answer, upstream::Upstream};
+
+use super::{guard, listen::BodyError};
+
+/// 403: Host or Origin.
+pub(super) fn forbidden(why: &guard::Refusal) -> Answer {
+    plain(403, answer::INVALID_REQUEST, &why.to_string())
+}
+
+/// 404: nothing lives at this path.
+pub(super) fn no_such_path(path: &str, upstreams: &[Arc<Upstream>]) -> Answer {
+    let text = match path.strip_prefix("/mcp/") {
+        Some(_) => {
+            let names: Vec<&str> = upstreams.iter().map(|upstream| upstream.name()).collect();
+            format!("no upstream has this name; there are: {}", names.join(", "))
+        }
+        None => "nothing is here; MCP is at /mcp and /mcp/<upstream>".to_owned(),
+    };
+    plain(404, answer::INVALID_REQUEST, &text)
+}
+
+/// 405.
+pub(super) fn method(allow: &'static str) -> Answer {
+    Answer { allow: Some(allow), ..plain(405, answer::INVALID_REQUEST, "this method is not allowed here") }
+}
+
+/// 406.
+pub(super) fn not_acceptable(wanted: &str) -> Answer {
+    plain(406, answer::INVALID_REQUEST, &format!("the Accept header must list {wanted}"))
+}
+
+/// 415.
+pub(super) fn not_json() -> Answer {
+    plain(415, answer::INVALID_REQUEST, "the Content-Type must be application/json")
+}
+
+/// 413 and other ends of a body.
+pub(super) fn body(why: &BodyError, limit: usize) -> Answer {
+    match why {
+        BodyError::TooLarge => plain(
+            413,
+            answer::INVALID_REQUEST,
+            &format!("the body is over {limit} bytes; `limits.body` sets the limit"),
+        ),
+        BodyError::TimedOut => plain(408, answer::INVALID_REQUEST, "the body did not come in time"),
+        BodyError::BrokenOff => plain(400, answer::INVALID_REQUEST, "the body broke off"),
+    }
+}
+
+/// 400: not JSON, or not JSON-RPC.
+pub(super) fn malformed(why: &ParseError) -> Answer {
+    plain(400, why.code(), &why.to_string())
+}
+
+/// What the era's own rules say.
+pub(super) fn rejected(why: &Rejection, id: Option<&[u8]>) -> Answer {
+    Answer::whole(why.status, answer::error(id, why.code, &why.message, why.data.as_deref()))
+}
+
+/// 400: a request that needs a session and names none.
+pub(super) fn session_missing() -> Answer {
+    plain(400, answer::INVALID_REQUEST, "Mcp-Session-Id is missing; begin with initialize")
+}
+
+/// 404: a session that is not, or not any more.
+pub(super) fn session_unknown() -> Answer {
+    plain(404, SESSION_NOT_FOUND, "Session not found; begin again with initialize")
+}
+
+/// 400: `initialize` where a session is already, or among others.
+pub(super) fn second_initialize(id: Option<&[u8]>) -> Answer {
+    let text = "initialize must come alone and without Mcp-Session-Id";
+    Answer::whole(400, answer::error(id, answer::INVALID_REQUEST, text, None))
+}
+
+/// What the SDKs use for an unknown session, from the range that the legacy era leaves open.
+const SESSION_NOT_FOUND: i64 = -32001;
+
+fn plain(status: u16, code: i64, text: &str) -> Answer {
+    Answer::whole(status, answer::error(None, code, text, None))
+}

@@ -1,0 +1,85 @@
+//! The upstreams that one session has opened.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use crate::upstream::{Channel, ConnectError, Opened};
+
+use super::lock;
+
+/// The open upstreams of a session, by their place in the configuration.
+#[derive(Default)]
+pub struct Lines {
+    lines: Mutex<HashMap<usize, Arc<Line>>>,
+}
+
+#[derive(Default)]
+struct Line {
+    channel: Mutex<Option<Channel>>,
+    /// Held while the upstream is opened, so that concurrent first calls open it once.
+    opening: tokio::sync::Mutex<()>,
+}
+
+impl Lines {
+    /// The way to an upstream, if it is open and still carries.
+    #[must_use]
+    pub fn get(&self, upstream: usize) -> Option<Channel> {
+        let line = lock(&self.lines).get(&upstream).cloned()?;
+        let channel = lock(&line.channel);
+        channel.as_ref().filter(|channel| channel.alive()).cloned()
+    }
+
+    /// The way to an upstream, opened by `open` if it is not open.
+    ///
+    /// # Errors
+    ///
+    /// What `open` gives.
+    pub async fn get_or_open<F>(
+        &self,
+        upstream: usize,
+        open: impl FnOnce() -> F,
+    ) -> Result<(Channel, Option<Opened>), ConnectError>
+    where
+        F: Future<Output = Result<Opened, ConnectError>>,
+    {
+        if let Some(channel) = self.get(upstream) {
+            return Ok((channel, None));
+        }
+        let line = Arc::clone(lock(&self.lines).entry(upstream).or_default());
+        let _opening = line.opening.lock().await;
+        if let Some(channel) = self.get(upstream) {
+            return Ok((channel, None));
+        }
+        let opened = open().await?;
+        *lock(&line.channel) = Some(opened.channel.clone());
+        Ok((opened.channel.clone(), Some(opened)))
+    }
+
+    /// Keeps a way that was opened already.
+    pub fn put(&self, upstream: usize, channel: Channel) {
+        let line = Arc::clone(lock(&self.lines).entry(upstream).or_default());
+        *lock(&line.channel) = Some(channel);
+    }
+
+    /// Forgets a way that no longer carries.
+    pub fn forget(&self, upstream: usize) {
+        lock(&self.lines).remove(&upstream);
+    }
+
+    /// All that are open.
+    #[must_use]
+    pub fn all(&self) -> Vec<(usize, Channel)> {
+        let lines = lock(&self.lines);
+        lines.iter().filter_map(|(upstream, line)| Some((*upstream, lock(&line.channel).clone()?))).collect()
+    }
+
+    /// Takes all that are open, to close them.
+    #[must_use]
+    pub fn take(&self) -> Vec<(usize, Channel)> {
+        let all = self.all();
+        lock(&self.lines).clear();
+        all
+    }
+}

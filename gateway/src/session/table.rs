@@ -1,0 +1,91 @@
+//! All sessions of this process.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use super::Session;
+
+/// There are as many sessions as the configuration allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there are already {0} sessions, as many as `limits.sessions` allows")]
+pub struct Full(pub usize);
+
+/// The sessions by their ids.
+pub struct Sessions {
+    sessions: RwLock<HashMap<Box<[u8]>, Arc<Session>>>,
+    limit: usize,
+    idle: Duration,
+}
+
+impl Sessions {
+    /// Room for `limit` sessions, each of which ends after being `idle` for so long.
+    #[must_use]
+    pub fn new(limit: usize, idle: Duration) -> Self {
+        Self { sessions: RwLock::default(), limit, idle }
+    }
+
+    /// Adds a session.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room.
+    pub fn add(&self, session: Session) -> Result<Arc<Session>, Full> {
+        let session = Arc::new(session);
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        if sessions.len() >= self.limit {
+            return Err(Full(self.limit));
+        }
+        sessions.insert(session.id.as_bytes().into(), Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// Whether there is room for one more.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub fn has_room(&self) -> Result<(), Full> {
+        let open = self.sessions.read().unwrap_or_else(PoisonError::into_inner).len();
+        if open < self.limit { Ok(()) } else { Err(Full(self.limit)) }
+    }
+
+    /// The session with this id; using it keeps it alive.
+    #[must_use]
+    pub fn get(&self, id: &[u8]) -> Option<Arc<Session>> {
+        let session = self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()?;
+        session.touch();
+        Some(session)
+    }
+
+    /// Takes a session out, to end it.
+    #[must_use]
+    pub fn remove(&self, id: &[u8]) -> Option<Arc<Session>> {
+        self.sessions.write().unwrap_or_else(PoisonError::into_inner).remove(id)
+    }
+
+    /// Takes out the sessions whose clients have been silent too long.
+    #[must_use]
+    pub fn expired(&self) -> Vec<Arc<Session>> {
+        self.take(|session| session.idle_since().is_some_and(|since| since.elapsed() >= self.idle))
+    }
+
+    /// Takes out all sessions.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Session>> {
+        self.take(|_| true)
+    }
+
+    /// How often to look for silent clients.
+    #[must_use]
+    pub fn tick(&self) -> Duration {
+        (self.idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(60))
+    }
+
+    fn take(&self, over: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        sessions.extract_if(|_, session| over(session)).map(|(_, session)| session).collect()
+    }
+}

@@ -1,0 +1,178 @@
+//! The MCP servers behind Weir: how each is reached, opened and spoken to.
+//!
+//! An [`Upstream`] is one entry of the configuration. Reaching it is a [`flow::Walk`](weir_flow::Walk) that asks its
+//! `connection` policy ([`connect`]); what opened it last is remembered. A [`Channel`] is the way to it that a call
+//! takes: an HTTP endpoint with or without a session ([`streamable`]), or a child process ([`stdio`]). Credentials come
+//! from its `credentials` policy and are kept for as long as the policy says ([`credential`]).
+
+pub mod channel;
+mod connect;
+mod credential;
+mod known;
+pub mod own;
+mod pool;
+mod reply;
+mod status;
+pub mod stdio;
+mod streamable;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use weir_flow::facts::{self, Transport};
+use weir_mcp::Era;
+
+use crate::{
+    config::{Reach, Timeouts, UpstreamName},
+    http::Client,
+    policy::Policy,
+};
+
+pub use channel::{Channel, Outgoing, SendError, Ticket};
+pub use connect::{ConnectError, Opened};
+pub use credential::{Credential, Source as CredentialSource};
+pub use reply::{Body, GATHERED, JsonBody, Listened, Reply};
+pub use status::{State, Status};
+
+use credential::Credentials;
+use known::Known;
+use pool::Shared;
+use streamable::Endpoint;
+
+/// The transports that this version carries.
+const CARRIED: [Transport; 2] = [Transport::Http, Transport::Stdio];
+
+/// One upstream of the configuration, ready to be reached.
+pub struct Upstream {
+    name: UpstreamName,
+    way: Way,
+    timeouts: Timeouts,
+    connection: Policy,
+    settings: String,
+    pinned: Option<Transport>,
+    credentials: Credentials,
+    known: Mutex<Known>,
+    /// Held while a shared process is started, so that a burst of first calls starts one.
+    opening: tokio::sync::Mutex<()>,
+    status: Mutex<Status>,
+}
+
+/// What stands between Weir and the server.
+enum Way {
+    Http(Arc<Endpoint>),
+    Stdio { command: stdio::Command, shared: bool, pool: Shared },
+}
+
+/// What an upstream is made of.
+pub struct Parts {
+    /// The configuration's entry.
+    pub config: crate::config::Upstream,
+    /// The policy that decides how it is reached.
+    pub connection: Policy,
+    /// The policy that decides with which credential; none to go without.
+    pub credentials: Option<credential::Source>,
+    /// The settings handed to the `connection` policy, as JSON.
+    pub settings: String,
+}
+
+impl Upstream {
+    /// Prepares an upstream; nothing is sent and nothing is started.
+    ///
+    /// # Errors
+    ///
+    /// When its address cannot be used.
+    pub fn new(parts: Parts, client: &Client) -> Result<Self, crate::http::Error> {
+        let Parts { config, connection, credentials, settings } = parts;
+        let timeouts = config.timeouts;
+        let (way, pinned) = match config.reach {
+            Reach::Http(reach) => {
+                let pinned = reach.pinned.then_some(Transport::Http);
+                (Way::Http(Arc::new(Endpoint::new(client.clone(), &reach, &timeouts)?)), pinned)
+            }
+            Reach::Stdio(reach) => {
+                let shared = reach.shared;
+                let command = stdio_command(&reach);
+                (Way::Stdio { command, shared, pool: Shared::default() }, Some(Transport::Stdio))
+            }
+        };
+        Ok(Self {
+            name: config.name,
+            way,
+            timeouts,
+            connection,
+            settings,
+            pinned,
+            credentials: Credentials::new(credentials),
+            known: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            status: Mutex::default(),
+        })
+    }
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// How long one call may take.
+    #[must_use]
+    pub const fn overall_timeout(&self) -> Duration {
+        self.timeouts.overall
+    }
+
+    /// How long a fan-out waits for it.
+    #[must_use]
+    pub const fn list_timeout(&self) -> Duration {
+        self.timeouts.list
+    }
+
+    /// Its state, for `/readyz`.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        lock(&self.status).clone()
+    }
+
+    /// Changes its state.
+    pub fn set_status(&self, change: impl FnOnce(&mut Status)) {
+        change(&mut lock(&self.status));
+    }
+
+    /// Ends every process that calls share.
+    pub async fn stop(&self) {
+        if let Way::Stdio { pool, .. } = &self.way {
+            pool.stop().await;
+        }
+    }
+
+    /// What a policy is told of it.
+    fn facts(&self, wanted: Option<Era>) -> facts::Upstream {
+        facts::Upstream {
+            name: self.name.to_string(),
+            url: match &self.way {
+                Way::Http(endpoint) => Some(endpoint.url().to_owned()),
+                Way::Stdio { .. } => None,
+            },
+            pinned: self.pinned,
+            wanted,
+            transports: CARRIED.to_vec(),
+            settings: self.settings.clone(),
+        }
+    }
+}
+
+fn stdio_command(reach: &crate::config::StdioReach) -> stdio::Command {
+    stdio::Command {
+        program: reach.command.clone(),
+        args: reach.args.iter().map(|arg| arg.expose().to_owned()).collect(),
+        env: reach.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
+        cwd: Some(reach.cwd.clone()),
+    }
+}
+
+/// A lock that a panic elsewhere cannot take away; what it guards is whole between statements.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,243 @@
+//! The way to an upstream that a call takes, once the upstream is open.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use weir_flow::{
+    Failure, Sent,
+    facts::{Refusal, Transport},
+};
+use weir_mcp::{Era, Message, message::Kind, method::CANCELLED};
+
+use crate::http::{self, HeaderName, HeaderValue};
+
+use super::{
+    Body, JsonBody, Listened, Reply,
+    credential::Credential,
+    lock,
+    stdio::{ExchangeKey, OnDrop, Process, StdioError},
+    streamable::Endpoint,
+};
+
+/// An open way to an upstream. Cheap to clone.
+#[derive(Clone)]
+pub enum Channel {
+    /// Streamable HTTP; `session` is the upstream's own, where it gave one, and `version` what was agreed in it.
+    Http { endpoint: Arc<Endpoint>, session: Option<HeaderValue>, version: Option<HeaderValue> },
+    /// A child process; `shared` if it serves others too.
+    Stdio { process: Process, shared: bool },
+}
+
+/// One message on its way out.
+pub struct Outgoing<'a> {
+    /// The era it is sent in.
+    pub era: Era,
+    /// The message as the client sent it.
+    pub message: &'a Message,
+    /// What is sent: the message's own bytes, or those bytes with Weir's names in place.
+    pub body: Bytes,
+    /// What `Mcp-Name` says in the modern era, in the upstream's own terms.
+    pub name: Option<&'a str>,
+    /// `MCP-Protocol-Version`; in a legacy session what the channel agreed goes before it.
+    pub version: Option<&'a HeaderValue>,
+    /// Headers of the client that may travel ([`weir_flow::may_travel`]).
+    pub headers: &'a [(HeaderName, HeaderValue)],
+    /// The running request that this message is or concerns.
+    pub ticket: Option<&'a Ticket>,
+    /// The credential to place.
+    pub credential: Option<&'a Credential>,
+}
+
+/// Where the key of a running request is noted, so that a cancellation that comes later finds it on its process.
+#[derive(Debug, Default)]
+pub struct Ticket(Mutex<Option<ExchangeKey>>);
+
+/// Why a message could not be sent or its answer not be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// 401 or 403.
+    #[error("status {}", .0.status)]
+    Refused(Refusal),
+    /// The upstream does not know the session.
+    #[error("the session is gone")]
+    SessionLost,
+    /// The message never reached the upstream.
+    #[error("{0}")]
+    Unsent(String),
+    /// The connection ended after the message may have arrived.
+    #[error("{0}")]
+    BrokenOff(String),
+    /// No answer in time.
+    #[error("no answer in time")]
+    TimedOut,
+    /// A status that means trouble at the server, or an answer that is not MCP.
+    #[error("{0}")]
+    NotMcp(String),
+}
+
+impl Channel {
+    /// Sends a message and returns as soon as the head of its answer is here.
+    ///
+    /// # Errors
+    ///
+    /// When there is no answer that a client could be given.
+    pub async fn send(&self, outgoing: Outgoing<'_>) -> Result<Reply, SendError> {
+        match self {
+            Self::Http { endpoint, session, version } => {
+                let outgoing = Outgoing { version: version.as_ref().or(outgoing.version), ..outgoing };
+                let reply = endpoint.post(&outgoing, session.as_ref()).await?;
+                endpoint.deliverable(reply, session.is_some()).await
+            }
+            Self::Stdio { process, .. } => send_to_process(process, outgoing).await,
+        }
+    }
+
+    /// Opens the stream of what the server says of its own accord.
+    ///
+    /// # Errors
+    ///
+    /// When there is none; a server that offers none answers with status 405.
+    pub async fn listen(
+        &self,
+        last_event_id: Option<&HeaderValue>,
+        credential: Option<&Credential>,
+    ) -> Result<Reply, SendError> {
+        match self {
+            Self::Http { endpoint, session, version } => {
+                endpoint.listen(session.as_ref(), version.as_ref(), last_event_id, credential).await
+            }
+            Self::Stdio { process, .. } => {
+                // One listener at a time, as with a second GET stream.
+                let Some(messages) = process.unsolicited() else {
+                    return Ok(Reply { status: 409, session: None, body: Body::Empty });
+                };
+                let body = Body::Events(Listened::Unsolicited { messages, process: process.clone() });
+                Ok(Reply { status: 200, session: None, body })
+            }
+        }
+    }
+
+    /// Ends what this channel holds open at the upstream: its session, or its process unless others use it.
+    pub async fn close(&self, credential: Option<&Credential>) {
+        match self {
+            Self::Http { session: None, .. } | Self::Stdio { shared: true, .. } => {}
+            Self::Http { endpoint, session: Some(session), version } => {
+                endpoint.delete(session, version.as_ref(), credential).await;
+            }
+            Self::Stdio { process, .. } => process.stop().await,
+        }
+    }
+
+    /// How bytes travel on it.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        match self {
+            Self::Http { .. } => Transport::Http,
+            Self::Stdio { .. } => Transport::Stdio,
+        }
+    }
+
+    /// Whether the channel can still carry a call, as far as can be known without one.
+    #[must_use]
+    pub fn alive(&self) -> bool {
+        match self {
+            Self::Http { .. } => true,
+            Self::Stdio { process, .. } => process.alive(),
+        }
+    }
+}
+
+async fn send_to_process(process: &Process, outgoing: Outgoing<'_>) -> Result<Reply, SendError> {
+    let spliced;
+    let message = if outgoing.body.as_ptr() == outgoing.message.bytes().as_ptr() {
+        outgoing.message
+    } else {
+        spliced = Message::parse(outgoing.body).map_err(|why| SendError::NotMcp(why.to_string()))?;
+        &spliced
+    };
+    if message.kind() != Kind::Request {
+        match outgoing.ticket.and_then(|ticket| *lock(&ticket.0)).filter(|_| message.method() == CANCELLED) {
+            Some(key) => process.cancel(key, message).await?,
+            None => process.notify(message).await?,
+        }
+        return Ok(Reply { status: 202, session: None, body: Body::Empty });
+    }
+    let on_drop = match outgoing.era {
+        Era::Modern => OnDrop::Cancel,
+        Era::Legacy => OnDrop::Abandon,
+    };
+    let mut exchange = process.request(message, on_drop).await?;
+    if let Some(ticket) = outgoing.ticket {
+        *lock(&ticket.0) = Some(exchange.key());
+    }
+    let first = exchange.next().await?.ok_or(StdioError::Closed)?;
+    let (status, body) = match first.kind() {
+        Kind::Response | Kind::Error => {
+            let status = first.error_code().map_or(200, |code| weir_mcp::status::http_status(outgoing.era, code));
+            (status, Body::Json(JsonBody::Whole(first.bytes().clone())))
+        }
+        Kind::Request | Kind::Notification => (200, Body::Events(Listened::Exchange { first: Some(first), exchange })),
+    };
+    Ok(Reply { status, session: None, body })
+}
+
+impl From<http::Error> for SendError {
+    fn from(error: http::Error) -> Self {
+        if !error.may_have_run() {
+            return Self::Unsent(error.to_string());
+        }
+        match error {
+            http::Error::ReadTimeout => Self::TimedOut,
+            http::Error::BrokenOff { .. } => Self::BrokenOff(error.to_string()),
+            other => Self::NotMcp(other.to_string()),
+        }
+    }
+}
+
+impl From<StdioError> for SendError {
+    fn from(error: StdioError) -> Self {
+        match error {
+            StdioError::Exited { .. }
+            | StdioError::Closed
+            | StdioError::LineTooLong
+            | StdioError::Overflow
+            | StdioError::Stopped
+            | StdioError::Stuck => Self::BrokenOff(error.to_string()),
+            StdioError::NoDirectory { .. }
+            | StdioError::NoInterpreter { .. }
+            | StdioError::NotExecutable { .. }
+            | StdioError::NotFound { .. }
+            | StdioError::NotSendable
+            | StdioError::Spawn(_)
+            | StdioError::ZeroByte => Self::Unsent(error.to_string()),
+        }
+    }
+}
+
+impl From<SendError> for Sent {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Refused(refusal) => Self::Refused(refusal),
+            SendError::SessionLost => Self::SessionLost,
+            SendError::Unsent(why) => Self::Unsent(why),
+            SendError::BrokenOff(how) => Self::BrokenOff(how),
+            SendError::TimedOut => Self::TimedOut,
+            SendError::NotMcp(what) => Self::NotMcp(what),
+        }
+    }
+}
+
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Refused(Refusal { status, credential, challenge }) => {
+                Self::Refused { status, credential, challenge }
+            }
+            SendError::SessionLost => Self::SessionLost,
+            SendError::Unsent(why) => Self::Unreachable(why),
+            SendError::BrokenOff(how) => Self::BrokenOff(how),
+            SendError::TimedOut => Self::TimedOut(std::time::Duration::ZERO),
+            SendError::NotMcp(what) => Self::NotMcp(what),
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Opening an upstream: the driver of [`weir_flow::Walk`].
+//!
+//! Whoever needs a legacy session brings the `initialize` to open it with, so that the walk's own success is the
+//! session and nothing is opened twice. What worked is remembered and tried first the next time, without a question.
+
+use std::time::{Duration, Instant};
+
+use weir_flow::{
+    Move, Walk,
+    facts::{Outcome, Refusal, Step, Transport, Try},
+};
+use weir_mcp::{Era, Message, era, message::Kind};
+
+use crate::http::HeaderValue;
+
+use super::{
+    Channel, Outgoing, Reply, SendError, Upstream, Way,
+    credential::{Credential, CredentialError},
+    lock, own,
+    stdio::{self, Process},
+};
+
+/// How long one attempt to open may take; a server that does not know a method may simply stay silent.
+const ATTEMPT: Duration = Duration::from_secs(10);
+
+static MODERN: HeaderValue = HeaderValue::from_static(era::LATEST_MODERN);
+
+/// An opened upstream.
+pub struct Opened {
+    /// The way to it.
+    pub channel: Channel,
+    /// What it said of itself: the answer to `initialize` or `server/discover`.
+    pub answer: Message,
+    /// The era it was opened in.
+    pub era: Era,
+}
+
+/// Why an upstream could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// No way works; the text is the policy's.
+    #[error("{0}")]
+    Stopped(String),
+    /// The same, for want of a credential.
+    #[error("{0}")]
+    Unauthorized(String),
+    /// It answers, but only in the other era.
+    #[error("it speaks only the {other} era of MCP and this client the {wanted} one")]
+    OtherEra {
+        /// What the client speaks.
+        wanted: Era,
+        /// What the upstream speaks.
+        other: Era,
+    },
+}
+
+/// One walk and what it holds on the way.
+struct Journey<'a> {
+    upstream: &'a Upstream,
+    initialize: &'a Message,
+    credential: Option<Credential>,
+    refused: Option<Refusal>,
+    /// A child process that has been started and may be asked again in the other era.
+    process: Option<Process>,
+    opened: Option<Opened>,
+}
+
+impl Upstream {
+    /// Opens a legacy session with a client's own `initialize`, or joins the shared process.
+    ///
+    /// # Errors
+    ///
+    /// When no way to it works in the legacy era.
+    pub async fn open_session(&self, initialize: &Message) -> Result<Opened, ConnectError> {
+        if let Way::Stdio { shared: true, .. } = &self.way {
+            return self.join(Some(Era::Legacy)).await;
+        }
+        self.walk(Some(Era::Legacy), initialize).await
+    }
+
+    /// Opens it for modern calls, which share what is open.
+    ///
+    /// # Errors
+    ///
+    /// When no way to it works in the modern era.
+    pub async fn open_modern(&self) -> Result<Channel, ConnectError> {
+        match &self.way {
+            Way::Http(endpoint) if lock(&self.known).works(Era::Modern).is_some() => {
+                Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
+            }
+            Way::Http(_) => Ok(self.walk(Some(Era::Modern), &own::initialize()).await?.channel),
+            Way::Stdio { .. } => Ok(self.join(Some(Era::Modern)).await?.channel),
+        }
+    }
+
+    /// Opens it in Weir's own name, in the era that is wanted or in whichever it speaks.
+    ///
+    /// # Errors
+    ///
+    /// When no way to it works.
+    pub async fn open(&self, wanted: Option<Era>) -> Result<Opened, ConnectError> {
+        match &self.way {
+            Way::Stdio { .. } => self.join(wanted).await,
+            Way::Http(_) => {
+                let opened = self.walk(wanted, &own::initialize()).await?;
+                if opened.era == Era::Legacy {
+                    self.tell(&opened.channel, &own::initialized()).await;
+                }
+                Ok(opened)
+            }
+        }
+    }
+
+    /// Sends a notification of Weir's own, as well as it can be done.
+    pub async fn tell(&self, channel: &Channel, notification: &Message) {
+        let Ok(credential) = self.credential(None).await else { return };
+        let outgoing = Outgoing {
+            era: Era::Legacy,
+            message: notification,
+            body: notification.bytes().clone(),
+            name: None,
+            version: None,
+            headers: &[],
+            ticket: None,
+            credential: credential.as_ref(),
+        };
+        if let Err(why) = channel.send(outgoing).await {
+            tracing::debug!(upstream = %self.name, method = notification.method(), %why, "notification not taken");
+        }
+    }
+
+    /// The credential for a call.
+    ///
+    /// # Errors
+    ///
+    /// When the policy gives up or fails.
+    pub async fn credential(&self, refused: Option<Refusal>) -> Result<Option<Credential>, CredentialError> {
+        let origin = match &self.way {
+            Way::Http(endpoint) => Some(endpoint.origin()),
+            Way::Stdio { .. } => None,
+        };
+        self.credentials.get(|| self.facts(None), origin, refused).await
+    }
+
+    /// Ends shared processes that nobody used for `idle`.
+    pub async fn reap(&self, idle: Duration) {
+        if let Way::Stdio { pool, .. } = &self.way {
+            pool.reap(idle).await;
+        }
+    }
+
+    /// Joins a child process that others may use too: in the modern era always, in the legacy era where the
+    /// configuration shares it. Starts it if it does not run.
+    async fn join(&self, wanted: Option<Era>) -> Result<Opened, ConnectError> {
+        let Way::Stdio { pool, shared, .. } = &self.way else { return self.walk(wanted, &own::initialize()).await };
+        let _starting = self.opening.lock().await;
+        let eras = wanted.map_or([Era::Modern, Era::Legacy], |era| [era, era]);
+        if let Some((era, member)) = eras.into_iter().find_map(|era| Some((era, pool.get(era)?))) {
+            let channel = Channel::Stdio { process: member.process, shared: true };
+            return Ok(Opened { channel, answer: member.answer, era });
+        }
+        let opened = self.walk(wanted, &own::initialize()).await?;
+        let Channel::Stdio { process, .. } = &opened.channel else { return Ok(opened) };
+        if opened.era == Era::Legacy {
+            self.tell(&opened.channel, &own::initialized()).await;
+            if !shared {
+                return Ok(opened);
+            }
+        }
+        pool.put(opened.era, process.clone(), opened.answer.clone());
+        Ok(Opened { channel: Channel::Stdio { process: process.clone(), shared: true }, ..opened })
+    }
+
+    async fn walk(&self, wanted: Option<Era>, initialize: &Message) -> Result<Opened, ConnectError> {
+        if let Some((wanted, other)) = wanted.and_then(|era| Some((era, lock(&self.known).only_other(era)?))) {
+            return Err(ConnectError::OtherEra { wanted, other });
+        }
+        let start = Instant::now();
+        let mut walk = Walk::new(self.facts(wanted), self.timeouts.overall);
+        let mut journey = Journey::new(self, initialize);
+        let first = lock(&self.known).first(wanted);
+        let mut next = first.map_or(Move::Ask, |how| walk.handle_step(Step::Attempt(how), start.elapsed()));
+        let ended = loop {
+            next = match next {
+                Move::Ask => match self.connection.next(walk.upstream(), walk.history()).await {
+                    Ok(step) => walk.handle_step(step, start.elapsed()),
+                    Err(why) => Move::Stop(why.to_string()),
+                },
+                Move::Attempt { how, authorize } => {
+                    if let Err(why) = journey.authorize(authorize).await {
+                        break Err(ConnectError::Unauthorized(why.to_string()));
+                    }
+                    walk.begin(how, journey.credential.is_some(), start.elapsed());
+                    let outcome = match journey.refused.take() {
+                        // No credential is to be had: what was refused without one would be refused again.
+                        Some(refused) if authorize && journey.credential.is_none() => {
+                            Outcome::Unauthorized(refused.challenge)
+                        }
+                        _ => journey.attempt(how).await,
+                    };
+                    tracing::debug!(upstream = %self.name, transport = %how.transport, era = %how.era, ?outcome, "attempt");
+                    walk.handle_outcome(outcome, start.elapsed())
+                }
+                Move::Connected(how) => break journey.arrive(how),
+                Move::Stop(why) => break Err(stopped(why, walk.history())),
+            };
+        };
+        journey.end().await;
+        let mut known = lock(&self.known);
+        known.learn(wanted, &ended, walk.history());
+        let other = wanted.and_then(|era| Some((era, known.only_other(era)?)));
+        match (ended, other) {
+            (Err(ConnectError::Stopped(_)), Some((wanted, other))) => Err(ConnectError::OtherEra { wanted, other }),
+            (ended, _) => ended,
+        }
+    }
+}
+
+impl<'a> Journey<'a> {
+    fn new(upstream: &'a Upstream, initialize: &'a Message) -> Self {
+        Self { upstream, initialize, credential: None, refused: None, process: None, opened: None }
+    }
+
+    async fn authorize(&mut self, anew: bool) -> Result<(), CredentialError> {
+        let refused = if anew { self.refused.clone() } else { None };
+        self.credential = self.upstream.credential(refused).await?;
+        Ok(())
+    }
+
+    async fn attempt(&mut self, how: Try) -> Outcome {
+        let attempt = async {
+            let channel = self.channel(how.transport).await?;
+            let discover;
+            let message = match how.era {
+                Era::Legacy => self.initialize,
+                Era::Modern => {
+                    discover = own::discover();
+                    &discover
+                }
+            };
+            let reply = self.send(&channel, how.era, message).await?;
+            let (status, session) = (reply.status, reply.session.clone());
+            let answer = reply.answer().await.map_err(|why| match why {
+                SendError::NotMcp(_) if status >= 300 => of_status(status),
+                why => why.into(),
+            })?;
+            opening(how.era, status, &answer)?;
+            let channel = match channel {
+                Channel::Http { endpoint, .. } => {
+                    Channel::Http { endpoint, session, version: agreed(how.era, &answer) }
+                }
+                stdio @ Channel::Stdio { .. } => stdio,
+            };
+            Ok(Opened { channel, answer, era: how.era })
+        };
+        match tokio::time::timeout(ATTEMPT, attempt).await {
+            Ok(Ok(opened)) => {
+                self.opened = Some(opened);
+                Outcome::Connected
+            }
+            Ok(Err(outcome)) => outcome,
+            Err(_) => Outcome::TimedOut,
+        }
+    }
+
+    async fn channel(&mut self, transport: Transport) -> Result<Channel, Outcome> {
+        match (&self.upstream.way, transport) {
+            (Way::Http(endpoint), Transport::Http) => {
+                Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
+            }
+            (Way::Stdio { command, .. }, Transport::Stdio) => {
+                let running = self.process.take().filter(Process::alive);
+                let process = match running {
+                    Some(process) => process,
+                    None => Process::spawn(self.upstream.name(), command).await.map_err(unreachable)?,
+                };
+                self.process = Some(process.clone());
+                Ok(Channel::Stdio { process, shared: false })
+            }
+            (_, transport) => {
+                Err(Outcome::Unreachable(format!("this version of Weir does not carry {transport} here")))
+            }
+        }
+    }
+
+    async fn send(&mut self, channel: &Channel, era: Era, message: &Message) -> Result<Reply, Outcome> {
+        let outgoing = Outgoing {
+            era,
+            message,
+            body: message.bytes().clone(),
+            name: None,
+            version: (era == Era::Modern).then_some(&MODERN),
+            headers: &[],
+            ticket: None,
+            credential: self.credential.as_ref(),
+        };
+        let sent = match channel {
+            // The status of a refusal is the evidence here, so nothing is judged on the way.
+            Channel::Http { endpoint, session, .. } => endpoint.post(&outgoing, session.as_ref()).await,
+            Channel::Stdio { .. } => channel.send(outgoing).await,
+        };
+        sent.map_err(|why| {
+            if let SendError::Refused(refusal) = &why {
+                self.refused = Some(refusal.clone());
+            }
+            why.into()
+        })
+    }
+
+    fn arrive(&mut self, how: Try) -> Result<Opened, ConnectError> {
+        self.process = None;
+        self.opened.take().ok_or_else(|| ConnectError::Stopped(format!("{} was not opened", how.transport)))
+    }
+
+    /// Ends a process that was started and came to nothing.
+    async fn end(self) {
+        if let Some(process) = self.process {
+            process.stop().await;
+        }
+    }
+}
+
+/// Whether an answer opens the era that was asked for (mcp.md's ladder: MCP 2026-07-28, streamable-http, "Backward
+/// Compatibility").
+fn opening(era: Era, status: u16, answer: &Message) -> Result<(), Outcome> {
+    let speaks = match (era, answer.kind()) {
+        // A clean answer is no proof: some servers answer `server/discover` and negotiate down.
+        (Era::Modern, Kind::Response) => answer
+            .result()
+            .and_then(|result| weir_mcp::json::get(result, &["supportedVersions"]))
+            .is_some_and(|versions| {
+                weir_mcp::json::elements(versions)
+                    .any(|v| weir_mcp::json::string(v).as_deref() == Some(era::LATEST_MODERN))
+            }),
+        (Era::Legacy, Kind::Response) => {
+            answer.result().is_some_and(|result| weir_mcp::json::get(result, &["protocolVersion"]).is_some())
+        }
+        _ => false,
+    };
+    match status {
+        _ if speaks => Ok(()),
+        200..300 => Err(Outcome::NotMcp("it answered, but not with what opens this era".into())),
+        status => Err(of_status(status)),
+    }
+}
+
+/// What a status without an opening means: trouble or haste at the server says nothing of the transport.
+const fn of_status(status: u16) -> Outcome {
+    match status {
+        408 | 429 => Outcome::Answered(status),
+        400..500 => Outcome::NotThisTransport(status),
+        _ => Outcome::Answered(status),
+    }
+}
+
+/// What `MCP-Protocol-Version` says from now on.
+fn agreed(era: Era, answer: &Message) -> Option<HeaderValue> {
+    match era {
+        Era::Modern => Some(MODERN.clone()),
+        Era::Legacy => {
+            let raw = weir_mcp::json::get(answer.result()?, &["protocolVersion"])?;
+            HeaderValue::from_str(&weir_mcp::json::string(raw)?).ok()
+        }
+    }
+}
+
+/// What a policy's stop means to the caller.
+fn stopped(why: String, history: &[weir_flow::facts::Attempt]) -> ConnectError {
+    match history.last().map(|attempt| &attempt.outcome) {
+        Some(Outcome::Unauthorized(_) | Outcome::Forbidden(_)) => ConnectError::Unauthorized(why),
+        _ => ConnectError::Stopped(why),
+    }
+}
+
+fn unreachable(why: stdio::StdioError) -> Outcome {
+    Outcome::Unreachable(why.to_string())
+}
+
+impl From<SendError> for Outcome {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Refused(refusal) if refusal.status == 401 => Self::Unauthorized(refusal.challenge),
+            SendError::Refused(refusal) => Self::Forbidden(refusal.challenge),
+            SendError::SessionLost => Self::NotThisTransport(404),
+            SendError::Unsent(why) => Self::Unreachable(why),
+            SendError::BrokenOff(_) => Self::BrokenOff,
+            SendError::TimedOut => Self::TimedOut,
+            SendError::NotMcp(what) => Self::NotMcp(what),
+        }
+    }
+}

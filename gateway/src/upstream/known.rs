@@ -1,0 +1,99 @@
+//! What opened an upstream the last time, per era, so that the next client asks no policy.
+
+use std::time::{Duration, Instant};
+
+use weir_flow::facts::{Attempt, Outcome, Transport, Try};
+use weir_mcp::Era;
+
+use super::connect::{ConnectError, Opened};
+
+/// How long "does not speak this era" is believed. A server that learns an era is noticed within this time.
+const BELIEVED: Duration = Duration::from_secs(10 * 60);
+
+/// What is known of both eras.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    legacy: Verdict,
+    modern: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Verdict {
+    #[default]
+    Unknown,
+    Works(Transport),
+    Not(Instant),
+}
+
+impl Known {
+    /// What to try first.
+    pub(super) fn first(&self, wanted: Option<Era>) -> Option<Try> {
+        let of = |era| self.works(era).map(|transport| Try { transport, era });
+        match wanted {
+            Some(era) => of(era),
+            None => of(Era::Modern).or_else(|| of(Era::Legacy)),
+        }
+    }
+
+    /// The transport that opened `era`.
+    pub(super) fn works(&self, era: Era) -> Option<Transport> {
+        match self.of(era) {
+            Verdict::Works(transport) => Some(transport),
+            Verdict::Unknown | Verdict::Not(_) => None,
+        }
+    }
+
+    /// The era that the upstream speaks, when it is known not to speak `era`.
+    pub(super) fn only_other(&self, era: Era) -> Option<Era> {
+        let lacks = matches!(self.of(era), Verdict::Not(since) if since.elapsed() < BELIEVED);
+        let other = other(era);
+        (lacks && self.works(other).is_some()).then_some(other)
+    }
+
+    /// Takes in how a walk ended.
+    pub(super) fn learn(&mut self, wanted: Option<Era>, ended: &Result<Opened, ConnectError>, history: &[Attempt]) {
+        for era in [Era::Legacy, Era::Modern] {
+            let mut tried = history.iter().filter(|attempt| attempt.era == era).peekable();
+            if tried.peek().is_some() && tried.all(|attempt| is_evidence(&attempt.outcome)) {
+                *self.slot(era) = Verdict::Not(Instant::now());
+            }
+        }
+        match (ended, wanted) {
+            (Ok(opened), _) => {
+                let transport = history.last().map(|attempt| attempt.transport);
+                if let Some(transport) = transport {
+                    *self.slot(opened.era) = Verdict::Works(transport);
+                }
+            }
+            // Whatever worked before does not now: the next client walks anew.
+            (Err(_), Some(era)) if matches!(self.of(era), Verdict::Works(_)) => *self.slot(era) = Verdict::Unknown,
+            (Err(_), _) => {}
+        }
+    }
+
+    fn of(&self, era: Era) -> Verdict {
+        match era {
+            Era::Legacy => self.legacy,
+            Era::Modern => self.modern,
+        }
+    }
+
+    fn slot(&mut self, era: Era) -> &mut Verdict {
+        match era {
+            Era::Legacy => &mut self.legacy,
+            Era::Modern => &mut self.modern,
+        }
+    }
+}
+
+/// Whether an outcome tells of the era rather than of an outage or a missing credential.
+fn is_evidence(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::NotThisTransport(_) | Outcome::NotMcp(_))
+}
+
+const fn other(era: Era) -> Era {
+    match era {
+        Era::Legacy => Era::Modern,
+        Era::Modern => Era::Legacy,
+    }
+}

@@ -1,0 +1,72 @@
+//! The messages that Weir sends in its own name.
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use weir_mcp::{Message, era};
+
+/// `initialize`, declaring no capability: what Weir asks for itself needs none.
+pub(super) fn initialize() -> Message {
+    static MESSAGE: LazyLock<Bytes> = LazyLock::new(|| {
+        let latest = era::LATEST_LEGACY;
+        format!(
+            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{latest}","capabilities":{{}},"clientInfo":{INFO}}}}}"#
+        )
+        .into()
+    });
+    parsed(&MESSAGE)
+}
+
+/// `notifications/initialized`.
+pub fn initialized() -> Message {
+    static MESSAGE: Bytes = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    parsed(&MESSAGE)
+}
+
+/// `server/discover`.
+pub(super) fn discover() -> Message {
+    modern("server/discover", None)
+}
+
+/// A request for one page of a list, in the era of the upstream.
+pub fn page(era: weir_mcp::Era, method: &str, cursor: Option<&[u8]>) -> Message {
+    match era {
+        weir_mcp::Era::Modern => modern(method, cursor),
+        weir_mcp::Era::Legacy => {
+            let params =
+                cursor.map_or_else(String::new, |cursor| format!(r#""cursor":{}"#, String::from_utf8_lossy(cursor)));
+            parsed(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#).into())
+        }
+    }
+}
+
+/// A modern request of Weir's own, which declares no capability.
+pub fn modern(method: &str, cursor: Option<&[u8]>) -> Message {
+    let cursor = cursor.map_or_else(String::new, |cursor| format!(r#""cursor":{},"#, String::from_utf8_lossy(cursor)));
+    let version = era::LATEST_MODERN;
+    parsed(
+        &format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{cursor}"_meta":{{"io.modelcontextprotocol/protocolVersion":"{version}","io.modelcontextprotocol/clientInfo":{INFO},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+        )
+        .into(),
+    )
+}
+
+/// `subscriptions/listen` for every change of a list.
+pub fn listen() -> Message {
+    let version = era::LATEST_MODERN;
+    parsed(
+        &format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{{"notifications":{{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}},"_meta":{{"io.modelcontextprotocol/protocolVersion":"{version}","io.modelcontextprotocol/clientInfo":{INFO},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+        )
+        .into(),
+    )
+}
+
+/// Weir as a client, as JSON.
+const INFO: &str = concat!(r#"{"name":"weir","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
+
+#[allow(clippy::expect_used, reason = "the text is Weir's own, and a cursor in it has been validated as JSON")]
+fn parsed(bytes: &Bytes) -> Message {
+    Message::parse(bytes.clone()).expect("Weir's own message is valid")
+}

@@ -1,0 +1,175 @@
+//! What an upstream answers, as it comes.
+//!
+//! A body is pulled by whoever delivers it, so a slow client slows its own call and nothing is gathered on the way.
+
+use bytes::Bytes;
+use weir_mcp::{Message, message::Kind, sse};
+
+use crate::http::{self, Response};
+
+use super::{
+    SendError,
+    stdio::{Exchange, Process, Unsolicited},
+};
+
+/// The longest message that is gathered rather than passed on, in bytes.
+pub const GATHERED: usize = 32 * 1024 * 1024;
+
+/// An answer whose head is here.
+pub struct Reply {
+    /// The HTTP status; 200 for a child process.
+    pub status: u16,
+    /// The session that the answer opened.
+    pub session: Option<http::HeaderValue>,
+    /// The rest.
+    pub body: Body,
+}
+
+/// What follows the head.
+pub enum Body {
+    /// Nothing, as after a notification.
+    Empty,
+    /// One message.
+    Json(JsonBody),
+    /// A stream of messages that ends with the answer.
+    Events(Listened),
+}
+
+/// One message on its way.
+pub enum JsonBody {
+    /// All of it.
+    Whole(Bytes),
+    /// As it comes from the socket.
+    Coming(Response),
+}
+
+/// A stream of messages.
+pub enum Listened {
+    /// Server-sent events.
+    Http { response: Response, decoder: sse::Decoder },
+    /// What a child process says about one request; the message is one that was read ahead.
+    Exchange { first: Option<Message>, exchange: Exchange },
+    /// What a child process says of its own accord.
+    Unsolicited { messages: Unsolicited, process: Process },
+}
+
+impl JsonBody {
+    /// The whole length in bytes, where it is known.
+    #[must_use]
+    pub fn length(&self) -> Option<usize> {
+        match self {
+            Self::Whole(bytes) => Some(bytes.len()),
+            Self::Coming(response) => response.content_length(),
+        }
+    }
+
+    /// The next piece; none at the end.
+    ///
+    /// # Errors
+    ///
+    /// When the connection breaks or falls silent.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, SendError> {
+        match self {
+            Self::Whole(bytes) if bytes.is_empty() => Ok(None),
+            Self::Whole(bytes) => Ok(Some(std::mem::take(bytes))),
+            Self::Coming(response) => Ok(response.chunk().await?),
+        }
+    }
+
+    /// The whole message.
+    ///
+    /// # Errors
+    ///
+    /// When the connection breaks, or the message is longer than [`GATHERED`].
+    pub async fn gather(self) -> Result<Bytes, SendError> {
+        match self {
+            Self::Whole(bytes) => Ok(bytes),
+            Self::Coming(response) => Ok(response.collect(GATHERED).await?),
+        }
+    }
+}
+
+impl Listened {
+    /// Wraps an event stream.
+    #[must_use]
+    pub fn http(mut response: Response) -> Self {
+        // An open stream may rest for as long as it likes; the call's own deadline still holds.
+        response.set_read_timeout(None);
+        Self::Http { response, decoder: sse::Decoder::new(GATHERED) }
+    }
+
+    /// The next event; none at the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// When the connection breaks, the process ends, or what comes is no event stream.
+    pub async fn next(&mut self) -> Result<Option<sse::Event>, SendError> {
+        match self {
+            Self::Http { response, decoder } => loop {
+                if let Some(event) = decoder.next_event().map_err(|why| SendError::NotMcp(why.to_string()))? {
+                    return Ok(Some(event));
+                }
+                match response.chunk().await? {
+                    Some(bytes) => decoder.feed(&bytes),
+                    None => return Ok(None),
+                }
+            },
+            Self::Exchange { first, exchange } => {
+                let message = match first.take() {
+                    Some(message) => Some(message),
+                    None => exchange.next().await?,
+                };
+                Ok(message.map(|message| sse::Event::message(message.bytes().clone())))
+            }
+            Self::Unsolicited { messages, .. } => {
+                let message = messages.next().await?;
+                Ok(Some(sse::Event::message(message.bytes().clone())))
+            }
+        }
+    }
+
+    /// The bytes of an event stream as they came, where nothing in them needs a look; events otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub async fn raw(&mut self, out: &mut bytes::BytesMut) -> Result<Option<Bytes>, SendError> {
+        if let Self::Http { response, .. } = self {
+            return Ok(response.chunk().await?);
+        }
+        Ok(self.next().await?.map(|event| {
+            sse::encode(&event, out);
+            out.split().freeze()
+        }))
+    }
+}
+
+impl Reply {
+    /// The final answer, past everything that comes before it.
+    ///
+    /// For Weir's own questions, where progress and log messages are of no use. Requests of the server's own are not
+    /// answered: Weir declares no capability that would allow one.
+    ///
+    /// # Errors
+    ///
+    /// When no answer comes, or what comes is not one.
+    pub async fn answer(self) -> Result<Message, SendError> {
+        let not_mcp = |why: weir_mcp::ParseError| SendError::NotMcp(why.to_string());
+        match self.body {
+            Body::Empty => Err(SendError::NotMcp(format!("status {} without an answer", self.status))),
+            Body::Json(body) => Message::parse(body.gather().await?).map_err(not_mcp),
+            Body::Events(mut events) => {
+                while let Some(event) = events.next().await? {
+                    if event.data.is_empty() {
+                        continue;
+                    }
+                    let message = Message::parse(event.data).map_err(not_mcp)?;
+                    if matches!(message.kind(), Kind::Response | Kind::Error) {
+                        return Ok(message);
+                    }
+                }
+                Err(SendError::NotMcp("an event stream that ended without an answer".into()))
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Where an upstream stands, in words for an operator.
+
+use std::fmt;
+
+use weir_flow::facts::Transport;
+use weir_mcp::Era;
+
+/// The state of an upstream's connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Known from the configuration, not tried yet.
+    #[default]
+    Configured,
+    /// Being reached.
+    Connecting,
+    /// Answers.
+    Healthy,
+    /// Answered before, does not now; being reached again.
+    Degraded,
+    /// Cannot be reached; tried again from time to time.
+    Error,
+    /// Wants a credential that it has not been given.
+    AuthRequired,
+}
+
+/// Where an upstream stands.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// The state.
+    pub state: State,
+    /// The era that opened it.
+    pub era: Option<Era>,
+    /// The transport that opened it.
+    pub transport: Option<Transport>,
+    /// How many tools it offers.
+    pub tools: Option<usize>,
+    /// What went wrong last; none while it is healthy.
+    pub error: Option<String>,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Configured => "configured",
+            Self::Connecting => "connecting",
+            Self::Healthy => "healthy",
+            Self::Degraded => "degraded",
+            Self::Error => "error",
+            Self::AuthRequired => "auth_required",
+        })
+    }
+}

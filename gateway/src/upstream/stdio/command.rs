@@ -1,0 +1,88 @@
+//! What to start, with which environment, and why it did not start.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use super::StdioError;
+
+/// What a child inherits: the list that the MCP SDKs use. Everything else, our own secrets included, stays here.
+const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
+
+/// A program and how to start it. Arguments and environment may be secret: `Debug` does not show them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Command {
+    /// A path, or a name that is looked up in `PATH`.
+    pub program: String,
+    /// Its arguments, the program itself not among them.
+    pub args: Vec<String>,
+    /// Set in addition to a few harmless variables (`PATH`, `HOME` and the like), and over them.
+    pub env: Vec<(String, String)>,
+    /// Where it runs; `None` is our own working directory.
+    pub cwd: Option<PathBuf>,
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Command").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl Command {
+    /// Ready to spawn: pipes on all three streams, a process group of its own, killed when it is dropped.
+    pub(super) fn prepared(&self) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(&self.program);
+        command
+            .args(&self.args)
+            .env_clear()
+            .envs(inherited())
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(cwd) = &self.cwd {
+            command.current_dir(cwd);
+        }
+        command
+    }
+
+    /// The system says "no such file" for a missing program, a missing directory and a missing interpreter alike.
+    pub(super) fn explain(&self, error: &io::Error) -> StdioError {
+        let program = || self.program.clone();
+        if let Some(cwd) = self.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
+            return StdioError::NoDirectory { cwd: cwd.display().to_string() };
+        }
+        match error.kind() {
+            io::ErrorKind::NotFound if self.found() => StdioError::NoInterpreter { program: program() },
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => StdioError::NotFound { program: program() },
+            io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => {
+                StdioError::NotExecutable { program: program() }
+            }
+            io::ErrorKind::InvalidInput => StdioError::ZeroByte,
+            kind => StdioError::Spawn(kind),
+        }
+    }
+
+    fn found(&self) -> bool {
+        if self.program.contains('/') {
+            let base = self.cwd.as_deref().unwrap_or(Path::new(""));
+            return base.join(&self.program).is_file();
+        }
+        let configured = self.env.iter().rev().find(|(name, _)| name == "PATH");
+        let path = configured.map_or_else(|| env::var_os("PATH"), |(_, value)| Some(value.into()));
+        path.is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(&self.program).is_file()))
+    }
+}
+
+fn inherited() -> impl Iterator<Item = (&'static str, OsString)> {
+    INHERITED.into_iter().filter_map(|name| {
+        let value = env::var_os(name)?;
+        // An exported shell function, which is code (the SDKs leave it out too).
+        (!value.as_encoded_bytes().starts_with(b"()")).then_some((name, value))
+    })
+}

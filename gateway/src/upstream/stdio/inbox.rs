@@ -1,0 +1,115 @@
+//! Where messages wait for the one who reads them: bounded in number and in bytes, never blocking the one who brings.
+//!
+//! The pipe is shared by all exchanges, so a reader that does not keep up must lose its own exchange and nobody else's.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use weir_mcp::Message;
+
+use super::{MAX_LINE, StdioError};
+
+/// Messages that may wait in one inbox.
+pub(super) const MAX_WAITING: usize = 256;
+/// Bytes that may wait in one inbox: the longest message and as much again.
+const MAX_BYTES: usize = 2 * MAX_LINE;
+
+#[derive(Default)]
+pub(super) struct Inbox {
+    state: Mutex<State>,
+    arrived: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Message>,
+    bytes: usize,
+    end: Option<Result<(), StdioError>>,
+}
+
+impl Inbox {
+    /// Adds a message; one too many ends the inbox with [`StdioError::Overflow`] and throws away what waits.
+    pub(super) fn push(&self, message: Message) {
+        let mut state = self.state();
+        if state.end.is_some() {
+            return;
+        }
+        if state.full_for(&message) {
+            state.waiting = VecDeque::new();
+            state.bytes = 0;
+            state.end = Some(Err(StdioError::Overflow));
+        } else {
+            state.add(message);
+        }
+        self.arrived.notify_one();
+    }
+
+    /// Adds a message, at the cost of the oldest ones where there is no room. `false` if any was lost.
+    pub(super) fn push_over_oldest(&self, message: Message) -> bool {
+        let mut state = self.state();
+        let mut kept_all = true;
+        if state.end.is_some() {
+            return kept_all;
+        }
+        while state.full_for(&message) && state.take().is_some() {
+            kept_all = false;
+        }
+        state.add(message);
+        self.arrived.notify_one();
+        kept_all
+    }
+
+    /// Adds the last message. It always finds room: there is one for each inbox.
+    pub(super) fn finish(&self, message: Message) {
+        let mut state = self.state();
+        if state.end.is_none() {
+            state.add(message);
+            state.end = Some(Ok(()));
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Ends it with an error, after what already waits.
+    pub(super) fn fail(&self, error: StdioError) {
+        self.state().end.get_or_insert(Err(error));
+        self.arrived.notify_one();
+    }
+
+    /// The next message, `None` after the last. For one reader at a time.
+    pub(super) async fn next(&self) -> Result<Option<Message>, StdioError> {
+        loop {
+            {
+                let mut state = self.state();
+                if let Some(message) = state.take() {
+                    return Ok(Some(message));
+                }
+                if let Some(end) = &state.end {
+                    return end.clone().map(|()| None);
+                }
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn full_for(&self, message: &Message) -> bool {
+        self.waiting.len() >= MAX_WAITING || self.bytes + message.bytes().len() > MAX_BYTES
+    }
+
+    fn add(&mut self, message: Message) {
+        self.bytes += message.bytes().len();
+        self.waiting.push_back(message);
+    }
+
+    fn take(&mut self) -> Option<Message> {
+        let message = self.waiting.pop_front()?;
+        self.bytes -= message.bytes().len();
+        Some(message)
+    }
+}

@@ -1,0 +1,138 @@
+//! The task that owns a process from birth to reaping, and the ladder by which it ends.
+
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::signal::unix::{self, SignalKind};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::command::Command;
+use super::outbox::Lines;
+use super::{Shared, StdioError, pipe};
+
+/// Between closing standard input and SIGTERM, and between SIGTERM and SIGKILL.
+const STEP: Duration = Duration::from_secs(2);
+/// A process that closes a pipe is usually about to exit; its status tells more than the pipe.
+const EXIT_FOLLOWS: Duration = Duration::from_millis(200);
+/// For the last output after the exit. Only a process that inherited the pipes can make it last that long.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// The process that we started, which leads a process group of its own.
+pub(super) struct Leader {
+    /// As long as the child is not reaped, nobody else can get this id, so signals to the group hit no stranger.
+    group: Pid,
+    reaped: bool,
+    child: Child,
+    child_changed: unix::Signal,
+    pipes: Option<(ChildStdin, ChildStdout, ChildStderr)>,
+}
+
+impl Leader {
+    pub(super) fn spawn(command: &Command) -> Result<Self, StdioError> {
+        // Before the child exists, so that not even an instant exit is missed.
+        let child_changed = unix::signal(SignalKind::child()).map_err(|error| StdioError::Spawn(error.kind()))?;
+        let mut child = command.prepared().spawn().map_err(|error| command.explain(&error))?;
+        let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).ok_or(StdioError::Closed)?;
+        let pipes = child.stdin.take().zip(child.stdout.take()).zip(child.stderr.take());
+        let pipes = pipes.map(|((stdin, stdout), stderr)| (stdin, stdout, stderr));
+        Ok(Self { group, reaped: false, child, child_changed, pipes })
+    }
+
+    /// Waits until the process has exited, without reaping it.
+    async fn exited(&mut self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        while let Ok(None) = waitid(WaitId::Pid(self.group), options) {
+            self.child_changed.recv().await;
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Fails only if the whole group is gone.
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Ends the group, whose standard input is closed by now, and reaps the leader.
+    async fn end(&mut self, outputs: &mut JoinSet<()>) -> Option<ExitStatus> {
+        for signal in [Signal::TERM, Signal::KILL] {
+            if timeout(STEP, self.exited()).await.is_ok() {
+                break;
+            }
+            self.signal(signal);
+        }
+        // Also reached when the leader is gone but its own children are not.
+        self.signal(Signal::TERM);
+        let _ = timeout(LAST_WORDS, async { while outputs.join_next().await.is_some() {} }).await;
+        self.signal(Signal::KILL);
+        // Not even SIGKILL ends a process that hangs inside the kernel; tokio reaps it later.
+        let status = timeout(STEP, self.child.wait()).await.ok()?.ok()?;
+        self.reaped = true;
+        Some(status)
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.signal(Signal::KILL);
+        }
+    }
+}
+
+/// Runs until the process has ended, is asked to stop, or loses its last handle; then makes sure that it is gone.
+pub(super) async fn own(
+    mut leader: Leader,
+    lines: Lines,
+    shared: Arc<Shared>,
+    mut stop: watch::Receiver<bool>,
+    _done: watch::Sender<()>,
+) {
+    let ending = EndWithTask(shared);
+    let shared = &ending.0;
+    let Some((stdin, stdout, stderr)) = leader.pipes.take() else {
+        return;
+    };
+
+    let mut outputs = JoinSet::new();
+    let (output_ended, output_end) = oneshot::channel();
+    let reader = Arc::clone(shared);
+    outputs.spawn(async move {
+        let end = pipe::read_messages(stdout, Arc::clone(&reader.name), |message| reader.deliver(message)).await;
+        let _ = output_ended.send(end);
+    });
+    outputs.spawn(pipe::log_stderr(stderr, Arc::clone(&shared.name)));
+
+    // The branches that lose are dropped, which closes standard input whatever the reason.
+    let reason = tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => StdioError::Stopped,
+        end = output_end => end.unwrap_or(StdioError::Closed),
+        end = pipe::write_lines(stdin, lines, pipe::WRITE_LIMIT) => end,
+        () = leader.exited() => StdioError::Closed,
+    };
+
+    let exit_likely = reason == StdioError::Closed && timeout(EXIT_FOLLOWS, leader.exited()).await.is_ok();
+    if !exit_likely {
+        shared.end(reason.clone());
+    }
+    let status = leader.end(&mut outputs).await;
+    if let Some(status) = status {
+        shared.end(StdioError::Exited { status });
+        debug!(upstream = &*shared.name, %status, "the server process is gone");
+    } else {
+        warn!(upstream = &*shared.name, "the server process does not even end on SIGKILL; it is left to the system");
+    }
+}
+
+/// Ends the exchanges with the task, should it panic or be aborted.
+struct EndWithTask(Arc<Shared>);
+
+impl Drop for EndWithTask {
+    fn drop(&mut self) {
+        self.0.end(StdioError::Stopped);
+    }
+}

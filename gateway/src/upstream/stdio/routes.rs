@@ -1,0 +1,219 @@
+//! Which exchange a message on the shared pipe belongs to.
+//!
+//! An answer is found by the id we gave, progress by the token we gave, what a subscription brings by its id. Nothing
+//! else on a pipe says where it belongs: changes of lists and resources concern everybody, and for the rest the
+//! request that was started last is the best guess (the only one, as long as one client has the process for itself).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use weir_mcp::{Field, Kind, Message, Object, answer, method};
+
+use super::inbox::Inbox;
+use super::{ExchangeKey, StdioError};
+
+/// The requests that run on one process.
+#[derive(Default)]
+pub(super) struct Routes {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last_key: u64,
+    /// In the order in which they were started.
+    running: BTreeMap<u64, Slot>,
+    end: Option<StdioError>,
+}
+
+struct Slot {
+    /// The client's id and token, as raw JSON.
+    id: Bytes,
+    token: Option<Bytes>,
+    /// A `subscriptions/listen` brings nothing but what it asked for (2026-07-28, basic/utilities/subscriptions).
+    listens: bool,
+    cancelled: bool,
+    inbox: Arc<Inbox>,
+}
+
+impl Routes {
+    /// Registers a request and gives it a key, which is its id and progress token on the pipe.
+    pub(super) fn start(&self, request: &Message) -> Result<(ExchangeKey, Arc<Inbox>), StdioError> {
+        let (Kind::Request, Some(id)) = (request.kind(), request.id()) else {
+            return Err(StdioError::NotSendable);
+        };
+        let inbox = Arc::new(Inbox::default());
+        let slot = Slot {
+            id: Bytes::copy_from_slice(id),
+            token: request.progress_token().map(Bytes::copy_from_slice),
+            listens: request.method() == method::LISTEN,
+            cancelled: false,
+            inbox: Arc::clone(&inbox),
+        };
+        let mut state = self.state();
+        if let Some(end) = &state.end {
+            return Err(end.clone());
+        }
+        state.last_key += 1;
+        let key = state.last_key;
+        state.running.insert(key, slot);
+        Ok((ExchangeKey(key), inbox))
+    }
+
+    /// Forgets a request. `true` if the process may still be working on it.
+    pub(super) fn remove(&self, key: ExchangeKey) -> bool {
+        self.state().running.remove(&key.0).is_some_and(|slot| !slot.cancelled)
+    }
+
+    /// Notes that the process is told to give up a request. `false` if there is nothing to tell.
+    pub(super) fn mark_cancelled(&self, key: ExchangeKey) -> bool {
+        let mut state = self.state();
+        state.running.get_mut(&key.0).is_some_and(|slot| !std::mem::replace(&mut slot.cancelled, true))
+    }
+
+    /// Whether any request runs.
+    pub(super) fn any(&self) -> bool {
+        !self.state().running.is_empty()
+    }
+
+    /// Ends every request, and every later one, with `reason`; the first reason stays and is returned.
+    pub(super) fn end(&self, reason: StdioError) -> StdioError {
+        let (reason, running) = {
+            let mut state = self.state();
+            let reason = state.end.get_or_insert(reason).clone();
+            (reason, std::mem::take(&mut state.running))
+        };
+        for slot in running.into_values() {
+            slot.inbox.fail(reason.clone());
+        }
+        reason
+    }
+
+    /// Brings a message to its exchange, or returns it if it belongs to none. Late answers and progress of requests
+    /// that nobody waits for any more are dropped.
+    pub(super) fn route(&self, message: Message) -> Option<Message> {
+        if matches!(message.kind(), Kind::Response | Kind::Error) {
+            self.answer(&message);
+            return None;
+        }
+        if let Some(key) = message.raw(Field::SubscriptionId).and_then(key) {
+            return self.subscribed(key, message);
+        }
+        match message.method() {
+            method::PROGRESS => {
+                self.progress(&message);
+                None
+            }
+            "notifications/tools/list_changed"
+            | "notifications/prompts/list_changed"
+            | "notifications/resources/list_changed"
+            | "notifications/resources/updated" => Some(message),
+            _ => self.to_latest(message),
+        }
+    }
+
+    fn answer(&self, message: &Message) {
+        let answered = match message.id() {
+            Some(id) => key(id).and_then(|key| Some((key, self.state().running.remove(&key)?))),
+            // The server could not read what it got. That was the one request that waits, if it is one.
+            None => self.take_only(),
+        };
+        let Some((key, slot)) = answered else { return };
+        let mut edit = message.edit();
+        edit = match message.raw(Field::Id) {
+            Some(_) => edit.set(Field::Id, &slot.id),
+            None => edit.put(Object::Message, "id", &slot.id),
+        };
+        if message.raw(Field::SubscriptionId).and_then(self::key) == Some(key) {
+            edit = edit.set(Field::SubscriptionId, &slot.id);
+        }
+        match Message::parse(edit.finish()) {
+            Ok(message) => slot.inbox.finish(message),
+            Err(_) => slot.inbox.fail(StdioError::NotSendable),
+        }
+    }
+
+    fn take_only(&self) -> Option<(u64, Slot)> {
+        let mut state = self.state();
+        (state.running.len() == 1).then(|| state.running.pop_first()).flatten()
+    }
+
+    fn progress(&self, message: &Message) {
+        let Some(key) = message.progress_token().and_then(key) else {
+            return;
+        };
+        let Some((inbox, Some(token))) = self.find(key, |slot| slot.token.clone()) else {
+            return;
+        };
+        push_edited(&inbox, message, Field::ProgressToken, &token);
+    }
+
+    fn subscribed(&self, key: u64, message: Message) -> Option<Message> {
+        let Some((inbox, id)) = self.find(key, |slot| slot.id.clone()) else {
+            return Some(message);
+        };
+        push_edited(&inbox, &message, Field::SubscriptionId, &id);
+        None
+    }
+
+    fn to_latest(&self, message: Message) -> Option<Message> {
+        let latest = {
+            let state = self.state();
+            let slot = state.running.values().rev().find(|slot| !slot.listens);
+            slot.map(|slot| Arc::clone(&slot.inbox))
+        };
+        match latest {
+            Some(inbox) => {
+                inbox.push(message);
+                None
+            }
+            None => Some(message),
+        }
+    }
+
+    fn find<T>(&self, key: u64, what: impl FnOnce(&Slot) -> T) -> Option<(Arc<Inbox>, T)> {
+        let state = self.state();
+        let slot = state.running.get(&key)?;
+        Some((Arc::clone(&slot.inbox), what(slot)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The request as the process sees it.
+pub(super) fn outgoing(request: &Message, key: ExchangeKey) -> Bytes {
+    let key = key.0.to_string();
+    let mut edit = request.edit().set(Field::Id, key.as_bytes());
+    if request.progress_token().is_some() {
+        edit = edit.set(Field::ProgressToken, key.as_bytes());
+    }
+    edit.finish()
+}
+
+/// The client's cancellation as the process sees it.
+pub(super) fn cancelled(notification: &Message, key: ExchangeKey) -> Result<Bytes, StdioError> {
+    notification.request_id().ok_or(StdioError::NotSendable)?;
+    Ok(notification.edit().set(Field::RequestId, key.0.to_string().as_bytes()).finish())
+}
+
+/// A cancellation of our own, for a client that is gone.
+pub(super) fn cancellation(key: ExchangeKey) -> Bytes {
+    let params = format!(r#"{{"requestId":{},"reason":"the client is gone"}}"#, key.0);
+    answer::notification(method::CANCELLED, Some(params.as_bytes()))
+}
+
+/// One of our keys, out of raw JSON. Some servers turn ids into strings.
+fn key(raw: &[u8]) -> Option<u64> {
+    let digits = raw.strip_prefix(b"\"").and_then(|raw| raw.strip_suffix(b"\"")).unwrap_or(raw);
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn push_edited(inbox: &Inbox, message: &Message, field: Field, value: &[u8]) {
+    match Message::parse(message.edit().set(field, value).finish()) {
+        Ok(message) => inbox.push(message),
+        Err(_) => inbox.fail(StdioError::NotSendable),
+    }
+}

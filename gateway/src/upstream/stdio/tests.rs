@@ -1,0 +1,99 @@
+//! Against real processes, most of them `tests/peer.py`, which does what the test tells it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod ends;
+mod exchanges;
+mod starting;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use weir_mcp::Message;
+
+use super::{Command, Exchange, OnDrop, Process, StdioError};
+
+/// No step of these tests takes longer, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn peer(args: &[&str]) -> Command {
+    let script = ["-c", include_str!("tests/peer.py")];
+    command("python3", script.iter().chain(args))
+}
+
+fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a &'a str>) -> Command {
+    Command {
+        program: program.into(),
+        args: args.into_iter().map(ToString::to_string).collect(),
+        env: Vec::new(),
+        cwd: None,
+    }
+}
+
+async fn start(command: &Command) -> Process {
+    Process::spawn("peer", command).await.unwrap()
+}
+
+fn message(value: &Value) -> Message {
+    parsed(&value.to_string())
+}
+
+fn parsed(text: &str) -> Message {
+    Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+}
+
+fn call(id: Value, method: &str, params: &Value) -> Message {
+    message(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+}
+
+async fn ask(process: &Process, method: &str, params: &Value) -> Exchange {
+    process.request(&call(json!(1), method, params), OnDrop::Cancel).await.unwrap()
+}
+
+async fn next(exchange: &mut Exchange) -> Result<Option<Value>, StdioError> {
+    let message = timeout(PATIENCE, exchange.next()).await.expect("a message in time")?;
+    Ok(message.map(|message| serde_json::from_slice(message.bytes()).unwrap()))
+}
+
+/// Everything that arrives, up to and with the answer.
+async fn all(exchange: &mut Exchange) -> Result<Vec<Value>, StdioError> {
+    let mut messages = Vec::new();
+    while let Some(message) = next(exchange).await? {
+        messages.push(message);
+    }
+    Ok(messages)
+}
+
+async fn result(exchange: &mut Exchange) -> Result<Value, StdioError> {
+    Ok(all(exchange).await?.pop().unwrap()["result"].take())
+}
+
+/// Asks in vain: the reason why the process takes no more.
+async fn refusal(process: &Process) -> StdioError {
+    let asked = process.request(&call(json!(1), "echo", &json!({"text": 1})), OnDrop::Cancel).await;
+    match asked {
+        Ok(mut exchange) => next(&mut exchange).await.unwrap_err(),
+        Err(error) => error,
+    }
+}
+
+async fn stop(process: &Process) {
+    timeout(PATIENCE, process.stop()).await.expect("stopped in time");
+    assert!(!process.alive());
+}
+
+/// Waits until a process is gone, or dead and waiting for its parent.
+async fn gone(pid: i64) {
+    let stat = format!("/proc/{pid}/stat");
+    let waited = timeout(PATIENCE, async {
+        while let Ok(text) = std::fs::read_to_string(&stat) {
+            if text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    waited.await.expect("the process ends in time");
+}

@@ -1,0 +1,281 @@
+//! Streamable HTTP, from the client's side (MCP 2025-11-25 and 2026-07-28, basic/transports).
+
+use weir_flow::{
+    Origin,
+    facts::{Challenge, Refusal},
+};
+use weir_mcp::{Era, headers, message::Kind};
+
+use crate::{
+    config::{HttpReach, Timeouts},
+    http::{self, Client, HeaderName, HeaderValue, Method, Request, Response, Target},
+};
+
+use super::{Body, JsonBody, Listened, Outgoing, Reply, SendError, credential::Credential};
+
+/// How much of an error's body is read to see what it is about, in bytes.
+const ERROR_BODY: usize = 64 * 1024;
+
+const ACCEPT_BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const ACCEPT_EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
+
+/// One MCP endpoint.
+pub struct Endpoint {
+    client: Client,
+    target: Target,
+    origin: Origin,
+    url: String,
+    configured: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Endpoint {
+    /// Prepares an endpoint; nothing is sent.
+    pub(super) fn new(client: Client, reach: &HttpReach, timeouts: &Timeouts) -> Result<Self, http::Error> {
+        let times = http::Timeouts { connect: timeouts.connect, read: timeouts.read };
+        let target = Target::new(reach.url.as_url(), times)?;
+        let configured = reach
+            .headers
+            .iter()
+            .filter_map(|(name, value)| {
+                let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+                let mut value = HeaderValue::from_str(value.expose()).ok()?;
+                value.set_sensitive(true);
+                Some((name, value))
+            })
+            .collect();
+        let origin = target.origin();
+        let origin = Origin {
+            scheme: if origin.https { "https" } else { "http" }.into(),
+            host: origin.host.clone(),
+            port: origin.port,
+        };
+        Ok(Self { client, target, origin, url: reach.url.to_string(), configured })
+    }
+
+    /// The address, fit to be printed.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What credentials for this endpoint are given for.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Posts a message.
+    pub(super) async fn post(
+        &self,
+        outgoing: &Outgoing<'_>,
+        session: Option<&HeaderValue>,
+    ) -> Result<Reply, SendError> {
+        let mut head = self.head(outgoing.version, session, outgoing.credential, ACCEPT_BOTH);
+        head.push((http::CONTENT_TYPE, JSON));
+        if outgoing.era == Era::Modern {
+            head.push((http::MCP_METHOD, header_value(outgoing.message.method())?));
+            if let Some(name) = outgoing.name {
+                head.push((http::MCP_NAME, header_value(&headers::encode_value(name))?));
+            }
+        }
+        head.extend_from_slice(outgoing.headers);
+        let request = Request { method: Method::POST, headers: &head, body: Some(outgoing.body.clone()) };
+        let response = self.client.send(&self.target, request).await?;
+        reply(response, outgoing.credential.is_some())
+    }
+
+    /// Opens the GET stream of a legacy session.
+    pub(super) async fn listen(
+        &self,
+        session: Option<&HeaderValue>,
+        version: Option<&HeaderValue>,
+        last_event_id: Option<&HeaderValue>,
+        credential: Option<&Credential>,
+    ) -> Result<Reply, SendError> {
+        let mut head = self.head(version, session, credential, ACCEPT_EVENTS);
+        if let Some(id) = last_event_id {
+            head.push((http::LAST_EVENT_ID, id.clone()));
+        }
+        let request = Request { method: Method::GET, headers: &head, body: None };
+        let reply = reply(self.client.send(&self.target, request).await?, credential.is_some())?;
+        if reply.status == 404 && session.is_some() {
+            return Err(SendError::SessionLost);
+        }
+        Ok(reply)
+    }
+
+    /// Ends a legacy session. A server that does not care about it is left alone.
+    pub(super) async fn delete(
+        &self,
+        session: &HeaderValue,
+        version: Option<&HeaderValue>,
+        credential: Option<&Credential>,
+    ) {
+        let head = self.head(version, Some(session), credential, ACCEPT_BOTH);
+        let request = Request { method: Method::DELETE, headers: &head, body: None };
+        match self.client.send(&self.target, request).await {
+            // Read to its end, so that the connection can be used again.
+            Ok(response) => drop(response.collect(ERROR_BODY).await),
+            Err(why) => tracing::debug!(url = self.url, %why, "could not end an upstream session"),
+        }
+    }
+
+    /// Turns away what no client should be handed, and finds out whether a refusal is about the session.
+    pub(super) async fn deliverable(&self, reply: Reply, in_session: bool) -> Result<Reply, SendError> {
+        let Reply { status, session, body } = reply;
+        if status == 404 && in_session {
+            return Err(SendError::SessionLost);
+        }
+        let body = match body {
+            Body::Json(body) if status == 400 && in_session => {
+                let bytes = body.gather().await?;
+                // Real servers say 400 where the specification says 404 (`No valid session ID provided`).
+                if speaks_of_session(&bytes) {
+                    return Err(SendError::SessionLost);
+                }
+                Body::Json(JsonBody::Whole(bytes))
+            }
+            Body::Empty if !(200..300).contains(&status) => return Err(SendError::NotMcp(format!("status {status}"))),
+            body => body,
+        };
+        Ok(Reply { status, session, body })
+    }
+
+    fn head(
+        &self,
+        version: Option<&HeaderValue>,
+        session: Option<&HeaderValue>,
+        credential: Option<&Credential>,
+        accept: HeaderValue,
+    ) -> Vec<(HeaderName, HeaderValue)> {
+        let mut head = Vec::with_capacity(10 + self.configured.len());
+        head.push((http::ACCEPT, accept));
+        head.push((http::USER_AGENT, AGENT));
+        if let Some(version) = version {
+            head.push((http::MCP_PROTOCOL_VERSION, version.clone()));
+        }
+        if let Some(session) = session {
+            head.push((http::MCP_SESSION_ID, session.clone()));
+        }
+        head.extend_from_slice(&self.configured);
+        if let Some(credential) = credential.filter(|credential| credential.origin.admits(&self.origin)) {
+            head.push((credential.name.clone(), credential.value.clone()));
+        }
+        head
+    }
+}
+
+/// Sorts a response by its status and media type.
+fn reply(response: Response, credential: bool) -> Result<Reply, SendError> {
+    let status = response.status();
+    if matches!(status, 401 | 403) {
+        let challenge = response.header(&http::WWW_AUTHENTICATE).map(challenge).unwrap_or_default();
+        return Err(SendError::Refused(Refusal { status, credential, challenge }));
+    }
+    let media = response.header(&http::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let session = response.header(&http::MCP_SESSION_ID).cloned();
+    let body = if headers::is_json(media) {
+        Body::Json(JsonBody::Coming(response))
+    } else if headers::is_event_stream(media) && status == 200 {
+        Body::Events(Listened::http(response))
+    } else if status == 200 && response.content_length() != Some(0) {
+        let media = media.split(';').next().unwrap_or_default().trim();
+        let media = if media.is_empty() { "an answer of no stated type" } else { media };
+        return Err(SendError::NotMcp(format!("{} where JSON or an event stream belongs", printable(media))));
+    } else {
+        Body::Empty
+    };
+    Ok(Reply { status, session, body })
+}
+
+/// Whether an error's text is about a session.
+fn speaks_of_session(body: &[u8]) -> bool {
+    let head = body.get(..ERROR_BODY).unwrap_or(body);
+    let message = weir_mcp::Message::parse(bytes::Bytes::copy_from_slice(head));
+    let is_error = message.is_ok_and(|message| message.kind() == Kind::Error);
+    is_error && String::from_utf8_lossy(head).to_ascii_lowercase().contains("session")
+}
+
+/// Reads the first challenge of a `WWW-Authenticate` header (RFC 9110 §11.6.1).
+fn challenge(value: &HeaderValue) -> Challenge {
+    let text = value.to_str().unwrap_or_default();
+    let (scheme, rest) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+    let parameter =
+        |name: &str| parameters(rest).find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+    Challenge {
+        scheme: scheme.to_owned(),
+        error: parameter("error"),
+        scope: parameter("scope"),
+        resource_metadata: parameter("resource_metadata"),
+    }
+}
+
+/// The `name=value` and `name="value"` pairs of a challenge.
+fn parameters(mut rest: &str) -> impl Iterator<Item = (&str, String)> {
+    std::iter::from_fn(move || {
+        let (name, after) = rest.split_once('=')?;
+        let name = name.trim_matches(|c: char| c == ',' || c.is_whitespace());
+        let value;
+        if let Some(quoted) = after.strip_prefix('"') {
+            let end = closing_quote(quoted)?;
+            value = quoted.get(..end)?.replace("\\\"", "\"").replace("\\\\", "\\");
+            rest = quoted.get(end + 1..)?;
+        } else {
+            let end = after.find(',').unwrap_or(after.len());
+            value = after.get(..end)?.trim().to_owned();
+            rest = after.get(end..)?;
+        }
+        Some((name, value))
+    })
+}
+
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().find_map(|(at, c)| {
+        let closes = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        closes.then_some(at)
+    })
+}
+
+fn header_value(text: &str) -> Result<HeaderValue, SendError> {
+    HeaderValue::from_str(text).map_err(|_| SendError::NotMcp("a method or name that fits no header".into()))
+}
+
+/// A server's word for its media type, kept short and free of control characters.
+fn printable(media: &str) -> String {
+    media.chars().filter(|c| !c.is_control()).take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn challenges_are_read_quoted_or_not() {
+        let value = HeaderValue::from_static(
+            r#"Bearer realm="a, b", error=invalid_token, scope="read \"all\"", resource_metadata="https://x.test/m?a=b""#,
+        );
+        assert_eq!(
+            challenge(&value),
+            Challenge {
+                scheme: "Bearer".into(),
+                error: Some("invalid_token".into()),
+                scope: Some("read \"all\"".into()),
+                resource_metadata: Some("https://x.test/m?a=b".into()),
+            }
+        );
+        for odd in ["", "Bearer", "Bearer =", "Bearer a=\"", "Basic a", "Bearer ,,,=\"\\\""] {
+            challenge(&HeaderValue::from_static(odd));
+        }
+    }
+
+    #[test]
+    fn only_an_error_about_the_session_means_its_loss() {
+        let error =
+            |text: &str| format!(r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":-32000,"message":"{text}"}}}}"#);
+        assert!(speaks_of_session(error("Bad Request: No valid session ID provided").as_bytes()));
+        assert!(!speaks_of_session(error("missing argument").as_bytes()));
+        assert!(!speaks_of_session(br#"{"jsonrpc":"2.0","id":1,"result":{"text":"session"}}"#));
+    }
+}

@@ -1,0 +1,58 @@
+//! What a policy for Weir is written with.
+//!
+//! A policy is one `impl` of [`Connection`] or [`Credentials`] and one line that exports it:
+//!
+//! ```
+//! use weir_policy::{Choice, Credentials, Question};
+//!
+//! struct Open;
+//!
+//! impl Credentials for Open {
+//!     fn choose(_: Question) -> Choice {
+//!         Choice::None
+//!     }
+//! }
+//!
+//! weir_policy::export_credentials!(Open);
+//! # fn main() {}
+//! ```
+//!
+//! Everything compiles for the machine at hand too, so that decisions are tested with `cargo test`. `wit/policy.wit` says
+//! what each fact and each answer means.
+
+#[doc(hidden)]
+pub mod bindings;
+pub mod capability;
+mod settings;
+mod words;
+
+pub use bindings::{
+    connection::{
+        exports::weir::policy::connection::{Guest as Connection, Step, Try},
+        weir::policy::types::{Attempt, Challenge, Era, Outcome, Principal, Refusal, Transport, Upstream},
+    },
+    credentials::exports::weir::policy::credentials::{Attachment, Choice, Guest as Credentials, Question},
+};
+pub use settings::Settings;
+
+/// Exports a type that implements [`Connection`] from the component. Outside of WebAssembly it only checks the type.
+#[macro_export]
+macro_rules! export_connection {
+    ($policy:ident) => {
+        #[cfg(target_family = "wasm")]
+        $crate::bindings::connection::export_connection!($policy with_types_in $crate::bindings::connection);
+        #[cfg(not(target_family = "wasm"))]
+        const _: fn($crate::Upstream, Vec<$crate::Attempt>) -> $crate::Step = <$policy as $crate::Connection>::next;
+    };
+}
+
+/// Exports a type that implements [`Credentials`] from the component. Outside of WebAssembly it only checks the type.
+#[macro_export]
+macro_rules! export_credentials {
+    ($policy:ident) => {
+        #[cfg(target_family = "wasm")]
+        $crate::bindings::credentials::export_credentials!($policy with_types_in $crate::bindings::credentials);
+        #[cfg(not(target_family = "wasm"))]
+        const _: fn($crate::Question) -> $crate::Choice = <$policy as $crate::Credentials>::choose;
+    };
+}

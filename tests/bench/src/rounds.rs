@@ -1,0 +1,100 @@
+//! Who is measured when: all subjects of a block stand ready, and take turns until each has had its rounds.
+
+use crate::load::{self, Figures, Load};
+use crate::messages::{Era, Workload};
+use crate::process::Process;
+use crate::subjects::{self, Place, Running, SUBJECTS, Subject};
+use crate::table::Cell;
+use crate::{Arguments, note};
+use anyhow::Result;
+
+/// Turns of each subject in each block; the median counts.
+const ROUNDS: usize = 3;
+/// The loads that need an upstream of so many tools.
+const GROUPS: &[(usize, &[Workload])] = &[(20, WITH_20_TOOLS), (500, &[Workload::List(500)])];
+const WITH_20_TOOLS: &[Workload] =
+    &[Workload::Call(128), Workload::Call(64 * 1024), Workload::List(20), Workload::Burst];
+
+/// Measures everything that `arguments` ask for. `upstream` is the process behind all subjects.
+pub(crate) async fn all(arguments: &Arguments, place: &Place, upstream: &Process) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for era in [Era::Legacy, Era::Modern] {
+        for (tools, workloads) in GROUPS {
+            let mut blocks = blocks(arguments, place, era, workloads);
+            let entrants = start(place, &blocks, era, *tools).await;
+            for block in &mut blocks {
+                take_turns(arguments, &entrants, upstream, block).await;
+            }
+            cells.extend(blocks.into_iter().flatten());
+        }
+    }
+    cells
+}
+
+/// A subject that stands ready, or why it does not.
+struct Entrant {
+    subject: &'static Subject,
+    running: Result<Running, String>,
+}
+
+/// The cells to fill, those of one load together.
+fn blocks(arguments: &Arguments, place: &Place, era: Era, workloads: &[Workload]) -> Vec<Vec<Cell>> {
+    let wanted = |workload: Workload, connections: usize| {
+        let present = SUBJECTS.iter().filter(|subject| place.has(subject));
+        let cells = present.map(|subject| Cell::new(era, workload, connections, subject.name));
+        cells.filter(|cell| arguments.wants(&cell.label())).collect()
+    };
+    let loads = workloads.iter().flat_map(|workload| {
+        let connections = arguments.connections().iter();
+        connections.map(|connections| (*workload, *connections))
+    });
+    loads.map(|(workload, connections)| wanted(workload, connections)).collect()
+}
+
+/// Starts the subjects that have a cell in one of `blocks`.
+async fn start(place: &Place, blocks: &[Vec<Cell>], era: Era, tools: usize) -> Vec<Entrant> {
+    let mut entrants = Vec::new();
+    for subject in SUBJECTS {
+        if blocks.iter().flatten().any(|cell| cell.subject == subject.name) {
+            let running = subjects::start(place, subject, era, tools).await;
+            let running = running.map_err(|error| format!("{error:#}"));
+            entrants.push(Entrant { subject, running });
+        }
+    }
+    entrants
+}
+
+async fn take_turns(arguments: &Arguments, entrants: &[Entrant], upstream: &Process, block: &mut [Cell]) {
+    if let Some(cell) = block.first() {
+        note(&format!("{}, {}, {} connections", cell.era, cell.workload, cell.connections));
+    }
+    for _ in 0..ROUNDS {
+        for cell in block.iter_mut().filter(|cell| cell.failure.is_none()) {
+            let entrant = entrants.iter().find(|entrant| entrant.subject.name == cell.subject);
+            let Some(entrant) = entrant else { continue };
+            match turn(arguments, entrant, upstream, cell).await {
+                Ok(figures) => cell.rounds.push(figures),
+                Err(failure) => cell.failure = Some(failure),
+            }
+        }
+    }
+}
+
+async fn turn(arguments: &Arguments, entrant: &Entrant, upstream: &Process, cell: &Cell) -> Result<Figures, String> {
+    let running = entrant.running.as_ref().map_err(Clone::clone)?;
+    let window = arguments.window();
+    let load = Load {
+        target: running.target.clone(),
+        era: cell.era,
+        workload: cell.workload,
+        connections: cell.connections,
+        warm_up: window / 4,
+        window,
+    };
+    let process = running.process.as_ref().unwrap_or(upstream);
+    let figures = async {
+        let family = process.family()?;
+        load::measure(&load, || family.cpu()).await
+    };
+    figures.await.map_err(|error| format!("{error:#}"))
+}

@@ -1,0 +1,192 @@
+//! The table of what is compared, and how each is started.
+
+use crate::load::Client;
+use crate::messages::{Era, Target, Workload};
+use crate::process::{self, Process, free_address, shown};
+use anyhow::{Result, bail};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long a subject may take from its start to its first answer.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+
+/// One row of each block of the table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Subject {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    /// The upstream itself.
+    Direct,
+    /// Our bare `ProxyHttp`.
+    Floor,
+    Nginx,
+    /// Weir with one upstream called `bench`, its other settings, and the endpoint that is called.
+    Weir {
+        settings: &'static str,
+        path: &'static str,
+        prefix: &'static str,
+    },
+}
+
+/// Nothing decides anything: no credential is needed.
+const NO_POLICY: &str = r#"auth = "none""#;
+/// Both shipped components are in the path: `fallback` finds the transport, `bearer` attaches a token.
+const SHIPPED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }"#;
+
+/// What every other row is compared to.
+pub(crate) const FLOOR: Subject = Subject { name: "pingora floor", kind: Kind::Floor };
+
+pub(crate) const SUBJECTS: &[Subject] = &[
+    Subject { name: "direct", kind: Kind::Direct },
+    FLOOR,
+    Subject { name: "nginx", kind: Kind::Nginx },
+    Subject { name: "weir, no policy", kind: Kind::Weir { settings: NO_POLICY, path: "/mcp/bench", prefix: "" } },
+    SHIPPED_POLICIES,
+    Subject {
+        name: "weir, shipped policies, all at /mcp",
+        kind: Kind::Weir { settings: SHIPPED, path: "/mcp", prefix: "bench__" },
+    },
+];
+
+/// The configuration that start and memory are measured with.
+pub(crate) const SHIPPED_POLICIES: Subject =
+    Subject { name: "weir, shipped policies", kind: Kind::Weir { settings: SHIPPED, path: "/mcp/bench", prefix: "" } };
+
+/// Where things are for this run.
+pub(crate) struct Place {
+    /// A directory of this run only.
+    pub(crate) dir: PathBuf,
+    pub(crate) upstream: SocketAddr,
+    /// The binaries under test, absent where they are not installed.
+    pub(crate) weir: Option<PathBuf>,
+    pub(crate) nginx: Option<PathBuf>,
+}
+
+impl Place {
+    pub(crate) fn has(&self, subject: &Subject) -> bool {
+        match subject.kind {
+            Kind::Direct | Kind::Floor => true,
+            Kind::Nginx => self.nginx.is_some(),
+            Kind::Weir { .. } => self.weir.is_some(),
+        }
+    }
+}
+
+/// A subject that answers.
+pub(crate) struct Running {
+    /// None for the upstream, which is not ours to end.
+    pub(crate) process: Option<Process>,
+    pub(crate) target: Target,
+    /// From the start of the process to the end of its first answer.
+    pub(crate) took: Duration,
+}
+
+/// Starts `subject` in front of the upstream of that era with that many tools and waits for its first right answer.
+pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usize) -> Result<Running> {
+    let path = format!("/{era}/{tools}");
+    let mut target = Target { address: free_address()?, path: path.clone(), prefix: "" };
+    let command = match subject.kind {
+        Kind::Direct => {
+            target.address = place.upstream;
+            None
+        }
+        Kind::Floor => Some(floor(place, target.address)?),
+        Kind::Nginx => Some(nginx(place, target.address)?),
+        Kind::Weir { settings, path: endpoint, prefix } => {
+            let url = format!("http://{}{path}", place.upstream);
+            let command = weir(place, target.address, &url, settings)?;
+            target.path = endpoint.to_owned();
+            target.prefix = prefix;
+            Some(command)
+        }
+    };
+    let begin = Instant::now();
+    let Some(mut command) = command else {
+        let client = first_answer(&target, era, tools, None).await?;
+        return running(None, target, begin, client).await;
+    };
+    let mut process = Process::start(&mut command)?;
+    let client = match first_answer(&target, era, tools, Some(&mut process)).await {
+        Ok(client) => client,
+        Err(error) => {
+            drop(process);
+            let said = process::last_words(&mut command, &place.dir)?;
+            return Err(error.context(format!("{}\n{said}", shown(&command))));
+        }
+    };
+    running(Some(process), target, begin, client).await
+}
+
+async fn running(process: Option<Process>, target: Target, begin: Instant, client: Client) -> Result<Running> {
+    let took = begin.elapsed();
+    client.close().await?;
+    Ok(Running { process, target, took })
+}
+
+/// Asks for the list until it comes and is whole.
+async fn first_answer(target: &Target, era: Era, tools: usize, mut process: Option<&mut Process>) -> Result<Client> {
+    let begin = Instant::now();
+    loop {
+        let error = match Client::open(target, era, Workload::List(tools)).await {
+            Ok(client) => return Ok(client),
+            Err(error) => error,
+        };
+        if let Some(process) = &mut process {
+            process.still_running()?;
+        }
+        if begin.elapsed() > READY_LIMIT {
+            return Err(error.context(format!("gave no right answer within {READY_LIMIT:?}")));
+        }
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    }
+}
+
+fn floor(place: &Place, address: SocketAddr) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["floor", &address.port().to_string(), &place.upstream.to_string()]);
+    Ok(command)
+}
+
+fn weir(place: &Place, address: SocketAddr, url: &str, settings: &str) -> Result<Command> {
+    let Some(binary) = &place.weir else { bail!("there is no weir binary") };
+    let file = place.dir.join(format!("weir-{}.toml", address.port()));
+    let text = format!("listen = \"{address}\"\n\n[upstreams.bench]\nurl = \"{url}\"\n{settings}\n");
+    std::fs::write(&file, text)?;
+    let mut command = Command::new(binary);
+    command.args(["serve", "--config"]).arg(&file);
+    command.env("WEIR_BENCH_TOKEN", "not-a-secret");
+    // The cache of compiled policies is this run's own: cold once, warm from then on.
+    command.env("XDG_CACHE_HOME", place.dir.join("cache")).env("XDG_STATE_HOME", place.dir.join("state"));
+    Ok(command)
+}
+
+fn nginx(place: &Place, address: SocketAddr) -> Result<Command> {
+    let Some(binary) = &place.nginx else { bail!("there is no nginx") };
+    let dir = place.dir.join(format!("nginx-{}", address.port()));
+    std::fs::create_dir_all(&dir)?;
+    let file = dir.join("nginx.conf");
+    std::fs::write(&file, nginx_conf(&dir, address, place.upstream))?;
+    let mut command = Command::new(binary);
+    command.arg("-p").arg(&dir).arg("-c").arg(&file).args(["-e", "stderr"]);
+    Ok(command)
+}
+
+fn nginx_conf(dir: &Path, address: SocketAddr, upstream: SocketAddr) -> String {
+    let dir = dir.display();
+    format!(
+        "daemon off;\nworker_processes 2;\npid {dir}/pid;\nerror_log /dev/null;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{\n  access_log off;\n  keepalive_requests 1000000000;\n  client_max_body_size 16m;\n  \
+         client_body_buffer_size 1m;\n  client_body_temp_path {dir}/body;\n  proxy_temp_path {dir}/proxy;\n  \
+         fastcgi_temp_path {dir}/fastcgi;\n  uwsgi_temp_path {dir}/uwsgi;\n  scgi_temp_path {dir}/scgi;\n  \
+         upstream bench {{ server {upstream}; keepalive 128; keepalive_requests 1000000000; }}\n  \
+         server {{\n    listen {address};\n    location / {{\n      proxy_pass http://bench;\n      \
+         proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n      proxy_buffering off;\n    }}\n  }}\n}}\n"
+    )
+}

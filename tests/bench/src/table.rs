@@ -1,0 +1,201 @@
+//! From the rounds of each cell to one table: medians, the spread of the CPU figure, and how it compares to the floor.
+
+use crate::load::Figures;
+use crate::messages::{Era, Workload};
+use crate::startup::AtRest;
+use serde::Serialize;
+use std::fmt::Write as _;
+
+const HEADER: &str = "\
+| era | call | connections | subject | calls/s | p50 µs | p99 µs | CPU µs/call | (least–most) | × floor |
+| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+";
+
+/// All rounds of one subject under one load.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) era: Era,
+    pub(crate) workload: Workload,
+    pub(crate) connections: usize,
+    pub(crate) subject: &'static str,
+    pub(crate) rounds: Vec<Figures>,
+    /// Why there are no more rounds.
+    pub(crate) failure: Option<String>,
+}
+
+impl Cell {
+    /// A cell without figures yet.
+    pub(crate) fn new(era: Era, workload: Workload, connections: usize, subject: &'static str) -> Self {
+        Self { era, workload, connections, subject, rounds: Vec::new(), failure: None }
+    }
+
+    /// What a pattern is looked for in.
+    pub(crate) fn label(&self) -> String {
+        let Self { era, workload, connections, subject, .. } = self;
+        format!("{era} {workload} x{connections} {subject}")
+    }
+
+    /// The failure with where it happened.
+    pub(crate) fn told_failure(&self) -> Option<String> {
+        let failure = self.failure.as_ref()?;
+        Some(format!("{}: {failure}", self.label()))
+    }
+}
+
+/// One line of the table. Times are microseconds.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    era: String,
+    call: String,
+    connections: usize,
+    subject: &'static str,
+    calls_per_second: f64,
+    p50: f64,
+    p99: f64,
+    cpu: f64,
+    cpu_least: f64,
+    cpu_most: f64,
+    times_floor: Option<f64>,
+    failed: bool,
+}
+
+/// Everything that one run found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) command: String,
+    pub(crate) machine: String,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) at_rest: Vec<AtRest>,
+    /// What could not be measured, and why. A run with any of these has failed.
+    pub(crate) failures: Vec<String>,
+}
+
+/// Turns cells into rows; `floor` names the subject that the others are compared to.
+pub(crate) fn rows(cells: &[Cell], floor: &str) -> Vec<Row> {
+    let floor_of = |cell: &Cell| {
+        let same = |other: &&Cell| {
+            other.subject == floor
+                && (other.era, other.workload, other.connections) == (cell.era, cell.workload, cell.connections)
+        };
+        cells.iter().find(same).map(|floor| median(floor, |figures| figures.cpu)).filter(|cpu| *cpu > 0.0)
+    };
+    let row = |cell: &Cell| {
+        let cpu = median(cell, |figures| figures.cpu);
+        let all = || cell.rounds.iter().map(|figures| figures.cpu);
+        Row {
+            era: cell.era.to_string(),
+            call: cell.workload.to_string(),
+            connections: cell.connections,
+            subject: cell.subject,
+            calls_per_second: median(cell, |figures| figures.rate),
+            p50: median(cell, |figures| figures.p50),
+            p99: median(cell, |figures| figures.p99),
+            cpu,
+            cpu_least: all().reduce(f64::min).unwrap_or(0.0),
+            cpu_most: all().reduce(f64::max).unwrap_or(0.0),
+            times_floor: floor_of(cell).filter(|_| cpu > 0.0).map(|floor| cpu / floor),
+            failed: cell.failure.is_some(),
+        }
+    };
+    cells.iter().map(row).collect()
+}
+
+impl Report {
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = String::new();
+        if !self.rows.is_empty() {
+            text.push_str(HEADER);
+        }
+        // Writing to a String cannot fail.
+        for row in &self.rows {
+            let figures = if row.failed { " failed | | | | | ".to_owned() } else { row.figures() };
+            let _ = writeln!(text, "| {} | {} | {} | {} |{figures}|", row.era, row.call, row.connections, row.subject);
+        }
+        for rest in &self.at_rest {
+            let _ = writeln!(text, "\n{rest}");
+        }
+        for failure in &self.failures {
+            let _ = writeln!(text, "\nFAILED: {failure}");
+        }
+        text
+    }
+
+    pub(crate) fn csv(&self) -> String {
+        let mut text =
+            String::from("era,call,connections,subject,calls_per_second,p50,p99,cpu,cpu_least,cpu_most,times_floor\n");
+        for row in &self.rows {
+            let times_floor = row.times_floor.map(|times| format!("{times:.3}")).unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "{},{},{},\"{}\",{:.0},{:.1},{:.1},{:.2},{:.2},{:.2},{times_floor}",
+                row.era,
+                row.call,
+                row.connections,
+                row.subject,
+                row.calls_per_second,
+                row.p50,
+                row.p99,
+                row.cpu,
+                row.cpu_least,
+                row.cpu_most
+            );
+        }
+        text
+    }
+}
+
+impl Row {
+    fn figures(&self) -> String {
+        let times_floor = self.times_floor.map(|times| format!("{times:.2}")).unwrap_or_default();
+        format!(
+            " {:.0} | {:.0} | {:.0} | {:.1} | {:.1}–{:.1} | {times_floor} ",
+            self.calls_per_second, self.p50, self.p99, self.cpu, self.cpu_least, self.cpu_most
+        )
+    }
+}
+
+fn median(cell: &Cell, figure: impl Fn(&Figures) -> f64) -> f64 {
+    let mut values: Vec<f64> = cell.rounds.iter().map(figure).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(subject: &'static str, cpu: &[f64]) -> Cell {
+        let figures = |cpu: &f64| Figures { rate: 1000.0, p50: 10.0, p99: 20.0, cpu: *cpu };
+        let mut cell = Cell::new(Era::Modern, Workload::Call(128), 16, subject);
+        cell.rounds = cpu.iter().map(figures).collect();
+        cell
+    }
+
+    #[test]
+    fn compares_medians_and_keeps_the_spread() {
+        let floor = cell("floor", &[60.0, 90.0, 50.0]);
+        let weir = cell("weir", &[66.0, 72.0, 300.0]);
+        let rows = rows(&[floor, weir], "floor");
+        assert_eq!(rows[0].times_floor, Some(1.0));
+        assert_eq!(rows[1].times_floor, Some(1.2));
+        let shown = " 1000 | 10 | 20 | 72.0 | 66.0–300.0 | 1.20 ";
+        assert_eq!(rows[1].figures(), shown);
+    }
+
+    #[test]
+    fn a_failure_hides_the_figures_and_is_told() {
+        let mut broken = cell("weir", &[61.0]);
+        broken.failure = Some("2 of 10 progress events lost".to_owned());
+        let told = broken.told_failure();
+        let report = Report {
+            command: String::new(),
+            machine: String::new(),
+            failures: told.into_iter().collect(),
+            rows: rows(&[cell("floor", &[60.0]), broken], "floor"),
+            at_rest: vec![],
+        };
+        let text = report.markdown();
+        assert!(text.contains("| modern | call 128 B | 16 | weir | failed |"));
+        assert!(text.contains("FAILED: modern call 128 B x16 weir: 2 of 10 progress events lost"));
+    }
+}

@@ -1,0 +1,152 @@
+//! The answers of the bench's server as bytes, head and body together, so that each goes out in one write.
+
+use crate::messages::{BURST_EVENTS, Era};
+use serde_json::json;
+use std::io::Write as _;
+
+/// The result of `server/discover`.
+pub(super) const DISCOVERED: &[u8] = br#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":600000,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"bench","version":"1"}}}"#;
+
+/// The results of `tools/list`, by era and number of tools.
+pub(super) struct Lists {
+    pub(super) legacy_20: Vec<u8>,
+    pub(super) legacy_500: Vec<u8>,
+    pub(super) modern_20: Vec<u8>,
+    pub(super) modern_500: Vec<u8>,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self {
+            legacy_20: list(Era::Legacy, 20),
+            legacy_500: list(Era::Legacy, 500),
+            modern_20: list(Era::Modern, 20),
+            modern_500: list(Era::Modern, 500),
+        }
+    }
+}
+
+/// A response without a body.
+pub(super) fn empty(out: &mut Vec<u8>, status: &str) {
+    put(out, &["HTTP/1.1 ", status, "\r\ncontent-length: 0\r\n\r\n"]);
+}
+
+/// A JSON-RPC error.
+pub(super) fn error(out: &mut Vec<u8>, status: &str, id: &str, code: i32, message: &str) {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#);
+    head(out, status, "", body.len());
+    put(out, &[&body]);
+}
+
+/// A result that was built before.
+pub(super) fn result(out: &mut Vec<u8>, id: &str, result: &[u8]) {
+    head(out, "200 OK", "", BEFORE_ID.len() + id.len() + BEFORE_RESULT.len() + result.len() + 1);
+    put(out, &[BEFORE_ID, id, BEFORE_RESULT]);
+    out.extend_from_slice(result);
+    out.push(b'}');
+}
+
+/// The answer to `initialize`, with a session of that number.
+pub(super) fn initialized(out: &mut Vec<u8>, id: &str, session: u64) {
+    let result =
+        r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
+    let header = format!("mcp-session-id: bench-{session:016x}\r\n");
+    head(out, "200 OK", &header, BEFORE_ID.len() + id.len() + BEFORE_RESULT.len() + result.len() + 1);
+    put(out, &[BEFORE_ID, id, BEFORE_RESULT, result, "}"]);
+}
+
+/// The payload of the call, a JSON string, as the only content.
+pub(super) fn echo(out: &mut Vec<u8>, era: Era, id: &str, payload: &str) {
+    let parts = [BEFORE_ID, id, BEFORE_RESULT, before_text(era), payload, "}]}}"];
+    head(out, "200 OK", "", parts.iter().map(|part| part.len()).sum());
+    put(out, &parts);
+}
+
+/// Progress and then the result as a stream of events, each in a chunk of its own, all in one write.
+pub(super) fn burst(out: &mut Vec<u8>, era: Era, id: &str, token: Option<&str>) {
+    put(out, &["HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"]);
+    put(out, &["cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"]);
+    for step in 1..=BURST_EVENTS {
+        let Some(token) = token else { break };
+        let event = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{step},"total":{BURST_EVENTS},"message":"indexed part {step} of the repository"}}}}"#
+        );
+        put_event(out, &[&event]);
+    }
+    put_event(out, &[BEFORE_ID, id, BEFORE_RESULT, before_text(era), "\"done\"}]}}"]);
+    put(out, &["0\r\n\r\n"]);
+}
+
+const BEFORE_ID: &str = r#"{"jsonrpc":"2.0","id":"#;
+const BEFORE_RESULT: &str = r#","result":"#;
+
+fn before_text(era: Era) -> &'static str {
+    match era {
+        Era::Legacy => r#"{"content":[{"type":"text","text":"#,
+        Era::Modern => r#"{"resultType":"complete","content":[{"type":"text","text":"#,
+    }
+}
+
+fn put(out: &mut Vec<u8>, parts: &[&str]) {
+    for part in parts {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
+
+fn put_event(out: &mut Vec<u8>, data: &[&str]) {
+    let length = "event: message\ndata: \n\n".len() + data.iter().map(|part| part.len()).sum::<usize>();
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, "{length:x}\r\nevent: message\ndata: ");
+    put(out, data);
+    put(out, &["\n\n\r\n"]);
+}
+
+fn head(out: &mut Vec<u8>, status: &str, extra: &str, length: usize) {
+    put(out, &["HTTP/1.1 ", status, "\r\ncontent-type: application/json\r\n", extra]);
+    let _ = write!(out, "content-length: {length}\r\n\r\n");
+}
+
+/// Tools of about 600 bytes each, as real servers have them; the first two are the ones that can be called.
+fn list(era: Era, count: usize) -> Vec<u8> {
+    let names = ["echo", "burst"].map(String::from).into_iter();
+    let names = names.chain((2..).map(|number| format!("search_repository_{number:03}")));
+    let tools: Vec<_> = names.take(count).map(|name| tool(&name)).collect();
+    let mut result = json!({ "tools": tools });
+    if era == Era::Modern {
+        result["resultType"] = json!("complete");
+        result["ttlMs"] = json!(600_000);
+        result["cacheScope"] = json!("public");
+    }
+    result.to_string().into_bytes()
+}
+
+fn tool(name: &str) -> serde_json::Value {
+    json!({
+        "name": name,
+        "title": "Search a repository",
+        "description": "Searches the files of one repository for a text or a pattern and returns the matching lines with \
+            their paths, most relevant first. Prefer a narrow path: a search over everything is slow.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "payload": { "type": "string", "description": "What to look for" },
+                "path": { "type": "string", "description": "Folder to stay in" },
+                "limit": { "type": "integer", "minimum": 1, "maximum": 100, "default": 20 },
+                "pattern": { "type": "boolean" }
+            },
+            "required": ["payload"]
+        },
+        "annotations": { "readOnlyHint": true, "openWorldHint": false }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_have_the_size_of_real_ones() {
+        let size = list(Era::Legacy, 500).len() / 500;
+        assert!((550..=650).contains(&size), "{size} bytes for each tool");
+    }
+}
