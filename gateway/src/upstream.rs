@@ -50,7 +50,6 @@ pub struct Upstream {
     way: Way,
     timeouts: Timeouts,
     connection: Policy,
-    settings: String,
     pinned: Option<Transport>,
     credentials: Credentials,
     known: Mutex<Known>,
@@ -73,8 +72,6 @@ pub struct Parts {
     pub connection: Policy,
     /// The policy that decides with which credential; none to go without.
     pub credentials: Option<credential::Source>,
-    /// The settings handed to the `connection` policy, as JSON.
-    pub settings: String,
 }
 
 impl Upstream {
@@ -84,7 +81,7 @@ impl Upstream {
     ///
     /// When its address cannot be used.
     pub fn new(parts: Parts, client: &Client) -> Result<Self, crate::http::Error> {
-        let Parts { config, connection, credentials, settings } = parts;
+        let Parts { config, connection, credentials } = parts;
         let timeouts = config.timeouts;
         let (way, pinned) = match config.reach {
             Reach::Http(reach) => {
@@ -102,7 +99,6 @@ impl Upstream {
             way,
             timeouts,
             connection,
-            settings,
             pinned,
             credentials: Credentials::new(credentials),
             known: Mutex::default(),
@@ -158,7 +154,8 @@ impl Upstream {
             pinned: self.pinned,
             wanted,
             transports: CARRIED.to_vec(),
-            settings: self.settings.clone(),
+            // Each policy is told its own.
+            settings: String::new(),
         }
     }
 }

@@ -36,10 +36,9 @@ pub(super) struct Decisions {
 pub(super) fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let engine = Engine::new(config.cache_dir.as_deref()).context("the policy engine cannot be started")?;
     let client = Client::new();
-    let shipped = Shipped::load(&engine)?;
     let (mut upstreams, mut decisions, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {
-        match prepare(config, entry, &engine, &client, &shipped) {
+        match prepare(config, entry, &engine, &client) {
             Ok((upstream, decided)) => {
                 upstreams.push(Arc::new(upstream));
                 decisions.push(decided);
@@ -53,36 +52,22 @@ pub(super) fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     Ok(Assembly { upstreams: upstreams.into(), decisions, _engine: engine })
 }
 
-/// The policies that come with Weir.
-struct Shipped {
-    fallback: Policy,
-    bearer: Policy,
-}
-
-impl Shipped {
-    fn load(engine: &Engine) -> anyhow::Result<Self> {
-        let load = |name, wasm: &'static [u8]| engine.load(Source { name, wasm: wasm.into(), grants: &[], settings: String::new() });
-        Ok(Self { fallback: load("fallback", shipped::FALLBACK)?, bearer: load("bearer", shipped::BEARER)? })
-    }
-}
-
 fn prepare(
     config: &Config,
     entry: &config::Upstream,
     engine: &Engine,
     client: &Client,
-    shipped: &Shipped,
 ) -> anyhow::Result<(Upstream, Decisions)> {
     let (mut connection, mut credentials) = (None, None);
     for written in &entry.policies {
         let place = format!("{}:{}: upstream `{}`", config.file.display(), written.line, entry.name);
         let policy = load(engine, written).with_context(|| place.clone())?;
-        if policy.decides_connections() && connection.replace((policy.clone(), written.settings.clone())).is_some() {
+        if policy.decides_connections() && connection.replace(policy.clone()).is_some() {
             bail!("{place}: a second policy decides about connections; one is enough");
         }
         if policy.decides_credentials() {
             let secrets = written.secrets.clone();
-            let source = CredentialSource { policy, secrets, settings: written.settings.clone() };
+            let source = CredentialSource { policy, secrets };
             if credentials.replace(source).is_some() {
                 bail!("{place}: a second policy decides about credentials; one is enough");
             }
@@ -91,14 +76,19 @@ fn prepare(
     if let (None, Auth::Bearer(source)) = (&credentials, &entry.auth) {
         let settings = serde_json::json!({ "source": source.to_string() }).to_string();
         let secrets = vec![("token".to_owned(), source.clone())];
-        credentials = Some(CredentialSource { policy: shipped.bearer.clone(), secrets, settings });
+        let policy = engine.load(Source { name: "bearer", wasm: shipped::BEARER.into(), grants: &[], settings })?;
+        credentials = Some(CredentialSource { policy, secrets });
     }
-    let (connection, settings) = connection.unwrap_or_else(|| (shipped.fallback.clone(), "{}".to_owned()));
+    let fallback = || {
+        let wasm = shipped::FALLBACK.into();
+        engine.load(Source { name: "fallback", wasm, grants: &[], settings: String::new() })
+    };
+    let connection = connection.map_or_else(fallback, Ok)?;
     let decisions = Decisions {
         connection: connection.name().to_owned(),
         credentials: credentials.as_ref().map(|source| source.policy.name().to_owned()),
     };
-    let parts = Parts { config: entry.clone(), connection, credentials, settings };
+    let parts = Parts { config: entry.clone(), connection, credentials };
     let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
     Ok((upstream, decisions))
 }
@@ -107,5 +97,5 @@ fn load(engine: &Engine, written: &config::Policy) -> anyhow::Result<Policy> {
     let name = written.component.display().to_string();
     let wasm = std::fs::read(&written.component).with_context(|| format!("policy `{name}` cannot be read"))?;
     let grants = written.grants.iter().map(|grant| grant.parse::<Grant>()).collect::<Result<Vec<_>, _>>()?;
-    Ok(engine.load(Source { name: &name, wasm: wasm.into(), grants: &grants, settings: String::new() })?)
+    Ok(engine.load(Source { name: &name, wasm: wasm.into(), grants: &grants, settings: written.settings.clone() })?)
 }

@@ -36,8 +36,6 @@ pub struct Source {
     pub policy: Policy,
     /// What may be placed, by name.
     pub secrets: Vec<(String, SecretSource)>,
-    /// The policy's own settings, as JSON.
-    pub settings: String,
 }
 
 /// Why there is no credential; the text is for the operator and holds no secret.
@@ -111,7 +109,7 @@ impl Source {
         refused: Option<Refusal>,
     ) -> Result<Kept, CredentialError> {
         let question = Question {
-            upstream: Upstream { settings: self.settings.clone(), ..upstream },
+            upstream,
             principal: None,
             secrets: self.secrets.iter().map(|(name, _)| name.clone()).collect(),
             refused,

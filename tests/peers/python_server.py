@@ -1,0 +1,58 @@
+"""A small server on the official Python SDK, both eras, for tests through the gateway."""
+
+import argparse
+import asyncio
+
+from mcp.server.mcpserver import Context, MCPServer
+
+server = MCPServer("python-peer", instructions="Adds numbers, repeats text and takes its time.")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Add two whole numbers."""
+    return a + b
+
+
+@server.tool()
+def echo(message: str) -> str:
+    """Give back the message."""
+    return message
+
+
+@server.tool()
+async def slow(seconds: float, ctx: Context) -> str:
+    """Take that many seconds and report progress ten times."""
+    for step in range(1, 11):
+        await asyncio.sleep(seconds / 10)
+        await ctx.report_progress(step, 10)
+    return f"took {seconds} seconds"
+
+
+@server.resource("python://greeting", name="greeting", mime_type="text/plain")
+def greeting() -> str:
+    """A fixed text."""
+    return "Hello from Python."
+
+
+@server.prompt()
+def hello() -> str:
+    """A prompt without arguments."""
+    return "Say hello."
+
+
+@server.prompt()
+def review(code: str) -> str:
+    """Ask for a review of some code."""
+    return f"Please review this code:\n{code}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--transport", choices=["streamable-http", "stdio"], default="stdio")
+    parser.add_argument("--port", type=int, default=8000)
+    arguments = parser.parse_args()
+    if arguments.transport == "stdio":
+        server.run("stdio")
+    else:
+        server.run("streamable-http", host="127.0.0.1", port=arguments.port)
