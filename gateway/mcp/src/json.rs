@@ -5,6 +5,7 @@
 //! read through slices of the bytes that came in. Where a key occurs twice in one object the last one counts, as it
 //! does for `JSON.parse` and `serde_json`: an upstream must never read another value than the one that was checked.
 
+mod plain;
 mod scan;
 mod text;
 

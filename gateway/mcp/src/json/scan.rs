@@ -1,11 +1,12 @@
 //! One pass over JSON bytes that checks the whole grammar and keeps nothing.
 //!
-//! This is the hottest loop of the gateway. Strings, which are nearly all of a large message, are passed in blocks that
-//! the compiler turns into vector code; nesting is a bit for each level instead of recursion, so hostile depth costs no
+//! This is the hottest loop of the gateway. Strings, which are nearly all of a large message, are passed in blocks
+//! (`plain`); nesting is a bit for each level instead of recursion, so hostile depth costs no
 //! stack. UTF-8 is not checked here but once over the whole input (`check_utf8`).
 
 use std::borrow::Cow;
 
+use super::plain::plain;
 use super::{Error, MAX_DEPTH, text};
 
 /// A stretch of the input. Empty means absent: no JSON value is empty.
@@ -367,58 +368,4 @@ impl Nest {
     fn is_empty(&self) -> bool {
         self.len == 0
     }
-}
-
-/// The first place at or after `at` that holds a quote, a backslash or a control character; the end if there is none.
-#[inline]
-fn plain(bytes: &[u8], mut at: usize) -> usize {
-    /// Bytes tested at once; four vectors of the smallest kind.
-    const BLOCK: usize = 64;
-    // Most keys and values are short: two words settle them before the blocks are worth their start.
-    for _ in 0..2 {
-        let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else {
-            return plain_tail(bytes, at);
-        };
-        if let Some(found) = special_in(*word) {
-            return at + found;
-        }
-        at += 8;
-    }
-    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<BLOCK>()) {
-        if block.iter().fold(false, |any, &b| any | special(b)) {
-            break;
-        }
-        at += BLOCK;
-    }
-    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
-        if let Some(found) = special_in(*word) {
-            return at + found;
-        }
-        at += 8;
-    }
-    plain_tail(bytes, at)
-}
-
-#[inline]
-fn plain_tail(bytes: &[u8], at: usize) -> usize {
-    let rest = bytes.get(at..).unwrap_or_default();
-    at + rest.iter().position(|&b| special(b)).unwrap_or(rest.len())
-}
-
-#[inline]
-fn special(byte: u8) -> bool {
-    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
-}
-
-/// The first special byte of a word: the lowest of the marked high bits, which is the one that borrows cannot fake.
-#[inline]
-fn special_in(word: [u8; 8]) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    let word = u64::from_le_bytes(word);
-    let below = |limit: u8, x: u64| x.wrapping_sub(ONES * u64::from(limit)) & !x;
-    let quote = below(1, word ^ (ONES * u64::from(b'"')));
-    let backslash = below(1, word ^ (ONES * u64::from(b'\\')));
-    let marked = (below(0x20, word) | quote | backslash) & HIGH;
-    if marked == 0 { None } else { Some(marked.trailing_zeros() as usize / 8) }
 }

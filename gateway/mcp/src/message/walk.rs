@@ -6,7 +6,7 @@
 use super::{Kind, ParseError};
 use crate::json::{Scanner, Span, Stop};
 
-/// A place in a message that is found while scanning. The order matters: see [`Parts::forget`].
+/// A place in a message that is found while scanning. The order matters: an object stands before all that lies in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
     /// `id`
@@ -180,7 +180,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Forgets the fields from `first` to `last`.
+    /// Forgets the fields from `first` to `last`, in the order of [`Field`].
     fn forget(&mut self, first: Field, last: Field) {
         self.fields[first as usize..=last as usize].fill(Span::NONE);
     }
