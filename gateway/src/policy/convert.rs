@@ -71,9 +71,12 @@ pub(super) fn choice(answer: credentials::Choice, about: &facts::Question) -> Re
     }
 }
 
-/// Text of a guest for one line: no control characters, which could forge lines or move a terminal's cursor.
+/// Text of a guest for one line: nothing that could forge lines, move a terminal's cursor, or turn the reading direction.
 pub(super) fn one_line(text: &str, most: usize) -> String {
-    cut(text, most).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let steers = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    cut(text, most).chars().map(|c| if steers(c) { ' ' } else { c }).collect()
 }
 
 /// The longest beginning of `text` that fits.
@@ -168,6 +171,9 @@ fn allowed(chosen: connection::Try, to: &facts::Upstream) -> Result<facts::Try, 
     if to.url.is_some() == (transport == facts::Transport::Stdio) {
         return broken(format!("it chose {transport}, which the upstream cannot have"));
     }
+    if transport == facts::Transport::Sse && era == Era::Modern {
+        return broken("it chose sse in the modern era, which does not have it".to_owned());
+    }
     if to.wanted.is_some_and(|wanted| wanted != era) {
         return broken(format!("it chose the {era} era, and the client needs the other"));
     }
@@ -226,10 +232,11 @@ fn message(text: &str) -> Result<String, Broken> {
     if text.len() > MESSAGE {
         return broken(format!("its message has {} bytes; at most {MESSAGE} are passed on", text.len()));
     }
-    if text.trim().is_empty() {
-        return broken("it stopped without a message".to_owned());
+    let line = one_line(text, MESSAGE);
+    match line.trim() {
+        "" => broken("it stopped without a message".to_owned()),
+        line => Ok(line.to_owned()),
     }
-    Ok(one_line(text.trim(), MESSAGE))
 }
 
 fn broken<T>(rule: String) -> Result<T, Broken> {

@@ -2,11 +2,17 @@
 //! wrong component stops the start and never a call.
 
 use serde_json::Value;
-use wasmtime::component::{Component, InstancePre, Linker};
+use wasmtime::component::{
+    Component, ComponentNamedList, InstancePre, Lift, Linker, Lower,
+    types::{self, ComponentItem},
+};
 
 use super::{
     Source,
-    bindings::exports::weir::policy::{connection, credentials},
+    bindings::{
+        exports::weir::policy::{connection, credentials},
+        weir::policy::types::{Attempt, Upstream},
+    },
     error::LoadError,
     grant::Grant,
     host::{self, State},
@@ -35,16 +41,22 @@ pub(super) fn load(engine: &wasmtime::Engine, source: &Source<'_>) -> Result<Loa
     let component = Component::from_binary(engine, &source.wasm)
         .map_err(|error| LoadError::Invalid { policy: policy(), reason: reason(&error) })?;
     let wasi = imports(engine, &component, source)?;
-    let (decides_connections, decides_credentials) = exports(engine, &component, source)?;
+    let exports = exports(engine, &component, source)?;
 
     let mismatch = |error: wasmtime::Error| LoadError::Mismatch { policy: policy(), reason: reason(&error) };
     let mut linker = Linker::new(engine);
     host::link(&mut linker, source.grants, wasi).map_err(mismatch)?;
     let ready = linker.instantiate_pre(&component).map_err(mismatch)?;
-    let connection =
-        decides_connections.then(|| connection::GuestIndices::new(&ready)).transpose().map_err(mismatch)?;
-    let credentials =
-        decides_credentials.then(|| credentials::GuestIndices::new(&ready)).transpose().map_err(mismatch)?;
+    let (mut connection, mut credentials) = (None, None);
+    if let Some(name) = exports.connection {
+        check::<(&Upstream, &[Attempt]), (connection::Step,)>(engine, &component, &name, "next").map_err(mismatch)?;
+        connection = Some(connection::GuestIndices::new(&ready).map_err(mismatch)?);
+    }
+    if let Some(name) = exports.credentials {
+        check::<(&credentials::Question,), (credentials::Choice,)>(engine, &component, &name, "choose")
+            .map_err(mismatch)?;
+        credentials = Some(credentials::GuestIndices::new(&ready).map_err(mismatch)?);
+    }
     Ok(Loaded { ready, connection, credentials })
 }
 
@@ -111,20 +123,53 @@ fn imports(engine: &wasmtime::Engine, component: &Component, source: &Source<'_>
     Err(LoadError::NotGranted { policy: source.name.to_owned(), missing, all })
 }
 
-/// Whether the component exports `connection`, and whether `credentials`; at least one is true.
-fn exports(engine: &wasmtime::Engine, component: &Component, source: &Source<'_>) -> Result<(bool, bool), LoadError> {
-    let (mut connection, mut credentials, mut found) = (false, false, Vec::new());
+/// The interfaces that a component exports, under its own names for them; at least one.
+struct Exports {
+    connection: Option<String>,
+    credentials: Option<String>,
+}
+
+fn exports(engine: &wasmtime::Engine, component: &Component, source: &Source<'_>) -> Result<Exports, LoadError> {
+    let (mut exports, mut found) = (Exports { connection: None, credentials: None }, Vec::new());
     for (export, _) in component.component_type().exports(engine) {
         match interface(export, source)? {
-            Some("connection") => connection = true,
-            Some("credentials") => credentials = true,
+            Some("connection") => exports.connection = Some(export.to_owned()),
+            Some("credentials") => exports.credentials = Some(export.to_owned()),
             _ => found.push(export.to_owned()),
         }
     }
-    if !connection && !credentials {
+    if exports.connection.is_none() && exports.credentials.is_none() {
         return Err(LoadError::WrongWorld { policy: source.name.to_owned(), found });
     }
-    Ok((connection, credentials))
+    Ok(exports)
+}
+
+/// Whether an exported function has the type that it will be called with. wasmtime itself looks only when there is an
+/// instance, which is a question too late.
+fn check<Params, Answer>(
+    engine: &wasmtime::Engine,
+    component: &Component,
+    interface: &str,
+    function: &str,
+) -> wasmtime::Result<()>
+where
+    Params: ComponentNamedList + Lower,
+    Answer: ComponentNamedList + Lift,
+{
+    let all = component.component_type();
+    let Some(ComponentItem::ComponentInstance(found)) = all.get_export(engine, interface).map(item) else {
+        wasmtime::bail!("{interface} is not an interface");
+    };
+    let Some(ComponentItem::ComponentFunc(found)) = found.get_export(engine, function).map(item) else {
+        wasmtime::bail!("{interface} has no function {function}");
+    };
+    found
+        .typecheck::<Params, Answer>(&all.instance_type())
+        .map_err(|error| error.context(format!("{interface} has a function {function} of another type")))
+}
+
+fn item(found: types::ComponentExtern<'_>) -> ComponentItem {
+    found.ty
 }
 
 /// The interface of our package that `name` names, if it is of our package; refused if it is of a version that is not ours.

@@ -102,11 +102,10 @@ fn compile(guest: &Path, out: &Path, target: &'static str) -> Result<PathBuf, Bu
     Ok(directory.join(target).join("guest").join(format!("{}.wasm", package.replace('-', "_"))))
 }
 
-/// The target directory of the build that runs this one: what guests have in common, above all their macros, is compiled
-/// once for all profiles and all build scripts. Where `out` is no `OUT_DIR` as cargo lays it out, `out` itself.
+/// The target directory of the build that runs this one, which cargo has tagged: what guests have in common, above all
+/// their macros, is compiled once for all profiles and all build scripts. Where there is none, `out` itself.
 fn shared(out: &Path) -> &Path {
-    let build = out.ancestors().find(|path| path.file_name().is_some_and(|name| name == "build"));
-    build.and_then(Path::parent).and_then(Path::parent).unwrap_or(out)
+    out.ancestors().find(|path| path.join("CACHEDIR.TAG").is_file()).unwrap_or(out)
 }
 
 /// The name of the package: the first line `name = "…"` of its manifest.

@@ -1,1 +1,133 @@
+#![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+use super::*;
+
+fn fact() -> facts::Upstream {
+    facts::Upstream {
+        name: "docs".into(),
+        url: Some("https://docs.example.com/mcp".into()),
+        pinned: None,
+        wanted: None,
+        transports: vec![facts::Transport::Http, facts::Transport::Sse, facts::Transport::Stdio],
+        settings: "{}".into(),
+    }
+}
+
+fn about() -> facts::Question {
+    facts::Question { upstream: fact(), principal: None, secrets: vec!["token".into()], refused: None }
+}
+
+fn chosen(transport: types::Transport, era: types::Era) -> connection::Step {
+    connection::Step::Attempt(connection::Try { transport, era })
+}
+
+#[test]
+fn long_histories_keep_their_end() {
+    let attempt = |millis| facts::Attempt {
+        transport: facts::Transport::Http,
+        era: Era::Modern,
+        credential: true,
+        outcome: facts::Outcome::TimedOut,
+        millis,
+    };
+    let all: Vec<_> = (0..100).map(attempt).collect();
+    let told = history(&all);
+    assert_eq!(told.len(), HISTORY);
+    assert_eq!((told[0].millis, told[HISTORY - 1].millis), (36, 99));
+    assert!(history(&[]).is_empty());
+}
+
+#[test]
+fn what_a_server_wrote_is_cut_between_characters() {
+    let long = facts::Outcome::NotMcp("é".repeat(TEXT));
+    let types::Outcome::NotMcp(told) = outcome(&long) else { panic!("another outcome") };
+    assert_eq!(told.len(), TEXT);
+    let asked =
+        facts::Challenge { scheme: "x".repeat(TEXT + 1), scope: Some("€".repeat(TEXT)), ..Default::default() };
+    let told = challenge(&asked);
+    assert_eq!(told.scheme.len(), TEXT);
+    assert_eq!(told.scope.map(|scope| scope.len()), Some(TEXT - TEXT % 3));
+}
+
+#[test]
+fn what_a_policy_must_know_whole_is_not_cut() {
+    let settings = "x".repeat(DOCUMENT + 1);
+    assert_eq!(upstream(&fact(), &settings).unwrap_err(), TooMuch("the policy's settings", DOCUMENT));
+    let principal = facts::Principal {
+        subject: "me".into(),
+        issuer: None,
+        scopes: vec!["x".repeat(100); DOCUMENT / 100],
+        claims: "{}".into(),
+    };
+    let scopes = facts::Question { principal: Some(principal.clone()), ..about() };
+    assert_eq!(question(&scopes, "{}").unwrap_err(), TooMuch("the principal's scopes", DOCUMENT));
+    let claims = facts::Principal { scopes: Vec::new(), claims: "x".repeat(DOCUMENT + 1), ..principal };
+    let claims = facts::Question { principal: Some(claims), ..about() };
+    assert_eq!(question(&claims, "{}").unwrap_err(), TooMuch("the principal's claims", DOCUMENT));
+}
+
+#[test]
+fn a_step_keeps_to_what_may_be_tried() {
+    let http = || chosen(types::Transport::Http, types::Era::Modern);
+    let sse = || chosen(types::Transport::Sse, types::Era::Legacy);
+    let expected = facts::Try { transport: facts::Transport::Http, era: Era::Modern };
+    assert_eq!(step(http(), &fact()), Ok(facts::Step::Attempt(expected)));
+    let login =
+        connection::Step::Authorize(connection::Try { transport: types::Transport::Http, era: types::Era::Modern });
+    assert_eq!(step(login, &fact()), Ok(facts::Step::Authorize(expected)));
+
+    let rule = |answer, to: facts::Upstream| step(answer, &to).unwrap_err().0;
+    let carried = facts::Upstream { transports: vec![facts::Transport::Http], ..fact() };
+    assert_eq!(rule(sse(), carried), "it chose sse, which this gateway does not carry");
+    let pinned = facts::Upstream { pinned: Some(facts::Transport::Http), ..fact() };
+    assert_eq!(rule(sse(), pinned), "it chose sse, and the configuration insists on another transport");
+    let wanted = facts::Upstream { wanted: Some(Era::Legacy), ..fact() };
+    assert_eq!(rule(http(), wanted), "it chose the modern era, and the client needs the other");
+    let command = facts::Upstream { url: None, ..fact() };
+    assert_eq!(rule(http(), command), "it chose http, which the upstream cannot have");
+    let stdio = chosen(types::Transport::Stdio, types::Era::Modern);
+    assert_eq!(rule(stdio, fact()), "it chose stdio, which the upstream cannot have");
+    assert_eq!(
+        rule(chosen(types::Transport::Sse, types::Era::Modern), fact()),
+        "it chose sse in the modern era, which does not have it"
+    );
+}
+
+#[test]
+fn a_message_is_one_line() {
+    let stop = |text: &str| step(connection::Step::Stop(text.into()), &fact());
+    assert_eq!(stop(" down\n\u{1b}[31mfor \u{202e}now\0 "), Ok(facts::Step::Stop("down  [31mfor  now".into())));
+    assert!(stop("\n\u{1b}").is_err());
+    assert!(stop(&"x".repeat(MESSAGE + 1)).is_err());
+    assert!(choice(credentials::Choice::Stop(String::new()), &about()).is_err());
+}
+
+#[test]
+fn a_credential_goes_where_credentials_go() {
+    let attach = |header: &str, scheme: Option<&str>, secret: &str| {
+        let attachment = credentials::Attachment {
+            header: header.into(),
+            scheme: scheme.map(Into::into),
+            secret: secret.into(),
+            holds_for: 60,
+        };
+        choice(credentials::Choice::Attach(attachment), &about())
+    };
+    let expected = |header: &str, scheme: Option<&str>| {
+        Ok(facts::Choice::Attach(facts::Attachment {
+            header: header.into(),
+            scheme: scheme.map(Into::into),
+            secret: "token".into(),
+            holds_for: 60,
+        }))
+    };
+    assert_eq!(attach("Authorization", Some("Bearer"), "token"), expected("authorization", Some("Bearer")));
+    assert_eq!(attach("X-Api-Key", None, "token"), expected("x-api-key", None));
+    for header in ["", "a:b", "a\r\nb", "é", "Content-Length", "HOST", "mcp-protocol-version", "transfer-encoding"] {
+        assert!(attach(header, None, "token").is_err(), "{header:?}");
+    }
+    for scheme in ["", "Bearer ", "a\r\nb"] {
+        assert!(attach("authorization", Some(scheme), "token").is_err(), "{scheme:?}");
+    }
+    assert!(attach("authorization", None, "tokens").is_err());
+}

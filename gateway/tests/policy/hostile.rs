@@ -1,0 +1,168 @@
+//! Guests that mean harm: each costs its own question only, and another policy of the same engine answers all the while.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use tokio::task::JoinSet;
+use weir::policy::{Grant, Policy, PolicyError, shipped};
+use weir_flow::facts::{Choice, Step};
+
+use crate::bench::{MODERN, Vault, load, question, try_load, upstream};
+
+/// Asks the shipped policy over and over while `hostile` runs; answers with what became of it, and how often the
+/// shipped policy answered.
+async fn beside<T>(hostile: impl Future<Output = T>) -> (T, u32) {
+    static BYSTANDER: OnceLock<Policy> = OnceLock::new();
+    let bystander = BYSTANDER.get_or_init(|| load("fallback", shipped::FALLBACK));
+    let to = upstream();
+    let mut hostile = std::pin::pin!(hostile);
+    let mut answered = 0;
+    loop {
+        tokio::select! {
+            biased;
+            end = &mut hostile => return (end, answered),
+            step = bystander.next(&to, &[]) => {
+                assert_eq!(step, Ok(Step::Attempt(MODERN)));
+                answered += 1;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_trap_fails_its_own_question() {
+    let policy = load("trap", weir_guests::TRAP);
+    for _ in 0..100 {
+        let (step, _) = beside(policy.next(&upstream(), &[])).await;
+        assert!(matches!(&step, Err(PolicyError::Trapped { policy, .. }) if policy == "trap"), "{step:?}");
+    }
+    let choice = policy.choose(&question(&[], None), &Vault).await;
+    let error = choice.unwrap_err().to_string();
+    assert_eq!(error, "policy trap failed: wasm trap: wasm `unreachable` instruction executed");
+    let (_, answered) = beside(tokio::task::yield_now()).await;
+    assert!(answered > 0);
+}
+
+#[tokio::test]
+async fn a_spinning_guest_yields_and_is_stopped() {
+    let policy = load("spin", weir_guests::SPIN);
+    // One thread: whatever the other policy answers, it answers between two ticks of this one.
+    let (step, answered) = beside(policy.next(&upstream(), &[])).await;
+    assert_eq!(step, Err(PolicyError::TimedOut { policy: "spin".into() }));
+    assert!(answered >= 5, "only {answered} answers while a guest was spinning");
+}
+
+#[tokio::test]
+async fn too_many_spinning_guests_are_turned_away() {
+    let policy = load("spin", weir_guests::SPIN);
+    let ask = |policy: Policy| async move { policy.next(&upstream(), &[]).await };
+    let mut questions = JoinSet::new();
+    for _ in 0..24 {
+        questions.spawn(ask(policy.clone()));
+    }
+    let (ends, answered) = beside(questions.join_all()).await;
+    let busy = ends.iter().filter(|end| **end == Err(PolicyError::TooBusy { policy: "spin".into() })).count();
+    let late = ends.iter().filter(|end| **end == Err(PolicyError::TimedOut { policy: "spin".into() })).count();
+    assert_eq!(busy + late, 24, "{ends:?}");
+    assert!(busy > 0 && late >= 16, "{busy} were turned away and {late} were stopped");
+    assert!(answered >= 5, "only {answered} answers");
+}
+
+#[tokio::test]
+async fn a_memory_bomb_meets_its_limit() {
+    let policy = load("bomb", weir_guests::BOMB);
+    for _ in 0..20 {
+        let (step, _) = beside(policy.next(&upstream(), &[])).await;
+        assert_eq!(step, Err(PolicyError::OutOfMemory { policy: "bomb".into(), most: 16 << 20 }));
+    }
+}
+
+#[tokio::test]
+async fn answers_that_break_a_rule() {
+    let rule = async |lie: &str| {
+        let policy = try_load("liar", weir_guests::LIAR, &[], &format!(r#"{{"lie":"{lie}"}}"#)).unwrap();
+        let error = if lie.contains('=') {
+            policy.choose(&question(&["token"], None), &Vault).await.unwrap_err()
+        } else {
+            policy.next(&upstream(), &[]).await.unwrap_err()
+        };
+        match error {
+            PolicyError::Malformed { rule, .. } => rule,
+            other => other.to_string(),
+        }
+    };
+    assert_eq!(rule("stdio").await, "it chose stdio, which the upstream cannot have");
+    assert_eq!(rule("empty").await, "it stopped without a message");
+    assert_eq!(rule("long").await, "its message has 65536 bytes; at most 2048 are passed on");
+    assert!(rule("huge").await.starts_with("policy liar failed: too much data"), "{}", rule("huge").await);
+    assert_eq!(rule("secret=other").await, r#"it chose the secret "other", which this upstream does not have"#);
+    assert_eq!(rule("header=Host").await, "it chose the header host, which belongs to the gateway");
+    assert_eq!(rule("header=Mcp-Session-Id").await, "it chose the header mcp-session-id, which belongs to the gateway");
+    assert_eq!(rule("header=a b").await, "it chose a header whose name is not a token");
+    assert_eq!(rule("scheme=Bearer x").await, "it chose an authentication scheme that is not a token");
+}
+
+#[tokio::test]
+async fn facts_that_are_too_large_do_not_reach_a_guest() {
+    let policy = load("bearer", shipped::BEARER);
+    let mut about = question(&["token"], None);
+    about.upstream.name = "x".repeat(64 << 10);
+    let error = policy.choose(&about, &Vault).await.unwrap_err();
+    assert_eq!(error.to_string(), "policy bearer was not asked: the upstream's name is over 2048 bytes");
+    let error = policy.next(&upstream(), &[]).await.unwrap_err();
+    assert_eq!(error.to_string(), "policy bearer does not decide connections");
+}
+
+#[tokio::test]
+async fn capabilities_give_what_was_granted_and_no_more() {
+    let policy = try_load("curious", weir_guests::CURIOUS, &Grant::ALL, r#"{"a":1}"#).unwrap();
+    let choice = policy.choose(&question(&["token"], None), &Vault).await.unwrap();
+    let Choice::Stop(found) = choice else { panic!("{choice:?}") };
+    let year: u32 = found.strip_prefix("year ").and_then(|rest| rest.get(..4)?.parse().ok()).unwrap();
+    assert!((2025..2100).contains(&year), "{found}");
+    let rest = r#", 1024 random bytes, token Some("the text of token"), other None, settings {"a":1}"#;
+    assert!(found.ends_with(rest), "{found}");
+}
+
+#[tokio::test]
+async fn wasi_is_there_and_empty() {
+    let policy = load("wasi", weir_guests::WASI);
+    let step = policy.next(&upstream(), &[]).await;
+    assert_eq!(step, Ok(Step::Stop("found []".into())));
+}
+
+#[tokio::test]
+async fn a_flood_of_log_is_cut_and_cannot_forge_lines() {
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+    impl io::Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let page = Page::default();
+    let theirs = page.clone();
+    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || theirs.clone()).finish();
+    let policy = try_load("flood", weir_guests::FLOOD, &[Grant::Log], "").unwrap();
+    {
+        let _guard = tracing::subscriber::set_default(log);
+        for _ in 0..10 {
+            assert_eq!(policy.next(&upstream(), &[]).await, Ok(Step::Stop("dry again".into())));
+        }
+    }
+    let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    // Thirty-two for each question, and a hundred in any second.
+    assert!((32..=330).contains(&lines.len()), "{} lines", lines.len());
+    for line in &lines {
+        assert!(line.contains("policy=\"flood\"") && line.contains("upstream=\"docs\""), "{line}");
+        assert!(line.len() < 1300 && !line.contains('\u{1b}'), "{line}");
+    }
+    assert!(text.contains("lines of this policy were dropped: it logs too much"));
+}

@@ -1,0 +1,126 @@
+//! What is refused before anybody asks, and with which words.
+
+use std::{borrow::Cow, fs, os::unix::fs::PermissionsExt};
+
+use weir::policy::{Engine, EngineError, Grant, LoadError, Source, shipped};
+
+use crate::bench::{scratch, try_load};
+
+/// The component with `old` replaced by `new`, which has to be of the same length.
+fn patched(wasm: &[u8], old: &str, new: &str) -> Vec<u8> {
+    assert_eq!(old.len(), new.len());
+    let mut wasm = wasm.to_vec();
+    let places: Vec<_> = (0..=wasm.len() - old.len()).filter(|&at| wasm[at..].starts_with(old.as_bytes())).collect();
+    assert!(!places.is_empty(), "{old} is nowhere");
+    for at in places {
+        wasm[at..at + new.len()].copy_from_slice(new.as_bytes());
+    }
+    wasm
+}
+
+#[test]
+fn what_is_no_component() {
+    let policy = || "policies/x.wasm".to_owned();
+    let load = |wasm: &[u8]| try_load("policies/x.wasm", wasm, &[], "").unwrap_err();
+    assert_eq!(load(b""), LoadError::NotWasm { policy: policy() });
+    assert_eq!(load(b"#!/bin/sh\necho hello"), LoadError::NotWasm { policy: policy() });
+    assert_eq!(load(b"\0asm\x01\0\0\0"), LoadError::CoreModule { policy: policy() });
+    assert!(matches!(load(b"\0asm\x0d\0\x01\0 and then noise"), LoadError::Invalid { .. }));
+    let half = &shipped::BEARER[..shipped::BEARER.len() / 2];
+    assert!(matches!(load(half), LoadError::Invalid { .. }));
+    let mut large = shipped::BEARER.to_vec();
+    large.resize((64 << 20) + 1, 0);
+    assert!(matches!(load(&large), LoadError::TooLarge { .. }));
+    assert_eq!(
+        load(b"\0asm\x0d\0\x01\0").to_string(),
+        "policy policies/x.wasm decides nothing: it exports nothing, where a policy exports weir:policy/connection@0.1.0 or weir:policy/credentials@0.1.0"
+    );
+}
+
+#[test]
+fn the_wrong_world() {
+    let refused = try_load("stranger", weir_guests::STRANGER, &[], "").unwrap_err();
+    let found = vec!["tests:stranger/greeting@1.0.0".to_owned()];
+    assert_eq!(refused, LoadError::WrongWorld { policy: "stranger".into(), found });
+}
+
+#[test]
+fn the_right_names_with_the_wrong_types() {
+    let refused = try_load("misfit", weir_guests::MISFIT, &[], "").unwrap_err();
+    assert!(matches!(refused, LoadError::Mismatch { .. }), "{refused}");
+    let text = "policy misfit does not fit weir:policy@0.1.0: weir:policy/connection@0.1.0 has a function next of another type";
+    assert!(refused.to_string().starts_with(text), "{refused}");
+}
+
+#[test]
+fn another_version_of_the_contract() {
+    let later = patched(shipped::BEARER, "weir:policy/credentials@0.1.0", "weir:policy/credentials@0.2.0");
+    let refused = try_load("later", &later, &[], "").unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "policy later was built for weir:policy/credentials@0.2.0; this gateway speaks weir:policy@0.1"
+    );
+    let patch = patched(shipped::BEARER, "weir:policy/credentials@0.1.0", "weir:policy/credentials@0.1.7");
+    assert!(try_load("patch", &patch, &[], "").unwrap().decides_credentials());
+}
+
+#[test]
+fn a_capability_that_nobody_granted() {
+    let refused = try_load("curious", weir_guests::CURIOUS, &[Grant::Secrets, Grant::Log], "").unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        r#"policy curious uses clock, random, which it is not granted; to grant it, write: grants = ["log", "clock", "random", "secrets"]"#
+    );
+    assert!(try_load("curious", weir_guests::CURIOUS, &Grant::ALL, "").is_ok());
+}
+
+#[test]
+fn a_capability_that_does_not_exist() {
+    let wasm = patched(weir_guests::CURIOUS, "weir:policy/log@0.1.0", "weir:policy/dns@0.1.0");
+    let refused = try_load("curious", &wasm, &Grant::ALL, "").unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "policy curious imports weir:policy/dns@0.1.0, which does not exist here; the capabilities are log, clock, random, secrets"
+    );
+}
+
+#[test]
+fn compiled_code_is_kept_in_a_directory_of_our_own() {
+    let cache = scratch("policy-cache").join("made");
+    let load = || {
+        let engine = Engine::new(Some(&cache)).unwrap();
+        engine
+            .load(Source {
+                name: "fallback",
+                wasm: Cow::Borrowed(shipped::FALLBACK),
+                grants: &[],
+                settings: String::new(),
+            })
+            .unwrap();
+    };
+    load();
+    assert_eq!(fs::metadata(&cache).unwrap().permissions().mode() & 0o777, 0o700);
+    let files = || walk(&cache);
+    let kept = files();
+    assert!(kept.iter().any(|file| file.extension().is_none()), "{kept:?}");
+    load();
+    let again: Vec<_> = files().into_iter().filter(|file| file.extension().is_none()).collect();
+    let before: Vec<_> = kept.into_iter().filter(|file| file.extension().is_none()).collect();
+    assert_eq!(before, again);
+
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = Engine::new(Some(&cache)).unwrap_err();
+    assert!(matches!(&refused, EngineError::Cache { .. }), "{refused}");
+    assert!(refused.to_string().contains("run: chmod 700 "), "{refused}");
+}
+
+/// Every file below, sorted.
+fn walk(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files.extend(walk(&path)) } else { files.push(path) }
+    }
+    files.sort();
+    files
+}

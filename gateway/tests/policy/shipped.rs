@@ -1,0 +1,61 @@
+//! The policies that the binary carries.
+
+use weir::policy::{Grant, LoadError, shipped};
+use weir_flow::facts::{Attachment, Challenge, Choice, Outcome, Step};
+
+use crate::bench::{LEGACY, MODERN, Vault, attempt, load, question, try_load, upstream};
+
+#[tokio::test]
+async fn fallback_walks_as_its_machine_does() {
+    let policy = load("fallback", shipped::FALLBACK);
+    assert!(policy.decides_connections());
+    assert!(!policy.decides_credentials());
+    let to = upstream();
+
+    let mut history = Vec::new();
+    assert_eq!(policy.next(&to, &history).await, Ok(Step::Attempt(MODERN)));
+    history.push(attempt(MODERN, Outcome::Unauthorized(Challenge::default())));
+    assert_eq!(policy.next(&to, &history).await, Ok(Step::Authorize(MODERN)));
+    history.push(attempt(MODERN, Outcome::NotThisTransport(404)));
+    assert_eq!(policy.next(&to, &history).await, Ok(Step::Attempt(LEGACY)));
+    history.push(attempt(LEGACY, Outcome::Answered(503)));
+    let stop = "docs is out of order (503 over Streamable HTTP); try again when it has recovered";
+    assert_eq!(policy.next(&to, &history).await, Ok(Step::Stop(stop.into())));
+}
+
+#[tokio::test]
+async fn bearer_places_the_token_without_seeing_it() {
+    let policy = try_load("bearer", shipped::BEARER, &[], r#"{"source":"env DOCS_TOKEN"}"#).unwrap();
+    assert!(policy.decides_credentials());
+    assert!(!policy.decides_connections());
+    let expected = Choice::Attach(Attachment {
+        header: "authorization".into(),
+        scheme: Some("Bearer".into()),
+        secret: "token".into(),
+        holds_for: 3600,
+    });
+    assert_eq!(policy.choose(&question(&["token"], None), &Vault).await, Ok(expected));
+    let stop = "docs refused the token from env DOCS_TOKEN (401); replace it with a valid one";
+    assert_eq!(policy.choose(&question(&["token"], Some(401)), &Vault).await, Ok(Choice::Stop(stop.into())));
+}
+
+#[test]
+fn they_import_nothing() {
+    for (name, wasm) in [("fallback", shipped::FALLBACK), ("bearer", shipped::BEARER)] {
+        assert!(try_load(name, wasm, &[], "").is_ok());
+        assert!(!wasm.windows(5).any(|at| at == b"wasi:"), "{name} names WASI");
+        assert!(wasm.len() < 64 << 10, "{name} has grown to {} bytes", wasm.len());
+    }
+}
+
+#[test]
+fn the_same_component_serves_several_settings() {
+    let all = [Grant::Log];
+    for settings in [r#"{"source":"env A"}"#, r#"{"source":"env B"}"#, " {} ", ""] {
+        assert!(try_load("bearer", shipped::BEARER, &all, settings).is_ok(), "{settings}");
+    }
+    for settings in ["[]", "1", "{", "{} {}"] {
+        let refused = try_load("bearer", shipped::BEARER, &all, settings).unwrap_err();
+        assert!(matches!(&refused, LoadError::Settings { policy, .. } if policy == "bearer"), "{refused}");
+    }
+}

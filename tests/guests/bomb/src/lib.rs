@@ -1,0 +1,18 @@
+//! A guest that wants all the memory there is.
+
+use std::hint::black_box;
+
+use weir_policy::{Attempt, Connection, Step, Upstream};
+
+struct Bomb;
+
+impl Connection for Bomb {
+    fn next(_: Upstream, _: Vec<Attempt>) -> Step {
+        let mut all = Vec::new();
+        loop {
+            all.push(black_box(vec![1_u8; 1 << 20]));
+        }
+    }
+}
+
+weir_policy::export_connection!(Bomb);

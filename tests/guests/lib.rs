@@ -1,0 +1,28 @@
+//! Guests that mean harm, as components, for whoever tests the gateway against them.
+
+macro_rules! guests {
+    ($($(#[$meta:meta])* $name:ident = $file:literal;)*) => {
+        $($(#[$meta])* pub const $name: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/", $file, ".wasm"));)*
+    };
+}
+
+guests! {
+    /// Wants all the memory there is.
+    BOMB = "bomb";
+    /// Uses every capability there is, and stops with what it was given.
+    CURIOUS = "curious";
+    /// Logs far too much, and answers nevertheless.
+    FLOOD = "flood";
+    /// Breaks the rule that its setting `lie` names.
+    LIAR = "liar";
+    /// Exports the right names with the wrong types.
+    MISFIT = "misfit";
+    /// Never answers.
+    SPIN = "spin";
+    /// A good component that is no policy.
+    STRANGER = "stranger";
+    /// Panics at every question.
+    TRAP = "trap";
+    /// Comes with WASI, and stops with what it found behind it.
+    WASI = "wasi";
+}

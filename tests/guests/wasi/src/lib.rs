@@ -1,0 +1,31 @@
+//! A guest as other languages build them: it comes with WASI, and looks for a machine behind it.
+
+use std::{
+    collections::HashMap,
+    env, fs,
+    net::TcpStream,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use weir_policy::{Attempt, Connection, Step, Upstream};
+
+struct Wasi;
+
+impl Connection for Wasi {
+    fn next(_: Upstream, _: Vec<Attempt>) -> Step {
+        println!("nobody hears this");
+        // A hash map asks for randomness when it is made.
+        let seen = HashMap::from([
+            ("variables", env::vars_os().count()),
+            ("arguments", env::args_os().count()),
+            ("files", usize::from(fs::read("/etc/passwd").is_ok() || fs::read_dir("/").is_ok())),
+            ("sockets", usize::from(TcpStream::connect("127.0.0.1:80").is_ok_and(|_| true))),
+            ("seconds", SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs() as usize)),
+        ]);
+        let mut found: Vec<_> = seen.into_iter().filter(|(_, count)| *count > 0).map(|(name, _)| name).collect();
+        found.sort_unstable();
+        Step::stop(format!("found {found:?}"))
+    }
+}
+
+weir_policy::export_connection!(Wasi);
