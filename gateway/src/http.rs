@@ -1,22 +1,26 @@
-//! Outgoing HTTP/1.1 over pingora's connector: a keep-alive pool, TLS with the system's roots, and nothing of MCP.
+//! Outgoing HTTP/1.1: pingora's connector and client session, a shelf of idle connections, and nothing of MCP.
 //!
-//! A body is pulled piece by piece as it comes; the connection goes back to the pool when its end has been read and is
+//! A body is pulled piece by piece as it comes; the connection goes back to the shelf when its end has been read and is
 //! closed when the response is dropped before. Nothing is repeated here: whether a request may be sent again is decided
 //! by `weir_flow`, which is told what may have happened ([`Error::may_have_run`]).
+//!
+//! Two parts of pingora's client are left out because of what they cost on every call. Its session writes head and body
+//! apart (two segments, two system calls) and builds a map of headers first: here both leave in one write. Its pool
+//! wakes a task when a connection is taken and starts one when it is put back: here the shelf does without.
 
+mod dial;
 mod error;
 mod response;
+mod shelf;
 mod target;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use bytes::Bytes;
-use pingora_core::{
-    connectors::http::v1::Connector, protocols::http::v1::client::HttpSession, upstreams::peer::HttpPeer,
-};
-use pingora_http::RequestHeader;
+use ::http::header::{CONNECTION, CONTENT_LENGTH, HOST, LOCATION, TRANSFER_ENCODING};
+use bytes::{Buf, Bytes};
+use pingora_core::protocols::{Stream, http::v1::client::HttpSession};
+use tokio::{io::AsyncWriteExt, time::timeout};
 
-use ::http::header::{CONTENT_LENGTH, HOST, LOCATION};
 pub use ::http::{
     HeaderName, HeaderValue, Method,
     header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WWW_AUTHENTICATE},
@@ -25,6 +29,8 @@ pub use ::http::{
 pub use error::Error;
 pub use response::Response;
 pub use target::{Origin, Target};
+
+use dial::Dialer;
 
 /// `Last-Event-ID`
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static(weir_mcp::headers::LAST_EVENT_ID);
@@ -40,120 +46,142 @@ pub const MCP_SESSION_ID: HeaderName = HeaderName::from_static(weir_mcp::headers
 /// How often a request follows its server elsewhere.
 const MAX_REDIRECTS: usize = 3;
 
-/// How long an unused connection is kept.
-const IDLE: Duration = Duration::from_secs(90);
+/// How many announcements (1xx) may come before the answer.
+const MAX_ANNOUNCEMENTS: usize = 8;
 
-/// An HTTP client. One for the whole process; clones share its connections.
-#[derive(Clone)]
+/// The body of a redirect that is read so that the connection can be used again, in bytes.
+const REDIRECT_BODY: usize = 64 * 1024;
+
+/// Up to here a body is copied behind its head, in bytes; a longer one is handed to the socket beside it.
+const COPIED_BODY: usize = 16 * 1024;
+
+/// An HTTP client. One for the whole process; clones share its TLS roots. Idle connections belong to the [`Target`].
+#[derive(Clone, Default)]
 pub struct Client {
-    connector: Arc<Connector>,
+    dialer: Dialer,
 }
 
 /// How long to wait for a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For a connection, TLS included.
+    /// For a connection: name, TCP and TLS together.
     pub connect: Duration,
-    /// For the next bytes of an answer.
+    /// For the next bytes of an answer, and for the server to take the request.
     pub read: Duration,
 }
 
 /// One request.
 pub struct Request<'a> {
-    /// The method.
+    /// The method; not `HEAD`, whose answers have a length and no body.
     pub method: Method,
-    /// The headers, but for `Host` and `Content-Length`.
+    /// The headers. Those that frame the message are Weir's own and are left out if they are here.
     pub headers: &'a [(HeaderName, HeaderValue)],
     /// The body.
     pub body: Option<Bytes>,
 }
 
 impl Client {
-    /// A client without connections.
+    /// A client without connections. The system's roots are read when the first `https` connection is made.
     #[must_use]
     pub fn new() -> Self {
-        Self { connector: Arc::new(Connector::new(None)) }
+        Self::default()
     }
 
     /// Sends a request and returns when the head of the answer is here.
     ///
-    /// Follows redirects within the origin only: 307 and 308 always, 301, 302 and 303 for GET (RFC 9110 §15.4).
+    /// Follows redirects within the origin only: 307 and 308 always, 301, 302 and 303 for GET (RFC 9110 §15.4). The
+    /// overall deadline is the caller's: dropping the future closes the connection.
     ///
     /// # Errors
     ///
     /// When there is no answer, or one that leads elsewhere.
     pub async fn send(&self, target: &Target, request: Request<'_>) -> Result<Response, Error> {
+        let mut response = self.send_to(target, target.line(), &request).await?;
         let mut path = None;
-        for _ in 0..=MAX_REDIRECTS {
-            let current: &str = path.as_deref().unwrap_or_else(|| target.path());
-            let response = self.send_to(target, current, &request).await?;
-            let follows = match response.status() {
-                307 | 308 => true,
-                301..=303 => request.method == Method::GET,
-                _ => false,
-            };
-            let Some(location) = response.header(&LOCATION).filter(|_| follows) else { return Ok(response) };
-            path = Some(target.redirected(current, location)?);
-            // Read to its end, so that the connection can be used again.
-            drop(response.collect(64 * 1024).await);
+        for _ in 0..MAX_REDIRECTS {
+            let Some(location) = redirect(&response, &request.method) else { return Ok(response) };
+            let next = target.redirected(path.as_deref(), location)?;
+            drop(response.collect(REDIRECT_BODY).await);
+            response = self.send_to(target, &target::line(&next, target.host()), &request).await?;
+            path = Some(next);
         }
-        Err(Error::TooManyRedirects)
+        if redirect(&response, &request.method).is_some() { Err(Error::TooManyRedirects) } else { Ok(response) }
     }
 
-    async fn send_to(&self, target: &Target, path: &str, request: &Request<'_>) -> Result<Response, Error> {
-        let head = head(target, path, request)?;
-        let (mut session, peer, reused) = self.connect(target).await?;
-        session.read_timeout = peer.options.read_timeout;
-        session.write_timeout = peer.options.write_timeout;
-        let broken = |error: Box<pingora_core::Error>| Error::after_sending(&error, reused);
-        session.write_request_header(head).await.map_err(broken)?;
-        if let Some(body) = &request.body {
-            session.write_body(body).await.map_err(broken)?;
-            session.finish_body().await.map_err(broken)?;
-        }
-        loop {
-            session.read_response().await.map_err(broken)?;
-            // 1xx is only an announcement (RFC 9110 §15.2).
-            if !session.get_status().is_some_and(|status| status.is_informational() && status != 101) {
-                break;
+    async fn send_to(&self, target: &Target, line: &[u8], request: &Request<'_>) -> Result<Response, Error> {
+        let (mut stream, reused) = match target.shelf().take() {
+            Some(stream) => (stream, true),
+            None => (self.dialer.connect(target).await?, false),
+        };
+        let patience = target.timeouts().read;
+        let sent = timeout(patience, write(&mut stream, line, request)).await.map_err(|_| Error::ReadTimeout)?;
+        let mut session = HttpSession::new(stream);
+        for _ in 0..MAX_ANNOUNCEMENTS {
+            // A server may answer and close before it has read the whole request; its answer counts (RFC 9112 §9.3).
+            match timeout(patience, session.read_response()).await {
+                Err(_) => return Err(Error::ReadTimeout),
+                Ok(Err(error)) => return Err(Error::reading_head(&error, reused)),
+                Ok(Ok(_)) => {}
+            }
+            let informational = session.get_status().is_some_and(|status| status.is_informational());
+            if !informational {
+                return Response::new(session, target.shelf(), patience, sent.is_ok()).await.ok_or(Error::BadResponse);
             }
         }
-        Response::new(session, Arc::clone(&self.connector), peer).ok_or(Error::BadResponse)
+        Err(Error::BadResponse)
     }
+}
 
-    /// A connection to the first address that takes one.
-    async fn connect(&self, target: &Target) -> Result<(HttpSession, Arc<HttpPeer>, bool), Error> {
-        let mut failure = None;
-        for peer in target.peers().await?.iter() {
-            match self.connector.get_http_session(peer.as_ref()).await {
-                Ok((session, reused)) => return Ok((session, Arc::clone(peer), reused)),
-                Err(error) => failure = Some(Error::connecting(&error)),
-            }
+/// Where an answer sends its request, if it is one that is followed.
+fn redirect<'a>(response: &'a Response, method: &Method) -> Option<&'a HeaderValue> {
+    match response.status() {
+        307 | 308 => response.header(&LOCATION),
+        301..=303 if method == Method::GET => response.header(&LOCATION),
+        _ => None,
+    }
+}
+
+/// Writes a request, head and body in one go.
+async fn write(stream: &mut Stream, line: &[u8], request: &Request<'_>) -> std::io::Result<()> {
+    let body = request.body.as_ref();
+    let copied = body.filter(|body| body.len() <= COPIED_BODY);
+    let mut head = head(line, request, copied.map_or(0, Bytes::len));
+    match (body, copied) {
+        (Some(body), None) => stream.write_all_buf(&mut Bytes::from(head).chain(body.clone())).await?,
+        (_, copied) => {
+            head.extend_from_slice(copied.map_or(&[], |body| body));
+            stream.write_all(&head).await?;
         }
-        Err(failure.unwrap_or(Error::Resolve))
     }
+    stream.flush().await
 }
 
-impl Default for Client {
-    fn default() -> Self {
-        Self::new()
+/// The head of a request, with `room` bytes to spare behind it.
+fn head(line: &[u8], request: &Request<'_>, room: usize) -> Vec<u8> {
+    let headers = || request.headers.iter().filter(|(name, _)| !FRAMING.contains(name));
+    let size: usize = headers().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let mut head = Vec::with_capacity(request.method.as_str().len() + line.len() + size + 32 + room);
+    head.extend_from_slice(request.method.as_str().as_bytes());
+    head.extend_from_slice(line);
+    for (name, value) in headers() {
+        head.extend_from_slice(name.as_str().as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
     }
+    let length = request.body.as_ref().map(Bytes::len);
+    // A POST without a body says so, or some servers wait for one (RFC 9110 §8.6).
+    if let Some(length) = length.or_else(|| (request.method == Method::POST).then_some(0)) {
+        head.extend_from_slice(b"content-length: ");
+        head.extend_from_slice(HeaderValue::from(length).as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    head
 }
 
-fn head(target: &Target, path: &str, request: &Request<'_>) -> Result<Box<RequestHeader>, Error> {
-    let size = request.headers.len() + 2;
-    let bad = |_| Error::BadRequest;
-    // Names go out in lower case, which spares a map of how they were spelt.
-    let mut head = RequestHeader::build_no_case(request.method.clone(), path.as_bytes(), Some(size)).map_err(bad)?;
-    head.append_header(HOST, target.host().clone()).map_err(bad)?;
-    for (name, value) in request.headers {
-        head.append_header(name.clone(), value.clone()).map_err(bad)?;
-    }
-    if let Some(body) = &request.body {
-        head.append_header(CONTENT_LENGTH, HeaderValue::from(body.len())).map_err(bad)?;
-    }
-    Ok(Box::new(head))
-}
+/// What says where a message begins and ends: never another's word.
+const FRAMING: [HeaderName; 4] = [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
 
 #[cfg(test)]
 mod tests;

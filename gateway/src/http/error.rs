@@ -1,25 +1,29 @@
 //! What can go wrong on the way to a server, sorted by whether the request may have arrived.
 
+use std::io;
+
 use pingora_core::{Error as PingoraError, ErrorType};
 
 /// Why there is no answer. The texts hold nothing of what was sent or received.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The request itself cannot be written as HTTP.
-    #[error("the request cannot be written as HTTP")]
-    BadRequest,
     /// The answer is not HTTP.
-    #[error("the answer is not HTTP")]
+    #[error("the answer is not HTTP/1.1")]
     BadResponse,
     /// The connection ended too soon.
     #[error("the connection broke off")]
     BrokenOff {
         /// Whether the connection had been used before, so that the server may have closed it while it was idle.
         reused: bool,
+        /// Whether it ended before the first byte of an answer.
+        before_response: bool,
     },
-    /// No connection.
+    /// No TCP connection.
     #[error("no connection: {0}")]
     Connect(&'static str),
+    /// No connection in time.
+    #[error("no connection in time")]
+    ConnectTimeout,
     /// A redirect that leads to another origin, where a credential must not follow.
     #[error("it redirects to another origin; configure the address that it redirects to")]
     CrossOrigin,
@@ -48,7 +52,7 @@ impl Error {
     #[must_use]
     pub const fn may_have_run(&self) -> bool {
         match self {
-            Self::BadRequest | Self::Connect(_) | Self::Resolve | Self::Tls(_) | Self::Url(_) => false,
+            Self::Connect(_) | Self::ConnectTimeout | Self::Resolve | Self::Tls(_) | Self::Url(_) => false,
             Self::BadResponse
             | Self::BrokenOff { .. }
             | Self::CrossOrigin
@@ -58,27 +62,48 @@ impl Error {
         }
     }
 
-    /// A failure while a connection was made.
-    pub(super) fn connecting(error: &PingoraError) -> Self {
+    /// A failure of the system to connect.
+    pub(super) fn connecting(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Self::ConnectTimeout,
+            io::ErrorKind::ConnectionRefused => Self::Connect("refused"),
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Self::Connect("no route"),
+            _ => Self::Connect("failed"),
+        }
+    }
+
+    /// A failure of pingora's connector, which is used for TLS.
+    pub(super) fn securing(error: &PingoraError) -> Self {
         match error.etype {
-            ErrorType::ConnectTimedout => Self::Connect("no answer in time"),
+            ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout => Self::ConnectTimeout,
             ErrorType::ConnectRefused => Self::Connect("refused"),
             ErrorType::ConnectNoRoute => Self::Connect("no route"),
-            ErrorType::TLSHandshakeTimedout => Self::Tls("no answer in time"),
-            ErrorType::InvalidCert => Self::Tls("its certificate is not trusted for this name"),
-            ErrorType::TLSHandshakeFailure | ErrorType::HandshakeError => {
-                Self::Tls("the handshake failed; the certificate may not be trusted, or it does not speak TLS")
+            ErrorType::InvalidCert | ErrorType::TLSHandshakeFailure | ErrorType::HandshakeError => {
+                Self::Tls("its certificate is not trusted for this name, or it does not speak TLS here")
             }
             _ => Self::Connect("failed"),
         }
     }
 
-    /// A failure after bytes of the request may have left.
-    pub(super) fn after_sending(error: &PingoraError, reused: bool) -> Self {
+    /// A failure while the head of an answer was awaited.
+    pub(super) fn reading_head(error: &PingoraError, reused: bool) -> Self {
         match error.etype {
-            ErrorType::ReadTimedout | ErrorType::WriteTimedout => Self::ReadTimeout,
-            ErrorType::InvalidHTTPHeader | ErrorType::H1Error => Self::BadResponse,
-            _ => Self::BrokenOff { reused },
+            ErrorType::ConnectionClosed | ErrorType::ReadError => {
+                // Pingora tells only in its text. If that changes, nothing is taken for unanswered that was not.
+                let nothing_came = error.context.as_ref().is_some_and(|text| text.as_str().ends_with(" read: 0"));
+                Self::BrokenOff { reused, before_response: nothing_came }
+            }
+            _ => Self::BadResponse,
+        }
+    }
+
+    /// A failure while a body was read.
+    pub(super) fn reading_body(error: &PingoraError) -> Self {
+        match error.etype {
+            ErrorType::ConnectionClosed | ErrorType::ReadError => {
+                Self::BrokenOff { reused: false, before_response: false }
+            }
+            _ => Self::BadResponse,
         }
     }
 }

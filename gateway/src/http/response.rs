@@ -4,38 +4,53 @@ use std::{sync::Arc, time::Duration};
 
 use ::http::header::CONTENT_LENGTH;
 use bytes::{Bytes, BytesMut};
-use pingora_core::{
-    connectors::http::v1::Connector, protocols::http::v1::client::HttpSession, upstreams::peer::HttpPeer,
-};
+use pingora_core::protocols::http::v1::client::HttpSession;
+use pingora_http::ResponseHeader;
+use tokio::time::timeout;
 
-use super::{Error, HeaderName, HeaderValue, IDLE};
+use super::{Error, HeaderName, HeaderValue, shelf::Shelf};
 
-/// An answer.
+/// An answer. Dropping it before its body was read to the end closes the connection.
 pub struct Response {
-    /// None once the body's end has been read and the connection given back.
-    session: Option<HttpSession>,
-    head: pingora_http::ResponseHeader,
-    connector: Arc<Connector>,
-    peer: Arc<HttpPeer>,
+    body: Body,
+    shelf: Arc<Shelf>,
+    patience: Option<Duration>,
+    /// Whether the connection may carry another request after this one.
+    reusable: bool,
+}
+
+/// The head stays with the session, from which it can only be copied, until the connection is given back.
+enum Body {
+    Open(Box<HttpSession>),
+    Ended(Box<ResponseHeader>),
 }
 
 impl Response {
-    pub(super) fn new(mut session: HttpSession, connector: Arc<Connector>, peer: Arc<HttpPeer>) -> Option<Self> {
-        session.respect_keepalive();
-        let head = session.resp_header()?.clone();
-        Some(Self { session: Some(session), head, connector, peer })
+    /// None if the session has read no head.
+    pub(super) async fn new(
+        session: HttpSession,
+        shelf: &Arc<Shelf>,
+        patience: Duration,
+        reusable: bool,
+    ) -> Option<Self> {
+        session.resp_header()?;
+        let body = Body::Open(Box::new(session));
+        let mut response = Self { body, shelf: Arc::clone(shelf), patience: Some(patience), reusable };
+        // So that who needs no more than the status of a 202 need not pull an empty body.
+        response.give_back_if_done().await;
+        Some(response)
     }
 
     /// The status.
     #[must_use]
     pub fn status(&self) -> u16 {
-        self.head.status.as_u16()
+        self.head().map_or(0, |head| head.status.as_u16())
     }
 
     /// The first header of this name.
     #[must_use]
     pub fn header(&self, name: &HeaderName) -> Option<&HeaderValue> {
-        self.head.headers.get(name)
+        self.head()?.headers.get(name)
     }
 
     /// The length of the body, where the head tells.
@@ -46,22 +61,22 @@ impl Response {
 
     /// How long to wait for the next bytes; none for as long as it takes.
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
-        if let Some(session) = &mut self.session {
-            session.read_timeout = timeout;
-        }
+        self.patience = timeout;
     }
 
-    /// The next piece of the body; none at its end. Cancel-safe.
+    /// The next piece of the body as it came; none at its end. Cancel-safe.
     ///
     /// # Errors
     ///
     /// When the connection breaks or falls silent.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let Some(session) = &mut self.session else { return Ok(None) };
-        let chunk = session.read_body_bytes().await.map_err(|error| Error::after_sending(&error, false))?;
-        if chunk.is_none() || session.is_body_done() {
-            self.give_back().await;
-        }
+        let Body::Open(session) = &mut self.body else { return Ok(None) };
+        let chunk = match self.patience {
+            Some(patience) => timeout(patience, session.read_body_bytes()).await.map_err(|_| Error::ReadTimeout)?,
+            None => session.read_body_bytes().await,
+        };
+        let chunk = chunk.map_err(|error| Error::reading_body(&error))?;
+        self.give_back_if_done().await;
         Ok(chunk)
     }
 
@@ -71,26 +86,56 @@ impl Response {
     ///
     /// As [`chunk`](Self::chunk), and when it is longer than `limit` bytes.
     pub async fn collect(mut self, limit: usize) -> Result<Bytes, Error> {
-        if self.content_length().is_some_and(|length| length > limit) {
+        let length = self.content_length();
+        if length.is_some_and(|length| length > limit) {
             return Err(Error::TooLarge(limit));
         }
-        let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
-        if self.session.is_none() {
-            return if first.len() > limit { Err(Error::TooLarge(limit)) } else { Ok(first) };
+        let first = self.chunk().await?.unwrap_or_default();
+        if length == Some(first.len()) {
+            return Ok(first);
         }
         let mut whole = BytesMut::from(first);
+        if let Some(length) = length {
+            whole.reserve(length.saturating_sub(whole.len()));
+        }
         while let Some(chunk) = self.chunk().await? {
             if whole.len() + chunk.len() > limit {
                 return Err(Error::TooLarge(limit));
             }
             whole.extend_from_slice(&chunk);
         }
-        Ok(whole.freeze())
+        if whole.len() > limit { Err(Error::TooLarge(limit)) } else { Ok(whole.freeze()) }
     }
 
-    async fn give_back(&mut self) {
-        if let Some(session) = self.session.take() {
-            self.connector.release_http_session(session, self.peer.as_ref(), Some(IDLE)).await;
+    fn head(&self) -> Option<&ResponseHeader> {
+        match &self.body {
+            Body::Open(session) => session.resp_header(),
+            Body::Ended(head) => Some(head),
         }
     }
+
+    async fn give_back_if_done(&mut self) {
+        let Body::Open(session) = &mut self.body else { return };
+        if !session.is_body_done() {
+            return;
+        }
+        let Some(head) = session.resp_header() else { return };
+        let promised = promised(head);
+        let ended = Body::Ended(Box::new(head.clone()));
+        let Body::Open(mut session) = std::mem::replace(&mut self.body, ended) else { return };
+        session.respect_keepalive();
+        if self.reusable
+            && session.will_keepalive()
+            && let Some(stream) = session.reuse().await
+        {
+            self.shelf.put(stream, promised);
+        }
+    }
+}
+
+/// `Keep-Alive: timeout=5`: how long the server will keep the connection (Node's does so for five seconds).
+fn promised(head: &ResponseHeader) -> Option<Duration> {
+    let value = head.headers.get("keep-alive")?.to_str().ok()?;
+    let seconds = value.split(',').find_map(|part| part.trim().strip_prefix("timeout=")?.parse().ok())?;
+    Some(Duration::from_secs(seconds))
 }

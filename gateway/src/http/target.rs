@@ -1,16 +1,15 @@
-//! Where requests go: one URL, taken apart once, with the addresses of its host.
+//! Where requests go: one URL, taken apart once, with the addresses of its host and its idle connections.
 
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use pingora_core::{protocols::ALPN, upstreams::peer::HttpPeer};
-use url::{Host, Url};
+use url::{Host, Position, Url};
 
-use super::{Error, HeaderValue, Timeouts};
+use super::{Error, HeaderValue, Timeouts, shelf::Shelf};
 
 /// How long the addresses of a name are believed.
 const RESOLVED: Duration = Duration::from_secs(30);
@@ -26,13 +25,15 @@ pub struct Origin {
     pub port: u16,
 }
 
-/// One URL to send requests to.
+/// One URL to send requests to. Its idle connections end with it.
 pub struct Target {
     origin: Origin,
-    path: String,
     host: HeaderValue,
+    path: String,
+    line: Vec<u8>,
     timeouts: Timeouts,
-    peers: Mutex<Option<(Instant, Arc<[Arc<HttpPeer>]>)>>,
+    addresses: Mutex<Option<(Instant, Arc<[SocketAddr]>)>>,
+    shelf: Arc<Shelf>,
 }
 
 impl Target {
@@ -42,21 +43,11 @@ impl Target {
     ///
     /// When it is neither `http` nor `https`, or has no host.
     pub fn new(url: &Url, timeouts: Timeouts) -> Result<Self, Error> {
-        let https = match url.scheme() {
-            "http" => false,
-            "https" => true,
-            _ => return Err(Error::Url("it is neither http nor https")),
-        };
-        let host = match url.host().ok_or(Error::Url("it has no host"))? {
-            Host::Domain(name) => name.to_ascii_lowercase(),
-            Host::Ipv4(address) => address.to_string(),
-            Host::Ipv6(address) => address.to_string(),
-        };
-        let port = url.port_or_known_default().ok_or(Error::Url("it has no port"))?;
-        let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
-        let header = HeaderValue::from_str(authority).map_err(|_| Error::Url("its host fits no header"))?;
-        let path = url[url::Position::BeforePath..url::Position::AfterQuery].to_owned();
-        Ok(Self { origin: Origin { https, host, port }, path, host: header, timeouts, peers: Mutex::default() })
+        let (origin, path) = split(url)?;
+        let authority = &url[Position::BeforeHost..Position::AfterPort];
+        let host = HeaderValue::from_str(authority).map_err(|_| Error::Url("its host fits no header"))?;
+        let line = line(&path, &host);
+        Ok(Self { origin, host, path, line, timeouts, addresses: Mutex::default(), shelf: Arc::default() })
     }
 
     /// Its origin.
@@ -65,9 +56,9 @@ impl Target {
         &self.origin
     }
 
-    /// Path and query.
-    pub(super) fn path(&self) -> &str {
-        &self.path
+    /// The head of a request between its method and its headers, `Host` included.
+    pub(super) fn line(&self) -> &[u8] {
+        &self.line
     }
 
     /// `Host`.
@@ -75,53 +66,84 @@ impl Target {
         &self.host
     }
 
-    /// Path and query of a redirect from `path`, if it stays within the origin.
-    pub(super) fn redirected(&self, path: &str, location: &HeaderValue) -> Result<String, Error> {
+    pub(super) fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    pub(super) fn shelf(&self) -> &Arc<Shelf> {
+        &self.shelf
+    }
+
+    /// Path and query of a redirect from `path` (its own if there is none), if it stays within the origin.
+    pub(super) fn redirected(&self, path: Option<&str>, location: &HeaderValue) -> Result<String, Error> {
         let scheme = if self.origin.https { "https" } else { "http" };
-        let base = format!("{scheme}://{}{path}", self.host.to_str().unwrap_or_default());
+        let host = self.host.to_str().map_err(|_| Error::BadResponse)?;
+        let base = format!("{scheme}://{host}{}", path.unwrap_or(&self.path));
         let base = Url::parse(&base).map_err(|_| Error::BadResponse)?;
         let url = location.to_str().ok().and_then(|location| base.join(location).ok()).ok_or(Error::BadResponse)?;
-        let next = Self::new(&url, self.timeouts).map_err(|_| Error::CrossOrigin)?;
-        if next.origin == self.origin { Ok(next.path) } else { Err(Error::CrossOrigin) }
+        match split(&url) {
+            Ok((origin, path)) if origin == self.origin => Ok(path),
+            _ => Err(Error::CrossOrigin),
+        }
     }
 
     /// Whom to connect to, in the order of the resolver.
-    pub(super) async fn peers(&self) -> Result<Arc<[Arc<HttpPeer>]>, Error> {
-        if let Some((since, peers)) = self.lock().as_ref()
+    pub(super) async fn addresses(&self) -> Result<Arc<[SocketAddr]>, Error> {
+        let known = self.lock().clone();
+        if let Some((since, addresses)) = &known
             && since.elapsed() < RESOLVED
         {
-            return Ok(Arc::clone(peers));
+            return Ok(Arc::clone(addresses));
         }
-        let addresses: Vec<SocketAddr> = match self.origin.host.parse::<IpAddr>() {
-            Ok(address) => vec![SocketAddr::new(address, self.origin.port)],
-            Err(_) => {
-                let lookup = tokio::net::lookup_host((self.origin.host.as_str(), self.origin.port));
-                let found = tokio::time::timeout(self.timeouts.connect, lookup).await;
-                found.map_err(|_| Error::Resolve)?.map_err(|_| Error::Resolve)?.collect()
-            }
+        let Origin { host, port, .. } = &self.origin;
+        let found: Arc<[SocketAddr]> = match host.parse::<IpAddr>() {
+            Ok(address) => Arc::new([SocketAddr::new(address, *port)]),
+            Err(_) => match tokio::net::lookup_host((host.as_str(), *port)).await {
+                Ok(found) => found.collect(),
+                Err(_) => Arc::new([]),
+            },
         };
-        let peers: Arc<[_]> = addresses.into_iter().map(|address| Arc::new(self.peer(address))).collect();
-        *self.lock() = Some((Instant::now(), Arc::clone(&peers)));
-        Ok(peers)
+        if found.is_empty() {
+            // A resolver that fails for a moment is not a reason to forget what it said before.
+            return known.map(|(_, addresses)| addresses).ok_or(Error::Resolve);
+        }
+        *self.lock() = Some((Instant::now(), Arc::clone(&found)));
+        Ok(found)
     }
 
-    fn peer(&self, address: SocketAddr) -> HttpPeer {
-        let mut peer = HttpPeer::new(address, self.origin.https, self.origin.host.clone());
-        peer.options.alpn = ALPN::H1;
-        peer.options.connection_timeout = Some(self.timeouts.connect);
-        peer.options.total_connection_timeout = Some(self.timeouts.connect);
-        peer.options.read_timeout = Some(self.timeouts.read);
-        peer.options.write_timeout = Some(self.timeouts.read);
-        peer
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Instant, Arc<[Arc<HttpPeer>]>)>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<[SocketAddr]>)>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}", if self.https { "https" } else { "http" }, self.host, self.port)
+        let scheme = if self.https { "https" } else { "http" };
+        match self.host.contains(':') {
+            true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),
+            false => write!(f, "{scheme}://{}:{}", self.host, self.port),
+        }
     }
+}
+
+/// What a request begins with after its method.
+pub(super) fn line(path: &str, host: &HeaderValue) -> Vec<u8> {
+    [b" ", path.as_bytes(), b" HTTP/1.1\r\nhost: ", host.as_bytes(), b"\r\n"].concat()
+}
+
+/// Origin, and path with query.
+fn split(url: &Url) -> Result<(Origin, String), Error> {
+    let https = match url.scheme() {
+        "http" => false,
+        "https" => true,
+        _ => return Err(Error::Url("it is neither http nor https")),
+    };
+    let host = match url.host().ok_or(Error::Url("it has no host"))? {
+        Host::Domain(name) => name.to_ascii_lowercase(),
+        Host::Ipv4(address) => address.to_string(),
+        Host::Ipv6(address) => address.to_string(),
+    };
+    let port = url.port_or_known_default().ok_or(Error::Url("it has no port"))?;
+    // `Url` escapes blanks and control characters, so that this cannot end the request line.
+    Ok((Origin { https, host, port }, url[Position::BeforePath..Position::AfterQuery].to_owned()))
 }

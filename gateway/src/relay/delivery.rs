@@ -15,11 +15,16 @@ use crate::{
 
 use super::{Inquiry, Record, answer::failure_message};
 
+/// How much is gathered into one write, in bytes.
+const BATCH: usize = 64 * 1024;
+
 /// A stream and what is needed to end it well.
 pub struct Delivery {
     source: Source,
     out: BytesMut,
     over: bool,
+    /// An end that was found while more was looked for.
+    ahead: Option<Result<Option<Bytes>, SendError>>,
     deadline: Option<Instant>,
     /// The request that the stream answers, for an error in its stead.
     answers: Option<Answers>,
@@ -103,29 +108,58 @@ impl Delivery {
     }
 
     fn new(source: Source) -> Self {
-        Self { source, out: BytesMut::new(), over: false, deadline: None, answers: None, record: None, _running: None }
+        Self {
+            source,
+            out: BytesMut::new(),
+            over: false,
+            ahead: None,
+            deadline: None,
+            answers: None,
+            record: None,
+            _running: None,
+        }
     }
 
-    /// The next piece. Cancel-safe: a piece is either handed out or still there.
+    /// The next piece: all that is there already, so that a burst of events is one write. Cancel-safe.
     pub async fn next(&mut self) -> Heard {
-        if self.over {
-            return Heard::End;
-        }
-        let next = match self.deadline {
-            None => self.pull().await,
-            Some(deadline) => match tokio::time::timeout_at(deadline.into(), self.pull()).await {
-                Ok(next) => next,
-                Err(_) => Err(SendError::TimedOut),
+        let first = match self.ahead.take() {
+            Some(ended) => ended,
+            None if self.over => Ok(None),
+            None => match self.deadline {
+                None => self.pull().await,
+                Some(deadline) => match tokio::time::timeout_at(deadline.into(), self.pull()).await {
+                    Ok(next) => next,
+                    Err(_) => Err(SendError::TimedOut),
+                },
             },
         };
-        match next {
-            Ok(Some(bytes)) => Heard::Bytes(bytes),
+        match first {
+            Ok(Some(bytes)) => Heard::Bytes(self.with_what_is_there(bytes).await),
             Ok(None) => {
                 self.over = true;
                 Heard::End
             }
             Err(why) => self.fail(why),
         }
+    }
+
+    async fn with_what_is_there(&mut self, first: Bytes) -> Bytes {
+        let mut whole: Option<BytesMut> = None;
+        while !self.over && whole.as_ref().map_or(first.len(), BytesMut::len) < BATCH {
+            let more = tokio::select! {
+                biased;
+                more = self.pull() => more,
+                () = std::future::ready(()) => break,
+            };
+            match more {
+                Ok(Some(bytes)) => whole.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&bytes),
+                ended => {
+                    self.ahead = Some(ended);
+                    break;
+                }
+            }
+        }
+        whole.map_or(first, BytesMut::freeze)
     }
 
     /// Whether the client is between two events, so that a comment may be sent.

@@ -1,0 +1,109 @@
+//! Idle connections of one target.
+//!
+//! The one used last is taken first, so that those beyond the need grow old and are closed. Whether the server has closed
+//! one is seen when it is taken, without a system call: the runtime already knows what the socket has to say.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use pingora_core::protocols::Stream;
+use tokio::{
+    io::{AsyncRead, ReadBuf},
+    task::AbortHandle,
+    time::Instant,
+};
+
+/// How long an unused connection is kept unless its server says less.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How many unused connections are kept.
+const ROOM: usize = 256;
+
+/// How often what has grown old is closed.
+const SWEEP: Duration = Duration::from_secs(15);
+
+/// Idle connections.
+#[derive(Default)]
+pub(super) struct Shelf {
+    idle: Mutex<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    streams: Vec<(Instant, Stream)>,
+    /// Runs while there is something to sweep.
+    sweeper: Option<AbortHandle>,
+}
+
+impl Shelf {
+    /// A connection that its server has not closed as far as is known.
+    pub(super) fn take(&self) -> Option<Stream> {
+        loop {
+            let (until, mut stream) = self.lock().streams.pop()?;
+            if Instant::now() < until && is_silent(&mut stream) {
+                return Some(stream);
+            }
+        }
+    }
+
+    /// Keeps a connection whose last answer was read to its end; `promised` is how long its server said to keep it.
+    pub(super) fn put(self: &Arc<Self>, stream: Stream, promised: Option<Duration>) {
+        // A server's promise ends while a request is on its way: use it a second less.
+        let keep = promised.map_or(IDLE, |promised| promised.saturating_sub(Duration::from_secs(1)).min(IDLE));
+        if keep.is_zero() {
+            return;
+        }
+        let mut idle = self.lock();
+        if idle.streams.len() >= ROOM {
+            return;
+        }
+        idle.streams.push((Instant::now() + keep, stream));
+        if idle.sweeper.is_none() {
+            idle.sweeper = Some(tokio::spawn(sweep(Arc::downgrade(self))).abort_handle());
+        }
+    }
+
+    /// Closes what is old or closed; false when nothing is left to come back for.
+    fn sweep(&self) -> bool {
+        let now = Instant::now();
+        let mut idle = self.lock();
+        idle.streams.retain_mut(|(until, stream)| now < *until && is_silent(stream));
+        let more = !idle.streams.is_empty();
+        if !more {
+            idle.sweeper = None;
+        }
+        more
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        if let Some(sweeper) = self.lock().sweeper.take() {
+            sweeper.abort();
+        }
+    }
+}
+
+async fn sweep(shelf: Weak<Shelf>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        if !shelf.upgrade().is_some_and(|shelf| shelf.sweep()) {
+            return;
+        }
+    }
+}
+
+/// Whether a connection is open and has nothing to say, as it must be between two requests.
+fn is_silent(stream: &mut Stream) -> bool {
+    let mut byte = [0];
+    let mut context = Context::from_waker(Waker::noop());
+    matches!(Pin::new(stream).poll_read(&mut context, &mut ReadBuf::new(&mut byte)), Poll::Pending)
+}

@@ -1,0 +1,92 @@
+//! TLS, whose roots come from the environment: each case runs this test binary once more with `SSL_CERT_FILE` set.
+
+use std::{env, fs, path::Path, process::Command, sync::Arc};
+
+use pingora_rustls::{PrivateKeyDer, ServerConfig, TlsAcceptor, install_default_crypto_provider};
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use super::{Client, Error, LONG, Target, Url, all, get};
+
+const CASE: &str = "WEIR_TEST_CASE";
+
+/// Runs one test of this file in a process whose roots are those of `roots`.
+fn child(test: &str, roots: &Path) {
+    let name = format!("http::tests::secure::{test}");
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", &name]).env(CASE, roots).env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// A CA of our own, written to a file, and a TLS server on 127.0.0.1 that it vouches for as `name`.
+async fn serve(roots: &Path, name: &str) -> u16 {
+    install_default_crypto_provider();
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    fs::write(roots, authority.pem()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let mut read = [0; 4096];
+                // One answer for each request of a connection.
+                while stream.read(&mut read).await.is_ok_and(|read| read > 0) {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret").await.unwrap();
+                    stream.flush().await.unwrap();
+                }
+            });
+        }
+    });
+    port
+}
+
+fn target(host: &str, port: u16) -> Target {
+    Target::new(&Url::parse(&format!("https://{host}:{port}/")).unwrap(), LONG).unwrap()
+}
+
+#[tokio::test]
+async fn a_server_is_trusted_by_the_roots_of_the_environment() {
+    let Ok(roots) = env::var(CASE) else {
+        let folder = env::temp_dir().join(format!("weir-roots-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        child("a_server_is_trusted_by_the_roots_of_the_environment", &folder.join("roots.pem"));
+        fs::remove_dir_all(&folder).unwrap();
+        return;
+    };
+    let port = serve(Path::new(&roots), "localhost").await;
+    let client = Client::new();
+    let trusted = target("localhost", port);
+    for _ in 0..2 {
+        assert_eq!(all(client.send(&trusted, get()).await.unwrap()).await, "secret");
+    }
+    // The same server under a name that its certificate does not have.
+    let error = client.send(&target("127.0.0.1", port), get()).await.err().unwrap();
+    assert!(matches!(error, Error::Tls(_)), "{error}");
+    assert!(!error.may_have_run());
+}
+
+#[tokio::test]
+async fn without_roots_only_https_fails() {
+    if env::var(CASE).is_err() {
+        child("without_roots_only_https_fails", Path::new("/nowhere/roots.pem"));
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let error = Client::new().send(&target("127.0.0.1", port), get()).await.err().unwrap();
+    assert!(matches!(error, Error::Tls(why) if why.contains("SSL_CERT_FILE")), "{error}");
+}
