@@ -24,6 +24,7 @@ const BAD_CONFIG: u8 = 64;
 ///   /readyz        200 when every server has been tried; the body tells how each one stands
 ///
 /// Try it without any configuration: `weir demo`.
+#[allow(rustdoc::invalid_html_tags, reason = "this is the text of `--help`")]
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, verbatim_doc_comment, max_term_width = 100)]
 struct Cli {

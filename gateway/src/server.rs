@@ -1,6 +1,6 @@
 //! HTTP in front: what a client may send, and what its answer looks like on the wire.
 //!
-//! [`listen`] and [`exchange`] hold pingora; [`guard`] turns away what a browser was tricked into sending; [`post`]
+//! [`listen`] holds pingora; [`guard`] turns away what a browser was tricked into sending; [`post`]
 //! sorts messages by era and session; [`deliver`] writes answers. Every refusal is made in [`refusal`].
 
 mod deliver;

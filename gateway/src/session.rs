@@ -15,7 +15,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::{Message, message::Field};
 
 use crate::{http::HeaderValue, upstream::Ticket};
@@ -54,10 +54,14 @@ pub struct Session {
     pub pumps: Mutex<JoinSet<()>>,
     /// The last `logging/setLevel`, for upstreams that are opened later.
     pub log_level: Mutex<Option<Message>>,
-    running: Mutex<HashMap<Box<[u8]>, (usize, Arc<Ticket>)>>,
+    running: Mutex<HashMap<Box<[u8]>, Runs>>,
     asked: Mutex<Asked>,
     seen: Mutex<Instant>,
+    ended: watch::Sender<bool>,
 }
+
+/// Where a request runs: the upstream's place, and what names it to a child process.
+type Runs = (usize, Arc<Ticket>);
 
 /// Questions of upstreams that the client has been asked under ids of Weir's own.
 #[derive(Default)]
@@ -96,7 +100,19 @@ impl Session {
             running: Mutex::default(),
             asked: Mutex::default(),
             seen: Mutex::new(Instant::now()),
+            ended: watch::Sender::default(),
         })
+    }
+
+    /// Says to the session's streams that it is over.
+    pub fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Turns true when the session is over.
+    #[must_use]
+    pub fn ended(&self) -> watch::Receiver<bool> {
+        self.ended.subscribe()
     }
 
     /// Notes that the client is there.
@@ -121,7 +137,7 @@ impl Session {
 
     /// Where the request with this id runs.
     #[must_use]
-    pub fn runs_at(&self, id: &[u8]) -> Option<(usize, Arc<Ticket>)> {
+    pub fn runs_at(&self, id: &[u8]) -> Option<Runs> {
         lock(&self.running).get(id).cloned()
     }
 

@@ -59,6 +59,7 @@ pub struct Upstream {
 }
 
 /// What stands between Weir and the server.
+#[allow(clippy::large_enum_variant, reason = "one for each upstream, never moved")]
 enum Way {
     Http(Arc<Endpoint>),
     Stdio { command: stdio::Command, shared: bool, pool: Shared },

@@ -1,6 +1,11 @@
 //! The views of all upstreams as one: what a client is shown, and where each name leads.
 
-use std::{collections::HashMap, fmt::Write as _, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write as _,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_mcp::{Era, json};
@@ -48,6 +53,8 @@ struct List {
     /// The whole `result`, ready to be sent.
     result: Bytes,
     offers: HashMap<String, Offer>,
+    /// What an earlier upstream offers too.
+    hidden: HashSet<(usize, String)>,
 }
 
 impl Kind {
@@ -154,7 +161,12 @@ impl Merged {
     /// Tells the operator which names were cut and which addresses are hidden, once for each.
     pub(super) fn report(&self, before: &Self, upstreams: &[&str]) {
         for kind in Kind::ALL {
-            let (now, then) = (&self.lists[kind as usize].offers, &before.lists[kind as usize].offers);
+            let (now, then) = (&self.lists[kind as usize], &before.lists[kind as usize]);
+            for (upstream, key) in now.hidden.difference(&then.hidden) {
+                let upstream = upstreams.get(*upstream).copied().unwrap_or_default();
+                tracing::warn!(upstream, key, "offered by an earlier upstream too, which has it on /mcp");
+            }
+            let (now, then) = (&now.offers, &then.offers);
             for (public, offer) in now.iter().filter(|(public, offer)| then.get(*public) != Some(offer)) {
                 let upstream = upstreams.get(offer.upstream).copied().unwrap_or_default();
                 if kind.is_renamed() && *public != format!("{upstream}__{}", offer.native) {
@@ -177,13 +189,14 @@ struct ListWriter {
     body: BytesMut,
     offers: HashMap<String, Offer>,
     order: Vec<(String, usize)>,
+    hidden: HashSet<(usize, String)>,
 }
 
 impl ListWriter {
     fn new(kind: Kind) -> Self {
         let mut body = BytesMut::new();
         body.put_slice(format!(r#"{{"{}":["#, kind.list()).as_bytes());
-        Self { kind, body, offers: HashMap::new(), order: Vec::new() }
+        Self { kind, body, offers: HashMap::new(), order: Vec::new(), hidden: HashSet::new() }
     }
 
     /// Adds an entry unless its name or address is taken: the first in the configuration has it.
@@ -221,7 +234,7 @@ impl ListWriter {
         self.body.put_slice(b"]");
         self.body.put_slice(freshness.as_bytes());
         self.body.put_slice(b"}");
-        List { result: self.body.freeze(), offers: self.offers }
+        List { result: self.body.freeze(), offers: self.offers, hidden: self.hidden }
     }
 }
 

@@ -70,14 +70,20 @@ impl Response {
     ///
     /// When the connection breaks or falls silent.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        let Body::Open(session) = &mut self.body else { return Ok(None) };
-        let chunk = match self.patience {
-            Some(patience) => timeout(patience, session.read_body_bytes()).await.map_err(|_| Error::ReadTimeout)?,
-            None => session.read_body_bytes().await,
-        };
-        let chunk = chunk.map_err(|error| Error::reading_body(&error))?;
-        self.give_back_if_done().await;
-        Ok(chunk)
+        loop {
+            let Body::Open(session) = &mut self.body else { return Ok(None) };
+            let chunk = match self.patience {
+                Some(patience) => timeout(patience, session.read_body_bytes()).await.map_err(|_| Error::ReadTimeout)?,
+                None => session.read_body_bytes().await,
+            };
+            let chunk = chunk.map_err(|error| Error::reading_body(&error))?;
+            self.give_back_if_done().await;
+            // Pingora hands on an empty piece when only the end of a chunk came.
+            match chunk {
+                Some(chunk) if chunk.is_empty() => {}
+                chunk => return Ok(chunk),
+            }
+        }
     }
 
     /// The whole body.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_mcp::{Era, Message, era, json};
+use weir_mcp::{Era, Message, answer, era, json};
 
 use crate::catalog::{Kind, Merged};
 
@@ -19,6 +19,11 @@ impl Relay {
     pub(super) async fn answer(self: &Arc<Self>, inquiry: &Inquiry) -> Option<Answer> {
         let message = &inquiry.message;
         if let Some(kind) = Kind::of_method(message.method()) {
+            // Weir's lists have one page, so it has never given out a cursor.
+            if message.cursor().is_some() {
+                let text = "this cursor is not from here";
+                return Some(Answer::error(inquiry.era, message, answer::INVALID_PARAMS, text));
+            }
             let offers = self.catalog.merged(inquiry.era).await;
             return Some(Answer::result(message, offers.result(kind).clone()));
         }

@@ -26,6 +26,8 @@ pub struct Delivery {
     /// An end that was found while more was looked for.
     ahead: Option<Result<Option<Bytes>, SendError>>,
     deadline: Option<Instant>,
+    /// Turns true when the session is over that the stream belongs to.
+    ended: Option<watch::Receiver<bool>>,
     /// The request that the stream answers, for an error in its stead.
     answers: Option<Answers>,
     /// For the log; none for a stream that is no call.
@@ -107,6 +109,12 @@ impl Delivery {
         Self::new(Source::Subscription { id, changes, known, wants, first })
     }
 
+    /// The same stream, which ends when its session does.
+    #[must_use]
+    pub(super) fn until(self, ended: watch::Receiver<bool>) -> Self {
+        Self { ended: Some(ended), ..self }
+    }
+
     fn new(source: Source) -> Self {
         Self {
             source,
@@ -114,6 +122,7 @@ impl Delivery {
             over: false,
             ahead: None,
             deadline: None,
+            ended: None,
             answers: None,
             record: None,
             _running: None,
@@ -125,13 +134,7 @@ impl Delivery {
         let first = match self.ahead.take() {
             Some(ended) => ended,
             None if self.over => Ok(None),
-            None => match self.deadline {
-                None => self.pull().await,
-                Some(deadline) => match tokio::time::timeout_at(deadline.into(), self.pull()).await {
-                    Ok(next) => next,
-                    Err(_) => Err(SendError::TimedOut),
-                },
-            },
+            None => self.wait().await,
         };
         match first {
             Ok(Some(bytes)) => Heard::Bytes(self.with_what_is_there(bytes).await),
@@ -140,6 +143,22 @@ impl Delivery {
                 Heard::End
             }
             Err(why) => self.fail(why),
+        }
+    }
+
+    /// The next piece, or the end of the time or the session that it belongs to.
+    async fn wait(&mut self) -> Result<Option<Bytes>, SendError> {
+        if let Some(mut ended) = self.ended.clone() {
+            return tokio::select! {
+                next = self.pull() => next,
+                _ = ended.wait_for(|ended| *ended) => Ok(None),
+            };
+        }
+        match self.deadline {
+            None => self.pull().await,
+            Some(deadline) => {
+                tokio::time::timeout_at(deadline.into(), self.pull()).await.unwrap_or(Err(SendError::TimedOut))
+            }
         }
     }
 

@@ -133,7 +133,7 @@ impl Relay {
                 for (place, channel) in session.lines.all() {
                     self.pump(session, place, channel);
                 }
-                events(Delivery::outbox(taken, self.catalog.changes()))
+                events(Delivery::outbox(taken, self.catalog.changes()).until(session.ended()))
             }
         }
     }
@@ -147,7 +147,7 @@ impl Relay {
         };
         match opened.await {
             Ok(upstream::Reply { status: 200, body: upstream::Body::Events(heard), .. }) => {
-                events(Delivery::heard(heard))
+                events(Delivery::heard(heard).until(session.ended()))
             }
             Ok(upstream::Reply { status: 409, .. }) => Answer::empty(409),
             Ok(_) => Answer { allow: Some("POST, DELETE"), ..Answer::empty(405) },
@@ -181,6 +181,7 @@ impl Relay {
 
     /// Ends a session and everything it holds: its tasks, its upstream sessions, its child processes.
     pub async fn end(&self, session: &Arc<Session>) {
+        session.end();
         lock(&session.pumps).abort_all();
         let mut farewells = tokio::task::JoinSet::new();
         for (place, channel) in session.lines.take() {

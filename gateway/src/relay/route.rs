@@ -21,6 +21,7 @@ use crate::{
 use super::{Answer, Inquiry, Relay};
 
 /// What becomes of a request.
+#[allow(clippy::large_enum_variant, reason = "one lives for a moment; a box would cost each call an allocation")]
 pub(super) enum Route {
     /// Weir has the answer.
     Answered(Answer),

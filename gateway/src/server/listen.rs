@@ -1,35 +1,56 @@
 //! Listening: sockets, TLS, HTTP/1.1 and HTTP/2, time limits, and a shutdown that lets running work finish.
 //!
 //! The accept loop is Weir's own rather than pingora's server, which brings its own runtimes, signals and exit: here the
-//! port may be 0, a drain ends when the work does, and every task has an owner. A connection is pingora's from its first
-//! byte: HTTP/1.1 is driven request by request ([`plain`]), HTTP/2 by pingora's own loop.
+//! port may be 0, a drain ends when the work does, and every task has an owner. The loops over a connection's requests
+//! ([`plain`], [`multiplexed`]) are Weir's too, for what pingora's `HttpServerApp` loop cannot do: limit the head in
+//! time and size, close a connection that rests when the gateway stops, and let a client see an answer that came before
+//! its body was read. The protocols themselves, from the first byte to the last, are pingora's sessions over [`wire`].
 
+mod alarm;
 mod exchange;
+mod multiplexed;
 mod plain;
+mod tls;
+mod wire;
 
-use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
-
-use async_trait::async_trait;
-use pingora_core::{
-    apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream, ServerApp},
-    listeners::tls::Acceptor,
-    protocols::{ALPN, Ssl, Stream, http::ServerSession, l4::stream::Stream as TcpIo},
-    server::ShutdownWatch,
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
 };
-use pingora_rustls::{ServerConfig, load_certs_and_key_files};
+
+use pingora_rustls::TlsAcceptor;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::watch,
-    task::JoinSet,
+    task::{AbortHandle, Id, JoinSet},
+    time::{Instant, timeout, timeout_at},
 };
 
 use crate::config::Tls;
 
 pub use exchange::{BodyError, Exchange};
 
+use wire::{Line, Wire};
+
+/// How many connections are open at once; more wait in the system's queue.
+const MAX_CONNECTIONS: usize = 16 * 1024;
+
+/// How many connections the system queues.
+const BACKLOG: u32 = 1024;
+
 /// What answers requests.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request.
+    /// Answers one request. What is not answered when this returns is answered with 500; an answer that was begun and
+    /// not ended is cut off, so that the client sees that it is not whole.
     fn handle(self: &Arc<Self>, exchange: &mut Exchange) -> impl Future<Output = ()> + Send;
 }
 
@@ -38,7 +59,7 @@ pub trait Handler: Send + Sync + 'static {
 pub struct Limits {
     /// To send the head of a request, and a TLS handshake before it.
     pub head_timeout: Duration,
-    /// To send the next request on a connection, and the next bytes of a body.
+    /// To send the next request on a connection, the next bytes of a body, and to take the next bytes of an answer.
     pub idle_timeout: Duration,
     /// To finish what runs when the gateway stops.
     pub drain: Duration,
@@ -48,7 +69,7 @@ pub struct Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address cannot be had.
-    #[error("cannot listen on {address}: {source}; is another program using the port?")]
+    #[error("cannot listen on {address}: {source}")]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -70,7 +91,7 @@ pub enum ListenError {
 /// Sockets that are bound.
 pub struct Listener {
     sockets: Vec<TcpListener>,
-    acceptor: Option<Arc<Acceptor>>,
+    tls: Option<TlsAcceptor>,
 }
 
 impl Listener {
@@ -80,13 +101,9 @@ impl Listener {
     ///
     /// When one cannot be bound, or the certificate cannot be used.
     pub async fn bind(addresses: &[SocketAddr], tls: Option<&Tls>) -> Result<Self, ListenError> {
-        let acceptor = tls.map(|tls| acceptor(&tls.certificate, &tls.key)).transpose()?.map(Arc::new);
-        let mut sockets = Vec::with_capacity(addresses.len());
-        for &address in addresses {
-            let socket = TcpListener::bind(address).await.map_err(|source| ListenError::Bind { address, source })?;
-            sockets.push(socket);
-        }
-        Ok(Self { sockets, acceptor })
+        let tls = tls.map(tls::acceptor).transpose()?;
+        let bind = |&address: &SocketAddr| bind(address).map_err(|source| ListenError::Bind { address, source });
+        Ok(Self { sockets: addresses.iter().map(bind).collect::<Result<_, _>>()?, tls })
     }
 
     /// The addresses that were bound, with the ports that the system chose.
@@ -95,14 +112,17 @@ impl Listener {
         self.sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect()
     }
 
-    /// Serves until `shutdown` turns true and the work that runs then is done, or its time is over.
+    /// Serves until `shutdown` turns true (or its sender is gone) and the work that runs then is done, or its time over.
+    ///
+    /// At the end nothing is left: connections that rest are closed at once, those that are busy after their answer,
+    /// and what is still running after the drain is dropped.
     pub async fn serve<H: Handler>(self, handler: Arc<H>, limits: Limits, shutdown: watch::Receiver<bool>) {
-        let mut loops = JoinSet::new();
-        for socket in self.sockets {
-            let server = Server { handler: Arc::clone(&handler), limits, shutdown: shutdown.clone() };
-            loops.spawn(accept(socket, self.acceptor.clone(), Arc::new(server)));
-        }
-        loops.join_all().await;
+        let server = Arc::new(Server { handler, limits, tls: self.tls, draining: Arc::default(), shutdown });
+        let mut connections = Connections::default();
+        connections.accept(&server, &self.sockets).await;
+        // From here on the system refuses who comes.
+        drop(self.sockets);
+        connections.drain(&server).await;
     }
 }
 
@@ -110,118 +130,125 @@ impl Listener {
 struct Server<H> {
     handler: Arc<H>,
     limits: Limits,
-    shutdown: ShutdownWatch,
+    tls: Option<TlsAcceptor>,
+    /// Asked at every answer, where a look at `shutdown` would take a lock.
+    draining: Arc<AtomicBool>,
+    shutdown: watch::Receiver<bool>,
 }
 
-async fn accept<H: Handler>(socket: TcpListener, acceptor: Option<Arc<Acceptor>>, server: Arc<Server<H>>) {
-    let mut shutdown = server.shutdown.clone();
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = socket.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(Arc::clone(&server).connection(stream, acceptor.clone()));
-                }
-                Err(why) => {
-                    // Mostly too many open files: others must end before the next can come.
-                    tracing::warn!(%why, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            },
-            Some(_) = connections.join_next() => {}
-            () = over(&mut shutdown) => break,
+/// The open connections.
+#[derive(Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    lines: HashMap<Id, (AbortHandle, Arc<Line>)>,
+}
+
+impl Connections {
+    async fn accept<H: Handler>(&mut self, server: &Arc<Server<H>>, sockets: &[TcpListener]) {
+        let mut shutdown = server.shutdown.clone();
+        let mut stop = pin!(over(&mut shutdown));
+        let mut failing = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => return,
+                Some(ended) = self.tasks.join_next_with_id() => self.forget(ended.map(|(id, ())| id)),
+                accepted = accept(sockets), if self.tasks.len() < MAX_CONNECTIONS => match accepted {
+                    Ok((stream, peer)) => {
+                        failing = false;
+                        let line = Arc::new(Line::default());
+                        let task = self.tasks.spawn(connection(Arc::clone(server), stream, peer, Arc::clone(&line)));
+                        self.lines.insert(task.id(), (task, line));
+                    }
+                    Err(why) => {
+                        // Mostly too many open files: others must end before the next can come.
+                        if !failing {
+                            tracing::warn!(%why, "cannot accept connections; is the limit of open files too low?");
+                        }
+                        failing = true;
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+            }
         }
     }
-    drop(socket);
-    let finished = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(server.limits.drain, finished).await.is_err() {
-        tracing::warn!(connections = connections.len(), "still busy at the end of the drain; cut off");
-        connections.shutdown().await;
+
+    async fn drain<H>(&mut self, server: &Server<H>) {
+        server.draining.store(true, Ordering::SeqCst);
+        for (task, line) in self.lines.values() {
+            if line.close_if_resting() {
+                task.abort();
+            }
+        }
+        let finished = async { while self.tasks.join_next().await.is_some() {} };
+        if timeout(server.limits.drain, finished).await.is_err() {
+            tracing::warn!(connections = self.tasks.len(), "still busy at the end of the drain; cut off");
+            self.tasks.shutdown().await;
+        }
+    }
+
+    fn forget(&mut self, ended: Result<Id, tokio::task::JoinError>) {
+        let id = ended.unwrap_or_else(|error| {
+            tracing::error!("a connection ended in a panic");
+            error.id()
+        });
+        self.lines.remove(&id);
+    }
+}
+
+/// Serves one connection to its end.
+async fn connection<H: Handler>(server: Arc<Server<H>>, stream: TcpStream, peer: SocketAddr, line: Arc<Line>) {
+    let end = Instant::now() + server.limits.head_timeout;
+    // An answer must not wait for the acknowledgement of the one before.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let opened = async {
+        match &server.tls {
+            Some(tls) => {
+                let stream = tls.accept(stream).await.ok()?;
+                let h2 = stream.get_ref().1.alpn_protocol() == Some(tls::H2);
+                Some((Wire::secure(stream, Arc::clone(&line)), h2))
+            }
+            None => {
+                let mut wire = Wire::plain(stream, Arc::clone(&line));
+                let h2 = wire.speaks_h2().await.ok()?;
+                Some((wire, h2))
+            }
+        }
+    };
+    // Covers whoever connects and says nothing.
+    let Ok(Some((wire, h2))) = timeout_at(end, opened).await else { return };
+    if h2 {
+        multiplexed::serve(server, wire, peer, end).await
+    } else {
+        plain::serve(server, wire, line, peer, end).await
     }
 }
 
 /// Resolves when the gateway stops, or whoever would say so is gone.
-async fn over(shutdown: &mut ShutdownWatch) {
+async fn over(shutdown: &mut watch::Receiver<bool>) {
     drop(shutdown.wait_for(|over| *over).await);
 }
 
-impl<H: Handler> Server<H> {
-    async fn connection(self: Arc<Self>, stream: TcpStream, acceptor: Option<Arc<Acceptor>>) {
-        // An answer must not wait for the acknowledgement of the one before.
-        if stream.set_nodelay(true).is_err() {
-            return;
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // So that a restart need not wait for the connections of its predecessor to be forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+async fn accept(sockets: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
+    let ready = |context: &mut std::task::Context<'_>| {
+        for socket in sockets {
+            if let Poll::Ready(accepted) = socket.poll_accept(context) {
+                return Poll::Ready(accepted);
+            }
         }
-        let io = TcpIo::from(stream);
-        let opened = async {
-            let Some(acceptor) = acceptor else {
-                let mut io: Stream = Box::new(io);
-                let speaks_h2 = starts_h2(&mut io).await;
-                return Some((io, speaks_h2));
-            };
-            let io = acceptor.tls_handshake(io).await.ok()?;
-            let speaks_h2 = matches!(io.selected_alpn_proto(), Some(ALPN::H2));
-            Some((Box::new(io) as Stream, speaks_h2))
-        };
-        // Covers whoever connects and says nothing.
-        let Ok(Some((io, speaks_h2))) = tokio::time::timeout(self.limits.head_timeout, opened).await else { return };
-        if speaks_h2 {
-            let shutdown = self.shutdown.clone();
-            let _: Option<Stream> = Arc::new(Multiplexed(self)).process_new(io, &shutdown).await;
-        } else {
-            self.plain(io).await;
-        }
-    }
-}
-
-/// HTTP/2: pingora reads the streams of a connection and gives each to [`HttpServerApp::process_new_http`].
-struct Multiplexed<H>(Arc<Server<H>>);
-
-/// HTTP/2 without TLS is asked for by its preface alone.
-static CLEARTEXT: std::sync::LazyLock<HttpServerOptions> = std::sync::LazyLock::new(|| {
-    let mut options = HttpServerOptions::default();
-    options.h2c = true;
-    options
-});
-
-#[async_trait]
-impl<H: Handler> HttpServerApp for Multiplexed<H> {
-    async fn process_new_http(self: &Arc<Self>, session: ServerSession, _: &ShutdownWatch) -> Option<ReusedHttpStream> {
-        let mut exchange = Exchange::new(session, self.0.limits.idle_timeout);
-        self.0.handler.handle(&mut exchange).await;
-        exchange.finish().await;
-        None
-    }
-
-    fn server_options(&self) -> Option<&HttpServerOptions> {
-        Some(&CLEARTEXT)
-    }
-}
-
-/// Whether a connection begins with HTTP/2's preface (RFC 9113 §3.4). No HTTP/1.1 request is shorter than it.
-async fn starts_h2(io: &mut Stream) -> bool {
-    let mut start = [0_u8; PREFACE.len()];
-    matches!(io.try_peek(&mut start).await, Ok(true)) && start == *PREFACE
-}
-
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-fn acceptor(certificate: &Path, key: &Path) -> Result<Acceptor, ListenError> {
-    let failed = |why: String| ListenError::Tls {
-        certificate: certificate.display().to_string(),
-        key: key.display().to_string(),
-        why,
+        Poll::Pending
     };
-    pingora_rustls::install_default_crypto_provider();
-    let loaded = load_certs_and_key_files(&certificate.to_string_lossy(), &key.to_string_lossy());
-    let (chain, key_der) = loaded
-        .map_err(|why| failed(why.to_string()))?
-        .ok_or_else(|| failed("there is no certificate or no key in them".into()))?;
-    let mut config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(chain, key_der)
-        .map_err(|why| failed(why.to_string()))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Acceptor::from_server_config(Arc::new(config)))
+    poll_fn(ready).await
 }
 
 #[cfg(test)]

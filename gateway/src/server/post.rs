@@ -136,6 +136,7 @@ impl App {
         }
     }
 
+    #[allow(clippy::result_large_err, reason = "the refusal is the answer, on its way out")]
     /// The session that a request names, if it was opened at this endpoint.
     fn session(&self, endpoint: Endpoint, id: Option<&str>) -> Result<Arc<Session>, Answer> {
         let id = id.ok_or_else(refusal::session_missing)?;

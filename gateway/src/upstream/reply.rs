@@ -26,6 +26,7 @@ pub struct Reply {
 }
 
 /// What follows the head.
+#[allow(clippy::large_enum_variant, reason = "one lives for a moment; a box would cost each call an allocation")]
 pub enum Body {
     /// Nothing, as after a notification.
     Empty,

@@ -77,6 +77,7 @@ pub fn wasi_component(guest: &Path, out: &Path) -> Result<PathBuf, BuildError> {
 }
 
 /// Tells cargo to run the build script again when anything below these directories changes.
+#[allow(clippy::print_stdout, reason = "cargo reads what a build script prints")]
 pub fn rerun_if_changed(directories: &[&Path]) {
     for directory in directories {
         println!("cargo::rerun-if-changed={}", directory.display());
@@ -141,4 +142,37 @@ fn write(guest: &Path, out: &Path, component: &[u8]) -> Result<PathBuf, BuildErr
 fn at(path: &Path) -> impl FnOnce(io::Error) -> BuildError {
     let path = path.display().to_string();
     move |error| BuildError::Io { path, error }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn finds_the_package_of_a_manifest() {
+        let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        assert_eq!(package(&ours).unwrap(), "weir-guest-build");
+        let missing = package(Path::new("nowhere/Cargo.toml")).unwrap_err();
+        assert!(missing.to_string().starts_with("nowhere/Cargo.toml: "), "{missing}");
+    }
+
+    #[test]
+    fn guests_share_the_tagged_directory() {
+        let target = env::temp_dir().join(format!("weir-guest-build-{}", std::process::id()));
+        let out = target.join("debug/build/x-0123/out");
+        fs::create_dir_all(&out).unwrap();
+        assert_eq!(shared(Path::new("no/such/place")), Path::new("no/such/place"));
+        fs::write(target.join("CACHEDIR.TAG"), "").unwrap();
+        assert_eq!(shared(&out), target);
+        fs::remove_dir_all(&target).unwrap();
+    }
+
+    #[test]
+    fn no_path_of_this_machine_stays_in_a_guest() {
+        let guest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let flags = flags(guest).unwrap();
+        assert!(flags.split('\u{1f}').any(|flag| flag == format!("--remap-path-prefix={}=guest", guest.display())));
+    }
 }

@@ -1,13 +1,29 @@
 //! One request and its answer.
 
-use std::time::Duration;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use ::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use ::http::{
+    Version,
+    header::{CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING},
+};
 use bytes::{Bytes, BytesMut};
-use pingora_core::protocols::{Stream, http::ServerSession};
+use pingora_core::protocols::{
+    Stream,
+    http::{ReusableHttpStream, ServerSession},
+};
 use pingora_http::ResponseHeader;
+use tokio::time::timeout;
 
 use crate::http::{HeaderName, HeaderValue};
+
+use super::wire::Line;
 
 /// Why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,25 +32,52 @@ pub enum BodyError {
     TooLarge,
     /// Nothing came for too long.
     TimedOut,
-    /// The client went away.
+    /// The client went away, or what it sent is not framed as HTTP says.
     BrokenOff,
 }
 
 /// One request and its answer.
 pub struct Exchange {
     session: ServerSession,
-    /// Whether the connection may carry another request.
-    reusable: bool,
+    peer: SocketAddr,
+    /// For the next bytes of a body, in either direction.
+    patience: Duration,
+    draining: Arc<AtomicBool>,
+    /// None for HTTP/2, which gathers by itself.
+    line: Option<Arc<Line>>,
+    answer: Answer,
+}
+
+/// How far the answer is.
+enum Answer {
+    None,
+    /// The head waits for what is written first.
+    Promised(Box<ResponseHeader>),
+    /// The head is written.
+    Begun,
+    Ended,
+    /// The client is gone or was cut off, or a write was abandoned half way: nothing more can be said.
+    Lost,
+}
+
+/// What is left of the connection.
+pub(super) enum Ending {
+    /// It may carry another request.
+    Reusable(ReusableHttpStream),
+    /// It was answered, but the body of the request was not read to its end.
+    Unread(Stream),
+    Closed,
 }
 
 impl Exchange {
-    pub(super) fn new(mut session: ServerSession, idle: Duration) -> Self {
-        session.set_read_timeout(Some(idle));
-        // A client that does not read must not hold a call for ever.
-        session.set_write_timeout(Some(idle));
-        // What a client still sends after its answer is not waited for.
-        session.set_total_drain_timeout(Some(Duration::from_secs(1)));
-        Self { session, reusable: true }
+    pub(super) fn new(
+        session: ServerSession,
+        peer: SocketAddr,
+        patience: Duration,
+        draining: Arc<AtomicBool>,
+        line: Option<Arc<Line>>,
+    ) -> Self {
+        Self { session, peer, patience, draining, line, answer: Answer::None }
     }
 
     /// The method, in upper case.
@@ -47,6 +90,12 @@ impl Exchange {
     #[must_use]
     pub fn path(&self) -> &str {
         self.session.req_header().uri.path()
+    }
+
+    /// The query, without its question mark.
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
+        self.session.req_header().uri.query()
     }
 
     /// The first header of this name, if it is text.
@@ -72,27 +121,35 @@ impl Exchange {
         self.session.req_header().headers.iter()
     }
 
-    /// Reads the body, up to `cap` bytes.
+    /// Who sent it: the other end of the connection.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Reads the body, up to `cap` bytes. A body whose length is known to be more is not read at all.
     ///
     /// # Errors
     ///
-    /// When it is larger, late, or not whole.
+    /// When it is larger, late, or not whole. It can still be answered, and is closed after that.
     pub async fn read_body(&mut self, cap: usize) -> Result<Bytes, BodyError> {
         let length = self.header(CONTENT_LENGTH.as_str()).and_then(|length| length.trim().parse::<usize>().ok());
         if length.is_some_and(|length| length > cap) {
-            self.reusable = false;
             return Err(BodyError::TooLarge);
         }
-        let first = self.body_part().await?.unwrap_or_default();
+        self.welcome().await?;
+        let Some(first) = self.body_part().await? else { return Ok(Bytes::new()) };
         // The usual body comes in one piece and is not copied again.
         if length == Some(first.len()) {
             return Ok(first);
+        }
+        if first.len() > cap {
+            return Err(BodyError::TooLarge);
         }
         let mut whole = BytesMut::with_capacity(length.unwrap_or(2 * first.len()));
         whole.extend_from_slice(&first);
         while let Some(part) = self.body_part().await? {
             if whole.len() + part.len() > cap {
-                self.reusable = false;
                 return Err(BodyError::TooLarge);
             }
             whole.extend_from_slice(&part);
@@ -103,82 +160,175 @@ impl Exchange {
     /// Writes a whole answer, head and body at once.
     pub async fn respond(&mut self, status: u16, headers: &[(HeaderName, HeaderValue)], body: Bytes) {
         self.start(status, headers, Some(body.len())).await;
-        if self.reusable && self.session.write_response_body(body, true).await.is_err() {
-            self.reusable = false;
-        }
+        let bodiless = matches!(status, 204 | 304) || self.method() == "HEAD";
+        self.part(if bodiless { Bytes::new() } else { body }, true).await;
     }
 
-    /// Writes the head of an answer whose body follows; without a length it is a stream.
+    /// Begins an answer whose body follows; without a length it is a stream.
+    ///
+    /// The head of a stream leaves together with what is written first, or when [`gone`](Self::gone) is awaited.
     pub async fn start(&mut self, status: u16, headers: &[(HeaderName, HeaderValue)], length: Option<usize>) {
-        let Ok(head) = response(status, headers, length) else {
-            self.reusable = false;
+        if !matches!(self.answer, Answer::None) {
             return;
-        };
-        let draining = self.session.get_keepalive().is_none();
-        if self.session.write_response_header(Box::new(head)).await.is_err() || draining {
-            self.reusable &= !draining;
+        }
+        self.answer = Answer::Lost;
+        let chunked = length.is_none() && self.session.req_header().version == Version::HTTP_11;
+        let Ok(head) = head(status, headers, length, chunked).map(Box::new) else { return };
+        if self.draining.load(Ordering::Relaxed) {
+            self.session.set_keepalive(None);
+        }
+        if length.is_none() {
+            self.answer = Answer::Promised(head);
+        } else if matches!(timeout(self.patience, self.session.write_response_header(head)).await, Ok(Ok(()))) {
+            self.answer = Answer::Begun;
         }
     }
 
-    /// Writes a piece of the body at once; false if nobody is there to read it.
+    /// Writes a piece of the body; false if nobody is there to read it. In a stream it leaves at once.
     pub async fn write(&mut self, bytes: Bytes) -> bool {
-        let written = self.session.write_response_body(bytes, false).await.is_ok();
-        self.reusable &= written;
-        written
+        self.part(bytes, false).await
     }
 
     /// Ends the body.
     pub async fn end(&mut self) {
-        if self.session.write_response_body(Bytes::new(), true).await.is_err() {
-            self.reusable = false;
-        }
+        self.part(Bytes::new(), true).await;
+    }
+
+    /// Writes the last piece of the body and ends it, both at once; false if nobody is there to read it.
+    pub async fn end_with(&mut self, bytes: Bytes) -> bool {
+        self.part(bytes, true).await
     }
 
     /// Ends the connection, so that the client sees that the answer is not whole.
     pub fn cut(&mut self) {
-        self.reusable = false;
+        self.answer = Answer::Lost;
     }
 
-    /// Resolves when the client has gone away. Cancel-safe.
+    /// Resolves when the client has gone away: it closed its side, or gave up the stream. Cancel-safe.
     pub async fn gone(&mut self) {
-        while let Ok(Some(_)) = self.session.read_body_or_idle(true).await {}
-        self.reusable = false;
+        match std::mem::replace(&mut self.answer, Answer::Lost) {
+            Answer::Promised(head) => {
+                // Before the wait, which may be dropped: what is gathered by then is not lost.
+                self.answer = Answer::Begun;
+                self.hold(false);
+                if self.session.write_response_header(head).await.is_err() {
+                    self.answer = Answer::Lost;
+                }
+            }
+            answer => self.answer = answer,
+        }
+        if matches!(self.answer, Answer::Lost) {
+            return;
+        }
+        // The next request may come early on the same connection, which pingora then keeps for later.
+        while self.session.read_body_or_idle(true).await.is_ok() {}
+        self.answer = Answer::Lost;
     }
 
-    /// Ends the exchange; gives the connection back if it may carry another request.
-    pub(super) async fn finish(mut self) -> Option<Stream> {
-        if !self.reusable {
-            self.session.shutdown().await;
-            return None;
+    /// Ends the exchange.
+    pub(super) async fn finish(mut self) -> Ending {
+        if matches!(self.answer, Answer::None) {
+            self.respond(500, &[], Bytes::new()).await;
         }
-        let reusable = self.session.finish().await.ok()??;
-        let (stream, _) = reusable.into_parts();
-        Some(stream)
+        if !matches!(self.answer, Answer::Ended) {
+            if let ServerSession::H2(session) = &mut self.session {
+                // Or the client would take the stream for whole.
+                session.shutdown();
+            }
+            return Ending::Closed;
+        }
+        let unread = !self.session.is_body_done();
+        match self.session {
+            ServerSession::H1(session) if unread => Ending::Unread(session.into_inner()),
+            session => match timeout(self.patience, session.finish()).await {
+                Ok(Ok(Some(stream))) => Ending::Reusable(stream),
+                _ => Ending::Closed,
+            },
+        }
+    }
+
+    async fn part(&mut self, bytes: Bytes, last: bool) -> bool {
+        // Whoever drops this future before its end must not write behind half a chunk.
+        let head = match std::mem::replace(&mut self.answer, Answer::Lost) {
+            Answer::Promised(head) => Some(head),
+            Answer::Begun => None,
+            answer => {
+                self.answer = answer;
+                return false;
+            }
+        };
+        let patience = self.patience;
+        if !matches!(timeout(patience, self.write_all(head, bytes, last)).await, Ok(Ok(()))) {
+            return false;
+        }
+        self.answer = if last { Answer::Ended } else { Answer::Begun };
+        true
+    }
+
+    /// Writes what is there and lets only the last of it be flushed.
+    async fn write_all(
+        &mut self,
+        head: Option<Box<ResponseHeader>>,
+        bytes: Bytes,
+        last: bool,
+    ) -> pingora_core::Result<()> {
+        if let Some(head) = head {
+            self.hold(last || !bytes.is_empty());
+            self.session.write_response_header(head).await?;
+        }
+        if self.session.is_http2() {
+            return self.session.write_response_body(bytes, last).await;
+        }
+        if !bytes.is_empty() {
+            self.hold(last);
+            self.session.write_response_body(bytes, false).await?;
+        }
+        if last {
+            self.hold(false);
+            self.session.write_response_body(Bytes::new(), true).await?;
+        }
+        Ok(())
+    }
+
+    fn hold(&self, held: bool) {
+        if let Some(line) = &self.line {
+            line.hold(held);
+        }
     }
 
     async fn body_part(&mut self) -> Result<Option<Bytes>, BodyError> {
-        self.session.read_request_body().await.map_err(|error| {
-            self.reusable = false;
-            match error.etype {
-                pingora_core::ErrorType::ReadTimedout => BodyError::TimedOut,
-                _ => BodyError::BrokenOff,
-            }
-        })
+        let read = timeout(self.patience, self.session.read_request_body()).await;
+        read.map_err(|_| BodyError::TimedOut)?.map_err(|_| BodyError::BrokenOff)
+    }
+
+    /// Tells a client that asked whether it may send its body that it may (RFC 9110 §10.1.1).
+    async fn welcome(&mut self) -> Result<(), BodyError> {
+        let asks = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+        if self.session.is_http2() || !self.session.get_header(EXPECT).is_some_and(asks) {
+            return Ok(());
+        }
+        let written = timeout(self.patience, self.session.write_continue_response()).await;
+        written.map_err(|_| BodyError::TimedOut)?.map_err(|_| BodyError::BrokenOff)
     }
 }
 
-fn response(
+fn head(
     status: u16,
     headers: &[(HeaderName, HeaderValue)],
     length: Option<usize>,
+    chunked: bool,
 ) -> pingora_core::Result<ResponseHeader> {
-    let mut head = ResponseHeader::build_no_case(status, Some(headers.len() + 1))?;
+    // Date, Connection and the framing come to it.
+    let mut head = ResponseHeader::build_no_case(status, Some(headers.len() + 3))?;
     for (name, value) in headers {
         head.append_header(name.clone(), value.clone())?;
     }
     match length {
-        Some(length) => head.append_header(CONTENT_LENGTH, HeaderValue::from(length))?,
-        None => head.append_header(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))?,
-    };
+        // These have no body, and must not speak of one (RFC 9110 §8.6).
+        _ if matches!(status, 204 | 304) => {}
+        Some(length) => drop(head.append_header(CONTENT_LENGTH, HeaderValue::from(length))?),
+        None if chunked => drop(head.append_header(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))?),
+        None => {}
+    }
     Ok(head)
 }

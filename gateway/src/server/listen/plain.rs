@@ -1,41 +1,150 @@
 //! HTTP/1.1: one request after the other on a connection.
 
-use std::sync::Arc;
+use std::{
+    future::poll_fn,
+    net::SocketAddr,
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+    task::Poll,
+    time::Duration,
+};
 
-use pingora_core::protocols::{Stream, http::ServerSession};
+use bytes::BytesMut;
+use pingora_core::{
+    ErrorType,
+    protocols::{
+        Stream,
+        http::{ServerSession, v1::server::HttpSession},
+    },
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{Instant, timeout},
+};
 
-use super::{Exchange, Handler, Server, over};
+use super::{
+    Exchange, Handler, Limits, Server,
+    alarm::Alarm,
+    exchange::Ending,
+    wire::{Line, Wire},
+};
 
-impl<H: Handler> Server<H> {
-    /// Serves a connection to its end.
-    pub(super) async fn plain(self: Arc<Self>, mut io: Stream) {
-        let mut shutdown = self.shutdown.clone();
-        let mut patience = self.limits.head_timeout;
-        loop {
-            let mut session = ServerSession::new_http1(io);
-            let idle = self.limits.idle_timeout.as_secs().max(1);
-            session.set_keepalive((!*shutdown.borrow()).then_some(idle));
-            let read = tokio::select! {
-                read = tokio::time::timeout(patience, session.read_request()) => read,
-                // Nobody is waiting for an answer on a connection that rests.
-                () = over(&mut shutdown) => return,
-            };
-            match read {
-                Ok(Ok(true)) => {}
-                Ok(Ok(false)) | Err(_) => return,
-                Ok(Err(_)) => {
-                    // Not HTTP, or a head that is too large; there is nobody else to tell.
-                    drop(session.respond_error(400).await);
-                    return;
-                }
+/// The longest head of a request, in bytes; more is answered with 431 (RFC 6585 §5).
+const MAX_HEAD: usize = 64 * 1024;
+
+/// How long a client may still send what nobody reads, so that it comes to see its answer (RFC 9112 §9.6).
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves a connection to its end. The head of its first request must be here at `end`.
+pub(super) async fn serve<H: Handler>(
+    server: Arc<Server<H>>,
+    wire: Wire,
+    line: Arc<Line>,
+    peer: SocketAddr,
+    end: Instant,
+) {
+    let mut alarm = Alarm::new(end);
+    let mut stream: Stream = Box::new(wire);
+    let mut prefix: Option<BytesMut> = None;
+    let mut patience = Patience::Head(end);
+    loop {
+        let mut session = HttpSession::new(stream);
+        // All waiting is timed here.
+        session.set_read_timeout(None);
+        session.set_pipelining_enabled(true);
+        if let Some(prefix) = prefix.take() {
+            session.set_pipelined_prefix(prefix);
+            line.go_on(MAX_HEAD);
+        } else if matches!(patience, Patience::Head(_)) && line.is_busy() {
+            // What was read to see which protocol is spoken.
+            line.go_on(MAX_HEAD);
+        } else {
+            line.rest(MAX_HEAD);
+            if server.draining.load(Ordering::SeqCst) {
+                return;
             }
-            let mut exchange = Exchange::new(session, self.limits.idle_timeout);
-            self.handler.handle(&mut exchange).await;
-            match exchange.finish().await {
-                Some(next) if !*shutdown.borrow() => io = next,
-                _ => return,
-            }
-            patience = self.limits.idle_timeout + self.limits.head_timeout;
         }
+        match head(&mut session, &line, &mut alarm, patience, server.limits).await {
+            Head::Whole => line.end_head(),
+            Head::None => return,
+            Head::Bad(status) => return refuse(session, status).await,
+        }
+        let session = ServerSession::H1(session);
+        let draining = Arc::clone(&server.draining);
+        let held = Some(Arc::clone(&line));
+        let mut exchange = Exchange::new(session, peer, server.limits.idle_timeout, draining, held);
+        // On the heap, so that a connection that rests does not hold the room that a call needs.
+        Box::pin(server.handler.handle(&mut exchange)).await;
+        match exchange.finish().await {
+            Ending::Reusable(next) => (stream, prefix) = next.into_parts(),
+            Ending::Unread(stream) => return linger(stream).await,
+            Ending::Closed => return,
+        }
+        patience = Patience::Rest(Instant::now() + server.limits.idle_timeout);
     }
+}
+
+/// What is waited for, and until when.
+#[derive(Clone, Copy)]
+enum Patience {
+    /// The rest of a head.
+    Head(Instant),
+    /// The first byte of one.
+    Rest(Instant),
+}
+
+enum Head {
+    Whole,
+    /// The client closed, or was too slow.
+    None,
+    /// The head cannot be accepted, with the status that says so.
+    Bad(u16),
+}
+
+async fn head(
+    session: &mut HttpSession,
+    line: &Line,
+    alarm: &mut Alarm,
+    mut patience: Patience,
+    limits: Limits,
+) -> Head {
+    let mut reading = pin!(session.read_request());
+    let read = poll_fn(|context| {
+        if let Poll::Ready(read) = reading.as_mut().poll(context) {
+            return Poll::Ready(Some(read));
+        }
+        if matches!(patience, Patience::Rest(_)) && line.is_busy() {
+            patience = Patience::Head(Instant::now() + limits.head_timeout);
+        }
+        let (Patience::Head(deadline) | Patience::Rest(deadline)) = patience;
+        alarm.poll(context, deadline).map(|()| None)
+    });
+    match read.await {
+        Some(Ok(Some(_))) => Head::Whole,
+        Some(Err(_)) if line.is_exhausted() => Head::Bad(431),
+        Some(Err(error)) if error.etype == ErrorType::InvalidHTTPHeader => Head::Bad(400),
+        Some(Ok(None) | Err(_)) | None => Head::None,
+    }
+}
+
+async fn refuse(session: HttpSession, status: u16) {
+    let mut session = ServerSession::H1(session);
+    let answered = timeout(LINGER, session.respond_error(status)).await;
+    if let (Ok(Ok(())), ServerSession::H1(session)) = (answered, session) {
+        linger(session.into_inner()).await;
+    }
+}
+
+/// Ends a connection whose client may still be sending. Closing at once would make the system throw away the answer
+/// that the client has not read yet.
+async fn linger(mut stream: Stream) {
+    let sink = async {
+        stream.shutdown().await?;
+        let mut unread = Vec::with_capacity(8 * 1024);
+        while stream.read_buf(&mut unread).await? > 0 {
+            unread.clear();
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    drop(timeout(LINGER, sink).await);
 }

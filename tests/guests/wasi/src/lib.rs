@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     env, fs,
+    io::{self, Write},
     net::TcpStream,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -13,7 +14,7 @@ struct Wasi;
 
 impl Connection for Wasi {
     fn next(_: Upstream, _: Vec<Attempt>) -> Step {
-        println!("nobody hears this");
+        let _ = io::stdout().write_all(b"nobody hears this");
         // A hash map asks for randomness when it is made.
         let seen = HashMap::from([
             ("variables", env::vars_os().count()),

@@ -1,0 +1,78 @@
+# make run     build Weir and start it with a demo upstream on 127.0.0.1:8080
+# make test    everything that CI runs
+# make bench   one table of what a call costs
+#
+# Each target installs what it needs, as far as it may; it works on a fresh clone with git, Rust, Node and Python.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+CARGO ?= cargo
+# Where the pure crates are built to prove that they are pure, and what the policies are built for.
+WASM := wasm32-wasip2
+GUEST := wasm32-unknown-unknown
+PURE := -p weir-mcp -p weir-flow
+
+.PHONY: run build test check lint doc unit pure peers tools bench clean
+
+run: tools
+	exec $(CARGO) run --release --bin weir -- demo
+
+build: tools
+	$(CARGO) build --workspace --all-targets
+
+test: check unit
+
+# Quick first: what fails in a minute need not wait for what takes ten.
+check: tools lint doc pure
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+# Nobody outside uses the library: its documentation is for those who work on it.
+doc:
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items
+
+# The pure crates have no I/O and no clock: a target without either builds them.
+pure:
+	$(CARGO) build $(PURE) --target $(WASM)
+
+unit: build peers
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then
+	  $(CARGO) nextest run --workspace
+	else
+	  $(CARGO) test --workspace --all-targets
+	fi
+	$(CARGO) test --workspace --doc
+
+# The real servers and clients of the tests.
+peers:
+	tests/peers/setup.sh
+
+bench: tools
+	$(CARGO) build --release --bin weir
+	$(CARGO) run --release -p weir-bench
+
+# What the build itself needs: cmake for the TLS library, the standard library for the WebAssembly target.
+tools:
+	@if ! command -v cmake >/dev/null; then
+	  if [[ $$(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
+	    echo "cmake is missing: install it and run this again" >&2
+	    exit 69
+	  fi
+	  apt-get update -qq
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq cmake >/dev/null
+	fi
+	if command -v rustup >/dev/null; then
+	  for target in $(WASM) $(GUEST); do
+	    rustup target list --installed | grep -qx "$$target" || rustup target add "$$target"
+	  done
+	fi
+
+clean:
+	$(CARGO) clean
+	rm -rf tests/peers/node_modules tests/peers/.venv tests/peers/.tools

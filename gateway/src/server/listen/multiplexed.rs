@@ -1,0 +1,73 @@
+//! HTTP/2: many requests at once on a connection, each a task that ends with it.
+
+use std::{net::SocketAddr, pin::pin, sync::Arc};
+
+use pingora_core::protocols::{
+    Digest,
+    http::{
+        ServerSession,
+        v2::server::{H2Accept, HttpSession, handshake},
+    },
+};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use super::{Exchange, Handler, Server, over, wire::Wire};
+
+/// How many requests that cannot be accepted end a connection.
+const MAX_MALFORMED: usize = 32;
+
+/// Serves a connection to its end. Its handshake and its first request must be here at `end`.
+pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, peer: SocketAddr, end: Instant) {
+    let Ok(Ok(mut connection)) = timeout_at(end, handshake(Box::new(wire), None)).await else { return };
+    let limits = server.limits;
+    let digest = Arc::new(Digest::default());
+    let mut shutdown = server.shutdown.clone();
+    let mut stop = pin!(over(&mut shutdown));
+    let mut streams = JoinSet::new();
+    let mut malformed = 0;
+    let mut closing = false;
+    let mut deadline = end;
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop, if !closing => {
+                connection.graceful_shutdown();
+                closing = true;
+                deadline = Instant::now() + limits.drain;
+            }
+            // This drives the whole connection.
+            accepted = HttpSession::from_h2_conn(&mut connection, Arc::clone(&digest)) => match accepted {
+                Ok(Some(H2Accept::Session(session))) => {
+                    streams.spawn(stream(Arc::clone(&server), session, peer));
+                }
+                Ok(Some(H2Accept::Rejected)) if malformed < MAX_MALFORMED => malformed += 1,
+                Ok(_) | Err(_) => break,
+            },
+            Some(_) = streams.join_next() => {
+                if !closing && streams.is_empty() {
+                    deadline = Instant::now() + limits.idle_timeout;
+                }
+            }
+            () = sleep_until(deadline), if streams.is_empty() => {
+                if closing {
+                    return;
+                }
+                connection.graceful_shutdown();
+                closing = true;
+                deadline = Instant::now() + limits.head_timeout;
+            }
+        }
+    }
+    // Each has seen its client go by now and ends by itself.
+    while streams.join_next().await.is_some() {}
+}
+
+async fn stream<H: Handler>(server: Arc<Server<H>>, session: HttpSession, peer: SocketAddr) {
+    let session = ServerSession::H2(session);
+    let mut exchange = Exchange::new(session, peer, server.limits.idle_timeout, Arc::clone(&server.draining), None);
+    server.handler.handle(&mut exchange).await;
+    exchange.finish().await;
+}

@@ -1,0 +1,49 @@
+//! The end of the gateway.
+
+use super::{Client, LIMITS, Limits, SHORT, TcpStream, get, post, serve, serve_with};
+
+#[tokio::test]
+async fn what_rests_is_closed_at_once_and_what_runs_may_finish() {
+    let mut served = serve().await;
+    let mut resting = Client::connect(&served).await;
+    assert_eq!(resting.ask(&post("/echo", "x")).await.body, "x");
+    let mut silent = Client::connect(&served).await;
+    let mut busy = Client::connect(&served).await;
+    busy.send(&get("/held")).await;
+    assert_eq!(served.seen.recv().await, Some("held"));
+
+    served.stop.send(true).unwrap();
+    assert_eq!(resting.rest().await, "");
+    assert_eq!(silent.rest().await, "");
+    assert!(TcpStream::connect(served.address).await.is_err());
+    assert!(!served.serving.is_finished());
+
+    served.app.release.notify_one();
+    let reply = busy.reply().await;
+    assert_eq!(reply.body, "held");
+    assert!(reply.head.contains("connection: close"), "{}", reply.head);
+    assert_eq!(busy.rest().await, "");
+    served.serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_does_not_finish_is_dropped() {
+    let limits = Limits { drain: SHORT, ..LIMITS };
+    let mut served = serve_with(limits, None).await;
+    let mut busy = Client::connect(&served).await;
+    busy.send(&get("/held")).await;
+    assert_eq!(served.seen.recv().await, Some("held"));
+    served.stop.send(true).unwrap();
+    served.serving.await.unwrap();
+    assert_eq!(busy.rest().await, "");
+    drop(served.app);
+    // Nobody holds the other end: the handler is gone with what it held.
+    assert_eq!(served.seen.recv().await, None);
+}
+
+#[tokio::test]
+async fn a_gateway_whose_owner_is_gone_stops() {
+    let served = serve().await;
+    drop(served.stop);
+    served.serving.await.unwrap();
+}

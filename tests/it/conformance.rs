@@ -1,0 +1,83 @@
+//! The MCP conformance suite through `/mcp/<upstream>`, for each era and each transport of the upstream.
+
+use std::path::PathBuf;
+
+use weir_tests::peer::Launch;
+use weir_tests::suite::{Verdict, run};
+use weir_tests::{Gateway, Peer, paths};
+
+const LEGACY: &str = "2025-11-25";
+const MODERN: &str = "2026-07-28";
+/// How many scenarios each revision requires of a server. The suite has them frozen.
+const LEGACY_COUNT: usize = 30;
+const MODERN_COUNT: usize = 37;
+
+fn assert_all(verdict: &Verdict, count: usize) {
+    let failed = verdict.failed.join("\n");
+    assert!(verdict.failed.is_empty(), "{} of {count} scenarios failed:\n{failed}", verdict.failed.len());
+    assert_eq!(verdict.passed.len(), count, "{}", verdict.output);
+    assert!(verdict.accepted, "{}", verdict.output);
+    report(verdict);
+}
+
+/// What is not required may fail, but somebody should know. Shown with `--no-capture`.
+fn report(verdict: &Verdict) {
+    if !verdict.unscored_failures.is_empty() {
+        eprintln!("not required, and failed:\n{}", verdict.unscored_failures.join("\n"));
+    }
+}
+
+/// The misses that are known and explained, for upstreams over stdio.
+fn baseline() -> PathBuf {
+    paths::tests().join("conformance.yaml")
+}
+
+#[tokio::test]
+async fn the_fixture_conforms_by_itself() {
+    let fixture = Peer::fixture("both").await;
+    assert_all(&run(&fixture.url(), LEGACY, None).await, LEGACY_COUNT);
+    assert_all(&run(&fixture.url(), MODERN, None).await, MODERN_COUNT);
+}
+
+#[tokio::test]
+async fn http_legacy() {
+    let fixture = Peer::fixture("legacy").await;
+    let gateway = Gateway::start(&fixture.config("fixture")).await;
+    gateway.healthy(&["fixture"]).await;
+    assert_all(&run(&gateway.url("/mcp/fixture"), LEGACY, None).await, LEGACY_COUNT);
+}
+
+#[tokio::test]
+async fn http_modern() {
+    let fixture = Peer::fixture("modern").await;
+    let gateway = Gateway::start(&fixture.config("fixture")).await;
+    gateway.healthy(&["fixture"]).await;
+    assert_all(&run(&gateway.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
+}
+
+#[tokio::test]
+async fn http_both_eras_of_one_upstream() {
+    let fixture = Peer::fixture("both").await;
+    let gateway = Gateway::start(&fixture.config("fixture")).await;
+    gateway.healthy(&["fixture"]).await;
+    assert_all(&run(&gateway.url("/mcp/fixture"), LEGACY, None).await, LEGACY_COUNT);
+    assert_all(&run(&gateway.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
+}
+
+#[tokio::test]
+async fn stdio_legacy() {
+    let gateway = Gateway::start(&Launch::fixture("legacy").config("fixture")).await;
+    gateway.healthy(&["fixture"]).await;
+    let verdict = run(&gateway.url("/mcp/fixture"), LEGACY, Some(&baseline())).await;
+    assert!(verdict.accepted, "not as tests/conformance.yaml says:\n{}", verdict.output);
+    report(&verdict);
+}
+
+#[tokio::test]
+async fn stdio_modern() {
+    let gateway = Gateway::start(&Launch::fixture("modern").config("fixture")).await;
+    gateway.healthy(&["fixture"]).await;
+    let verdict = run(&gateway.url("/mcp/fixture"), MODERN, Some(&baseline())).await;
+    assert!(verdict.accepted, "not as tests/conformance.yaml says:\n{}", verdict.output);
+    report(&verdict);
+}

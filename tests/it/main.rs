@@ -1,0 +1,18 @@
+//! The gateway as its clients and upstreams see it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test stops at the first thing that is not as it should be"
+)]
+
+mod aggregate;
+mod bytes;
+mod calls;
+mod clients;
+mod conformance;
+mod questions;
+mod secrets;
+mod sessions;
+mod shutdown;
+mod status;
+mod wire;

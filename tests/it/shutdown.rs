@@ -1,0 +1,94 @@
+//! The end of the gateway: what runs is finished, nothing new is begun, and nobody is left behind.
+
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::net::TcpStream;
+use weir_tests::client::answer;
+use weir_tests::peer::Launch;
+use weir_tests::process::runs;
+use weir_tests::wait::until;
+use weir_tests::{Client, Gateway, Stub};
+
+#[tokio::test]
+async fn an_idle_gateway_ends_at_once_and_takes_its_children_along() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let config = Launch::everything().config("everything") + &Launch::python().config("python");
+        let mut gateway = Gateway::start(&config).await;
+        gateway.healthy(&["everything", "python"]).await;
+        let client = Client::legacy(&gateway, "/mcp").await;
+        client.call("everything__echo", json!({ "message": "hi" })).await;
+        client.call("python__echo", json!({ "message": "hi" })).await;
+        let children = gateway.children();
+        assert!(children.len() >= 2, "{children:?}");
+
+        gateway.signal(signal);
+        let status = gateway.end().await;
+        assert_eq!(status.code(), Some(0), "after {signal:?}: {}", gateway.log());
+        until("all children have ended", || !children.iter().any(|(id, _)| runs(*id))).await;
+        assert!(TcpStream::connect(gateway.address()).await.is_err(), "nobody listens any more");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_runs_is_finished() {
+    let stub = Stub::start().await;
+    let mut gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let clients = [Client::legacy(&gateway, "/mcp/stub").await, Client::modern(&gateway, "/mcp/stub")];
+    let mut calls = Vec::new();
+    for client in &clients {
+        let arguments = json!({ "message": "finished" });
+        let (id, request) = client.request("tools/call", json!({ "name": "hold", "arguments": arguments }));
+        let address = gateway.address();
+        calls.push(tokio::spawn(async move { answer(request.send(address).await, id).await }));
+    }
+    until("both calls run", || stub.held() == 2).await;
+
+    gateway.signal(Signal::INT);
+    let address = gateway.address();
+    until("nothing new is accepted", || std::net::TcpStream::connect(address).is_err()).await;
+    stub.release(2);
+    for call in calls {
+        assert_eq!(call.await.unwrap()["result"]["content"][0]["text"], "finished");
+    }
+    assert_eq!(gateway.end().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_child_that_does_not_want_to_end_is_ended() {
+    // It answers nothing, ignores the end of its input and the polite signal.
+    let stubborn = "trap '' TERM HUP INT; while :; do sleep 1; done";
+    let config = Launch::new(std::path::Path::new("/bin/sh"), ["-c", stubborn]).config("stubborn");
+    let mut gateway = Gateway::start(&config).await;
+    until("the child runs", || !gateway.children().is_empty()).await;
+    let children = gateway.children();
+    gateway.signal(Signal::INT);
+    assert_eq!(gateway.end().await.code(), Some(0), "{}", gateway.log());
+    until("all children have ended", || !children.iter().any(|(id, _)| runs(*id))).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_killed_leaves_no_children_that_listen() {
+    let gateway = Gateway::start(&Launch::everything().config("everything")).await;
+    gateway.healthy(&["everything"]).await;
+    let children = gateway.children();
+    gateway.signal(Signal::KILL);
+    until("all children see the end of their input", || !children.iter().any(|(id, _)| runs(*id))).await;
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_the_wait() {
+    let stub = Stub::start().await;
+    let mut gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp/stub");
+    let (_, request) = client.request("tools/call", json!({ "name": "hold", "arguments": {} }));
+    let address = gateway.address();
+    let call = tokio::spawn(async move { request.try_send(address).await.map(|response| response.status) });
+    until("the call runs", || stub.held() == 1).await;
+    gateway.signal(Signal::INT);
+    until("nothing new is accepted", || std::net::TcpStream::connect(address).is_err()).await;
+    gateway.signal(Signal::INT);
+    gateway.end().await;
+    call.abort();
+}

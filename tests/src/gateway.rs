@@ -1,0 +1,174 @@
+//! A gateway under test.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::http::{Request, Response};
+use crate::paths;
+use crate::process::{Process, descendants};
+use crate::wait::{PATIENCE, until};
+
+/// A running gateway, killed on drop. After a failed test its log is printed.
+pub struct Gateway {
+    process: Process,
+    address: SocketAddr,
+    directory: TempDir,
+}
+
+impl Gateway {
+    /// Starts a gateway with `config` on a free port, and waits until it listens.
+    ///
+    /// # Panics
+    /// When it does not start, with what it said.
+    pub async fn start(config: &str) -> Self {
+        Self::start_with(config, &[]).await
+    }
+
+    /// The same, with environment variables on top of the test's own.
+    ///
+    /// # Panics
+    /// When it does not start, with what it said.
+    pub async fn start_with(config: &str, environment: &[(&str, &str)]) -> Self {
+        let directory = TempDir::new().expect("a temporary directory can be made");
+        let file = directory.path().join("weir.toml");
+        let text = format!("listen = \"127.0.0.1:0\"\ncache_dir = {:?}\n{config}\n", paths::cache());
+        fs::write(&file, text).expect("the configuration can be written");
+        let mut command = Command::new(paths::weir());
+        command.arg("serve").arg("--config").arg(&file).envs(environment.iter().copied());
+        let mut process = Process::start("the gateway", &mut command);
+        let address = process.says("where it listens", listening).await;
+        Self { process, address, directory }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of `path`.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// The directory of its configuration.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Everything it has logged until now.
+    pub fn log(&self) -> String {
+        self.process.output()
+    }
+
+    /// Waits until its log has `text` in it.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub async fn logs(&self, text: &str) {
+        until(&format!("the log has '{text}'"), || self.log().contains(text)).await;
+    }
+
+    /// Sends `request`.
+    pub async fn send(&self, request: Request) -> Response {
+        request.send(self.address).await
+    }
+
+    /// The body of `/readyz` with its status.
+    pub async fn readiness(&self) -> (u16, Value) {
+        let response = self.send(Request::get("/readyz")).await;
+        (response.status, response.json().await)
+    }
+
+    /// Waits until each of `upstreams` is healthy.
+    ///
+    /// # Panics
+    /// When that takes too long, with the last state.
+    pub async fn healthy(&self, upstreams: &[&str]) {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let (_, body) = self.readiness().await;
+            if upstreams.iter().all(|name| state(&body, name) == Some("healthy")) {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < end, "not all of {upstreams:?} became healthy: {body:#}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The processes that it has started and that still run, as (id, command line).
+    pub fn children(&self) -> Vec<(u32, String)> {
+        descendants(self.process.id())
+    }
+
+    /// Waits until it has as many running children as `count`.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub async fn has_children(&self, count: usize) {
+        until(&format!("the gateway has {count} children"), || self.children().len() == count).await;
+    }
+
+    /// Sends it `signal`, without waiting for what comes of it.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub async fn end(&mut self) -> ExitStatus {
+        self.process.end().await
+    }
+
+    /// The kibibytes of memory it holds (`VmRSS`).
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("the gateway runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
+        line.trim().trim_end_matches(" kB").parse().expect("VmRSS is a number of kB")
+    }
+}
+
+/// What `/readyz` says of the state of an upstream.
+pub fn state<'a>(readiness: &'a Value, upstream: &str) -> Option<&'a str> {
+    let upstreams = readiness["upstreams"].as_array()?;
+    upstreams.iter().find(|entry| entry["name"] == upstream)?["state"].as_str()
+}
+
+/// The address in a line that says "listening", whether the line is meant for people or JSON.
+fn listening(line: &str) -> Option<SocketAddr> {
+    const HOST: &str = "127.0.0.1:";
+    if !line.contains("listening") {
+        return None;
+    }
+    let port = &line[line.find(HOST)? + HOST.len()..];
+    let digits = port.find(|c: char| !c.is_ascii_digit()).unwrap_or(port.len());
+    format!("{HOST}{}", &port[..digits]).parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_address_in_either_kind_of_line() {
+        let lines = [
+            r#"{"level":"INFO","fields":{"message":"listening","address":"127.0.0.1:41234"}}"#,
+            "2026-11-21T07:00:00Z  INFO weir: listening on http://127.0.0.1:41234/mcp",
+            "listening at 127.0.0.1:41234",
+        ];
+        for line in lines {
+            assert_eq!(listening(line), Some("127.0.0.1:41234".parse().unwrap()), "{line}");
+        }
+        assert_eq!(listening("upstream 127.0.0.1:41234 is healthy"), None);
+    }
+}

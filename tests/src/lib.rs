@@ -1,0 +1,24 @@
+//! The harness: a gateway on a free port, real servers and clients around it, and clients of our own that can
+//! misbehave in ways that real ones cannot.
+//!
+//! Nothing here uses the gateway's crates. What the tests take for right is written down once more, from the
+//! specification, so that a mistake in the gateway is not repeated by its tests.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a harness that cannot go on fails the test it serves")]
+
+pub mod client;
+pub mod driver;
+pub mod events;
+pub mod gateway;
+pub mod http;
+pub mod paths;
+pub mod peer;
+pub mod process;
+pub mod stub;
+pub mod suite;
+pub mod wait;
+
+pub use client::{Client, LEGACY, MODERN};
+pub use gateway::Gateway;
+pub use http::{Request, Response};
+pub use peer::Peer;
+pub use stub::Stub;

@@ -1,0 +1,169 @@
+//! The real servers, as upstreams.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+
+use crate::paths::{node, peers, python};
+use crate::process::Process;
+use crate::wait::until_some;
+
+/// A real server on a free port of the loopback address.
+pub struct Peer {
+    address: SocketAddr,
+    process: Process,
+}
+
+impl Peer {
+    /// The conformance fixture; `era` is `both`, `legacy` or `modern`.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn fixture(era: &str) -> Self {
+        let mut command = Command::new(node());
+        command.arg(peers("fixture/main.mjs")).args(["--era", era]);
+        let mut process = Process::start("the fixture", &mut command);
+        let port = process.says("its port", |line| line.strip_prefix("listening on ")?.parse().ok()).await;
+        Self { address: loopback(port), process }
+    }
+
+    /// `server-everything` of the specification's authors: legacy, with sessions.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn everything() -> Self {
+        Self::on_free_port("server-everything", |port| {
+            let mut command = Command::new(node());
+            command.arg(peers("node_modules/.bin/mcp-server-everything")).arg("streamableHttp");
+            command.env("PORT", port.to_string());
+            command
+        })
+        .await
+    }
+
+    /// A server on the official Python SDK: both eras.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn python() -> Self {
+        Self::on_free_port("the Python server", |port| python_server("python_server.py", port)).await
+    }
+
+    /// A server on FastMCP: both eras.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn fastmcp() -> Self {
+        Self::on_free_port("the FastMCP server", |port| python_server("fastmcp_server.py", port)).await
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of its endpoint.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// The lines of a configuration that make it the upstream `name`.
+    pub fn config(&self, name: &str) -> String {
+        format!("[upstreams.{name}]\nurl = \"{}\"\n", self.url())
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn kill(self) {
+        drop(self.process);
+    }
+
+    /// For servers that have to be told their port. Somebody else may take it in between, hence more than one try.
+    async fn on_free_port(name: &str, command: impl Fn(u16) -> Command) -> Self {
+        const TRIES: usize = 3;
+        for _ in 0..TRIES {
+            let address = loopback(free_port());
+            let mut process = Process::start(name, &mut command(address.port()));
+            if accepts(name, &mut process, address).await {
+                return Self { address, process };
+            }
+        }
+        panic!("{name} did not start in {TRIES} tries");
+    }
+}
+
+/// A server that the gateway starts itself.
+pub struct Launch {
+    program: String,
+    arguments: Vec<String>,
+}
+
+impl Launch {
+    /// The conformance fixture; `era` is `both`, `legacy` or `modern`.
+    pub fn fixture(era: &str) -> Self {
+        Self::new(&node(), [text(&peers("fixture/main.mjs")).as_str(), "--stdio", "--era", era])
+    }
+
+    /// `server-everything` of the specification's authors.
+    pub fn everything() -> Self {
+        Self::new(&node(), [text(&peers("node_modules/.bin/mcp-server-everything")).as_str(), "stdio"])
+    }
+
+    /// `server-filesystem` of the specification's authors, for `directory`.
+    pub fn filesystem(directory: &Path) -> Self {
+        let program = text(&peers("node_modules/.bin/mcp-server-filesystem"));
+        Self::new(&node(), [program.as_str(), text(directory).as_str()])
+    }
+
+    /// A server on the official Python SDK.
+    pub fn python() -> Self {
+        Self::new(&python(), [text(&peers("python_server.py")).as_str(), "--transport", "stdio"])
+    }
+
+    /// A server on FastMCP.
+    pub fn fastmcp() -> Self {
+        Self::new(&python(), [text(&peers("fastmcp_server.py")).as_str(), "--transport", "stdio"])
+    }
+
+    /// Any program.
+    pub fn new<'a>(program: &Path, arguments: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { program: text(program), arguments: arguments.into_iter().map(str::to_owned).collect() }
+    }
+
+    /// The lines of a configuration that make it the upstream `name`.
+    pub fn config(&self, name: &str) -> String {
+        format!("[upstreams.{name}]\ncommand = {:?}\nargs = {:?}\n", self.program, self.arguments)
+    }
+}
+
+/// A port that was free a moment ago.
+///
+/// # Panics
+/// When there is none.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind(loopback(0)).expect("there is a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+fn python_server(script: &str, port: u16) -> Command {
+    let mut command = Command::new(python());
+    command.arg(peers(script)).args(["--transport", "streamable-http", "--port", &port.to_string()]);
+    command
+}
+
+/// Waits until `address` accepts connections; false if the process ends before.
+async fn accepts(name: &str, process: &mut Process, address: SocketAddr) -> bool {
+    let look = || match (process.ended(), TcpStream::connect(address)) {
+        (Some(_), _) => Some(false),
+        (None, Ok(_)) => Some(true),
+        (None, Err(_)) => None,
+    };
+    until_some(&format!("{name} accepts connections"), look).await
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("the path of this repository is UTF-8").to_owned()
+}

@@ -1,0 +1,266 @@
+//! An upstream inside the test: it remembers every request, and can be slow, silent, broken or long-winded on demand.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinSet};
+
+use self::body::Body;
+
+mod answer;
+mod body;
+
+/// What a stub offers.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// The names of its tools, in order. Some names do something special, see [`Stub`].
+    pub tools: Vec<String>,
+    /// How many tools fit on a page of `tools/list`.
+    pub page: usize,
+    /// Whether it answers legacy clients.
+    pub legacy: bool,
+    /// Whether it answers modern clients.
+    pub modern: bool,
+    /// The result of the method `weir-tests/raw`, byte by byte.
+    pub raw: String,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self {
+            tools: ["echo", "hold", "burst", "fail", "refuse"].map(str::to_owned).to_vec(),
+            page: 100,
+            legacy: true,
+            modern: true,
+            raw: "{}".to_owned(),
+        }
+    }
+}
+
+/// A scripted upstream. Any tool gives back the text of its argument `message`, except
+/// - `hold`, which answers only after [`Stub::release`];
+/// - `burst`, which sends ten progress notifications and the result in one write;
+/// - `fail`, which answers 500 with the message as the body;
+/// - `refuse`, which answers 401.
+pub struct Stub {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    server: AbortHandle,
+}
+
+/// A request that a stub got.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The HTTP method.
+    pub method: Method,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body, byte by byte.
+    pub body: Bytes,
+}
+
+impl Seen {
+    /// The message in the body; null if there is none, or none that fits into the types of this test.
+    pub fn message(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// The method and the id of the message. Nothing else is looked at, so numbers may be larger than any type.
+    pub fn envelope(&self) -> Envelope {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// The value of a header, if it is there and is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// The outside of a message.
+#[derive(Debug, Default, Deserialize)]
+pub struct Envelope {
+    /// The id of a request or an answer.
+    pub id: Option<Value>,
+    /// The method of a request or a notification.
+    pub method: Option<String>,
+}
+
+struct Shared {
+    offer: Mutex<Offer>,
+    seen: Mutex<Vec<Seen>>,
+    sessions: Mutex<Sessions>,
+    holds: Mutex<Holds>,
+    release: Semaphore,
+}
+
+#[derive(Default)]
+struct Sessions {
+    open: Vec<Session>,
+    opened: usize,
+}
+
+struct Session {
+    id: String,
+    /// Where to send what the client did not ask for, once it listens.
+    stream: Option<mpsc::UnboundedSender<Bytes>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Holds {
+    now: usize,
+    broken_off: usize,
+}
+
+impl Stub {
+    /// Starts one with the default offer.
+    pub async fn start() -> Self {
+        Self::offering(Offer::default()).await
+    }
+
+    /// Starts one with its own offer.
+    ///
+    /// # Panics
+    /// When there is no free port.
+    pub async fn offering(offer: Offer) -> Self {
+        Self::at((Ipv4Addr::LOCALHOST, 0).into(), offer).await
+    }
+
+    /// Starts one at an address, where another may have been before.
+    ///
+    /// # Panics
+    /// When the address is taken.
+    pub async fn at(address: SocketAddr, offer: Offer) -> Self {
+        let listener = TcpListener::bind(address).await.expect("the address is free");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let shared = Arc::new(Shared {
+            offer: Mutex::new(offer),
+            seen: Mutex::default(),
+            sessions: Mutex::default(),
+            holds: Mutex::default(),
+            release: Semaphore::new(0),
+        });
+        let server = tokio::spawn(serve(listener, Arc::clone(&shared))).abort_handle();
+        Self { address, shared, server }
+    }
+
+    /// The URL of its endpoint.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The lines of a configuration that make it the upstream `name`.
+    pub fn config(&self, name: &str) -> String {
+        format!("[upstreams.{name}]\nurl = \"{}\"\n", self.url())
+    }
+
+    /// All requests until now, in the order they came.
+    pub fn seen(&self) -> Vec<Seen> {
+        lock(&self.shared.seen).clone()
+    }
+
+    /// The requests until now whose JSON-RPC method is `method`.
+    pub fn asked(&self, method: &str) -> Vec<Seen> {
+        self.seen().into_iter().filter(|seen| seen.envelope().method.as_deref() == Some(method)).collect()
+    }
+
+    /// The legacy sessions that are open.
+    pub fn sessions(&self) -> Vec<String> {
+        lock(&self.shared.sessions).open.iter().map(|session| session.id.clone()).collect()
+    }
+
+    /// How many legacy sessions have a stream open for what the server sends on its own.
+    pub fn listeners(&self) -> usize {
+        let is_open = |session: &&Session| session.stream.as_ref().is_some_and(|stream| !stream.is_closed());
+        lock(&self.shared.sessions).open.iter().filter(is_open).count()
+    }
+
+    /// Sends a notification on the stream of every legacy session that has one.
+    pub fn announce(&self, method: &str) {
+        let message = json!({ "jsonrpc": "2.0", "method": method });
+        let event = Bytes::from(format!("event: message\ndata: {message}\n\n"));
+        for session in &lock(&self.shared.sessions).open {
+            if let Some(stream) = &session.stream {
+                // A client that has gone hears nothing.
+                let _ = stream.send(event.clone());
+            }
+        }
+    }
+
+    /// Changes what it offers, without telling anybody.
+    pub fn offer(&self, offer: Offer) {
+        *lock(&self.shared.offer) = offer;
+    }
+
+    /// How many legacy sessions there have been, closed ones included.
+    pub fn sessions_opened(&self) -> usize {
+        lock(&self.shared.sessions).opened
+    }
+
+    /// How many calls of `hold` wait for their answer.
+    pub fn held(&self) -> usize {
+        lock(&self.shared.holds).now
+    }
+
+    /// How many calls of `hold` were given up by the caller.
+    pub fn broken_off(&self) -> usize {
+        lock(&self.shared.holds).broken_off
+    }
+
+    /// Lets `count` calls of `hold` have their answer, now or when they come.
+    pub fn release(&self, count: usize) {
+        self.shared.release.add_permits(count);
+    }
+}
+
+impl Drop for Stub {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let shared = Arc::clone(&shared);
+        connections.spawn(async move {
+            let service = service_fn(move |request| respond(request, Arc::clone(&shared)));
+            drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn respond(request: hyper::Request<Incoming>, shared: Arc<Shared>) -> Result<hyper::Response<Body>, Infallible> {
+    let (head, body) = request.into_parts();
+    let Ok(body) = body.collect().await else { return Ok(status(StatusCode::BAD_REQUEST)) };
+    let seen = Seen { method: head.method, headers: head.headers, body: body.to_bytes() };
+    lock(&shared.seen).push(seen.clone());
+    Ok(answer::answer(&seen, &shared).await)
+}
+
+fn status(code: StatusCode) -> hyper::Response<Body> {
+    let mut response = hyper::Response::default();
+    *response.status_mut() = code;
+    response
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().expect("no stub panics while it holds a lock")
+}

@@ -1,0 +1,213 @@
+//! What a stub answers.
+
+use std::fmt::Write as _;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{Body, Offer, Seen, Session, Shared, lock, status};
+use crate::client::{LEGACY, MODERN};
+
+type Response = hyper::Response<Body>;
+
+pub(super) async fn answer(seen: &Seen, shared: &Shared) -> Response {
+    let session = seen.header("mcp-session-id");
+    match seen.method {
+        Method::POST => {}
+        Method::GET => return listen(session, shared),
+        Method::DELETE => return close(session, shared),
+        _ => return status(StatusCode::METHOD_NOT_ALLOWED),
+    }
+    let message = seen.message();
+    let envelope = seen.envelope();
+    let method = envelope.method.as_deref().unwrap_or_default();
+    let modern = message["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion").is_some();
+    let is_open = session.is_some_and(|id| lock(&shared.sessions).open.iter().any(|open| open.id == id));
+
+    let offer = lock(&shared.offer).clone();
+    if modern && !offer.modern || !modern && !offer.legacy {
+        return error(StatusCode::BAD_REQUEST, &message, -32000, "wrong era");
+    }
+    match method {
+        "initialize" => return open(&message, shared),
+        _ if modern => {}
+        _ if session.is_none() => return error(StatusCode::BAD_REQUEST, &message, -32000, "no session"),
+        _ if !is_open => return error(StatusCode::NOT_FOUND, &message, -32001, "unknown session"),
+        _ => {}
+    }
+    if envelope.id.is_none() || method.is_empty() {
+        return status(StatusCode::ACCEPTED);
+    }
+    match method {
+        "server/discover" => result(&message, discover()),
+        "ping" => result(&message, json!({})),
+        "tools/list" => list(&message, &offer),
+        "tools/call" => call(&message, &offer, shared).await,
+        "weir-tests/raw" => raw(seen, &offer),
+        _ => error(if modern { StatusCode::NOT_FOUND } else { StatusCode::OK }, &message, -32601, "no such method"),
+    }
+}
+
+fn open(message: &Value, shared: &Shared) -> Response {
+    let mut sessions = lock(&shared.sessions);
+    sessions.opened += 1;
+    let id = format!("stub-session-{}", sessions.opened);
+    sessions.open.push(Session { id: id.clone(), stream: None });
+    let mut response = result(
+        message,
+        json!({
+            "protocolVersion": LEGACY,
+            "capabilities": { "tools": { "listChanged": true } },
+            "serverInfo": { "name": "stub", "version": "1" },
+        }),
+    );
+    response.headers_mut().insert("mcp-session-id", id.parse().expect("the id is visible ASCII"));
+    response
+}
+
+fn close(session: Option<&str>, shared: &Shared) -> Response {
+    let mut sessions = lock(&shared.sessions);
+    let before = sessions.open.len();
+    sessions.open.retain(|open| Some(open.id.as_str()) != session);
+    status(if sessions.open.len() < before { StatusCode::OK } else { StatusCode::NOT_FOUND })
+}
+
+/// The stream for what the client did not ask for. It ends with the session.
+fn listen(session: Option<&str>, shared: &Shared) -> Response {
+    let mut sessions = lock(&shared.sessions);
+    let Some(session) = sessions.open.iter_mut().find(|open| Some(open.id.as_str()) == session) else {
+        return status(StatusCode::NOT_FOUND);
+    };
+    if session.stream.as_ref().is_some_and(|stream| !stream.is_closed()) {
+        return status(StatusCode::CONFLICT);
+    }
+    let (sender, receiver) = mpsc::unbounded_channel();
+    session.stream = Some(sender);
+    event_stream(Body::Stream(receiver))
+}
+
+fn event_stream(body: Body) -> Response {
+    let mut response = Response::new(body);
+    response.headers_mut().insert("content-type", "text/event-stream".parse().expect("a header"));
+    response
+}
+
+fn discover() -> Value {
+    json!({
+        "resultType": "complete",
+        "supportedVersions": [MODERN],
+        "capabilities": { "tools": { "listChanged": true } },
+        "ttlMs": 0,
+        "cacheScope": "private",
+        "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "stub", "version": "1" } },
+    })
+}
+
+/// The cursor is the index of the first tool on the page.
+fn list(message: &Value, offer: &Offer) -> Response {
+    let start = match message["params"]["cursor"].as_str() {
+        None => 0,
+        Some(cursor) => match cursor.parse::<usize>() {
+            Ok(start) if start < offer.tools.len() => start,
+            _ => return error(StatusCode::OK, message, -32602, "no such cursor"),
+        },
+    };
+    let end = (start + offer.page).min(offer.tools.len());
+    let tools: Vec<Value> = offer.tools[start..end].iter().map(|name| tool(name)).collect();
+    let mut page = json!({ "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "private" });
+    if end < offer.tools.len() {
+        page["nextCursor"] = json!(end.to_string());
+    }
+    result(message, page)
+}
+
+fn tool(name: &str) -> Value {
+    json!({
+        "name": name,
+        "description": format!("The stub's {name}"),
+        "inputSchema": { "type": "object", "properties": { "message": { "type": "string" } } },
+    })
+}
+
+async fn call(message: &Value, offer: &Offer, shared: &Shared) -> Response {
+    let name = message["params"]["name"].as_str().unwrap_or_default();
+    let text = message["params"]["arguments"]["message"].as_str().unwrap_or_default();
+    let content = json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }] });
+    if !offer.tools.iter().any(|tool| tool == name) {
+        return error(StatusCode::OK, message, -32602, "no such tool");
+    }
+    match name {
+        "hold" => {
+            hold(shared).await;
+            result(message, content)
+        }
+        "burst" => burst(message, &content),
+        "fail" => {
+            let mut response = Response::new(Body::from(text.to_owned()));
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            response
+        }
+        "refuse" => {
+            let mut response = status(StatusCode::UNAUTHORIZED);
+            response.headers_mut().insert("www-authenticate", "Bearer realm=\"stub\"".parse().expect("a header"));
+            response
+        }
+        _ => result(message, content),
+    }
+}
+
+/// Waits for a permit; counts how many wait, and how many gave up.
+async fn hold(shared: &Shared) {
+    struct Waiting<'a> {
+        shared: &'a Shared,
+        answered: bool,
+    }
+    impl Drop for Waiting<'_> {
+        fn drop(&mut self) {
+            let mut holds = lock(&self.shared.holds);
+            holds.now -= 1;
+            holds.broken_off += usize::from(!self.answered);
+        }
+    }
+    lock(&shared.holds).now += 1;
+    let mut waiting = Waiting { shared, answered: false };
+    shared.release.acquire().await.expect("the semaphore is never closed").forget();
+    waiting.answered = true;
+}
+
+fn burst(message: &Value, content: &Value) -> Response {
+    let token = &message["params"]["_meta"]["progressToken"];
+    let mut stream = String::new();
+    for progress in 1..=10 {
+        let params = json!({ "progressToken": token, "progress": progress, "total": 10 });
+        let event = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
+        let _ = write!(stream, "event: message\ndata: {event}\n\n");
+    }
+    let last = json!({ "jsonrpc": "2.0", "id": message["id"], "result": content });
+    let _ = write!(stream, "event: message\ndata: {last}\n\n");
+    event_stream(Body::from(stream))
+}
+
+/// The id is copied as text, since reading it as a number could change it.
+fn raw(seen: &Seen, offer: &Offer) -> Response {
+    let text = String::from_utf8_lossy(&seen.body);
+    let id = text.split_once("\"id\":").map_or("null", |(_, rest)| rest.split([',', '}']).next().unwrap_or("null"));
+    json_body(StatusCode::OK, format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{}}}", offer.raw))
+}
+
+fn result(message: &Value, result: Value) -> Response {
+    json_body(StatusCode::OK, json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }).to_string())
+}
+
+fn error(status: StatusCode, message: &Value, code: i64, text: &str) -> Response {
+    let error = json!({ "code": code, "message": text });
+    json_body(status, json!({ "jsonrpc": "2.0", "id": message["id"], "error": error }).to_string())
+}
+
+fn json_body(status: StatusCode, body: String) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert("content-type", "application/json".parse().expect("a header"));
+    response
+}

@@ -1,0 +1,130 @@
+//! The MCP conformance suite.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use crate::paths::{node, peers};
+
+/// The whole suite takes some seconds; a server that never answers costs 30 for each scenario.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Verdict {
+    /// The required scenarios that passed.
+    pub passed: Vec<String>,
+    /// The required scenarios that did not, each with its failed checks.
+    pub failed: Vec<String>,
+    /// The scenarios that were run, but are not required; those that failed.
+    pub unscored_failures: Vec<String>,
+    /// Whether the suite itself was content, given the baseline.
+    pub accepted: bool,
+    /// Everything it printed.
+    pub output: String,
+}
+
+/// Runs all server scenarios that `revision` requires against `url`.
+///
+/// `baseline` is a file of expected failures in the suite's own format: with it the suite accepts those, and refuses
+/// an entry that passes.
+///
+/// # Panics
+/// When the suite does not run to its end.
+pub async fn run(url: &str, revision: &str, baseline: Option<&Path>) -> Verdict {
+    let results = TempDir::new().expect("a temporary directory can be made");
+    let mut command = Command::new(node());
+    command.arg(peers("node_modules/.bin/conformance")).arg("server");
+    command.args(["--url", url, "--requirements", revision, "--output-dir"]).arg(results.path());
+    if let Some(baseline) = baseline {
+        command.arg("--expected-failures").arg(baseline);
+    }
+    let mut command = tokio::process::Command::from(command);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let output = timeout(LIMIT, command.output()).await.expect("the suite ends in time").expect("the suite starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+
+    let (summary, unscored) = split(&text);
+    let unscored: Vec<&str> = unscored.lines().filter_map(scenario).map(|(_, name)| name).collect();
+    let mut verdict = Verdict {
+        passed: Vec::new(),
+        failed: Vec::new(),
+        unscored_failures: Vec::new(),
+        accepted: output.status.success(),
+        output: text.clone(),
+    };
+    for (passed, name) in summary.lines().filter_map(scenario) {
+        let counts = !unscored.contains(&name);
+        match (passed, counts) {
+            (true, true) => verdict.passed.push(name.to_owned()),
+            (false, true) => verdict.failed.push(explain(results.path(), name)),
+            (false, false) => verdict.unscored_failures.push(explain(results.path(), name)),
+            (true, false) => {}
+        }
+    }
+    assert!(!verdict.passed.is_empty() || !verdict.failed.is_empty(), "the suite ran nothing:\n{text}");
+    verdict
+}
+
+/// The list of all scenarios, and the list of those that are not required.
+fn split(output: &str) -> (&str, &str) {
+    let summary = output.split_once("=== SUMMARY ===").map_or("", |(_, summary)| summary);
+    summary.split_once("Not scored for").unwrap_or((summary, ""))
+}
+
+/// `✓ name: 2 passed, 0 failed` or `  ✗ name (extension)`.
+fn scenario(line: &str) -> Option<(bool, &str)> {
+    let line = line.trim();
+    let (passed, rest) = match line.strip_prefix("✓ ") {
+        Some(rest) => (true, rest),
+        None => (false, line.strip_prefix("✗ ")?),
+    };
+    Some((passed, rest.split([':', ' ']).next()?))
+}
+
+/// The scenario with its failed checks.
+fn explain(results: &Path, scenario: &str) -> String {
+    let mut text = scenario.to_owned();
+    for check in checks(results, scenario) {
+        if check["status"] == "FAILURE" {
+            let message = check["errorMessage"].as_str().unwrap_or_default();
+            text += &format!("\n    {}: {message}", check["id"].as_str().unwrap_or_default());
+        }
+    }
+    text
+}
+
+fn checks(results: &Path, scenario: &str) -> Vec<Value> {
+    let prefix = format!("server-{scenario}-2");
+    let is_of_scenario =
+        |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix));
+    let directories = fs::read_dir(results).into_iter().flatten().flatten().map(|entry| entry.path());
+    directories
+        .filter(is_of_scenario)
+        .filter_map(|path| fs::read(path.join("checks.json")).ok())
+        .filter_map(|file| serde_json::from_slice::<Vec<Value>>(&file).ok())
+        .flatten()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_required_scenarios_from_the_others() {
+        let output = "\u{2713} noise\n=== SUMMARY ===\n✓ ping: 2 passed, 0 failed\n✗ tasks-lifecycle: 1 passed, 8 failed\n\n\
+                      Not scored for 2026-07-28: 1 scenario(s) run\n  ✗ tasks-lifecycle (extension)\n";
+        let (summary, unscored) = split(output);
+        assert_eq!(
+            summary.lines().filter_map(scenario).collect::<Vec<_>>(),
+            [(true, "ping"), (false, "tasks-lifecycle")]
+        );
+        assert_eq!(unscored.lines().filter_map(scenario).collect::<Vec<_>>(), [(false, "tasks-lifecycle")]);
+    }
+}
