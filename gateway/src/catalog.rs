@@ -148,23 +148,6 @@ impl Catalog {
         self.lock().iter().all(|slots| slots.is_settled(Era::Legacy) || slots.is_settled(Era::Modern))
     }
 
-    /// An upstream that only legacy clients can reach, if there are more of those than of the other kind.
-    ///
-    /// A client that speaks both eras should then be served in the legacy one, or it would miss them.
-    #[must_use]
-    pub fn legacy_only(&self) -> Option<&Arc<Upstream>> {
-        let slots = self.lock();
-        let only = |has: Era, lacks: Era| {
-            let is = move |slots: &Slots| {
-                matches!(slots.get(has), Slot::Known(_)) && matches!(slots.get(lacks), Slot::Nothing)
-            };
-            slots.iter().enumerate().filter(move |(_, slots)| is(slots)).map(|(at, _)| at)
-        };
-        let legacy: Vec<usize> = only(Era::Legacy, Era::Modern).collect();
-        let first = legacy.first().filter(|_| legacy.len() > only(Era::Modern, Era::Legacy).count())?;
-        self.upstreams.get(*first)
-    }
-
     /// How long to wait for upstreams that are not known in `era` yet; none if there is no need to. Starts to keep the
     /// lists of those that nobody asked for in this era before.
     async fn unsettled(self: &Arc<Self>, era: Era) -> Option<Duration> {
@@ -276,10 +259,12 @@ impl Slots {
         matches!(self.get(era), Slot::Known(_) | Slot::Nothing)
     }
 
+    /// What is shown to clients of an era. Modern clients are shown an upstream that speaks only the legacy era too:
+    /// calls to it are translated.
     fn view(&self, era: Era) -> Option<Arc<View>> {
-        match self.get(era) {
-            Slot::Known(view) => Some(Arc::clone(view)),
-            Slot::Unasked | Slot::Pending | Slot::Nothing => None,
+        match (era, self.get(era), &self.legacy) {
+            (_, Slot::Known(view), _) | (Era::Modern, Slot::Nothing, Slot::Known(view)) => Some(Arc::clone(view)),
+            (_, Slot::Unasked | Slot::Pending | Slot::Nothing, _) => None,
         }
     }
 }

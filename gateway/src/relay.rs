@@ -2,7 +2,8 @@
 //!
 //! [`Relay::request`] finds out where a request goes ([`route`]), drives one [`weir_flow::Call`] there ([`drive`]) and
 //! hands back an [`Answer`] whose body is pulled by the server as it comes ([`delivery`]). What Weir answers by itself
-//! on the aggregate is in [`aggregate`]; how legacy sessions begin, listen and end in [`legacy`].
+//! on the aggregate is in [`aggregate`]; how legacy sessions begin, listen and end in [`legacy`]; how clients and
+//! upstreams of different eras meet in [`translate`].
 
 mod aggregate;
 mod answer;
@@ -10,6 +11,7 @@ mod delivery;
 mod drive;
 mod legacy;
 mod route;
+mod translate;
 
 use std::sync::Arc;
 
@@ -29,6 +31,8 @@ pub use delivery::{Delivery, Heard};
 pub struct Relay {
     catalog: Arc<Catalog>,
     sessions: Arc<Sessions>,
+    /// The legacy sessions of modern clients.
+    pool: translate::Pool,
 }
 
 /// One message from a client, with what goes along.
@@ -51,7 +55,7 @@ impl Relay {
     /// A relay over these offers and sessions.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>) -> Self {
-        Self { catalog, sessions }
+        Self { catalog, sessions, pool: translate::Pool::default() }
     }
 
     /// The offers.

@@ -12,6 +12,7 @@ pub mod message;
 pub mod method;
 pub mod sse;
 pub mod status;
+pub mod translate;
 
 pub use classify::{Claims, Rejection, classify};
 pub use era::Era;

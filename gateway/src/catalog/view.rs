@@ -44,7 +44,9 @@ impl View {
         let said = opened.answer.result().unwrap_or(b"{}");
         let capabilities = Bytes::copy_from_slice(json::get(said, &["capabilities"]).unwrap_or(b"{}"));
         let instructions = json::get(said, &["instructions"]).and_then(json::string).map(|text| text.into_owned());
-        let mut view = Self { capabilities, instructions, public: true, ..Self::default() };
+        // Only modern pages say that they may be shared.
+        let public = opened.era == Era::Modern;
+        let mut view = Self { capabilities, instructions, public, ..Self::default() };
         let source = Source { upstream, opened };
         for kind in Kind::ALL {
             if json::get(&view.capabilities, &[kind.capability()]).is_some() {

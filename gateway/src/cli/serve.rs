@@ -31,7 +31,7 @@ use super::{BAD_CONFIG, assembly};
 /// How long running calls may take to finish after Ctrl-C.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// How long a shared child process is kept that nobody uses.
+/// How long a child process or session that clients share is kept when nobody uses it.
 const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
 
 /// How long the summary waits for upstreams that are slow to say hello.
@@ -97,6 +97,7 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Resu
     for session in sessions.all() {
         relay.end(&session).await;
     }
+    relay.stop().await;
     for upstream in upstreams.iter() {
         upstream.stop().await;
     }
@@ -124,6 +125,7 @@ async fn reap(relay: Arc<Relay>, upstreams: Arc<[Arc<Upstream>]>) {
             ending.spawn(async move { relay.end(&session).await });
         }
         ending.join_all().await;
+        relay.reap(IDLE_PROCESS).await;
         for upstream in upstreams.iter() {
             upstream.reap(IDLE_PROCESS).await;
         }

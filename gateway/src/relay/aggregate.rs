@@ -35,11 +35,7 @@ impl Relay {
             }
             (Era::Modern, "server/discover") => {
                 let offers = self.catalog.merged(Era::Modern).await;
-                Some(match self.catalog.legacy_only() {
-                    None => Answer::result(message, discovered(&offers)),
-                    // Whoever speaks both eras falls back to the one that reaches more.
-                    Some(upstream) => Answer::other_era(message, upstream.name(), Era::Modern, Era::Legacy),
-                })
+                Some(Answer::result(message, discovered(&offers)))
             }
             (Era::Modern, "subscriptions/listen") => Some(self.subscribe(message)),
             _ => None,

@@ -13,7 +13,11 @@ use crate::{
     upstream::{Listened, SendError, Upstream},
 };
 
-use super::{Inquiry, Record, answer::failure_message};
+use super::{
+    Inquiry, Record,
+    answer::failure_message,
+    translate::{Stream, Subscription},
+};
 
 /// How much is gathered into one write, in bytes.
 const BATCH: usize = 64 * 1024;
@@ -54,6 +58,10 @@ enum Source {
     Outbox { taken: Taken, changes: watch::Receiver<Changes>, known: Changes },
     /// Changes of the merged lists, for a modern client that listens on `/mcp`.
     Subscription { id: Bytes, changes: watch::Receiver<Changes>, known: Changes, wants: Wants, first: Option<Bytes> },
+    /// The answer of a legacy upstream to a modern client.
+    Translated(Stream),
+    /// What a legacy upstream says of its own accord, for a modern client.
+    Subscribed(Subscription),
 }
 
 struct Answers {
@@ -113,6 +121,17 @@ impl Delivery {
     #[must_use]
     pub(super) fn until(self, ended: watch::Receiver<bool>) -> Self {
         Self { ended: Some(ended), ..self }
+    }
+
+    /// The answer of a legacy upstream to a modern client; `id` is the request's.
+    pub(super) fn translated(stream: Stream, id: Bytes, upstream: String, deadline: Instant) -> Self {
+        let answers = Some(Answers { id, upstream });
+        Self { answers, deadline: Some(deadline), ..Self::new(Source::Translated(stream)) }
+    }
+
+    /// What a legacy upstream says of its own accord, for a modern client.
+    pub(super) fn subscribed(subscription: Subscription) -> Self {
+        Self::new(Source::Subscribed(subscription))
     }
 
     fn new(source: Source) -> Self {
@@ -215,6 +234,16 @@ impl Delivery {
                     }
                 }
             },
+            Source::Translated(stream) => {
+                let (message, last) = stream.next().await?;
+                self.over = last;
+                Ok(Some(encoded(message, &mut self.out)))
+            }
+            Source::Subscribed(subscription) => {
+                let (message, last) = subscription.next().await;
+                self.over = last;
+                Ok(Some(encoded(message, &mut self.out)))
+            }
             Source::Subscription { id, changes, known, wants, first } => {
                 if let Some(first) = first.take() {
                     return Ok(Some(encoded(first, &mut self.out)));

@@ -7,7 +7,11 @@ use weir_mcp::{Era, method};
 
 use crate::upstream::{Channel, ConnectError, Credential, Outgoing, Reply, SendError};
 
-use super::{Answer, Body, Delivery, Inquiry, Record, Relay, route::Leg};
+use super::{
+    Answer, Body, Delivery, Inquiry, Record, Relay,
+    route::Leg,
+    translate::{self, Translated},
+};
 
 /// What a call has in hand.
 #[derive(Default)]
@@ -16,6 +20,8 @@ struct Hand {
     channel: Option<Channel>,
     reply: Option<Reply>,
     other_era: Option<(Era, Era)>,
+    /// The call in the words of an upstream of the other era.
+    translated: Option<Box<translate::Call>>,
 }
 
 impl Relay {
@@ -45,6 +51,16 @@ impl Relay {
                         hand.channel = Some(channel);
                         call.handle_open();
                     }
+                    Err(ConnectError::OtherEra { wanted: Era::Modern, .. }) => {
+                        match self.translate(inquiry, &leg).await {
+                            Ok(Translated::Call(translated)) => {
+                                hand.translated = Some(translated);
+                                call.handle_open();
+                            }
+                            Ok(Translated::Answered(answer)) => return answer,
+                            Err(why) => call.handle_failure(Failure::Unreachable(why)),
+                        }
+                    }
                     Err(ConnectError::OtherEra { wanted, other }) => {
                         hand.other_era = Some((wanted, other));
                         call.handle_failure(Failure::Policy(String::new()));
@@ -59,7 +75,7 @@ impl Relay {
                             Sent::Answered
                         }
                         Ok(Err(why)) => {
-                            self.after_failure(inquiry, leg.upstream, &why);
+                            self.after_failure(inquiry, leg.upstream, &hand, &why);
                             why.into()
                         }
                         Err(_) => Sent::TimedOut,
@@ -79,8 +95,14 @@ impl Relay {
             record.failure = Some(format!("it speaks only the {other} era"));
             return Answer::other_era(&inquiry.message, upstream.name(), wanted, other);
         }
-        match (failure, hand.reply) {
-            (None, Some(reply)) => {
+        match (failure, hand.reply, hand.translated) {
+            (None, Some(reply), Some(translated)) => {
+                match translated.deliver(reply, start + upstream.overall_timeout()).await {
+                    Ok(answer) => answer,
+                    Err(why) => failed(inquiry, upstream.name(), why.into(), record),
+                }
+            }
+            (None, Some(reply), None) => {
                 let Reply { status, body, .. } = reply;
                 let body = match body {
                     crate::upstream::Body::Empty => Body::Empty,
@@ -100,10 +122,9 @@ impl Relay {
                 };
                 Answer { status, session: None, allow: None, body, record: None }
             }
-            (failure, _) => {
+            (failure, _, _) => {
                 let failure = failure.unwrap_or_else(|| Failure::NotMcp("nothing".into()));
-                record.failure = Some(failure.to_string());
-                Answer::failed(&inquiry.message, upstream.name(), &failure)
+                failed(inquiry, upstream.name(), failure, record)
             }
         }
     }
@@ -129,7 +150,10 @@ impl Relay {
     }
 
     /// Learns from a failure what the next attempt must not rely on.
-    fn after_failure(&self, inquiry: &Inquiry, place: usize, why: &SendError) {
+    fn after_failure(&self, inquiry: &Inquiry, place: usize, hand: &Hand, why: &SendError) {
+        if let Some(translated) = &hand.translated {
+            translated.failed(why);
+        }
         if let (SendError::SessionLost | SendError::BrokenOff(_), Some(session)) = (why, &inquiry.session)
             && session.lines.get(place).is_none_or(|channel| !channel.alive() || *why == SendError::SessionLost)
         {
@@ -138,7 +162,15 @@ impl Relay {
     }
 }
 
+fn failed(inquiry: &Inquiry, upstream: &str, failure: Failure, record: &mut Record) -> Answer {
+    record.failure = Some(failure.to_string());
+    Answer::failed(&inquiry.message, upstream, &failure)
+}
+
 async fn attempt(inquiry: &Inquiry, leg: &Leg, hand: &Hand) -> Result<Reply, SendError> {
+    if let Some(translated) = &hand.translated {
+        return translated.send(hand.credential.as_ref()).await;
+    }
     let Some(channel) = &hand.channel else { return Err(SendError::Unsent("no connection".into())) };
     let outgoing = Outgoing {
         era: inquiry.era,

@@ -50,7 +50,10 @@ pub struct Outgoing<'a> {
 
 /// Where the key of a running request is noted, so that a cancellation that comes later finds it on its process.
 #[derive(Debug, Default)]
-pub struct Ticket(Mutex<Option<ExchangeKey>>);
+pub struct Ticket {
+    key: Mutex<Option<ExchangeKey>>,
+    cancels: bool,
+}
 
 /// Why a message could not be sent or its answer not be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +76,15 @@ pub enum SendError {
     /// A status that means trouble at the server, or an answer that is not MCP.
     #[error("{0}")]
     NotMcp(String),
+}
+
+impl Ticket {
+    /// A ticket for a request that is cancelled when nobody waits for its answer any more, whatever its era: its client
+    /// speaks the modern one.
+    #[must_use]
+    pub fn cancelling() -> Self {
+        Self { key: Mutex::default(), cancels: true }
+    }
 }
 
 impl Channel {
@@ -156,19 +168,21 @@ async fn send_to_process(process: &Process, outgoing: Outgoing<'_>) -> Result<Re
         &spliced
     };
     if message.kind() != Kind::Request {
-        match outgoing.ticket.and_then(|ticket| *lock(&ticket.0)).filter(|_| message.method() == CANCELLED) {
+        match outgoing.ticket.and_then(|ticket| *lock(&ticket.key)).filter(|_| message.method() == CANCELLED) {
             Some(key) => process.cancel(key, message).await?,
             None => process.notify(message).await?,
         }
         return Ok(Reply { status: 202, session: None, body: Body::Empty });
     }
+    let cancels = outgoing.ticket.is_some_and(|ticket| ticket.cancels);
     let on_drop = match outgoing.era {
         Era::Modern => OnDrop::Cancel,
+        Era::Legacy if cancels => OnDrop::Cancel,
         Era::Legacy => OnDrop::Abandon,
     };
     let mut exchange = process.request(message, on_drop).await?;
     if let Some(ticket) = outgoing.ticket {
-        *lock(&ticket.0) = Some(exchange.key());
+        *lock(&ticket.key) = Some(exchange.key());
     }
     let first = exchange.next().await?.ok_or(StdioError::Closed)?;
     let (status, body) = match first.kind() {

@@ -44,7 +44,7 @@ pub enum ConnectError {
     /// The same, for want of a credential.
     #[error("{0}")]
     Unauthorized(String),
-    /// It answers, but only in the other era.
+    /// It does not speak this era; the other one it speaks, or may speak.
     #[error("it speaks only the {other} era of MCP and this client the {wanted} one")]
     OtherEra {
         /// What the client speaks.
@@ -208,7 +208,7 @@ impl Upstream {
         journey.end().await;
         let mut known = lock(&self.known);
         known.learn(wanted, &ended, walk.history());
-        let other = wanted.and_then(|era| Some((era, known.only_other(era)?)));
+        let other = wanted.and_then(|era| Some((era, known.only_other(era).or_else(|| known.may_be_legacy(era))?)));
         match (ended, other) {
             (Err(ConnectError::Stopped(_)), Some((wanted, other))) => Err(ConnectError::OtherEra { wanted, other }),
             (ended, _) => ended,

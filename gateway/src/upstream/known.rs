@@ -45,9 +45,15 @@ impl Known {
 
     /// The era that the upstream speaks, when it is known not to speak `era`.
     pub(super) fn only_other(&self, era: Era) -> Option<Era> {
-        let lacks = matches!(self.of(era), Verdict::Not(since) if since.elapsed() < BELIEVED);
         let other = other(era);
-        (lacks && self.works(other).is_some()).then_some(other)
+        (self.lacks(era) && self.works(other).is_some()).then_some(other)
+    }
+
+    /// The legacy era, when the upstream is known not to speak the modern one that is `wanted` and may speak that:
+    /// only modern clients are translated.
+    pub(super) fn may_be_legacy(&self, wanted: Era) -> Option<Era> {
+        let may = wanted == Era::Modern && self.lacks(Era::Modern) && !self.lacks(Era::Legacy);
+        may.then_some(Era::Legacy)
     }
 
     /// Takes in how a walk ended.
@@ -69,6 +75,10 @@ impl Known {
             (Err(_), Some(era)) if matches!(self.of(era), Verdict::Works(_)) => *self.slot(era) = Verdict::Unknown,
             (Err(_), _) => {}
         }
+    }
+
+    fn lacks(&self, era: Era) -> bool {
+        matches!(self.of(era), Verdict::Not(since) if since.elapsed() < BELIEVED)
     }
 
     fn of(&self, era: Era) -> Verdict {

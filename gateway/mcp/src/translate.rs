@@ -1,0 +1,256 @@
+//! From one era's words to the other's, message by message.
+//!
+//! A modern client and a legacy server differ in what stands around a call, hardly in the call itself: who the client is
+//! travels in `_meta` or in `initialize`, results say what they are and for how long they hold or do not, and some error
+//! codes have moved. So everything here is a splice; arguments and results stay what their sender wrote.
+
+use bytes::Bytes;
+
+use crate::answer::{self, INTERNAL, INVALID_PARAMS, RESOURCE_NOT_FOUND, URL_ELICITATION_REQUIRED};
+use crate::{Edit, Field, Kind, Message, Object, era, json, method};
+
+/// What a modern request says of its client, beside the progress token and what is not Weir's.
+const OWN_META: [&str; 4] = [
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientInfo",
+    "io.modelcontextprotocol/clientCapabilities",
+    "io.modelcontextprotocol/logLevel",
+];
+
+/// Where a modern result says who answers.
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
+/// Where a message of a subscription says to which one it belongs.
+const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// The members by which a modern result says how long it holds. A legacy server never says when its lists change for
+/// whom, so nothing may be kept or shared.
+const NOT_KEPT: [(&str, &str); 2] = [("ttlMs", "0"), ("cacheScope", "\"private\"")];
+
+/// The severities of log messages, mildest first (RFC 5424, MCP utilities/logging).
+const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
+/// The longest `clientInfo` that is passed on, in bytes.
+const MAX_INFO: usize = 4096;
+
+/// The client's name where it gives none.
+const NAMELESS: &[u8] = br#"{"name":"weir","version":"0"}"#;
+
+/// What a modern client says of itself, as far as a legacy session for it depends on it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Introduction {
+    info: Bytes,
+    asks: Asks,
+}
+
+/// What a client lets a server ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Asks {
+    /// `elicitation/create` with a form.
+    pub form: bool,
+    /// `elicitation/create` with an address to visit.
+    pub url: bool,
+    /// `sampling/createMessage`.
+    pub sampling: bool,
+    /// The same, with tools.
+    pub sampling_tools: bool,
+    /// The same, with context of other servers.
+    pub sampling_context: bool,
+    /// `roots/list`.
+    pub roots: bool,
+}
+
+impl Introduction {
+    /// Reads the `_meta` of a modern request; `asking` unless the server must not be let ask anything.
+    ///
+    /// What Weir does not know of is left out: a session is opened for the client with no capability that Weir could not
+    /// serve.
+    pub fn of(request: &Message, asking: bool) -> Self {
+        let info = request.raw(Field::ClientInfo).filter(|raw| raw.starts_with(b"{") && raw.len() <= MAX_INFO);
+        let info = Bytes::copy_from_slice(info.unwrap_or(NAMELESS));
+        let asks = request.raw(Field::ClientCapabilities).filter(|_| asking).map(Asks::of).unwrap_or_default();
+        Self { info, asks }
+    }
+
+    /// What the client lets a server ask.
+    pub fn asks(&self) -> Asks {
+        self.asks
+    }
+
+    /// The `initialize` that opens a legacy session for this client.
+    pub fn initialize(&self) -> Bytes {
+        let version = json::quote(era::LATEST_LEGACY);
+        let capabilities = self.asks.capabilities();
+        let params = [
+            format!("{{\"protocolVersion\":{version},\"capabilities\":{capabilities},\"clientInfo\":").as_bytes(),
+            &self.info,
+            b"}",
+        ]
+        .concat();
+        answer::request(b"0", method::INITIALIZE, Some(&params))
+    }
+}
+
+impl Asks {
+    /// Reads `clientCapabilities`.
+    fn of(capabilities: &[u8]) -> Self {
+        let has = |path: &[&str]| json::get(capabilities, path).is_some_and(|raw| raw.starts_with(b"{"));
+        let url = has(&["elicitation", "url"]);
+        Self {
+            // `elicitation: {}` means forms (2025-11-25, client/elicitation).
+            form: has(&["elicitation", "form"]) || (has(&["elicitation"]) && !url),
+            url,
+            sampling: has(&["sampling"]),
+            sampling_tools: has(&["sampling", "tools"]),
+            sampling_context: has(&["sampling", "context"]),
+            roots: has(&["roots"]),
+        }
+    }
+
+    /// Whether the client lets a server ask this.
+    pub fn allows(&self, question: &Message) -> bool {
+        match question.method() {
+            "elicitation/create" => {
+                let mode = question.params().and_then(|params| json::get(params, &["mode"])).and_then(json::string);
+                if mode.as_deref() == Some("url") { self.url } else { self.form }
+            }
+            "sampling/createMessage" => self.sampling,
+            "roots/list" => self.roots,
+            _ => false,
+        }
+    }
+
+    /// The `capabilities` of an `initialize`.
+    fn capabilities(&self) -> String {
+        let object = |members: &[(bool, &str)]| {
+            let there: Vec<&str> = members.iter().filter(|(there, _)| *there).map(|(_, text)| *text).collect();
+            format!("{{{}}}", there.join(","))
+        };
+        let elicitation =
+            format!("\"elicitation\":{}", object(&[(self.form, "\"form\":{}"), (self.url, "\"url\":{}")]));
+        let sampling = object(&[(self.sampling_tools, "\"tools\":{}"), (self.sampling_context, "\"context\":{}")]);
+        let sampling = format!("\"sampling\":{sampling}");
+        object(&[(self.form || self.url, &elicitation), (self.sampling, &sampling), (self.roots, "\"roots\":{}")])
+    }
+}
+
+/// A modern request as a legacy server takes it, under an id and, where it has one, a progress token of Weir's own.
+pub fn legacy_request(request: &Message, key: u64) -> Bytes {
+    let key = key.to_string();
+    let mut edit = request.edit().set(Field::Id, &key).set(Field::ProgressToken, &key);
+    for name in OWN_META {
+        edit = edit.remove(Object::Meta, name);
+    }
+    edit.remove(Object::Body, "inputResponses").remove(Object::Body, "requestState").finish()
+}
+
+/// A legacy server's answer as a modern client takes it. `id` is the client's own, `method` what it asked for and
+/// `server_info` who the server said it is; all but the method raw JSON.
+pub fn modern_answer(answer: &Message, id: &[u8], method: &str, server_info: Option<&[u8]>) -> Bytes {
+    if answer.kind() == Kind::Error {
+        return modern_error(answer, id, method, server_info);
+    }
+    let mut edit = answer.edit().set(Field::Id, id).put(Object::Body, "resultType", "\"complete\"");
+    if let Some(info) = server_info.filter(|_| answer.meta(SERVER_INFO).is_none()) {
+        edit = edit.put(Object::Meta, SERVER_INFO, info);
+    }
+    if method::is_list(method) || method == method::RESOURCES_READ {
+        for (name, value) in NOT_KEPT {
+            edit = edit.put(Object::Body, name, value);
+        }
+    }
+    edit.finish()
+}
+
+fn modern_error(error: &Message, id: &[u8], method: &str, server_info: Option<&[u8]>) -> Bytes {
+    let named = |edit: Edit<'_>| match error.raw(Field::Id) {
+        Some(_) => edit.set(Field::Id, id).finish(),
+        None => edit.put(Object::Message, "id", id).finish(),
+    };
+    match error.error_code() {
+        Some(RESOURCE_NOT_FOUND) => named(error.edit().set(Field::ErrorCode, INVALID_PARAMS.to_string())),
+        Some(URL_ELICITATION_REQUIRED) => visit_first(error, id, method, server_info),
+        // Codes that the modern era keeps for itself; a legacy server means something else by them.
+        Some(-32099..=-32020) => named(error.edit().set(Field::ErrorCode, INTERNAL.to_string())),
+        _ => named(error.edit()),
+    }
+}
+
+/// "Visit these addresses first", said with what the modern era has for it: the result of a tool that went wrong, or
+/// else an error.
+fn visit_first(error: &Message, id: &[u8], method: &str, server_info: Option<&[u8]>) -> Bytes {
+    let data = error.raw(Field::ErrorData).unwrap_or(b"{}");
+    let why = error.text(Field::ErrorMessage).unwrap_or_default();
+    let mut text =
+        if why.is_empty() { "Something must be done in a browser first.".to_owned() } else { why.into_owned() };
+    for asked in json::get(data, &["elicitations"]).into_iter().flat_map(json::elements) {
+        let line = |key: &str| json::get(asked, &[key]).and_then(json::string).unwrap_or_default();
+        text.push_str(&format!("\n{} {}", line("message"), line("url")));
+    }
+    if method != method::TOOLS_CALL {
+        return answer::error(Some(id), INTERNAL, &text, None);
+    }
+    let info = server_info.unwrap_or(b"{}");
+    let text = json::quote(&text);
+    let head = format!(
+        "{{\"resultType\":\"complete\",\"isError\":true,\"content\":[{{\"type\":\"text\",\"text\":{text}}}],\"_meta\":{{\"{SERVER_INFO}\":"
+    );
+    answer::result(id, &[head.as_bytes(), info, b"}}"].concat())
+}
+
+/// The `result` of `server/discover` for a server that said `initialized` of itself, the result of its `initialize`.
+pub fn discovered(initialized: &[u8]) -> Bytes {
+    let capabilities = json::get(initialized, &["capabilities"]).unwrap_or(b"{}");
+    let mut out =
+        format!("{{\"resultType\":\"complete\",\"supportedVersions\":[\"{}\"]", era::LATEST_MODERN).into_bytes();
+    out.extend_from_slice(b",\"capabilities\":{");
+    // Tasks are another thing in each era.
+    let carried = json::members(capabilities).filter(|(name, _)| name != "tasks");
+    for (at, (name, value)) in carried.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        member(&mut out, &name, value);
+    }
+    out.push(b'}');
+    if let Some(text) = json::get(initialized, &["instructions"]) {
+        out.push(b',');
+        member(&mut out, "instructions", text);
+    }
+    for (name, value) in NOT_KEPT {
+        out.push(b',');
+        member(&mut out, name, value.as_bytes());
+    }
+    if let Some(info) = json::get(initialized, &["serverInfo"]) {
+        out.extend_from_slice(b",\"_meta\":{");
+        member(&mut out, SERVER_INFO, info);
+        out.push(b'}');
+    }
+    out.push(b'}');
+    out.into()
+}
+
+fn member(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(json::quote(name).as_bytes());
+    out.push(b':');
+    out.extend_from_slice(value);
+}
+
+/// Whether a client that wants log messages from `wanted` on wants this one. A level that nobody knows is let through.
+pub fn is_logged(wanted: &str, log_message: &Message) -> bool {
+    let rank = |level: &str| LEVELS.iter().position(|known| *known == level);
+    let level = log_message.params().and_then(|params| json::get(params, &["level"])).and_then(json::string);
+    match (rank(wanted), level.as_deref().and_then(rank)) {
+        (Some(wanted), Some(level)) => level >= wanted,
+        (Some(_), None) => true,
+        (None, _) => false,
+    }
+}
+
+/// A notification as part of the subscription that was opened by the request with this raw `id`.
+pub fn subscribed(notification: &Message, id: &[u8]) -> Bytes {
+    notification.edit().put(Object::Meta, SUBSCRIPTION_ID, id).finish()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! Clients and upstreams of different eras.
+//!
+//! A modern client reaches a legacy upstream through sessions that Weir keeps for all clients of its kind
+//! ([`pool`], [`line`]). Each of its requests becomes a legacy one and each answer a modern one ([`call`]);
+//! `server/discover` is answered from the upstream's `initialize`, and `subscriptions/listen` is fed by what the session
+//! says ([`subscription`]). A closed answer is the modern way to cancel, so it becomes `notifications/cancelled`.
+//!
+//! What is rewritten in a message is decided in [`weir_mcp::translate`].
+
+mod call;
+mod line;
+mod pool;
+mod subscription;
+
+use std::sync::Arc;
+
+use weir_mcp::{Era, Field, answer, method, translate};
+
+use super::{Answer, Body, Delivery, Inquiry, Relay, route::Leg};
+
+pub(super) use call::{Call, Stream};
+pub(super) use pool::Pool;
+pub(super) use subscription::Subscription;
+
+use line::Line;
+
+/// What becomes of a modern request to a legacy upstream.
+pub(super) enum Translated {
+    /// Weir has the answer.
+    Answered(Answer),
+    /// It is ready to be sent.
+    Call(Box<Call>),
+}
+
+impl Relay {
+    /// Takes a modern request to a legacy upstream.
+    pub(super) async fn translate(&self, inquiry: &Inquiry, leg: &Leg) -> Result<Translated, String> {
+        let message = &inquiry.message;
+        if method::route(message.method()) == method::Route::Task {
+            let text = "this upstream has no tasks of the modern era";
+            return Ok(Translated::Answered(Answer::error(Era::Modern, message, answer::METHOD_NOT_FOUND, text)));
+        }
+        let line = self.line(inquiry, leg.upstream).await?;
+        match message.method() {
+            method::DISCOVER => Ok(Translated::Answered(Answer::result(message, translate::discovered(line.said())))),
+            method::LISTEN => {
+                let subscription = Subscription::open(line, message).await;
+                let body = Body::Events(Box::new(Delivery::subscribed(subscription)));
+                let answer = Answer { status: 200, session: None, allow: None, body, record: None };
+                Ok(Translated::Answered(answer))
+            }
+            _ => {
+                if message.raw(Field::LogLevel).is_some() && line.can(&["logging"]) {
+                    line.talk().await;
+                }
+                let call = Call::new(inquiry, leg.body.clone(), line.seat()).map_err(|why| why.to_string())?;
+                Ok(Translated::Call(Box::new(call)))
+            }
+        }
+    }
+
+    /// Ends the legacy sessions of modern clients that nobody used for `idle`.
+    pub async fn reap(&self, idle: std::time::Duration) {
+        self.pool.reap(idle).await;
+    }
+
+    /// Ends all of them.
+    pub async fn stop(&self) {
+        self.pool.stop().await;
+    }
+
+    async fn line(&self, inquiry: &Inquiry, place: usize) -> Result<Arc<Line>, String> {
+        let introduction = translate::Introduction::of(&inquiry.message, false);
+        let open = || Line::open(self.upstream(place), &self.catalog, place, &introduction);
+        self.pool.get(place, &introduction, open).await
+    }
+}

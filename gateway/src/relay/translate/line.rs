@@ -1,0 +1,372 @@
+//! One legacy session at an upstream that modern clients share, and what the upstream says in it.
+//!
+//! Requests of several clients run in it side by side, so each goes under an id and a progress token of Weir's own. What
+//! the upstream says outside of a request's stream comes in by one listener, which brings it to the request or the
+//! subscriptions that it concerns.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{OnceCell, broadcast, mpsc},
+    task::AbortHandle,
+};
+use weir_mcp::{
+    Era, Kind, Message, answer, json, method,
+    translate::{Asks, Introduction},
+};
+
+use crate::{
+    catalog::Catalog,
+    session::lock,
+    upstream::{Body, Channel, Opened, Outgoing, SendError, Upstream, own},
+};
+
+/// How many messages outside of its own stream may wait for one request; more are lost.
+const WAITING: usize = 64;
+
+/// How many changes may wait for a subscriber that does not read; then the oldest are lost.
+const CHANGES: usize = 256;
+
+/// How long an upstream may take to say farewell when a session ends.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// The first and the longest pause before a listener that has ended is opened again.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+
+/// A legacy session and the requests that run in it.
+pub(super) struct Line {
+    upstream: Arc<Upstream>,
+    catalog: Arc<Catalog>,
+    place: usize,
+    channel: Channel,
+    /// The answer to `initialize`.
+    opening: Message,
+    asks: Asks,
+    next: AtomicU64,
+    running: Mutex<BTreeMap<u64, mpsc::Sender<Message>>>,
+    /// Dropped with the session, which ends the subscriptions.
+    changes: Mutex<Option<broadcast::Sender<Message>>>,
+    /// How many subscriptions watch each resource.
+    watched: Mutex<HashMap<String, usize>>,
+    talkative: OnceCell<()>,
+    used: Mutex<Instant>,
+    over: AtomicBool,
+    listener: OnceLock<AbortHandle>,
+}
+
+/// A request's place in a line; left when it is dropped.
+pub(super) struct Seat {
+    pub(super) line: Arc<Line>,
+    /// The request's id and progress token.
+    pub(super) key: u64,
+    /// What concerns it and comes outside of its own stream.
+    pub(super) heard: mpsc::Receiver<Message>,
+}
+
+impl Line {
+    /// Opens a session in a client's name.
+    pub(super) async fn open(
+        upstream: &Arc<Upstream>,
+        catalog: &Arc<Catalog>,
+        place: usize,
+        introduction: &Introduction,
+    ) -> Result<Arc<Self>, String> {
+        let initialize = Message::parse(introduction.initialize()).map_err(|why| why.to_string())?;
+        let Opened { channel, answer, .. } = upstream.open_session(&initialize).await.map_err(|why| why.to_string())?;
+        upstream.tell(&channel, &own::initialized()).await;
+        let line = Arc::new(Self {
+            upstream: Arc::clone(upstream),
+            catalog: Arc::clone(catalog),
+            place,
+            channel,
+            opening: answer,
+            asks: introduction.asks(),
+            // `initialize` had 0.
+            next: AtomicU64::new(1),
+            running: Mutex::default(),
+            changes: Mutex::new(Some(broadcast::Sender::new(CHANGES))),
+            watched: Mutex::default(),
+            talkative: OnceCell::new(),
+            used: Mutex::new(Instant::now()),
+            over: AtomicBool::new(false),
+            listener: OnceLock::new(),
+        });
+        let listener = listen(Arc::downgrade(&line), line.channel.clone(), Arc::clone(upstream));
+        // A line is opened once, so nothing is there yet.
+        drop(line.listener.set(tokio::spawn(listener).abort_handle()));
+        Ok(line)
+    }
+
+    /// The upstream's name.
+    pub(super) fn name(&self) -> &str {
+        self.upstream.name()
+    }
+
+    /// The way to the upstream.
+    pub(super) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// What the upstream's `initialize` said: the result, raw.
+    pub(super) fn said(&self) -> &[u8] {
+        self.opening.result().unwrap_or(b"{}")
+    }
+
+    /// Who the upstream says it is, raw.
+    pub(super) fn server_info(&self) -> Option<&[u8]> {
+        json::get(self.said(), &["serverInfo"]).filter(|raw| raw.starts_with(b"{"))
+    }
+
+    /// Whether the upstream declared a capability, or said yes to one.
+    pub(super) fn can(&self, path: &[&str]) -> bool {
+        let raw = json::get(self.said(), &["capabilities"]).and_then(|capabilities| json::get(capabilities, path));
+        raw.is_some_and(|raw| raw == b"true" || raw.starts_with(b"{"))
+    }
+
+    /// Whether it still carries, as far as is known.
+    pub(super) fn alive(&self) -> bool {
+        !self.over.load(Ordering::Acquire) && self.channel.alive()
+    }
+
+    /// Since when nothing runs in it and nobody listens; none while it is in use.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        let busy = !lock(&self.running).is_empty()
+            || lock(&self.changes).as_ref().is_some_and(|changes| changes.receiver_count() > 0);
+        (!busy).then(|| lock(&self.used).elapsed())
+    }
+
+    /// Gives a request its place.
+    pub(super) fn seat(self: &Arc<Self>) -> Seat {
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, heard) = mpsc::channel(WAITING);
+        lock(&self.running).insert(key, sender);
+        Seat { line: Arc::clone(self), key, heard }
+    }
+
+    /// Asks the upstream, once, for every log message: each request then has its own filter.
+    pub(super) async fn talk(&self) {
+        let ask = || async {
+            let request = answer::request(b"0", method::SET_LEVEL, Some(br#"{"level":"debug"}"#));
+            if let Err(why) = self.ask(request).await {
+                tracing::debug!(upstream = self.upstream.name(), %why, "log level not taken");
+            }
+        };
+        self.talkative.get_or_init(ask).await;
+    }
+
+    /// Follows changes of lists and watched resources; they end with the session.
+    pub(super) fn changes(&self) -> broadcast::Receiver<Message> {
+        let changes = lock(&self.changes);
+        changes.as_ref().map_or_else(|| broadcast::channel(1).1, broadcast::Sender::subscribe)
+    }
+
+    /// Begins to watch a resource; `false` if the upstream does not let it be watched.
+    pub(super) async fn watch(&self, uri: &str) -> bool {
+        let first = {
+            let mut watched = lock(&self.watched);
+            let count = watched.entry(uri.to_owned()).or_default();
+            *count += 1;
+            *count == 1
+        };
+        if !first {
+            return true;
+        }
+        let asked = self.ask(about(method::SUBSCRIBE, uri)).await;
+        let granted = asked.is_ok_and(|answer| answer.kind() == Kind::Response);
+        if !granted {
+            lock(&self.watched).remove(uri);
+        }
+        granted
+    }
+
+    /// Ends what [`watch`](Self::watch) began.
+    pub(super) fn unwatch(self: &Arc<Self>, uri: &str) {
+        let last = {
+            let mut watched = lock(&self.watched);
+            let left = watched.get_mut(uri).map(|count| {
+                *count -= 1;
+                *count
+            });
+            if left == Some(0) {
+                watched.remove(uri);
+            }
+            left == Some(0)
+        };
+        if last && self.alive() {
+            let (line, request) = (Arc::clone(self), about(method::UNSUBSCRIBE, uri));
+            spawn(async move { drop(line.ask(request).await) });
+        }
+    }
+
+    /// Sends a message that nothing answers, in the background: an answer to the upstream, or a cancellation.
+    pub(super) fn tell(self: &Arc<Self>, message: Bytes) {
+        let line = Arc::clone(self);
+        spawn(async move {
+            let Ok(message) = Message::parse(message) else { return };
+            line.upstream.tell(&line.channel, &message).await;
+        });
+    }
+
+    /// Marks it as gone, so that the next request opens another.
+    pub(super) fn lose(&self) {
+        self.over.store(true, Ordering::Release);
+        *lock(&self.changes) = None;
+    }
+
+    /// Ends the session at the upstream.
+    pub(super) async fn close(&self) {
+        self.lose();
+        if let Some(listener) = self.listener.get() {
+            listener.abort();
+        }
+        let credential = self.upstream.credential(None).await.ok().flatten();
+        let closing = self.channel.close(credential.as_ref());
+        match &self.channel {
+            // A process is stopped whatever it takes; an HTTP server that is silent is left.
+            Channel::Http { .. } => drop(tokio::time::timeout(FAREWELL, closing).await),
+            Channel::Stdio { .. } => closing.await,
+        }
+    }
+
+    /// One request of Weir's own in this session; its id is replaced.
+    async fn ask(&self, request: Bytes) -> Result<Message, SendError> {
+        let not_mcp = |why: weir_mcp::ParseError| SendError::NotMcp(why.to_string());
+        let key = self.next.fetch_add(1, Ordering::Relaxed).to_string();
+        let request = Message::parse(request).map_err(not_mcp)?;
+        let request = Message::parse(request.edit().set(weir_mcp::Field::Id, key).finish()).map_err(not_mcp)?;
+        let credential = self.upstream.credential(None).await.map_err(|why| SendError::Unsent(why.to_string()))?;
+        let outgoing = Outgoing {
+            era: Era::Legacy,
+            message: &request,
+            body: request.bytes().clone(),
+            name: None,
+            version: None,
+            headers: &[],
+            ticket: None,
+            credential: credential.as_ref(),
+        };
+        let asked = async { self.channel.send(outgoing).await?.answer().await };
+        tokio::time::timeout(self.upstream.list_timeout(), asked).await.unwrap_or(Err(SendError::TimedOut))
+    }
+
+    /// Brings what came by the listener to where it belongs.
+    fn hear(self: &Arc<Self>, message: Message) {
+        match (message.kind(), message.method()) {
+            (Kind::Response | Kind::Error, _) => {}
+            (Kind::Notification, name) if is_change(name) => self.change(message),
+            (Kind::Notification, method::PROGRESS) => {
+                let key = message.progress_token().and_then(|raw| std::str::from_utf8(raw).ok()?.parse().ok());
+                let to = key.and_then(|key: u64| lock(&self.running).get(&key).cloned());
+                drop(to.map(|to| to.try_send(message)));
+            }
+            // Nothing says which request they are about; the one that began last is the best guess.
+            (Kind::Notification, _) => drop(self.latest().map(|to| to.try_send(message))),
+            (Kind::Request, _) => match self.latest() {
+                Some(latest) if self.asks.allows(&message) => {
+                    if let Err(mpsc::error::TrySendError::Full(message) | mpsc::error::TrySendError::Closed(message)) =
+                        latest.try_send(message)
+                    {
+                        self.refuse(&message);
+                    }
+                }
+                _ => self.refuse(&message),
+            },
+        }
+    }
+
+    fn latest(&self) -> Option<mpsc::Sender<Message>> {
+        lock(&self.running).last_key_value().map(|(_, sender)| sender.clone())
+    }
+
+    /// Takes note of a change that concerns every client.
+    pub(super) fn change(&self, message: Message) {
+        if message.method().ends_with("/list_changed") {
+            self.catalog.poke(self.place);
+        }
+        // Fails if nobody subscribes.
+        drop(lock(&self.changes).as_ref().map(|changes| changes.send(message)));
+    }
+
+    /// Answers a question of the upstream that no client can be asked.
+    pub(super) fn refuse(self: &Arc<Self>, question: &Message) {
+        let Some(id) = question.id() else { return };
+        self.tell(match question.method() {
+            method::PING => answer::result(id, b"{}"),
+            name => {
+                answer::error(Some(id), answer::METHOD_NOT_FOUND, &format!("the client cannot be asked `{name}`"), None)
+            }
+        });
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(listener) = self.listener.get() {
+            listener.abort();
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        lock(&self.line.running).remove(&self.key);
+        *lock(&self.line.used) = Instant::now();
+    }
+}
+
+/// Whether a notification concerns every client of a session.
+pub(super) fn is_change(method: &str) -> bool {
+    method.ends_with("/list_changed") || method == "notifications/resources/updated"
+}
+
+fn about(method: &str, uri: &str) -> Bytes {
+    answer::request(b"0", method, Some(format!("{{\"uri\":{}}}", json::quote(uri)).as_bytes()))
+}
+
+/// Runs something that nobody waits for; at the very end of the process there is nowhere to run it.
+fn spawn(work: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(work);
+    }
+}
+
+/// Reads what the upstream says of its own accord, for as long as the line is there.
+async fn listen(line: Weak<Line>, channel: Channel, upstream: Arc<Upstream>) {
+    let mut pause = PAUSES[0];
+    loop {
+        let credential = upstream.credential(None).await.ok().flatten();
+        match channel.listen(None, credential.as_ref()).await {
+            Ok(reply) => {
+                let Body::Events(mut events) = reply.body else { return };
+                while let Ok(Some(event)) = events.next().await {
+                    pause = PAUSES[0];
+                    let Some(line) = line.upgrade() else { return };
+                    if let Ok(message) = Message::parse(event.data) {
+                        line.hear(message);
+                    }
+                }
+            }
+            Err(SendError::SessionLost) => return lost(&line),
+            Err(_) => {}
+        }
+        if !channel.alive() {
+            return lost(&line);
+        }
+        tokio::time::sleep(pause).await;
+        pause = PAUSES[1].min(pause * 2);
+    }
+}
+
+fn lost(line: &Weak<Line>) {
+    if let Some(line) = line.upgrade() {
+        line.lose();
+    }
+}
