@@ -33,6 +33,8 @@ pub struct Relay {
     sessions: Arc<Sessions>,
     /// The legacy sessions of modern clients.
     pool: translate::Pool,
+    /// Calls at legacy upstreams that wait for their clients' answers.
+    parked: Arc<translate::Parked>,
 }
 
 /// One message from a client, with what goes along.
@@ -55,7 +57,7 @@ impl Relay {
     /// A relay over these offers and sessions.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>) -> Self {
-        Self { catalog, sessions, pool: translate::Pool::default() }
+        Self { catalog, sessions, pool: translate::Pool::default(), parked: Arc::default() }
     }
 
     /// The offers.

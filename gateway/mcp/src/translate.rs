@@ -61,14 +61,14 @@ pub struct Asks {
 }
 
 impl Introduction {
-    /// Reads the `_meta` of a modern request; `asking` unless the server must not be let ask anything.
+    /// Reads the `_meta` of a modern request.
     ///
     /// What Weir does not know of is left out: a session is opened for the client with no capability that Weir could not
     /// serve.
-    pub fn of(request: &Message, asking: bool) -> Self {
+    pub fn of(request: &Message) -> Self {
         let info = request.raw(Field::ClientInfo).filter(|raw| raw.starts_with(b"{") && raw.len() <= MAX_INFO);
         let info = Bytes::copy_from_slice(info.unwrap_or(NAMELESS));
-        let asks = request.raw(Field::ClientCapabilities).filter(|_| asking).map(Asks::of).unwrap_or_default();
+        let asks = request.raw(Field::ClientCapabilities).map(Asks::of).unwrap_or_default();
         Self { info, asks }
     }
 
@@ -196,6 +196,64 @@ fn visit_first(error: &Message, id: &[u8], method: &str, server_info: Option<&[u
         "{{\"resultType\":\"complete\",\"isError\":true,\"content\":[{{\"type\":\"text\",\"text\":{text}}}],\"_meta\":{{\"{SERVER_INFO}\":"
     );
     answer::result(id, &[head.as_bytes(), info, b"}}"].concat())
+}
+
+/// Whether a server may ask the client something before it answers this method (MCP 2026-07-28, multi round-trip
+/// requests).
+pub fn may_ask(method: &str) -> bool {
+    matches!(method, method::TOOLS_CALL | method::PROMPTS_GET | method::RESOURCES_READ)
+}
+
+/// The answer that asks a client first. `id` is raw; each question stands under the key that the client will answer it
+/// by; `state` is what the client gives back with its answers.
+pub fn input_required(id: &[u8], questions: &[(String, &Message)], state: &str, server_info: Option<&[u8]>) -> Bytes {
+    let mut out = b"{\"resultType\":\"input_required\",\"inputRequests\":{".to_vec();
+    for (at, (key, question)) in questions.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        member(&mut out, key, &input_request(question));
+    }
+    out.extend_from_slice(b"},");
+    member(&mut out, "requestState", json::quote(state).as_bytes());
+    if let Some(info) = server_info {
+        out.extend_from_slice(b",\"_meta\":{");
+        member(&mut out, SERVER_INFO, info);
+        out.push(b'}');
+    }
+    out.push(b'}');
+    answer::result(id, &out)
+}
+
+/// A name for a question, said by what it asks for; a legacy server gives it none. None if nothing fits in a few words.
+pub fn question_name(question: &Message) -> Option<String> {
+    let plain = |name: &str| {
+        name.len() <= 40 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+    };
+    match question.method() {
+        "elicitation/create" => {
+            let mut fields = json::members(json::get(question.params()?, &["requestedSchema", "properties"])?);
+            let (name, _) = fields.next().filter(|(name, _)| plain(name))?;
+            fields.next().is_none().then(|| format!("user_{name}"))
+        }
+        "sampling/createMessage" => Some("model_message".to_owned()),
+        "roots/list" => Some("client_roots".to_owned()),
+        _ => None,
+    }
+}
+
+/// A legacy server's question as part of an answer: without what belongs to the message that brought it.
+fn input_request(question: &Message) -> Vec<u8> {
+    let mut out = b"{".to_vec();
+    member(&mut out, "method", json::quote(question.method()).as_bytes());
+    let stripped = question.edit().remove(Object::Body, "_meta").remove(Object::Body, "elicitationId").finish();
+    let params = json::get(&stripped, &["params"]).filter(|raw| raw.starts_with(b"{"));
+    if let Some(params) = params {
+        out.push(b',');
+        member(&mut out, "params", params);
+    }
+    out.push(b'}');
+    out
 }
 
 /// The `result` of `server/discover` for a server that said `initialized` of itself, the result of its `initialize`.

@@ -97,7 +97,7 @@ impl Relay {
         }
         match (failure, hand.reply, hand.translated) {
             (None, Some(reply), Some(translated)) => {
-                match translated.deliver(reply, start + upstream.overall_timeout()).await {
+                match translated.deliver(reply, &self.parked, start + upstream.overall_timeout()).await {
                     Ok(answer) => answer,
                     Err(why) => failed(inquiry, upstream.name(), why.into(), record),
                 }

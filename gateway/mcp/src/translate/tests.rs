@@ -23,21 +23,19 @@ fn a_request_loses_what_only_modern_servers_know() {
 #[test]
 fn a_session_declares_only_what_the_client_declared_and_weir_can_serve() {
     let call = message(CALL);
-    let asking = Introduction::of(&call, true);
+    let asking = Introduction::of(&call);
     assert_eq!(
         text(&asking.initialize()),
         r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{"form":{}},"sampling":{"tools":{}}},"clientInfo":{"name":"c","version":"1"}}}"#
     );
-    let silent = Introduction::of(&call, false);
-    assert!(text(&silent.initialize()).contains(r#""capabilities":{},"clientInfo":{"name":"c""#));
-    assert_ne!(asking, silent);
-    let nameless = Introduction::of(&message(r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#), true);
-    assert!(text(&nameless.initialize()).contains(r#""clientInfo":{"name":"weir""#));
+    let nameless = Introduction::of(&message(r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#));
+    assert!(text(&nameless.initialize()).contains(r#""capabilities":{},"clientInfo":{"name":"weir""#));
+    assert_ne!(asking, nameless);
 }
 
 #[test]
 fn only_declared_questions_are_allowed() {
-    let asks = Introduction::of(&message(CALL), true).asks();
+    let asks = Introduction::of(&message(CALL)).asks();
     let question = |method: &str, params: &str| {
         message(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#))
     };
@@ -124,4 +122,27 @@ fn a_notification_is_marked_as_part_of_a_subscription() {
         text(&subscribed(&changed, b"\"s\"")),
         r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#
     );
+}
+
+#[test]
+fn questions_become_an_answer_that_asks_first() {
+    let roots = message(r#"{"jsonrpc":"2.0","id":4,"method":"roots/list"}"#);
+    let form = message(
+        r#"{"jsonrpc":"2.0","id":5,"method":"elicitation/create","params":{"message":"m","elicitationId":"e","n":1.0,"_meta":{"progressToken":1}}}"#,
+    );
+    assert_eq!(
+        text(&input_required(b"1", &[("a".into(), &roots), ("b".into(), &form)], "s", Some(b"{}"))),
+        r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"},"b":{"method":"elicitation/create","params":{"message":"m","n":1.0}}},"requestState":"s","_meta":{"io.modelcontextprotocol/serverInfo":{}}}}"#
+    );
+    assert!(may_ask("tools/call") && !may_ask("tools/list"));
+    assert_eq!(question_name(&roots).as_deref(), Some("client_roots"));
+    assert_eq!(question_name(&form), None);
+    let named = |fields: &str| {
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":5,"method":"elicitation/create","params":{{"requestedSchema":{{"properties":{fields}}}}}}}"#
+        );
+        question_name(&message(&text))
+    };
+    assert_eq!(named(r#"{"name":{}}"#).as_deref(), Some("user_name"));
+    assert_eq!((named(r#"{"a":{},"b":{}}"#), named(r#"{"a b":{}}"#), named("{}")), (None, None, None));
 }

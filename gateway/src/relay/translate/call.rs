@@ -1,7 +1,10 @@
 //! One request of a modern client at a legacy upstream: what goes out, and what becomes of what comes back.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -9,20 +12,26 @@ use bytes::Bytes;
 use weir_mcp::{
     Era, Field, Kind, Message, ParseError, answer, method,
     status::http_status,
-    translate::{is_logged, legacy_request, modern_answer},
+    translate::{is_logged, legacy_request, may_ask, modern_answer},
 };
 
 use crate::{
     http::{HeaderName, HeaderValue},
     relay::{Answer, Body, Delivery, Inquiry},
-    upstream::{self, Channel, Credential, Listened, Outgoing, Reply, SendError, Ticket},
+    upstream::{self, Channel, Credential, Outgoing, Reply, SendError, Ticket},
 };
 
-use super::line::{Seat, is_change};
+use super::{
+    line::{Line, Seat, is_change},
+    parked::{Parked, Running},
+};
 
 /// How long the head of an answer is held back for its first message: an answer that comes at once gets the status that
 /// it deserves, and what takes longer is a stream.
 const FIRST: Duration = Duration::from_secs(1);
+
+/// How long more questions are waited for after one, so that a client is asked them together.
+const TOGETHER: Duration = Duration::from_millis(50);
 
 /// A request that runs at a legacy upstream. Dropped before its answer came, it is cancelled there: its client is gone.
 pub(in crate::relay) struct Call {
@@ -36,15 +45,20 @@ pub(in crate::relay) struct Call {
     token: Option<Bytes>,
     /// From which severity on the client wants log messages.
     level: Option<String>,
+    /// What its sealed state is good for: the method, the upstream, and the tool, prompt or resource.
+    bound: Vec<u8>,
     /// Whether the upstream may be working on it.
     runs: AtomicBool,
 }
 
 /// The messages of a call on their way to its client.
 pub(in crate::relay) struct Stream {
-    call: Call,
-    events: Listened,
-    /// One that was read ahead.
+    parked: Arc<Parked>,
+    /// None when it is over, or put aside.
+    running: Option<Running>,
+    /// When the questions that are open are put to the client.
+    ask_at: Option<Instant>,
+    /// One message that was read ahead.
     first: Option<Bytes>,
 }
 
@@ -54,6 +68,8 @@ enum Heard {
     Last(Bytes),
     /// Something on the way to it.
     More(Bytes),
+    /// A question that the client must answer first.
+    Question(Message),
     /// Nothing.
     Nothing,
 }
@@ -72,6 +88,7 @@ impl Call {
             method: original.method().to_owned(),
             token: original.progress_token().map(Bytes::copy_from_slice),
             level: original.text(Field::LogLevel).map(|level| level.into_owned()),
+            bound: bound(&seat.line, &original),
             runs: AtomicBool::new(false),
             seat,
         })
@@ -103,8 +120,35 @@ impl Call {
         }
     }
 
+    /// The session that it runs in.
+    pub(super) fn line(&self) -> &Arc<Line> {
+        &self.seat.line
+    }
+
+    /// What the client calls it, raw.
+    pub(super) fn id(&self) -> &[u8] {
+        &self.id
+    }
+
+    /// What its sealed state is good for.
+    pub(super) fn bound(&self) -> &[u8] {
+        &self.bound
+    }
+
+    /// Goes on under the name of a later request, which answers the upstream's questions.
+    pub(super) fn continue_as(&mut self, request: &Message) {
+        self.id = Bytes::copy_from_slice(request.id().unwrap_or(b"null"));
+        self.token = request.progress_token().map(Bytes::copy_from_slice);
+        self.level = request.text(Field::LogLevel).map(|level| level.into_owned());
+    }
+
     /// Turns the upstream's reply into the client's answer.
-    pub(in crate::relay) async fn deliver(self, reply: Reply, deadline: Instant) -> Result<Answer, SendError> {
+    pub(in crate::relay) async fn deliver(
+        self,
+        reply: Reply,
+        parked: &Arc<Parked>,
+        deadline: Instant,
+    ) -> Result<Answer, SendError> {
         match reply.body {
             upstream::Body::Empty => Err(SendError::NotMcp(format!("status {} without an answer", reply.status))),
             upstream::Body::Json(body) => {
@@ -112,21 +156,12 @@ impl Call {
                 let message = parsed(gathered.unwrap_or(Err(SendError::TimedOut))?)?;
                 match self.hear(message) {
                     Heard::Last(bytes) => Ok(answered(bytes)),
-                    Heard::More(_) | Heard::Nothing => Err(broken()),
+                    Heard::More(_) | Heard::Question(_) | Heard::Nothing => Err(broken()),
                 }
             }
             upstream::Body::Events(events) => {
-                let upstream = self.seat.line.name().to_owned();
-                let id = self.id.clone();
-                let mut stream = Stream { call: self, events, first: None };
-                match tokio::time::timeout(FIRST, stream.next()).await {
-                    Ok(Ok((bytes, true))) => return Ok(answered(bytes)),
-                    Ok(Ok((bytes, false))) => stream.first = Some(bytes),
-                    Ok(Err(why)) => return Err(why),
-                    Err(_) => {}
-                }
-                let body = Body::Events(Box::new(Delivery::translated(stream, id, upstream, deadline)));
-                Ok(Answer { status: 200, session: None, allow: None, body, record: None })
+                let running = Running { call: self, events, questions: Vec::new(), asked: 0 };
+                Stream::new(running, parked).answer(deadline).await
             }
         }
     }
@@ -154,6 +189,14 @@ impl Call {
             }
             // The rest means nothing in the modern era.
             (Kind::Notification, _) => Heard::Nothing,
+            (Kind::Request, _) if may_ask(&self.method) && self.seat.line.asks().allows(&message) => {
+                Heard::Question(message)
+            }
+            // On a pipe nothing says which request a question belongs to, so it may be another one's.
+            (Kind::Request, _) if !may_ask(&self.method) => {
+                self.seat.line.hear(message);
+                Heard::Nothing
+            }
             (Kind::Request, _) => {
                 self.seat.line.refuse(&message);
                 Heard::Nothing
@@ -178,27 +221,90 @@ impl Drop for Call {
 }
 
 impl Stream {
+    pub(super) fn new(running: Running, parked: &Arc<Parked>) -> Self {
+        let ask_at = (!running.questions.is_empty()).then(Instant::now);
+        Self { parked: Arc::clone(parked), running: Some(running), ask_at, first: None }
+    }
+
+    /// The answer to its client: whole if it is here soon, else a stream.
+    pub(super) async fn answer(mut self, deadline: Instant) -> Result<Answer, SendError> {
+        let Some(Running { call, .. }) = &self.running else { return Err(broken()) };
+        let (id, upstream) = (call.id.clone(), call.line().name().to_owned());
+        match tokio::time::timeout(FIRST, self.next()).await {
+            Ok(Ok((bytes, true))) => return Ok(answered(bytes)),
+            Ok(Ok((bytes, false))) => self.first = Some(bytes),
+            Ok(Err(why)) => return Err(why),
+            Err(_) => {}
+        }
+        let body = Body::Events(Box::new(Delivery::translated(self, id, upstream, deadline)));
+        Ok(Answer { status: 200, session: None, allow: None, body, record: None })
+    }
+
     /// The next message for the client, and whether it is the answer. Cancel-safe.
     pub(in crate::relay) async fn next(&mut self) -> Result<(Bytes, bool), SendError> {
         if let Some(first) = self.first.take() {
             return Ok((first, false));
         }
         loop {
+            let Some(running) = &mut self.running else { return Err(broken()) };
+            let ask_at = self.ask_at;
             let message = tokio::select! {
-                event = self.events.next() => match event? {
+                event = running.events.next() => match event? {
                     // The priming event of a resumable stream.
                     Some(event) if event.data.is_empty() => continue,
                     Some(event) => parsed(event.data)?,
                     None => return Err(broken()),
                 },
-                Some(message) = self.call.seat.heard.recv() => message,
+                Some(message) = running.call.seat.heard.recv() => message,
+                () = rest_until(ask_at) => {
+                    self.ask_at = None;
+                    match self.park() {
+                        Some(bytes) => return Ok((bytes, true)),
+                        None => continue,
+                    }
+                }
             };
-            match self.call.hear(message) {
+            match running.call.hear(message) {
                 Heard::Last(bytes) => return Ok((bytes, true)),
                 Heard::More(bytes) => return Ok((bytes, false)),
+                Heard::Question(message) => match running.ask(message) {
+                    Ok(()) => self.ask_at = Some(Instant::now() + TOGETHER),
+                    Err(message) => running.call.line().refuse(&message),
+                },
                 Heard::Nothing => {}
             }
         }
+    }
+
+    /// Puts the call aside until its client has answered; if there is no room, the upstream is told that nobody can.
+    fn park(&mut self) -> Option<Bytes> {
+        match self.parked.park(self.running.take()?) {
+            Ok(bytes) => Some(bytes),
+            Err(mut running) => {
+                tracing::warn!(upstream = running.call.line().name(), "too many calls wait for their clients' answers");
+                running.refuse();
+                self.running = Some(*running);
+                None
+            }
+        }
+    }
+}
+
+/// What the sealed state of a request is good for.
+pub(super) fn bound(line: &Line, request: &Message) -> Vec<u8> {
+    bound_at(line.name(), request)
+}
+
+/// The same for an upstream by its name.
+pub(super) fn bound_at(upstream: &str, request: &Message) -> Vec<u8> {
+    let target = method::target(request).unwrap_or_default();
+    [request.method(), upstream, &target].join("\n").into_bytes()
+}
+
+async fn rest_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::{
 };
 use weir_mcp::{
     Era, Kind, Message, answer, json, method,
-    translate::{Asks, Introduction},
+    translate::{Asks, Introduction, may_ask},
 };
 
 use crate::{
@@ -51,7 +51,7 @@ pub(super) struct Line {
     opening: Message,
     asks: Asks,
     next: AtomicU64,
-    running: Mutex<BTreeMap<u64, mpsc::Sender<Message>>>,
+    running: Mutex<BTreeMap<u64, Place>>,
     /// Dropped with the session, which ends the subscriptions.
     changes: Mutex<Option<broadcast::Sender<Message>>>,
     /// How many subscriptions watch each resource.
@@ -60,6 +60,14 @@ pub(super) struct Line {
     used: Mutex<Instant>,
     over: AtomicBool,
     listener: OnceLock<AbortHandle>,
+}
+
+/// Where a request hears what comes outside of its own stream.
+#[derive(Clone)]
+struct Place {
+    sender: mpsc::Sender<Message>,
+    /// Whether the upstream may ask its client something.
+    asks: bool,
 }
 
 /// A request's place in a line; left when it is dropped.
@@ -143,11 +151,16 @@ impl Line {
         (!busy).then(|| lock(&self.used).elapsed())
     }
 
-    /// Gives a request its place.
-    pub(super) fn seat(self: &Arc<Self>) -> Seat {
+    /// What the clients of this line let the upstream ask.
+    pub(super) fn asks(&self) -> Asks {
+        self.asks
+    }
+
+    /// Gives a request for `method` its place.
+    pub(super) fn seat(self: &Arc<Self>, method: &str) -> Seat {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, heard) = mpsc::channel(WAITING);
-        lock(&self.running).insert(key, sender);
+        lock(&self.running).insert(key, Place { sender, asks: may_ask(method) });
         Seat { line: Arc::clone(self), key, heard }
     }
 
@@ -209,10 +222,13 @@ impl Line {
     /// Sends a message that nothing answers, in the background: an answer to the upstream, or a cancellation.
     pub(super) fn tell(self: &Arc<Self>, message: Bytes) {
         let line = Arc::clone(self);
-        spawn(async move {
-            let Ok(message) = Message::parse(message) else { return };
-            line.upstream.tell(&line.channel, &message).await;
-        });
+        spawn(async move { line.say(message).await });
+    }
+
+    /// The same, at once.
+    pub(super) async fn say(&self, message: Bytes) {
+        let Ok(message) = Message::parse(message) else { return };
+        self.upstream.tell(&self.channel, &message).await;
     }
 
     /// Marks it as gone, so that the next request opens another.
@@ -258,18 +274,18 @@ impl Line {
     }
 
     /// Brings what came by the listener to where it belongs.
-    fn hear(self: &Arc<Self>, message: Message) {
+    pub(super) fn hear(self: &Arc<Self>, message: Message) {
         match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => {}
             (Kind::Notification, name) if is_change(name) => self.change(message),
             (Kind::Notification, method::PROGRESS) => {
                 let key = message.progress_token().and_then(|raw| std::str::from_utf8(raw).ok()?.parse().ok());
                 let to = key.and_then(|key: u64| lock(&self.running).get(&key).cloned());
-                drop(to.map(|to| to.try_send(message)));
+                drop(to.map(|to| to.sender.try_send(message)));
             }
             // Nothing says which request they are about; the one that began last is the best guess.
-            (Kind::Notification, _) => drop(self.latest().map(|to| to.try_send(message))),
-            (Kind::Request, _) => match self.latest() {
+            (Kind::Notification, _) => drop(self.latest(false).map(|to| to.try_send(message))),
+            (Kind::Request, _) => match self.latest(true) {
                 Some(latest) if self.asks.allows(&message) => {
                     if let Err(mpsc::error::TrySendError::Full(message) | mpsc::error::TrySendError::Closed(message)) =
                         latest.try_send(message)
@@ -282,8 +298,10 @@ impl Line {
         }
     }
 
-    fn latest(&self) -> Option<mpsc::Sender<Message>> {
-        lock(&self.running).last_key_value().map(|(_, sender)| sender.clone())
+    /// The request that began last, of all or of those that may ask.
+    fn latest(&self, asks: bool) -> Option<mpsc::Sender<Message>> {
+        let running = lock(&self.running);
+        running.values().rev().find(|place| place.asks || !asks).map(|place| place.sender.clone())
     }
 
     /// Takes note of a change that concerns every client.

@@ -1,0 +1,134 @@
+//! Calls at legacy upstreams that wait until their clients have answered a question.
+//!
+//! A legacy server asks in the middle of a call and waits; a modern client is asked by an answer and calls again. In
+//! between the upstream's call stands here. The client holds the only way back to it: a sealed state that is good for
+//! one more request of the same kind to the same upstream.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use weir_mcp::{
+    Field, Message, answer, json,
+    translate::{input_required, question_name},
+};
+
+use crate::{session::lock, upstream::Listened};
+
+use super::{call::Call, seal::Seal};
+
+/// How many calls may wait at once.
+const PARKED: usize = 256;
+
+/// How long a call waits for its client.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+/// How many questions one call may have open.
+pub(super) const QUESTIONS: usize = 32;
+
+/// A call and the rest of what its upstream says.
+pub(super) struct Running {
+    pub(super) call: Call,
+    pub(super) events: Listened,
+    pub(super) questions: Vec<Question>,
+    /// How often the upstream has asked.
+    pub(super) asked: u32,
+}
+
+/// A question of the upstream that the client has not answered.
+pub(super) struct Question {
+    key: String,
+    message: Message,
+}
+
+/// The calls that wait.
+#[derive(Default)]
+pub(in crate::relay) struct Parked {
+    seal: Seal,
+    next: AtomicU64,
+    calls: Mutex<HashMap<u64, (Running, Instant)>>,
+}
+
+impl Running {
+    /// Adds a question; it comes back if there are too many.
+    pub(super) fn ask(&mut self, message: Message) -> Result<(), Message> {
+        if self.questions.len() >= QUESTIONS {
+            return Err(message);
+        }
+        self.asked += 1;
+        let numbered = format!("question_{}", self.asked);
+        let named = question_name(&message).filter(|name| self.questions.iter().all(|open| open.key != *name));
+        self.questions.push(Question { key: named.unwrap_or(numbered), message });
+        Ok(())
+    }
+
+    /// Hands the client's answers to the upstream. What is not answered stays open.
+    pub(super) async fn answer(&mut self, responses: &[u8]) {
+        let given = || json::members(responses).filter(|(_, raw)| raw.starts_with(b"{"));
+        let mut open = Vec::new();
+        for question in std::mem::take(&mut self.questions) {
+            match (given().filter(|(key, _)| *key == question.key).last(), question.message.id()) {
+                (Some((_, raw)), Some(id)) => self.call.line().say(answer::result(id, raw)).await,
+                _ => open.push(question),
+            }
+        }
+        self.questions = open;
+    }
+
+    /// Answers every open question with an error, since the client cannot be asked.
+    pub(super) fn refuse(&mut self) {
+        for question in self.questions.drain(..) {
+            self.call.line().refuse(&question.message);
+        }
+    }
+}
+
+impl Parked {
+    /// Puts a call aside and gives the answer that asks its client; the call comes back if there is no room.
+    pub(super) fn park(&self, running: Running) -> Result<Bytes, Box<Running>> {
+        let now = Instant::now();
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let Some(state) = self.seal.seal(&key.to_be_bytes(), running.call.bound()) else {
+            return Err(Box::new(running));
+        };
+        let mut calls = lock(&self.calls);
+        if calls.len() >= PARKED {
+            calls.retain(|_, (_, until)| *until > now);
+        }
+        if calls.len() >= PARKED {
+            return Err(Box::new(running));
+        }
+        let questions: Vec<(String, &Message)> =
+            running.questions.iter().map(|question| (question.key.clone(), &question.message)).collect();
+        let bytes = input_required(running.call.id(), &questions, &state, running.call.line().server_info());
+        calls.insert(key, (running, now + PATIENCE));
+        Ok(bytes)
+    }
+
+    /// The call that a client's state leads to, if the state is Weir's own, meant for this kind of call, and good still.
+    pub(super) fn take(&self, request: &Message, bound: &[u8]) -> Option<Running> {
+        let state = request.text(Field::RequestState)?;
+        let key = u64::from_be_bytes(self.seal.open(&state, bound)?.try_into().ok()?);
+        let (running, until) = lock(&self.calls).remove(&key)?;
+        (until > Instant::now()).then_some(running)
+    }
+
+    /// Gives up the calls whose clients did not come back; their upstreams are told.
+    pub(in crate::relay) fn reap(&self) {
+        let now = Instant::now();
+        let over: Vec<_> = lock(&self.calls).extract_if(|_, (_, until)| *until <= now).collect();
+        drop(over);
+    }
+
+    /// Gives up all of them.
+    pub(in crate::relay) fn stop(&self) {
+        let all = std::mem::take(&mut *lock(&self.calls));
+        drop(all);
+    }
+}
