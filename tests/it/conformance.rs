@@ -81,3 +81,18 @@ async fn stdio_modern() {
     assert!(verdict.accepted, "not as tests/conformance.yaml says:\n{}", verdict.output);
     report(&verdict);
 }
+
+#[tokio::test]
+async fn http_legacy_for_modern_clients() {
+    let fixture = Peer::fixture("legacy").await;
+    let gateway = Gateway::start(&fixture.config("fixture")).await;
+    gateway.healthy(&["fixture"]).await;
+    assert_all(&run(&gateway.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
+}
+
+#[tokio::test]
+async fn stdio_legacy_for_modern_clients() {
+    let gateway = Gateway::start(&Launch::fixture("legacy").config("fixture")).await;
+    gateway.healthy(&["fixture"]).await;
+    assert_all(&run(&gateway.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
+}

@@ -59,7 +59,7 @@ enum Source {
     /// Changes of the merged lists, for a modern client that listens on `/mcp`.
     Subscription { id: Bytes, changes: watch::Receiver<Changes>, known: Changes, wants: Wants, first: Option<Bytes> },
     /// The answer of a legacy upstream to a modern client.
-    Translated(Stream),
+    Translated(Box<Stream>),
     /// What a legacy upstream says of its own accord, for a modern client.
     Subscribed(Subscription),
 }
@@ -126,7 +126,7 @@ impl Delivery {
     /// The answer of a legacy upstream to a modern client; `id` is the request's.
     pub(super) fn translated(stream: Stream, id: Bytes, upstream: String, deadline: Instant) -> Self {
         let answers = Some(Answers { id, upstream });
-        Self { answers, deadline: Some(deadline), ..Self::new(Source::Translated(stream)) }
+        Self { answers, deadline: Some(deadline), ..Self::new(Source::Translated(Box::new(stream))) }
     }
 
     /// What a legacy upstream says of its own accord, for a modern client.

@@ -57,7 +57,7 @@ impl Relay {
                                 hand.translated = Some(translated);
                                 call.handle_open();
                             }
-                            Ok(Translated::Answered(answer)) => return answer,
+                            Ok(Translated::Answered(answer)) => return *answer,
                             Err(why) => call.handle_failure(Failure::Unreachable(why)),
                         }
                     }

@@ -34,9 +34,15 @@ use line::Line;
 /// What becomes of a modern request to a legacy upstream.
 pub(super) enum Translated {
     /// Weir has the answer.
-    Answered(Answer),
+    Answered(Box<Answer>),
     /// It is ready to be sent.
     Call(Box<Call>),
+}
+
+impl From<Answer> for Translated {
+    fn from(answer: Answer) -> Self {
+        Self::Answered(Box::new(answer))
+    }
 }
 
 impl Relay {
@@ -44,20 +50,20 @@ impl Relay {
     pub(super) async fn translate(&self, inquiry: &Inquiry, leg: &Leg) -> Result<Translated, String> {
         let message = &inquiry.message;
         if message.raw(Field::RequestState).is_some() && translate::may_ask(message.method()) {
-            return Ok(Translated::Answered(self.resume(inquiry, leg).await));
+            return Ok(self.resume(inquiry, leg).await.into());
         }
         if method::route(message.method()) == method::Route::Task {
             let text = "this upstream has no tasks of the modern era";
-            return Ok(Translated::Answered(Answer::error(Era::Modern, message, answer::METHOD_NOT_FOUND, text)));
+            return Ok(Answer::error(Era::Modern, message, answer::METHOD_NOT_FOUND, text).into());
         }
         let line = self.line(inquiry, leg.upstream).await?;
         match message.method() {
-            method::DISCOVER => Ok(Translated::Answered(Answer::result(message, translate::discovered(line.said())))),
+            method::DISCOVER => Ok(Answer::result(message, translate::discovered(line.said())).into()),
             method::LISTEN => {
                 let subscription = Subscription::open(line, message).await;
                 let body = Body::Events(Box::new(Delivery::subscribed(subscription)));
                 let answer = Answer { status: 200, session: None, allow: None, body, record: None };
-                Ok(Translated::Answered(answer))
+                Ok(answer.into())
             }
             _ => {
                 if message.raw(Field::LogLevel).is_some() && line.can(&["logging"]) {

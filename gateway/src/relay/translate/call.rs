@@ -69,7 +69,7 @@ enum Heard {
     /// Something on the way to it.
     More(Bytes),
     /// A question that the client must answer first.
-    Question(Message),
+    Question(Box<Message>),
     /// Nothing.
     Nothing,
 }
@@ -190,7 +190,7 @@ impl Call {
             // The rest means nothing in the modern era.
             (Kind::Notification, _) => Heard::Nothing,
             (Kind::Request, _) if may_ask(&self.method) && self.seat.line.asks().allows(&message) => {
-                Heard::Question(message)
+                Heard::Question(Box::new(message))
             }
             // On a pipe nothing says which request a question belongs to, so it may be another one's.
             (Kind::Request, _) if !may_ask(&self.method) => {

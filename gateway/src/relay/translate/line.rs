@@ -281,10 +281,16 @@ impl Line {
             (Kind::Notification, method::PROGRESS) => {
                 let key = message.progress_token().and_then(|raw| std::str::from_utf8(raw).ok()?.parse().ok());
                 let to = key.and_then(|key: u64| lock(&self.running).get(&key).cloned());
-                drop(to.map(|to| to.sender.try_send(message)));
+                if let Some(to) = to {
+                    drop(to.sender.try_send(message));
+                }
             }
             // Nothing says which request they are about; the one that began last is the best guess.
-            (Kind::Notification, _) => drop(self.latest(false).map(|to| to.try_send(message))),
+            (Kind::Notification, _) => {
+                if let Some(to) = self.latest(false) {
+                    drop(to.try_send(message));
+                }
+            }
             (Kind::Request, _) => match self.latest(true) {
                 Some(latest) if self.asks.allows(&message) => {
                     if let Err(mpsc::error::TrySendError::Full(message) | mpsc::error::TrySendError::Closed(message)) =
@@ -309,8 +315,10 @@ impl Line {
         if message.method().ends_with("/list_changed") {
             self.catalog.poke(self.place);
         }
-        // Fails if nobody subscribes.
-        drop(lock(&self.changes).as_ref().map(|changes| changes.send(message)));
+        if let Some(changes) = lock(&self.changes).as_ref() {
+            // Fails if nobody subscribes.
+            drop(changes.send(message));
+        }
     }
 
     /// Answers a question of the upstream that no client can be asked.

@@ -44,7 +44,7 @@ pub(super) struct Running {
 /// A question of the upstream that the client has not answered.
 pub(super) struct Question {
     key: String,
-    message: Message,
+    message: Box<Message>,
 }
 
 /// The calls that wait.
@@ -57,7 +57,7 @@ pub(in crate::relay) struct Parked {
 
 impl Running {
     /// Adds a question; it comes back if there are too many.
-    pub(super) fn ask(&mut self, message: Message) -> Result<(), Message> {
+    pub(super) fn ask(&mut self, message: Box<Message>) -> Result<(), Box<Message>> {
         if self.questions.len() >= QUESTIONS {
             return Err(message);
         }
@@ -105,7 +105,7 @@ impl Parked {
             return Err(Box::new(running));
         }
         let questions: Vec<(String, &Message)> =
-            running.questions.iter().map(|question| (question.key.clone(), &question.message)).collect();
+            running.questions.iter().map(|question| (question.key.clone(), &*question.message)).collect();
         let bytes = input_required(running.call.id(), &questions, &state, running.call.line().server_info());
         calls.insert(key, (running, now + PATIENCE));
         Ok(bytes)
