@@ -20,6 +20,17 @@ fn assert_all(verdict: &Verdict, count: usize) {
     report(verdict);
 }
 
+/// A legacy server that needs a capability which the client did not declare says so in the result of the tool; only a
+/// modern one has an error code for it, and Weir cannot tell that result from another.
+fn assert_all_that_can_be_translated(verdict: &Verdict) {
+    let [missed] = &verdict.failed[..] else { panic!("failed:\n{}", verdict.failed.join("\n")) };
+    assert!(missed.starts_with("server-stateless\n    sep-2575-server-rejects-undeclared-capability:"), "{missed}");
+    assert_eq!(missed.lines().count(), 3, "{missed}");
+    assert!(missed.contains("sep-2575-missing-capability-http-400: Not testable"), "{missed}");
+    assert_eq!(verdict.passed.len(), MODERN_COUNT - 1, "{}", verdict.output);
+    report(verdict);
+}
+
 /// What is not required may fail, but somebody should know. Shown with `--no-capture`.
 fn report(verdict: &Verdict) {
     if !verdict.unscored_failures.is_empty() {
@@ -87,12 +98,12 @@ async fn http_legacy_for_modern_clients() {
     let fixture = Peer::fixture("legacy").await;
     let gateway = Gateway::start(&fixture.config("fixture")).await;
     gateway.healthy(&["fixture"]).await;
-    assert_all(&run(&gateway.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
+    assert_all_that_can_be_translated(&run(&gateway.url("/mcp/fixture"), MODERN, None).await);
 }
 
 #[tokio::test]
 async fn stdio_legacy_for_modern_clients() {
     let gateway = Gateway::start(&Launch::fixture("legacy").config("fixture")).await;
     gateway.healthy(&["fixture"]).await;
-    assert_all(&run(&gateway.url("/mcp/fixture"), MODERN, None).await, MODERN_COUNT);
+    assert_all_that_can_be_translated(&run(&gateway.url("/mcp/fixture"), MODERN, None).await);
 }
