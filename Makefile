@@ -1,6 +1,6 @@
 # make run     build Weir and start it with a demo upstream on 127.0.0.1:8080
 # make test    everything that CI runs
-# make bench   one table of what a call costs
+# make bench   one table of what a call costs; BENCH=--quick for the short one
 #
 # Each target installs what it needs, as far as it may; it works on a fresh clone with git, Rust, Node and Python.
 
@@ -11,6 +11,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 CARGO ?= cargo
+# More words for the bench, such as --quick or --only "legacy 128".
+BENCH ?=
 # Where the pure crates are built to prove that they are pure, and what the policies are built for.
 WASM := wasm32-wasip2
 GUEST := wasm32-unknown-unknown
@@ -55,7 +57,7 @@ peers:
 
 bench: tools
 	$(CARGO) build --release --bin weir
-	$(CARGO) run --release -p weir-bench
+	$(CARGO) run --release -p weir-bench -- $(BENCH)
 
 # What the build itself needs: cmake for the TLS library, the standard library for the WebAssembly target.
 tools:
