@@ -1,7 +1,7 @@
 //! Clients and upstreams of different eras.
 //!
 //! A modern client reaches a legacy upstream through sessions that Weir keeps for all clients of its kind
-//! ([`pool`], [`line`]). Each of its requests becomes a legacy one and each answer a modern one ([`call`]);
+//! ([`pool`], [`mod@line`]). Each of its requests becomes a legacy one and each answer a modern one ([`call`]);
 //! `server/discover` is answered from the upstream's `initialize`, and `subscriptions/listen` is fed by what the session
 //! says ([`subscription`]). A closed answer is the modern way to cancel, so it becomes `notifications/cancelled`.
 //!
