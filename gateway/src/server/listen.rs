@@ -217,12 +217,13 @@ async fn connection<H: Handler>(server: Arc<Server<H>>, stream: TcpStream, peer:
             }
         }
     };
-    // Covers whoever connects and says nothing.
-    let Ok(Some((wire, h2))) = timeout_at(end, opened).await else { return };
+    // Covers whoever connects and says nothing. On the heap, as is what HTTP/1.1 does not need: most connections rest
+    // most of the time, and then hold no more than they must.
+    let Ok(Some((wire, h2))) = timeout_at(end, Box::pin(opened)).await else { return };
     if h2 {
-        multiplexed::serve(server, wire, peer, end).await
+        Box::pin(multiplexed::serve(server, wire, peer, end)).await;
     } else {
-        plain::serve(server, wire, line, peer, end).await
+        plain::serve(server, wire, line, peer, end).await;
     }
 }
 

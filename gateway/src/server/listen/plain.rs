@@ -67,21 +67,28 @@ pub(super) async fn serve<H: Handler>(
         match head(&mut session, &line, &mut alarm, patience, server.limits).await {
             Head::Whole => line.end_head(),
             Head::None => return,
-            Head::Bad(status) => return refuse(session, status).await,
+            Head::Bad(status) => return Box::pin(refuse(session, status)).await,
         }
-        let session = ServerSession::H1(session);
-        let draining = Arc::clone(&server.draining);
-        let held = Some(Arc::clone(&line));
-        let mut exchange = Exchange::new(session, peer, server.limits.idle_timeout, draining, held);
         // On the heap, so that a connection that rests does not hold the room that a call needs.
-        Box::pin(server.handler.handle(&mut exchange)).await;
-        match exchange.finish().await {
+        match Box::pin(answer(&server, session, peer, &line)).await {
             Ending::Reusable(next) => (stream, prefix) = next.into_parts(),
-            Ending::Unread(stream) => return linger(stream).await,
+            Ending::Unread(stream) => return Box::pin(linger(stream)).await,
             Ending::Closed => return,
         }
         patience = Patience::Rest(Instant::now() + server.limits.idle_timeout);
     }
+}
+
+async fn answer<H: Handler>(
+    server: &Arc<Server<H>>,
+    session: HttpSession,
+    peer: SocketAddr,
+    line: &Arc<Line>,
+) -> Ending {
+    let (patience, draining) = (server.limits.idle_timeout, Arc::clone(&server.draining));
+    let mut exchange = Exchange::new(ServerSession::H1(session), peer, patience, draining, Some(Arc::clone(line)));
+    server.handler.handle(&mut exchange).await;
+    exchange.finish().await
 }
 
 /// What is waited for, and until when.
