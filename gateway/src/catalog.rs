@@ -23,13 +23,18 @@ use crate::upstream::Upstream;
 pub use merge::{Kind, Merged, Offer};
 pub use view::View;
 
+/// How long keepers may take to say farewell to their upstreams.
+const STOP: Duration = Duration::from_secs(5);
+
 /// The merged offers of all upstreams, per era.
 pub struct Catalog {
     upstreams: Arc<[Arc<Upstream>]>,
     slots: Mutex<Vec<Slots>>,
     merged: [RwLock<Arc<Merged>>; 2],
     changes: watch::Sender<Changes>,
-    pokes: Vec<Notify>,
+    /// For each upstream, what wakes the keeper of whichever era it speaks and the one of the other era.
+    pokes: Vec<[Notify; 2]>,
+    stopping: watch::Sender<bool>,
     keepers: tokio::sync::Mutex<JoinSet<()>>,
 }
 
@@ -51,6 +56,8 @@ struct Slots {
     legacy: Slot,
     modern: Slot,
     since: Instant,
+    /// An era that has a keeper of its own, beside the one that takes whichever era is spoken.
+    kept: Option<Era>,
 }
 
 #[derive(Clone, Default)]
@@ -71,15 +78,16 @@ impl Catalog {
     #[must_use]
     pub fn new(upstreams: Arc<[Arc<Upstream>]>) -> Arc<Self> {
         let now = Instant::now();
-        let slots =
-            upstreams.iter().map(|_| Slots { legacy: Slot::Pending, modern: Slot::Pending, since: now }).collect();
-        let pokes = upstreams.iter().map(|_| Notify::new()).collect();
+        let new = || Slots { legacy: Slot::Pending, modern: Slot::Pending, since: now, kept: None };
+        let slots = upstreams.iter().map(|_| new()).collect();
+        let pokes = upstreams.iter().map(|_| Default::default()).collect();
         Arc::new(Self {
             upstreams,
             slots: Mutex::new(slots),
             merged: Default::default(),
             changes: watch::Sender::default(),
             pokes,
+            stopping: watch::Sender::default(),
             keepers: tokio::sync::Mutex::default(),
         })
     }
@@ -92,9 +100,14 @@ impl Catalog {
         }
     }
 
-    /// Ends all keeping.
+    /// Ends all keeping, and with it what the keepers hold open at their upstreams.
     pub async fn stop(&self) {
-        self.keepers.lock().await.shutdown().await;
+        self.stopping.send_replace(true);
+        let mut keepers = self.keepers.lock().await;
+        let ended = async { while keepers.join_next().await.is_some() {} };
+        // A keeper that is still reaching its upstream has nothing to close.
+        drop(tokio::time::timeout(STOP, ended).await);
+        keepers.shutdown().await;
     }
 
     /// The upstreams, in the order of the configuration.
@@ -137,7 +150,7 @@ impl Catalog {
 
     /// Says that an upstream's lists have changed.
     pub fn poke(&self, upstream: usize) {
-        if let Some(poke) = self.pokes.get(upstream) {
+        for poke in self.pokes.get(upstream).into_iter().flatten() {
             poke.notify_one();
         }
     }
@@ -157,6 +170,7 @@ impl Catalog {
             if matches!(slots.get(era), Slot::Unasked) {
                 *slots.slot(era) = Slot::Pending;
                 slots.since = Instant::now();
+                slots.kept = Some(era);
                 unasked.push(index);
             }
             if matches!(slots.get(era), Slot::Pending) {
@@ -175,16 +189,15 @@ impl Catalog {
 
     /// Takes in what a keeper found out, and merges anew.
     fn publish(&self, index: usize, found: Found) {
-        let views = {
-            let mut slots = self.lock();
-            if let Some(slots) = slots.get_mut(index) {
-                slots.take(found);
-            }
-            [Era::Legacy, Era::Modern].map(|era| slots.iter().map(|slots| slots.view(era)).collect::<Vec<_>>())
-        };
-        for (era, views) in [Era::Legacy, Era::Modern].into_iter().zip(views) {
-            self.merge(era, &views);
+        let mut slots = self.lock();
+        if let Some(slots) = slots.get_mut(index) {
+            slots.take(found);
         }
+        // Merged under the lock, or an older look at the slots could overwrite a newer one.
+        for era in [Era::Legacy, Era::Modern] {
+            self.merge(era, &slots.iter().map(|slots| slots.view(era)).collect::<Vec<_>>());
+        }
+        drop(slots);
         self.changes.send_modify(|changes| changes.settled += 1);
     }
 
@@ -223,17 +236,18 @@ impl Slots {
         match found {
             Found::View { era, view, alone } => {
                 *self.slot(era) = Slot::Known(view);
-                let other = match era {
-                    Era::Legacy => &mut self.modern,
-                    Era::Modern => &mut self.legacy,
+                // What was known of the other era before, nobody keeps any more.
+                let (other, now) = match era {
+                    Era::Legacy => (Era::Modern, Slot::Nothing),
+                    Era::Modern => (Era::Legacy, Slot::Unasked),
                 };
-                if matches!(other, Slot::Pending) && alone {
-                    *other = if era == Era::Legacy { Slot::Nothing } else { Slot::Unasked };
+                if alone && self.kept != Some(other) {
+                    *self.slot(other) = now;
                 }
             }
             Found::Nothing { era } => {
                 for lost in [Era::Legacy, Era::Modern] {
-                    if era.is_none_or(|era| era == lost) {
+                    if era.map_or(self.kept != Some(lost), |era| era == lost) {
                         *self.slot(lost) = Slot::Nothing;
                     }
                 }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::sync::{Notify, watch};
 use weir_mcp::{Era, Message};
 
 use crate::upstream::{Body, Channel, ConnectError, Listened, Opened, Outgoing, SendError, State, Upstream, own};
@@ -20,6 +21,9 @@ const OTHER_ERA: Duration = Duration::from_secs(10 * 60);
 /// How long more changes are waited for after one, so that a burst is fetched once.
 const SETTLE: Duration = Duration::from_millis(50);
 
+/// How long an upstream may take to end a session of Weir's own.
+const FAREWELL: Duration = Duration::from_secs(3);
+
 /// Why lists are fetched again.
 enum Wake {
     /// They changed, or may have; the way to the upstream is still good.
@@ -31,16 +35,28 @@ enum Wake {
 /// Keeps the lists of the upstream at `index` until the task is ended.
 pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era>) {
     let Some(upstream) = catalog.upstreams.get(index).cloned() else { return };
+    let mut stopping = catalog.stopping.subscribe();
     let mut failures = 0;
     let mut reported = None;
     loop {
         if failures == 0 && wanted.is_none() {
-            upstream.set_status(|status| status.state = State::Connecting);
+            upstream.set_status(|status| {
+                if status.state != State::Healthy {
+                    status.state = State::Connecting;
+                }
+            });
         }
-        let why = match upstream.open(wanted).await {
+        let opened = tokio::select! {
+            opened = upstream.open(wanted) => opened,
+            () = over(&mut stopping) => return,
+        };
+        let why = match opened {
             Ok(opened) => {
                 let keeper = Keeper { catalog: &catalog, upstream: &upstream, index, wanted };
-                let ended = keeper.follow(&opened).await;
+                let ended = tokio::select! {
+                    ended = keeper.follow(&opened) => ended,
+                    () = over(&mut stopping) => return close(&upstream, &opened).await,
+                };
                 close(&upstream, &opened).await;
                 match ended {
                     Ok(()) => {
@@ -68,9 +84,20 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = catalog.pokes[index].notified() => {}
+            () = poke(&catalog, index, wanted).notified() => {}
+            () = over(&mut stopping) => return,
         }
     }
+}
+
+/// Resolves when the catalog is stopped.
+async fn over(stopping: &mut watch::Receiver<bool>) {
+    drop(stopping.wait_for(|over| *over).await);
+}
+
+/// What wakes the keeper of `wanted`: each has its own, so that none takes the other's.
+fn poke(catalog: &Catalog, index: usize, wanted: Option<Era>) -> &Notify {
+    &catalog.pokes[index][usize::from(wanted.is_some())]
 }
 
 struct Keeper<'a> {
@@ -83,7 +110,9 @@ struct Keeper<'a> {
 impl Keeper<'_> {
     /// Fetches and publishes until the way to the upstream is gone.
     async fn follow(&self, opened: &Opened) -> Result<(), String> {
-        let mut changes = self.listen(opened).await;
+        // A server may not say a word on its stream, not even its head, before it has something to tell.
+        let listen = tokio::time::timeout(self.upstream.list_timeout(), self.listen(opened));
+        let mut changes = listen.await.unwrap_or_default();
         loop {
             let fetch = View::fetch(self.upstream, opened);
             let view = match tokio::time::timeout(self.upstream.overall_timeout(), fetch).await {
@@ -103,11 +132,19 @@ impl Keeper<'_> {
 
     fn publish(&self, opened: &Opened, view: View) {
         let tools = view.tools();
-        let news = self.upstream.status().state != State::Healthy;
+        let before = self.upstream.status();
+        let news = before.state != State::Healthy;
+        if self.wanted.is_none() && !view.faults.is_empty() {
+            let why = view.faults.join("; ");
+            if before.error.as_ref() != Some(&why) {
+                tracing::warn!(upstream = self.upstream.name(), why, "some of its lists cannot be had");
+            }
+        }
         self.upstream.set_status(|status| {
             status.state = State::Healthy;
             status.error = None;
             if self.wanted.is_none() {
+                status.error = (!view.faults.is_empty()).then(|| view.faults.join("; "));
                 status.era = Some(opened.era);
                 status.transport = Some(opened.channel.transport());
                 status.tools = Some(tools);
@@ -151,7 +188,7 @@ impl Keeper<'_> {
 
     /// Waits until the lists are worth fetching again.
     async fn wait(&self, opened: &Opened, changes: &mut Option<Listened>, ttl: Option<Duration>) -> Wake {
-        let poke = &self.catalog.pokes[self.index];
+        let poke = poke(self.catalog, self.index, self.wanted);
         let Some(events) = changes else {
             let refresh = ttl.unwrap_or_default().max(REFRESH);
             let resting = matches!(&opened.channel, Channel::Stdio { shared: false, .. });
@@ -190,7 +227,13 @@ fn tells_of_change(data: &bytes::Bytes) -> bool {
 
 async fn close(upstream: &Upstream, opened: &Opened) {
     let credential = upstream.credential(None).await.ok().flatten();
-    opened.channel.close(credential.as_ref()).await;
+    let closed = opened.channel.close(credential.as_ref());
+    if let Channel::Http { .. } = opened.channel {
+        // A server that is silent is left.
+        drop(tokio::time::timeout(FAREWELL, closed).await);
+    } else {
+        closed.await;
+    }
 }
 
 fn fail(catalog: &Catalog, upstream: &Upstream, index: usize, wanted: Option<Era>, why: &ConnectError) {

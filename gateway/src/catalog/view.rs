@@ -12,6 +12,9 @@ use super::merge::Kind;
 /// How many pages of a list are fetched before the server is taken to be turning in circles.
 const MAX_PAGES: usize = 1000;
 
+/// How much of a list is fetched, in bytes.
+const MAX_SIZE: usize = 64 * 1024 * 1024;
+
 /// How many entries of a list are kept.
 const MAX_ENTRIES: usize = 100_000;
 
@@ -26,6 +29,8 @@ pub struct View {
     pub ttl: Option<Duration>,
     /// Whether its lists may be shared between callers (`cacheScope`).
     pub public: bool,
+    /// The lists that the upstream answered with an error; they are empty here.
+    pub(super) faults: Vec<String>,
     pub(super) lists: [Vec<Entry>; 4],
 }
 
@@ -96,19 +101,23 @@ struct Source<'a> {
 impl Source<'_> {
     async fn list(&self, kind: Kind, view: &mut View) -> Result<(), SendError> {
         let mut cursor: Option<Vec<u8>> = None;
+        let mut size = 0;
         for _ in 0..MAX_PAGES {
             let request = own::page(self.opened.era, kind.method(), cursor.as_deref());
             let answer = self.ask(&request).await?;
             let Some(page) = answer.result() else {
                 // A server may declare `resources` and have no templates.
-                let unknown = answer.error_code() == Some(weir_mcp::answer::METHOD_NOT_FOUND);
-                let why =
-                    format!("`{}` answered with error {}", kind.method(), answer.error_code().unwrap_or_default());
-                return if unknown { Ok(()) } else { Err(SendError::NotMcp(why)) };
+                let code = answer.error_code().unwrap_or_default();
+                if code != weir_mcp::answer::METHOD_NOT_FOUND {
+                    // One list that cannot be had must not cost the others.
+                    view.faults.push(format!("`{}` answered with error {code}", kind.method()));
+                }
+                return Ok(());
             };
             if self.opened.era == Era::Modern {
                 view.note_cache(page);
             }
+            size += page.len();
             let entries = &mut view.lists[kind as usize];
             for raw in json::get(page, &[kind.list()]).into_iter().flat_map(json::elements) {
                 let key = json::get(raw, &[kind.key()]).and_then(json::string);
@@ -120,7 +129,7 @@ impl Source<'_> {
             if next.is_none() {
                 return Ok(());
             }
-            if next == cursor {
+            if next == cursor || size > MAX_SIZE {
                 break;
             }
             cursor = next;
@@ -128,7 +137,7 @@ impl Source<'_> {
         tracing::warn!(
             upstream = self.upstream.name(),
             list = kind.method(),
-            "its pages do not end; the rest is left out"
+            "its pages do not end, or are over 64 MiB together; the rest is left out"
         );
         Ok(())
     }
