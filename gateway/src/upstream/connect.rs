@@ -16,7 +16,7 @@ use crate::http::HeaderValue;
 use super::{
     Channel, Outgoing, Reply, SendError, Upstream, Way,
     credential::{Credential, CredentialError},
-    lock, own,
+    known, lock, own,
     stdio::{self, Process},
 };
 
@@ -75,7 +75,14 @@ impl Upstream {
         if let Way::Stdio { shared: true, .. } = &self.way {
             return self.join(Some(Era::Legacy)).await;
         }
-        self.walk(Some(Era::Legacy), initialize).await
+        let (ended, in_doubt) = self.walk_with(Some(Era::Legacy), initialize, false).await;
+        if !in_doubt {
+            return ended;
+        }
+        // It may dislike the era or only these words; what a client says must not decide for all others.
+        let opened = self.walk(Some(Era::Legacy)).await?;
+        opened.channel.close(self.credential(None).await.ok().flatten().as_ref()).await;
+        Err(ConnectError::Stopped("it does not accept this client's `initialize`".into()))
     }
 
     /// Opens it for modern calls, which share what is open.
@@ -88,7 +95,7 @@ impl Upstream {
             Way::Http(endpoint) if lock(&self.known).works(Era::Modern).is_some() => {
                 Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
             }
-            Way::Http(_) => Ok(self.walk(Some(Era::Modern), &own::initialize()).await?.channel),
+            Way::Http(_) => Ok(self.walk(Some(Era::Modern)).await?.channel),
             Way::Stdio { .. } => Ok(self.join(Some(Era::Modern)).await?.channel),
         }
     }
@@ -102,7 +109,7 @@ impl Upstream {
         match &self.way {
             Way::Stdio { .. } => self.join(wanted).await,
             Way::Http(_) => {
-                let opened = self.walk(wanted, &own::initialize()).await?;
+                let opened = self.walk(wanted).await?;
                 if opened.era == Era::Legacy {
                     self.tell(&opened.channel, &own::initialized()).await;
                 }
@@ -152,14 +159,14 @@ impl Upstream {
     /// Joins a child process that others may use too: in the modern era always, in the legacy era where the
     /// configuration shares it. Starts it if it does not run.
     async fn join(&self, wanted: Option<Era>) -> Result<Opened, ConnectError> {
-        let Way::Stdio { pool, shared, .. } = &self.way else { return self.walk(wanted, &own::initialize()).await };
+        let Way::Stdio { pool, shared, .. } = &self.way else { return self.walk(wanted).await };
         let _starting = self.opening.lock().await;
         let eras = wanted.map_or([Era::Modern, Era::Legacy], |era| [era, era]);
         if let Some((era, member)) = eras.into_iter().find_map(|era| Some((era, pool.get(era)?))) {
             let channel = Channel::Stdio { process: member.process, shared: true };
             return Ok(Opened { channel, answer: member.answer, era });
         }
-        let opened = self.walk(wanted, &own::initialize()).await?;
+        let opened = self.walk(wanted).await?;
         let Channel::Stdio { process, .. } = &opened.channel else { return Ok(opened) };
         if opened.era == Era::Legacy {
             self.tell(&opened.channel, &own::initialized()).await;
@@ -171,9 +178,20 @@ impl Upstream {
         Ok(Opened { channel: Channel::Stdio { process: process.clone(), shared: true }, ..opened })
     }
 
-    async fn walk(&self, wanted: Option<Era>, initialize: &Message) -> Result<Opened, ConnectError> {
+    /// Reaches it in Weir's own words.
+    async fn walk(&self, wanted: Option<Era>) -> Result<Opened, ConnectError> {
+        self.walk_with(wanted, &own::initialize(), true).await.0
+    }
+
+    /// Reaches it; also says whether it turned down an `initialize` that is not Weir's own, which proves nothing.
+    async fn walk_with(
+        &self,
+        wanted: Option<Era>,
+        initialize: &Message,
+        own: bool,
+    ) -> (Result<Opened, ConnectError>, bool) {
         if let Some((wanted, other)) = wanted.and_then(|era| Some((era, lock(&self.known).only_other(era)?))) {
-            return Err(ConnectError::OtherEra { wanted, other });
+            return (Err(ConnectError::OtherEra { wanted, other }), false);
         }
         let start = Instant::now();
         let mut walk = Walk::new(self.facts(wanted), self.timeouts.overall);
@@ -207,12 +225,17 @@ impl Upstream {
         };
         journey.end().await;
         let mut known = lock(&self.known);
+        let in_doubt = !own && ended.is_err() && known::lacks_evidently(Era::Legacy, walk.history());
+        if in_doubt {
+            return (ended, true);
+        }
         known.learn(wanted, &ended, walk.history());
         let other = wanted.and_then(|era| Some((era, known.only_other(era).or_else(|| known.may_be_legacy(era))?)));
-        match (ended, other) {
+        let ended = match (ended, other) {
             (Err(ConnectError::Stopped(_)), Some((wanted, other))) => Err(ConnectError::OtherEra { wanted, other }),
             (ended, _) => ended,
-        }
+        };
+        (ended, false)
     }
 }
 

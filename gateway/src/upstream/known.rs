@@ -59,8 +59,7 @@ impl Known {
     /// Takes in how a walk ended.
     pub(super) fn learn(&mut self, wanted: Option<Era>, ended: &Result<Opened, ConnectError>, history: &[Attempt]) {
         for era in [Era::Legacy, Era::Modern] {
-            let mut tried = history.iter().filter(|attempt| attempt.era == era).peekable();
-            if tried.peek().is_some() && tried.all(|attempt| is_evidence(&attempt.outcome)) {
+            if lacks_evidently(era, history) {
                 *self.slot(era) = Verdict::Not(Instant::now());
             }
         }
@@ -94,6 +93,12 @@ impl Known {
             Era::Modern => &mut self.modern,
         }
     }
+}
+
+/// Whether a walk has tried `era` and shown that it is not spoken.
+pub(super) fn lacks_evidently(era: Era, history: &[Attempt]) -> bool {
+    let mut tried = history.iter().filter(|attempt| attempt.era == era).peekable();
+    tried.peek().is_some() && tried.all(|attempt| is_evidence(&attempt.outcome))
 }
 
 /// Whether an outcome tells of the era rather than of an outage or a missing credential.
