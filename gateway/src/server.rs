@@ -10,10 +10,9 @@ pub mod listen;
 mod post;
 mod refusal;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+
+use tokio::sync::watch;
 
 use crate::{
     relay::{Answer, Relay},
@@ -29,19 +28,19 @@ pub struct App {
     guard: Guard,
     /// The longest body that is read, in bytes.
     body_limit: usize,
-    draining: AtomicBool,
+    draining: watch::Sender<bool>,
 }
 
 impl App {
     /// An app over a relay.
     #[must_use]
     pub fn new(relay: Arc<Relay>, guard: Guard, body_limit: usize) -> Self {
-        Self { relay, guard, body_limit, draining: AtomicBool::new(false) }
+        Self { relay, guard, body_limit, draining: watch::Sender::new(false) }
     }
 
-    /// Says in `/readyz` that no new work should come.
+    /// Says in `/readyz` that no new work should come, and ends the streams that would never end by themselves.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+        self.draining.send_replace(true);
     }
 
     /// Which part of Weir a path names.
@@ -76,12 +75,17 @@ impl Handler for App {
         match exchange.path() {
             "/healthz" => deliver::text(exchange, 200, "ok\n").await,
             "/readyz" => {
-                let (status, body) = health::ready(self.relay.catalog(), self.draining.load(Ordering::Relaxed));
+                // The body names upstreams, which is nothing for a page that was rebound.
+                if let Err(refusal) = self.guard.admit(exchange.host(), exchange.header("origin")) {
+                    let refused = refusal::forbidden(&refusal);
+                    return deliver::deliver(exchange, refused, self.draining.subscribe()).await;
+                }
+                let (status, body) = health::ready(self.relay.catalog(), *self.draining.borrow());
                 deliver::json(exchange, status, body).await;
             }
             _ => {
                 let answer = self.answer(exchange).await;
-                deliver::deliver(exchange, answer).await;
+                deliver::deliver(exchange, answer, self.draining.subscribe()).await;
             }
         }
     }

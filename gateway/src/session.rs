@@ -9,7 +9,7 @@ mod outbox;
 mod table;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -52,6 +52,8 @@ pub struct Session {
     pub outbox: Arc<Outbox>,
     /// Tasks that fill the outbox; they end with the session.
     pub pumps: Mutex<JoinSet<()>>,
+    /// Tasks that open upstreams; they outlive the calls that began them, so that nothing is left half open.
+    pub openings: Mutex<JoinSet<()>>,
     /// The last `logging/setLevel`, for upstreams that are opened later.
     pub log_level: Mutex<Option<Message>>,
     running: Mutex<HashMap<Box<[u8]>, Runs>>,
@@ -67,7 +69,8 @@ type Runs = (usize, Arc<Ticket>);
 #[derive(Default)]
 struct Asked {
     next: u64,
-    waiting: HashMap<u64, (usize, Box<[u8]>)>,
+    /// In the order in which they were asked.
+    waiting: BTreeMap<u64, (usize, Box<[u8]>)>,
 }
 
 /// Removes a request from those that run when it is dropped.
@@ -96,6 +99,7 @@ impl Session {
             lines: Lines::default(),
             outbox: Arc::default(),
             pumps: Mutex::default(),
+            openings: Mutex::default(),
             log_level: Mutex::default(),
             running: Mutex::default(),
             asked: Mutex::default(),
@@ -107,6 +111,12 @@ impl Session {
     /// Says to the session's streams that it is over.
     pub fn end(&self) {
         self.ended.send_replace(true);
+    }
+
+    /// Whether the session is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        *self.ended.borrow()
     }
 
     /// Turns true when the session is over.
@@ -142,17 +152,32 @@ impl Session {
     }
 
     /// Gives an upstream's request an id that is unique among all upstreams of this session.
+    ///
+    /// A client need not answer what it was asked; when too much waits, the oldest question is given up.
     #[must_use]
     pub fn ask(&self, upstream: usize, request: &Message) -> Option<Bytes> {
         let mut asked = lock(&self.asked);
+        let own = request.id()?.into();
         if asked.waiting.len() >= MAX_ASKED {
-            return None;
+            asked.waiting.pop_first();
         }
         let id = asked.next;
         asked.next += 1;
-        asked.waiting.insert(id, (upstream, request.id()?.into()));
+        asked.waiting.insert(id, (upstream, own));
         drop(asked);
         Some(request.edit().set(Field::Id, id.to_string().as_bytes()).finish())
+    }
+
+    /// Turns an upstream's cancellation of its own question into one that the client understands; none if the client
+    /// was not asked, or has answered.
+    #[must_use]
+    pub fn withdraw(&self, upstream: usize, cancelled: &Message) -> Option<Bytes> {
+        let own = cancelled.request_id()?;
+        let mut asked = lock(&self.asked);
+        let (&id, _) = asked.waiting.iter().find(|(_, (place, id))| *place == upstream && **id == *own)?;
+        asked.waiting.remove(&id);
+        drop(asked);
+        Some(cancelled.edit().set(Field::RequestId, id.to_string().as_bytes()).finish())
     }
 
     /// Finds whose question a client's answer is for, and gives the answer that question's own id back.
@@ -183,4 +208,61 @@ fn new_id() -> Result<HeaderValue, getrandom::Error> {
 /// A lock that a panic elsewhere cannot take away; what it guards is whole between statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::*;
+
+    fn message(text: &str) -> Message {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+    }
+
+    fn session() -> Session {
+        let initialize = message(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
+        Session::new(Endpoint::All, &initialize, HeaderValue::from_static("2025-11-25")).unwrap()
+    }
+
+    fn question(id: &str) -> Message {
+        message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list"}}"#))
+    }
+
+    #[test]
+    fn questions_with_equal_ids_are_answered_where_they_came_from() {
+        let session = session();
+        let ids = [0, 1].map(|upstream| {
+            let asked = message(std::str::from_utf8(&session.ask(upstream, &question("\"q\"")).unwrap()).unwrap());
+            String::from_utf8(asked.id().unwrap().to_vec()).unwrap()
+        });
+        assert_ne!(ids[0], ids[1]);
+        for (upstream, id) in ids.iter().enumerate().rev() {
+            let answer = message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+            let (place, bytes) = session.answered(&answer).unwrap();
+            assert_eq!((place, &bytes[..]), (upstream, &br#"{"jsonrpc":"2.0","id":"q","result":{}}"#[..]));
+            assert_eq!(session.answered(&answer), None);
+        }
+    }
+
+    #[test]
+    fn an_upstream_withdraws_its_own_question_and_no_other() {
+        let session = session();
+        session.ask(0, &question("7")).unwrap();
+        session.ask(1, &question("7")).unwrap();
+        let cancelled = message(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#);
+        let withdrawn = session.withdraw(1, &cancelled).unwrap();
+        assert_eq!(message(std::str::from_utf8(&withdrawn).unwrap()).request_id(), Some(&b"1"[..]));
+        assert_eq!(session.withdraw(1, &cancelled), None);
+        assert_eq!(session.withdraw(2, &cancelled), None);
+    }
+
+    #[test]
+    fn questions_that_nobody_answers_do_not_stop_the_next() {
+        let session = session();
+        for id in 0..2 * MAX_ASKED {
+            assert!(session.ask(0, &question(&id.to_string())).is_some());
+        }
+        assert_eq!(lock(&session.asked).waiting.len(), MAX_ASKED);
+    }
 }

@@ -40,6 +40,9 @@ pub enum Body {
     Events(Box<Delivery>),
 }
 
+/// How much of a method that a client sent goes into the log, in characters.
+const METHOD_IN_LOG: usize = 64;
+
 /// What the log will say of a call.
 pub struct Record {
     start: Instant,
@@ -138,13 +141,19 @@ impl Record {
         let name = message.name().or_else(|| message.uri()).map(|name| name.into_owned()).unwrap_or_default();
         Self {
             start: Instant::now(),
-            method: message.method().to_owned(),
+            method: message.method().chars().take(METHOD_IN_LOG).collect(),
             name,
             era: inquiry.era,
             upstream: None,
             attempts: 0,
             failure: None,
         }
+    }
+
+    /// A call that Weir itself refuses.
+    #[must_use]
+    pub fn refused(inquiry: &Inquiry, why: impl Into<String>) -> Self {
+        Self { failure: Some(why.into()), ..Self::new(inquiry) }
     }
 
     /// Writes the line: the answer is out, or will never be.

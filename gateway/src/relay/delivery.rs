@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::watch;
 use weir_flow::Failure;
-use weir_mcp::{Message, message::Kind, sse};
+use weir_mcp::{Message, message::Kind, method, sse};
 
 use crate::{
     catalog::{Catalog, Changes},
@@ -206,6 +206,25 @@ impl Delivery {
         !matches!(self.source, Source::Raw { whole: false, .. })
     }
 
+    /// Whether it goes on until somebody ends it.
+    #[must_use]
+    pub const fn is_endless(&self) -> bool {
+        self.deadline.is_none()
+    }
+
+    /// What the gateway says on an endless stream when it stops: a subscription is answered at last (MCP 2026-07-28,
+    /// basic/utilities/subscriptions).
+    pub fn farewell(&mut self) -> Bytes {
+        let id = match (&self.source, &self.answers) {
+            (Source::Subscription { id, .. }, _) => id,
+            (Source::Raw { whole: true, .. }, Some(Answers { id, .. })) => id,
+            _ => return Bytes::new(),
+        };
+        let result = format!(r#"{{"resultType":"complete","_meta":{}}}"#, meta(id));
+        let id = String::from_utf8_lossy(id);
+        encoded(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into(), &mut self.out)
+    }
+
     async fn pull(&mut self) -> Result<Option<Bytes>, SendError> {
         match &mut self.source {
             Source::Raw { events, whole } => {
@@ -300,13 +319,11 @@ pub(super) fn mapped(
     let message = Message::parse(data.clone()).map_err(|why| SendError::NotMcp(why.to_string()))?;
     Ok(match message.kind() {
         Kind::Response | Kind::Error => Some((data.clone(), true)),
-        Kind::Request => match session.ask(upstream, &message) {
-            Some(asked) => Some((asked, false)),
-            None => {
-                tracing::warn!(method = message.method(), "an upstream asks the client too much at once");
-                None
-            }
-        },
+        Kind::Request => session.ask(upstream, &message).map(|asked| (asked, false)),
+        // What an upstream cancels is a question of its own, which the client knows by another id.
+        Kind::Notification if message.method() == method::CANCELLED => {
+            session.withdraw(upstream, &message).map(|withdrawn| (withdrawn, false))
+        }
         Kind::Notification if message.method().ends_with("/list_changed") => {
             // The client hears of the merged list when that has changed.
             catalog.poke(upstream);

@@ -26,7 +26,7 @@ struct Hand {
 
 impl Relay {
     /// Takes a request to one upstream and back.
-    pub(super) async fn drive(&self, inquiry: &Inquiry, mut leg: Leg, record: &mut Record) -> Answer {
+    pub(super) async fn drive(self: &Arc<Self>, inquiry: &Inquiry, mut leg: Leg, record: &mut Record) -> Answer {
         let upstream = self.upstream(leg.upstream);
         let start = Instant::now();
         let mut call = Call::new(upstream.overall_timeout(), method::safe_to_repeat(inquiry.message.method()));
@@ -70,6 +70,9 @@ impl Relay {
                 Action::Attempt => {
                     let left = call.left(start.elapsed());
                     let sent = match tokio::time::timeout(left, attempt(inquiry, &leg, &hand)).await {
+                        Ok(Ok(Reply { status, body: crate::upstream::Body::Empty, .. })) => {
+                            Sent::NotMcp(format!("status {status} without an answer"))
+                        }
                         Ok(Ok(reply)) => {
                             hand.reply = Some(reply);
                             Sent::Answered
@@ -133,15 +136,21 @@ impl Relay {
     pub(super) async fn pass_on(&self, inquiry: &Inquiry, leg: Leg) {
         let upstream = self.upstream(leg.upstream);
         let Ok(credential) = upstream.credential(None).await else { return };
-        let Ok(channel) = self.open(inquiry, leg.upstream).await else { return };
+        let channel = match &inquiry.session {
+            // What concerns an upstream session that is gone means nothing to a new one.
+            Some(session) => session.lines.get(leg.upstream),
+            None => upstream.open_modern().await.ok(),
+        };
+        let Some(channel) = channel else { return };
         let hand = Hand { credential, channel: Some(channel), ..Hand::default() };
-        if let Err(why) = attempt(inquiry, &leg, &hand).await {
+        let sent = tokio::time::timeout(upstream.list_timeout(), attempt(inquiry, &leg, &hand)).await;
+        if let Err(why) = sent.unwrap_or(Err(SendError::TimedOut)) {
             tracing::debug!(upstream = upstream.name(), method = inquiry.message.method(), %why, "message not taken");
         }
     }
 
     /// The way to an upstream for this client: its session's own, or what modern calls share.
-    pub(super) async fn open(&self, inquiry: &Inquiry, place: usize) -> Result<Channel, ConnectError> {
+    async fn open(self: &Arc<Self>, inquiry: &Inquiry, place: usize) -> Result<Channel, ConnectError> {
         let upstream = self.upstream(place);
         match &inquiry.session {
             Some(session) => self.open_line(session, place).await,
@@ -155,9 +164,10 @@ impl Relay {
             translated.failed(why);
         }
         if let (SendError::SessionLost | SendError::BrokenOff(_), Some(session)) = (why, &inquiry.session)
-            && session.lines.get(place).is_none_or(|channel| !channel.alive() || *why == SendError::SessionLost)
+            && let Some(channel) = &hand.channel
+            && (!channel.alive() || *why == SendError::SessionLost)
         {
-            session.lines.forget(place);
+            session.lines.forget(place, channel);
         }
     }
 }

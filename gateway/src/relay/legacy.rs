@@ -2,28 +2,34 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::sync::oneshot;
 use weir_mcp::{Era, Message, answer, era, json, message::Field};
 
 use crate::{
     http::HeaderValue,
     session::{Endpoint, Outbox, Session, lock},
-    upstream::{self, Channel, ConnectError, Outgoing, own},
+    upstream::{self, Channel, ConnectError, Outgoing, SendError, own},
 };
 
-use super::{Answer, Body, Delivery, Relay, aggregate, delivery};
+use super::{Answer, Body, Delivery, Record, Relay, aggregate, delivery};
 
 /// How long an upstream may take to say farewell when a session ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// The pauses before an upstream's own stream is opened again.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 impl Relay {
     /// Begins a session: answers `initialize`.
-    pub async fn begin(self: &Arc<Self>, endpoint: Endpoint, initialize: &Message) -> Answer {
+    pub async fn begin(self: &Arc<Self>, endpoint: Endpoint, initialize: &Message, record: &mut Record) -> Answer {
         if let Err(full) = self.sessions.has_room() {
+            record.failure = Some(full.to_string());
             return Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &full.to_string(), None));
         }
         match endpoint {
             Endpoint::All => self.begin_all(initialize).await,
-            Endpoint::One(place) => self.begin_one(place, initialize).await,
+            Endpoint::One(place) => self.begin_one(place, initialize, record).await,
         }
     }
 
@@ -33,18 +39,22 @@ impl Relay {
         let version = era::negotiate(requested.as_deref().unwrap_or_default());
         let offers = self.catalog.merged(Era::Legacy).await;
         let answer = Answer::result(initialize, aggregate::initialized(&offers, version));
-        self.admit(Endpoint::All, initialize, HeaderValue::from_static(version), None, answer)
+        self.admit(Endpoint::All, initialize, HeaderValue::from_static(version), None, answer).await
     }
 
-    async fn begin_one(self: &Arc<Self>, place: usize, initialize: &Message) -> Answer {
+    async fn begin_one(self: &Arc<Self>, place: usize, initialize: &Message, record: &mut Record) -> Answer {
         let upstream = self.upstream(place);
+        record.upstream = Some(Arc::clone(upstream));
+        record.attempts = 1;
         let opened = match upstream.open_session(initialize).await {
             Ok(opened) => opened,
             Err(ConnectError::OtherEra { wanted, other }) => {
+                record.failure = Some(format!("it speaks only the {other} era"));
                 return Answer::other_era(initialize, upstream.name(), wanted, other);
             }
             Err(why) => {
                 let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
+                record.failure = Some(format!("cannot be reached: {why}"));
                 return Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None));
             }
         };
@@ -56,10 +66,11 @@ impl Relay {
         // A shared process was opened with an id of Weir's own.
         let same = opened.answer.id() == Some(id);
         let bytes = if same { opened.answer.bytes().clone() } else { opened.answer.edit().set(Field::Id, id).finish() };
-        self.admit(Endpoint::One(place), initialize, version, Some((place, opened.channel)), Answer::whole(200, bytes))
+        let line = Some((place, opened.channel));
+        self.admit(Endpoint::One(place), initialize, version, line, Answer::whole(200, bytes)).await
     }
 
-    fn admit(
+    async fn admit(
         &self,
         endpoint: Endpoint,
         initialize: &Message,
@@ -69,32 +80,66 @@ impl Relay {
     ) -> Answer {
         let refused = |why: String| Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &why, None));
         let session = match Session::new(endpoint, initialize, version) {
-            Ok(session) => session,
+            Ok(session) => Arc::new(session),
             Err(why) => return refused(format!("no session id can be made: {why}")),
         };
         if let Some((place, channel)) = line {
             session.lines.put(place, channel);
         }
-        match self.sessions.add(session) {
-            Ok(session) => Answer { session: Some(session.id.clone()), ..answer },
-            Err(full) => refused(full.to_string()),
+        if let Err(full) = self.sessions.add(Arc::clone(&session)) {
+            self.end(&session).await;
+            return refused(full.to_string());
         }
+        Answer { session: Some(session.id.clone()), ..answer }
     }
 
     /// The session's own way to an upstream, opened with the client's own words.
-    pub(super) async fn open_line(&self, session: &Arc<Session>, place: usize) -> Result<Channel, ConnectError> {
+    pub(super) async fn open_line(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        place: usize,
+    ) -> Result<Channel, ConnectError> {
+        if let Some(channel) = session.lines.get(place) {
+            return Ok(channel);
+        }
+        if session.is_over() {
+            return Err(session_over());
+        }
+        let (tell, told) = oneshot::channel();
+        let (relay, owner) = (Arc::clone(self), Arc::clone(session));
+        let opening = async move {
+            let mut opened = owner.lines.get_or_open(place, || relay.open_anew(&owner, place)).await;
+            // Either the end of the session finds the channel, or this finds the end of the session.
+            if owner.is_over() {
+                relay.close_lines(&owner).await;
+                opened = Err(session_over());
+            }
+            // A caller that is gone needs no channel.
+            drop(tell.send(opened));
+        };
+        {
+            let mut openings = lock(&session.openings);
+            while openings.try_join_next().is_some() {}
+            openings.spawn(opening);
+        }
+        told.await.unwrap_or_else(|_| Err(session_over()))
+    }
+
+    /// Opens an upstream and makes it ready before any call can use it.
+    async fn open_anew(&self, session: &Arc<Session>, place: usize) -> Result<Channel, ConnectError> {
         let upstream = self.upstream(place);
-        let open = || upstream.open_session(&session.initialize);
-        let (channel, opened) = session.lines.get_or_open(place, open).await?;
-        if opened.is_some() {
-            upstream.tell(&channel, &own::initialized()).await;
-            let level = lock(&session.log_level).clone();
-            if let Some(level) = level {
-                self.set_level(place, &channel, &level).await;
-            }
-            if session.endpoint == Endpoint::All && session.outbox.is_taken() {
-                self.pump(session, place, channel.clone());
-            }
+        let channel = upstream.open_session(&session.initialize).await?.channel;
+        let initialized = own::initialized();
+        let told = upstream.tell(&channel, &initialized);
+        if tokio::time::timeout(upstream.list_timeout(), told).await.is_err() {
+            tracing::debug!(upstream = upstream.name(), "initialized not taken in time");
+        }
+        let level = lock(&session.log_level).clone();
+        if let Some(level) = level {
+            self.set_level(place, &channel, &level).await;
+        }
+        if session.endpoint == Endpoint::All && session.outbox.is_taken() {
+            self.pump(session, place, channel.clone());
         }
         Ok(channel)
     }
@@ -138,23 +183,39 @@ impl Relay {
         }
     }
 
-    async fn listen_one(&self, session: &Arc<Session>, place: usize, last_event_id: Option<&HeaderValue>) -> Answer {
+    async fn listen_one(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        place: usize,
+        last_event_id: Option<&HeaderValue>,
+    ) -> Answer {
         let upstream = self.upstream(place);
         let opened = async {
-            let channel = self.open_line(session, place).await.map_err(|why| why.to_string())?;
-            let credential = upstream.credential(None).await.map_err(|why| why.to_string())?;
-            channel.listen(last_event_id, credential.as_ref()).await.map_err(|why| why.to_string())
+            let mut reopened = false;
+            loop {
+                let channel = self.open_line(session, place).await.map_err(|why| why.to_string())?;
+                let credential = upstream.credential(None).await.map_err(|why| why.to_string())?;
+                match channel.listen(last_event_id, credential.as_ref()).await {
+                    Err(SendError::SessionLost) if !reopened => {
+                        session.lines.forget(place, &channel);
+                        reopened = true;
+                    }
+                    ended => return ended.map_err(|why| why.to_string()),
+                }
+            }
+        };
+        let trouble = |why: String| {
+            let text = format!("upstream `{}`: {why}", upstream.name());
+            Answer::whole(502, answer::error(None, answer::INTERNAL, &text, None))
         };
         match opened.await {
             Ok(upstream::Reply { status: 200, body: upstream::Body::Events(heard), .. }) => {
                 events(Delivery::heard(heard).until(session.ended()))
             }
             Ok(upstream::Reply { status: 409, .. }) => Answer::empty(409),
+            Ok(upstream::Reply { status: status @ (408 | 429 | 500..), .. }) => trouble(format!("status {status}")),
             Ok(_) => Answer { allow: Some("POST, DELETE"), ..Answer::empty(405) },
-            Err(why) => {
-                let text = format!("upstream `{}`: {why}", upstream.name());
-                Answer::whole(502, answer::error(None, answer::INTERNAL, &text, None))
-            }
+            Err(why) => trouble(why),
         }
     }
 
@@ -164,14 +225,27 @@ impl Relay {
         // The task belongs to the session, so it must not keep the session alive.
         let (weak, outbox) = (Arc::downgrade(session), Arc::clone(&session.outbox));
         let pump = async move {
-            let credential = upstream.credential(None).await.ok().flatten();
-            let Ok(reply) = channel.listen(None, credential.as_ref()).await else { return };
-            let upstream::Body::Events(mut heard) = reply.body else { return };
-            while let Ok(Some(event)) = heard.next().await {
-                let Some(session) = weak.upgrade() else { return };
-                if let Ok(Some((data, _))) = delivery::mapped(&event.data, &session, &catalog, place) {
-                    Outbox::push(&outbox, data);
+            let mut pause = FIRST_PAUSE;
+            while channel.alive() {
+                let credential = upstream.credential(None).await.ok().flatten();
+                match channel.listen(None, credential.as_ref()).await {
+                    Ok(upstream::Reply { body: upstream::Body::Events(mut heard), .. }) => {
+                        while let Ok(Some(event)) = heard.next().await {
+                            let Some(session) = weak.upgrade() else { return };
+                            if let Ok(Some((data, _))) = delivery::mapped(&event.data, &session, &catalog, place) {
+                                Outbox::push(&outbox, data);
+                                pause = FIRST_PAUSE;
+                            }
+                        }
+                    }
+                    // It has not yet noticed that the stream before this one is closed, or is in trouble.
+                    Ok(upstream::Reply { status: 408 | 409 | 429 | 500.., .. }) => {}
+                    // It has no such stream. When a session is lost, the next one brings a pump of its own.
+                    Ok(_) | Err(SendError::SessionLost) => return,
+                    Err(_) => {}
                 }
+                tokio::time::sleep(pause).await;
+                pause = LONGEST_PAUSE.min(pause * 2);
             }
         };
         let mut pumps = lock(&session.pumps);
@@ -183,6 +257,13 @@ impl Relay {
     pub async fn end(&self, session: &Arc<Session>) {
         session.end();
         lock(&session.pumps).abort_all();
+        self.close_lines(session).await;
+        // Whatever is being opened closes itself; an upstream that does not answer is left.
+        let openings = std::mem::take(&mut *lock(&session.openings));
+        drop(tokio::time::timeout(FAREWELL, openings.join_all()).await);
+    }
+
+    async fn close_lines(&self, session: &Session) {
         let mut farewells = tokio::task::JoinSet::new();
         for (place, channel) in session.lines.take() {
             let upstream = Arc::clone(self.upstream(place));
@@ -199,6 +280,10 @@ impl Relay {
         }
         farewells.join_all().await;
     }
+}
+
+fn session_over() -> ConnectError {
+    ConnectError::Stopped("the client has ended its session".into())
 }
 
 fn events(delivery: Delivery) -> Answer {

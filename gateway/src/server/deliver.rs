@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
@@ -14,6 +15,9 @@ use super::listen::Exchange;
 
 /// How long a stream may rest before a comment is sent, so that proxies and dead clients are noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// What the log shows for a client that went away, as nginx writes it; nobody is there to receive it.
+pub(super) const CLIENT_GONE: u16 = 499;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -30,7 +34,7 @@ pub(super) async fn json(exchange: &mut Exchange, status: u16, body: Bytes) {
 }
 
 /// Writes an answer as it comes, and the log's line after it.
-pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer) {
+pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: watch::Receiver<bool>) {
     let Answer { status, session, allow, body, record } = answer;
     let mut head: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(6);
     if let Some(session) = session {
@@ -43,7 +47,7 @@ pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer) {
         Body::Empty => exchange.respond(status, &head, Bytes::new()).await,
         Body::Whole(parts) => whole(exchange, status, head, parts).await,
         Body::Json(body) => coming(exchange, status, head, body).await,
-        Body::Events(delivery) => events(exchange, status, head, delivery).await,
+        Body::Events(delivery) => events(exchange, status, head, delivery, draining).await,
     }
     if let Some(record) = record {
         record.finish(status);
@@ -113,22 +117,32 @@ async fn coming(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName,
     exchange.end().await;
 }
 
+/// Resolves when the gateway stops.
+async fn drained(draining: &mut watch::Receiver<bool>) {
+    drop(draining.wait_for(|draining| *draining).await);
+}
+
 async fn events(
     exchange: &mut Exchange,
     status: u16,
     mut head: Vec<(HeaderName, HeaderValue)>,
     mut delivery: Box<Delivery>,
+    mut draining: watch::Receiver<bool>,
 ) {
     head.push((http::CONTENT_TYPE, EVENTS));
     head.push((http::CACHE_CONTROL, HeaderValue::from_static("no-cache")));
     // Tells nginx and its kin not to gather a stream.
     head.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
     exchange.start(status, &head, None).await;
+    let mut ended = status;
     loop {
         tokio::select! {
             biased;
             heard = delivery.next() => match heard {
-                Heard::Bytes(bytes) => if !exchange.write(bytes).await { break },
+                Heard::Bytes(bytes) => if !exchange.write(bytes).await {
+                    ended = CLIENT_GONE;
+                    break;
+                },
                 Heard::End => {
                     exchange.end().await;
                     break;
@@ -138,15 +152,26 @@ async fn events(
                     break;
                 }
             },
-            () = exchange.gone() => break,
+            () = drained(&mut draining), if delivery.is_endless() => {
+                let farewell = delivery.farewell();
+                if farewell.is_empty() || exchange.write(farewell).await {
+                    exchange.end().await;
+                }
+                break;
+            }
+            () = exchange.gone() => {
+                ended = CLIENT_GONE;
+                break;
+            }
             () = tokio::time::sleep(KEEP_ALIVE), if delivery.is_between_events() => {
                 if !exchange.write(Bytes::from_static(b": keep-alive\n\n")).await {
+                    ended = CLIENT_GONE;
                     break;
                 }
             }
         }
     }
     if let Some(record) = delivery.record.take() {
-        record.finish(status);
+        record.finish(ended);
     }
 }

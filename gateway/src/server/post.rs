@@ -16,7 +16,7 @@ use crate::{
     session::{Endpoint, Session},
 };
 
-use super::{App, listen::Exchange, refusal};
+use super::{App, deliver::CLIENT_GONE, listen::Exchange, refusal};
 
 impl App {
     /// One message, or a batch of legacy ones.
@@ -39,7 +39,13 @@ impl App {
         };
         let accept = exchange.header("accept").unwrap_or_default();
         match (classify::classify(&inbound, &claims), inbound) {
-            (Err(why), inbound) => refusal::rejected(&why, alone(&inbound).and_then(Message::id)),
+            (Err(why), Inbound::Single(message)) => {
+                let answer = refusal::rejected(&why, message.id());
+                let era = if message.claimed_version().is_some() { Era::Modern } else { Era::Legacy };
+                let inquiry = inquiry(era, endpoint, exchange, message, None);
+                recorded(answer, &inquiry, why.message)
+            }
+            (Err(why), Inbound::Batch(_)) => refusal::rejected(&why, None),
             (Ok(Era::Modern), Inbound::Single(message)) => {
                 if !headers::accepts_json(accept) {
                     return refusal::not_acceptable("application/json and text/event-stream");
@@ -65,7 +71,11 @@ impl App {
         match &inbound {
             Inbound::Single(message) if message.method() == "initialize" && message.kind() == Kind::Request => {
                 return match id {
-                    None => self.relay.begin(endpoint, message).await,
+                    None => {
+                        let inquiry = inquiry(Era::Legacy, endpoint, exchange, message.clone(), None);
+                        let mut record = Record::new(&inquiry);
+                        self.relay.begin(endpoint, message, &mut record).await.recorded(record)
+                    }
                     Some(_) => refusal::second_initialize(message.id()),
                 };
             }
@@ -76,10 +86,15 @@ impl App {
         }
         let session = match self.session(endpoint, id) {
             Ok(session) => session,
-            Err(answer) => return answer,
+            Err(answer) => {
+                let Inbound::Single(message) = inbound else { return answer };
+                let why = if id.is_none() { "no session is named" } else { "there is no such session" };
+                return recorded(answer, &inquiry(Era::Legacy, endpoint, exchange, message, None), why);
+            }
         };
         match inbound {
             Inbound::Single(message) => self.in_session(exchange, &session, message).await,
+            Inbound::Batch(messages) if messages.len() > MAX_BATCH => refusal::batch_too_long(MAX_BATCH),
             Inbound::Batch(messages) => {
                 let mut answers = Vec::new();
                 for message in messages {
@@ -161,17 +176,17 @@ async fn while_there(exchange: &mut Exchange, answer: impl Future<Output = Answe
     }
 }
 
+/// How many messages a batch may hold, as in the SDKs.
+const MAX_BATCH: usize = 100;
+
 /// How long a call runs before Weir looks whether its client is still there.
 const QUICK: Duration = Duration::from_millis(250);
 
-/// What the log shows for a client that went away, as nginx writes it; nobody is there to receive it.
-const CLIENT_GONE: u16 = 499;
-
-/// The message of a body that holds one.
-fn alone(inbound: &Inbound) -> Option<&Message> {
-    match inbound {
-        Inbound::Single(message) => Some(message),
-        Inbound::Batch(_) => None,
+/// Has the log tell of a request that is refused; notifications are no calls.
+fn recorded(answer: Answer, inquiry: &Inquiry, why: impl Into<String>) -> Answer {
+    match inquiry.message.kind() {
+        Kind::Request => answer.recorded(Record::refused(inquiry, why)),
+        Kind::Notification | Kind::Response | Kind::Error => answer,
     }
 }
 

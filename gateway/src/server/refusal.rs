@@ -79,6 +79,11 @@ pub(super) fn second_initialize(id: Option<&[u8]>) -> Answer {
     Answer::whole(400, answer::error(id, answer::INVALID_REQUEST, text, None))
 }
 
+/// 400: a batch that is too long.
+pub(super) fn batch_too_long(most: usize) -> Answer {
+    plain(400, answer::INVALID_REQUEST, &format!("a batch may hold {most} messages"))
+}
+
 /// What the SDKs use for an unknown session, from the range that the legacy era leaves open.
 const SESSION_NOT_FOUND: i64 = -32001;
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use crate::upstream::{Channel, ConnectError, Opened};
+use crate::upstream::{Channel, ConnectError};
 
 use super::lock;
 
@@ -36,25 +36,18 @@ impl Lines {
     /// # Errors
     ///
     /// What `open` gives.
-    pub async fn get_or_open<F>(
-        &self,
-        upstream: usize,
-        open: impl FnOnce() -> F,
-    ) -> Result<(Channel, Option<Opened>), ConnectError>
+    pub async fn get_or_open<F>(&self, upstream: usize, open: impl FnOnce() -> F) -> Result<Channel, ConnectError>
     where
-        F: Future<Output = Result<Opened, ConnectError>>,
+        F: Future<Output = Result<Channel, ConnectError>>,
     {
-        if let Some(channel) = self.get(upstream) {
-            return Ok((channel, None));
-        }
         let line = Arc::clone(lock(&self.lines).entry(upstream).or_default());
         let _opening = line.opening.lock().await;
         if let Some(channel) = self.get(upstream) {
-            return Ok((channel, None));
+            return Ok(channel);
         }
-        let opened = open().await?;
-        *lock(&line.channel) = Some(opened.channel.clone());
-        Ok((opened.channel.clone(), Some(opened)))
+        let channel = open().await?;
+        *lock(&line.channel) = Some(channel.clone());
+        Ok(channel)
     }
 
     /// Keeps a way that was opened already.
@@ -63,9 +56,11 @@ impl Lines {
         *lock(&line.channel) = Some(channel);
     }
 
-    /// Forgets a way that no longer carries.
-    pub fn forget(&self, upstream: usize) {
-        lock(&self.lines).remove(&upstream);
+    /// Forgets a way that no longer carries, unless another call has replaced it already.
+    pub fn forget(&self, upstream: usize, lost: &Channel) {
+        if let Some(line) = lock(&self.lines).get(&upstream) {
+            lock(&line.channel).take_if(|channel| channel.is_same(lost));
+        }
     }
 
     /// All that are open.
@@ -78,8 +73,7 @@ impl Lines {
     /// Takes all that are open, to close them.
     #[must_use]
     pub fn take(&self) -> Vec<(usize, Channel)> {
-        let all = self.all();
-        lock(&self.lines).clear();
-        all
+        let lines = lock(&self.lines);
+        lines.iter().filter_map(|(upstream, line)| Some((*upstream, lock(&line.channel).take()?))).collect()
     }
 }

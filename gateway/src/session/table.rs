@@ -32,14 +32,13 @@ impl Sessions {
     /// # Errors
     ///
     /// When there is no room.
-    pub fn add(&self, session: Session) -> Result<Arc<Session>, Full> {
-        let session = Arc::new(session);
+    pub fn add(&self, session: Arc<Session>) -> Result<(), Full> {
         let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= self.limit {
             return Err(Full(self.limit));
         }
-        sessions.insert(session.id.as_bytes().into(), Arc::clone(&session));
-        Ok(session)
+        sessions.insert(session.id.as_bytes().into(), session);
+        Ok(())
     }
 
     /// Whether there is room for one more.

@@ -149,6 +149,16 @@ impl Channel {
         }
     }
 
+    /// Whether both lead through the same session or process.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Http { session: a, .. }, Self::Http { session: b, .. }) => a == b,
+            (Self::Stdio { process: a, .. }, Self::Stdio { process: b, .. }) => a.is_same(b),
+            _ => false,
+        }
+    }
+
     /// Whether the channel can still carry a call, as far as can be known without one.
     #[must_use]
     pub fn alive(&self) -> bool {

@@ -38,12 +38,14 @@ impl Shared {
         *lock(self.slot(era)) = Some(Member { process, answer, used: Instant::now() });
     }
 
-    /// Ends the processes that nobody used for `idle`.
+    /// Ends the processes that nobody holds and nobody asked for in the last `idle`.
     pub(super) async fn reap(&self, idle: Duration) {
         for era in [Era::Legacy, Era::Modern] {
             let over = {
                 let mut slot = lock(self.slot(era));
-                let rests = slot.as_ref().is_some_and(|m| m.used.elapsed() >= idle && !m.process.busy());
+                let rests = slot
+                    .as_ref()
+                    .is_some_and(|m| m.used.elapsed() >= idle && !m.process.busy() && !m.process.is_held());
                 if rests { slot.take() } else { None }
             };
             if let Some(member) = over {

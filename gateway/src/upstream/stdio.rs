@@ -246,6 +246,16 @@ impl Process {
         self.handle.shared.routes.any()
     }
 
+    /// Whether both are handles to one process.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle)
+    }
+
+    /// Whether anybody else holds a handle to it.
+    pub(super) fn is_held(&self) -> bool {
+        Arc::strong_count(&self.handle) > 1
+    }
+
     /// Whether the process can still take requests, as far as is known now.
     pub fn alive(&self) -> bool {
         !self.handle.shared.outbox.is_closed()

@@ -174,7 +174,7 @@ fn reply(response: Response, credential: bool) -> Result<Reply, SendError> {
     }
     let media = response.header(&http::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let session = response.header(&http::MCP_SESSION_ID).cloned();
-    let body = if headers::is_json(media) {
+    let body = if headers::is_json(media) && response.content_length() != Some(0) {
         Body::Json(JsonBody::Coming(response))
     } else if headers::is_event_stream(media) && status == 200 {
         Body::Events(Listened::http(response))
