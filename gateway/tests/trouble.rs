@@ -167,3 +167,22 @@ fn an_answer_without_an_answer_is_an_error() {
     assert_eq!(answer.status, 200);
     assert!(answer.body.contains("status 202 without an answer"), "{}", answer.body);
 }
+
+#[test]
+fn an_answer_that_breaks_off_is_in_the_log() {
+    let peer = Peer::start(Script { half_answers: true, ..Script::default() });
+    let gateway = Gateway::start(&peer.upstream("a"));
+    gateway.until_healthy(1);
+    drop(gateway.send("/mcp", Some(&gateway.open("/mcp")), &call("a__echo")));
+    gateway.until_logged("\"why\":\"broke off: ");
+}
+
+#[test]
+fn an_upstream_that_ends_its_stream_at_once_is_not_opened_again_and_again() {
+    let peer = Peer::start(Script { short_stream: true, ..Script::default() });
+    let gateway = Gateway::start(&peer.upstream("a"));
+    gateway.until_healthy(1);
+    // Longer than it takes to come back for the lists; the other way round there is nothing to wait for.
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(peer.opened(), 1);
+}

@@ -1,6 +1,9 @@
 //! Keeping one upstream's lists: reach it, fetch them, wait until they change, and again.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::{Notify, watch};
 use weir_mcp::{Era, Message};
@@ -17,6 +20,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long an upstream is believed not to speak an era.
 const OTHER_ERA: Duration = Duration::from_secs(10 * 60);
+
+/// A stream that ends within this time is not worth opening again.
+const SHORT: Duration = Duration::from_secs(5);
 
 /// How long more changes are waited for after one, so that a burst is fetched once.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -201,6 +207,7 @@ impl Keeper<'_> {
             }
             return if resting { Wake::Lost } else { Wake::Changed };
         };
+        let since = Instant::now();
         loop {
             tokio::select! {
                 () = poke.notified() => break,
@@ -209,9 +216,10 @@ impl Keeper<'_> {
                     Ok(Some(_)) => {}
                     Ok(None) | Err(_) => {
                         *changes = None;
-                        // A server that ends its stream at once must not be asked for it in a tight loop.
                         drop(tokio::time::timeout(SETTLE * 20, poke.notified()).await);
-                        return if opened.era == Era::Legacy { Wake::Lost } else { Wake::Changed };
+                        // A server that ends its stream at once would be opened in a tight loop; it is asked now and then.
+                        let short = since.elapsed() < SHORT;
+                        return if opened.era == Era::Legacy && !short { Wake::Lost } else { Wake::Changed };
                     }
                 },
             }

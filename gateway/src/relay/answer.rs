@@ -34,8 +34,8 @@ pub enum Body {
     Empty,
     /// JSON that is all here, in pieces that are sent one after the other.
     Whole([Bytes; 3]),
-    /// JSON as it comes from an upstream.
-    Json(JsonBody),
+    /// JSON as it comes from an upstream, until this moment at most.
+    Json(JsonBody, Instant),
     /// An event stream.
     Events(Box<Delivery>),
 }
@@ -121,7 +121,7 @@ impl Answer {
     pub fn recorded(mut self, record: Record) -> Self {
         match &mut self.body {
             Body::Events(delivery) => delivery.record = Some(record),
-            Body::Empty | Body::Whole(_) | Body::Json(_) => self.record = Some(record),
+            Body::Empty | Body::Whole(_) | Body::Json(..) => self.record = Some(record),
         }
         self
     }

@@ -109,7 +109,7 @@ impl Relay {
                 let Reply { status, body, .. } = reply;
                 let body = match body {
                     crate::upstream::Body::Empty => Body::Empty,
-                    crate::upstream::Body::Json(json) => Body::Json(json),
+                    crate::upstream::Body::Json(json) => Body::Json(json, start + upstream.overall_timeout()),
                     crate::upstream::Body::Events(events) => {
                         let deadline =
                             (!method::is_endless(inquiry.message.method())).then(|| start + upstream.overall_timeout());

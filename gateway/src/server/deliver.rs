@@ -1,14 +1,15 @@
 //! Answers on the wire.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use weir_mcp::answer;
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
     relay::{Answer, Body, Delivery, Heard},
-    upstream::JsonBody,
+    upstream::{JsonBody, SendError},
 };
 
 use super::listen::Exchange;
@@ -35,7 +36,7 @@ pub(super) async fn json(exchange: &mut Exchange, status: u16, body: Bytes) {
 
 /// Writes an answer as it comes, and the log's line after it.
 pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: watch::Receiver<bool>) {
-    let Answer { status, session, allow, body, record } = answer;
+    let Answer { mut status, session, allow, body, mut record } = answer;
     let mut head: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(6);
     if let Some(session) = session {
         head.push((http::MCP_SESSION_ID, session));
@@ -46,7 +47,15 @@ pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: w
     match body {
         Body::Empty => exchange.respond(status, &head, Bytes::new()).await,
         Body::Whole(parts) => whole(exchange, status, head, parts).await,
-        Body::Json(body) => coming(exchange, status, head, body).await,
+        Body::Json(body, deadline) => match coming(exchange, status, head, body, deadline).await {
+            Ok(()) => {}
+            Err(Unfinished::Gone) => status = CLIENT_GONE,
+            Err(why) => {
+                if let Some(record) = &mut record {
+                    record.failure = Some(why.to_string());
+                }
+            }
+        },
         Body::Events(delivery) => events(exchange, status, head, delivery, draining).await,
     }
     if let Some(record) = record {
@@ -82,39 +91,68 @@ async fn whole(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName, 
 /// Up to here copying parts together is cheaper than writing them one by one, in bytes.
 const JOINED: usize = 128 * 1024;
 
-async fn coming(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName, HeaderValue)>, mut body: JsonBody) {
+/// Passes on JSON as it comes; the error says why it did not come to its end.
+async fn coming(
+    exchange: &mut Exchange,
+    status: u16,
+    mut head: Vec<(HeaderName, HeaderValue)>,
+    mut body: JsonBody,
+    deadline: Instant,
+) -> Result<(), Unfinished> {
     head.push((http::CONTENT_TYPE, JSON));
     let length = body.length();
-    let first = match body.chunk().await {
+    let first = match piece(exchange, &mut body, deadline).await {
         Ok(first) => first.unwrap_or_default(),
         Err(why) => {
-            tracing::debug!(%why, "an upstream's answer broke off at its beginning");
-            exchange.cut();
-            return;
+            // Nothing is out yet, so the client can still be told.
+            let message = answer::error(None, answer::INTERNAL, &format!("the upstream's answer: {why}"), None);
+            exchange.respond(502, &head, message).await;
+            return Err(why);
         }
     };
     if length == Some(first.len()) {
         exchange.respond(status, &head, first).await;
         // Read to its end, so that the upstream's connection can be used again.
         drop(body.chunk().await);
-        return;
+        return Ok(());
     }
     exchange.start(status, &head, length).await;
     let mut next = Some(first);
     while let Some(bytes) = next {
         if !exchange.write(bytes).await {
-            return;
+            return Err(Unfinished::Gone);
         }
-        next = match body.chunk().await {
+        next = match piece(exchange, &mut body, deadline).await {
             Ok(next) => next,
             Err(why) => {
-                tracing::debug!(%why, "an upstream's answer broke off");
                 exchange.cut();
-                return;
+                return Err(why);
             }
         };
     }
     exchange.end().await;
+    Ok(())
+}
+
+/// Why an answer did not come to its end.
+#[derive(Debug, thiserror::Error)]
+enum Unfinished {
+    #[error("the client is gone")]
+    Gone,
+    #[error("broke off: {0}")]
+    Broken(#[from] SendError),
+    #[error("took longer than `timeouts.overall`")]
+    Late,
+}
+
+/// The next piece, as long as there is time and a client.
+async fn piece(exchange: &mut Exchange, body: &mut JsonBody, deadline: Instant) -> Result<Option<Bytes>, Unfinished> {
+    tokio::select! {
+        biased;
+        piece = body.chunk() => Ok(piece?),
+        () = exchange.gone() => Err(Unfinished::Gone),
+        () = tokio::time::sleep_until(deadline.into()) => Err(Unfinished::Late),
+    }
 }
 
 /// Resolves when the gateway stops.

@@ -211,7 +211,9 @@ async fn gathered(answer: Answer) -> Option<Bytes> {
     match answer.body {
         Body::Empty => {}
         Body::Whole(parts) => last = Some(parts.concat().into()),
-        Body::Json(json) => last = json.gather().await.ok(),
+        Body::Json(json, deadline) => {
+            last = tokio::time::timeout_at(deadline.into(), json.gather()).await.ok().and_then(Result::ok);
+        }
         Body::Events(mut delivery) => {
             let mut decoder = weir_mcp::sse::Decoder::new(crate::upstream::GATHERED);
             while let Heard::Bytes(bytes) = delivery.next().await {

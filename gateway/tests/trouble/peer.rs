@@ -22,6 +22,10 @@ pub(crate) struct Script {
     pub(crate) bad_prompts: bool,
     /// Whether a GET is never answered.
     pub(crate) silent_stream: bool,
+    /// Whether the stream ends at once.
+    pub(crate) short_stream: bool,
+    /// Whether answers to calls break off in the middle.
+    pub(crate) half_answers: bool,
     /// Whether calls get a 202.
     pub(crate) empty_answers: bool,
 }
@@ -87,6 +91,11 @@ impl Peer {
         state.sessions = state.sessions.iter().copied().take(count).collect();
     }
 
+    /// How many sessions were opened.
+    pub(crate) fn opened(&self) -> u64 {
+        self.state.0.lock().unwrap().next
+    }
+
     /// How many `initialize` wait.
     pub(crate) fn held(&self) -> usize {
         self.state.0.lock().unwrap().held
@@ -105,6 +114,13 @@ fn serve(state: &(Mutex<State>, Condvar), stream: &TcpStream) {
             return listen(state, &request, stream);
         }
         let (status, head, body) = answer(state, &request);
+        if status == 0 {
+            drop(
+                (&*stream)
+                    .write_all(b"HTTP/1.1 200 x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"),
+            );
+            return;
+        }
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let length = body.len();
         let written = write!(
@@ -119,6 +135,7 @@ fn serve(state: &(Mutex<State>, Condvar), stream: &TcpStream) {
 
 fn listen(state: &(Mutex<State>, Condvar), request: &Request, mut stream: &TcpStream) {
     let known = state.0.lock().unwrap();
+    let short = known.script.short_stream;
     let (silent, mine) = (known.script.silent_stream, request.session.is_some_and(|id| known.sessions.contains(&id)));
     drop(known);
     if !mine {
@@ -127,6 +144,9 @@ fn listen(state: &(Mutex<State>, Condvar), request: &Request, mut stream: &TcpSt
     }
     if !silent {
         drop(stream.write_all(b"HTTP/1.1 200 x\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"));
+    }
+    if short {
+        return;
     }
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     drop(stream.read(&mut [0]));
@@ -169,6 +189,7 @@ fn answer(state: &(Mutex<State>, Condvar), request: &Request) -> (u16, String, V
         "tools/list" => result(json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]})),
         "prompts/list" if known.script.bad_prompts => error(200, -32603),
         "prompts/list" => result(json!({"prompts": []})),
+        "tools/call" if known.script.half_answers => (0, String::new(), Value::Null),
         "tools/call" if known.script.empty_answers => (202, String::new(), Value::Null),
         "tools/call" => result(json!({"content": []})),
         _ => error(200, -32601),
