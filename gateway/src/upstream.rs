@@ -9,6 +9,7 @@ pub mod channel;
 mod connect;
 mod credential;
 mod known;
+mod multiplex;
 pub mod own;
 mod pool;
 mod reply;

@@ -1,7 +1,6 @@
 //! An upstream MCP server as a child process: one JSON message per line on its standard input and output.
 //!
-//! Several clients may share one process. Each request travels under an id and a progress token of our own, and what
-//! comes back finds its exchange by them (`routes`). One task owns the process from birth to reaping (`life`).
+//! Several clients may share one process ([`multiplex`]). One task owns the process from birth to reaping (`life`).
 //!
 //! No orphans: the child leads a process group of its own, and the group is killed when the owning task ends for any
 //! reason, a panic or the end of the runtime included. A gateway that is itself killed with SIGKILL runs no code; then
@@ -10,11 +9,9 @@
 //! with `setsid` is out of reach; a container is the remedy.
 
 mod command;
-mod inbox;
 mod life;
 mod outbox;
 mod pipe;
-mod routes;
 
 #[cfg(test)]
 mod tests;
@@ -23,21 +20,19 @@ use std::fmt;
 use std::io;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use tracing::warn;
-use weir_mcp::{Message, method};
+use weir_mcp::Message;
 
+use super::multiplex::{self, Fault, Line, Multiplex};
+pub use super::multiplex::{ExchangeKey, OnDrop};
 pub use command::Command;
-use inbox::Inbox;
 use outbox::Outbox;
-use routes::Routes;
 
 /// The longest line that is read from a process, in bytes. A server that exceeds it is stopped, because nothing
 /// after the cut could be told apart.
-pub const MAX_LINE: usize = 16 * 1024 * 1024;
+pub const MAX_LINE: usize = multiplex::MAX_MESSAGE;
 
 /// What can go wrong with a process. Neither arguments nor environment nor any part of a message is ever inside.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,18 +93,11 @@ pub enum StdioError {
     NotSendable,
 }
 
-/// What happens to a request whose [`Exchange`] is dropped before the answer came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnDrop {
-    /// The process is told with `notifications/cancelled` (modern era: a client that is gone has cancelled).
-    Cancel,
-    /// The process works on; its answer is thrown away (legacy era: a broken stream is no cancellation).
-    Abandon,
-}
+/// One request on its way to a process.
+pub type Exchange = multiplex::Exchange<StdioError>;
 
-/// Names one request on its process; see [`Exchange::key`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ExchangeKey(u64);
+/// Messages of a process that belong to no running exchange; see [`Process::unsolicited`].
+pub type Unsolicited = multiplex::Unsolicited<StdioError>;
 
 /// A running server process. Clones are handles to the same process; when the last one is dropped the process is
 /// stopped, even if an [`Exchange`] is still open.
@@ -128,26 +116,18 @@ struct Handle {
 
 /// What the handles, the exchanges and the owning task have in common.
 struct Shared {
-    name: Arc<str>,
-    routes: Routes,
+    multiplex: Multiplex<StdioError>,
     outbox: Outbox,
-    unsolicited: Inbox,
-    unsolicited_taken: AtomicBool,
-    unsolicited_lost: AtomicBool,
     ended: watch::Sender<Option<StdioError>>,
 }
 
 impl Shared {
     fn new(name: &str, outbox: Outbox) -> Self {
-        Self {
-            name: name.into(),
-            routes: Routes::default(),
-            outbox,
-            unsolicited: Inbox::default(),
-            unsolicited_taken: AtomicBool::new(false),
-            unsolicited_lost: AtomicBool::new(false),
-            ended: watch::Sender::new(None),
-        }
+        Self { multiplex: Multiplex::new(name), outbox, ended: watch::Sender::new(None) }
+    }
+
+    fn name(&self) -> &Arc<str> {
+        self.multiplex.name()
     }
 
     async fn send(&self, message: Bytes) -> Result<(), StdioError> {
@@ -160,22 +140,35 @@ impl Shared {
         Err(reason.unwrap_or(StdioError::Closed))
     }
 
-    fn deliver(&self, message: Message) {
-        let Some(stray) = self.routes.route(message) else {
-            return;
-        };
-        let kept_all = self.unsolicited.push_over_oldest(stray);
-        if !kept_all && !self.unsolicited_lost.swap(true, Ordering::Relaxed) {
-            warn!(upstream = &*self.name, "sends more unasked-for messages than are read; the oldest are dropped");
-        }
-    }
-
     /// Ends every exchange and refuses new ones. The first reason stays.
     fn end(&self, reason: StdioError) {
         self.outbox.close();
-        let reason = self.routes.end(reason);
-        self.unsolicited.fail(reason.clone());
+        let reason = self.multiplex.end(reason);
         self.ended.send_replace(Some(reason));
+    }
+}
+
+impl Line<StdioError> for Shared {
+    fn multiplex(&self) -> &Multiplex<StdioError> {
+        &self.multiplex
+    }
+
+    fn send_now(&self, message: Bytes) {
+        self.outbox.send_now(message);
+    }
+}
+
+impl Fault for StdioError {
+    fn overflow() -> Self {
+        Self::Overflow
+    }
+
+    fn not_sendable() -> Self {
+        Self::NotSendable
+    }
+
+    fn closed() -> Self {
+        Self::Closed
     }
 }
 
@@ -201,14 +194,9 @@ impl Process {
     /// If the message is no request, or the process is gone.
     pub async fn request(&self, message: &Message, on_drop: OnDrop) -> Result<Exchange, StdioError> {
         let shared = &self.handle.shared;
-        let (key, inbox) = shared.routes.start(message)?;
-        // `initialize` must not be cancelled (2025-11-25, basic/utilities/cancellation).
-        let on_drop = if message.method() == method::INITIALIZE { OnDrop::Abandon } else { on_drop };
-        // Made before the line is sent, so that a caller that gives up while it waits leaves nothing behind.
-        let mut exchange = Exchange { shared: Arc::clone(shared), key, inbox, on_drop, sent: false };
-        shared.send(routes::outgoing(message, key)).await?;
-        exchange.sent = true;
-        Ok(exchange)
+        let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop)?;
+        shared.send(multiplex::outgoing(message, exchange.key())).await?;
+        Ok(exchange.sent())
     }
 
     /// Sends a notification, or the answer to a request of the server, as it is.
@@ -226,8 +214,8 @@ impl Process {
     /// If the message has no `requestId`, or the process is gone.
     pub async fn cancel(&self, exchange: ExchangeKey, cancelled: &Message) -> Result<(), StdioError> {
         let shared = &self.handle.shared;
-        let line = routes::cancelled(cancelled, exchange)?;
-        if shared.routes.mark_cancelled(exchange) {
+        let line = multiplex::cancelled(cancelled, exchange)?;
+        if shared.multiplex.mark_cancelled(exchange) {
             shared.send(line).await?;
         }
         Ok(())
@@ -236,14 +224,12 @@ impl Process {
     /// Takes the messages of the server that belong to no running exchange. One consumer at a time: `None` while
     /// another one has them. What arrives while nobody listens is kept up to a bound, then the oldest are dropped.
     pub fn unsolicited(&self) -> Option<Unsolicited> {
-        let shared = &self.handle.shared;
-        let taken = shared.unsolicited_taken.swap(true, Ordering::AcqRel);
-        (!taken).then(|| Unsolicited { shared: Arc::clone(shared) })
+        Unsolicited::take(Arc::clone(&self.handle.shared) as _)
     }
 
     /// Whether a request runs on it.
     pub fn busy(&self) -> bool {
-        self.handle.shared.routes.any()
+        self.handle.shared.multiplex.busy()
     }
 
     /// Whether both are handles to one process.
@@ -273,72 +259,6 @@ impl Process {
 
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("name", &self.handle.shared.name).field("alive", &self.alive()).finish()
-    }
-}
-
-/// One request on its way. Dropping it before the answer came does what its [`OnDrop`] says.
-pub struct Exchange {
-    shared: Arc<Shared>,
-    key: ExchangeKey,
-    inbox: Arc<Inbox>,
-    on_drop: OnDrop,
-    sent: bool,
-}
-
-impl Exchange {
-    /// The next message that belongs to this request, ids and tokens as the client knows them: its progress, other
-    /// notifications and requests of the server that it caused, and last its response or error; then `None`.
-    /// Safe to use in `select!`.
-    ///
-    /// # Errors
-    /// When the process is gone or this exchange was not read fast enough. An error is final.
-    pub async fn next(&mut self) -> Result<Option<Message>, StdioError> {
-        self.inbox.next().await
-    }
-
-    /// Names this request to [`Process::cancel`].
-    pub fn key(&self) -> ExchangeKey {
-        self.key
-    }
-}
-
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        let runs = self.shared.routes.remove(self.key);
-        if runs && self.sent && self.on_drop == OnDrop::Cancel {
-            self.shared.outbox.send_now(routes::cancellation(self.key));
-        }
-    }
-}
-
-impl fmt::Debug for Exchange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchange").field("key", &self.key).finish_non_exhaustive()
-    }
-}
-
-/// Messages of the server that belong to no running exchange; see [`Process::unsolicited`].
-pub struct Unsolicited {
-    shared: Arc<Shared>,
-}
-
-impl Unsolicited {
-    /// The next message. Safe to use in `select!`.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub async fn next(&mut self) -> Result<Message, StdioError> {
-        match self.shared.unsolicited.next().await {
-            Ok(Some(message)) => Ok(message),
-            Ok(None) => Err(StdioError::Closed),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl Drop for Unsolicited {
-    fn drop(&mut self) {
-        self.shared.unsolicited_taken.store(false, Ordering::Release);
+        f.debug_struct("Process").field("name", self.handle.shared.name()).field("alive", &self.alive()).finish()
     }
 }

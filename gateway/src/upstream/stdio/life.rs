@@ -102,10 +102,11 @@ pub(super) async fn own(
     let (output_ended, output_end) = oneshot::channel();
     let reader = Arc::clone(shared);
     outputs.spawn(async move {
-        let end = pipe::read_messages(stdout, Arc::clone(&reader.name), |message| reader.deliver(message)).await;
+        let end =
+            pipe::read_messages(stdout, Arc::clone(reader.name()), |message| reader.multiplex.deliver(message)).await;
         let _ = output_ended.send(end);
     });
-    outputs.spawn(pipe::log_stderr(stderr, Arc::clone(&shared.name)));
+    outputs.spawn(pipe::log_stderr(stderr, Arc::clone(shared.name())));
 
     // The branches that lose are dropped, which closes standard input whatever the reason.
     let reason = tokio::select! {
@@ -122,9 +123,9 @@ pub(super) async fn own(
     let status = leader.end(&mut outputs).await;
     if let Some(status) = status {
         shared.end(StdioError::Exited { status });
-        debug!(upstream = &*shared.name, %status, "the server process is gone");
+        debug!(upstream = &**shared.name(), %status, "the server process is gone");
     } else {
-        warn!(upstream = &*shared.name, "the server process does not even end on SIGKILL; it is left to the system");
+        warn!(upstream = &**shared.name(), "the server process does not even end on SIGKILL; it is left to the system");
     }
 }
 

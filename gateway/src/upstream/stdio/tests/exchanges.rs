@@ -1,6 +1,6 @@
 //! Many requests on one pipe: what comes back reaches the one who asked, under the ids it knows.
 
-use super::super::inbox::MAX_WAITING;
+use super::super::multiplex::MAX_WAITING;
 use super::*;
 
 fn say(id: Value, token: Value, lines: &[&str]) -> Message {

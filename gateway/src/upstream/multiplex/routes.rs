@@ -1,8 +1,8 @@
-//! Which exchange a message on the shared pipe belongs to.
+//! Which exchange a message on the shared stream belongs to.
 //!
 //! An answer is found by the id we gave, progress by the token we gave, what a subscription brings by its id. Nothing
-//! else on a pipe says where it belongs: changes of lists and resources concern everybody, and for the rest the
-//! request that was started last is the best guess (the only one, as long as one client has the process for itself).
+//! else on such a stream says where it belongs: changes of lists and resources concern everybody, and for the rest the
+//! request that was started last is the best guess (the only one, as long as one client has the stream for itself).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,39 +11,41 @@ use bytes::Bytes;
 use weir_mcp::{Field, Kind, Message, Object, answer, method};
 
 use super::inbox::Inbox;
-use super::{ExchangeKey, StdioError};
+use super::{ExchangeKey, Fault};
 
-/// The requests that run on one process.
-#[derive(Default)]
-pub(super) struct Routes {
-    state: Mutex<State>,
+/// The requests that run on one stream.
+pub(super) struct Routes<E> {
+    state: Mutex<State<E>>,
 }
 
-#[derive(Default)]
-struct State {
+struct State<E> {
     last_key: u64,
     /// In the order in which they were started.
-    running: BTreeMap<u64, Slot>,
-    end: Option<StdioError>,
+    running: BTreeMap<u64, Slot<E>>,
+    end: Option<E>,
 }
 
-struct Slot {
+struct Slot<E> {
     /// The client's id and token, as raw JSON.
     id: Bytes,
     token: Option<Bytes>,
     /// A `subscriptions/listen` brings nothing but what it asked for (2026-07-28, basic/utilities/subscriptions).
     listens: bool,
     cancelled: bool,
-    inbox: Arc<Inbox>,
+    inbox: Arc<Inbox<E>>,
 }
 
-impl Routes {
-    /// Registers a request and gives it a key, which is its id and progress token on the pipe.
-    pub(super) fn start(&self, request: &Message) -> Result<(ExchangeKey, Arc<Inbox>), StdioError> {
+impl<E: Fault> Routes<E> {
+    pub(super) fn new() -> Self {
+        Self { state: Mutex::new(State { last_key: 0, running: BTreeMap::new(), end: None }) }
+    }
+
+    /// Registers a request and gives it a key, which is its id and progress token on the stream.
+    pub(super) fn start(&self, request: &Message) -> Result<(ExchangeKey, Arc<Inbox<E>>), E> {
         let (Kind::Request, Some(id)) = (request.kind(), request.id()) else {
-            return Err(StdioError::NotSendable);
+            return Err(E::not_sendable());
         };
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(Inbox::new());
         let slot = Slot {
             id: Bytes::copy_from_slice(id),
             token: request.progress_token().map(Bytes::copy_from_slice),
@@ -61,12 +63,12 @@ impl Routes {
         Ok((ExchangeKey(key), inbox))
     }
 
-    /// Forgets a request. `true` if the process may still be working on it.
+    /// Forgets a request. `true` if the server may still be working on it.
     pub(super) fn remove(&self, key: ExchangeKey) -> bool {
         self.state().running.remove(&key.0).is_some_and(|slot| !slot.cancelled)
     }
 
-    /// Notes that the process is told to give up a request. `false` if there is nothing to tell.
+    /// Notes that the server is told to give up a request. `false` if there is nothing to tell.
     pub(super) fn mark_cancelled(&self, key: ExchangeKey) -> bool {
         let mut state = self.state();
         state.running.get_mut(&key.0).is_some_and(|slot| !std::mem::replace(&mut slot.cancelled, true))
@@ -78,7 +80,7 @@ impl Routes {
     }
 
     /// Ends every request, and every later one, with `reason`; the first reason stays and is returned.
-    pub(super) fn end(&self, reason: StdioError) -> StdioError {
+    pub(super) fn end(&self, reason: E) -> E {
         let (reason, running) = {
             let mut state = self.state();
             let reason = state.end.get_or_insert(reason).clone();
@@ -130,11 +132,11 @@ impl Routes {
         }
         match Message::parse(edit.finish()) {
             Ok(message) => slot.inbox.finish(message),
-            Err(_) => slot.inbox.fail(StdioError::NotSendable),
+            Err(_) => slot.inbox.fail(E::not_sendable()),
         }
     }
 
-    fn take_only(&self) -> Option<(u64, Slot)> {
+    fn take_only(&self) -> Option<(u64, Slot<E>)> {
         let mut state = self.state();
         (state.running.len() == 1).then(|| state.running.pop_first()).flatten()
     }
@@ -172,19 +174,19 @@ impl Routes {
         }
     }
 
-    fn find<T>(&self, key: u64, what: impl FnOnce(&Slot) -> T) -> Option<(Arc<Inbox>, T)> {
+    fn find<T>(&self, key: u64, what: impl FnOnce(&Slot<E>) -> T) -> Option<(Arc<Inbox<E>>, T)> {
         let state = self.state();
         let slot = state.running.get(&key)?;
         Some((Arc::clone(&slot.inbox), what(slot)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The request as the process sees it.
-pub(super) fn outgoing(request: &Message, key: ExchangeKey) -> Bytes {
+/// The request as the server sees it.
+pub(in crate::upstream) fn outgoing(request: &Message, key: ExchangeKey) -> Bytes {
     let key = key.0.to_string();
     let mut edit = request.edit().set(Field::Id, key.as_bytes());
     if request.progress_token().is_some() {
@@ -193,9 +195,9 @@ pub(super) fn outgoing(request: &Message, key: ExchangeKey) -> Bytes {
     edit.finish()
 }
 
-/// The client's cancellation as the process sees it.
-pub(super) fn cancelled(notification: &Message, key: ExchangeKey) -> Result<Bytes, StdioError> {
-    notification.request_id().ok_or(StdioError::NotSendable)?;
+/// The client's cancellation as the server sees it.
+pub(in crate::upstream) fn cancelled<E: Fault>(notification: &Message, key: ExchangeKey) -> Result<Bytes, E> {
+    notification.request_id().ok_or_else(E::not_sendable)?;
     Ok(notification.edit().set(Field::RequestId, key.0.to_string().as_bytes()).finish())
 }
 
@@ -211,9 +213,9 @@ fn key(raw: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-fn push_edited(inbox: &Inbox, message: &Message, field: Field, value: &[u8]) {
+fn push_edited<E: Fault>(inbox: &Inbox<E>, message: &Message, field: Field, value: &[u8]) {
     match Message::parse(message.edit().set(field, value).finish()) {
         Ok(message) => inbox.push(message),
-        Err(_) => inbox.fail(StdioError::NotSendable),
+        Err(_) => inbox.fail(E::not_sendable()),
     }
 }

@@ -1,6 +1,6 @@
 //! Where messages wait for the one who reads them: bounded in number and in bytes, never blocking the one who brings.
 //!
-//! The pipe is shared by all exchanges, so a reader that does not keep up must lose its own exchange and nobody else's.
+//! The stream is shared by all exchanges, so a reader that does not keep up must lose its own exchange and nobody else's.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,28 +8,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use weir_mcp::Message;
 
-use super::{MAX_LINE, StdioError};
+use super::{Fault, MAX_MESSAGE};
 
 /// Messages that may wait in one inbox.
-pub(super) const MAX_WAITING: usize = 256;
+pub(in crate::upstream) const MAX_WAITING: usize = 256;
 /// Bytes that may wait in one inbox: the longest message and as much again.
-const MAX_BYTES: usize = 2 * MAX_LINE;
+const MAX_BYTES: usize = 2 * MAX_MESSAGE;
 
-#[derive(Default)]
-pub(super) struct Inbox {
-    state: Mutex<State>,
+pub(super) struct Inbox<E> {
+    state: Mutex<State<E>>,
     arrived: Notify,
 }
 
-#[derive(Default)]
-struct State {
+struct State<E> {
     waiting: VecDeque<Message>,
     bytes: usize,
-    end: Option<Result<(), StdioError>>,
+    end: Option<Result<(), E>>,
 }
 
-impl Inbox {
-    /// Adds a message; one too many ends the inbox with [`StdioError::Overflow`] and throws away what waits.
+impl<E: Fault> Inbox<E> {
+    pub(super) fn new() -> Self {
+        let state = State { waiting: VecDeque::new(), bytes: 0, end: None };
+        Self { state: Mutex::new(state), arrived: Notify::new() }
+    }
+
+    /// Adds a message; one too many ends the inbox with [`Fault::overflow`] and throws away what waits.
     pub(super) fn push(&self, message: Message) {
         let mut state = self.state();
         if state.end.is_some() {
@@ -38,7 +41,7 @@ impl Inbox {
         if state.full_for(&message) {
             state.waiting = VecDeque::new();
             state.bytes = 0;
-            state.end = Some(Err(StdioError::Overflow));
+            state.end = Some(Err(E::overflow()));
         } else {
             state.add(message);
         }
@@ -71,13 +74,13 @@ impl Inbox {
     }
 
     /// Ends it with an error, after what already waits.
-    pub(super) fn fail(&self, error: StdioError) {
+    pub(super) fn fail(&self, error: E) {
         self.state().end.get_or_insert(Err(error));
         self.arrived.notify_one();
     }
 
     /// The next message, `None` after the last. For one reader at a time.
-    pub(super) async fn next(&self) -> Result<Option<Message>, StdioError> {
+    pub(super) async fn next(&self) -> Result<Option<Message>, E> {
         loop {
             {
                 let mut state = self.state();
@@ -92,12 +95,12 @@ impl Inbox {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl<E> State<E> {
     fn full_for(&self, message: &Message) -> bool {
         self.waiting.len() >= MAX_WAITING || self.bytes + message.bytes().len() > MAX_BYTES
     }

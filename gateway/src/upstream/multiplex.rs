@@ -1,0 +1,201 @@
+//! Many requests on one stream, as with a child process or an event stream that carries every answer.
+//!
+//! Each request travels under an id and a progress token of our own, and what comes back finds its exchange by them
+//! (`routes`). What belongs to no request waits for the one who listens. How bytes get to the server is the business of
+//! a [`Line`].
+
+mod inbox;
+mod routes;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use tracing::warn;
+use weir_mcp::{Message, method};
+
+use inbox::Inbox;
+#[cfg(test)]
+pub(super) use inbox::MAX_WAITING;
+use routes::Routes;
+pub(super) use routes::{cancelled, outgoing};
+
+/// The longest message that is read from a shared stream, in bytes.
+pub(super) const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+
+/// What a transport calls the failures that happen here.
+pub trait Fault: Clone + Send + Sync + 'static {
+    /// Whoever reads an exchange did not keep up with the messages that arrived for it.
+    fn overflow() -> Self;
+    /// The message has no id to be answered under, or the edit failed.
+    fn not_sendable() -> Self;
+    /// The stream is over.
+    fn closed() -> Self;
+}
+
+/// A shared stream, as its exchanges know it.
+pub(super) trait Line<E>: Send + Sync {
+    /// What runs on it.
+    fn multiplex(&self) -> &Multiplex<E>;
+    /// Sends a short message of our own, without waiting for what becomes of it.
+    fn send_now(&self, message: Bytes);
+}
+
+/// What happens to a request whose [`Exchange`] is dropped before the answer came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDrop {
+    /// The server is told with `notifications/cancelled` (modern era: a client that is gone has cancelled).
+    Cancel,
+    /// The server works on; its answer is thrown away (legacy era: a broken stream is no cancellation).
+    Abandon,
+}
+
+/// Names one request on its stream; see [`Exchange::key`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExchangeKey(pub(super) u64);
+
+/// The requests that run on one stream, and what the server says beside them.
+pub(super) struct Multiplex<E> {
+    name: Arc<str>,
+    routes: Routes<E>,
+    unsolicited: Inbox<E>,
+    unsolicited_taken: AtomicBool,
+    unsolicited_lost: AtomicBool,
+}
+
+impl<E: Fault> Multiplex<E> {
+    /// Nothing runs yet; `name` is the upstream's, for the log.
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            routes: Routes::new(),
+            unsolicited: Inbox::new(),
+            unsolicited_taken: AtomicBool::new(false),
+            unsolicited_lost: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Takes in a message of the server.
+    pub(super) fn deliver(&self, message: Message) {
+        let Some(stray) = self.routes.route(message) else {
+            return;
+        };
+        let kept_all = self.unsolicited.push_over_oldest(stray);
+        if !kept_all && !self.unsolicited_lost.swap(true, Ordering::Relaxed) {
+            warn!(upstream = &*self.name, "sends more unasked-for messages than are read; the oldest are dropped");
+        }
+    }
+
+    /// Ends every exchange and refuses new ones. The first reason stays and is returned.
+    pub(super) fn end(&self, reason: E) -> E {
+        let reason = self.routes.end(reason);
+        self.unsolicited.fail(reason.clone());
+        reason
+    }
+
+    /// Notes that the server is told to give up a request. `false` if there is nothing to tell.
+    pub(super) fn mark_cancelled(&self, key: ExchangeKey) -> bool {
+        self.routes.mark_cancelled(key)
+    }
+
+    /// Whether any request runs.
+    pub(super) fn busy(&self) -> bool {
+        self.routes.any()
+    }
+}
+
+/// One request on its way. Dropping it before the answer came does what its [`OnDrop`] says.
+pub struct Exchange<E: Fault> {
+    line: Arc<dyn Line<E>>,
+    key: ExchangeKey,
+    inbox: Arc<Inbox<E>>,
+    on_drop: OnDrop,
+    sent: bool,
+}
+
+impl<E: Fault> Exchange<E> {
+    /// Registers a request; made before it is sent, so that a caller that gives up while it waits leaves nothing
+    /// behind.
+    ///
+    /// # Errors
+    /// If the message is no request, or the stream is over.
+    pub(super) fn start(line: Arc<dyn Line<E>>, request: &Message, on_drop: OnDrop) -> Result<Self, E> {
+        let (key, inbox) = line.multiplex().routes.start(request)?;
+        // `initialize` must not be cancelled (2025-11-25, basic/utilities/cancellation).
+        let on_drop = if request.method() == method::INITIALIZE { OnDrop::Abandon } else { on_drop };
+        Ok(Self { line, key, inbox, on_drop, sent: false })
+    }
+
+    /// Notes that the server may have the request.
+    pub(super) fn sent(mut self) -> Self {
+        self.sent = true;
+        self
+    }
+
+    /// The next message that belongs to this request, ids and tokens as the client knows them: its progress, other
+    /// notifications and requests of the server that it caused, and last its response or error; then `None`.
+    /// Safe to use in `select!`.
+    ///
+    /// # Errors
+    /// When the server is gone or this exchange was not read fast enough. An error is final.
+    pub async fn next(&mut self) -> Result<Option<Message>, E> {
+        self.inbox.next().await
+    }
+
+    /// Names this request to whoever wants to cancel it.
+    pub fn key(&self) -> ExchangeKey {
+        self.key
+    }
+}
+
+impl<E: Fault> Drop for Exchange<E> {
+    fn drop(&mut self) {
+        let runs = self.line.multiplex().routes.remove(self.key);
+        if runs && self.sent && self.on_drop == OnDrop::Cancel {
+            self.line.send_now(routes::cancellation(self.key));
+        }
+    }
+}
+
+impl<E: Fault> fmt::Debug for Exchange<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Messages of the server that belong to no running exchange. One consumer at a time.
+pub struct Unsolicited<E: Fault> {
+    line: Arc<dyn Line<E>>,
+}
+
+impl<E: Fault> Unsolicited<E> {
+    /// `None` while another one has them. What arrives while nobody listens is kept up to a bound, then the oldest are
+    /// dropped.
+    pub(super) fn take(line: Arc<dyn Line<E>>) -> Option<Self> {
+        let taken = line.multiplex().unsolicited_taken.swap(true, Ordering::AcqRel);
+        (!taken).then_some(Self { line })
+    }
+
+    /// The next message. Safe to use in `select!`.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub async fn next(&mut self) -> Result<Message, E> {
+        self.line.multiplex().unsolicited.next().await?.ok_or_else(E::closed)
+    }
+}
+
+impl<E: Fault> Drop for Unsolicited<E> {
+    fn drop(&mut self) {
+        self.line.multiplex().unsolicited_taken.store(false, Ordering::Release);
+    }
+}
