@@ -118,10 +118,19 @@ pub enum Reach {
 pub struct HttpReach {
     /// Its endpoint.
     pub url: SafeUrl,
-    /// Whether the file says `type = "http"`, which forbids trying any other transport.
-    pub pinned: bool,
+    /// The transport that the file insists on, which forbids trying any other.
+    pub pinned: Option<HttpTransport>,
     /// Headers to send with every request, names in lower case.
     pub headers: Vec<(String, Secret)>,
+}
+
+/// A way of MCP over HTTP, as `type` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpTransport {
+    /// `http`: Streamable HTTP (2025-03-26 and later).
+    Streamable,
+    /// `sse`: HTTP+SSE (2024-11-05).
+    Sse,
 }
 
 /// An upstream that Weir starts itself.

@@ -2,7 +2,8 @@
 //!
 //! An [`Upstream`] is one entry of the configuration. Reaching it is a [`flow::Walk`](weir_flow::Walk) that asks its
 //! `connection` policy ([`connect`]); what opened it last is remembered. A [`Channel`] is the way to it that a call
-//! takes: an HTTP endpoint with or without a session ([`streamable`]), or a child process ([`stdio`]). Credentials come
+//! takes: an HTTP endpoint with or without a session ([`streamable`]), the stream of the older HTTP transport
+//! ([`sse`]), or a child process ([`stdio`]). Credentials come
 //! from its `credentials` policy and are kept for as long as the policy says ([`credential`]).
 
 pub mod channel;
@@ -14,6 +15,7 @@ pub mod own;
 mod pool;
 mod reply;
 mod status;
+pub mod sse;
 pub mod stdio;
 mod streamable;
 
@@ -26,7 +28,7 @@ use weir_flow::facts::{self, Transport};
 use weir_mcp::Era;
 
 use crate::{
-    config::{Reach, Timeouts, UpstreamName},
+    config::{HttpTransport, Reach, Timeouts, UpstreamName},
     http::Client,
     policy::Policy,
 };
@@ -43,7 +45,7 @@ use pool::Shared;
 use streamable::Endpoint;
 
 /// The transports that this version carries.
-const CARRIED: [Transport; 2] = [Transport::Http, Transport::Stdio];
+const CARRIED: [Transport; 3] = [Transport::Http, Transport::Sse, Transport::Stdio];
 
 /// One upstream of the configuration, ready to be reached.
 pub struct Upstream {
@@ -87,7 +89,10 @@ impl Upstream {
         let timeouts = config.timeouts;
         let (way, pinned) = match config.reach {
             Reach::Http(reach) => {
-                let pinned = reach.pinned.then_some(Transport::Http);
+                let pinned = reach.pinned.map(|pinned| match pinned {
+                    HttpTransport::Streamable => Transport::Http,
+                    HttpTransport::Sse => Transport::Sse,
+                });
                 (Way::Http(Arc::new(Endpoint::new(client.clone(), &reach, &timeouts)?)), pinned)
             }
             Reach::Stdio(reach) => {

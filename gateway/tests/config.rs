@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use weir::config::{Auth, Config, Environment, Limits, Reach, SecretSource, Timeouts, schema};
+use weir::config::{Auth, Config, Environment, HttpTransport, Limits, Reach, SecretSource, Timeouts, schema};
 
 /// What a secret of the fake environment looks like; nothing may print it.
 const SECRET: &str = "s3cr3t";
@@ -183,7 +183,7 @@ fn upstreams_keep_their_order_and_paths_their_folder() {
     assert_eq!(process.command, "/etc/weir/bin/server");
     assert_eq!(process.cwd, Path::new("/etc/weir/work"));
     let Reach::Http(web) = &alpha.reach else { panic!("alpha is http") };
-    assert!(web.pinned);
+    assert_eq!(web.pinned, Some(HttpTransport::Streamable));
     assert_eq!(alpha.auth, Auth::Bearer(SecretSource::File("/etc/weir/token".into())));
     let policy = &zeta.policies[0];
     assert_eq!(policy.component, Path::new("/etc/weir/policies/a.wasm"));

@@ -134,6 +134,7 @@ table! {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Http,
+    Sse,
     Stdio,
 }
 
@@ -164,7 +165,7 @@ macro_rules! words {
 }
 
 words! {
-    Kind: "\"http\" or \"stdio\"", ["http" => Self::Http, "stdio" => Self::Stdio], later ["sse"];
+    Kind: "\"http\", \"sse\" or \"stdio\"", ["http" => Self::Http, "sse" => Self::Sse, "stdio" => Self::Stdio], later [];
     AuthKind: "\"none\" or \"bearer\"", ["none" => Self::None, "bearer" => Self::Bearer],
         later ["oauth", "device", "client_credentials", "exchange"];
     Grant: "the name of a grant, as a string",

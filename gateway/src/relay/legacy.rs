@@ -274,7 +274,7 @@ impl Relay {
                     Channel::Http { .. } => {
                         drop(tokio::time::timeout(FAREWELL, channel.close(credential.as_ref())).await)
                     }
-                    Channel::Stdio { .. } => channel.close(credential.as_ref()).await,
+                    Channel::Sse { .. } | Channel::Stdio { .. } => channel.close(credential.as_ref()).await,
                 }
             });
         }

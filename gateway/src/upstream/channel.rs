@@ -15,7 +15,9 @@ use super::{
     Body, JsonBody, Listened, Reply,
     credential::Credential,
     lock,
-    stdio::{ExchangeKey, OnDrop, Process, StdioError},
+    multiplex::{Exchange, ExchangeKey, Fault, OnDrop},
+    sse::Connection,
+    stdio::{Process, StdioError},
     streamable::Endpoint,
 };
 
@@ -24,6 +26,8 @@ use super::{
 pub enum Channel {
     /// Streamable HTTP; `session` is the upstream's own, where it gave one, and `version` what was agreed in it.
     Http { endpoint: Arc<Endpoint>, session: Option<HeaderValue>, version: Option<HeaderValue> },
+    /// The one stream of HTTP+SSE, and the session that it is.
+    Sse { connection: Connection },
     /// A child process; `shared` if it serves others too.
     Stdio { process: Process, shared: bool },
 }
@@ -100,7 +104,8 @@ impl Channel {
                 let reply = endpoint.post(&outgoing, session.as_ref()).await?;
                 endpoint.deliverable(reply, session.is_some()).await
             }
-            Self::Stdio { process, .. } => send_to_process(process, outgoing).await,
+            Self::Sse { connection } => send_shared(connection, outgoing).await,
+            Self::Stdio { process, .. } => send_shared(process, outgoing).await,
         }
     }
 
@@ -118,13 +123,15 @@ impl Channel {
             Self::Http { endpoint, session, version } => {
                 endpoint.listen(session.as_ref(), version.as_ref(), last_event_id, credential).await
             }
+            Self::Sse { connection } => {
+                let connection = connection.clone();
+                let messages = connection.unsolicited();
+                Ok(unsolicited(messages.map(|messages| Listened::StreamUnsolicited { messages, connection })))
+            }
             Self::Stdio { process, .. } => {
-                // One listener at a time, as with a second GET stream.
-                let Some(messages) = process.unsolicited() else {
-                    return Ok(Reply { status: 409, session: None, body: Body::Empty });
-                };
-                let body = Body::Events(Listened::Unsolicited { messages, process: process.clone() });
-                Ok(Reply { status: 200, session: None, body })
+                let process = process.clone();
+                let messages = process.unsolicited();
+                Ok(unsolicited(messages.map(|messages| Listened::Unsolicited { messages, process })))
             }
         }
     }
@@ -136,6 +143,7 @@ impl Channel {
             Self::Http { endpoint, session: Some(session), version } => {
                 endpoint.delete(session, version.as_ref(), credential).await;
             }
+            Self::Sse { connection } => connection.close(),
             Self::Stdio { process, .. } => process.stop().await,
         }
     }
@@ -145,6 +153,7 @@ impl Channel {
     pub const fn transport(&self) -> Transport {
         match self {
             Self::Http { .. } => Transport::Http,
+            Self::Sse { .. } => Transport::Sse,
             Self::Stdio { .. } => Transport::Stdio,
         }
     }
@@ -164,23 +173,103 @@ impl Channel {
     pub fn alive(&self) -> bool {
         match self {
             Self::Http { .. } => true,
+            Self::Sse { connection } => connection.alive(),
             Self::Stdio { process, .. } => process.alive(),
         }
     }
 }
 
-async fn send_to_process(process: &Process, outgoing: Outgoing<'_>) -> Result<Reply, SendError> {
+/// A server that takes many requests on one stream.
+trait Shared {
+    type Fault: Fault;
+
+    async fn request(
+        &self,
+        of: &Outgoing<'_>,
+        message: &Message,
+        on_drop: OnDrop,
+    ) -> Result<Exchange<Self::Fault>, Self::Fault>;
+
+    async fn notify(&self, of: &Outgoing<'_>, message: &Message) -> Result<(), Self::Fault>;
+
+    async fn cancel(&self, of: &Outgoing<'_>, key: ExchangeKey, message: &Message) -> Result<(), Self::Fault>;
+
+    fn listened(first: Message, exchange: Exchange<Self::Fault>) -> Listened;
+}
+
+impl Shared for Process {
+    type Fault = StdioError;
+
+    async fn request(
+        &self,
+        _: &Outgoing<'_>,
+        message: &Message,
+        on_drop: OnDrop,
+    ) -> Result<Exchange<StdioError>, StdioError> {
+        self.request(message, on_drop).await
+    }
+
+    async fn notify(&self, _: &Outgoing<'_>, message: &Message) -> Result<(), StdioError> {
+        self.notify(message).await
+    }
+
+    async fn cancel(&self, _: &Outgoing<'_>, key: ExchangeKey, message: &Message) -> Result<(), StdioError> {
+        self.cancel(key, message).await
+    }
+
+    fn listened(first: Message, exchange: Exchange<StdioError>) -> Listened {
+        Listened::Exchange { first: Some(first), exchange }
+    }
+}
+
+impl Shared for Connection {
+    type Fault = SendError;
+
+    async fn request(
+        &self,
+        of: &Outgoing<'_>,
+        message: &Message,
+        on_drop: OnDrop,
+    ) -> Result<Exchange<SendError>, SendError> {
+        self.request(of, message, on_drop).await
+    }
+
+    async fn notify(&self, of: &Outgoing<'_>, message: &Message) -> Result<(), SendError> {
+        self.notify(of, message).await
+    }
+
+    async fn cancel(&self, of: &Outgoing<'_>, key: ExchangeKey, message: &Message) -> Result<(), SendError> {
+        self.cancel(of, key, message).await
+    }
+
+    fn listened(first: Message, exchange: Exchange<SendError>) -> Listened {
+        Listened::StreamExchange { first: Some(first), exchange }
+    }
+}
+
+/// One listener at a time, as with a second GET stream.
+fn unsolicited(listened: Option<Listened>) -> Reply {
+    match listened {
+        Some(events) => Reply { status: 200, session: None, body: Body::Events(events) },
+        None => Reply { status: 409, session: None, body: Body::Empty },
+    }
+}
+
+async fn send_shared<S: Shared>(stream: &S, outgoing: Outgoing<'_>) -> Result<Reply, SendError>
+where
+    SendError: From<S::Fault>,
+{
     let spliced;
     let message = if outgoing.body.as_ptr() == outgoing.message.bytes().as_ptr() {
         outgoing.message
     } else {
-        spliced = Message::parse(outgoing.body).map_err(|why| SendError::NotMcp(why.to_string()))?;
+        spliced = Message::parse(outgoing.body.clone()).map_err(|why| SendError::NotMcp(why.to_string()))?;
         &spliced
     };
     if message.kind() != Kind::Request {
         match outgoing.ticket.and_then(|ticket| *lock(&ticket.key)).filter(|_| message.method() == CANCELLED) {
-            Some(key) => process.cancel(key, message).await?,
-            None => process.notify(message).await?,
+            Some(key) => stream.cancel(&outgoing, key, message).await?,
+            None => stream.notify(&outgoing, message).await?,
         }
         return Ok(Reply { status: 202, session: None, body: Body::Empty });
     }
@@ -190,17 +279,17 @@ async fn send_to_process(process: &Process, outgoing: Outgoing<'_>) -> Result<Re
         Era::Legacy if cancels => OnDrop::Cancel,
         Era::Legacy => OnDrop::Abandon,
     };
-    let mut exchange = process.request(message, on_drop).await?;
+    let mut exchange = stream.request(&outgoing, message, on_drop).await?;
     if let Some(ticket) = outgoing.ticket {
         *lock(&ticket.key) = Some(exchange.key());
     }
-    let first = exchange.next().await?.ok_or(StdioError::Closed)?;
+    let first = exchange.next().await?.ok_or_else(S::Fault::closed)?;
     let (status, body) = match first.kind() {
         Kind::Response | Kind::Error => {
             let status = first.error_code().map_or(200, |code| weir_mcp::status::http_status(outgoing.era, code));
             (status, Body::Json(JsonBody::Whole(first.bytes().clone())))
         }
-        Kind::Request | Kind::Notification => (200, Body::Events(Listened::Exchange { first: Some(first), exchange })),
+        Kind::Request | Kind::Notification => (200, Body::Events(S::listened(first, exchange))),
     };
     Ok(Reply { status, session: None, body })
 }

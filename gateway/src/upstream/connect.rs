@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weir_flow::{
     Move, Walk,
-    facts::{Outcome, Refusal, Step, Transport, Try},
+    facts::{Attempt, Outcome, Refusal, Step, Transport, Try},
 };
 use weir_mcp::{Era, Message, era, message::Kind};
 
@@ -17,6 +17,7 @@ use super::{
     Channel, Outgoing, Reply, SendError, Upstream, Way,
     credential::{Credential, CredentialError},
     known, lock, own,
+    sse::{Connection, OpenError},
     stdio::{self, Process},
 };
 
@@ -178,6 +179,24 @@ impl Upstream {
         Ok(Opened { channel: Channel::Stdio { process: process.clone(), shared: true }, ..opened })
     }
 
+    /// The era that the upstream speaks, when it is known not to speak `era`.
+    fn only_other(&self, era: Era) -> Option<Era> {
+        // HTTP+SSE ended before the modern era began.
+        let legacy = self.pinned == Some(Transport::Sse) && era == Era::Modern;
+        if legacy { Some(Era::Legacy) } else { lock(&self.known).only_other(era) }
+    }
+
+    /// Says, once, how to spare the next start the way over Streamable HTTP.
+    fn advise(&self, how: Try, history: &[Attempt]) {
+        let fell_back = how.transport == Transport::Sse && history.iter().any(|tried| tried.transport != how.transport);
+        if fell_back && lock(&self.known).first_advice() {
+            tracing::info!(
+                upstream = %self.name,
+                "reached over HTTP+SSE after Streamable HTTP failed; add type = \"sse\" to go there at once"
+            );
+        }
+    }
+
     /// Reaches it in Weir's own words.
     async fn walk(&self, wanted: Option<Era>) -> Result<Opened, ConnectError> {
         self.walk_with(wanted, &own::initialize(), true).await.0
@@ -190,7 +209,7 @@ impl Upstream {
         initialize: &Message,
         own: bool,
     ) -> (Result<Opened, ConnectError>, bool) {
-        if let Some((wanted, other)) = wanted.and_then(|era| Some((era, lock(&self.known).only_other(era)?))) {
+        if let Some((wanted, other)) = wanted.and_then(|era| Some((era, self.only_other(era)?))) {
             return (Err(ConnectError::OtherEra { wanted, other }), false);
         }
         let start = Instant::now();
@@ -219,7 +238,10 @@ impl Upstream {
                     tracing::debug!(upstream = %self.name, transport = %how.transport, era = %how.era, ?outcome, "attempt");
                     walk.handle_outcome(outcome, start.elapsed())
                 }
-                Move::Connected(how) => break journey.arrive(how),
+                Move::Connected(how) => {
+                    self.advise(how, walk.history());
+                    break journey.arrive(how);
+                }
                 Move::Stop(why) => break Err(stopped(why, walk.history())),
             };
         };
@@ -252,7 +274,7 @@ impl<'a> Journey<'a> {
 
     async fn attempt(&mut self, how: Try) -> Outcome {
         let attempt = async {
-            let channel = self.channel(how.transport).await?;
+            let channel = self.channel(how).await?;
             let discover;
             let message = match how.era {
                 Era::Legacy => self.initialize,
@@ -272,7 +294,7 @@ impl<'a> Journey<'a> {
                 Channel::Http { endpoint, .. } => {
                     Channel::Http { endpoint, session, version: agreed(how.era, &answer) }
                 }
-                stdio @ Channel::Stdio { .. } => stdio,
+                shared @ (Channel::Sse { .. } | Channel::Stdio { .. }) => shared,
             };
             Ok(Opened { channel, answer, era: how.era })
         };
@@ -286,10 +308,21 @@ impl<'a> Journey<'a> {
         }
     }
 
-    async fn channel(&mut self, transport: Transport) -> Result<Channel, Outcome> {
-        match (&self.upstream.way, transport) {
+    async fn channel(&mut self, how: Try) -> Result<Channel, Outcome> {
+        match (&self.upstream.way, how.transport) {
             (Way::Http(endpoint), Transport::Http) => {
                 Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
+            }
+            (Way::Http(_), Transport::Sse) if how.era == Era::Modern => {
+                Err(Outcome::NotMcp("a transport without a modern era".into()))
+            }
+            (Way::Http(endpoint), Transport::Sse) => {
+                let opened = Connection::open(self.upstream.name(), endpoint, self.credential.as_ref()).await;
+                let connection = opened.map_err(|why| match why {
+                    OpenError::Status(status) => of_status(status),
+                    OpenError::Failed(why) => self.failed(why),
+                })?;
+                Ok(Channel::Sse { connection })
             }
             (Way::Stdio { command, .. }, Transport::Stdio) => {
                 let running = self.process.take().filter(Process::alive);
@@ -320,14 +353,22 @@ impl<'a> Journey<'a> {
         let sent = match channel {
             // The status of a refusal is the evidence here, so nothing is judged on the way.
             Channel::Http { endpoint, session, .. } => endpoint.post(&outgoing, session.as_ref()).await,
-            Channel::Stdio { .. } => channel.send(outgoing).await,
+            Channel::Sse { .. } | Channel::Stdio { .. } => channel.send(outgoing).await,
         };
-        sent.map_err(|why| {
-            if let SendError::Refused(refusal) = &why {
-                self.refused = Some(refusal.clone());
+        sent.map_err(|why| match (channel, why) {
+            (Channel::Sse { connection }, SendError::NotMcp(what)) => {
+                connection.turned_away().map_or(Outcome::NotMcp(what), of_status)
             }
-            why.into()
+            (_, why) => self.failed(why),
         })
+    }
+
+    /// Notes what was refused, for the next credential.
+    fn failed(&mut self, why: SendError) -> Outcome {
+        if let SendError::Refused(refusal) = &why {
+            self.refused = Some(refusal.clone());
+        }
+        why.into()
     }
 
     fn arrive(&mut self, how: Try) -> Result<Opened, ConnectError> {
@@ -388,7 +429,7 @@ fn agreed(era: Era, answer: &Message) -> Option<HeaderValue> {
 }
 
 /// What a policy's stop means to the caller.
-fn stopped(why: String, history: &[weir_flow::facts::Attempt]) -> ConnectError {
+fn stopped(why: String, history: &[Attempt]) -> ConnectError {
     match history.last().map(|attempt| &attempt.outcome) {
         Some(Outcome::Unauthorized(_) | Outcome::Forbidden(_)) => ConnectError::Unauthorized(why),
         _ => ConnectError::Stopped(why),

@@ -15,6 +15,7 @@ const BELIEVED: Duration = Duration::from_secs(10 * 60);
 pub(super) struct Known {
     legacy: Verdict,
     modern: Verdict,
+    advised: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,6 +55,11 @@ impl Known {
     pub(super) fn may_be_legacy(&self, wanted: Era) -> Option<Era> {
         let may = wanted == Era::Modern && self.lacks(Era::Modern) && !self.lacks(Era::Legacy);
         may.then_some(Era::Legacy)
+    }
+
+    /// Whether the operator has not been advised yet how to shorten the way.
+    pub(super) const fn first_advice(&mut self) -> bool {
+        !std::mem::replace(&mut self.advised, true)
     }
 
     /// Takes in how a walk ended.

@@ -43,7 +43,7 @@ pub(super) trait Line<E>: Send + Sync {
     /// What runs on it.
     fn multiplex(&self) -> &Multiplex<E>;
     /// Sends a short message of our own, without waiting for what becomes of it.
-    fn send_now(&self, message: Bytes);
+    fn send_now(self: Arc<Self>, message: Bytes);
 }
 
 /// What happens to a request whose [`Exchange`] is dropped before the answer came.
@@ -102,6 +102,11 @@ impl<E: Fault> Multiplex<E> {
         reason
     }
 
+    /// Ends one exchange.
+    pub(super) fn fail(&self, key: ExchangeKey, reason: E) {
+        self.routes.fail(key, reason);
+    }
+
     /// Notes that the server is told to give up a request. `false` if there is nothing to tell.
     pub(super) fn mark_cancelled(&self, key: ExchangeKey) -> bool {
         self.routes.mark_cancelled(key)
@@ -110,6 +115,11 @@ impl<E: Fault> Multiplex<E> {
     /// Whether any request runs.
     pub(super) fn busy(&self) -> bool {
         self.routes.any()
+    }
+
+    /// Whether it takes no more requests.
+    pub(super) fn ended(&self) -> bool {
+        self.routes.ended()
     }
 }
 
@@ -161,7 +171,7 @@ impl<E: Fault> Drop for Exchange<E> {
     fn drop(&mut self) {
         let runs = self.line.multiplex().routes.remove(self.key);
         if runs && self.sent && self.on_drop == OnDrop::Cancel {
-            self.line.send_now(routes::cancellation(self.key));
+            Arc::clone(&self.line).send_now(routes::cancellation(self.key));
         }
     }
 }

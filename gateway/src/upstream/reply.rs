@@ -9,6 +9,7 @@ use crate::http::{self, Response};
 
 use super::{
     SendError,
+    sse::{self as stream, Connection},
     stdio::{Exchange, Process, Unsolicited},
 };
 
@@ -52,6 +53,10 @@ pub enum Listened {
     Exchange { first: Option<Message>, exchange: Exchange },
     /// What a child process says of its own accord.
     Unsolicited { messages: Unsolicited, process: Process },
+    /// What comes about one request on the one stream of HTTP+SSE.
+    StreamExchange { first: Option<Message>, exchange: stream::Exchange },
+    /// What else comes on that stream.
+    StreamUnsolicited { messages: stream::Unsolicited, connection: Connection },
 }
 
 impl JsonBody {
@@ -123,6 +128,17 @@ impl Listened {
                 Ok(message.map(|message| sse::Event::message(message.bytes().clone())))
             }
             Self::Unsolicited { messages, .. } => {
+                let message = messages.next().await?;
+                Ok(Some(sse::Event::message(message.bytes().clone())))
+            }
+            Self::StreamExchange { first, exchange } => {
+                let message = match first.take() {
+                    Some(message) => Some(message),
+                    None => exchange.next().await?,
+                };
+                Ok(message.map(|message| sse::Event::message(message.bytes().clone())))
+            }
+            Self::StreamUnsolicited { messages, .. } => {
                 let message = messages.next().await?;
                 Ok(Some(sse::Event::message(message.bytes().clone())))
             }

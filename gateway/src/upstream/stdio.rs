@@ -153,7 +153,7 @@ impl Line<StdioError> for Shared {
         &self.multiplex
     }
 
-    fn send_now(&self, message: Bytes) {
+    fn send_now(self: Arc<Self>, message: Bytes) {
         self.outbox.send_now(message);
     }
 }

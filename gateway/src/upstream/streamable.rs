@@ -1,5 +1,6 @@
 //! Streamable HTTP, from the client's side (MCP 2025-11-25 and 2026-07-28, basic/transports).
 
+use url::Url;
 use weir_flow::{
     Origin,
     facts::{Challenge, Refusal},
@@ -21,12 +22,16 @@ const ACCEPT_EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream")
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
 
+const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
+
 /// One MCP endpoint.
 pub struct Endpoint {
     client: Client,
     target: Target,
     origin: Origin,
     url: String,
+    address: Url,
+    times: http::Timeouts,
     configured: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -51,7 +56,8 @@ impl Endpoint {
             host: origin.host.clone(),
             port: origin.port,
         };
-        Ok(Self { client, target, origin, url: reach.url.to_string(), configured })
+        let address = reach.url.as_url().clone();
+        Ok(Self { client, target, origin, url: reach.url.to_string(), address, times, configured })
     }
 
     /// The address, fit to be printed.
@@ -102,6 +108,55 @@ impl Endpoint {
             return Err(SendError::SessionLost);
         }
         Ok(reply)
+    }
+
+    /// Opens the stream of HTTP+SSE, where some servers name the session in a header.
+    pub(super) async fn stream(&self, credential: Option<&Credential>) -> Result<Reply, SendError> {
+        let head = self.head(None, None, credential, ACCEPT_EVENTS);
+        let request = Request { method: Method::GET, headers: &head, body: None };
+        let response = self.client.send(&self.target, request).await?;
+        let named = response.header(&X_SESSION_ID).cloned();
+        let reply = reply(response, credential.is_some())?;
+        Ok(Reply { session: reply.session.or(named), ..reply })
+    }
+
+    /// Another address at the same server, `reference` seen from this one. A session's id that is not in it already is
+    /// put into its query.
+    ///
+    /// # Errors
+    ///
+    /// When it leads to another origin, where neither messages nor a credential may follow.
+    pub(super) fn beside(&self, reference: &str, session: Option<&str>) -> Result<Target, SendError> {
+        let not_mcp = |what: &str| SendError::NotMcp(what.into());
+        let no_url = "an `endpoint` event that names no address";
+        let mut url = self.address.join(reference).map_err(|_| not_mcp(no_url))?;
+        let named = url.query_pairs().any(|(name, _)| name.to_ascii_lowercase().contains("session"));
+        if let Some(session) = session.filter(|_| !named) {
+            url.query_pairs_mut().append_pair("sessionId", session);
+        }
+        let target = Target::new(&url, self.times).map_err(|_| not_mcp(no_url))?;
+        if target.origin() != self.target.origin() {
+            return Err(not_mcp(
+                "an `endpoint` event that leads to another origin; if a proxy is between, have it pass on the host",
+            ));
+        }
+        Ok(target)
+    }
+
+    /// The head of a POST beside the stream of HTTP+SSE.
+    pub(super) fn aside(
+        &self,
+        session: Option<&HeaderValue>,
+        credential: Option<&Credential>,
+    ) -> Vec<(HeaderName, HeaderValue)> {
+        let mut head = self.head(None, session, credential, ACCEPT_BOTH);
+        head.push((http::CONTENT_TYPE, JSON));
+        head
+    }
+
+    /// What requests are sent with.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Ends a legacy session. A server that does not care about it is left alone.
@@ -168,9 +223,8 @@ impl Endpoint {
 /// Sorts a response by its status and media type.
 fn reply(response: Response, credential: bool) -> Result<Reply, SendError> {
     let status = response.status();
-    if matches!(status, 401 | 403) {
-        let challenge = response.header(&http::WWW_AUTHENTICATE).map(challenge).unwrap_or_default();
-        return Err(SendError::Refused(Refusal { status, credential, challenge }));
+    if let Some(refusal) = refusal(&response, credential) {
+        return Err(SendError::Refused(refusal));
     }
     let media = response.header(&http::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let session = response.header(&http::MCP_SESSION_ID).cloned();
@@ -186,6 +240,13 @@ fn reply(response: Response, credential: bool) -> Result<Reply, SendError> {
         Body::Empty
     };
     Ok(Reply { status, session, body })
+}
+
+/// The server's no to a credential, or to the want of one.
+pub(super) fn refusal(response: &Response, credential: bool) -> Option<Refusal> {
+    let status = response.status();
+    let challenge = || response.header(&http::WWW_AUTHENTICATE).map(challenge).unwrap_or_default();
+    matches!(status, 401 | 403).then(|| Refusal { status, credential, challenge: challenge() })
 }
 
 /// Whether an error's text is about a session.

@@ -4,7 +4,7 @@ use super::context::Context;
 use crate::config::read::{At, Field};
 use crate::config::string::Text;
 use crate::config::written::{AuthKind, Kind, Upstream};
-use crate::config::{Auth, HttpReach, SafeUrl, Secret};
+use crate::config::{Auth, HttpReach, HttpTransport, SafeUrl, Secret};
 
 /// Header fields that Weir sets itself or that belong to one hop (RFC 9110 §7.6.1), beside `mcp-*` and `proxy-*`.
 const OWN_HEADERS: &[&str] = &[
@@ -29,7 +29,11 @@ const NOWHERE: &str = "http://disabled.invalid/";
 pub(super) fn reach(url: &At<Text>, upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<HttpReach> {
     let url = address(url, context);
     let headers = headers(upstream, context);
-    let pinned = upstream.r#type.set().is_some_and(|kind| kind.value == Kind::Http);
+    let pinned = upstream.r#type.set().and_then(|kind| match kind.value {
+        Kind::Http => Some(HttpTransport::Streamable),
+        Kind::Sse => Some(HttpTransport::Sse),
+        Kind::Stdio => None,
+    });
     Some(HttpReach { url: url?, pinned, headers })
 }
 

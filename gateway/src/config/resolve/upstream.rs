@@ -76,7 +76,7 @@ fn only_with_command(written: &written::Upstream, context: &mut Context<'_, '_>)
         context.report.add(key, format!("`{name}` goes with a `command`, and this upstream has a `url`"), None);
     }
     if let Some(at) = written.r#type.set().filter(|kind| kind.value == Kind::Stdio) {
-        context.report.add(at.span.clone(), "an upstream with a `url` is of type \"http\"", None);
+        context.report.add(at.span.clone(), "an upstream with a `url` is of type \"http\" or \"sse\"", None);
     }
 }
 
@@ -89,7 +89,7 @@ fn only_with_url(written: &written::Upstream, context: &mut Context<'_, '_>) {
         let message = format!("`{name}` goes with a `url`, and this upstream has a `command`");
         context.report.add(key, message, Some(hint));
     }
-    if let Some(at) = written.r#type.set().filter(|kind| kind.value == Kind::Http) {
+    if let Some(at) = written.r#type.set().filter(|kind| kind.value != Kind::Stdio) {
         context.report.add(at.span.clone(), "an upstream with a `command` is of type \"stdio\"", None);
     }
 }

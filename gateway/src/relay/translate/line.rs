@@ -248,7 +248,7 @@ impl Line {
         match &self.channel {
             // A process is stopped whatever it takes; an HTTP server that is silent is left.
             Channel::Http { .. } => drop(tokio::time::timeout(FAREWELL, closing).await),
-            Channel::Stdio { .. } => closing.await,
+            Channel::Sse { .. } | Channel::Stdio { .. } => closing.await,
         }
     }
 

@@ -74,6 +74,19 @@ impl<E: Fault> Routes<E> {
         state.running.get_mut(&key.0).is_some_and(|slot| !std::mem::replace(&mut slot.cancelled, true))
     }
 
+    /// Ends one request with `reason`.
+    pub(super) fn fail(&self, key: ExchangeKey, reason: E) {
+        let slot = self.state().running.remove(&key.0);
+        if let Some(slot) = slot {
+            slot.inbox.fail(reason);
+        }
+    }
+
+    /// Whether it takes no more requests.
+    pub(super) fn ended(&self) -> bool {
+        self.state().end.is_some()
+    }
+
     /// Whether any request runs.
     pub(super) fn any(&self) -> bool {
         !self.state().running.is_empty()

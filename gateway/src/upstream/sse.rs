@@ -1,0 +1,319 @@
+//! HTTP+SSE, from the client's side (MCP 2024-11-05, basic/transports): one GET stream on which every answer comes, and
+//! a POST for each message that goes out.
+//!
+//! A [`Connection`] is one stream, which is also the session: when it ends, so does the session, and everything that
+//! runs on it. Answers find their requests by id ([`multiplex`]). What a POST is answered with only tells whether the
+//! message was taken, and some servers never answer one; the stream counts.
+
+mod address;
+mod post;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU16, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{sync::watch, task::AbortHandle};
+use weir_mcp::{Message, message::Kind};
+
+use crate::http::{HeaderName, HeaderValue, Target};
+
+use super::{
+    Body, Listened, Outgoing, SendError,
+    credential::Credential,
+    lock,
+    multiplex::{self, ExchangeKey, Fault, Line, Multiplex, OnDrop},
+    streamable::Endpoint,
+};
+
+/// How long a notification waits to hear that it was taken; what comes after it should not overtake it.
+const TAKEN: Duration = Duration::from_secs(2);
+
+/// One request on its way to a server.
+pub type Exchange = multiplex::Exchange<SendError>;
+
+/// Messages of a server that belong to no running exchange; see [`Connection::unsolicited`].
+pub type Unsolicited = multiplex::Unsolicited<SendError>;
+
+/// An open stream. Clones are handles to the same one; when the last one is dropped it is closed.
+#[derive(Clone)]
+pub struct Connection {
+    handle: Arc<Handle>,
+}
+
+/// Why no stream could be opened.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum OpenError {
+    /// The server has something else there, and says so with this status.
+    Status(u16),
+    /// There is no stream, or one that does not say where to post.
+    Failed(SendError),
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    reader: AbortHandle,
+}
+
+/// What the handles, the exchanges, the reader and the posts have in common.
+struct Shared {
+    multiplex: Multiplex<SendError>,
+    endpoint: Arc<Endpoint>,
+    /// Where to post.
+    to: Target,
+    /// The session's id, where a header gave one.
+    session: Option<HeaderValue>,
+    /// What went along last, for a cancellation of our own.
+    credential: Mutex<Option<Credential>>,
+    /// Whether a request has been answered: from then on a server that turns messages away has lost the session.
+    proven: AtomicBool,
+    /// The last status that turned a message away; 0 if none did.
+    turned_away: AtomicU16,
+    /// Ends the posts that are on their way.
+    over: watch::Sender<bool>,
+}
+
+impl Connection {
+    /// Opens a stream and waits until the server has said where to post.
+    pub(super) async fn open(
+        name: &str,
+        endpoint: &Arc<Endpoint>,
+        credential: Option<&Credential>,
+    ) -> Result<Self, OpenError> {
+        let reply = endpoint.stream(credential).await?;
+        let (200, Body::Events(mut events)) = (reply.status, reply.body) else {
+            return Err(match reply.status {
+                200..300 => SendError::NotMcp("an answer where an event stream belongs".into()).into(),
+                status => OpenError::Status(status),
+            });
+        };
+        let found = address::find(&mut events, reply.session.as_ref()).await?;
+        let to = endpoint.beside(&found.reference, found.session.as_deref())?;
+        let shared = Arc::new(Shared {
+            multiplex: Multiplex::new(name),
+            endpoint: Arc::clone(endpoint),
+            to,
+            session: reply.session,
+            credential: Mutex::new(credential.cloned()),
+            proven: AtomicBool::new(false),
+            turned_away: AtomicU16::new(0),
+            over: watch::Sender::new(false),
+        });
+        for message in found.early {
+            shared.multiplex.deliver(message);
+        }
+        let reader = tokio::spawn(read(events, Arc::clone(&shared))).abort_handle();
+        Ok(Self { handle: Arc::new(Handle { shared, reader }) })
+    }
+
+    /// Posts a request under an id and progress token of our own and returns where its messages arrive. What becomes
+    /// of the POST is told there too.
+    ///
+    /// # Errors
+    ///
+    /// If the message is no request, or the stream is over.
+    pub(super) async fn request(
+        &self,
+        outgoing: &Outgoing<'_>,
+        message: &Message,
+        on_drop: OnDrop,
+    ) -> Result<Exchange, SendError> {
+        let shared = self.open_still()?;
+        let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop)?;
+        let key = exchange.key();
+        let post = shared.post(outgoing, multiplex::outgoing(message, key));
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move {
+            let why = match post.await {
+                Ok(()) | Err(SendError::TimedOut) => return,
+                Err(why) => why,
+            };
+            let lost = why == SendError::SessionLost;
+            shared.multiplex.fail(key, why);
+            if lost {
+                // The others may have run.
+                shared.end(SendError::BrokenOff("the session is gone".into()));
+            }
+        });
+        Ok(exchange.sent())
+    }
+
+    /// Posts a notification, or the answer to a request of the server, as it is.
+    ///
+    /// # Errors
+    ///
+    /// If the stream is over, or the server does not take it.
+    pub(super) async fn notify(&self, outgoing: &Outgoing<'_>, message: &Message) -> Result<(), SendError> {
+        let shared = self.open_still()?;
+        shared.tell(shared.post(outgoing, message.bytes().clone())).await
+    }
+
+    /// Posts the client's `notifications/cancelled`, its `requestId` replaced by the one the server knows. Does nothing
+    /// if the request has been answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`notify`](Self::notify), and if the message has no `requestId`.
+    pub(super) async fn cancel(
+        &self,
+        outgoing: &Outgoing<'_>,
+        exchange: ExchangeKey,
+        cancelled: &Message,
+    ) -> Result<(), SendError> {
+        let shared = self.open_still()?;
+        let body = multiplex::cancelled::<SendError>(cancelled, exchange)?;
+        if !shared.multiplex.mark_cancelled(exchange) {
+            return Ok(());
+        }
+        shared.tell(shared.post(outgoing, body)).await
+    }
+
+    /// Takes the messages of the server that belong to no running exchange; `None` while another one has them.
+    pub(super) fn unsolicited(&self) -> Option<Unsolicited> {
+        Unsolicited::take(Arc::clone(&self.handle.shared) as _)
+    }
+
+    /// Whether the stream is open, as far as is known now.
+    pub(super) fn alive(&self) -> bool {
+        !self.handle.shared.multiplex.ended()
+    }
+
+    /// Closes the stream, which ends the session at the server.
+    pub(super) fn close(&self) {
+        self.handle.close();
+    }
+
+    /// The status with which the server turned a message away, if it did.
+    pub(super) fn turned_away(&self) -> Option<u16> {
+        match self.handle.shared.turned_away.load(Ordering::Acquire) {
+            0 => None,
+            status => Some(status),
+        }
+    }
+
+    fn open_still(&self) -> Result<&Arc<Shared>, SendError> {
+        let shared = &self.handle.shared;
+        if shared.multiplex.ended() {
+            return Err(SendError::Unsent("its event stream has ended".into()));
+        }
+        Ok(shared)
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("alive", &self.alive()).finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    fn close(&self) {
+        self.shared.end(SendError::BrokenOff("the connection was closed".into()));
+        // Drops the response and with it the connection.
+        self.reader.abort();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    /// Ends every exchange and refuses new ones. The first reason stays.
+    fn end(&self, reason: SendError) {
+        self.multiplex.end(reason);
+        self.over.send_replace(true);
+    }
+
+    /// Waits a little until a notification is taken; the POST goes on if that takes longer.
+    async fn tell(&self, post: impl Future<Output = Result<(), SendError>> + Send + 'static) -> Result<(), SendError> {
+        match tokio::time::timeout(TAKEN, tokio::spawn(post)).await {
+            Ok(Ok(taken)) => {
+                if taken == Err(SendError::SessionLost) {
+                    self.end(SendError::BrokenOff("the session is gone".into()));
+                }
+                taken
+            }
+            Ok(Err(_)) | Err(_) => Ok(()),
+        }
+    }
+
+    /// What every POST says of itself.
+    fn head(&self, outgoing: &Outgoing<'_>) -> Vec<(HeaderName, HeaderValue)> {
+        *lock(&self.credential) = outgoing.credential.cloned();
+        let mut head = self.endpoint.aside(self.session.as_ref(), outgoing.credential);
+        head.extend_from_slice(outgoing.headers);
+        head
+    }
+}
+
+impl Line<SendError> for Shared {
+    fn multiplex(&self) -> &Multiplex<SendError> {
+        &self.multiplex
+    }
+
+    fn send_now(self: Arc<Self>, message: Bytes) {
+        if self.multiplex.ended() {
+            return;
+        }
+        let credential = lock(&self.credential).clone();
+        let head = self.endpoint.aside(self.session.as_ref(), credential.as_ref());
+        tokio::spawn(self.posted(head, message, credential.is_some()));
+    }
+}
+
+impl Fault for SendError {
+    fn overflow() -> Self {
+        Self::BrokenOff("more messages arrived for this request than were read; the request was given up".into())
+    }
+
+    fn not_sendable() -> Self {
+        Self::NotMcp("a message that cannot be sent here".into())
+    }
+
+    fn closed() -> Self {
+        Self::BrokenOff("its event stream ended".into())
+    }
+}
+
+impl From<SendError> for OpenError {
+    fn from(why: SendError) -> Self {
+        Self::Failed(why)
+    }
+}
+
+/// Brings what comes to those who wait for it, until the stream ends.
+async fn read(mut events: Listened, shared: Arc<Shared>) {
+    let mut warned = false;
+    let reason = loop {
+        let event = match events.next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => break SendError::closed(),
+            Err(why) => break SendError::BrokenOff(format!("its event stream broke: {why}")),
+        };
+        if !event.is_message() || event.data.is_empty() {
+            continue;
+        }
+        match Message::parse(event.data) {
+            Ok(message) => {
+                if matches!(message.kind(), Kind::Response | Kind::Error) {
+                    shared.proven.store(true, Ordering::Release);
+                }
+                shared.multiplex.deliver(message);
+            }
+            Err(_) if warned => {}
+            Err(error) => {
+                warned = true;
+                tracing::warn!(upstream = &**shared.multiplex.name(), %error, "sent an event that is not MCP; such events are skipped");
+            }
+        }
+    };
+    shared.end(reason);
+}
