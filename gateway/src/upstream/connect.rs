@@ -9,7 +9,7 @@ use weir_flow::{
     Move, Walk,
     facts::{Attempt, Outcome, Refusal, Step, Transport, Try},
 };
-use weir_mcp::{Era, Message, era, message::Kind};
+use weir_mcp::{Era, Message, answer, era, message::Kind};
 
 use crate::http::HeaderValue;
 
@@ -61,6 +61,8 @@ struct Journey<'a> {
     initialize: &'a Message,
     credential: Option<Credential>,
     refused: Option<Refusal>,
+    /// Why there is no other credential.
+    denied: Option<String>,
     /// A child process that has been started and may be asked again in the other era.
     process: Option<Process>,
     opened: Option<Opened>,
@@ -224,16 +226,16 @@ impl Upstream {
                     Err(why) => Move::Stop(why.to_string()),
                 },
                 Move::Attempt { how, authorize } => {
-                    if let Err(why) = journey.authorize(authorize).await {
-                        break Err(ConnectError::Unauthorized(why.to_string()));
-                    }
+                    let denied = journey.authorize(authorize).await.err();
                     walk.begin(how, journey.credential.is_some(), start.elapsed());
-                    let outcome = match journey.refused.take() {
-                        // No credential is to be had: what was refused without one would be refused again.
-                        Some(refused) if authorize && journey.credential.is_none() => {
-                            Outcome::Unauthorized(refused.challenge)
+                    let outcome = match (denied, journey.refused.take()) {
+                        // No credential is to be had: what was refused would be refused again.
+                        (denied, Some(refused)) if authorize && (denied.is_some() || journey.credential.is_none()) => {
+                            journey.denied = denied.map(|why| why.to_string());
+                            SendError::Refused(refused).into()
                         }
-                        _ => journey.attempt(how).await,
+                        (Some(why), _) => break Err(ConnectError::Unauthorized(why.to_string())),
+                        (None, _) => journey.attempt(how).await,
                     };
                     tracing::debug!(upstream = %self.name, transport = %how.transport, era = %how.era, ?outcome, "attempt");
                     walk.handle_outcome(outcome, start.elapsed())
@@ -242,7 +244,7 @@ impl Upstream {
                     self.advise(how, walk.history());
                     break journey.arrive(how);
                 }
-                Move::Stop(why) => break Err(stopped(why, walk.history())),
+                Move::Stop(why) => break Err(stopped(why, journey.denied.take(), walk.history())),
             };
         };
         journey.end().await;
@@ -263,7 +265,7 @@ impl Upstream {
 
 impl<'a> Journey<'a> {
     fn new(upstream: &'a Upstream, initialize: &'a Message) -> Self {
-        Self { upstream, initialize, credential: None, refused: None, process: None, opened: None }
+        Self { upstream, initialize, credential: None, refused: None, denied: None, process: None, opened: None }
     }
 
     async fn authorize(&mut self, anew: bool) -> Result<(), CredentialError> {
@@ -403,8 +405,25 @@ fn opening(era: Era, status: u16, answer: &Message) -> Result<(), Outcome> {
     };
     match status {
         _ if speaks => Ok(()),
+        // A server of the modern era that refuses this one request: no other transport will do.
+        400 if era == Era::Modern && refuses_as_modern(answer) => Err(Outcome::Answered(status)),
         200..300 => Err(Outcome::NotMcp("it answered, but not with what opens this era".into())),
         status => Err(of_status(status)),
+    }
+}
+
+/// Whether an error is one that only the modern era has, and leaves no legacy version to try.
+fn refuses_as_modern(answer: &Message) -> bool {
+    match answer.error_code() {
+        Some(answer::UNSUPPORTED_VERSION) => {
+            let error = serde_json::from_slice::<serde_json::Value>(answer.bytes()).unwrap_or_default();
+            let supported = error["error"]["data"]["supported"].as_array();
+            supported.is_some_and(|all| {
+                !all.is_empty() && all.iter().filter_map(|v| v.as_str()).all(|v| v >= era::LATEST_MODERN)
+            })
+        }
+        Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY) => true,
+        _ => false,
     }
 }
 
@@ -428,10 +447,17 @@ fn agreed(era: Era, answer: &Message) -> Option<HeaderValue> {
     }
 }
 
-/// What a policy's stop means to the caller.
-fn stopped(why: String, history: &[Attempt]) -> ConnectError {
+/// What a policy's stop means to the caller; `denied` is why there is no other credential than the one refused.
+fn stopped(why: String, denied: Option<String>, history: &[Attempt]) -> ConnectError {
+    let refused = |attempt: &Attempt| matches!(attempt.outcome, Outcome::Unauthorized(_));
     match history.last().map(|attempt| &attempt.outcome) {
-        Some(Outcome::Unauthorized(_) | Outcome::Forbidden(_)) => ConnectError::Unauthorized(why),
+        Some(Outcome::Forbidden(_)) => ConnectError::Unauthorized(why),
+        // One transport asks for a credential and the rest are not there: that is what the operator can mend.
+        Some(Outcome::Unauthorized(_) | Outcome::NotThisTransport(_) | Outcome::NotMcp(_))
+            if history.iter().any(refused) =>
+        {
+            ConnectError::Unauthorized(denied.unwrap_or(why))
+        }
         _ => ConnectError::Stopped(why),
     }
 }
