@@ -76,6 +76,15 @@ async fn http_both_eras_of_one_upstream() {
 }
 
 #[tokio::test]
+async fn sse_legacy() {
+    let fixture = Peer::fixture_sse().await;
+    let config = fixture.config("fixture").replace("/mcp", "/sse");
+    let gateway = Gateway::start(&config).await;
+    gateway.healthy(&["fixture"]).await;
+    assert_all(&run(&gateway.url("/mcp/fixture"), LEGACY, None).await, LEGACY_COUNT);
+}
+
+#[tokio::test]
 async fn stdio_legacy() {
     let gateway = Gateway::start(&Launch::fixture("legacy").config("fixture")).await;
     gateway.healthy(&["fixture"]).await;

@@ -20,8 +20,20 @@ impl Peer {
     /// # Panics
     /// When it does not start.
     pub async fn fixture(era: &str) -> Self {
+        Self::fixture_with(&["--era", era]).await
+    }
+
+    /// The same over HTTP+SSE, at `/sse`: legacy.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn fixture_sse() -> Self {
+        Self::fixture_with(&["--sse"]).await
+    }
+
+    async fn fixture_with(arguments: &[&str]) -> Self {
         let mut command = Command::new(node());
-        command.arg(peers("fixture/main.mjs")).args(["--era", era]);
+        command.arg(peers("fixture/main.mjs")).args(arguments);
         let mut process = Process::start("the fixture", &mut command);
         let port = process.says("its port", |line| line.strip_prefix("listening on ")?.parse().ok()).await;
         Self { address: loopback(port), process }
