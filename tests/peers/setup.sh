@@ -3,14 +3,16 @@
 # nothing while the manifests are as they were.
 #
 # Needs python3 and npm; as root it installs a missing python3-venv by itself.
-# Leaves: node_modules/, .venv/ and .tools/bin/node, a link to a Node that is new enough for all of them.
+# Leaves: node_modules/, .venv/, .venv-sdk1/ (version 1 of the Python SDK and what needs it) and .tools/bin/node, a
+# link to a Node that is new enough for all of them.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 stamp=.tools/installed
-wanted=$(cat package.json package-lock.json requirements.txt constraints.txt setup.sh | sha256sum | cut -d' ' -f1)
+wanted=$(cat package.json package-lock.json requirements*.txt constraints*.txt setup.sh | sha256sum | cut -d' ' -f1)
 
-if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x .tools/bin/node && -x .venv/bin/python ]]; then
+if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x .tools/bin/node && -x .venv/bin/python &&
+  -x .venv-sdk1/bin/python ]]; then
   exit 0
 fi
 
@@ -53,8 +55,12 @@ else
 fi
 
 say "installing the Python packages"
-python3 -m venv --clear .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -c constraints.txt
+install_python() {
+  python3 -m venv --clear "$1"
+  "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2" -c "$3"
+}
+install_python .venv requirements.txt constraints.txt
+install_python .venv-sdk1 requirements-sdk1.txt constraints-sdk1.txt
 
 echo "$wanted" >"$stamp"
 say "ready, with Node $(.tools/bin/node --version) and $(.venv/bin/python --version)"
