@@ -2,6 +2,7 @@
 
 mod assembly;
 mod check;
+mod connect;
 mod demo;
 mod schema;
 mod serve;
@@ -52,6 +53,12 @@ enum Command {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Be a server on standard input and output that leads to a URL, for hosts that only start programs.
+    ///
+    /// URL is any MCP server or a Weir. How it is reached and translated is what `weir serve` does with an upstream
+    /// that has only a `url`: Streamable HTTP, else HTTP+SSE, in whichever era it speaks. Ends with 0 when the input
+    /// ends or on Ctrl-C, with 64 for options that cannot be used. Only protocol goes to standard output.
+    Connect(connect::Options),
     /// Serve a small built-in server, to try Weir out: no configuration, no network, nothing else to install.
     Demo {
         /// Where to listen.
@@ -71,6 +78,7 @@ pub fn run() -> ExitCode {
     let ended = match Cli::parse().command {
         Command::Serve { config } => serve::run(&config),
         Command::Check { config } => check::run(&config),
+        Command::Connect(options) => connect::run(options),
         Command::Demo { listen } => demo::run(listen),
         Command::Schema => schema::run(),
         Command::DemoServer => demo::server(),

@@ -1,6 +1,6 @@
-//! HTTP in front: what a client may send, and what its answer looks like on the wire.
+//! What is in front: HTTP, or the standard input and output of a program ([`stdio`]).
 //!
-//! [`listen`] holds pingora; [`guard`] turns away what a browser was tricked into sending; [`post`]
+//! Over HTTP, [`listen`] holds pingora; [`guard`] turns away what a browser was tricked into sending; [`post`]
 //! sorts messages by era and session; [`deliver`] writes answers. Every refusal is made in [`refusal`].
 
 mod deliver;
@@ -9,6 +9,7 @@ mod health;
 pub mod listen;
 mod post;
 mod refusal;
+pub mod stdio;
 
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@ mod bytes;
 mod calls;
 mod clients;
 mod conformance;
+mod connect;
 mod policies;
 mod questions;
 mod secrets;

@@ -43,44 +43,84 @@ impl Choice {
     }
 }
 
-/// Sends `visitor` to `url`, where it calls `tool`; gives what it saw, with the fields `era`, `server`, `capabilities`,
-/// `tools`, `resources`, `prompts` and, where there was one, `call`, `resource` and `prompt`.
+/// Where a client goes.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// Streamable HTTP.
+    Http(&'a str),
+    /// HTTP+SSE; not for Python.
+    Sse(&'a str),
+    /// A program, with its arguments.
+    Stdio(&'a [&'a str]),
+}
+
+impl<'a> Target<'a> {
+    fn words(self) -> (String, &'static str) {
+        match self {
+            Self::Http(url) => (url.to_owned(), "http"),
+            Self::Sse(url) => (url.to_owned(), "sse"),
+            Self::Stdio(command) => (json!(command).to_string(), "stdio"),
+        }
+    }
+}
+
+impl<'a> From<&'a String> for Target<'a> {
+    fn from(url: &'a String) -> Self {
+        Self::Http(url)
+    }
+}
+
+/// Sends `visitor` to `target`, where it calls `tool`; gives what it saw, with the fields `era`, `server`,
+/// `capabilities`, `tools`, `resources`, `prompts` and, where there was one, `call`, `resource` and `prompt`.
 ///
 /// # Errors
 /// What it printed, when it failed.
-pub async fn visit(
+pub async fn visit<'a>(
     visitor: Visitor,
     choice: Choice,
-    url: &str,
+    target: impl Into<Target<'a>>,
     tool: &str,
     arguments: &Value,
 ) -> Result<Value, String> {
     let mut command = match visitor {
-        Visitor::Sdk1 => script("clients/sdk1.mjs"),
-        Visitor::Sdk2 => script("clients/sdk2.mjs"),
+        Visitor::Sdk1 | Visitor::Sdk2 => script("clients/visit.mjs"),
         Visitor::Python => {
             let mut command = Command::new(python());
             command.arg(peers("clients/python_client.py"));
             command
         }
     };
-    command.arg(url).args(["--tool", tool, "--arguments", &arguments.to_string()]);
-    if visitor != Visitor::Sdk1 {
-        command.args(["--era", choice.text()]);
+    let (target, transport) = target.into().words();
+    command.args([&target, "--transport", transport, "--era", choice.text()]);
+    command.args(["--tool", tool, "--arguments", &arguments.to_string()]);
+    match visitor {
+        Visitor::Sdk1 => _ = command.args(["--sdk", "1"]),
+        Visitor::Sdk2 => _ = command.args(["--sdk", "2"]),
+        Visitor::Python => {}
     }
     let output = run(command).await?;
     let line = output.lines().last().unwrap_or_default();
     serde_json::from_str(line).map_err(|error| format!("{error}: {output}"))
 }
 
-/// Asks the Inspector's command line for one method at `url`; gives the result.
+/// Asks the Inspector's command line for one method at `target`; gives the result.
 ///
 /// # Errors
 /// What it printed, when it failed.
-pub async fn inspect(choice: Choice, url: &str, method: &str, more: &[&str]) -> Result<Value, String> {
+pub async fn inspect<'a>(
+    choice: Choice,
+    target: impl Into<Target<'a>>,
+    method: &str,
+    more: &[&str],
+) -> Result<Value, String> {
     let mut command = script("node_modules/.bin/mcp-inspector");
-    command.args(["--cli", "--server-url", url, "--transport", "http", "--protocol-era", choice.text()]);
-    command.args(["--method", method, "--format", "json"]).args(more);
+    command.args(["--cli", "--protocol-era", choice.text(), "--method", method, "--format", "json"]).args(more);
+    match target.into() {
+        Target::Http(url) => command.args(["--server-url", url, "--transport", "http"]),
+        Target::Sse(url) => command.args(["--server-url", url, "--transport", "sse"]),
+        // What follows `--` belongs to the program.
+        Target::Stdio(program) => command.args(["--transport", "stdio", "--"]).args(program),
+    };
     let output = run(command).await?;
     let start = output.find('{').ok_or_else(|| format!("no JSON: {output}"))?;
     let answer: Value = serde_json::from_str(&output[start..]).map_err(|error| format!("{error}: {output}"))?;

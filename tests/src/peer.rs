@@ -53,6 +53,20 @@ impl Peer {
         .await
     }
 
+    /// The same over HTTP+SSE, at `/sse`.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn everything_sse() -> Self {
+        Self::on_free_port("server-everything over SSE", |port| {
+            let mut command = Command::new(node());
+            command.arg(peers("node_modules/.bin/mcp-server-everything")).arg("sse");
+            command.env("PORT", port.to_string());
+            command
+        })
+        .await
+    }
+
     /// A server on the official Python SDK: both eras.
     ///
     /// # Panics
@@ -77,6 +91,11 @@ impl Peer {
     /// The URL of its endpoint.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
+    }
+
+    /// The URL of its stream, for a server that speaks HTTP+SSE.
+    pub fn sse_url(&self) -> String {
+        format!("http://{}/sse", self.address)
     }
 
     /// The lines of a configuration that make it the upstream `name`.

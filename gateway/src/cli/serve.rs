@@ -106,7 +106,7 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Resu
 }
 
 /// Waits for Ctrl-C or SIGTERM.
-async fn signalled() -> io::Result<()> {
+pub(super) async fn signalled() -> io::Result<()> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted,

@@ -1,28 +1,35 @@
 """A visit with the official Python SDK, either era.
 
-    python clients/python_client.py URL [--era legacy|auto|modern] [--tool NAME] [--arguments JSON]
+    python clients/python_client.py TARGET [--era legacy|auto|modern] [--transport http|stdio]
+                                    [--tool NAME] [--arguments JSON]
 
-Prints one line of JSON that tells what was seen.
+TARGET is a URL; for stdio it is a command, as a JSON array. Prints one line of JSON that tells what was seen.
 """
 
 import argparse
 import asyncio
 import json
+import os
 
-from mcp import Client
+from mcp import Client, StdioServerParameters
 
 MODERN = "2026-07-28"
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("url")
+    parser.add_argument("target")
+    parser.add_argument("--transport", choices=["http", "stdio"], default="http")
     parser.add_argument("--era", choices=["legacy", "auto", "modern"], default="legacy")
     parser.add_argument("--tool")
     parser.add_argument("--arguments", type=json.loads, default={})
     options = parser.parse_args()
     mode = MODERN if options.era == "modern" else options.era
-    async with Client(options.url, mode=mode) as client:
+    server = options.target
+    if options.transport == "stdio":
+        command, *arguments = json.loads(options.target)
+        server = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))
+    async with Client(server, mode=mode) as client:
         print(json.dumps(await visit(client, options.tool, options.arguments)))
 
 

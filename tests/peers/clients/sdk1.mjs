@@ -1,16 +1,25 @@
-// A visit with version 1 of the TypeScript SDK, which knows only the legacy era.
-//
-//   node clients/sdk1.mjs URL [--tool NAME] [--arguments JSON]
+// Version 1 of the TypeScript SDK, which knows only the legacy era.
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { SSEClientTransport } from '@modelcontextprotocol/sdk/client/sse.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 
-import { readOptions, visit } from './visit.mjs';
-
-const options = readOptions();
-const client = new Client({ name: 'visit-sdk1', version: '1.0.0' }, { capabilities: {} });
-const transport = new StreamableHTTPClientTransport(options.url);
-await client.connect(transport);
-const seen = await visit(client, options);
-if (transport.sessionId !== undefined) await transport.terminateSession();
-await client.close();
-console.log(JSON.stringify({ era: 'legacy', ...seen }));
+/** Connects to `target`: a URL, or a command for stdio. */
+export async function connect({ transport, target }) {
+  const client = new Client({ name: 'visit-sdk1', version: '1.0.0' }, { capabilities: {} });
+  const way = {
+    http: () => new StreamableHTTPClientTransport(new URL(target)),
+    sse: () => new SSEClientTransport(new URL(target)),
+    stdio: () => new StdioClientTransport({ command: target[0], args: target.slice(1), env: process.env }),
+  }[transport]();
+  await client.connect(way);
+  return {
+    client,
+    era: 'legacy',
+    call: (name, args, options) => client.callTool({ name, arguments: args }, undefined, options),
+    async leave() {
+      if (way.sessionId !== undefined && way.terminateSession !== undefined) await way.terminateSession();
+      await client.close();
+    },
+  };
+}

@@ -1,20 +1,27 @@
-// A visit with version 2 of the TypeScript SDK.
-//
-//   node clients/sdk2.mjs URL [--era legacy|auto|modern] [--tool NAME] [--arguments JSON]
-import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+// Version 2 of the TypeScript SDK.
+import { Client, SSEClientTransport, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
-import { readOptions, visit } from './visit.mjs';
-
-const options = readOptions();
-const mode = options.era === 'modern' ? { pin: '2026-07-28' } : options.era;
-const client = new Client({ name: 'visit-sdk2', version: '1.0.0' }, {
-  capabilities: {},
-  versionNegotiation: { mode },
-});
-const transport = new StreamableHTTPClientTransport(options.url);
-await client.connect(transport);
-const seen = await visit(client, options);
-const era = transport.protocolVersion >= '2026-07-28' ? 'modern' : 'legacy';
-if (transport.sessionId !== undefined) await transport.terminateSession();
-await client.close();
-console.log(JSON.stringify({ era, ...seen }));
+/** Connects to `target`: a URL, or a command for stdio. */
+export async function connect({ transport, target, era }) {
+  const mode = era === 'modern' ? { pin: '2026-07-28' } : era;
+  const client = new Client({ name: 'visit-sdk2', version: '1.0.0' }, {
+    capabilities: {},
+    versionNegotiation: { mode },
+  });
+  const way = {
+    http: () => new StreamableHTTPClientTransport(new URL(target)),
+    sse: () => new SSEClientTransport(new URL(target)),
+    stdio: () => new StdioClientTransport({ command: target[0], args: target.slice(1), env: process.env }),
+  }[transport]();
+  await client.connect(way);
+  return {
+    client,
+    era: client.getNegotiatedProtocolVersion() >= '2026-07-28' ? 'modern' : 'legacy',
+    call: (name, args, options) => client.callTool({ name, arguments: args }, options),
+    async leave() {
+      if (way.sessionId !== undefined && way.terminateSession !== undefined) await way.terminateSession();
+      await client.close();
+    },
+  };
+}

@@ -1,22 +1,28 @@
-// What every JavaScript client does once it is connected: look at all there is, use one of each, tell it in one line.
+// A visit with the TypeScript SDK: looks at all there is, uses one of each, tells in one line of JSON what it saw.
+//
+//   node clients/visit.mjs TARGET [--sdk 1|2] [--era legacy|auto|modern] [--transport http|sse|stdio]
+//                          [--tool NAME] [--arguments JSON]
+//
+// TARGET is a URL; for stdio it is a command, as a JSON array.
 import { parseArgs } from 'node:util';
 
-/** Reads `URL [--era E] [--tool NAME] [--arguments JSON]`. */
-export function readOptions() {
-  const { values, positionals } = parseArgs({
-    allowPositionals: true,
-    options: {
-      era: { type: 'string', default: 'legacy' },
-      tool: { type: 'string' },
-      arguments: { type: 'string', default: '{}' },
-    },
-  });
-  if (positionals.length !== 1) throw new Error('expected one argument: the URL of the server');
-  return { ...values, url: new URL(positionals[0]), arguments: JSON.parse(values.arguments) };
-}
+const { values: options, positionals: [target] } = parseArgs({
+  allowPositionals: true,
+  options: {
+    sdk: { type: 'string', default: '2' },
+    era: { type: 'string', default: 'legacy' },
+    transport: { type: 'string', default: 'http' },
+    tool: { type: 'string' },
+    arguments: { type: 'string', default: '{}' },
+  },
+});
+const { connect } = await import(`./sdk${options.sdk}.mjs`);
+const connection = await connect({ ...options, target: options.transport === 'stdio' ? JSON.parse(target) : target });
+const seen = await visit(connection);
+await connection.leave();
+console.log(JSON.stringify({ era: connection.era, ...seen }));
 
-/** Visits a connected client; resolves with what it saw. */
-export async function visit(client, options) {
+async function visit({ client, call }) {
   const can = client.getServerCapabilities() ?? {};
   const seen = {
     server: client.getServerVersion()?.name,
@@ -27,9 +33,7 @@ export async function visit(client, options) {
       : [],
     prompts: can.prompts ? (await pages((page) => client.listPrompts(page), 'prompts')).map(({ name }) => name) : [],
   };
-  if (options.tool !== undefined) {
-    seen.call = await client.callTool({ name: options.tool, arguments: options.arguments });
-  }
+  if (options.tool !== undefined) seen.call = await call(options.tool, JSON.parse(options.arguments));
   if (seen.resources.length > 0) seen.resource = await client.readResource({ uri: seen.resources[0] });
   const simple = can.prompts ? await firstPromptWithoutArguments(client) : undefined;
   if (simple !== undefined) seen.prompt = await client.getPrompt({ name: simple });

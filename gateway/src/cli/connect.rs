@@ -1,0 +1,200 @@
+//! `weir connect`: one upstream behind standard input and output.
+//!
+//! The options become a configuration with one upstream, so that what holds in a file holds here: which headers may be
+//! set, how `${env:NAME}` is expanded, what a policy is told.
+
+use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::{
+    catalog::Catalog,
+    config::{Config, SystemEnvironment},
+    observe,
+    relay::Relay,
+    server::stdio,
+    session::{Endpoint, Sessions},
+    upstream::Upstream,
+};
+
+use super::{BAD_CONFIG, assembly, serve::signalled};
+
+/// The longest message that a client may send, in bytes; as long as the longest that is gathered from a server.
+const MAX_LINE: usize = 32 * 1024 * 1024;
+
+/// How long what clients share is kept when nobody uses it.
+const IDLE: Duration = Duration::from_secs(5 * 60);
+
+/// The upstream's name in messages.
+const NAME: &str = "server";
+
+/// Where to and how.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// The address of the server: its MCP endpoint, or the stream of a server that speaks HTTP+SSE.
+    #[arg(value_name = "URL")]
+    url: String,
+    /// A header for every request, as NAME:VALUE; may be given several times. `${env:NAME}` and `${file:PATH}` in the
+    /// value are expanded, so that no secret need stand on the command line. Values are never printed.
+    #[arg(short = 'H', long = "header", value_name = "NAME:VALUE")]
+    headers: Vec<String>,
+    /// Speak Streamable HTTP and try nothing else.
+    #[arg(long, group = "transport")]
+    http: bool,
+    /// Speak HTTP+SSE (2024-11-05) and try nothing else.
+    #[arg(long, group = "transport")]
+    sse: bool,
+    /// Speak HTTP+SSE in the form of mcp-hub, whose stream is at the URL itself and whose messages go elsewhere.
+    #[arg(long, group = "transport")]
+    mcp_hub: bool,
+    /// How long a request may take, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+    /// Say on standard error what happens.
+    #[arg(long)]
+    debug: bool,
+}
+
+pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
+    let _log = observe::start(if options.debug { "info,mcp_weir=debug" } else { "warn" });
+    let refused = |why: String| {
+        eprintln!("{why}");
+        Ok(ExitCode::from(BAD_CONFIG))
+    };
+    let config = match config(&options) {
+        Ok(config) => config,
+        Err(why) => return refused(why),
+    };
+    let assembly = match assembly::assemble(&config) {
+        Ok(assembly) => assembly,
+        Err(why) => return refused(format!("{why:#}")),
+    };
+    let limits = stdio::Limits { line: MAX_LINE, request: Duration::from_secs(options.timeout) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
+    let served = runtime.block_on(connect(assembly.upstreams, limits));
+    // Standard input is read by a thread that cannot be woken; there is nothing left to wait for.
+    runtime.shutdown_background();
+    served.context("standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn connect(upstreams: Arc<[Arc<Upstream>]>, limits: stdio::Limits) -> std::io::Result<()> {
+    // There is one client, whose session lasts as long as it does.
+    let sessions = Arc::new(Sessions::new(2, Duration::MAX));
+    let relay = Arc::new(Relay::new(Catalog::new(Arc::clone(&upstreams)), sessions));
+    let reaping = tokio::spawn(reap(Arc::clone(&relay)));
+    let pipes = (tokio::io::stdin(), tokio::io::stdout());
+    let stop = async { drop(signalled().await) };
+    let served = stdio::serve(Arc::clone(&relay), Endpoint::One(0), pipes, limits, stop).await;
+    reaping.abort();
+    relay.stop().await;
+    for upstream in upstreams.iter() {
+        upstream.stop().await;
+    }
+    served
+}
+
+/// Ends what waits for answers that never come.
+async fn reap(relay: Arc<Relay>) {
+    loop {
+        tokio::time::sleep(IDLE / 5).await;
+        relay.reap(IDLE).await;
+    }
+}
+
+/// A configuration of one upstream, or what is wrong with the options; header values are never in it.
+fn config(options: &Options) -> Result<Config, String> {
+    let mut headers = toml::Table::new();
+    for header in &options.headers {
+        let Some((name, value)) = header.split_once(':') else {
+            return Err("--header: this is not NAME:VALUE, such as \"Authorization: Bearer ${env:TOKEN}\"".into());
+        };
+        let taken = headers.insert(name.trim().to_owned(), value.trim().into());
+        if taken.is_some() {
+            return Err("--header: one name is given twice".into());
+        }
+    }
+    let mut upstream = toml::Table::new();
+    upstream.insert("url".into(), options.url.clone().into());
+    upstream.insert("headers".into(), headers.into());
+    if options.http {
+        upstream.insert("type".into(), "http".into());
+    } else if options.sse || options.mcp_hub {
+        upstream.insert("type".into(), "sse".into());
+    }
+    let mut timeouts = toml::Table::new();
+    for name in ["overall", "read"] {
+        timeouts.insert(name.into(), format!("{}s", options.timeout).into());
+    }
+    upstream.insert("timeouts".into(), timeouts.into());
+    let root = toml::Table::from_iter([(
+        "upstreams".to_owned(),
+        toml::Value::Table(toml::Table::from_iter([(NAME.to_owned(), toml::Value::Table(upstream))])),
+    )]);
+    Config::parse(&root.to_string(), Path::new("weir connect"), &SystemEnvironment).map_err(|problems| {
+        // Lines and columns would be those of a file that nobody has written.
+        let lines = problems.0.into_iter().map(|problem| match problem.hint {
+            Some(hint) => format!("weir connect: {}\n  hint: {hint}", problem.message),
+            None => format!("weir connect: {}", problem.message),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::config::{HttpTransport, Reach};
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn read(args: &[&str]) -> Result<Config, String> {
+        let line = Line::try_parse_from([&["connect"], args].concat()).map_err(|why| why.to_string())?;
+        config(&line.options)
+    }
+
+    #[test]
+    fn options_become_an_upstream() {
+        let url = "http://127.0.0.1:1/mcp";
+        for (option, pinned) in [
+            (None, None),
+            (Some("--http"), Some(HttpTransport::Streamable)),
+            (Some("--sse"), Some(HttpTransport::Sse)),
+            (Some("--mcp-hub"), Some(HttpTransport::Sse)),
+        ] {
+            let args: Vec<&str> =
+                [url, "--timeout", "7", "--header", "X-A: b \"c\" \\ d:e"].into_iter().chain(option).collect();
+            let config = read(&args).unwrap();
+            let [upstream] = &config.upstreams[..] else { panic!("{config:?}") };
+            let Reach::Http(reach) = &upstream.reach else { panic!("{upstream:?}") };
+            assert_eq!(reach.pinned, pinned);
+            assert_eq!((reach.headers[0].0.as_str(), reach.headers[0].1.expose()), ("x-a", "b \"c\" \\ d:e"));
+            assert_eq!(upstream.timeouts.overall, Duration::from_secs(7));
+        }
+        assert!(read(&[url, "--http", "--sse"]).is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_value_of_a_header() {
+        for args in [
+            ["http://127.0.0.1:1/", "--header", "s3cret"],
+            ["http://127.0.0.1:1/", "--header", "Mcp-Name: s3cret"],
+            ["http://127.0.0.1:1/", "--header", "A: s3cret\u{1}"],
+            ["http://127.0.0.1:1/", "--header", "A: s3cret ${vault:x}"],
+            ["http://127.0.0.1:1/", "--header", "A: s3cret${env:NOT_SET_ANYWHERE}"],
+            ["ftp://s3cret@x/", "--header", "A: s3cret"],
+        ] {
+            let why = read(&args).map(|_| ()).unwrap_err();
+            assert!(!why.contains("s3cret") && !why.contains("weir connect:1"), "{why}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Answers as lines.
+
+use bytes::Bytes;
+use weir_mcp::{
+    Message, answer,
+    message::{Kind, Object},
+    sse::Decoder,
+};
+
+use crate::{
+    relay::{Answer, Body, Delivery, Heard},
+    upstream::GATHERED,
+};
+
+use super::out::Out;
+
+/// Says what an answer comes to; its last message is the response to the request called `id`.
+pub(super) async fn give(answer: Answer, id: &[u8], out: &Out) {
+    let Answer { status, body, mut record, .. } = answer;
+    let failure = match body {
+        Body::Events(mut delivery) => {
+            let answered = hear(&mut delivery, &mut Decoder::new(GATHERED), Some(id), out).await;
+            record = delivery.record.take();
+            if answered {
+                None
+            } else {
+                let why = "the upstream's answer broke off".to_owned();
+                out.say(error(id, &why)).await;
+                Some(why)
+            }
+        }
+        body => {
+            let Some(slot) = out.slot().await else { return };
+            let (line, failure) = match gathered(status, body).await.and_then(|bytes| response(bytes, id)) {
+                Ok(line) => (line, None),
+                Err(why) => (error(id, &why), Some(why)),
+            };
+            slot.say(line);
+            failure
+        }
+    };
+    if let Some(mut record) = record {
+        record.failure = failure.or(record.failure);
+        record.finish(status);
+    }
+}
+
+/// Says what comes on a stream, up to the response to `id` if it has one; whether that came. Only whole messages are
+/// said, whatever else the server writes.
+pub(super) async fn hear(delivery: &mut Delivery, decoder: &mut Decoder, id: Option<&[u8]>, out: &Out) -> bool {
+    while let Heard::Bytes(bytes) = delivery.next().await {
+        decoder.feed(&bytes);
+        loop {
+            let event = match decoder.next_event() {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                Err(_) => return false,
+            };
+            // Empty data is the first event of a stream that can be resumed.
+            let Ok(message) = Message::parse(event.data) else { continue };
+            match id.and_then(|id| addressed(&message, id)) {
+                Some(line) => {
+                    out.say(line).await;
+                    return true;
+                }
+                None => out.say(message.one_line()).await,
+            }
+        }
+    }
+    false
+}
+
+/// An error of Weir's own in place of an answer.
+pub(super) fn error(id: &[u8], why: &str) -> Bytes {
+    answer::error(Some(id), answer::INTERNAL, why, None)
+}
+
+async fn gathered(status: u16, body: Body) -> Result<Bytes, String> {
+    match body {
+        Body::Whole(parts) => Ok(parts.concat().into()),
+        Body::Json(json, deadline) => match tokio::time::timeout_at(deadline.into(), json.gather()).await {
+            Ok(gathered) => gathered.map_err(|why| format!("the upstream's answer: {why}")),
+            Err(_) => Err("the upstream's answer did not come in time".into()),
+        },
+        Body::Empty | Body::Events(_) => Err(format!("the upstream answered with status {status} and nothing else")),
+    }
+}
+
+fn response(bytes: Bytes, id: &[u8]) -> Result<Bytes, String> {
+    let message = Message::parse(bytes).map_err(|why| format!("the upstream's answer: {why}"))?;
+    addressed(&message, id).ok_or_else(|| "the upstream answered something else".to_owned())
+}
+
+/// The response to `id` as a line. An error that names no request, as servers send for what is wrong before they look
+/// for an id, can only be about the one request of its POST.
+fn addressed(message: &Message, id: &[u8]) -> Option<Bytes> {
+    match (message.kind(), message.id()) {
+        (Kind::Response | Kind::Error, Some(own)) if own == id => Some(message.one_line()),
+        (Kind::Error, None) => {
+            let named = message.edit().put(Object::Message, "id", id).finish();
+            Message::parse(named).ok().map(|message| message.one_line())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::*;
+
+    fn response(text: &str) -> Result<String, String> {
+        let line = super::response(Bytes::copy_from_slice(text.as_bytes()), b"7")?;
+        Ok(String::from_utf8(line.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn an_answer_is_one_line_with_the_id_of_its_request() {
+        let pretty = "{\r\n  \"jsonrpc\": \"2.0\",\n  \"id\": 7,\n  \"result\": {}\n}\n";
+        assert_eq!(response(pretty).unwrap().trim_ascii_end(), r#"{    "jsonrpc": "2.0",   "id": 7,   "result": {} }"#);
+        for nameless in [
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}"#,
+            r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"no"}}"#,
+        ] {
+            let line = response(nameless).unwrap();
+            let message = Message::parse(line.into()).unwrap();
+            assert_eq!((message.id(), message.error_code()), (Some(&b"7"[..]), Some(-32600)));
+        }
+        for other in [
+            r#"{"jsonrpc":"2.0","id":8,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":"7","result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#,
+            "<html>",
+            "",
+        ] {
+            assert!(response(other).is_err(), "{other}");
+        }
+    }
+}

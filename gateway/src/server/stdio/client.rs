@@ -1,0 +1,326 @@
+//! The one client: its session, and its requests that run.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use weir_mcp::{
+    Era, Field, Inbound, Message, answer,
+    classify::{self, Claims},
+    headers,
+    message::Kind,
+    method,
+    sse::Decoder,
+};
+
+use crate::{
+    http::HeaderValue,
+    relay::{Answer, Body, Inquiry, Record, Relay},
+    session::{Endpoint, Session},
+    upstream::GATHERED,
+};
+
+use super::{Limits, Line, answers, out::Out};
+
+/// How many messages of the client may be under way at once.
+const RUNNING: usize = 256;
+
+/// The pauses before the server's own stream is opened again.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+
+/// How a message that was under way ended.
+pub(super) type Ended = Result<(tokio::task::Id, ()), JoinError>;
+
+/// Who is on the other side of the pipes.
+pub(super) struct Client {
+    relay: Arc<Relay>,
+    endpoint: Endpoint,
+    limits: Limits,
+    out: Out,
+    session: Option<Arc<Session>>,
+    tasks: JoinSet<()>,
+    /// The requests that run, by their raw ids.
+    running: HashMap<Box<[u8]>, Running>,
+    /// The `initialize` that is being answered.
+    opening: Option<Box<[u8]>>,
+    /// Hears what the server says of its own accord; ends with this.
+    listener: JoinSet<()>,
+}
+
+struct Running {
+    task: AbortHandle,
+    era: Era,
+    endless: bool,
+}
+
+impl Client {
+    pub(super) fn new(relay: Arc<Relay>, endpoint: Endpoint, limits: Limits, out: Out) -> Self {
+        Self {
+            relay,
+            endpoint,
+            limits,
+            out,
+            session: None,
+            tasks: JoinSet::new(),
+            running: HashMap::new(),
+            opening: None,
+            listener: JoinSet::new(),
+        }
+    }
+
+    /// Begins what a line asks for.
+    pub(super) async fn take(&mut self, line: Line) {
+        let Line::Text(text) = line else {
+            let text = format!("a line of more than {} bytes was passed over", self.limits.line);
+            tracing::warn!("{text}");
+            return self.out.say(answer::error(None, answer::INVALID_REQUEST, &text, None)).await;
+        };
+        let inbound = match Inbound::parse(text) {
+            Ok(inbound) => inbound,
+            Err(why) => return self.out.say(answer::error(None, why.code(), &why.to_string(), None)).await,
+        };
+        match (era(&inbound), inbound) {
+            (Err(why), inbound) => {
+                let id = match &inbound {
+                    Inbound::Single(message) => message.id(),
+                    Inbound::Batch(_) => None,
+                };
+                self.out.say(why.body(id)).await;
+            }
+            (Ok(era), Inbound::Single(message)) => self.message(era, message).await,
+            // Each is answered on a line of its own, as it is ready: what one waits for must not hold up the others.
+            (Ok(era), Inbound::Batch(messages)) => {
+                for message in messages {
+                    self.message(era, message).await;
+                }
+            }
+        }
+    }
+
+    /// The next of what is under way that has ended; none if nothing is. Cancel-safe.
+    pub(super) async fn ended(&mut self) -> Option<Ended> {
+        self.tasks.join_next_with_id().await
+    }
+
+    /// Forgets a request that has ended. One that panicked is answered in its stead.
+    pub(super) async fn settle(&mut self, ended: Ended) {
+        let task = ended.as_ref().map_or_else(JoinError::id, |(task, ())| *task);
+        let Some(id) = self.running.iter().find(|(_, running)| running.task.id() == task).map(|(id, _)| id.clone())
+        else {
+            return;
+        };
+        self.running.remove(&id);
+        if ended.is_err_and(|why| why.is_panic()) {
+            self.out.say(answers::error(&id, "this request met a fault in weir")).await;
+        }
+    }
+
+    /// Waits until all that is under way has ended, but for what has no end.
+    pub(super) async fn finish(&mut self) {
+        while self.running.values().any(|running| !running.endless) {
+            let Some(ended) = self.ended().await else { return };
+            self.settle(ended).await;
+        }
+    }
+
+    /// Answers what still runs, and ends the session.
+    pub(super) async fn close(mut self) {
+        self.listener.abort_all();
+        self.tasks.abort_all();
+        while let Some(ended) = self.ended().await {
+            // What was cut short keeps its place here; what ended by itself has been answered.
+            if !ended.as_ref().is_err_and(JoinError::is_cancelled) {
+                self.settle(ended).await;
+            }
+        }
+        for (id, running) in &self.running {
+            let last = if running.endless {
+                let id = String::from_utf8_lossy(id);
+                let result =
+                    format!(r#"{{"resultType":"complete","_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}}}"#);
+                answer::result(id.as_bytes(), result.as_bytes())
+            } else {
+                answers::error(id, STOPPING)
+            };
+            self.out.say(last).await;
+        }
+        if let Some(id) = &self.opening {
+            self.out.say(answers::error(id, STOPPING)).await;
+        }
+        for session in self.relay.sessions().all() {
+            self.relay.end(&session).await;
+        }
+    }
+
+    async fn message(&mut self, era: Era, message: Message) {
+        match message.kind() {
+            Kind::Request if era == Era::Legacy && message.method() == method::INITIALIZE => {
+                self.initialize(message).await;
+            }
+            Kind::Request => self.request(era, message).await,
+            Kind::Notification if message.method() == method::CANCELLED => self.cancel(message).await,
+            Kind::Notification if message.method() == method::INITIALIZED => {
+                let Some(session) = self.session.clone() else { return };
+                // It must be there before anything else of the session is.
+                Box::pin(self.relay.pass(self.inquiry(Era::Legacy, message))).await;
+                self.listen(session);
+            }
+            Kind::Notification | Kind::Response | Kind::Error => self.pass(era, message).await,
+        }
+    }
+
+    /// Begins a session. A client that says hello again, as after a failure, begins anew.
+    async fn initialize(&mut self, message: Message) {
+        let id: Box<[u8]> = message.id().unwrap_or(b"null").into();
+        self.opening = Some(id.clone());
+        if let Some(session) = self.session.take() {
+            self.listener.abort_all();
+            drop(self.relay.sessions().remove(session.id.as_bytes()));
+            self.relay.end(&session).await;
+        }
+        let mut record = Record::new(&self.inquiry(Era::Legacy, message.clone()));
+        let begun = Box::pin(self.relay.begin(self.endpoint, &message, &mut record));
+        match tokio::time::timeout(self.limits.request, begun).await {
+            Ok(begun) => {
+                let session = begun.session.as_ref();
+                self.session = session.and_then(|id| self.relay.sessions().get(id.as_bytes()));
+                answers::give(begun.recorded(record), &id, &self.out).await;
+            }
+            Err(_) => self.out.say(answers::error(&id, &late(self.limits.request))).await,
+        }
+        self.opening = None;
+    }
+
+    async fn request(&mut self, era: Era, message: Message) {
+        let id: Box<[u8]> = message.id().unwrap_or(b"null").into();
+        let refused = if self.tasks.len() >= RUNNING {
+            Some(format!("{RUNNING} messages are under way already"))
+        } else if self.running.contains_key(&id) {
+            Some("a request with this id runs already".to_owned())
+        } else if era == Era::Legacy && self.session.is_none() && message.method() != method::PING {
+            Some("there is no session; begin with initialize".to_owned())
+        } else {
+            None
+        };
+        if let Some(why) = refused {
+            return self.out.say(answer::error(Some(&id), answer::INVALID_REQUEST, &why, None)).await;
+        }
+        if era == Era::Legacy && self.session.is_none() {
+            return self.out.say(answer::result(&id, b"{}")).await;
+        }
+        let endless = method::is_endless(message.method());
+        let limit = (!endless).then_some(self.limits.request);
+        let (relay, inquiry, out) = (Arc::clone(&self.relay), self.inquiry(era, message), self.out.clone());
+        let task = self.tasks.spawn(run(relay, inquiry, limit, out));
+        self.running.insert(id, Running { task, era, endless });
+    }
+
+    /// In the modern era nobody waits for what was cancelled, and the relay tells the upstream; in the legacy era the
+    /// upstream decides what becomes of it.
+    async fn cancel(&mut self, message: Message) {
+        let Some(id) = message.request_id() else { return };
+        match self.running.get(id) {
+            Some(Running { task, era: Era::Modern, .. }) => {
+                task.abort();
+                self.running.remove(id);
+            }
+            Some(Running { era: Era::Legacy, .. }) => self.pass(Era::Legacy, message).await,
+            None => {}
+        }
+    }
+
+    /// Passes on what has no answer.
+    async fn pass(&mut self, era: Era, message: Message) {
+        if era == Era::Legacy && self.session.is_none() {
+            return;
+        }
+        while self.tasks.len() >= RUNNING
+            && let Some(ended) = self.ended().await
+        {
+            self.settle(ended).await;
+        }
+        let (relay, inquiry) = (Arc::clone(&self.relay), self.inquiry(era, message));
+        self.tasks.spawn(async move { relay.pass(inquiry).await });
+    }
+
+    /// Hears what the server says of its own accord, for as long as the session lives.
+    fn listen(&mut self, session: Arc<Session>) {
+        self.listener.abort_all();
+        let (relay, out) = (Arc::clone(&self.relay), self.out.clone());
+        self.listener.spawn(listen(relay, session, out));
+    }
+
+    fn inquiry(&self, era: Era, message: Message) -> Inquiry {
+        let version = match era {
+            Era::Modern => message.claimed_version().and_then(|version| HeaderValue::from_str(&version).ok()),
+            Era::Legacy => None,
+        };
+        let session = self.session.clone().filter(|_| era == Era::Legacy);
+        Inquiry { era, endpoint: self.endpoint, message, version, headers: Vec::new(), session }
+    }
+}
+
+const STOPPING: &str = "weir is stopping before the answer has come";
+
+/// The era of a line. On a pipe there are no headers that could disagree, so they are taken to repeat the message.
+fn era(inbound: &Inbound) -> Result<Era, classify::Rejection> {
+    let Inbound::Single(message) = inbound else { return classify::classify(inbound, &Claims::default()) };
+    if message.raw(Field::ProtocolVersion).is_none() {
+        return classify::classify(inbound, &Claims::default());
+    }
+    let (version, target) = (message.claimed_version(), method::target(message));
+    let name = target.as_deref().map(headers::encode_value);
+    let claims = Claims { version: version.as_deref(), method: Some(message.method()), name: name.as_deref() };
+    classify::classify(inbound, &claims)
+}
+
+async fn run(relay: Arc<Relay>, inquiry: Inquiry, limit: Option<Duration>, out: Out) {
+    let id = Bytes::copy_from_slice(inquiry.message.id().unwrap_or(b"null"));
+    let answered = async {
+        let mut record = Record::new(&inquiry);
+        let answer = relay.request(&inquiry, &mut record).await.recorded(record);
+        answers::give(answer, &id, &out).await;
+    };
+    match limit {
+        None => answered.await,
+        Some(limit) => {
+            if tokio::time::timeout(limit, answered).await.is_err() {
+                let why = late(limit);
+                tracing::warn!(method = inquiry.message.method(), "{why}");
+                out.say(answers::error(&id, &why)).await;
+            }
+        }
+    }
+}
+
+async fn listen(relay: Arc<Relay>, session: Arc<Session>, out: Out) {
+    let mut last: Option<HeaderValue> = None;
+    let mut pause = PAUSES[0];
+    while !session.is_over() {
+        match relay.listen(&session, last.as_ref()).await {
+            Answer { body: Body::Events(mut delivery), .. } => {
+                let since = Instant::now();
+                let mut decoder = Decoder::new(GATHERED);
+                answers::hear(&mut delivery, &mut decoder, None, &out).await;
+                last = decoder.last_id().and_then(|id| HeaderValue::from_str(id).ok()).or(last);
+                if since.elapsed() > PAUSES[1] {
+                    pause = PAUSES[0];
+                }
+            }
+            // The stream before this one has not been noticed to be closed, or the server is in trouble.
+            Answer { status: 408 | 409 | 429 | 500.., .. } => {}
+            // There is none.
+            Answer { .. } => return,
+        }
+        tokio::time::sleep(pause).await;
+        pause = PAUSES[1].min(pause * 2);
+    }
+}
+
+fn late(limit: Duration) -> String {
+    format!("no answer within {} s", limit.as_secs_f32())
+}
