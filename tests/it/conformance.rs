@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use weir_tests::peer::Launch;
-use weir_tests::suite::{Verdict, run};
+use weir_tests::suite::{Verdict, Way, client_scenarios, run, run_client};
 use weir_tests::{Gateway, Peer, paths};
 
 const LEGACY: &str = "2025-11-25";
@@ -11,6 +11,9 @@ const MODERN: &str = "2026-07-28";
 /// How many scenarios each revision requires of a server. The suite has them frozen.
 const LEGACY_COUNT: usize = 30;
 const MODERN_COUNT: usize = 37;
+/// The same for clients, without what is about authorization.
+const LEGACY_CLIENTS: usize = 4;
+const MODERN_CLIENTS: usize = 7;
 
 fn assert_all(verdict: &Verdict, count: usize) {
     let failed = verdict.failed.join("\n");
@@ -115,4 +118,30 @@ async fn stdio_legacy_for_modern_clients() {
     let gateway = Gateway::start(&Launch::fixture("legacy").config("fixture")).await;
     gateway.healthy(&["fixture"]).await;
     assert_all_that_can_be_translated(&run(&gateway.url("/mcp/fixture"), MODERN, None).await);
+}
+
+/// The suite as the server, Weir in between, and a client that does what each scenario asks for.
+async fn clients(way: Way, revision: &str, count: usize, excepted: &[&str]) {
+    let scenarios = client_scenarios(revision).await;
+    assert_eq!(scenarios.len(), count, "{scenarios:?}");
+    for excepted in excepted {
+        assert!(scenarios.iter().any(|scenario| scenario == excepted), "there is no scenario {excepted}");
+    }
+    let mut failed = Vec::new();
+    for scenario in scenarios.iter().filter(|scenario| !excepted.contains(&scenario.as_str())) {
+        if let Err(output) = run_client(way, scenario, revision).await {
+            failed.push(format!("{scenario}:\n{output}"));
+        }
+    }
+    assert!(failed.is_empty(), "{way:?} {revision}: {} of {count} failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[tokio::test]
+async fn clients_of_the_legacy_era() {
+    clients(Way::One, LEGACY, LEGACY_CLIENTS, &[]).await;
+}
+
+#[tokio::test]
+async fn clients_of_the_modern_era() {
+    clients(Way::One, MODERN, MODERN_CLIENTS, &[]).await;
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use crate::paths::{node, peers};
+use crate::paths::{cache, node, peers, weir};
 
 /// The whole suite takes some seconds; a server that never answers costs 30 for each scenario.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -38,14 +38,11 @@ pub struct Verdict {
 /// When the suite does not run to its end.
 pub async fn run(url: &str, revision: &str, baseline: Option<&Path>) -> Verdict {
     let results = TempDir::new().expect("a temporary directory can be made");
-    let mut command = Command::new(node());
-    command.arg(peers("node_modules/.bin/conformance")).arg("server");
-    command.args(["--url", url, "--requirements", revision, "--output-dir"]).arg(results.path());
+    let mut command = conformance();
+    command.arg("server").args(["--url", url, "--requirements", revision, "--output-dir"]).arg(results.path());
     if let Some(baseline) = baseline {
         command.arg("--expected-failures").arg(baseline);
     }
-    let mut command = tokio::process::Command::from(command);
-    command.stdin(Stdio::null()).kill_on_drop(true);
     let output = timeout(LIMIT, command.output()).await.expect("the suite ends in time").expect("the suite starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
 
@@ -69,6 +66,69 @@ pub async fn run(url: &str, revision: &str, baseline: Option<&Path>) -> Verdict 
     }
     assert!(!verdict.passed.is_empty() || !verdict.failed.is_empty(), "the suite ran nothing:\n{text}");
     verdict
+}
+
+/// Where Weir stands in a client scenario: between the client and the suite's server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// At `/mcp/<upstream>`.
+    One,
+    /// At `/mcp`.
+    All,
+    /// As `weir connect`.
+    Connect,
+}
+
+impl Way {
+    fn word(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::All => "all",
+            Self::Connect => "connect",
+        }
+    }
+}
+
+/// The client scenarios that `revision` requires, those about authorization excepted.
+///
+/// # Panics
+/// When the suite does not list them.
+pub async fn client_scenarios(revision: &str) -> Vec<String> {
+    let mut command = conformance();
+    command.args(["list", "--requirements", revision]);
+    let output = timeout(LIMIT, command.output()).await.expect("the suite ends in time").expect("the suite starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, scenarios) = text.split_once("Client scenarios").expect("the suite lists client scenarios");
+    let scenarios = scenarios.split_once("Run and reported").map_or(scenarios, |(required, _)| required);
+    let names = scenarios.lines().filter_map(|line| line.trim().strip_prefix("- "));
+    names.filter(|name| !name.starts_with("auth/")).map(str::to_owned).collect()
+}
+
+/// Runs one client scenario with Weir in between.
+///
+/// # Errors
+/// What the suite said, when it was not content.
+///
+/// # Panics
+/// When the suite does not run to its end.
+pub async fn run_client(way: Way, scenario: &str, revision: &str) -> Result<(), String> {
+    let results = TempDir::new().expect("a temporary directory can be made");
+    let client = format!("{} {}", node().display(), peers("clients/conform.mjs").display());
+    let mut command = conformance();
+    command.args(["client", "--command", &client, "--scenario", scenario, "--spec-version", revision, "--output-dir"]);
+    command.arg(results.path()).env("WEIR_WAY", way.word());
+    command.env("WEIR_BINARY", weir()).env("WEIR_CACHE", cache());
+    let output = timeout(LIMIT, command.output()).await.expect("the suite ends in time").expect("the suite starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if output.status.success() && text.contains("OVERALL: PASSED") { Ok(()) } else { Err(text) }
+}
+
+fn conformance() -> tokio::process::Command {
+    let mut command = Command::new(node());
+    command.arg(peers("node_modules/.bin/conformance"));
+    let mut command = tokio::process::Command::from(command);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
 }
 
 /// The list of all scenarios, and the list of those that are not required.
