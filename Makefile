@@ -1,5 +1,6 @@
 # make run     build Weir and start it with a demo upstream on 127.0.0.1:8080
 # make test    everything that CI runs
+# make matrix  writes tests/MATRIX.md: every real client at every real server through Weir
 # make bench   one table of what a call costs; BENCH=--quick for the short one
 #
 # Each target installs what it needs, as far as it may; it works on a fresh clone with git, Rust, Node and Python.
@@ -18,7 +19,7 @@ WASM := wasm32-wasip2
 GUEST := wasm32-unknown-unknown
 PURE := -p weir-mcp -p weir-flow
 
-.PHONY: run build test check lint doc unit pure peers tools bench clean
+.PHONY: run build test check lint doc unit pure peers tools matrix bench clean
 
 run: tools
 	exec $(CARGO) run --release --bin weir -- demo
@@ -54,6 +55,10 @@ unit: build peers
 # The real servers and clients of the tests.
 peers:
 	tests/peers/setup.sh
+
+matrix: tools peers
+	$(CARGO) build --bin weir
+	$(CARGO) run -p weir-tests --bin matrix
 
 bench: tools
 	$(CARGO) build --release --bin weir

@@ -5,7 +5,8 @@ import asyncio
 
 from fastmcp import Context, FastMCP
 
-server = FastMCP("fastmcp-peer", instructions="Adds numbers, repeats text and takes its time.")
+server = FastMCP("fastmcp-peer", instructions="Adds numbers, repeats text and takes its time.", list_page_size=2)
+cancelled = 0
 
 
 @server.tool
@@ -23,10 +24,21 @@ def echo(message: str) -> str:
 @server.tool
 async def slow(seconds: float, ctx: Context) -> str:
     """Take that many seconds and report progress ten times."""
-    for step in range(1, 11):
-        await asyncio.sleep(seconds / 10)
-        await ctx.report_progress(step, 10)
+    global cancelled
+    try:
+        for step in range(1, 11):
+            await asyncio.sleep(seconds / 10)
+            await ctx.report_progress(step, 10)
+    except asyncio.CancelledError:
+        cancelled += 1
+        raise
     return f"took {seconds} seconds"
+
+
+@server.tool
+def given_up() -> str:
+    """How many slow calls were cancelled."""
+    return str(cancelled)
 
 
 @server.resource("fastmcp://greeting", name="greeting", mime_type="text/plain")
@@ -49,10 +61,10 @@ def review(code: str) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--transport", choices=["streamable-http", "stdio"], default="stdio")
+    parser.add_argument("--transport", choices=["http", "sse", "stdio"], default="stdio")
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
     if arguments.transport == "stdio":
         server.run("stdio", show_banner=False)
     else:
-        server.run("http", show_banner=False, host="127.0.0.1", port=arguments.port)
+        server.run(arguments.transport, show_banner=False, host="127.0.0.1", port=arguments.port)

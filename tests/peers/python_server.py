@@ -6,6 +6,7 @@ import asyncio
 from mcp.server.mcpserver import Context, MCPServer
 
 server = MCPServer("python-peer", instructions="Adds numbers, repeats text and takes its time.")
+cancelled = 0
 
 
 @server.tool()
@@ -23,10 +24,21 @@ def echo(message: str) -> str:
 @server.tool()
 async def slow(seconds: float, ctx: Context) -> str:
     """Take that many seconds and report progress ten times."""
-    for step in range(1, 11):
-        await asyncio.sleep(seconds / 10)
-        await ctx.report_progress(step, 10)
+    global cancelled
+    try:
+        for step in range(1, 11):
+            await asyncio.sleep(seconds / 10)
+            await ctx.report_progress(step, 10)
+    except asyncio.CancelledError:
+        cancelled += 1
+        raise
     return f"took {seconds} seconds"
+
+
+@server.tool()
+def given_up() -> str:
+    """How many slow calls were cancelled."""
+    return str(cancelled)
 
 
 @server.resource("python://greeting", name="greeting", mime_type="text/plain")

@@ -11,6 +11,7 @@ pub mod driver;
 pub mod events;
 pub mod gateway;
 pub mod http;
+pub mod matrix;
 pub mod paths;
 pub mod peer;
 pub mod process;

@@ -48,14 +48,24 @@ pub fn python() -> PathBuf {
     installed(".venv/bin/python")
 }
 
+/// A program beside version 1 of the Python SDK.
+///
+/// # Panics
+/// When the peers are not installed, with what to do.
+pub fn python1(program: &str) -> PathBuf {
+    installed(&format!(".venv-sdk1/bin/{program}"))
+}
+
 fn installed(path: &str) -> PathBuf {
     let found = peers(path);
     assert!(found.exists(), "{} is missing: run tests/peers/setup.sh", found.display());
     found
 }
 
-/// The directory of the build profile: the test itself runs in `deps` below it.
+/// The directory of the build profile: a program is in it, and a test in `deps` below it.
 fn profile() -> PathBuf {
-    let test = env::current_exe().expect("a running test has a path");
-    test.parent().and_then(Path::parent).expect("a test is built into a directory below its profile").to_path_buf()
+    let program = env::current_exe().expect("a running program has a path");
+    let directory = program.parent().expect("a program is in a directory");
+    let profile = if directory.ends_with("deps") { directory.parent() } else { Some(directory) };
+    profile.expect("the directory of tests is in that of the profile").to_path_buf()
 }

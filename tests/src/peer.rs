@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::paths::{node, peers, python};
 use crate::process::Process;
 use crate::wait::until_some;
@@ -72,7 +74,7 @@ impl Peer {
     /// # Panics
     /// When it does not start.
     pub async fn python() -> Self {
-        Self::on_free_port("the Python server", |port| python_server("python_server.py", port)).await
+        Self::on_free_port("the Python server", |port| python_server("python_server.py", "streamable-http", port)).await
     }
 
     /// A server on FastMCP: both eras.
@@ -80,7 +82,20 @@ impl Peer {
     /// # Panics
     /// When it does not start.
     pub async fn fastmcp() -> Self {
-        Self::on_free_port("the FastMCP server", |port| python_server("fastmcp_server.py", port)).await
+        Self::on_free_port("the FastMCP server", |port| python_server("fastmcp_server.py", "http", port)).await
+    }
+
+    /// A server on FastMCP over HTTP+SSE, at `/sse`.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn fastmcp_sse() -> Self {
+        Self::on_free_port("the FastMCP server over SSE", |port| python_server("fastmcp_server.py", "sse", port)).await
+    }
+
+    /// Waits for a line that it prints; see [`Process::says`].
+    pub(crate) async fn says<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        self.process.says(what, find).await
     }
 
     /// Where it listens.
@@ -109,7 +124,7 @@ impl Peer {
     }
 
     /// For servers that have to be told their port. Somebody else may take it in between, hence more than one try.
-    async fn on_free_port(name: &str, command: impl Fn(u16) -> Command) -> Self {
+    pub(crate) async fn on_free_port(name: &str, command: impl Fn(u16) -> Command) -> Self {
         const TRIES: usize = 3;
         for _ in 0..TRIES {
             let address = loopback(free_port());
@@ -160,6 +175,11 @@ impl Launch {
         Self { program: text(program), arguments: arguments.into_iter().map(str::to_owned).collect() }
     }
 
+    /// The program and its arguments, as a JSON array.
+    pub(crate) fn command(&self) -> Value {
+        std::iter::once(&self.program).chain(&self.arguments).cloned().collect()
+    }
+
     /// The lines of a configuration that make it the upstream `name`.
     pub fn config(&self, name: &str) -> String {
         format!("[upstreams.{name}]\ncommand = {:?}\nargs = {:?}\n", self.program, self.arguments)
@@ -175,9 +195,9 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
-fn python_server(script: &str, port: u16) -> Command {
+fn python_server(script: &str, transport: &str, port: u16) -> Command {
     let mut command = Command::new(python());
-    command.arg(peers(script)).args(["--transport", "streamable-http", "--port", &port.to_string()]);
+    command.arg(peers(script)).args(["--transport", transport, "--port", &port.to_string()]);
     command
 }
 

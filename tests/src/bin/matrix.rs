@@ -1,0 +1,88 @@
+//! Writes the page `tests/MATRIX.md`: who was tried with whom. `make matrix` runs it.
+//!
+//! With the name of a part of a client as argument, sends only clients that have it in their titles, and prints the page
+//! instead of writing it.
+#![allow(clippy::print_stdout, reason = "this is a command")]
+#![allow(clippy::expect_used, reason = "a run that cannot go on has nothing to say")]
+
+use weir_tests::matrix::page::{Line, Scenarios, Suite, failures, page};
+use weir_tests::matrix::{columns, rows, through, without};
+use weir_tests::peer::Launch;
+use weir_tests::suite::{Way, client_scenarios, run, run_client};
+use weir_tests::{Gateway, Peer, paths};
+
+const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+
+#[tokio::main]
+async fn main() {
+    let only = std::env::args().nth(1);
+    let is_meant = |title: &str| only.as_ref().is_none_or(|only| title.contains(only.as_str()));
+    let columns = columns().await;
+    let without = without(&columns).await;
+    let mut lines: Vec<Line> = Vec::new();
+    for row in rows().into_iter().filter(|row| is_meant(&row.title)) {
+        let cells = through(&row, &columns).await;
+        let line = (row, cells);
+        eprint!("{}\n{}", line.0.title, failures(&columns, &line));
+        lines.push(line);
+    }
+    let (suites, scenarios) = if only.is_none() { (suites().await, scenarios().await) } else { Default::default() };
+    let page = page(&columns, &without, &lines, &suites, &scenarios);
+    if only.is_some() {
+        println!("{page}");
+    } else {
+        std::fs::write(paths::tests().join("MATRIX.md"), page).expect("the page can be written");
+    }
+}
+
+/// The suite in front of the fixture in everything that it can speak.
+async fn suites() -> Vec<Suite> {
+    let (both, legacy, modern, sse, other) = tokio::join!(
+        Peer::fixture("both"),
+        Peer::fixture("legacy"),
+        Peer::fixture("modern"),
+        Peer::fixture_sse(),
+        Peer::everything(),
+    );
+    let sse = format!("[upstreams.fixture]\nurl = \"{}\"\n", sse.sse_url());
+    let beside = other.config("other") + &both.config("fixture");
+    let fixtures = [
+        ("http, both eras", both.config("fixture")),
+        ("the same beside another", beside),
+        ("http, legacy", legacy.config("fixture")),
+        ("http, modern", modern.config("fixture")),
+        ("HTTP+SSE", sse),
+        ("stdio, legacy", Launch::fixture("legacy").config("fixture")),
+        ("stdio, modern", Launch::fixture("modern").config("fixture")),
+    ];
+    let mut suites = Vec::new();
+    for (fixture, config) in fixtures {
+        let gateway = Gateway::start(&config).await;
+        gateway.healthy(&["fixture"]).await;
+        for revision in REVISIONS {
+            let verdict = run(&gateway.url("/mcp/fixture"), revision, None).await;
+            eprintln!("{fixture} {revision}: {} passed\n{}", verdict.passed.len(), verdict.failed.join("\n"));
+            suites.push(Suite { fixture, revision, verdict });
+        }
+    }
+    suites
+}
+
+/// The suite's client scenarios, with Weir in all places where it can stand.
+async fn scenarios() -> Vec<Scenarios> {
+    let mut all = Vec::new();
+    for way in [Way::One, Way::All, Way::Connect] {
+        for revision in REVISIONS {
+            let mut results = Vec::new();
+            for scenario in client_scenarios(revision).await {
+                let passed = run_client(way, &scenario, revision).await;
+                if let Err(output) = &passed {
+                    eprintln!("{way:?} {revision} {scenario}:\n{output}");
+                }
+                results.push((scenario, passed.is_ok()));
+            }
+            all.push(Scenarios { way, revision, results });
+        }
+    }
+    all
+}
