@@ -2,14 +2,15 @@
 //!
 //! [`Relay::request`] finds out where a request goes ([`route`]), drives one [`weir_flow::Call`] there ([`drive`]) and
 //! hands back an [`Answer`] whose body is pulled by the server as it comes ([`delivery`]). What Weir answers by itself
-//! on the aggregate is in [`aggregate`]; how legacy sessions begin, listen and end in [`legacy`]; how clients and
-//! upstreams of different eras meet in [`translate`].
+//! on the aggregate is in [`aggregate`]; how legacy sessions begin and end in [`legacy`], and how they hear in [`listen`];
+//! how clients and upstreams of different eras meet in [`translate`].
 
 mod aggregate;
 mod answer;
 mod delivery;
 mod drive;
 mod legacy;
+mod listen;
 mod route;
 mod translate;
 
@@ -25,7 +26,7 @@ use crate::{
 };
 
 pub use answer::{Answer, Body, Record};
-pub use delivery::{Delivery, Heard};
+pub use delivery::{Delivery, Heard, RETRY};
 
 /// Everything that calls go through.
 pub struct Relay {

@@ -1,14 +1,18 @@
 //! What is in front: HTTP, or the standard input and output of a program ([`stdio`]).
 //!
-//! Over HTTP, [`listen`] holds pingora; [`guard`] turns away what a browser was tricked into sending; [`post`]
-//! sorts messages by era and session; [`deliver`] writes answers. Every refusal is made in [`refusal`].
+//! Over HTTP, [`listen`] holds pingora; [`guard`] turns away what a browser was tricked into sending, [`cors`] lets in the
+//! pages that may; [`post`] sorts messages by era and session; [`sse`] serves clients of HTTP+SSE; [`deliver`] writes
+//! answers. Every refusal is made in [`refusal`].
 
+mod cors;
 mod deliver;
 pub mod guard;
 mod health;
 pub mod listen;
+mod messages;
 mod post;
 mod refusal;
+mod sse;
 pub mod stdio;
 
 use std::sync::Arc;
@@ -30,13 +34,25 @@ pub struct App {
     /// The longest body that is read, in bytes.
     body_limit: usize,
     draining: watch::Sender<bool>,
+    /// Those of HTTP+SSE.
+    streams: sse::Streams,
+}
+
+/// What lives at a path.
+enum Place {
+    /// Streamable HTTP.
+    Mcp(Endpoint),
+    /// The streams of HTTP+SSE.
+    Sse(Endpoint),
+    /// Where messages go beside them.
+    Messages,
 }
 
 impl App {
     /// An app over a relay.
     #[must_use]
     pub fn new(relay: Arc<Relay>, guard: Guard, body_limit: usize) -> Self {
-        Self { relay, guard, body_limit, draining: watch::Sender::new(false) }
+        Self { relay, guard, body_limit, draining: watch::Sender::new(false), streams: sse::Streams::default() }
     }
 
     /// Says in `/readyz` that no new work should come, and ends the streams that would never end by themselves.
@@ -44,9 +60,21 @@ impl App {
         self.draining.send_replace(true);
     }
 
-    /// Which part of Weir a path names.
-    fn endpoint(&self, path: &str) -> Option<Endpoint> {
-        let rest = path.strip_prefix("/mcp")?;
+    /// What lives at a path. A POST beside a stream goes to the folder that the stream's address is in.
+    fn place(&self, path: &str, query: Option<&str>) -> Option<Place> {
+        if let "/messages" | "/mcp/messages" | "/sse/messages" = path
+            && (path == "/messages" || sse::session_id(query).is_some())
+        {
+            return Some(Place::Messages);
+        }
+        match path.strip_prefix("/sse") {
+            Some(rest) => self.endpoint(rest).map(Place::Sse),
+            None => self.endpoint(path.strip_prefix("/mcp")?).map(Place::Mcp),
+        }
+    }
+
+    /// Which part of Weir the rest of a path names.
+    fn endpoint(&self, rest: &str) -> Option<Endpoint> {
         match rest.strip_prefix('/') {
             None if rest.is_empty() => Some(Endpoint::All),
             None => None,
@@ -55,20 +83,44 @@ impl App {
         }
     }
 
-    async fn answer(self: &Arc<Self>, exchange: &mut Exchange) -> Answer {
+    /// The answer to a request; none if it is written already.
+    async fn answer(self: &Arc<Self>, exchange: &mut Exchange) -> Option<Answer> {
         if let Err(refusal) = self.guard.admit(exchange.host(), exchange.header("origin")) {
-            return refusal::forbidden(&refusal);
+            return Some(refusal::forbidden(&refusal));
         }
-        let Some(endpoint) = self.endpoint(exchange.path()) else {
-            return refusal::no_such_path(exchange.path(), self.relay.catalog().upstreams());
+        let Some(place) = self.place(exchange.path(), exchange.query()) else {
+            return Some(refusal::no_such_path(exchange.path(), self.relay.catalog().upstreams()));
         };
-        match exchange.method() {
-            "POST" => self.post(endpoint, exchange).await,
-            "GET" => self.get(endpoint, exchange).await,
-            "DELETE" => self.delete(endpoint, exchange).await,
-            _ => refusal::method("GET, POST, DELETE"),
+        if cors::is_preflight(exchange) {
+            cors::preflight(exchange).await;
+            return None;
         }
+        Some(match (exchange.method(), place) {
+            ("GET", Place::Mcp(endpoint)) if wants_stream(exchange) => return self.stream(endpoint, exchange).await,
+            ("GET", Place::Sse(_)) if !accepts_events(exchange) => refusal::not_acceptable("text/event-stream"),
+            ("GET", Place::Sse(endpoint)) => return self.stream(endpoint, exchange).await,
+            ("POST", Place::Mcp(endpoint)) => self.post(endpoint, exchange).await,
+            ("GET", Place::Mcp(endpoint)) => self.get(endpoint, exchange).await,
+            ("DELETE", Place::Mcp(endpoint)) => self.delete(endpoint, exchange).await,
+            ("POST", Place::Messages) => self.post_beside(exchange).await,
+            (_, Place::Mcp(_)) => refusal::method("GET, POST, DELETE"),
+            (_, Place::Sse(_)) => refusal::method("GET"),
+            (_, Place::Messages) => refusal::method("POST"),
+        })
     }
+}
+
+/// Whether a GET comes from a client of HTTP+SSE that was given the one URL. A client of Streamable HTTP has been told a
+/// session and a version by the time it listens, and a browser that shows a page asks for other things first.
+fn wants_stream(exchange: &Exchange) -> bool {
+    let accepts = |range: &str| weir_mcp::headers::is_event_stream(range);
+    exchange.value("mcp-session-id").is_none()
+        && exchange.value("mcp-protocol-version").is_none()
+        && exchange.header("accept").is_some_and(|accept| accept.split(',').any(accepts))
+}
+
+fn accepts_events(exchange: &Exchange) -> bool {
+    weir_mcp::headers::accepts_events(exchange.header("accept").unwrap_or("*/*"))
 }
 
 impl Handler for App {
@@ -85,8 +137,9 @@ impl Handler for App {
                 deliver::json(exchange, status, body).await;
             }
             _ => {
-                let answer = self.answer(exchange).await;
-                deliver::deliver(exchange, answer, self.draining.subscribe()).await;
+                if let Some(answer) = self.answer(exchange).await {
+                    deliver::deliver(exchange, answer, self.draining.subscribe()).await;
+                }
             }
         }
     }

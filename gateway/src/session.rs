@@ -6,6 +6,7 @@
 
 mod lines;
 mod outbox;
+mod pumps;
 mod table;
 
 use std::{
@@ -22,6 +23,7 @@ use crate::{http::HeaderValue, upstream::Ticket};
 
 pub use lines::Lines;
 pub use outbox::{Outbox, Taken};
+pub use pumps::{Opening, Pumps};
 pub use table::{Full, Sessions};
 
 /// How many questions of upstreams may wait for one client's answer.
@@ -48,10 +50,10 @@ pub struct Session {
     pub version: HeaderValue,
     /// The upstreams it has opened.
     pub lines: Lines,
-    /// What waits for the client's GET stream.
+    /// What waits for the client's own stream.
     pub outbox: Arc<Outbox>,
-    /// Tasks that fill the outbox; they end with the session.
-    pub pumps: Mutex<JoinSet<()>>,
+    /// What fills the outbox; it ends with the session.
+    pub pumps: Pumps,
     /// Tasks that open upstreams; they outlive the calls that began them, so that nothing is left half open.
     pub openings: Mutex<JoinSet<()>>,
     /// The last `logging/setLevel`, for upstreams that are opened later.
@@ -98,7 +100,7 @@ impl Session {
             version,
             lines: Lines::default(),
             outbox: Arc::default(),
-            pumps: Mutex::default(),
+            pumps: Pumps::default(),
             openings: Mutex::default(),
             log_level: Mutex::default(),
             running: Mutex::default(),
@@ -191,7 +193,12 @@ impl Session {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        lock(&self.session.running).remove(&self.id);
+        let mut running = lock(&self.session.running);
+        // A client that lost its connection may have sent the request again under the same id.
+        if running.get(&self.id).is_some_and(|(_, ticket)| Arc::ptr_eq(ticket, &self.ticket)) {
+            running.remove(&self.id);
+        }
+        drop(running);
         self.session.touch();
     }
 }

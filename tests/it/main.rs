@@ -16,5 +16,6 @@ mod questions;
 mod secrets;
 mod sessions;
 mod shutdown;
+mod sse_clients;
 mod status;
 mod wire;

@@ -48,7 +48,7 @@ impl Choice {
 pub enum Target<'a> {
     /// Streamable HTTP.
     Http(&'a str),
-    /// HTTP+SSE; not for Python.
+    /// HTTP+SSE.
     Sse(&'a str),
     /// A program, with its arguments.
     Stdio(&'a [&'a str]),

@@ -15,6 +15,7 @@ pub mod matrix;
 pub mod paths;
 pub mod peer;
 pub mod process;
+pub mod sse;
 pub mod stub;
 pub mod suite;
 pub mod wait;

@@ -113,6 +113,8 @@ struct Sessions {
 
 struct Session {
     id: String,
+    /// What the client calls itself.
+    client: String,
     /// Where to send what the client did not ask for, once it listens.
     stream: Option<mpsc::UnboundedSender<Bytes>>,
 }
@@ -189,6 +191,12 @@ impl Stub {
     pub fn listeners(&self) -> usize {
         let is_open = |session: &&Session| session.stream.as_ref().is_some_and(|stream| !stream.is_closed());
         lock(&self.shared.sessions).open.iter().filter(is_open).count()
+    }
+
+    /// How many of them belong to clients of this name.
+    pub fn listeners_called(&self, client: &str) -> usize {
+        let is_open = |session: &&Session| session.stream.as_ref().is_some_and(|stream| !stream.is_closed());
+        lock(&self.shared.sessions).open.iter().filter(is_open).filter(|session| session.client == client).count()
     }
 
     /// Sends a notification on the stream of every legacy session that has one.

@@ -71,6 +71,12 @@ impl Answer {
         Self { status, session: None, allow: None, body, record: None }
     }
 
+    /// An event stream.
+    #[must_use]
+    pub fn events(delivery: Delivery) -> Self {
+        Self { status: 200, session: None, allow: None, body: Body::Events(Box::new(delivery)), record: None }
+    }
+
     /// The answer to a request that Weir answers by itself; `result` is JSON that is ready.
     #[must_use]
     pub fn result(request: &Message, result: Bytes) -> Self {
@@ -137,13 +143,18 @@ impl Record {
     /// A call that begins now.
     #[must_use]
     pub fn new(inquiry: &Inquiry) -> Self {
-        let message = &inquiry.message;
+        Self::of(&inquiry.message, inquiry.era)
+    }
+
+    /// The same for a message of this era.
+    #[must_use]
+    pub fn of(message: &Message, era: Era) -> Self {
         let name = message.name().or_else(|| message.uri()).map(|name| name.into_owned()).unwrap_or_default();
         Self {
             start: Instant::now(),
             method: message.method().chars().take(METHOD_IN_LOG).collect(),
             name,
-            era: inquiry.era,
+            era,
             upstream: None,
             attempts: 0,
             failure: None,

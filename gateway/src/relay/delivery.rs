@@ -22,6 +22,9 @@ use super::{
 /// How much is gathered into one write, in bytes.
 const BATCH: usize = 64 * 1024;
 
+/// What ends a stream that Weir closes of its own accord: how long to wait before coming back, in milliseconds.
+pub const RETRY: &[u8] = b"retry: 1000\n\n";
+
 /// A stream and what is needed to end it well.
 pub struct Delivery {
     source: Source,
@@ -43,10 +46,13 @@ pub struct Delivery {
 pub enum Heard {
     /// Bytes to be written.
     Bytes(Bytes),
+    /// Bytes to be written, after which the stream is at its end.
+    Last(Bytes),
     /// The stream is at its end.
     End,
-    /// The stream cannot be ended well; the connection must be cut.
-    Cut,
+    /// The stream broke off within an event, so the connection must be cut. The event is what the client would have
+    /// been told instead.
+    Cut(Bytes),
 }
 
 enum Source {
@@ -54,8 +60,8 @@ enum Source {
     Raw { events: Listened, whole: bool },
     /// From one of several upstreams to a legacy session: questions get ids of Weir's own.
     Mapped { events: Listened, session: Arc<Session>, catalog: Arc<Catalog>, upstream: usize },
-    /// What waits for a session on `/mcp`.
-    Outbox { taken: Taken, changes: watch::Receiver<Changes>, known: Changes },
+    /// What waits for a session; on `/mcp` with the changes of the merged lists.
+    Outbox { taken: Taken, changes: Option<watch::Receiver<Changes>>, known: Changes },
     /// Changes of the merged lists, for a modern client that listens on `/mcp`.
     Subscription { id: Bytes, changes: watch::Receiver<Changes>, known: Changes, wants: Wants, first: Option<Bytes> },
     /// The answer of a legacy upstream to a modern client.
@@ -98,14 +104,9 @@ impl Delivery {
         Self { answers, deadline, _running: running, ..Self::new(source) }
     }
 
-    /// What an upstream says of its own accord, as it comes.
-    pub(super) fn heard(events: Listened) -> Self {
-        Self::new(Source::Raw { events, whole: true })
-    }
-
     /// What waits for a session.
-    pub(super) fn outbox(taken: Taken, changes: watch::Receiver<Changes>) -> Self {
-        let known = *changes.borrow();
+    pub(super) fn outbox(taken: Taken, changes: Option<watch::Receiver<Changes>>) -> Self {
+        let known = changes.as_ref().map(|changes| *changes.borrow()).unwrap_or_default();
         Self::new(Source::Outbox { taken, changes, known })
     }
 
@@ -156,7 +157,12 @@ impl Delivery {
             None => self.wait().await,
         };
         match first {
-            Ok(Some(bytes)) => Heard::Bytes(self.with_what_is_there(bytes).await),
+            Ok(Some(bytes)) => {
+                let bytes = self.with_what_is_there(bytes).await;
+                let ended = self.ahead.take_if(|ahead| matches!(ahead, Ok(None))).is_some();
+                self.over |= ended;
+                if self.over && self.ahead.is_none() { Heard::Last(bytes) } else { Heard::Bytes(bytes) }
+            }
             Ok(None) => {
                 self.over = true;
                 Heard::End
@@ -213,9 +219,10 @@ impl Delivery {
     }
 
     /// What the gateway says on an endless stream when it stops: a subscription is answered at last (MCP 2026-07-28,
-    /// basic/utilities/subscriptions).
+    /// basic/utilities/subscriptions); a legacy client hears when to come back.
     pub fn farewell(&mut self) -> Bytes {
         let id = match (&self.source, &self.answers) {
+            (Source::Outbox { .. }, _) => return Bytes::from_static(RETRY),
             (Source::Subscription { id, .. }, _) => id,
             (Source::Raw { whole: true, .. }, Some(Answers { id, .. })) => id,
             _ => return Bytes::new(),
@@ -244,8 +251,7 @@ impl Delivery {
             Source::Outbox { taken, changes, known } => loop {
                 tokio::select! {
                     message = taken.next() => return Ok(Some(encoded(message, &mut self.out))),
-                    Ok(()) = changes.changed() => {
-                        let now = *changes.borrow_and_update();
+                    Some(now) = changed(changes) => {
                         let news = news(known, now, Wants { tools: true, prompts: true, resources: true }, None);
                         if let Some(bytes) = news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined) {
                             return Ok(Some(bytes));
@@ -293,13 +299,11 @@ impl Delivery {
         if let Some(record) = &mut self.record {
             record.failure = Some(failure.to_string());
         }
-        match (&self.answers, &self.source) {
-            (None, _) => Heard::End,
-            (_, Source::Raw { whole: false, .. }) => Heard::Cut,
-            (Some(Answers { id, upstream }), _) => {
-                let message = failure_message(Some(id), upstream, &failure);
-                Heard::Bytes(encoded(message, &mut self.out))
-            }
+        let Some(Answers { id, upstream }) = &self.answers else { return Heard::End };
+        let message = encoded(failure_message(Some(id), upstream, &failure), &mut self.out);
+        match self.source {
+            Source::Raw { whole: false, .. } => Heard::Cut(message),
+            _ => Heard::Last(message),
         }
     }
 }
@@ -331,6 +335,13 @@ pub(super) fn mapped(
         }
         Kind::Notification => Some((data.clone(), false)),
     })
+}
+
+/// The next state of the merged lists; none where nobody tells of them.
+async fn changed(changes: &mut Option<watch::Receiver<Changes>>) -> Option<Changes> {
+    let changes = changes.as_mut()?;
+    changes.changed().await.ok()?;
+    Some(*changes.borrow_and_update())
 }
 
 fn broken() -> SendError {

@@ -1,4 +1,4 @@
-//! How legacy sessions begin, open upstreams, listen and end.
+//! How legacy sessions begin, open upstreams and end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,18 +7,14 @@ use weir_mcp::{Era, Message, answer, era, json, message::Field};
 
 use crate::{
     http::HeaderValue,
-    session::{Endpoint, Outbox, Session, lock},
-    upstream::{self, Channel, ConnectError, Outgoing, SendError, own},
+    session::{Endpoint, Session, lock},
+    upstream::{Channel, ConnectError, Outgoing, own},
 };
 
-use super::{Answer, Body, Delivery, Record, Relay, aggregate, delivery};
+use super::{Answer, Record, Relay, aggregate};
 
 /// How long an upstream may take to say farewell when a session ends.
 const FAREWELL: Duration = Duration::from_secs(5);
-
-/// The pauses before an upstream's own stream is opened again.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl Relay {
     /// Begins a session: answers `initialize`.
@@ -100,6 +96,7 @@ impl Relay {
         place: usize,
     ) -> Result<Channel, ConnectError> {
         if let Some(channel) = session.lines.get(place) {
+            session.pumps.settled(place).await;
             return Ok(channel);
         }
         if session.is_over() {
@@ -138,8 +135,9 @@ impl Relay {
         if let Some(level) = level {
             self.set_level(place, &channel, &level).await;
         }
-        if session.endpoint == Endpoint::All && session.outbox.is_taken() {
-            self.pump(session, place, channel.clone());
+        if session.outbox.is_taken() {
+            self.pump(session, place, channel.clone(), None);
+            session.pumps.settled(place).await;
         }
         Ok(channel)
     }
@@ -164,99 +162,10 @@ impl Relay {
         }
     }
 
-    /// Opens the session's GET stream.
-    pub async fn listen(self: &Arc<Self>, session: &Arc<Session>, last_event_id: Option<&HeaderValue>) -> Answer {
-        match session.endpoint {
-            Endpoint::One(place) => self.listen_one(session, place, last_event_id).await,
-            Endpoint::All => {
-                let Some(taken) = session.outbox.take() else {
-                    let text = "this session has a GET stream already";
-                    return Answer::whole(409, answer::error(None, answer::INVALID_REQUEST, text, None));
-                };
-                // Those of an earlier stream would bring everything twice.
-                lock(&session.pumps).abort_all();
-                for (place, channel) in session.lines.all() {
-                    self.pump(session, place, channel);
-                }
-                events(Delivery::outbox(taken, self.catalog.changes()).until(session.ended()))
-            }
-        }
-    }
-
-    async fn listen_one(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        place: usize,
-        last_event_id: Option<&HeaderValue>,
-    ) -> Answer {
-        let upstream = self.upstream(place);
-        let opened = async {
-            let mut reopened = false;
-            loop {
-                let channel = self.open_line(session, place).await.map_err(|why| why.to_string())?;
-                let credential = upstream.credential(None).await.map_err(|why| why.to_string())?;
-                match channel.listen(last_event_id, credential.as_ref()).await {
-                    Err(SendError::SessionLost) if !reopened => {
-                        session.lines.forget(place, &channel);
-                        reopened = true;
-                    }
-                    ended => return ended.map_err(|why| why.to_string()),
-                }
-            }
-        };
-        let trouble = |why: String| {
-            let text = format!("upstream `{}`: {why}", upstream.name());
-            Answer::whole(502, answer::error(None, answer::INTERNAL, &text, None))
-        };
-        match opened.await {
-            Ok(upstream::Reply { status: 200, body: upstream::Body::Events(heard), .. }) => {
-                events(Delivery::heard(heard).until(session.ended()))
-            }
-            Ok(upstream::Reply { status: 409, .. }) => Answer::empty(409),
-            Ok(upstream::Reply { status: status @ (408 | 429 | 500..), .. }) => trouble(format!("status {status}")),
-            Ok(_) => Answer { allow: Some("POST, DELETE"), ..Answer::empty(405) },
-            Err(why) => trouble(why),
-        }
-    }
-
-    /// Brings what an upstream says of its own accord into the session's outbox, until the session ends.
-    fn pump(&self, session: &Arc<Session>, place: usize, channel: Channel) {
-        let (upstream, catalog) = (Arc::clone(self.upstream(place)), Arc::clone(&self.catalog));
-        // The task belongs to the session, so it must not keep the session alive.
-        let (weak, outbox) = (Arc::downgrade(session), Arc::clone(&session.outbox));
-        let pump = async move {
-            let mut pause = FIRST_PAUSE;
-            while channel.alive() {
-                let credential = upstream.credential(None).await.ok().flatten();
-                match channel.listen(None, credential.as_ref()).await {
-                    Ok(upstream::Reply { body: upstream::Body::Events(mut heard), .. }) => {
-                        while let Ok(Some(event)) = heard.next().await {
-                            let Some(session) = weak.upgrade() else { return };
-                            if let Ok(Some((data, _))) = delivery::mapped(&event.data, &session, &catalog, place) {
-                                Outbox::push(&outbox, data);
-                                pause = FIRST_PAUSE;
-                            }
-                        }
-                    }
-                    // It has not yet noticed that the stream before this one is closed, or is in trouble.
-                    Ok(upstream::Reply { status: 408 | 409 | 429 | 500.., .. }) => {}
-                    // It has no such stream. When a session is lost, the next one brings a pump of its own.
-                    Ok(_) | Err(SendError::SessionLost) => return,
-                    Err(_) => {}
-                }
-                tokio::time::sleep(pause).await;
-                pause = LONGEST_PAUSE.min(pause * 2);
-            }
-        };
-        let mut pumps = lock(&session.pumps);
-        while pumps.try_join_next().is_some() {}
-        pumps.spawn(pump);
-    }
-
     /// Ends a session and everything it holds: its tasks, its upstream sessions, its child processes.
     pub async fn end(&self, session: &Arc<Session>) {
         session.end();
-        lock(&session.pumps).abort_all();
+        session.pumps.stop();
         self.close_lines(session).await;
         // Whatever is being opened closes itself; an upstream that does not answer is left.
         let openings = std::mem::take(&mut *lock(&session.openings));
@@ -284,8 +193,4 @@ impl Relay {
 
 fn session_over() -> ConnectError {
     ConnectError::Stopped("the client has ended its session".into())
-}
-
-fn events(delivery: Delivery) -> Answer {
-    Answer { status: 200, session: None, allow: None, body: Body::Events(Box::new(delivery)), record: None }
 }

@@ -12,10 +12,10 @@ use crate::{
     upstream::{JsonBody, SendError},
 };
 
-use super::listen::Exchange;
+use super::{cors, listen::Exchange};
 
 /// How long a stream may rest before a comment is sent, so that proxies and dead clients are noticed.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// What the log shows for a client that went away, as nginx writes it; nobody is there to receive it.
 pub(super) const CLIENT_GONE: u16 = 499;
@@ -43,6 +43,10 @@ pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: w
     }
     if let Some(allow) = allow {
         head.push((http::ALLOW, HeaderValue::from_static(allow)));
+    }
+    // A page that may not call may not read why either.
+    if status != 403 {
+        cors::add(exchange, &mut head);
     }
     match body {
         Body::Empty => exchange.respond(status, &head, Bytes::new()).await,
@@ -156,22 +160,33 @@ async fn piece(exchange: &mut Exchange, body: &mut JsonBody, deadline: Instant) 
 }
 
 /// Resolves when the gateway stops.
-async fn drained(draining: &mut watch::Receiver<bool>) {
+pub(super) async fn drained(draining: &mut watch::Receiver<bool>) {
     drop(draining.wait_for(|draining| *draining).await);
 }
 
-async fn events(
-    exchange: &mut Exchange,
-    status: u16,
-    mut head: Vec<(HeaderName, HeaderValue)>,
-    mut delivery: Box<Delivery>,
-    mut draining: watch::Receiver<bool>,
-) {
+/// Begins a stream.
+pub(super) async fn start_events(exchange: &mut Exchange) {
+    let mut head = Vec::with_capacity(6);
+    cors::add(exchange, &mut head);
+    begin_events(exchange, 200, head).await;
+}
+
+async fn begin_events(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName, HeaderValue)>) {
     head.push((http::CONTENT_TYPE, EVENTS));
     head.push((http::CACHE_CONTROL, HeaderValue::from_static("no-cache")));
     // Tells nginx and its kin not to gather a stream.
     head.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
     exchange.start(status, &head, None).await;
+}
+
+async fn events(
+    exchange: &mut Exchange,
+    status: u16,
+    head: Vec<(HeaderName, HeaderValue)>,
+    mut delivery: Box<Delivery>,
+    mut draining: watch::Receiver<bool>,
+) {
+    begin_events(exchange, status, head).await;
     let mut ended = status;
     loop {
         tokio::select! {
@@ -181,20 +196,23 @@ async fn events(
                     ended = CLIENT_GONE;
                     break;
                 },
+                Heard::Last(bytes) => {
+                    if !exchange.end_with(bytes).await {
+                        ended = CLIENT_GONE;
+                    }
+                    break;
+                }
                 Heard::End => {
                     exchange.end().await;
                     break;
                 }
-                Heard::Cut => {
+                Heard::Cut(_) => {
                     exchange.cut();
                     break;
                 }
             },
             () = drained(&mut draining), if delivery.is_endless() => {
-                let farewell = delivery.farewell();
-                if farewell.is_empty() || exchange.write(farewell).await {
-                    exchange.end().await;
-                }
+                exchange.end_with(delivery.farewell()).await;
                 break;
             }
             () = exchange.gone() => {

@@ -12,31 +12,20 @@ use weir_mcp::{
 
 use crate::{
     http::{HeaderName, HeaderValue},
-    relay::{Answer, Body, Heard, Inquiry, Record},
+    relay::{Answer, Inquiry, Record},
     session::{Endpoint, Session},
 };
 
-use super::{App, deliver::CLIENT_GONE, listen::Exchange, refusal};
+use super::{App, deliver::CLIENT_GONE, listen::Exchange, messages::Messages, refusal};
 
 impl App {
     /// One message, or a batch of legacy ones.
     pub(super) async fn post(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut Exchange) -> Answer {
-        if !exchange.header("content-type").is_some_and(headers::is_json) {
-            return refusal::not_json();
-        }
-        let body = match exchange.read_body(self.body_limit).await {
-            Ok(body) => body,
-            Err(why) => return refusal::body(&why, self.body_limit),
-        };
-        let inbound = match Inbound::parse(body) {
+        let inbound = match self.inbound(exchange).await {
             Ok(inbound) => inbound,
-            Err(why) => return refusal::malformed(&why),
+            Err(refusal) => return refusal,
         };
-        let claims = Claims {
-            version: exchange.header("mcp-protocol-version"),
-            method: exchange.header("mcp-method"),
-            name: exchange.header("mcp-name"),
-        };
+        let claims = claims(exchange);
         let accept = exchange.header("accept").unwrap_or_default();
         match (classify::classify(&inbound, &claims), inbound) {
             (Err(why), Inbound::Single(message)) => {
@@ -59,6 +48,16 @@ impl App {
                 self.legacy(endpoint, exchange, inbound).await
             }
         }
+    }
+
+    #[allow(clippy::result_large_err, reason = "the refusal is the answer, on its way out")]
+    /// What the body of a POST holds.
+    pub(super) async fn inbound(&self, exchange: &mut Exchange) -> Result<Inbound, Answer> {
+        if !exchange.header("content-type").is_some_and(headers::is_json) {
+            return Err(refusal::not_json());
+        }
+        let body = exchange.read_body(self.body_limit).await.map_err(|why| refusal::body(&why, self.body_limit))?;
+        Inbound::parse(body).map_err(|why| refusal::malformed(&why))
     }
 
     async fn modern(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut Exchange, message: Message) -> Answer {
@@ -130,7 +129,7 @@ impl App {
             return refusal::not_acceptable("text/event-stream");
         }
         match self.session(endpoint, exchange.header("mcp-session-id")) {
-            Ok(session) => self.relay.listen(&session, exchange.value("last-event-id")).await,
+            Ok(session) => self.relay.listen(&session).await,
             Err(answer) => answer,
         }
     }
@@ -177,20 +176,29 @@ async fn while_there(exchange: &mut Exchange, answer: impl Future<Output = Answe
 }
 
 /// How many messages a batch may hold, as in the SDKs.
-const MAX_BATCH: usize = 100;
+pub(super) const MAX_BATCH: usize = 100;
 
 /// How long a call runs before Weir looks whether its client is still there.
 const QUICK: Duration = Duration::from_millis(250);
 
 /// Has the log tell of a request that is refused; notifications are no calls.
-fn recorded(answer: Answer, inquiry: &Inquiry, why: impl Into<String>) -> Answer {
+pub(super) fn recorded(answer: Answer, inquiry: &Inquiry, why: impl Into<String>) -> Answer {
     match inquiry.message.kind() {
         Kind::Request => answer.recorded(Record::refused(inquiry, why)),
         Kind::Notification | Kind::Response | Kind::Error => answer,
     }
 }
 
-fn inquiry(
+/// What the headers of a POST say of its body.
+pub(super) fn claims(exchange: &Exchange) -> Claims<'_> {
+    Claims {
+        version: exchange.header("mcp-protocol-version"),
+        method: exchange.header("mcp-method"),
+        name: exchange.header("mcp-name"),
+    }
+}
+
+pub(super) fn inquiry(
     era: Era,
     endpoint: Endpoint,
     exchange: &Exchange,
@@ -207,32 +215,12 @@ fn inquiry(
 
 /// The message that an answer comes to, for a batch; none for what has none.
 async fn gathered(answer: Answer) -> Option<Bytes> {
-    let mut last = None;
-    match answer.body {
-        Body::Empty => {}
-        Body::Whole(parts) => last = Some(parts.concat().into()),
-        Body::Json(json, deadline) => {
-            last = tokio::time::timeout_at(deadline.into(), json.gather()).await.ok().and_then(Result::ok);
+    let (mut messages, mut last) = (Messages::of(answer), None);
+    while let Some(message) = messages.next().await {
+        let parsed = Message::parse(message.clone());
+        if parsed.is_ok_and(|message| matches!(message.kind(), Kind::Response | Kind::Error)) {
+            last = Some(message);
         }
-        Body::Events(mut delivery) => {
-            let mut decoder = weir_mcp::sse::Decoder::new(crate::upstream::GATHERED);
-            while let Heard::Bytes(bytes) = delivery.next().await {
-                decoder.feed(&bytes);
-                while let Ok(Some(event)) = decoder.next_event() {
-                    let message = Message::parse(event.data).ok();
-                    last = message
-                        .filter(|m| matches!(m.kind(), Kind::Response | Kind::Error))
-                        .map(|m| m.bytes().clone())
-                        .or(last);
-                }
-            }
-            if let Some(record) = delivery.record.take() {
-                record.finish(answer.status);
-            }
-        }
-    }
-    if let Some(record) = answer.record {
-        record.finish(answer.status);
     }
     last
 }

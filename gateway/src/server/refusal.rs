@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_mcp::{ParseError, answer, classify::Rejection};
+use weir_mcp::{Message, ParseError, answer, classify::Rejection};
 
 use crate::{relay::Answer, upstream::Upstream};
 
@@ -15,12 +15,12 @@ pub(super) fn forbidden(why: &guard::Refusal) -> Answer {
 
 /// 404: nothing lives at this path.
 pub(super) fn no_such_path(path: &str, upstreams: &[Arc<Upstream>]) -> Answer {
-    let text = match path.strip_prefix("/mcp/") {
+    let text = match path.strip_prefix("/mcp/").or_else(|| path.strip_prefix("/sse/")) {
         Some(_) => {
             let names: Vec<&str> = upstreams.iter().map(|upstream| upstream.name()).collect();
             format!("no upstream has this name; there are: {}", names.join(", "))
         }
-        None => "nothing is here; MCP is at /mcp and /mcp/<upstream>".to_owned(),
+        None => "nothing is here; MCP is at /mcp and /mcp/<upstream>, HTTP+SSE at /sse and /sse/<upstream>".to_owned(),
     };
     plain(404, answer::INVALID_REQUEST, &text)
 }
@@ -71,6 +71,36 @@ pub(super) fn session_missing() -> Answer {
 /// 404: a session that is not, or not any more.
 pub(super) fn session_unknown() -> Answer {
     plain(404, SESSION_NOT_FOUND, "Session not found; begin again with initialize")
+}
+
+/// 400: a POST of HTTP+SSE that names no stream.
+pub(super) fn stream_missing() -> Answer {
+    plain(400, answer::INVALID_REQUEST, "sessionId is missing from the query; GET /sse names the address to post to")
+}
+
+/// 404: a stream that is not, or not any more.
+pub(super) fn stream_unknown() -> Answer {
+    plain(404, SESSION_NOT_FOUND, "Session not found; a session of HTTP+SSE ends with its stream: open it again")
+}
+
+/// 400: a message of an era that HTTP+SSE cannot carry.
+pub(super) fn stream_is_legacy() -> Answer {
+    plain(400, answer::INVALID_REQUEST, "HTTP+SSE carries no version after 2025-11-25; POST to /mcp instead")
+}
+
+/// 503: more requests than one stream may have.
+pub(super) fn stream_is_busy() -> Answer {
+    plain(503, answer::INTERNAL, "too many requests of this session run already; wait for their answers")
+}
+
+/// 503: no room for another session.
+pub(super) fn full(why: &str) -> Answer {
+    plain(503, answer::INTERNAL, why)
+}
+
+/// A request that came before `initialize`, on a transport without status codes for it.
+pub(super) fn not_introduced(request: &Message) -> Answer {
+    Answer::whole(400, answer::error(request.id(), answer::INVALID_REQUEST, "begin with initialize", None))
 }
 
 /// 400: `initialize` where a session is already, or among others.

@@ -27,6 +27,12 @@ impl Sessions {
         Self { sessions: RwLock::default(), limit, idle }
     }
 
+    /// How many sessions there may be.
+    #[must_use]
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Adds a session.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 """A visit with the official Python SDK, either era.
 
-    python clients/python_client.py TARGET [--era legacy|auto|modern] [--transport http|stdio]
+    python clients/python_client.py TARGET [--era legacy|auto|modern] [--transport http|sse|stdio]
                                     [--tool NAME] [--arguments JSON]
 
 TARGET is a URL; for stdio it is a command, as a JSON array. Prints one line of JSON that tells what was seen.
@@ -12,6 +12,7 @@ import json
 import os
 
 from mcp import Client, StdioServerParameters
+from mcp.client.sse import sse_client
 
 MODERN = "2026-07-28"
 
@@ -19,13 +20,13 @@ MODERN = "2026-07-28"
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target")
-    parser.add_argument("--transport", choices=["http", "stdio"], default="http")
+    parser.add_argument("--transport", choices=["http", "sse", "stdio"], default="http")
     parser.add_argument("--era", choices=["legacy", "auto", "modern"], default="legacy")
     parser.add_argument("--tool")
     parser.add_argument("--arguments", type=json.loads, default={})
     options = parser.parse_args()
     mode = MODERN if options.era == "modern" else options.era
-    server = options.target
+    server = sse_client(options.target) if options.transport == "sse" else options.target
     if options.transport == "stdio":
         command, *arguments = json.loads(options.target)
         server = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))

@@ -53,7 +53,8 @@ fn open(message: &Value, shared: &Shared) -> Response {
     let mut sessions = lock(&shared.sessions);
     sessions.opened += 1;
     let id = format!("stub-session-{}", sessions.opened);
-    sessions.open.push(Session { id: id.clone(), stream: None });
+    let client = message["params"]["clientInfo"]["name"].as_str().unwrap_or_default().to_owned();
+    sessions.open.push(Session { id: id.clone(), client, stream: None });
     let mut response = result(
         message,
         json!({

@@ -48,7 +48,7 @@ pub(super) async fn give(answer: Answer, id: &[u8], out: &Out) {
 /// Says what comes on a stream, up to the response to `id` if it has one; whether that came. Only whole messages are
 /// said, whatever else the server writes.
 pub(super) async fn hear(delivery: &mut Delivery, decoder: &mut Decoder, id: Option<&[u8]>, out: &Out) -> bool {
-    while let Heard::Bytes(bytes) = delivery.next().await {
+    while let Heard::Bytes(bytes) | Heard::Last(bytes) = delivery.next().await {
         decoder.feed(&bytes);
         loop {
             let event = match decoder.next_event() {

@@ -298,15 +298,13 @@ async fn run(relay: Arc<Relay>, inquiry: Inquiry, limit: Option<Duration>, out: 
 }
 
 async fn listen(relay: Arc<Relay>, session: Arc<Session>, out: Out) {
-    let mut last: Option<HeaderValue> = None;
     let mut pause = PAUSES[0];
     while !session.is_over() {
-        match relay.listen(&session, last.as_ref()).await {
+        match relay.listen(&session).await {
             Answer { body: Body::Events(mut delivery), .. } => {
                 let since = Instant::now();
                 let mut decoder = Decoder::new(GATHERED);
                 answers::hear(&mut delivery, &mut decoder, None, &out).await;
-                last = decoder.last_id().and_then(|id| HeaderValue::from_str(id).ok()).or(last);
                 if since.elapsed() > PAUSES[1] {
                     pause = PAUSES[0];
                 }

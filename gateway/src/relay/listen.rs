@@ -1,0 +1,205 @@
+//! What upstreams say of their own accord, on its way to a legacy client.
+//!
+//! Each upstream that a session has open is heard by a task, a pump, which fills the session's outbox; whatever stream
+//! the client has empties it. So nothing is lost while a client changes its connection, an upstream's stream that breaks
+//! is opened again without the client's doing, and it does not matter which transport either side speaks.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+use weir_mcp::answer;
+
+use crate::{
+    catalog::Catalog,
+    http::HeaderValue,
+    session::{Endpoint, Opening, Session},
+    upstream::{Body, Channel, Listened, Reply, SendError, Upstream},
+};
+
+use super::{Answer, Delivery, Relay, delivery};
+
+/// The pauses before an upstream's own stream is opened again.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+impl Relay {
+    /// Opens the session's GET stream.
+    pub async fn listen(self: &Arc<Self>, session: &Arc<Session>) -> Answer {
+        let Some(delivery) = self.overhear(session) else {
+            let text = "this session has a GET stream already";
+            return Answer::whole(409, answer::error(None, answer::INVALID_REQUEST, text, None));
+        };
+        match session.endpoint {
+            Endpoint::All => self.hear(session),
+            Endpoint::One(place) => {
+                if let Err(answer) = self.hear_one(session, place).await {
+                    return answer;
+                }
+            }
+        }
+        Answer::events(delivery)
+    }
+
+    /// What waits for a session's client, to the end of the session; none if another stream has it.
+    pub fn overhear(&self, session: &Arc<Session>) -> Option<Delivery> {
+        let changes = (session.endpoint == Endpoint::All).then(|| self.catalog.changes());
+        Some(Delivery::outbox(session.outbox.take()?, changes).until(session.ended()))
+    }
+
+    /// Has what the session's upstreams say brought to its outbox from now on.
+    pub fn hear(&self, session: &Arc<Session>) {
+        for (place, channel) in session.lines.all() {
+            if !session.pumps.is_running(place) {
+                self.pump(session, place, channel, None);
+            }
+        }
+    }
+
+    /// The same for the one upstream of an endpoint, whose own word on it the client is told when it offers no stream.
+    #[allow(clippy::result_large_err, reason = "the refusal is the answer, on its way out")]
+    async fn hear_one(self: &Arc<Self>, session: &Arc<Session>, place: usize) -> Result<(), Answer> {
+        let trouble = |why: String| {
+            let text = format!("upstream `{}`: {why}", self.upstream(place).name());
+            Answer::whole(502, answer::error(None, answer::INTERNAL, &text, None))
+        };
+        let mut reopened = false;
+        while !session.pumps.is_running(place) {
+            let channel = self.open_line(session, place).await.map_err(|why| trouble(why.to_string()))?;
+            let (tell, told) = oneshot::channel();
+            self.pump(session, place, channel.clone(), Some(tell));
+            match told.await {
+                Ok(Head::Open) => {}
+                Ok(Head::Lost) if !reopened => {
+                    session.lines.forget(place, &channel);
+                    reopened = true;
+                }
+                Ok(Head::Lost) => return Err(trouble("the session is gone".into())),
+                Ok(Head::None) => return Err(Answer { allow: Some("POST, DELETE"), ..Answer::empty(405) }),
+                Ok(Head::Busy) => return Err(Answer::empty(409)),
+                Ok(Head::Trouble(why)) => return Err(trouble(why)),
+                Err(_) => return Err(trouble("the session is over".into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings what an upstream says of its own accord into the session's outbox, until the session ends. Who wants to
+    /// be told how the stream opened hears the first try out, and only a stream that opened is kept up.
+    pub(super) fn pump(
+        &self,
+        session: &Arc<Session>,
+        place: usize,
+        channel: Channel,
+        tell: Option<oneshot::Sender<Head>>,
+    ) {
+        let pump = Pump {
+            place,
+            channel,
+            upstream: Arc::clone(self.upstream(place)),
+            catalog: Arc::clone(&self.catalog),
+            session: Arc::downgrade(session),
+            last_event_id: None,
+        };
+        session.pumps.run(place, |opening| pump.run(opening, tell));
+    }
+}
+
+/// How an upstream's own stream opened.
+pub(super) enum Head {
+    /// It is there.
+    Open,
+    /// There is none.
+    None,
+    /// Another stream is, or was not yet seen to be closed.
+    Busy,
+    /// Not now.
+    Trouble(String),
+    /// The upstream does not know the session any more.
+    Lost,
+}
+
+/// One upstream's way into a session's outbox.
+struct Pump {
+    place: usize,
+    channel: Channel,
+    upstream: Arc<Upstream>,
+    catalog: Arc<Catalog>,
+    /// The task belongs to the session, so it must not keep the session alive.
+    session: Weak<Session>,
+    /// Where to go on when the stream is opened again.
+    last_event_id: Option<HeaderValue>,
+}
+
+impl Pump {
+    async fn run(mut self, opening: Opening, tell: Option<oneshot::Sender<Head>>) {
+        let (mut head, mut heard) = opening.during(self.open()).await;
+        if let Some(tell) = tell {
+            let opened = matches!(head, Head::Open);
+            if tell.send(head).is_err() || !opened {
+                return;
+            }
+            head = Head::Open;
+        }
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match (&head, heard) {
+                (Head::Open, Some(heard)) => match self.pass_on(heard).await {
+                    Some(true) => pause = FIRST_PAUSE,
+                    Some(false) => {}
+                    None => return,
+                },
+                // When a session is lost, the next one brings a pump of its own.
+                (Head::None | Head::Lost, _) => return,
+                (Head::Open | Head::Busy | Head::Trouble(_), _) => {}
+            }
+            if !self.channel.alive() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+            (head, heard) = self.open().await;
+        }
+    }
+
+    async fn open(&self) -> (Head, Option<Listened>) {
+        let credential = match self.upstream.credential(None).await {
+            Ok(credential) => credential,
+            Err(why) => return (Head::Trouble(why.to_string()), None),
+        };
+        match self.channel.listen(self.last_event_id.as_ref(), credential.as_ref()).await {
+            Ok(Reply { status: 200, body: Body::Events(heard), .. }) => (Head::Open, Some(heard)),
+            Ok(Reply { status: 409, .. }) => (Head::Busy, None),
+            Ok(Reply { status: status @ (408 | 429 | 500..), .. }) => (Head::Trouble(format!("status {status}")), None),
+            Ok(_) => (Head::None, None),
+            Err(SendError::SessionLost) => (Head::Lost, None),
+            Err(why) => (Head::Trouble(why.to_string()), None),
+        }
+    }
+
+    /// Fills the outbox until the stream ends; says whether anything came, or nothing if the session is over.
+    async fn pass_on(&mut self, mut heard: Listened) -> Option<bool> {
+        let mut any = false;
+        while let Ok(Some(event)) = heard.next().await {
+            if let Some(id) = event.id.as_deref() {
+                self.last_event_id = HeaderValue::from_str(id).ok().filter(|id| !id.is_empty());
+            }
+            let session = self.session.upgrade()?;
+            let data = match session.endpoint {
+                // What one upstream says to its own client goes as it is.
+                Endpoint::One(_) => (!event.data.is_empty()).then_some(event.data),
+                Endpoint::All => delivery::mapped(&event.data, &session, &self.catalog, self.place)
+                    .ok()
+                    .flatten()
+                    .map(|(data, _)| data),
+            };
+            if let Some(data) = data {
+                session.outbox.push(data);
+                any = true;
+            }
+        }
+        Some(any)
+    }
+}

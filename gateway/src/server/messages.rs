@@ -1,0 +1,78 @@
+//! An answer as messages, for clients that are not given the answer as it comes: those of a batch, and those of HTTP+SSE.
+
+use bytes::Bytes;
+use weir_mcp::sse::Decoder;
+
+use crate::{
+    relay::{Answer, Body, Delivery, Heard, Record},
+    upstream::GATHERED,
+};
+
+/// The messages of one answer, in their order; the last is the answer itself.
+pub(super) struct Messages {
+    status: u16,
+    record: Option<Record>,
+    body: Pending,
+}
+
+enum Pending {
+    Done,
+    Body(Body),
+    Events(Box<Delivery>, Decoder),
+}
+
+impl Messages {
+    pub(super) fn of(answer: Answer) -> Self {
+        let body = match answer.body {
+            Body::Events(delivery) => Pending::Events(delivery, Decoder::new(GATHERED)),
+            body => Pending::Body(body),
+        };
+        Self { status: answer.status, record: answer.record, body }
+    }
+
+    /// The next message; none after the last, when the log has its line.
+    pub(super) async fn next(&mut self) -> Option<Bytes> {
+        let message = match std::mem::replace(&mut self.body, Pending::Done) {
+            Pending::Done => None,
+            Pending::Body(Body::Whole(parts)) => Some(parts.concat().into()),
+            Pending::Body(Body::Json(json, deadline)) => {
+                tokio::time::timeout_at(deadline.into(), json.gather()).await.ok().and_then(Result::ok)
+            }
+            Pending::Body(Body::Empty | Body::Events(_)) => None,
+            Pending::Events(mut delivery, mut decoder) => {
+                let message = event(&mut delivery, &mut decoder).await;
+                if message.is_some() {
+                    self.body = Pending::Events(delivery, decoder);
+                } else {
+                    self.record = delivery.record.take();
+                }
+                message
+            }
+        };
+        if message.is_none()
+            && let Some(record) = self.record.take()
+        {
+            record.finish(self.status);
+        }
+        message
+    }
+}
+
+async fn event(delivery: &mut Delivery, decoder: &mut Decoder) -> Option<Bytes> {
+    loop {
+        while let Ok(Some(event)) = decoder.next_event() {
+            if !event.data.is_empty() {
+                return Some(event.data);
+            }
+        }
+        match delivery.next().await {
+            Heard::Bytes(bytes) | Heard::Last(bytes) => decoder.feed(&bytes),
+            Heard::Cut(instead) => {
+                // Half an event is in there, which will never be whole.
+                *decoder = Decoder::new(GATHERED);
+                decoder.feed(&instead);
+            }
+            Heard::End => return None,
+        }
+    }
+}

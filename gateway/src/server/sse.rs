@@ -1,0 +1,169 @@
+//! Clients of HTTP+SSE (MCP 2024-11-05, basic/transports): one stream for all that goes to the client, and POSTs beside
+//! it, each answered with 202.
+//!
+//! It is another way to carry the same [`Session`]: the stream empties the session's outbox and brings the answers, and
+//! when it ends so does the session. The first event names where to post, as `messages?sessionId=…` without a leading
+//! slash: clients resolve it against the address of their stream, so it stays right behind a proxy that serves Weir
+//! under a prefix, and Weir takes such a POST beside each address that gives out streams.
+
+mod stream;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use tokio::sync::mpsc;
+use weir_mcp::{Era, Inbound, Message, classify::classify, message::Kind};
+
+use crate::{
+    http::{HeaderName, HeaderValue},
+    relay::Answer,
+    session::{Endpoint, Session, lock},
+};
+
+use super::{App, listen::Exchange, post, refusal};
+
+/// How many requests may wait for a stream to take them up.
+const WAITING: usize = 64;
+
+/// The streams that are open, by the ids in their clients' POSTs.
+#[derive(Default)]
+pub(super) struct Streams {
+    open: Mutex<HashMap<Box<str>, Arc<Stream>>>,
+}
+
+/// What a POST finds of its stream.
+struct Stream {
+    endpoint: Endpoint,
+    requests: mpsc::Sender<Posted>,
+    /// Set by `initialize`.
+    session: OnceLock<Arc<Session>>,
+}
+
+/// A request on its way from its POST to its stream.
+struct Posted {
+    message: Message,
+    version: Option<HeaderValue>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// A stream's place among those that are open, given up when dropped.
+struct Open<'a> {
+    id: Box<str>,
+    stream: Arc<Stream>,
+    streams: &'a Streams,
+}
+
+impl Streams {
+    /// A new stream under an id that nobody can guess, and what will be posted to it; none if there are too many.
+    fn open(&self, endpoint: Endpoint, limit: usize) -> Option<(Open<'_>, mpsc::Receiver<Posted>)> {
+        let mut random = [0_u8; 16];
+        getrandom::fill(&mut random).ok()?;
+        let id: Box<str> = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (requests, posted) = mpsc::channel(WAITING);
+        let stream = Arc::new(Stream { endpoint, requests, session: OnceLock::new() });
+        let mut open = lock(&self.open);
+        if open.len() >= limit {
+            return None;
+        }
+        open.insert(id.clone(), Arc::clone(&stream));
+        drop(open);
+        Some((Open { id, stream, streams: self }, posted))
+    }
+
+    fn get(&self, id: &str) -> Option<Arc<Stream>> {
+        lock(&self.open).get(id).cloned()
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        lock(&self.streams.open).remove(&self.id);
+    }
+}
+
+impl App {
+    /// A POST beside a stream: answers to upstreams' questions and notifications are passed on, requests go to the
+    /// stream that will carry their answers.
+    pub(super) async fn post_beside(self: &Arc<Self>, exchange: &mut Exchange) -> Answer {
+        let inbound = match self.inbound(exchange).await {
+            Ok(inbound) => inbound,
+            Err(refusal) => return refusal,
+        };
+        let Some(id) = session_id(exchange.query()) else { return refusal::stream_missing() };
+        let Some(stream) = self.streams.get(id) else { return refusal::stream_unknown() };
+        match classify(&inbound, &post::claims(exchange)) {
+            Ok(Era::Legacy) => {}
+            Ok(Era::Modern) => return refusal::stream_is_legacy(),
+            Err(why) => {
+                let id = match &inbound {
+                    Inbound::Single(message) => message.id(),
+                    Inbound::Batch(_) => None,
+                };
+                return refusal::rejected(&why, id);
+            }
+        }
+        let messages = match inbound {
+            Inbound::Single(message) => vec![message],
+            Inbound::Batch(all) if all.iter().any(|message| message.method() == "initialize") => {
+                return refusal::second_initialize(None);
+            }
+            Inbound::Batch(all) if all.len() > post::MAX_BATCH => return refusal::batch_too_long(post::MAX_BATCH),
+            Inbound::Batch(all) => all,
+        };
+        for message in messages {
+            if !self.take(exchange, &stream, message).await {
+                return refusal::stream_is_busy();
+            }
+        }
+        Answer::empty(202)
+    }
+
+    /// False if the stream cannot take any more.
+    async fn take(self: &Arc<Self>, exchange: &Exchange, stream: &Stream, message: Message) -> bool {
+        let inquiry = post::inquiry(Era::Legacy, stream.endpoint, exchange, message, stream.session.get().cloned());
+        if inquiry.message.kind() == Kind::Request {
+            let posted = Posted { message: inquiry.message, version: inquiry.version, headers: inquiry.headers };
+            return stream.requests.try_send(posted).is_ok();
+        }
+        let Some(session) = inquiry.session.clone() else { return true };
+        let ready = inquiry.message.method() == "notifications/initialized";
+        self.relay.pass(inquiry).await;
+        if ready {
+            self.relay.hear(&session);
+        }
+        true
+    }
+}
+
+/// The stream that a POST's query names; the Python SDK's servers spell it with an underscore, and so may their clients.
+pub(super) fn session_id(query: Option<&str>) -> Option<&str> {
+    query?.split('&').find_map(|pair| pair.strip_prefix("sessionId=").or_else(|| pair.strip_prefix("session_id=")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stream_is_named_in_the_query() {
+        assert_eq!(session_id(Some("sessionId=a1")), Some("a1"));
+        assert_eq!(session_id(Some("x=y&session_id=a1&z")), Some("a1"));
+        assert_eq!(session_id(Some("x=sessionId=a1")), None);
+        assert_eq!(session_id(None), None);
+    }
+
+    #[test]
+    fn a_stream_is_known_as_long_as_it_is_open() {
+        let streams = Streams::default();
+        let Some((first, _posted)) = streams.open(Endpoint::All, 1) else { panic!("there is room") };
+        assert_eq!(first.id.len(), 32);
+        assert!(streams.get(&first.id).is_some());
+        assert!(streams.open(Endpoint::All, 1).is_none());
+        let id = first.id.clone();
+        drop(first);
+        assert!(streams.get(&id).is_none());
+        assert!(streams.open(Endpoint::All, 1).is_some());
+    }
+}
