@@ -61,6 +61,8 @@ pub struct Config {
     pub limits: Limits,
     /// The upstreams in the order of the file, disabled ones included.
     pub upstreams: Vec<Upstream>,
+    /// What works and should be written otherwise.
+    pub warnings: Vec<Problem>,
 }
 
 /// A certificate and its key, both PEM files.
@@ -221,7 +223,7 @@ impl Config {
         let resolved = written::Root::read(&tree, &mut report)
             .map(|root| resolve::resolve(&root, path, &base, environment, &mut report));
         match resolved {
-            Some(config) if report.is_clean() => Ok(config),
+            Some(config) if report.is_clean() => Ok(Self { warnings: report.take_warnings(), ..config }),
             _ => Err(report.into_problems()),
         }
     }

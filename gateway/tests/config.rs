@@ -196,6 +196,25 @@ fn upstreams_keep_their_order_and_paths_their_folder() {
 }
 
 #[test]
+fn an_imported_address_is_streamable_http_and_goes_before_another() {
+    let config = parse(
+        r#"
+        [upstreams.a]
+        url = "http://old.example/sse"
+        httpUrl = "http://new.example/mcp"
+        bearer = { env = "TOKEN" }
+        "#,
+    );
+    let Reach::Http(web) = &config.upstreams[0].reach else { panic!("a is http") };
+    assert_eq!((web.url.to_string().as_str(), web.pinned), ("http://new.example/mcp", Some(HttpTransport::Streamable)));
+    assert_eq!(config.upstreams[0].auth, Auth::Bearer(SecretSource::Env("TOKEN".to_owned())));
+    let [warning] = &config.warnings[..] else { panic!("one warning: {:?}", config.warnings) };
+    let told =
+        "/etc/weir/weir.toml:4:9: `httpUrl` is deprecated\n  hint: url = \"…\" with type = \"http\" means the same";
+    assert_eq!(warning.to_string(), told);
+}
+
+#[test]
 fn timeouts_fall_back_key_by_key() {
     let config = parse(
         r#"

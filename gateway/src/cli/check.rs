@@ -25,6 +25,9 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
+    for warning in &config.warnings {
+        eprintln!("{warning}");
+    }
     let mut out = io::stdout().lock();
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     for address in &config.listen {

@@ -53,5 +53,6 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         cache_dir: default_cache_dir(&SystemEnvironment),
         limits: Limits::default(),
         upstreams: vec![upstream],
+        warnings: Vec::new(),
     })
 }

@@ -50,6 +50,9 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
 /// Serves a configuration until a signal ends it.
 pub(super) fn gateway(config: Config) -> anyhow::Result<ExitCode> {
     let _log = observe::start("info");
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     let assembly = match assembly::assemble(&config) {
         Ok(assembly) => assembly,
         Err(why) => {

@@ -64,22 +64,32 @@ pub(super) struct Report<'t> {
     file: &'t Path,
     text: &'t str,
     problems: Vec<Problem>,
+    warnings: Vec<Problem>,
 }
 
 impl<'t> Report<'t> {
     /// Nothing wrong so far with this text from this file.
     pub(super) fn new(file: &'t Path, text: &'t str) -> Self {
-        Self { file, text, problems: Vec::new() }
+        Self { file, text, problems: Vec::new(), warnings: Vec::new() }
     }
 
     /// Notes a mistake at these bytes of the text.
     pub(super) fn add(&mut self, at: Range<usize>, message: impl Into<String>, hint: Option<String>) {
-        self.problems.push(Problem {
-            file: self.file.to_owned(),
-            at: Some(self.position(at.start)),
-            message: message.into(),
-            hint,
-        });
+        self.problems.push(self.problem(at, message.into(), hint));
+    }
+
+    /// Notes something at these bytes that works and should be written otherwise.
+    pub(super) fn warn(&mut self, at: Range<usize>, message: impl Into<String>, hint: Option<String>) {
+        self.warnings.push(self.problem(at, message.into(), hint));
+    }
+
+    /// What works and should be written otherwise.
+    pub(super) fn take_warnings(&mut self) -> Vec<Problem> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    fn problem(&self, at: Range<usize>, message: String, hint: Option<String>) -> Problem {
+        Problem { file: self.file.to_owned(), at: Some(self.position(at.start)), message, hint }
     }
 
     /// The place of a byte in the text.

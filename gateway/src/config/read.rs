@@ -151,7 +151,7 @@ pub(super) fn field<T: Read>(table: &DeTable<'_>, name: &str, report: &mut Repor
 
 /// Defines tables: the struct, its schema and the code that reads it, from one list of keys.
 ///
-/// A field is named as its key is; `r#` is not part of a key.
+/// A field is named as its key is, but for what [`key`] knows.
 macro_rules! table {
     ($($(#[$meta:meta])* struct $name:ident ($expected:literal) {
         $($(#[$field_meta:meta])* $field:ident: $type:ty,)*
@@ -185,9 +185,10 @@ macro_rules! table {
 }
 pub(super) use table;
 
-/// The key of a field.
+/// The key of a field: `r#` is no part of it, and one key is written as in the configurations it is known from.
 pub(super) const fn key(field: &'static str) -> &'static str {
     match field.as_bytes() {
+        b"http_url" => "httpUrl",
         [b'r', b'#', ..] => field.split_at(2).1,
         _ => field,
     }

@@ -39,6 +39,7 @@ pub(super) fn resolve(
         cache_dir: cache_dir(root, &context),
         limits: limits(&root.limits),
         upstreams: upstreams(root, &mut context),
+        warnings: Vec::new(),
     }
 }
 

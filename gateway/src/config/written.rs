@@ -76,10 +76,18 @@ table! {
     }
 
     /// An MCP server: either `url` or `command`.
-    #[schemars(extend("oneOf" = [{ "required": ["url"] }, { "required": ["command"] }]))]
+    #[schemars(extend("oneOf" = [
+        { "anyOf": [{ "required": ["url"] }, { "required": ["httpUrl"] }] },
+        { "required": ["command"] }
+    ]))]
     struct Upstream("a table") {
-        /// The endpoint of a server that speaks Streamable HTTP. `${env:NAME}` and `${file:PATH}` are expanded.
+        /// The address of a server: Streamable HTTP is tried first, then HTTP+SSE, unless `type` says which it is.
+        /// `${env:NAME}` and `${file:PATH}` are expanded.
         url: Text,
+        /// Deprecated; as `url` with `type = "http"`, and instead of a `url` beside it. Known from configurations of
+        /// other programs.
+        #[schemars(rename = "httpUrl", extend("deprecated" = true))]
+        http_url: Text,
         /// The program of a server that speaks over its standard input and output.
         command: Program,
         /// The program's arguments. `${env:NAME}` and `${file:PATH}` are expanded.

@@ -1,5 +1,7 @@
 //! An upstream behind a URL: its address, its headers and the token that opens it.
 
+use std::ops::Range;
+
 use super::context::Context;
 use crate::config::read::{At, Field};
 use crate::config::string::Text;
@@ -26,15 +28,40 @@ const OWN_HEADERS: &[&str] = &[
 /// What stands for the address of a disabled upstream whose real one is not looked up (RFC 2606 §2).
 const NOWHERE: &str = "http://disabled.invalid/";
 
-pub(super) fn reach(url: &At<Text>, upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<HttpReach> {
-    let url = address(url, context);
+/// The key that has the address.
+pub(super) fn url(upstream: &Upstream) -> &Field<Text> {
+    match &upstream.http_url {
+        Field::Absent => &upstream.url,
+        given => given,
+    }
+}
+
+pub(super) fn reach(upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<HttpReach> {
+    let url = address(url(upstream).set()?, context);
     let headers = headers(upstream, context);
     let pinned = upstream.r#type.set().and_then(|kind| match kind.value {
         Kind::Http => Some(HttpTransport::Streamable),
         Kind::Sse => Some(HttpTransport::Sse),
         Kind::Stdio => None,
     });
+    let pinned = match upstream.http_url.key() {
+        None => pinned,
+        Some(key) => {
+            deprecated(key, pinned, context);
+            Some(HttpTransport::Streamable)
+        }
+    };
     Some(HttpReach { url: url?, pinned, headers })
+}
+
+fn deprecated(key: Range<usize>, pinned: Option<HttpTransport>, context: &mut Context<'_, '_>) {
+    if pinned == Some(HttpTransport::Sse) {
+        let hint = "url = \"…\" with type = \"sse\"".to_owned();
+        context.report.add(key, "`httpUrl` is the address of a server of Streamable HTTP, not of HTTP+SSE", Some(hint));
+    } else {
+        let hint = "url = \"…\" with type = \"http\" means the same".to_owned();
+        context.report.warn(key, "`httpUrl` is deprecated", Some(hint));
+    }
 }
 
 pub(super) fn auth(upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<Auth> {

@@ -24,7 +24,7 @@ pub(super) fn resolve(
         context.report.add(at.key.clone(), error.to_string(), None);
     }
     let reach = reach(name, &at.key, written, context);
-    let auth = match written.url {
+    let auth = match http::url(written) {
         Field::Absent => Some(Auth::None),
         Field::Set(_) | Field::Unreadable(_) => http::auth(written, context),
     };
@@ -41,7 +41,7 @@ pub(super) fn resolve(
 }
 
 fn reach(name: &str, key: &Range<usize>, written: &written::Upstream, context: &mut Context<'_, '_>) -> Option<Reach> {
-    match (written.url.key(), written.command.key()) {
+    match (http::url(written).key(), written.command.key()) {
         (Some(_), Some(command)) => {
             let hint = "make two upstreams of it, or leave out one of the two".to_owned();
             context.report.add(command, "an upstream has a `url` or a `command`, not both", Some(hint));
@@ -49,13 +49,13 @@ fn reach(name: &str, key: &Range<usize>, written: &written::Upstream, context: &
         }
         (None, None) => {
             let hint = "url = \"https://mcp.example.com/mcp\", or command = \"npx\"".to_owned();
-            let message = format!("upstream `{}` has neither `url` nor `command`", name.escape_debug());
+            let message = format!("upstream `{}` has neither `url` nor `httpUrl` nor `command`", name.escape_debug());
             context.report.add(key.clone(), message, Some(hint));
             None
         }
         (Some(_), None) => {
             only_with_command(written, context);
-            http::reach(written.url.set()?, written, context).map(Reach::Http)
+            http::reach(written, context).map(Reach::Http)
         }
         (None, Some(_)) => {
             only_with_url(written, context);
