@@ -74,6 +74,41 @@ fn a_lost_session_is_opened_once_for_all_calls_that_lost_it() {
 }
 
 #[test]
+fn a_lost_session_is_understood_in_all_words_for_it() {
+    let error =
+        r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}"#;
+    let cases = [
+        (400, error),
+        (400, "Invalid or missing session ID"),
+        (404, "Session not found"),
+        (503, "No active SSE connection for session 1"),
+    ];
+    for lost in cases {
+        let peer = Peer::start(Script { lost: Some(lost), ..Script::default() });
+        let gateway = Gateway::start(&peer.upstream("a"));
+        gateway.until_healthy(1);
+        let session = gateway.open("/mcp/a");
+        peer.forget_all_but(peer.sessions().len() - 1);
+        let body = gateway.post("/mcp/a", Some(&session), &call("echo")).body;
+        assert!(body.contains("\"result\""), "{lost:?}: {body}");
+    }
+}
+
+#[test]
+fn a_method_that_is_not_known_is_no_lost_session() {
+    let unknown = r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no such method"}}"#;
+    let peer = Peer::start(Script { lost: Some((404, unknown)), ..Script::default() });
+    let gateway = Gateway::start(&peer.upstream("a"));
+    gateway.until_healthy(1);
+    let session = gateway.open("/mcp/a");
+    let opened = peer.opened();
+    peer.forget_all_but(peer.sessions().len() - 1);
+    let answer = gateway.post("/mcp/a", Some(&session), &call("echo"));
+    assert!(answer.body.contains("no such method"), "{}", answer.body);
+    assert_eq!(peer.opened(), opened);
+}
+
+#[test]
 fn a_stream_is_opened_again_in_a_new_upstream_session() {
     let peer = Peer::start(Script::default());
     let gateway = Gateway::start(&peer.upstream("a"));
@@ -173,7 +208,8 @@ fn an_answer_that_breaks_off_is_in_the_log() {
     let peer = Peer::start(Script { half_answers: true, ..Script::default() });
     let gateway = Gateway::start(&peer.upstream("a"));
     gateway.until_healthy(1);
-    drop(gateway.send("/mcp", Some(&gateway.open("/mcp")), &call("a__echo")));
+    // A client that goes away would be the reason.
+    let _connection = gateway.send("/mcp", Some(&gateway.open("/mcp")), &call("a__echo"));
     gateway.until_logged("\"why\":\"broke off: ");
 }
 

@@ -120,6 +120,14 @@ async fn stdio_legacy_for_modern_clients() {
     assert_all_that_can_be_translated(&run(&gateway.url("/mcp/fixture"), MODERN, None).await);
 }
 
+#[tokio::test]
+async fn sse_legacy_for_modern_clients() {
+    let fixture = Peer::fixture_sse().await;
+    let gateway = Gateway::start(&fixture.config("fixture").replace("/mcp", "/sse")).await;
+    gateway.healthy(&["fixture"]).await;
+    assert_all_that_can_be_translated(&run(&gateway.url("/mcp/fixture"), MODERN, None).await);
+}
+
 /// The suite as the server, Weir in between, and a client that does what each scenario asks for.
 async fn clients(way: Way, revision: &str, count: usize, excepted: &[&str]) {
     let scenarios = client_scenarios(revision).await;

@@ -101,8 +101,7 @@ impl Channel {
         match self {
             Self::Http { endpoint, session, version } => {
                 let outgoing = Outgoing { version: version.as_ref().or(outgoing.version), ..outgoing };
-                let reply = endpoint.post(&outgoing, session.as_ref()).await?;
-                endpoint.deliverable(reply, session.is_some()).await
+                endpoint.call(&outgoing, session.as_ref()).await
             }
             Self::Sse { connection } => send_shared(connection, outgoing).await,
             Self::Stdio { process, .. } => send_shared(process, outgoing).await,
@@ -163,6 +162,7 @@ impl Channel {
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Http { session: a, .. }, Self::Http { session: b, .. }) => a == b,
+            (Self::Sse { connection: a }, Self::Sse { connection: b }) => a.is_same(b),
             (Self::Stdio { process: a, .. }, Self::Stdio { process: b, .. }) => a.is_same(b),
             _ => false,
         }

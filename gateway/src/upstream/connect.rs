@@ -1,30 +1,28 @@
-//! Opening an upstream: the driver of [`weir_flow::Walk`].
+//! Opening an upstream: who may join what is open already, and what is learned from each walk to it.
 //!
 //! Whoever needs a legacy session brings the `initialize` to open it with, so that the walk's own success is the
 //! session and nothing is opened twice. What worked is remembered and tried first the next time, without a question.
 
-use std::time::{Duration, Instant};
+mod evidence;
+mod journey;
 
-use weir_flow::{
-    Move, Walk,
-    facts::{Attempt, Outcome, Refusal, Step, Transport, Try},
-};
-use weir_mcp::{Era, Message, answer, era, message::Kind};
+use std::time::Duration;
 
-use crate::http::HeaderValue;
+use weir_flow::facts::{Refusal, Transport};
+use weir_mcp::{Era, Message};
 
 use super::{
-    Channel, Outgoing, Reply, SendError, Upstream, Way,
+    Channel, Outgoing, Upstream, Way,
     credential::{Credential, CredentialError},
-    known, lock, own,
-    sse::{Connection, OpenError},
-    stdio::{self, Process},
+    lock, own,
+    pause::jittered,
 };
 
-/// How long one attempt to open may take; a server that does not know a method may simply stay silent.
-const ATTEMPT: Duration = Duration::from_secs(10);
+pub(super) use journey::Ended;
+use journey::Journey;
 
-static MODERN: HeaderValue = HeaderValue::from_static(era::LATEST_MODERN);
+/// The pauses between tries to open what a client waits for.
+const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
 
 /// An opened upstream.
 pub struct Opened {
@@ -42,7 +40,13 @@ pub enum ConnectError {
     /// No way works; the text is the policy's.
     #[error("{0}")]
     Stopped(String),
-    /// The same, for want of a credential.
+    /// Nobody is there now, or it is in trouble: the next try may find it well. The text is the policy's.
+    #[error("{0}")]
+    Outage(String),
+    /// It gave no answer in time, which another try at once would not change. The text is the policy's.
+    #[error("{0}")]
+    Silent(String),
+    /// No way works for want of a credential.
     #[error("{0}")]
     Unauthorized(String),
     /// It does not speak this era; the other one it speaks, or may speak.
@@ -55,17 +59,12 @@ pub enum ConnectError {
     },
 }
 
-/// One walk and what it holds on the way.
-struct Journey<'a> {
-    upstream: &'a Upstream,
-    initialize: &'a Message,
-    credential: Option<Credential>,
-    refused: Option<Refusal>,
-    /// Why there is no other credential.
-    denied: Option<String>,
-    /// A child process that has been started and may be asked again in the other era.
-    process: Option<Process>,
-    opened: Option<Opened>,
+impl ConnectError {
+    /// Whether time alone may mend it.
+    #[must_use]
+    pub const fn is_temporary(&self) -> bool {
+        matches!(self, Self::Outage(_) | Self::Silent(_))
+    }
 }
 
 impl Upstream {
@@ -78,9 +77,13 @@ impl Upstream {
         if let Way::Stdio { shared: true, .. } = &self.way {
             return self.join(Some(Era::Legacy)).await;
         }
-        let (ended, in_doubt) = self.walk_with(Some(Era::Legacy), initialize, false).await;
-        if !in_doubt {
-            return ended;
+        patiently(|| self.walk_for(initialize)).await
+    }
+
+    async fn walk_for(&self, initialize: &Message) -> Result<Opened, ConnectError> {
+        let ended = self.walk_with(Some(Era::Legacy), initialize).await?;
+        if !ended.speaks_against(Era::Legacy) {
+            return self.settle(Some(Era::Legacy), ended);
         }
         // It may dislike the era or only these words; what a client says must not decide for all others.
         let opened = self.walk(Some(Era::Legacy)).await?;
@@ -98,7 +101,7 @@ impl Upstream {
             Way::Http(endpoint) if lock(&self.known).works(Era::Modern).is_some() => {
                 Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
             }
-            Way::Http(_) => Ok(self.walk(Some(Era::Modern)).await?.channel),
+            Way::Http(_) => Ok(patiently(|| self.walk(Some(Era::Modern))).await?.channel),
             Way::Stdio { .. } => Ok(self.join(Some(Era::Modern)).await?.channel),
         }
     }
@@ -188,294 +191,48 @@ impl Upstream {
         if legacy { Some(Era::Legacy) } else { lock(&self.known).only_other(era) }
     }
 
-    /// Says, once, how to spare the next start the way over Streamable HTTP.
-    fn advise(&self, how: Try, history: &[Attempt]) {
-        let fell_back = how.transport == Transport::Sse && history.iter().any(|tried| tried.transport != how.transport);
-        if fell_back && lock(&self.known).first_advice() {
+    /// Reaches it in Weir's own words.
+    async fn walk(&self, wanted: Option<Era>) -> Result<Opened, ConnectError> {
+        let ended = self.walk_with(wanted, &own::initialize()).await?;
+        self.settle(wanted, ended)
+    }
+
+    /// Reaches it; nothing is learned from how that ends.
+    async fn walk_with(&self, wanted: Option<Era>, initialize: &Message) -> Result<Ended, ConnectError> {
+        if let Some((wanted, other)) = wanted.and_then(|era| Some((era, self.only_other(era)?))) {
+            return Err(ConnectError::OtherEra { wanted, other });
+        }
+        Ok(Journey::new(self, wanted, initialize).run().await)
+    }
+
+    /// Learns from how a walk in Weir's own words ended, or one that succeeded.
+    fn settle(&self, wanted: Option<Era>, ended: Ended) -> Result<Opened, ConnectError> {
+        let mut known = lock(&self.known);
+        known.learn(&ended);
+        if ended.fell_back() && known.first_advice() {
             tracing::info!(
                 upstream = %self.name,
                 "reached over HTTP+SSE after Streamable HTTP failed; add type = \"sse\" to go there at once"
             );
         }
-    }
-
-    /// Reaches it in Weir's own words.
-    async fn walk(&self, wanted: Option<Era>) -> Result<Opened, ConnectError> {
-        self.walk_with(wanted, &own::initialize(), true).await.0
-    }
-
-    /// Reaches it; also says whether it turned down an `initialize` that is not Weir's own, which proves nothing.
-    async fn walk_with(
-        &self,
-        wanted: Option<Era>,
-        initialize: &Message,
-        own: bool,
-    ) -> (Result<Opened, ConnectError>, bool) {
-        if let Some((wanted, other)) = wanted.and_then(|era| Some((era, self.only_other(era)?))) {
-            return (Err(ConnectError::OtherEra { wanted, other }), false);
-        }
-        let start = Instant::now();
-        let mut walk = Walk::new(self.facts(wanted), self.timeouts.overall);
-        let mut journey = Journey::new(self, initialize);
-        let first = lock(&self.known).first(wanted);
-        let mut next = first.map_or(Move::Ask, |how| walk.handle_step(Step::Attempt(how), start.elapsed()));
-        let ended = loop {
-            next = match next {
-                Move::Ask => match self.connection.next(walk.upstream(), walk.history()).await {
-                    Ok(step) => walk.handle_step(step, start.elapsed()),
-                    Err(why) => Move::Stop(why.to_string()),
-                },
-                Move::Attempt { how, authorize } => {
-                    let denied = journey.authorize(authorize).await.err();
-                    walk.begin(how, journey.credential.is_some(), start.elapsed());
-                    let outcome = match (denied, journey.refused.take()) {
-                        // No credential is to be had: what was refused would be refused again.
-                        (denied, Some(refused)) if authorize && (denied.is_some() || journey.credential.is_none()) => {
-                            journey.denied = denied.map(|why| why.to_string());
-                            SendError::Refused(refused).into()
-                        }
-                        (Some(why), _) => break Err(ConnectError::Unauthorized(why.to_string())),
-                        (None, _) => journey.attempt(how).await,
-                    };
-                    tracing::debug!(upstream = %self.name, transport = %how.transport, era = %how.era, ?outcome, "attempt");
-                    walk.handle_outcome(outcome, start.elapsed())
-                }
-                Move::Connected(how) => {
-                    self.advise(how, walk.history());
-                    break journey.arrive(how);
-                }
-                Move::Stop(why) => break Err(stopped(why, journey.denied.take(), walk.history())),
-            };
-        };
-        journey.end().await;
-        let mut known = lock(&self.known);
-        let in_doubt = !own && ended.is_err() && known::lacks_evidently(Era::Legacy, walk.history());
-        if in_doubt {
-            return (ended, true);
-        }
-        known.learn(wanted, &ended, walk.history());
         let other = wanted.and_then(|era| Some((era, known.only_other(era).or_else(|| known.may_be_legacy(era))?)));
-        let ended = match (ended, other) {
+        match (ended.opened, other) {
             (Err(ConnectError::Stopped(_)), Some((wanted, other))) => Err(ConnectError::OtherEra { wanted, other }),
-            (ended, _) => ended,
-        };
-        (ended, false)
-    }
-}
-
-impl<'a> Journey<'a> {
-    fn new(upstream: &'a Upstream, initialize: &'a Message) -> Self {
-        Self { upstream, initialize, credential: None, refused: None, denied: None, process: None, opened: None }
-    }
-
-    async fn authorize(&mut self, anew: bool) -> Result<(), CredentialError> {
-        let refused = if anew { self.refused.clone() } else { None };
-        self.credential = self.upstream.credential(refused).await?;
-        Ok(())
-    }
-
-    async fn attempt(&mut self, how: Try) -> Outcome {
-        let attempt = async {
-            let channel = self.channel(how).await?;
-            let discover;
-            let message = match how.era {
-                Era::Legacy => self.initialize,
-                Era::Modern => {
-                    discover = own::discover();
-                    &discover
-                }
-            };
-            let reply = self.send(&channel, how.era, message).await?;
-            let (status, session) = (reply.status, reply.session.clone());
-            let answer = reply.answer().await.map_err(|why| match why {
-                SendError::NotMcp(_) if status >= 300 => of_status(status),
-                why => why.into(),
-            })?;
-            opening(how.era, status, &answer)?;
-            let channel = match channel {
-                Channel::Http { endpoint, .. } => {
-                    Channel::Http { endpoint, session, version: agreed(how.era, &answer) }
-                }
-                shared @ (Channel::Sse { .. } | Channel::Stdio { .. }) => shared,
-            };
-            Ok(Opened { channel, answer, era: how.era })
-        };
-        match tokio::time::timeout(ATTEMPT, attempt).await {
-            Ok(Ok(opened)) => {
-                self.opened = Some(opened);
-                Outcome::Connected
-            }
-            Ok(Err(outcome)) => outcome,
-            Err(_) => Outcome::TimedOut,
-        }
-    }
-
-    async fn channel(&mut self, how: Try) -> Result<Channel, Outcome> {
-        match (&self.upstream.way, how.transport) {
-            (Way::Http(endpoint), Transport::Http) => {
-                Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
-            }
-            (Way::Http(_), Transport::Sse) if how.era == Era::Modern => {
-                Err(Outcome::NotMcp("a transport without a modern era".into()))
-            }
-            (Way::Http(endpoint), Transport::Sse) => {
-                let opened = Connection::open(self.upstream.name(), endpoint, self.credential.as_ref()).await;
-                let connection = opened.map_err(|why| match why {
-                    OpenError::Status(status) => of_status(status),
-                    OpenError::Failed(why) => self.failed(why),
-                })?;
-                Ok(Channel::Sse { connection })
-            }
-            (Way::Stdio { command, .. }, Transport::Stdio) => {
-                let running = self.process.take().filter(Process::alive);
-                let process = match running {
-                    Some(process) => process,
-                    None => Process::spawn(self.upstream.name(), command).await.map_err(unreachable)?,
-                };
-                self.process = Some(process.clone());
-                Ok(Channel::Stdio { process, shared: false })
-            }
-            (_, transport) => {
-                Err(Outcome::Unreachable(format!("this version of Weir does not carry {transport} here")))
-            }
-        }
-    }
-
-    async fn send(&mut self, channel: &Channel, era: Era, message: &Message) -> Result<Reply, Outcome> {
-        let outgoing = Outgoing {
-            era,
-            message,
-            body: message.bytes().clone(),
-            name: None,
-            version: (era == Era::Modern).then_some(&MODERN),
-            headers: &[],
-            ticket: None,
-            credential: self.credential.as_ref(),
-        };
-        let sent = match channel {
-            // The status of a refusal is the evidence here, so nothing is judged on the way.
-            Channel::Http { endpoint, session, .. } => endpoint.post(&outgoing, session.as_ref()).await,
-            Channel::Sse { .. } | Channel::Stdio { .. } => channel.send(outgoing).await,
-        };
-        sent.map_err(|why| match (channel, why) {
-            (Channel::Sse { connection }, SendError::NotMcp(what)) => {
-                connection.turned_away().map_or(Outcome::NotMcp(what), of_status)
-            }
-            (_, why) => self.failed(why),
-        })
-    }
-
-    /// Notes what was refused, for the next credential.
-    fn failed(&mut self, why: SendError) -> Outcome {
-        if let SendError::Refused(refusal) = &why {
-            self.refused = Some(refusal.clone());
-        }
-        why.into()
-    }
-
-    fn arrive(&mut self, how: Try) -> Result<Opened, ConnectError> {
-        self.process = None;
-        self.opened.take().ok_or_else(|| ConnectError::Stopped(format!("{} was not opened", how.transport)))
-    }
-
-    /// Ends a process that was started and came to nothing.
-    async fn end(self) {
-        if let Some(process) = self.process {
-            process.stop().await;
+            (opened, _) => opened,
         }
     }
 }
 
-/// Whether an answer opens the era that was asked for (mcp.md's ladder: MCP 2026-07-28, streamable-http, "Backward
-/// Compatibility").
-fn opening(era: Era, status: u16, answer: &Message) -> Result<(), Outcome> {
-    let speaks = match (era, answer.kind()) {
-        // A clean answer is no proof: some servers answer `server/discover` and negotiate down.
-        (Era::Modern, Kind::Response) => answer
-            .result()
-            .and_then(|result| weir_mcp::json::get(result, &["supportedVersions"]))
-            .is_some_and(|versions| {
-                weir_mcp::json::elements(versions)
-                    .any(|v| weir_mcp::json::string(v).as_deref() == Some(era::LATEST_MODERN))
-            }),
-        (Era::Legacy, Kind::Response) => {
-            answer.result().is_some_and(|result| weir_mcp::json::get(result, &["protocolVersion"]).is_some())
-        }
-        _ => false,
-    };
-    match status {
-        _ if speaks => Ok(()),
-        // A server of the modern era that refuses this one request: no other transport will do.
-        400 if era == Era::Modern && refuses_as_modern(answer) => Err(Outcome::Answered(status)),
-        200..300 => Err(Outcome::NotMcp("it answered, but not with what opens this era".into())),
-        status => Err(of_status(status)),
-    }
-}
-
-/// Whether an error is one that only the modern era has, and leaves no legacy version to try.
-fn refuses_as_modern(answer: &Message) -> bool {
-    match answer.error_code() {
-        Some(answer::UNSUPPORTED_VERSION) => {
-            let error = serde_json::from_slice::<serde_json::Value>(answer.bytes()).unwrap_or_default();
-            let supported = error["error"]["data"]["supported"].as_array();
-            supported.is_some_and(|all| {
-                !all.is_empty() && all.iter().filter_map(|v| v.as_str()).all(|v| v >= era::LATEST_MODERN)
-            })
-        }
-        Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY) => true,
-        _ => false,
-    }
-}
-
-/// What a status without an opening means: trouble or haste at the server says nothing of the transport.
-const fn of_status(status: u16) -> Outcome {
-    match status {
-        408 | 429 => Outcome::Answered(status),
-        400..500 => Outcome::NotThisTransport(status),
-        _ => Outcome::Answered(status),
-    }
-}
-
-/// What `MCP-Protocol-Version` says from now on.
-fn agreed(era: Era, answer: &Message) -> Option<HeaderValue> {
-    match era {
-        Era::Modern => Some(MODERN.clone()),
-        Era::Legacy => {
-            let raw = weir_mcp::json::get(answer.result()?, &["protocolVersion"])?;
-            HeaderValue::from_str(&weir_mcp::json::string(raw)?).ok()
+/// Opens what a client waits for: an outage that is over in a moment, such as a restart, is waited for.
+async fn patiently<F>(open: impl Fn() -> F) -> Result<Opened, ConnectError>
+where
+    F: Future<Output = Result<Opened, ConnectError>>,
+{
+    for pause in PAUSES {
+        match open().await {
+            Err(ConnectError::Outage(_)) => tokio::time::sleep(jittered(pause)).await,
+            ended => return ended,
         }
     }
-}
-
-/// What a policy's stop means to the caller; `denied` is why there is no other credential than the one refused.
-fn stopped(why: String, denied: Option<String>, history: &[Attempt]) -> ConnectError {
-    let refused = |attempt: &Attempt| matches!(attempt.outcome, Outcome::Unauthorized(_));
-    match history.last().map(|attempt| &attempt.outcome) {
-        Some(Outcome::Forbidden(_)) => ConnectError::Unauthorized(why),
-        // One transport asks for a credential and the rest are not there: that is what the operator can mend.
-        Some(Outcome::Unauthorized(_) | Outcome::NotThisTransport(_) | Outcome::NotMcp(_))
-            if history.iter().any(refused) =>
-        {
-            ConnectError::Unauthorized(denied.unwrap_or(why))
-        }
-        _ => ConnectError::Stopped(why),
-    }
-}
-
-fn unreachable(why: stdio::StdioError) -> Outcome {
-    Outcome::Unreachable(why.to_string())
-}
-
-impl From<SendError> for Outcome {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::Refused(refusal) if refusal.status == 401 => Self::Unauthorized(refusal.challenge),
-            SendError::Refused(refusal) => Self::Forbidden(refusal.challenge),
-            SendError::SessionLost => Self::NotThisTransport(404),
-            SendError::Unsent(why) => Self::Unreachable(why),
-            SendError::BrokenOff(_) => Self::BrokenOff,
-            SendError::TimedOut => Self::TimedOut,
-            SendError::NotMcp(what) => Self::NotMcp(what),
-        }
-    }
+    open().await
 }

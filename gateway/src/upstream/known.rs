@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use weir_flow::facts::{Attempt, Outcome, Transport, Try};
+use weir_flow::facts::{Transport, Try};
 use weir_mcp::Era;
 
-use super::connect::{ConnectError, Opened};
+use super::connect::Ended;
 
 /// How long "does not speak this era" is believed. A server that learns an era is noticed within this time.
 const BELIEVED: Duration = Duration::from_secs(10 * 60);
@@ -62,23 +62,15 @@ impl Known {
         !std::mem::replace(&mut self.advised, true)
     }
 
-    /// Takes in how a walk ended.
-    pub(super) fn learn(&mut self, wanted: Option<Era>, ended: &Result<Opened, ConnectError>, history: &[Attempt]) {
+    /// Takes in how a walk ended. An outage teaches nothing: what worked before is tried first again.
+    pub(super) fn learn(&mut self, ended: &Ended) {
         for era in [Era::Legacy, Era::Modern] {
-            if lacks_evidently(era, history) {
+            if ended.speaks_against(era) {
                 *self.slot(era) = Verdict::Not(Instant::now());
             }
         }
-        match (ended, wanted) {
-            (Ok(opened), _) => {
-                let transport = history.last().map(|attempt| attempt.transport);
-                if let Some(transport) = transport {
-                    *self.slot(opened.era) = Verdict::Works(transport);
-                }
-            }
-            // Whatever worked before does not now: the next client walks anew.
-            (Err(_), Some(era)) if matches!(self.of(era), Verdict::Works(_)) => *self.slot(era) = Verdict::Unknown,
-            (Err(_), _) => {}
+        if let (Ok(opened), Some(last)) = (&ended.opened, ended.history.last()) {
+            *self.slot(opened.era) = Verdict::Works(last.transport);
         }
     }
 
@@ -99,17 +91,6 @@ impl Known {
             Era::Modern => &mut self.modern,
         }
     }
-}
-
-/// Whether a walk has tried `era` and shown that it is not spoken.
-pub(super) fn lacks_evidently(era: Era, history: &[Attempt]) -> bool {
-    let mut tried = history.iter().filter(|attempt| attempt.era == era).peekable();
-    tried.peek().is_some() && tried.all(|attempt| is_evidence(&attempt.outcome))
-}
-
-/// Whether an outcome tells of the era rather than of an outage or a missing credential.
-fn is_evidence(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::NotThisTransport(_) | Outcome::NotMcp(_))
 }
 
 const fn other(era: Era) -> Era {

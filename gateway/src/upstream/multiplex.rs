@@ -97,7 +97,12 @@ impl<E: Fault> Multiplex<E> {
 
     /// Ends every exchange and refuses new ones. The first reason stays and is returned.
     pub(super) fn end(&self, reason: E) -> E {
-        let reason = self.routes.end(reason);
+        self.end_but(reason, |_| false)
+    }
+
+    /// The same, but spares some exchanges: what becomes of them is known soon, and told by [`fail`](Self::fail).
+    pub(super) fn end_but(&self, reason: E, spared: impl Fn(ExchangeKey) -> bool) -> E {
+        let reason = self.routes.end(reason, spared);
         self.unsolicited.fail(reason.clone());
         reason
     }

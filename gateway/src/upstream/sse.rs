@@ -9,6 +9,7 @@ mod address;
 mod post;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{
         Arc, Mutex,
@@ -19,7 +20,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{sync::watch, task::AbortHandle};
-use weir_mcp::{Message, message::Kind};
+use weir_mcp::{Message, message::Kind, sse::Event};
 
 use crate::http::{HeaderName, HeaderValue, Target};
 
@@ -33,6 +34,9 @@ use super::{
 
 /// How long a notification waits to hear that it was taken; what comes after it should not overtake it.
 const TAKEN: Duration = Duration::from_secs(2);
+
+/// How long a POST that is on its way when the stream ends may take to tell whether it arrived.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// One request on its way to a server.
 pub type Exchange = multiplex::Exchange<SendError>;
@@ -74,7 +78,13 @@ struct Shared {
     proven: AtomicBool,
     /// The last status that turned a message away; 0 if none did.
     turned_away: AtomicU16,
-    /// Ends the posts that are on their way.
+    /// Whether a POST of a notification has not been answered: then none is waited for.
+    silent: AtomicBool,
+    /// Whether an event that is not MCP has been noted in the log.
+    warned: AtomicBool,
+    /// The requests whose POST is on its way.
+    posting: Mutex<BTreeSet<ExchangeKey>>,
+    /// Ends the posts that are on their way, after [`GRACE`].
     over: watch::Sender<bool>,
 }
 
@@ -102,6 +112,9 @@ impl Connection {
             credential: Mutex::new(credential.cloned()),
             proven: AtomicBool::new(false),
             turned_away: AtomicU16::new(0),
+            silent: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
+            posting: Mutex::default(),
             over: watch::Sender::new(false),
         });
         for message in found.early {
@@ -124,21 +137,18 @@ impl Connection {
         on_drop: OnDrop,
     ) -> Result<Exchange, SendError> {
         let shared = self.open_still()?;
-        let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop)?;
+        let exchange = {
+            let mut posting = lock(&shared.posting);
+            let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop)?;
+            posting.insert(exchange.key());
+            exchange
+        };
         let key = exchange.key();
         let post = shared.post(outgoing, multiplex::outgoing(message, key));
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
-            let why = match post.await {
-                Ok(()) | Err(SendError::TimedOut) => return,
-                Err(why) => why,
-            };
-            let lost = why == SendError::SessionLost;
-            shared.multiplex.fail(key, why);
-            if lost {
-                // The others may have run.
-                shared.end(SendError::BrokenOff("the session is gone".into()));
-            }
+            let posted = post.await;
+            shared.conclude(key, posted);
         });
         Ok(exchange.sent())
     }
@@ -181,6 +191,11 @@ impl Connection {
     /// Whether the stream is open, as far as is known now.
     pub(super) fn alive(&self) -> bool {
         !self.handle.shared.multiplex.ended()
+    }
+
+    /// Whether both are handles to one stream.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle)
     }
 
     /// Closes the stream, which ends the session at the server.
@@ -226,22 +241,75 @@ impl Drop for Handle {
 }
 
 impl Shared {
-    /// Ends every exchange and refuses new ones. The first reason stays.
+    /// Takes in an event of the stream.
+    fn hear(&self, event: Event) {
+        if !event.is_message() || event.data.is_empty() {
+            return;
+        }
+        match Message::parse(event.data) {
+            Ok(message) => self.deliver(message),
+            Err(error) => {
+                if !self.warned.swap(true, Ordering::Relaxed) {
+                    let upstream = &**self.multiplex.name();
+                    tracing::warn!(upstream, %error, "sent an event that is not MCP; such events are skipped");
+                }
+            }
+        }
+    }
+
+    fn deliver(&self, message: Message) {
+        if matches!(message.kind(), Kind::Response | Kind::Error) {
+            self.proven.store(true, Ordering::Release);
+        }
+        self.multiplex.deliver(message);
+    }
+
+    /// Ends every exchange and refuses new ones. The first reason stays. What is being posted may not have left yet, so
+    /// its POST tells how it ends.
     fn end(&self, reason: SendError) {
-        self.multiplex.end(reason);
+        let posting = lock(&self.posting);
+        self.multiplex.end_but(reason, |key| posting.contains(&key));
+        drop(posting);
         self.over.send_replace(true);
+    }
+
+    /// Takes in what became of a request's POST.
+    fn conclude(&self, key: ExchangeKey, posted: Result<(), SendError>) {
+        lock(&self.posting).remove(&key);
+        match posted {
+            // Taken, or perhaps taken: the stream tells the rest, as long as it is there.
+            Ok(()) | Err(SendError::TimedOut) => {
+                if self.multiplex.ended() {
+                    self.multiplex.fail(key, SendError::closed());
+                }
+            }
+            Err(SendError::SessionLost) => {
+                self.multiplex.fail(key, SendError::SessionLost);
+                // The others may have run.
+                self.end(SendError::BrokenOff("the session is gone".into()));
+            }
+            Err(why) => self.multiplex.fail(key, why),
+        }
     }
 
     /// Waits a little until a notification is taken; the POST goes on if that takes longer.
     async fn tell(&self, post: impl Future<Output = Result<(), SendError>> + Send + 'static) -> Result<(), SendError> {
-        match tokio::time::timeout(TAKEN, tokio::spawn(post)).await {
+        let posted = tokio::spawn(post);
+        if self.silent.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match tokio::time::timeout(TAKEN, posted).await {
             Ok(Ok(taken)) => {
                 if taken == Err(SendError::SessionLost) {
                     self.end(SendError::BrokenOff("the session is gone".into()));
                 }
                 taken
             }
-            Ok(Err(_)) | Err(_) => Ok(()),
+            Ok(Err(_)) => Ok(()),
+            Err(_) => {
+                self.silent.store(true, Ordering::Release);
+                Ok(())
+            }
         }
     }
 
@@ -291,28 +359,11 @@ impl From<SendError> for OpenError {
 
 /// Brings what comes to those who wait for it, until the stream ends.
 async fn read(mut events: Listened, shared: Arc<Shared>) {
-    let mut warned = false;
     let reason = loop {
-        let event = match events.next().await {
-            Ok(Some(event)) => event,
+        match events.next().await {
+            Ok(Some(event)) => shared.hear(event),
             Ok(None) => break SendError::closed(),
             Err(why) => break SendError::BrokenOff(format!("its event stream broke: {why}")),
-        };
-        if !event.is_message() || event.data.is_empty() {
-            continue;
-        }
-        match Message::parse(event.data) {
-            Ok(message) => {
-                if matches!(message.kind(), Kind::Response | Kind::Error) {
-                    shared.proven.store(true, Ordering::Release);
-                }
-                shared.multiplex.deliver(message);
-            }
-            Err(_) if warned => {}
-            Err(error) => {
-                warned = true;
-                tracing::warn!(upstream = &**shared.multiplex.name(), %error, "sent an event that is not MCP; such events are skipped");
-            }
         }
     };
     shared.end(reason);

@@ -5,17 +5,17 @@ use weir_flow::{
     Origin,
     facts::{Challenge, Refusal},
 };
-use weir_mcp::{Era, headers, message::Kind};
+use weir_mcp::{Era, headers};
 
 use crate::{
     config::{HttpReach, Timeouts},
     http::{self, Client, HeaderName, HeaderValue, Method, Request, Response, Target},
 };
 
-use super::{Body, JsonBody, Listened, Outgoing, Reply, SendError, credential::Credential};
+use super::{Body, GATHERED, JsonBody, Listened, Outgoing, Reply, SendError, credential::Credential, loss};
 
-/// How much of an error's body is read to see what it is about, in bytes.
-const ERROR_BODY: usize = 64 * 1024;
+/// How much of an answer that nobody needs is read so that the connection can be used again, in bytes.
+const IGNORED: usize = 64 * 1024;
 
 const ACCEPT_BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const ACCEPT_EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -70,12 +70,31 @@ impl Endpoint {
         &self.origin
     }
 
-    /// Posts a message.
-    pub(super) async fn post(
+    /// Posts a message; whatever the server says is the reply.
+    pub(super) async fn post(&self, outgoing: &Outgoing<'_>) -> Result<Reply, SendError> {
+        reply(self.posted(outgoing, None).await?, outgoing.credential.is_some())
+    }
+
+    /// Posts a message for a client, in a session if there is one; nothing that no client should be handed is a reply.
+    pub(super) async fn call(
         &self,
         outgoing: &Outgoing<'_>,
         session: Option<&HeaderValue>,
     ) -> Result<Reply, SendError> {
+        let response = self.posted(outgoing, session).await?;
+        if session.is_some() && loss::may_be(response.status()) {
+            return known_session(response).await;
+        }
+        let reply = reply(response, outgoing.credential.is_some())?;
+        match reply.body {
+            Body::Empty if !(200..300).contains(&reply.status) => {
+                Err(SendError::NotMcp(format!("status {}", reply.status)))
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    async fn posted(&self, outgoing: &Outgoing<'_>, session: Option<&HeaderValue>) -> Result<Response, SendError> {
         let mut head = self.head(outgoing.version, session, outgoing.credential, ACCEPT_BOTH);
         head.push((http::CONTENT_TYPE, JSON));
         if outgoing.era == Era::Modern {
@@ -86,8 +105,7 @@ impl Endpoint {
         }
         head.extend_from_slice(outgoing.headers);
         let request = Request { method: Method::POST, headers: &head, body: Some(outgoing.body.clone()) };
-        let response = self.client.send(&self.target, request).await?;
-        reply(response, outgoing.credential.is_some())
+        Ok(self.client.send(&self.target, request).await?)
     }
 
     /// Opens the GET stream of a legacy session.
@@ -103,11 +121,16 @@ impl Endpoint {
             head.push((http::LAST_EVENT_ID, id.clone()));
         }
         let request = Request { method: Method::GET, headers: &head, body: None };
-        let reply = reply(self.client.send(&self.target, request).await?, credential.is_some())?;
-        if reply.status == 404 && session.is_some() {
-            return Err(SendError::SessionLost);
+        let response = self.client.send(&self.target, request).await?;
+        let status = response.status();
+        if session.is_some() && loss::may_be(status) {
+            // Whatever else it means, there is no stream.
+            return known_session(response).await.or_else(|why| match why {
+                SendError::SessionLost => Err(why),
+                _ => Ok(Reply { status, session: None, body: Body::Empty }),
+            });
         }
-        Ok(reply)
+        reply(response, credential.is_some())
     }
 
     /// Opens the stream of HTTP+SSE, where some servers name the session in a header.
@@ -170,30 +193,9 @@ impl Endpoint {
         let request = Request { method: Method::DELETE, headers: &head, body: None };
         match self.client.send(&self.target, request).await {
             // Read to its end, so that the connection can be used again.
-            Ok(response) => drop(response.collect(ERROR_BODY).await),
+            Ok(response) => drop(response.collect(IGNORED).await),
             Err(why) => tracing::debug!(url = self.url, %why, "could not end an upstream session"),
         }
-    }
-
-    /// Turns away what no client should be handed, and finds out whether a refusal is about the session.
-    pub(super) async fn deliverable(&self, reply: Reply, in_session: bool) -> Result<Reply, SendError> {
-        let Reply { status, session, body } = reply;
-        if status == 404 && in_session {
-            return Err(SendError::SessionLost);
-        }
-        let body = match body {
-            Body::Json(body) if status == 400 && in_session => {
-                let bytes = body.gather().await?;
-                // Real servers say 400 where the specification says 404 (`No valid session ID provided`).
-                if speaks_of_session(&bytes) {
-                    return Err(SendError::SessionLost);
-                }
-                Body::Json(JsonBody::Whole(bytes))
-            }
-            Body::Empty if !(200..300).contains(&status) => return Err(SendError::NotMcp(format!("status {status}"))),
-            body => body,
-        };
-        Ok(Reply { status, session, body })
     }
 
     fn head(
@@ -242,19 +244,25 @@ fn reply(response: Response, credential: bool) -> Result<Reply, SendError> {
     Ok(Reply { status, session, body })
 }
 
+/// An answer in a session, unless it says that the session is gone.
+async fn known_session(response: Response) -> Result<Reply, SendError> {
+    let status = response.status();
+    let json = response.header(&http::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(headers::is_json);
+    let body = response.collect(GATHERED).await?;
+    if loss::in_answer(status, &body) {
+        return Err(SendError::SessionLost);
+    }
+    if !json {
+        return Err(SendError::NotMcp(format!("status {status}")));
+    }
+    Ok(Reply { status, session: None, body: Body::Json(JsonBody::Whole(body)) })
+}
+
 /// The server's no to a credential, or to the want of one.
 pub(super) fn refusal(response: &Response, credential: bool) -> Option<Refusal> {
     let status = response.status();
     let challenge = || response.header(&http::WWW_AUTHENTICATE).map(challenge).unwrap_or_default();
     matches!(status, 401 | 403).then(|| Refusal { status, credential, challenge: challenge() })
-}
-
-/// Whether an error's text is about a session.
-fn speaks_of_session(body: &[u8]) -> bool {
-    let head = body.get(..ERROR_BODY).unwrap_or(body);
-    let message = weir_mcp::Message::parse(bytes::Bytes::copy_from_slice(head));
-    let is_error = message.is_ok_and(|message| message.kind() == Kind::Error);
-    is_error && String::from_utf8_lossy(head).to_ascii_lowercase().contains("session")
 }
 
 /// Reads the first challenge of a `WWW-Authenticate` header (RFC 9110 §11.6.1).
@@ -329,14 +337,5 @@ mod tests {
         for odd in ["", "Bearer", "Bearer =", "Bearer a=\"", "Basic a", "Bearer ,,,=\"\\\""] {
             challenge(&HeaderValue::from_static(odd));
         }
-    }
-
-    #[test]
-    fn only_an_error_about_the_session_means_its_loss() {
-        let error =
-            |text: &str| format!(r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":-32000,"message":"{text}"}}}}"#);
-        assert!(speaks_of_session(error("Bad Request: No valid session ID provided").as_bytes()));
-        assert!(!speaks_of_session(error("missing argument").as_bytes()));
-        assert!(!speaks_of_session(br#"{"jsonrpc":"2.0","id":1,"result":{"text":"session"}}"#));
     }
 }

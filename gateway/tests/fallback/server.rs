@@ -4,13 +4,15 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
+    net::{TcpSocket, TcpStream},
     sync::mpsc,
+    task::{AbortHandle, JoinSet},
 };
 
 /// The token that [`Does::Guard`] wants.
@@ -38,6 +40,8 @@ pub(crate) struct Stream {
     pub(crate) head: &'static str,
     /// Whether a POST is answered.
     pub(crate) accepts: bool,
+    /// The media type of a POST's answer that carries the answer to its message, instead of the stream.
+    pub(crate) in_body: Option<&'static str>,
     /// How a POST of a session that was forgotten is answered.
     pub(crate) lost: (u16, &'static str),
 }
@@ -48,15 +52,20 @@ impl Default for Stream {
             begin: "event: endpoint\ndata: /messages?sessionId={id}\n\n",
             head: "",
             accepts: true,
+            in_body: None,
             lost: (404, "Could not find session"),
         }
     }
 }
 
+/// No step takes longer, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// A running server.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
+    running: AbortHandle,
 }
 
 struct Shared {
@@ -90,18 +99,45 @@ impl Server {
     }
 
     pub(crate) async fn streaming(post: Does, get: Does, stream: Stream) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::at(([127, 0, 0, 1], 0).into(), post, get, stream).await
+    }
+
+    async fn at(address: SocketAddr, post: Does, get: Does, stream: Stream) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(address).unwrap();
+        let listener = socket.listen(64).unwrap();
         let address = listener.local_addr().unwrap();
         let host = address.to_string();
         let shared = Arc::new(Shared { host, post, get, stream, state: Mutex::default() });
         let accepting = Arc::clone(&shared);
-        tokio::spawn(async move {
+        let running = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
             while let Ok((socket, _)) = listener.accept().await {
                 let shared = Arc::clone(&accepting);
-                tokio::spawn(async move { shared.serve(socket).await });
+                connections.spawn(async move { shared.serve(socket).await });
             }
         });
-        Self { address, shared }
+        Self { address, shared, running: running.abort_handle() }
+    }
+
+    /// Ends it with all its connections.
+    pub(crate) async fn stop(&self) {
+        self.running.abort();
+        while !self.running.is_finished() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// A new one in the place of this one, which is ended.
+    pub(crate) async fn restart(&self) -> Self {
+        self.replace(self.shared.post.clone(), self.shared.get.clone()).await
+    }
+
+    /// The same, with other behaviour.
+    pub(crate) async fn replace(&self, post: Does, get: Does) -> Self {
+        self.stop().await;
+        Self::at(self.address, post, get, self.shared.stream.clone()).await
     }
 
     /// The lines that make it the upstream `u`.
@@ -116,6 +152,16 @@ impl Server {
     /// Whether a message with this method came by this HTTP method; any if it is empty.
     pub(crate) fn saw(&self, http: &str, method: &str) -> bool {
         self.seen().iter().any(|seen| seen.method == http && (method.is_empty() || seen.message["method"] == method))
+    }
+
+    /// Waits until [`saw`](Self::saw) is true.
+    pub(crate) async fn sees(&self, http: &str, method: &str) {
+        let seen = async {
+            while !self.saw(http, method) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, seen).await.expect("it comes in time");
     }
 
     /// Forgets every session, but lets the streams stay open.
@@ -201,6 +247,11 @@ impl Shared {
         if seen.message["params"]["name"] == "die" {
             self.state.lock().unwrap().streams.remove(session);
         } else if let Some(reply) = reply(&seen.message) {
+            if let Some(media) = self.stream.in_body {
+                let events = media == "text/event-stream";
+                let body = if events { format!("event: message\ndata: {reply}\n\n") } else { reply };
+                return answer(socket, 200, media, &body, "").await;
+            }
             drop(stream.send(reply));
         }
         if !self.stream.accepts {

@@ -83,6 +83,13 @@ async fn a_post_need_not_be_answered() {
 }
 
 #[tokio::test]
+async fn a_post_may_carry_the_answer() {
+    for media in ["application/json", "text/event-stream"] {
+        works(Stream { in_body: Some(media), ..Stream::default() }).await;
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_dies_ends_its_calls_and_the_next_call_opens_another() {
     let server = server(Stream::default()).await;
     let gateway = Gateway::start(&server.config(PINNED)).await;
@@ -110,4 +117,45 @@ async fn a_lost_session_is_opened_anew_without_a_word() {
         server.forget();
         client.echoes("after").await;
     }
+}
+
+#[tokio::test]
+async fn a_server_that_was_restarted_is_found_again_by_the_transport_it_had() {
+    let before = server(Stream::default()).await;
+    let gateway = Gateway::start(&before.config("")).await;
+    assert_eq!(gateway.transport().await, "sse");
+    let client = gateway.client().await;
+    client.echoes("before").await;
+    let after = before.restart().await;
+    client.echoes("after").await;
+    after.sees("POST", "tools/list").await;
+    assert!(!after.saw("POST", "server/discover"), "it is known not to speak Streamable HTTP");
+    assert!(after.seen().iter().all(|seen| seen.method == "GET" || seen.path.contains("messages")));
+}
+
+#[tokio::test]
+async fn a_call_waits_for_a_server_that_comes_back_at_once() {
+    let before = server(Stream::default()).await;
+    let gateway = Gateway::start(&before.config(PINNED)).await;
+    let client = gateway.client().await;
+    client.echoes("before").await;
+    before.stop().await;
+    let (after, ()) = tokio::join!(
+        async {
+            gateway.logged("upstream cannot be reached").await;
+            before.restart().await
+        },
+        client.echoes("meanwhile")
+    );
+    assert!(after.saw("POST", "tools/call"));
+}
+
+#[tokio::test]
+async fn a_server_that_changed_its_transport_is_found() {
+    let before = server(Stream::default()).await;
+    let gateway = Gateway::start(&before.config("")).await;
+    assert_eq!(gateway.transport().await, "sse");
+    let client = gateway.client().await;
+    let _after = before.replace(Does::Serve, Does::Say(405, "")).await;
+    client.echoes("after").await;
 }

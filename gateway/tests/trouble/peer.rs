@@ -28,6 +28,8 @@ pub(crate) struct Script {
     pub(crate) half_answers: bool,
     /// Whether calls get a 202.
     pub(crate) empty_answers: bool,
+    /// What is said of a session that is not known; otherwise 404 with an error.
+    pub(crate) lost: Option<(u16, &'static str)>,
 }
 
 #[derive(Default)]
@@ -121,11 +123,16 @@ fn serve(state: &(Mutex<State>, Condvar), stream: &TcpStream) {
             );
             return;
         }
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+        // Text goes as it is.
+        let (media, body) = match body {
+            Value::Null => ("application/json", String::new()),
+            Value::String(text) => ("text/plain", text),
+            body => ("application/json", body.to_string()),
+        };
         let length = body.len();
         let written = write!(
             &*stream,
-            "HTTP/1.1 {status} x\r\nContent-Type: application/json\r\n{head}Content-Length: {length}\r\n\r\n{body}"
+            "HTTP/1.1 {status} x\r\nContent-Type: {media}\r\n{head}Content-Length: {length}\r\n\r\n{body}"
         );
         if written.is_err() {
             return;
@@ -184,7 +191,10 @@ fn answer(state: &(Mutex<State>, Condvar), request: &Request) -> (u16, String, V
                 result(json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}));
             (200, format!("Mcp-Session-Id: {session}\r\n"), opened.2)
         }
-        _ if !in_session && !stateless => error(404, -32001),
+        _ if !in_session && !stateless => match known.script.lost.filter(|_| request.session.is_some()) {
+            None => error(404, -32001),
+            Some((status, text)) => (status, String::new(), serde_json::from_str(text).unwrap_or_else(|_| text.into())),
+        },
         _ if id.is_null() => (202, String::new(), Value::Null),
         "tools/list" => result(json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]})),
         "prompts/list" if known.script.bad_prompts => error(200, -32603),

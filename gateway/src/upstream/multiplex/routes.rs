@@ -92,14 +92,16 @@ impl<E: Fault> Routes<E> {
         !self.state().running.is_empty()
     }
 
-    /// Ends every request, and every later one, with `reason`; the first reason stays and is returned.
-    pub(super) fn end(&self, reason: E) -> E {
-        let (reason, running) = {
+    /// Ends every request but those that are spared, and every later one, with `reason`; the first reason stays and is
+    /// returned.
+    pub(super) fn end(&self, reason: E, spared: impl Fn(ExchangeKey) -> bool) -> E {
+        let (reason, ended) = {
             let mut state = self.state();
             let reason = state.end.get_or_insert(reason).clone();
-            (reason, std::mem::take(&mut state.running))
+            let ended: Vec<_> = state.running.extract_if(.., |key, _| !spared(ExchangeKey(*key))).collect();
+            (reason, ended)
         };
-        for slot in running.into_values() {
+        for (_, slot) in ended {
             slot.inbox.fail(reason.clone());
         }
         reason

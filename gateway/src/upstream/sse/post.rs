@@ -3,14 +3,15 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
+use weir_mcp::{Message, headers};
 
-use crate::http::{HeaderName, HeaderValue, Method, Request, Response};
+use crate::http::{CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response};
+use crate::upstream::{Listened, loss, multiplex::MAX_MESSAGE, streamable::refusal};
 
-use super::{Outgoing, SendError, Shared};
-use crate::upstream::streamable::refusal;
+use super::{Fault, GRACE, Outgoing, SendError, Shared};
 
-/// How much of an answer is read, in bytes: `Accepted`, or what an error is about.
-const ANSWER: usize = 64 * 1024;
+/// How much is read of what an error is about, in bytes.
+const TURNED_AWAY: usize = 64 * 1024;
 
 impl Shared {
     /// Posts `body` in the name of `outgoing`. The head is made now; nothing is sent before the first poll.
@@ -40,57 +41,48 @@ impl Shared {
             let response = self.endpoint.client().send(&self.to, request).await?;
             self.judge(response, credential).await
         };
+        let end = async {
+            drop(over.wait_for(|over| *over).await);
+            tokio::time::sleep(GRACE).await;
+        };
         tokio::select! {
             taken = post => taken,
-            _ = over.wait_for(|over| *over) => Err(SendError::BrokenOff("its event stream ended".into())),
+            () = end => Err(SendError::closed()),
         }
     }
 
     async fn judge(&self, response: Response, credential: bool) -> Result<(), SendError> {
         let status = response.status();
         if (200..300).contains(&status) {
-            // Read to its end, so that the connection can be used again. An answer that breaks off has said enough.
-            drop(response.collect(ANSWER).await);
+            self.take_in(response).await;
             return Ok(());
         }
         self.turned_away.store(status, Ordering::Release);
         if let Some(refusal) = refusal(&response, credential) {
             return Err(SendError::Refused(refusal));
         }
-        let body = response.collect(ANSWER).await.unwrap_or_default();
-        if self.proven.load(Ordering::Acquire) && is_loss(status, &body) {
+        let body = response.collect(TURNED_AWAY).await.unwrap_or_default();
+        if self.proven.load(Ordering::Acquire) && loss::beside_stream(status, &body) {
             return Err(SendError::SessionLost);
         }
         Err(SendError::NotMcp(format!("status {status}")))
     }
-}
 
-/// Whether a message was turned away because the server no longer knows the session. The specification leaves the status
-/// open; real servers say 404, or 400, 500 and 503 with words about a session, a transport or a connection.
-fn is_loss(status: u16, body: &[u8]) -> bool {
-    match status {
-        404 | 410 => true,
-        400 | 500 | 503 => {
-            let text = String::from_utf8_lossy(body).to_ascii_lowercase();
-            ["session", "transport", "connection"].iter().any(|word| text.contains(word))
+    /// Reads an answer to its end, so that the connection can be used again. By the book it says `Accepted`; some servers
+    /// put there what belongs on the stream. One that breaks off has said enough.
+    async fn take_in(&self, response: Response) {
+        let media = response.header(&CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if headers::is_event_stream(media) {
+            let mut events = Listened::http(response);
+            while let Ok(Some(event)) = events.next().await {
+                self.hear(event);
+            }
+            return;
         }
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_loss;
-
-    #[test]
-    fn a_lost_session_is_told_from_a_bad_message() {
-        assert!(is_loss(404, b""));
-        assert!(is_loss(400, b"No active transport"));
-        assert!(is_loss(400, b"Invalid session ID"));
-        assert!(is_loss(500, b"SSE connection not established"));
-        assert!(is_loss(503, b"No active SSE connection for session 1"));
-        assert!(!is_loss(400, b"Could not parse message"));
-        assert!(!is_loss(503, b"try again later"));
-        assert!(!is_loss(422, b"session"));
+        let json = headers::is_json(media);
+        let Ok(body) = response.collect(MAX_MESSAGE).await else { return };
+        if json && let Ok(message) = Message::parse(body) {
+            self.deliver(message);
+        }
     }
 }

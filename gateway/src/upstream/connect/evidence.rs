@@ -1,0 +1,110 @@
+//! What the answers on the way to an upstream say of its transport and era.
+
+use weir_flow::facts::{Attempt, Outcome, Transport};
+use weir_mcp::{Era, Message, answer, era, message::Kind};
+
+use crate::{http::HeaderValue, upstream::SendError};
+
+use super::ConnectError;
+
+/// `MCP-Protocol-Version` of the modern era.
+pub(super) static MODERN: HeaderValue = HeaderValue::from_static(era::LATEST_MODERN);
+
+/// Whether an answer opens the era that was asked for (mcp.md's ladder: MCP 2026-07-28, streamable-http, "Backward
+/// Compatibility").
+pub(super) fn opening(era: Era, status: u16, answer: &Message) -> Result<(), Outcome> {
+    let speaks = match (era, answer.kind()) {
+        // A clean answer is no proof: some servers answer `server/discover` and negotiate down.
+        (Era::Modern, Kind::Response) => answer
+            .result()
+            .and_then(|result| weir_mcp::json::get(result, &["supportedVersions"]))
+            .is_some_and(|versions| {
+                weir_mcp::json::elements(versions)
+                    .any(|v| weir_mcp::json::string(v).as_deref() == Some(era::LATEST_MODERN))
+            }),
+        (Era::Legacy, Kind::Response) => {
+            answer.result().is_some_and(|result| weir_mcp::json::get(result, &["protocolVersion"]).is_some())
+        }
+        _ => false,
+    };
+    match status {
+        _ if speaks => Ok(()),
+        // A server of the modern era that refuses this one request: no other transport will do.
+        400 if era == Era::Modern && refuses_as_modern(answer) => Err(Outcome::Answered(status)),
+        200..300 => Err(Outcome::NotMcp("it answered, but not with what opens this era".into())),
+        status => Err(of_status(status)),
+    }
+}
+
+/// Whether an error is one that only the modern era has, and leaves no legacy version to try.
+fn refuses_as_modern(answer: &Message) -> bool {
+    match answer.error_code() {
+        Some(answer::UNSUPPORTED_VERSION) => {
+            let error = serde_json::from_slice::<serde_json::Value>(answer.bytes()).unwrap_or_default();
+            let supported = error["error"]["data"]["supported"].as_array();
+            supported.is_some_and(|all| {
+                !all.is_empty() && all.iter().filter_map(|v| v.as_str()).all(|v| v >= era::LATEST_MODERN)
+            })
+        }
+        Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY) => true,
+        _ => false,
+    }
+}
+
+/// What a status without an opening means: trouble or haste at the server says nothing of the transport.
+pub(super) const fn of_status(status: u16) -> Outcome {
+    match status {
+        408 | 429 => Outcome::Answered(status),
+        400..500 => Outcome::NotThisTransport(status),
+        _ => Outcome::Answered(status),
+    }
+}
+
+/// What `MCP-Protocol-Version` says from now on.
+pub(super) fn agreed(era: Era, answer: &Message) -> Option<HeaderValue> {
+    match era {
+        Era::Modern => Some(MODERN.clone()),
+        Era::Legacy => {
+            let raw = weir_mcp::json::get(answer.result()?, &["protocolVersion"])?;
+            HeaderValue::from_str(&weir_mcp::json::string(raw)?).ok()
+        }
+    }
+}
+
+/// What a policy's stop means to the caller; `denied` is why there is no other credential than the one refused.
+pub(super) fn stopped(why: String, denied: Option<String>, history: &[Attempt]) -> ConnectError {
+    let refused = |attempt: &Attempt| matches!(attempt.outcome, Outcome::Unauthorized(_));
+    let Some(last) = history.last() else { return ConnectError::Stopped(why) };
+    let stdio = last.transport == Transport::Stdio;
+    match &last.outcome {
+        Outcome::Forbidden(_) => ConnectError::Unauthorized(why),
+        // One transport asks for a credential and the rest are not there: that is what the operator can mend.
+        Outcome::Unauthorized(_) | Outcome::NotThisTransport(_) | Outcome::NotMcp(_) if history.iter().any(refused) => {
+            ConnectError::Unauthorized(denied.unwrap_or(why))
+        }
+        Outcome::Answered(408 | 429 | 500..) | Outcome::BrokenOff => ConnectError::Outage(why),
+        // A program that cannot be started is an error of the configuration.
+        Outcome::Unreachable(_) if !stdio => ConnectError::Outage(why),
+        Outcome::TimedOut => ConnectError::Silent(why),
+        _ => ConnectError::Stopped(why),
+    }
+}
+
+/// Whether an outcome tells of transport or era rather than of an outage or a missing credential.
+pub(super) const fn is_evidence(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::NotThisTransport(_) | Outcome::NotMcp(_))
+}
+
+impl From<SendError> for Outcome {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Refused(refusal) if refusal.status == 401 => Self::Unauthorized(refusal.challenge),
+            SendError::Refused(refusal) => Self::Forbidden(refusal.challenge),
+            SendError::SessionLost => Self::NotThisTransport(404),
+            SendError::Unsent(why) => Self::Unreachable(why),
+            SendError::BrokenOff(_) => Self::BrokenOff,
+            SendError::TimedOut => Self::TimedOut,
+            SendError::NotMcp(what) => Self::NotMcp(what),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! One walk to an upstream: the driver of [`weir_flow::Walk`].
+
+use std::time::{Duration, Instant};
+
+use weir_flow::{
+    Move, Walk,
+    facts::{Attempt, Outcome, Refusal, Step, Transport, Try},
+};
+use weir_mcp::{Era, Message};
+
+use crate::upstream::{
+    Channel, Outgoing, Reply, SendError, Upstream, Way,
+    credential::{Credential, CredentialError},
+    lock, own,
+    sse::{Connection, OpenError},
+    stdio::Process,
+};
+
+use super::{
+    ConnectError, Opened,
+    evidence::{MODERN, agreed, is_evidence, of_status, opening, stopped},
+};
+
+/// How long one attempt to open may take; a server that does not know a method may simply stay silent.
+const ATTEMPT: Duration = Duration::from_secs(10);
+
+/// One walk and what it holds on the way.
+pub(super) struct Journey<'a> {
+    upstream: &'a Upstream,
+    wanted: Option<Era>,
+    initialize: &'a Message,
+    start: Instant,
+    walk: Walk,
+    /// What worked the last time, until it has been tried.
+    remembered: Option<Try>,
+    credential: Option<Credential>,
+    refused: Option<Refusal>,
+    /// Why there is no other credential.
+    denied: Option<String>,
+    /// A child process that has been started and may be asked again in the other era.
+    process: Option<Process>,
+    opened: Option<Opened>,
+}
+
+/// How a walk ended.
+pub(in crate::upstream) struct Ended {
+    pub(in crate::upstream) opened: Result<Opened, ConnectError>,
+    /// What was tried, oldest first.
+    pub(in crate::upstream) history: Vec<Attempt>,
+}
+
+impl Ended {
+    /// Whether it has tried `era` and shown that it is not spoken.
+    pub(in crate::upstream) fn speaks_against(&self, era: Era) -> bool {
+        let mut tried = self.history.iter().filter(|attempt| attempt.era == era).peekable();
+        tried.peek().is_some() && tried.all(|attempt| is_evidence(&attempt.outcome))
+    }
+
+    /// Whether HTTP+SSE works after Streamable HTTP was tried.
+    pub(super) fn fell_back(&self) -> bool {
+        let by = |transport| move |tried: &Attempt| tried.transport == transport;
+        self.opened.is_ok()
+            && self.history.last().is_some_and(by(Transport::Sse))
+            && self.history.iter().any(by(Transport::Http))
+    }
+}
+
+impl<'a> Journey<'a> {
+    pub(super) fn new(upstream: &'a Upstream, wanted: Option<Era>, initialize: &'a Message) -> Self {
+        Self {
+            upstream,
+            wanted,
+            initialize,
+            start: Instant::now(),
+            walk: Walk::new(upstream.facts(wanted), upstream.timeouts.overall),
+            remembered: lock(&upstream.known).first(wanted),
+            credential: None,
+            refused: None,
+            denied: None,
+            process: None,
+            opened: None,
+        }
+    }
+
+    /// Walks to the end.
+    pub(super) async fn run(mut self) -> Ended {
+        let opened = self.go().await;
+        // A process that was started and came to nothing.
+        if let Some(process) = self.process.take() {
+            process.stop().await;
+        }
+        Ended { opened, history: self.walk.history().to_vec() }
+    }
+
+    async fn go(&mut self) -> Result<Opened, ConnectError> {
+        let mut next = match self.remembered {
+            Some(how) => self.walk.handle_step(Step::Attempt(how), self.start.elapsed()),
+            None => Move::Ask,
+        };
+        loop {
+            next = match next {
+                Move::Ask => self.ask().await?,
+                Move::Attempt { how, authorize } => self.try_way(how, authorize).await?,
+                Move::Connected(how) => {
+                    self.process = None;
+                    let opened = self.opened.take();
+                    return opened.ok_or_else(|| ConnectError::Stopped(format!("{} was not opened", how.transport)));
+                }
+                Move::Stop(why) => return Err(stopped(why, self.denied.take(), self.walk.history())),
+            };
+        }
+    }
+
+    async fn ask(&mut self) -> Result<Move, ConnectError> {
+        let step = self.step(self.walk.history()).await?;
+        Ok(self.walk.handle_step(step, self.start.elapsed()))
+    }
+
+    async fn step(&self, history: &[Attempt]) -> Result<Step, ConnectError> {
+        let step = self.upstream.connection.next(self.walk.upstream(), history).await;
+        step.map_err(|why| ConnectError::Stopped(why.to_string()))
+    }
+
+    async fn try_way(&mut self, how: Try, authorize: bool) -> Result<Move, ConnectError> {
+        let denied = self.authorize(authorize).await.err();
+        self.walk.begin(how, self.credential.is_some(), self.start.elapsed());
+        let outcome = match (denied, self.refused.take()) {
+            // No credential is to be had: what was refused would be refused again.
+            (denied, Some(refused)) if authorize && (denied.is_some() || self.credential.is_none()) => {
+                self.denied = denied.map(|why| why.to_string());
+                SendError::Refused(refused).into()
+            }
+            (Some(why), _) => return Err(ConnectError::Unauthorized(why.to_string())),
+            (None, _) => self.attempt(how).await,
+        };
+        let (name, transport, era) = (self.upstream.name(), how.transport, how.era);
+        tracing::debug!(upstream = name, %transport, %era, ?outcome, "attempt");
+        let outdated = self.remembered.take().is_some() && is_evidence(&outcome);
+        let next = self.walk.handle_outcome(outcome, self.start.elapsed());
+        if outdated { self.set_out_anew(how).await } else { Ok(next) }
+    }
+
+    /// What worked the last time is not there any more: the walk begins where it would have without it.
+    async fn set_out_anew(&mut self, tried: Try) -> Result<Move, ConnectError> {
+        let first = self.step(&[]).await?;
+        if first == Step::Attempt(tried) {
+            return Ok(Move::Ask);
+        }
+        self.walk = Walk::new(self.upstream.facts(self.wanted), self.upstream.timeouts.overall);
+        Ok(self.walk.handle_step(first, self.start.elapsed()))
+    }
+
+    async fn authorize(&mut self, anew: bool) -> Result<(), CredentialError> {
+        let refused = if anew { self.refused.clone() } else { None };
+        self.credential = self.upstream.credential(refused).await?;
+        Ok(())
+    }
+
+    async fn attempt(&mut self, how: Try) -> Outcome {
+        let attempt = async {
+            let channel = self.channel(how).await?;
+            let discover;
+            let message = match how.era {
+                Era::Legacy => self.initialize,
+                Era::Modern => {
+                    discover = own::discover();
+                    &discover
+                }
+            };
+            let reply = self.send(&channel, how.era, message).await?;
+            let (status, session) = (reply.status, reply.session.clone());
+            let answer = reply.answer().await.map_err(|why| match why {
+                SendError::NotMcp(_) if status >= 300 => of_status(status),
+                why => why.into(),
+            })?;
+            opening(how.era, status, &answer)?;
+            let channel = match channel {
+                Channel::Http { endpoint, .. } => {
+                    Channel::Http { endpoint, session, version: agreed(how.era, &answer) }
+                }
+                shared @ (Channel::Sse { .. } | Channel::Stdio { .. }) => shared,
+            };
+            Ok(Opened { channel, answer, era: how.era })
+        };
+        match tokio::time::timeout(ATTEMPT, attempt).await {
+            Ok(Ok(opened)) => {
+                self.opened = Some(opened);
+                Outcome::Connected
+            }
+            Ok(Err(outcome)) => outcome,
+            Err(_) => Outcome::TimedOut,
+        }
+    }
+
+    async fn channel(&mut self, how: Try) -> Result<Channel, Outcome> {
+        match (&self.upstream.way, how.transport) {
+            (Way::Http(endpoint), Transport::Http) => {
+                Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
+            }
+            (Way::Http(_), Transport::Sse) if how.era == Era::Modern => {
+                Err(Outcome::NotMcp("a transport without a modern era".into()))
+            }
+            (Way::Http(endpoint), Transport::Sse) => {
+                let opened = Connection::open(self.upstream.name(), endpoint, self.credential.as_ref()).await;
+                let connection = opened.map_err(|why| match why {
+                    OpenError::Status(status) => of_status(status),
+                    OpenError::Failed(why) => self.failed(why),
+                })?;
+                Ok(Channel::Sse { connection })
+            }
+            (Way::Stdio { command, .. }, Transport::Stdio) => {
+                let running = self.process.take().filter(Process::alive);
+                let process = match running {
+                    Some(process) => process,
+                    None => Process::spawn(self.upstream.name(), command)
+                        .await
+                        .map_err(|why| Outcome::Unreachable(why.to_string()))?,
+                };
+                self.process = Some(process.clone());
+                Ok(Channel::Stdio { process, shared: false })
+            }
+            (_, transport) => {
+                Err(Outcome::Unreachable(format!("this version of Weir does not carry {transport} here")))
+            }
+        }
+    }
+
+    async fn send(&mut self, channel: &Channel, era: Era, message: &Message) -> Result<Reply, Outcome> {
+        let outgoing = Outgoing {
+            era,
+            message,
+            body: message.bytes().clone(),
+            name: None,
+            version: (era == Era::Modern).then_some(&MODERN),
+            headers: &[],
+            ticket: None,
+            credential: self.credential.as_ref(),
+        };
+        let sent = match channel {
+            // The status of a refusal is the evidence here, so nothing is judged on the way.
+            Channel::Http { endpoint, .. } => endpoint.post(&outgoing).await,
+            Channel::Sse { .. } | Channel::Stdio { .. } => channel.send(outgoing).await,
+        };
+        sent.map_err(|why| match (channel, why) {
+            (Channel::Sse { connection }, SendError::NotMcp(what)) => {
+                connection.turned_away().map_or(Outcome::NotMcp(what), of_status)
+            }
+            (_, why) => self.failed(why),
+        })
+    }
+
+    /// Notes what was refused, for the next credential.
+    fn failed(&mut self, why: SendError) -> Outcome {
+        if let SendError::Refused(refusal) = &why {
+            self.refused = Some(refusal.clone());
+        }
+        why.into()
+    }
+}
