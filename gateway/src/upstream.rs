@@ -9,6 +9,7 @@
 pub mod channel;
 mod connect;
 mod credential;
+mod events;
 mod known;
 mod loss;
 mod multiplex;
@@ -38,6 +39,7 @@ use crate::{
 pub use channel::{Channel, Outgoing, SendError, Ticket};
 pub use connect::{ConnectError, Opened};
 pub use credential::{Credential, Source as CredentialSource};
+pub use events::Events;
 pub use reply::{Body, GATHERED, JsonBody, Listened, Reply};
 pub use status::{State, Status};
 

@@ -4,6 +4,8 @@
 
 #[path = "fallback/gateway.rs"]
 mod gateway;
+#[path = "fallback/resume.rs"]
+mod resume;
 #[path = "fallback/server.rs"]
 mod server;
 #[path = "fallback/stream.rs"]

@@ -1,7 +1,7 @@
 //! What must hold for any input: the bodies of the fuzz targets, which an ordinary test runs over the seeds too.
 
 use bytes::{Bytes, BytesMut};
-use weir_mcp::sse::{Decoder, Event, encode};
+use weir_mcp::sse::{Decoder, Event, Splitter, encode};
 use weir_mcp::{Claims, Field, Inbound, Message, Object, classify, headers, json, method};
 
 /// Reads a body, looks at every part of it, changes it, and reads the change.
@@ -39,10 +39,36 @@ fn look(message: &Message) {
     }
 }
 
+/// Passes a stream on in pieces: nothing is lost or changed, and each piece that says so ends between two events.
+fn split(input: &[u8]) {
+    for (bound, width) in [(usize::MAX, 3), (4, 3), (0, 1), (16, 64)] {
+        let mut splitter = Splitter::new(bound);
+        let (mut passed, mut ids) = (Vec::new(), Vec::new());
+        for chunk in input.chunks(width) {
+            let piece = splitter.push(Bytes::copy_from_slice(chunk), |id| ids.push(id.to_vec()));
+            passed.extend_from_slice(&piece);
+            let mut decoder = Decoder::new(usize::MAX);
+            decoder.feed(&passed);
+            while decoder.next_event().expect("no bound").is_some() {}
+            if bound == usize::MAX {
+                assert!(splitter.is_between_events());
+                let last = decoder.last_id().filter(|id| !id.is_empty());
+                let told = splitter.last_id().map(String::from_utf8_lossy);
+                assert_eq!(told.as_deref(), last);
+                assert_eq!(splitter.retry(), decoder.retry());
+            }
+        }
+        assert!(input.starts_with(&passed));
+        assert!(input.len() - passed.len() <= bound);
+        assert_eq!(ids.last().map(Vec::as_slice).filter(|id| !id.is_empty()), splitter.last_id());
+    }
+}
+
 /// Reads a stream in two ways of cutting it, writes the events, and reads those.
 pub fn sse(input: &[u8]) {
     let whole = read([input]);
     assert_eq!(whole, read(input.chunks(3)));
+    split(input);
     let Some(events) = whole else { return };
     let mut out = BytesMut::new();
     for event in &events {

@@ -3,8 +3,15 @@
 //! The decoder is fed whatever the connection yields and gives events as soon as their last byte is there. Data in one
 //! line, the normal case, is a slice of what was fed and not copied again.
 
+mod split;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use thiserror::Error;
+
+pub use split::{LastData, Splitter};
+
+/// The byte order mark that may stand at the start.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A comment that keeps a quiet connection open.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
@@ -120,7 +127,6 @@ impl Decoder {
 
     /// Skips the byte order mark that may stand at the start; says whether the start is behind us.
     fn start(&mut self) -> bool {
-        const MARK: &[u8] = b"\xef\xbb\xbf";
         if !self.started {
             if self.buffer.len() < MARK.len() && MARK.starts_with(&self.buffer) {
                 return false;
@@ -175,9 +181,7 @@ impl Block {
             b"data" => self.data(line.slice(line.len() - value.len()..)),
             b"event" => self.event = Some(String::from_utf8_lossy(value).into_owned()),
             b"id" if !value.contains(&0) => self.id = Some(String::from_utf8_lossy(value).into_owned()),
-            b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
-                self.retry = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok()).or(self.retry);
-            }
+            b"retry" => self.retry = milliseconds(value).or(self.retry),
             // Comments, and fields that the standard does not know.
             _ => {
                 if colon == 0 {
@@ -223,6 +227,12 @@ pub fn encode(event: &Event, out: &mut BytesMut) {
     }
     field(out, b"data: ", rest);
     out.put_u8(b'\n');
+}
+
+/// The value of `retry`: digits and nothing else.
+fn milliseconds(value: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    digits.parse().ok()
 }
 
 fn is_line(text: &str) -> bool {

@@ -14,6 +14,7 @@ use crate::http::{self, HeaderName, HeaderValue};
 use super::{
     Body, JsonBody, Listened, Reply,
     credential::Credential,
+    events::Again,
     lock,
     multiplex::{Exchange, ExchangeKey, Fault, OnDrop},
     sse::Connection,
@@ -101,7 +102,12 @@ impl Channel {
         match self {
             Self::Http { endpoint, session, version } => {
                 let outgoing = Outgoing { version: version.as_ref().or(outgoing.version), ..outgoing };
-                endpoint.call(&outgoing, session.as_ref()).await
+                let mut reply = endpoint.call(&outgoing, session.as_ref()).await?;
+                if let (Era::Legacy, Body::Events(Listened::Http(events))) = (outgoing.era, &mut reply.body) {
+                    let (session, version) = (session.as_ref(), outgoing.version);
+                    events.go_on(Again::new(endpoint, session, version, outgoing.credential, true));
+                }
+                Ok(reply)
             }
             Self::Sse { connection } => send_shared(connection, outgoing).await,
             Self::Stdio { process, .. } => send_shared(process, outgoing).await,
@@ -120,7 +126,12 @@ impl Channel {
     ) -> Result<Reply, SendError> {
         match self {
             Self::Http { endpoint, session, version } => {
-                endpoint.listen(session.as_ref(), version.as_ref(), last_event_id, credential).await
+                let (session, version) = (session.as_ref(), version.as_ref());
+                let mut reply = endpoint.listen(session, version, last_event_id, credential).await?;
+                if let Body::Events(Listened::Http(events)) = &mut reply.body {
+                    events.go_on(Again::new(endpoint, session, version, credential, false));
+                }
+                Ok(reply)
             }
             Self::Sse { connection } => {
                 let connection = connection.clone();

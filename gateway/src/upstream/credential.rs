@@ -4,7 +4,7 @@
 //! state crosses into no guest.
 
 use std::{
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -27,7 +27,7 @@ pub struct Credential {
     pub(super) name: HeaderName,
     /// Marked sensitive, so that it cannot be printed.
     pub(super) value: HeaderValue,
-    pub(super) origin: Origin,
+    pub(super) origin: Arc<Origin>,
 }
 
 /// Where credentials come from.
@@ -145,7 +145,7 @@ impl Source {
         let mut value = HeaderValue::from_str(&text).map_err(|_| header(()))?;
         value.set_sensitive(true);
         let until = Instant::now() + Duration::from_secs(attachment.holds_for.into());
-        let credential = Credential { name, value, origin: origin.clone() };
+        let credential = Credential { name, value, origin: Arc::new(origin.clone()) };
         Ok(Kept { credential: Some(credential), attachment: Some(attachment), until })
     }
 }

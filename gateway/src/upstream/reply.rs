@@ -8,7 +8,7 @@ use weir_mcp::{Message, message::Kind, sse};
 use crate::http::{self, Response};
 
 use super::{
-    SendError,
+    Events, SendError,
     sse::{self as stream, Connection},
     stdio::{Exchange, Process, Unsolicited},
 };
@@ -48,7 +48,7 @@ pub enum JsonBody {
 /// A stream of messages.
 pub enum Listened {
     /// Server-sent events.
-    Http { response: Response, decoder: sse::Decoder },
+    Http(Events),
     /// What a child process says about one request; the message is one that was read ahead.
     Exchange { first: Option<Message>, exchange: Exchange },
     /// What a child process says of its own accord.
@@ -98,10 +98,8 @@ impl JsonBody {
 impl Listened {
     /// Wraps an event stream.
     #[must_use]
-    pub fn http(mut response: Response) -> Self {
-        // An open stream may rest for as long as it likes; the call's own deadline still holds.
-        response.set_read_timeout(None);
-        Self::Http { response, decoder: sse::Decoder::new(GATHERED) }
+    pub fn http(response: Response) -> Self {
+        Self::Http(Events::new(response))
     }
 
     /// The next event; none at the end of the stream.
@@ -111,15 +109,7 @@ impl Listened {
     /// When the connection breaks, the process ends, or what comes is no event stream.
     pub async fn next(&mut self) -> Result<Option<sse::Event>, SendError> {
         match self {
-            Self::Http { response, decoder } => loop {
-                if let Some(event) = decoder.next_event().map_err(|why| SendError::NotMcp(why.to_string()))? {
-                    return Ok(Some(event));
-                }
-                match response.chunk().await? {
-                    Some(bytes) => decoder.feed(&bytes),
-                    None => return Ok(None),
-                }
-            },
+            Self::Http(events) => events.next().await,
             Self::Exchange { first, exchange } => {
                 let message = match first.take() {
                     Some(message) => Some(message),
@@ -151,8 +141,8 @@ impl Listened {
     ///
     /// As [`next`](Self::next).
     pub async fn raw(&mut self, out: &mut bytes::BytesMut) -> Result<Option<Bytes>, SendError> {
-        if let Self::Http { response, .. } = self {
-            return Ok(response.chunk().await?);
+        if let Self::Http(events) = self {
+            return events.raw(out).await;
         }
         Ok(self.next().await?.map(|event| {
             sse::encode(&event, out);

@@ -133,6 +133,37 @@ impl Endpoint {
         reply(response, credential.is_some())
     }
 
+    /// Takes an event stream of a legacy session up again behind the event with the id `last`.
+    ///
+    /// # Errors
+    ///
+    /// With the status, where there was one.
+    pub(super) async fn resume(
+        &self,
+        session: Option<&HeaderValue>,
+        version: Option<&HeaderValue>,
+        last: &HeaderValue,
+        credential: Option<&Credential>,
+    ) -> Result<Response, (Option<u16>, SendError)> {
+        let mut head = self.head(version, session, credential, ACCEPT_EVENTS);
+        head.push((http::LAST_EVENT_ID, last.clone()));
+        let request = Request { method: Method::GET, headers: &head, body: None };
+        let response = self.client.send(&self.target, request).await.map_err(|why| (None, why.into()))?;
+        let status = response.status();
+        if status == 200 && media(&response).is_some_and(headers::is_event_stream) {
+            return Ok(response);
+        }
+        let why = match refusal(&response, credential.is_some()) {
+            Some(refusal) => SendError::Refused(refusal),
+            None if session.is_some() && loss::may_be(status) => match known_session(response).await {
+                Err(SendError::SessionLost) => SendError::SessionLost,
+                _ => no_stream(status),
+            },
+            None => no_stream(status),
+        };
+        Err((Some(status), why))
+    }
+
     /// Opens the stream of HTTP+SSE, where some servers name the session in a header.
     pub(super) async fn stream(&self, credential: Option<&Credential>) -> Result<Reply, SendError> {
         let head = self.head(None, None, credential, ACCEPT_EVENTS);
@@ -228,7 +259,7 @@ fn reply(response: Response, credential: bool) -> Result<Reply, SendError> {
     if let Some(refusal) = refusal(&response, credential) {
         return Err(SendError::Refused(refusal));
     }
-    let media = response.header(&http::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = media(&response).unwrap_or_default();
     let session = response.header(&http::MCP_SESSION_ID).cloned();
     let body = if headers::is_json(media) && response.content_length() != Some(0) {
         Body::Json(JsonBody::Coming(response))
@@ -247,7 +278,7 @@ fn reply(response: Response, credential: bool) -> Result<Reply, SendError> {
 /// An answer in a session, unless it says that the session is gone.
 async fn known_session(response: Response) -> Result<Reply, SendError> {
     let status = response.status();
-    let json = response.header(&http::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(headers::is_json);
+    let json = media(&response).is_some_and(headers::is_json);
     let body = response.collect(GATHERED).await?;
     if loss::in_answer(status, &body) {
         return Err(SendError::SessionLost);
@@ -256,6 +287,14 @@ async fn known_session(response: Response) -> Result<Reply, SendError> {
         return Err(SendError::NotMcp(format!("status {status}")));
     }
     Ok(Reply { status, session: None, body: Body::Json(JsonBody::Whole(body)) })
+}
+
+fn no_stream(status: u16) -> SendError {
+    SendError::NotMcp(format!("its event stream ended before the answer, and status {status} where it should go on"))
+}
+
+fn media(response: &Response) -> Option<&str> {
+    response.header(&http::CONTENT_TYPE)?.to_str().ok()
 }
 
 /// The server's no to a credential, or to the want of one.

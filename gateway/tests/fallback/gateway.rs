@@ -28,9 +28,10 @@ pub(crate) struct Gateway {
     log: Arc<Mutex<Vec<Value>>>,
 }
 
-/// A session at `/mcp/u`.
+/// A session at a path, `/mcp/u` or `/mcp`.
 pub(crate) struct Client<'a> {
     gateway: &'a Gateway,
+    path: &'static str,
     session: String,
 }
 
@@ -101,49 +102,74 @@ impl Gateway {
     }
 
     pub(crate) async fn client(&self) -> Client<'_> {
+        self.client_at("/mcp/u").await
+    }
+
+    pub(crate) async fn client_at(&self, path: &str) -> Client<'_> {
+        let path = if path == "/mcp" { "/mcp" } else { "/mcp/u" };
         let params =
             json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
-        let (head, answer) =
-            self.post("", &json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})).await;
+        let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+        let (head, body) = self.post(path, "", &initialize).await;
         let session = head.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
-        let session = session.unwrap_or_else(|| panic!("no session: {answer}")).to_owned();
-        let client = Client { gateway: self, session };
-        let header = client.header();
-        self.post(&header, &json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        let session = session.unwrap_or_else(|| panic!("no session: {body}")).to_owned();
+        let client = Client { gateway: self, path, session };
+        client.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
         client
     }
 
-    /// The head, names in lower case, and the last message of the answer.
-    async fn post(&self, header: &str, message: &Value) -> (String, Value) {
-        let mut socket = TcpStream::connect(&self.address).await.unwrap();
+    /// The head, names in lower case, and the body of the answer.
+    async fn post(&self, path: &str, header: &str, message: &Value) -> (String, String) {
         let body = message.to_string();
         let request = format!(
-            "POST /mcp/u HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n{header}Content-Length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n{header}Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
+        let mut socket = TcpStream::connect(&self.address).await.unwrap();
         socket.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         tokio::time::timeout(PATIENCE, socket.read_to_string(&mut answer)).await.expect("in time").unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let head: Vec<String> = head
-            .lines()
-            .map(|line| {
-                line.split_once(": ")
-                    .map_or(line.to_owned(), |(name, value)| format!("{}: {value}", name.to_ascii_lowercase()))
-            })
-            .collect();
-        let message = body.lines().rev().map(|line| line.strip_prefix("data: ").unwrap_or(line));
-        let message = message.filter_map(|line| serde_json::from_str(line).ok()).find(Value::is_object);
-        (head.join("\n"), message.unwrap_or_default())
+        let lower = |line: &str| {
+            line.split_once(": ")
+                .map_or(line.to_owned(), |(name, value)| format!("{}: {value}", name.to_ascii_lowercase()))
+        };
+        (head.lines().map(lower).collect::<Vec<_>>().join("\n"), body.to_owned())
     }
 }
 
 impl Client<'_> {
-    /// Calls a tool with a message.
+    /// Calls a tool with a message; the answer.
     pub(crate) async fn call(&self, tool: &str, message: &str) -> Value {
         let params = json!({"name": tool, "arguments": {"message": message}});
         let request = json!({"jsonrpc": "2.0", "id": "c", "method": "tools/call", "params": params});
-        self.gateway.post(&self.header(), &request).await.1
+        messages(&self.post(&request).await).pop().unwrap_or_default()
+    }
+
+    /// Calls a tool that reports progress; all that it brings.
+    pub(crate) async fn calls(&self, tool: &str) -> Vec<Value> {
+        let params = json!({"name": tool, "arguments": {}, "_meta": {"progressToken": "t"}});
+        messages(&self.post(&json!({"jsonrpc": "2.0", "id": "c", "method": "tools/call", "params": params})).await)
+    }
+
+    /// Opens the session's stream and waits until it has brought `count` messages of a method.
+    pub(crate) async fn hears(&self, count: usize, method: &str) {
+        let request = format!(
+            "GET {} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{}\r\n",
+            self.path,
+            self.header()
+        );
+        let mut socket = TcpStream::connect(&self.gateway.address).await.unwrap();
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let (mut heard, mut buffer) = (String::new(), [0; 4096]);
+        let hearing = async {
+            while messages(&heard).iter().filter(|message| message["method"] == method).count() < count {
+                let length = socket.read(&mut buffer).await.unwrap();
+                assert!(length > 0, "the stream ended: {heard}");
+                heard.push_str(std::str::from_utf8(&buffer[..length]).unwrap());
+            }
+        };
+        tokio::time::timeout(PATIENCE, hearing).await.expect("in time");
     }
 
     /// Checks that calls work.
@@ -153,9 +179,19 @@ impl Client<'_> {
         assert_eq!(answer["id"], "c");
     }
 
+    async fn post(&self, message: &Value) -> String {
+        self.gateway.post(self.path, &self.header(), message).await.1
+    }
+
     fn header(&self) -> String {
         format!("Mcp-Session-Id: {}\r\n", self.session)
     }
+}
+
+/// The messages in a body: JSON, or the lines of an event stream.
+fn messages(body: &str) -> Vec<Value> {
+    let lines = body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    lines.filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect()
 }
 
 impl Drop for Gateway {

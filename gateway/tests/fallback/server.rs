@@ -284,7 +284,7 @@ fn reply(message: &Value) -> Option<String> {
     Some(json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
 }
 
-async fn read(socket: &mut BufReader<TcpStream>) -> Option<Seen> {
+pub(crate) async fn read(socket: &mut BufReader<TcpStream>) -> Option<Seen> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if socket.read_line(&mut head).await.ok()? == 0 {
@@ -300,7 +300,13 @@ async fn read(socket: &mut BufReader<TcpStream>) -> Option<Seen> {
     Some(Seen { method, path, message: serde_json::from_slice(&body).unwrap_or_default(), head })
 }
 
-async fn answer(socket: &mut BufReader<TcpStream>, status: u16, media: &str, body: &str, more: &str) -> Option<()> {
+pub(crate) async fn answer(
+    socket: &mut BufReader<TcpStream>,
+    status: u16,
+    media: &str,
+    body: &str,
+    more: &str,
+) -> Option<()> {
     let length = body.len();
     let text = format!("HTTP/1.1 {status} -\r\nContent-Type: {media}\r\nContent-Length: {length}\r\n{more}\r\n{body}");
     socket.write_all(text.as_bytes()).await.ok()
