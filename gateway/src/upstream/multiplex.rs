@@ -69,11 +69,11 @@ pub(super) struct Multiplex<E> {
 }
 
 impl<E: Fault> Multiplex<E> {
-    /// Nothing runs yet; `name` is the upstream's, for the log.
-    pub(super) fn new(name: &str) -> Self {
+    /// Nothing runs yet; `name` is the upstream's, for the log. Ids on the stream begin after `last_key`.
+    pub(super) fn new(name: &str, last_key: u64) -> Self {
         Self {
             name: name.into(),
-            routes: Routes::new(),
+            routes: Routes::new(last_key),
             unsolicited: Inbox::new(),
             unsolicited_taken: AtomicBool::new(false),
             unsolicited_lost: AtomicBool::new(false),

@@ -105,7 +105,7 @@ impl Connection {
         let found = address::find(&mut events, reply.session.as_ref()).await?;
         let to = endpoint.beside(&found.reference, found.session.as_deref())?;
         let shared = Arc::new(Shared {
-            multiplex: Multiplex::new(name),
+            multiplex: Multiplex::new(name, random_key()),
             endpoint: Arc::clone(endpoint),
             to,
             session: reply.session,
@@ -355,6 +355,16 @@ impl From<SendError> for OpenError {
     fn from(why: SendError) -> Self {
         Self::Failed(why)
     }
+}
+
+/// Where the ids of one stream begin. Some servers (supergateway) put every answer on the streams of all their clients,
+/// who must not take another's for their own: so no two streams have ids in common, as far as chance allows. Below 2^53,
+/// which every JSON parser keeps.
+fn random_key() -> u64 {
+    let mut random = [0; 4];
+    // Without randomness a stream is as exposed as any other client's.
+    let _ = getrandom::fill(&mut random);
+    u64::from(u32::from_le_bytes(random)) << 20
 }
 
 /// Brings what comes to those who wait for it, until the stream ends.

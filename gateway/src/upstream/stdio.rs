@@ -123,7 +123,7 @@ struct Shared {
 
 impl Shared {
     fn new(name: &str, outbox: Outbox) -> Self {
-        Self { multiplex: Multiplex::new(name), outbox, ended: watch::Sender::new(None) }
+        Self { multiplex: Multiplex::new(name, 0), outbox, ended: watch::Sender::new(None) }
     }
 
     fn name(&self) -> &Arc<str> {

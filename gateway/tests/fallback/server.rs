@@ -42,6 +42,8 @@ pub(crate) struct Stream {
     pub(crate) accepts: bool,
     /// The media type of a POST's answer that carries the answer to its message, instead of the stream.
     pub(crate) in_body: Option<&'static str>,
+    /// Whether answers go to the streams of all sessions.
+    pub(crate) broadcasts: bool,
     /// How a POST of a session that was forgotten is answered.
     pub(crate) lost: (u16, &'static str),
 }
@@ -53,6 +55,7 @@ impl Default for Stream {
             head: "",
             accepts: true,
             in_body: None,
+            broadcasts: false,
             lost: (404, "Could not find session"),
         }
     }
@@ -252,7 +255,9 @@ impl Shared {
                 let body = if events { format!("event: message\ndata: {reply}\n\n") } else { reply };
                 return answer(socket, 200, media, &body, "").await;
             }
-            drop(stream.send(reply));
+            let all = self.state.lock().unwrap().streams.values().cloned().collect();
+            let to = if self.stream.broadcasts { all } else { vec![stream] };
+            to.iter().for_each(|stream| drop(stream.send(reply.clone())));
         }
         if !self.stream.accepts {
             std::future::pending::<()>().await;

@@ -90,6 +90,23 @@ async fn a_post_may_carry_the_answer() {
 }
 
 #[tokio::test]
+async fn nobody_takes_anothers_answer_for_his_own() {
+    let server = server(Stream { broadcasts: true, ..Stream::default() }).await;
+    let gateway = Gateway::start(&server.config(PINNED)).await;
+    let clients = [gateway.client().await, gateway.client().await];
+    for text in ["a", "b", "c"] {
+        for client in &clients {
+            client.echoes(text).await;
+        }
+    }
+    let mut ids: Vec<_> = server.seen().iter().filter_map(|seen| seen.message["id"].as_u64()).collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count, "no two requests have one id");
+}
+
+#[tokio::test]
 async fn a_stream_that_dies_ends_its_calls_and_the_next_call_opens_another() {
     let server = server(Stream::default()).await;
     let gateway = Gateway::start(&server.config(PINNED)).await;

@@ -36,8 +36,9 @@ struct Slot<E> {
 }
 
 impl<E: Fault> Routes<E> {
-    pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State { last_key: 0, running: BTreeMap::new(), end: None }) }
+    /// Keys begin after `last_key`.
+    pub(super) fn new(last_key: u64) -> Self {
+        Self { state: Mutex::new(State { last_key, running: BTreeMap::new(), end: None }) }
     }
 
     /// Registers a request and gives it a key, which is its id and progress token on the stream.
