@@ -10,6 +10,7 @@ pub mod channel;
 mod connect;
 mod credential;
 mod events;
+mod health;
 mod known;
 mod loss;
 mod multiplex;
@@ -40,6 +41,7 @@ pub use channel::{Channel, Outgoing, SendError, Ticket};
 pub use connect::{ConnectError, Opened};
 pub use credential::{Credential, Source as CredentialSource};
 pub use events::Events;
+pub use health::Health;
 pub use reply::{Body, GATHERED, JsonBody, Listened, Reply};
 pub use status::{State, Status};
 

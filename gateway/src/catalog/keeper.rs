@@ -8,7 +8,9 @@ use std::{
 use tokio::sync::{Notify, watch};
 use weir_mcp::{Era, Message};
 
-use crate::upstream::{Body, Channel, ConnectError, Listened, Opened, Outgoing, SendError, State, Upstream, own};
+use crate::upstream::{
+    Body, Channel, ConnectError, Health, Listened, Opened, Outgoing, SendError, State, Upstream, own,
+};
 
 use super::{Catalog, Found, View};
 
@@ -119,6 +121,7 @@ impl Keeper<'_> {
         // A server may not say a word on its stream, not even its head, before it has something to tell.
         let listen = tokio::time::timeout(self.upstream.list_timeout(), self.listen(opened));
         let mut changes = listen.await.unwrap_or_default();
+        let mut health = Health::default();
         loop {
             let fetch = View::fetch(self.upstream, opened);
             let view = match tokio::time::timeout(self.upstream.overall_timeout(), fetch).await {
@@ -129,7 +132,7 @@ impl Keeper<'_> {
             };
             let ttl = view.ttl;
             self.publish(opened, view);
-            match self.wait(opened, &mut changes, ttl).await {
+            match self.wait(opened, &mut changes, &mut health, ttl).await {
                 Wake::Changed => {}
                 Wake::Lost => return Ok(()),
             }
@@ -193,7 +196,13 @@ impl Keeper<'_> {
     }
 
     /// Waits until the lists are worth fetching again.
-    async fn wait(&self, opened: &Opened, changes: &mut Option<Listened>, ttl: Option<Duration>) -> Wake {
+    async fn wait(
+        &self,
+        opened: &Opened,
+        changes: &mut Option<Listened>,
+        health: &mut Health,
+        ttl: Option<Duration>,
+    ) -> Wake {
         let poke = poke(self.catalog, self.index, self.wanted);
         let Some(events) = changes else {
             let refresh = ttl.unwrap_or_default().max(REFRESH);
@@ -202,8 +211,11 @@ impl Keeper<'_> {
                 close(self.upstream, opened).await;
                 poke.notified().await;
             } else {
-                // Elapsed or poked: either way they are fetched again.
-                drop(tokio::time::timeout(refresh, poke.notified()).await);
+                tokio::select! {
+                    // Elapsed or poked: either way they are fetched again.
+                    _ = tokio::time::timeout(refresh, poke.notified()) => {}
+                    () = health.lost(self.upstream, opened) => return Wake::Lost,
+                }
             }
             return if resting { Wake::Lost } else { Wake::Changed };
         };
@@ -211,6 +223,7 @@ impl Keeper<'_> {
         loop {
             tokio::select! {
                 () = poke.notified() => break,
+                () = health.lost(self.upstream, opened) => return Wake::Lost,
                 event = events.next() => match event {
                     Ok(Some(event)) if tells_of_change(&event.data) => break,
                     Ok(Some(_)) => {}

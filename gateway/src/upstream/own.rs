@@ -23,6 +23,12 @@ pub fn initialized() -> Message {
     parsed(&MESSAGE)
 }
 
+/// `ping`, in the legacy era.
+pub(super) fn ping() -> Message {
+    static MESSAGE: Bytes = Bytes::from_static(br#"{"jsonrpc":"2.0","id":"ping","method":"ping"}"#);
+    parsed(&MESSAGE)
+}
+
 /// `server/discover`.
 pub(super) fn discover() -> Message {
     modern("server/discover", None)

@@ -1,0 +1,160 @@
+//! Whether an open upstream still answers.
+//!
+//! A connection that rests tells nothing: a server may hang, or be gone without a word. So it is asked now and then, with
+//! the least that its era has to ask.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use weir_mcp::Era;
+
+use super::{Opened, Outgoing, SendError, State, Upstream, own};
+
+/// How often a server is asked, and how long it may take to answer.
+const RHYTHM: Rhythm = Rhythm { every: Duration::from_secs(30), patience: Duration::from_secs(10) };
+
+/// So many questions in a row without an answer, and the connection is given up.
+const LOST: u32 = 3;
+
+/// What is known of the health of one open upstream.
+pub struct Health {
+    rhythm: Rhythm,
+    next: Instant,
+    unanswered: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Rhythm {
+    every: Duration,
+    patience: Duration,
+}
+
+/// What one question came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pulse {
+    /// It answers, if only with an error.
+    Beats,
+    /// It does not.
+    Misses,
+    /// It has said that the connection is of no more use.
+    Stops,
+}
+
+/// How the health of a server changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Weak,
+    Well,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self::new(RHYTHM)
+    }
+}
+
+impl Health {
+    fn new(rhythm: Rhythm) -> Self {
+        Self { rhythm, next: Instant::now() + rhythm.every, unanswered: 0 }
+    }
+
+    /// Asks until the connection is to be given up. May be dropped and called again at any time.
+    pub async fn lost(&mut self, upstream: &Upstream, opened: &Opened) {
+        let felt = |change| {
+            if change == Change::Weak {
+                tracing::debug!(upstream = upstream.name(), "does not answer");
+            }
+            upstream.set_status(|status| {
+                status.state = match change {
+                    Change::Weak => State::Degraded,
+                    Change::Well => State::Healthy,
+                };
+            });
+        };
+        self.watch(|| upstream.pulse(opened), felt).await;
+    }
+
+    async fn watch<F: Future<Output = Pulse>>(&mut self, ask: impl Fn() -> F, felt: impl Fn(Change)) {
+        while self.unanswered < LOST {
+            tokio::time::sleep_until(self.next).await;
+            self.next = Instant::now() + self.rhythm.every;
+            match tokio::time::timeout(self.rhythm.patience, ask()).await.unwrap_or(Pulse::Misses) {
+                Pulse::Beats if self.unanswered == 0 => {}
+                Pulse::Beats => {
+                    self.unanswered = 0;
+                    felt(Change::Well);
+                }
+                Pulse::Misses => {
+                    self.unanswered += 1;
+                    felt(Change::Weak);
+                }
+                Pulse::Stops => self.unanswered = LOST,
+            }
+        }
+    }
+}
+
+impl Upstream {
+    async fn pulse(&self, opened: &Opened) -> Pulse {
+        let Ok(credential) = self.credential(None).await else { return Pulse::Stops };
+        let message = match opened.era {
+            Era::Legacy => own::ping(),
+            Era::Modern => own::discover(),
+        };
+        let outgoing = Outgoing {
+            era: opened.era,
+            message: &message,
+            body: message.bytes().clone(),
+            name: None,
+            version: None,
+            headers: &[],
+            ticket: None,
+            credential: credential.as_ref(),
+        };
+        let answered = async { opened.channel.send(outgoing).await?.answer().await };
+        match answered.await {
+            Ok(_) => Pulse::Beats,
+            Err(SendError::SessionLost | SendError::Refused(_)) => Pulse::Stops,
+            Err(_) if !opened.channel.alive() => Pulse::Stops,
+            Err(SendError::Unsent(_) | SendError::BrokenOff(_) | SendError::TimedOut | SendError::NotMcp(_)) => {
+                Pulse::Misses
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, collections::VecDeque};
+
+    use super::*;
+
+    const QUICK: Rhythm = Rhythm { every: Duration::from_millis(1), patience: Duration::from_secs(10) };
+
+    /// What is felt while the answers are as in `script`, until it is lost.
+    async fn felt(rhythm: Rhythm, script: &[Pulse]) -> Vec<Change> {
+        let script = RefCell::new(script.iter().copied().collect::<VecDeque<_>>());
+        let changes = RefCell::default();
+        let mut health = Health::new(rhythm);
+        let ask = || async { script.borrow_mut().pop_front().unwrap_or(Pulse::Stops) };
+        health.watch(ask, |change| RefCell::<Vec<Change>>::borrow_mut(&changes).push(change)).await;
+        assert!(script.borrow().is_empty());
+        changes.into_inner()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_misses_three_times_is_lost() {
+        use Pulse::{Beats, Misses, Stops};
+        assert_eq!(felt(QUICK, &[Misses, Misses, Misses]).await, [Change::Weak; 3]);
+        let changes = felt(QUICK, &[Beats, Misses, Beats, Beats, Misses, Misses, Beats, Stops]).await;
+        assert_eq!(changes, [Change::Weak, Change::Well, Change::Weak, Change::Weak, Change::Well]);
+        assert_eq!(felt(QUICK, &[Beats, Stops]).await, []);
+    }
+
+    #[tokio::test]
+    async fn silence_is_a_miss() {
+        let mut health = Health::new(Rhythm { patience: Duration::from_millis(1), ..QUICK });
+        health.watch(std::future::pending, |_| ()).await;
+        assert_eq!(health.unanswered, LOST);
+    }
+}
