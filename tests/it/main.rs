@@ -11,6 +11,7 @@ mod calls;
 mod clients;
 mod conformance;
 mod connect;
+mod healing;
 mod policies;
 mod questions;
 mod secrets;

@@ -1,0 +1,181 @@
+//! Real servers that are restarted, forget their sessions or close their streams: clients do not notice.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use weir_tests::peer::{Launch, free_port};
+use weir_tests::process::Process;
+use weir_tests::wait::until;
+use weir_tests::{Client, Gateway, LEGACY, Peer, paths};
+
+/// A real server at a port of its own.
+struct Server {
+    port: u16,
+    path: &'static str,
+    tool: &'static str,
+    command: Command,
+    process: Process,
+}
+
+impl Server {
+    /// `server-everything`, its transport and the path of its endpoint.
+    async fn everything(transport: &str, path: &'static str) -> Self {
+        let port = free_port();
+        let mut command = Command::new(paths::node());
+        command.arg(paths::peers("node_modules/.bin/mcp-server-everything")).arg(transport);
+        command.env("PORT", port.to_string());
+        Self::start(port, path, "get-sum", command).await
+    }
+
+    async fn python(script: &str) -> Self {
+        let port = free_port();
+        let mut command = Command::new(paths::python());
+        command.arg(paths::peers(script)).args(["--transport", "streamable-http", "--port", &port.to_string()]);
+        Self::start(port, "/mcp", "add", command).await
+    }
+
+    async fn supergateway(arguments: &[&str], path: &'static str) -> Self {
+        let port = free_port();
+        let (node, everything) = (paths::node(), paths::peers("node_modules/.bin/mcp-server-everything"));
+        let mut command = Command::new(&node);
+        command.arg(paths::peers("node_modules/.bin/supergateway")).arg("--stdio");
+        command.arg(format!("{} {} stdio", node.display(), everything.display()));
+        command.args(["--port", &port.to_string()]).args(arguments);
+        Self::start(port, path, "get-sum", command).await
+    }
+
+    async fn start(port: u16, path: &'static str, tool: &'static str, mut command: Command) -> Self {
+        let process = Process::start(path, &mut command);
+        let server = Self { port, path, tool, command, process };
+        server.accepts().await;
+        server
+    }
+
+    /// Ends it as a crash would, and starts it again in the same place.
+    async fn restart(&mut self) {
+        self.process.signal(Signal::KILL);
+        self.process.end().await;
+        self.process = Process::start(self.path, &mut self.command);
+        self.accepts().await;
+    }
+
+    async fn accepts(&self) {
+        let address = (Ipv4Addr::LOCALHOST, self.port);
+        until("the server accepts connections", || TcpStream::connect(address).is_ok()).await;
+    }
+
+    fn config(&self, name: &str) -> String {
+        format!("[upstreams.{name}]\nurl = \"http://127.0.0.1:{}{}\"\n", self.port, self.path)
+    }
+}
+
+async fn adds(client: &Client, tool: &str) {
+    let result = client.call(tool, json!({ "a": 2, "b": 3 })).await;
+    let text = result["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(text.contains('5'), "{result}");
+}
+
+/// Clients of both eras call a tool before and after a restart.
+async fn survives(mut server: Server) {
+    let gateway = Gateway::start(&server.config("a")).await;
+    gateway.healthy(&["a"]).await;
+    let clients = [Client::legacy(&gateway, "/mcp/a").await, Client::modern(&gateway, "/mcp/a")];
+    let merged = Client::legacy(&gateway, "/mcp").await;
+    for round in 0..2 {
+        for client in &clients {
+            adds(client, server.tool).await;
+        }
+        adds(&merged, &format!("a__{}", server.tool)).await;
+        if round == 0 {
+            server.restart().await;
+        }
+    }
+    gateway.healthy(&["a"]).await;
+}
+
+#[tokio::test]
+async fn a_server_of_streamable_http_may_be_restarted() {
+    survives(Server::everything("streamableHttp", "/mcp").await).await;
+}
+
+#[tokio::test]
+async fn a_server_of_http_and_sse_may_be_restarted() {
+    survives(Server::everything("sse", "/sse").await).await;
+}
+
+#[tokio::test]
+async fn a_python_server_may_be_restarted() {
+    survives(Server::python("python_server.py").await).await;
+}
+
+#[tokio::test]
+async fn a_fastmcp_server_may_be_restarted() {
+    survives(Server::python("fastmcp_server.py").await).await;
+}
+
+#[tokio::test]
+async fn a_bridge_with_sessions_may_be_restarted() {
+    let arguments = ["--outputTransport", "streamableHttp", "--stateful", "--streamableHttpPath", "/mcp"];
+    survives(Server::supergateway(&arguments, "/mcp").await).await;
+}
+
+#[tokio::test]
+async fn a_bridge_of_http_and_sse_may_be_restarted() {
+    // It puts every answer on the streams of all its clients.
+    let arguments = ["--outputTransport", "sse", "--ssePath", "/sse", "--messagePath", "/message"];
+    survives(Server::supergateway(&arguments, "/sse").await).await;
+}
+
+#[tokio::test]
+async fn a_process_that_dies_is_started_again() {
+    let gateway = Gateway::start(&Launch::everything().config("a")).await;
+    gateway.healthy(&["a"]).await;
+    let client = Client::legacy(&gateway, "/mcp/a").await;
+    adds(&client, "get-sum").await;
+    for (id, _) in gateway.children() {
+        kill_process(Pid::from_raw(id.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    }
+    gateway.has_children(0).await;
+    adds(&client, "get-sum").await;
+}
+
+#[tokio::test]
+async fn a_call_whose_stream_is_closed_on_purpose_has_its_answer() {
+    let fixture = Peer::fixture("legacy").await;
+    let gateway = Gateway::start(&fixture.config("fixture")).await;
+    gateway.healthy(&["fixture"]).await;
+    let text = |result: &Value| result["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    let expected = "The answer arrived after the stream was resumed.";
+    let native = Client::legacy(&gateway, "/mcp/fixture").await;
+    assert_eq!(text(&native.call("test_reconnection", json!({})).await), expected);
+    let merged = Client::legacy(&gateway, "/mcp").await;
+    assert_eq!(text(&merged.call("fixture__test_reconnection", json!({})).await), expected);
+    let modern = Client::modern(&gateway, "/mcp/fixture");
+    assert_eq!(text(&modern.call("test_reconnection", json!({})).await), expected);
+    // Without ids, as the server has it for older clients, nothing is closed.
+    let older = Client::legacy_at(gateway.address(), "/mcp/fixture", "2025-06-18", &json!({})).await;
+    assert_eq!(text(&older.call("test_reconnection", json!({})).await), expected);
+    assert_ne!(LEGACY, "2025-06-18");
+}
+
+#[tokio::test]
+async fn real_servers_of_http_and_sse_are_found_by_themselves() {
+    let servers = [
+        Server::everything("sse", "/sse").await,
+        Server::supergateway(&["--outputTransport", "sse", "--ssePath", "/sse", "--messagePath", "/message"], "/sse")
+            .await,
+    ];
+    for server in servers {
+        let gateway = Gateway::start(&server.config("a")).await;
+        gateway.healthy(&["a"]).await;
+        let (_, ready) = gateway.readiness().await;
+        assert_eq!(ready["upstreams"][0]["transport"], "sse");
+        adds(&Client::legacy(&gateway, "/mcp/a").await, server.tool).await;
+        adds(&Client::legacy(&gateway, "/mcp").await, &format!("a__{}", server.tool)).await;
+        let log = gateway.log();
+        assert_eq!(log.matches("add type = \\\"sse\\\"").count(), 1, "{log}");
+        assert_eq!(log.matches("ERROR").count(), 0, "{log}");
+    }
+}
