@@ -54,6 +54,9 @@ enum Part {
     /// Run only the bench's own MCP server
     #[command(hide = true)]
     Upstream { port: u16 },
+    /// Run only the bench's own MCP server, on standard input and output
+    #[command(hide = true)]
+    Stdio { era: String, tools: usize },
     /// Run only the bare pass-through
     #[command(hide = true)]
     Floor { port: u16, upstream: SocketAddr },
@@ -65,6 +68,11 @@ fn main() -> Result<ExitCode> {
         Some(Part::Upstream { port }) => {
             process::end_with_parent();
             upstream::serve(port)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Part::Stdio { era, tools }) => {
+            let era = if era == "modern" { messages::Era::Modern } else { messages::Era::Legacy };
+            upstream::serve_stdio(era, tools)?;
             Ok(ExitCode::SUCCESS)
         }
         Some(Part::Floor { port, upstream }) => {

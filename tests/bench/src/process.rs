@@ -30,13 +30,13 @@ impl Process {
         Ok(Self { child })
     }
 
-    /// The process and everything it has started.
+    /// The process and everything it has started, but for the bench's own server.
     pub(crate) fn family(&self) -> Result<Family> {
         let parents = parents()?;
         let mut members = vec![self.pid()];
         let mut next = 0;
         while let Some(parent) = members.get(next).copied() {
-            members.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(child, _)| *child));
+            members.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(child, _)| *child).filter(is_anothers));
             next += 1;
         }
         Ok(Family { members })
@@ -132,6 +132,11 @@ pub(crate) fn last_words(command: &mut Command, dir: &Path) -> Result<String> {
 pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a process runs another program than this one.
+fn is_anothers(pid: &i32) -> bool {
+    std::fs::read_link(format!("/proc/{pid}/exe")).ok() != std::env::current_exe().ok()
 }
 
 /// Every process with its parent.

@@ -40,7 +40,7 @@ struct Entrant {
 /// The cells to fill, those of one load together.
 fn blocks(arguments: &Arguments, place: &Place, era: Era, workloads: &[Workload]) -> Vec<Vec<Cell>> {
     let wanted = |workload: Workload, connections: usize| {
-        let present = SUBJECTS.iter().filter(|subject| place.has(subject));
+        let present = SUBJECTS.iter().filter(|subject| place.has(subject) && subject.speaks(era));
         let cells = present.map(|subject| Cell::new(era, workload, connections, subject.name));
         cells.filter(|cell| arguments.wants(&cell.label())).collect()
     };

@@ -32,12 +32,19 @@ pub(crate) enum Kind {
         path: &'static str,
         prefix: &'static str,
     },
+    /// The same before the upstream over HTTP+SSE, which only knows the legacy era.
+    WeirSse,
+    /// The same before the upstream as one child process for all; its CPU time is not counted.
+    WeirStdio,
 }
 
 /// Nothing decides anything: no credential is needed.
 const NO_POLICY: &str = r#"auth = "none""#;
 /// Both shipped components are in the path: `fallback` finds the transport, `bearer` attaches a token.
 const SHIPPED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }"#;
+
+/// Where the upstream is called by its own names.
+const ENDPOINT: &str = "/mcp/bench";
 
 /// What every other row is compared to.
 pub(crate) const FLOOR: Subject = Subject { name: "pingora floor", kind: Kind::Floor };
@@ -52,6 +59,8 @@ pub(crate) const SUBJECTS: &[Subject] = &[
         name: "weir, shipped policies, all at /mcp",
         kind: Kind::Weir { settings: SHIPPED, path: "/mcp", prefix: "bench__" },
     },
+    Subject { name: "weir, SSE upstream", kind: Kind::WeirSse },
+    Subject { name: "weir, stdio upstream", kind: Kind::WeirStdio },
 ];
 
 /// The configuration that start and memory are measured with.
@@ -73,8 +82,15 @@ impl Place {
         match subject.kind {
             Kind::Direct | Kind::Floor => true,
             Kind::Nginx => self.nginx.is_some(),
-            Kind::Weir { .. } => self.weir.is_some(),
+            Kind::Weir { .. } | Kind::WeirSse | Kind::WeirStdio => self.weir.is_some(),
         }
+    }
+}
+
+impl Subject {
+    /// Whether its upstream speaks that era.
+    pub(crate) fn speaks(&self, era: Era) -> bool {
+        self.kind != Kind::WeirSse || era == Era::Legacy
     }
 }
 
@@ -99,11 +115,24 @@ pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usi
         Kind::Floor => Some(floor(place, target.address)?),
         Kind::Nginx => Some(nginx(place, target.address)?),
         Kind::Weir { settings, path: endpoint, prefix } => {
-            let url = format!("http://{}{path}", place.upstream);
-            let command = weir(place, target.address, &url, settings)?;
+            let reach = format!("url = \"http://{}{path}\"\n{settings}", place.upstream);
+            let command = weir(place, target.address, &reach)?;
             target.path = endpoint.to_owned();
             target.prefix = prefix;
             Some(command)
+        }
+        Kind::WeirSse => {
+            let url = format!("http://{}/sse/{tools}", place.upstream);
+            let reach = format!("url = \"{url}\"\ntype = \"sse\"\n{SHIPPED}");
+            target.path = ENDPOINT.to_owned();
+            Some(weir(place, target.address, &reach)?)
+        }
+        Kind::WeirStdio => {
+            let program = std::env::current_exe()?;
+            let arguments = format!("args = [\"stdio\", \"{era}\", \"{tools}\"]\nshared = true");
+            let reach = format!("command = \"{}\"\n{arguments}", program.display());
+            target.path = ENDPOINT.to_owned();
+            Some(weir(place, target.address, &reach)?)
         }
     };
     let begin = Instant::now();
@@ -153,10 +182,10 @@ fn floor(place: &Place, address: SocketAddr) -> Result<Command> {
     Ok(command)
 }
 
-fn weir(place: &Place, address: SocketAddr, url: &str, settings: &str) -> Result<Command> {
+fn weir(place: &Place, address: SocketAddr, reach: &str) -> Result<Command> {
     let Some(binary) = &place.weir else { bail!("there is no weir binary") };
     let file = place.dir.join(format!("weir-{}.toml", address.port()));
-    let text = format!("listen = \"{address}\"\n\n[upstreams.bench]\nurl = \"{url}\"\n{settings}\n");
+    let text = format!("listen = \"{address}\"\n\n[upstreams.bench]\n{reach}\n");
     std::fs::write(&file, text)?;
     let mut command = Command::new(binary);
     command.args(["serve", "--config"]).arg(&file);

@@ -1,19 +1,25 @@
 //! A fast MCP server of our own, so that what is measured is the proxy and not the server behind it.
 //!
 //! One thread, raw HTTP/1.1, every list built once at start. The path says who it is: `/legacy/20` speaks the legacy era and
-//! lists 20 tools, `/modern/500` the modern one and 500. It checks nothing that an honest client would not need checked.
+//! lists 20 tools, `/modern/500` the modern one and 500; `/sse/20` is HTTP+SSE. The same is had over standard input and
+//! output. It checks nothing that an honest client would not need checked.
 
 mod answers;
+mod stdio;
 
 use crate::messages::Era;
 use crate::wire::{Inbox, Message, WireError};
-use answers::Lists;
+use answers::{Framing, Lists};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+pub(crate) use stdio::serve as serve_stdio;
 
 /// Serves on `127.0.0.1:port` until the process ends.
 pub(crate) fn serve(port: u16) -> anyhow::Result<()> {
@@ -65,6 +71,16 @@ struct Meta<'a> {
 struct Server {
     lists: Lists,
     sessions: AtomicU64,
+    /// The streams of HTTP+SSE.
+    streams: Mutex<HashMap<u64, mpsc::UnboundedSender<Vec<u8>>>>,
+}
+
+/// What a connection goes on with.
+enum Next {
+    /// The next request.
+    Request,
+    /// The stream of that number, for good.
+    Stream(u64),
 }
 
 impl Server {
@@ -73,58 +89,115 @@ impl Server {
         let mut out = Vec::new();
         while let Some(message) = inbox.next(&mut stream).await? {
             out.clear();
-            self.answer(&message, &mut out);
+            let next = self.answer(&message, &mut out);
             stream.write_all(&out).await?;
+            if let Next::Stream(number) = next {
+                return self.stream(number, stream).await;
+            }
         }
         Ok(())
     }
 
-    fn answer(&self, message: &Message<'_>, out: &mut Vec<u8>) {
+    async fn stream(&self, number: u64, mut stream: TcpStream) -> Result<(), WireError> {
+        let (sender, mut events) = mpsc::unbounded_channel::<Vec<u8>>();
+        self.streams().insert(number, sender);
+        while let Some(event) = events.recv().await {
+            if stream.write_all(&event).await.is_err() {
+                break;
+            }
+        }
+        self.streams().remove(&number);
+        Ok(())
+    }
+
+    fn streams(&self) -> std::sync::MutexGuard<'_, HashMap<u64, mpsc::UnboundedSender<Vec<u8>>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, message: &Message<'_>, out: &mut Vec<u8>) -> Next {
         let (verb, path) = message.method_and_path();
+        let path = std::str::from_utf8(path).unwrap_or_default();
+        if let Some(rest) = path.strip_prefix("/sse/") {
+            return self.beside_stream(verb, rest, message.body, out);
+        }
         let (era, list) = match path {
-            b"/legacy/20" => (Era::Legacy, &self.lists.legacy_20),
-            b"/legacy/500" => (Era::Legacy, &self.lists.legacy_500),
-            b"/modern/20" => (Era::Modern, &self.lists.modern_20),
-            b"/modern/500" => (Era::Modern, &self.lists.modern_500),
-            _ => return answers::empty(out, "404 Not Found"),
+            "/legacy/20" => (Era::Legacy, &self.lists.legacy_20),
+            "/legacy/500" => (Era::Legacy, &self.lists.legacy_500),
+            "/modern/20" => (Era::Modern, &self.lists.modern_20),
+            "/modern/500" => (Era::Modern, &self.lists.modern_500),
+            _ => {
+                answers::empty(out, "404 Not Found");
+                return Next::Request;
+            }
         };
         match (verb, era) {
-            (b"POST", _) => {}
-            (b"DELETE", Era::Legacy) => return answers::empty(out, "200 OK"),
-            _ => return answers::empty(out, "405 Method Not Allowed"),
-        }
-        let Ok(call) = serde_json::from_slice::<Call<'_>>(message.body) else {
-            return answers::error(out, "400 Bad Request", "null", -32700, "this is not a message");
-        };
-        let (Some(id), Some(method)) = (call.id.map(RawValue::get), call.method) else {
-            return answers::empty(out, "202 Accepted");
-        };
-        match (method, era) {
-            ("tools/call", _) => tool(era, id, &call.params.unwrap_or_default(), out),
-            ("tools/list", _) => answers::result(out, id, list),
-            ("initialize", Era::Legacy) => {
-                answers::initialized(out, id, self.sessions.fetch_add(1, Ordering::Relaxed));
+            (b"POST", _) => {
+                let session = || self.sessions.fetch_add(1, Ordering::Relaxed);
+                say(message.body, Framing::Http, era, list, session, out);
+                if out.is_empty() {
+                    answers::empty(out, "202 Accepted");
+                }
             }
-            ("ping", Era::Legacy) => answers::result(out, id, b"{}"),
-            ("server/discover", Era::Modern) => answers::result(out, id, answers::DISCOVERED),
-            ("server/discover", Era::Legacy) => {
-                answers::error(out, "400 Bad Request", id, -32000, "server not initialized");
-            }
-            _ => answers::error(out, "404 Not Found", id, -32601, "method not found"),
+            (b"DELETE", Era::Legacy) => answers::empty(out, "200 OK"),
+            _ => answers::empty(out, "405 Method Not Allowed"),
         }
+        Next::Request
+    }
+
+    /// HTTP+SSE: `rest` is the number of tools and, for a POST, that of the stream.
+    fn beside_stream(&self, verb: &[u8], rest: &str, body: &[u8], out: &mut Vec<u8>) -> Next {
+        if verb == b"GET" {
+            let number = self.sessions.fetch_add(1, Ordering::Relaxed);
+            out.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n");
+            out.extend_from_slice(format!("event: endpoint\ndata: /sse/{rest}/{number}\n\n").as_bytes());
+            return Next::Stream(number);
+        }
+        let (tools, number) = rest.split_once('/').unwrap_or_default();
+        let list = if tools == "20" { &self.lists.legacy_20 } else { &self.lists.legacy_500 };
+        let mut event = Vec::new();
+        say(body, Framing::Event, Era::Legacy, list, || 0, &mut event);
+        let streams = self.streams();
+        let Some(stream) = number.parse().ok().and_then(|number: u64| streams.get(&number)) else {
+            answers::empty(out, "404 Not Found");
+            return Next::Request;
+        };
+        if !event.is_empty() {
+            drop(stream.send(event));
+        }
+        answers::empty(out, "202 Accepted");
+        Next::Request
     }
 }
 
-fn tool(era: Era, id: &str, params: &Params<'_>, out: &mut Vec<u8>) {
+/// The answer to a message; nothing for a notification.
+fn say(body: &[u8], framing: Framing, era: Era, list: &str, session: impl FnOnce() -> u64, out: &mut Vec<u8>) {
+    let Ok(call) = serde_json::from_slice::<Call<'_>>(body) else {
+        return answers::error(out, framing, "400 Bad Request", "null", -32700, "this is not a message");
+    };
+    let (Some(id), Some(method)) = (call.id.map(RawValue::get), call.method) else { return };
+    match (method, era) {
+        ("tools/call", _) => tool(framing, era, id, &call.params.unwrap_or_default(), out),
+        ("tools/list", _) => answers::result(out, framing, id, list),
+        ("initialize", Era::Legacy) => answers::initialized(out, framing, id, session()),
+        ("ping", Era::Legacy) => answers::result(out, framing, id, "{}"),
+        ("server/discover", Era::Modern) => answers::result(out, framing, id, answers::DISCOVERED),
+        ("server/discover", Era::Legacy) => {
+            answers::error(out, framing, "400 Bad Request", id, -32000, "server not initialized");
+        }
+        _ => answers::error(out, framing, "404 Not Found", id, -32601, "method not found"),
+    }
+}
+
+fn tool(framing: Framing, era: Era, id: &str, params: &Params<'_>, out: &mut Vec<u8>) {
     match params.name {
         Some("echo") => {
             let payload = params.arguments.as_ref().and_then(|arguments| arguments.payload);
-            answers::echo(out, era, id, payload.map_or("\"\"", RawValue::get));
+            answers::echo(out, framing, era, id, payload.map_or("\"\"", RawValue::get));
         }
         Some("burst") => {
             let token = params.meta.as_ref().and_then(|meta| meta.token);
-            answers::burst(out, era, id, token.map(RawValue::get));
+            answers::burst(out, framing, era, id, token.map(RawValue::get));
         }
-        _ => answers::error(out, "200 OK", id, -32602, "unknown tool"),
+        _ => answers::error(out, framing, "200 OK", id, -32602, "unknown tool"),
     }
 }

@@ -5,14 +5,14 @@ use serde_json::json;
 use std::io::Write as _;
 
 /// The result of `server/discover`.
-pub(super) const DISCOVERED: &[u8] = br#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":600000,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"bench","version":"1"}}}"#;
+pub(super) const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":600000,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"bench","version":"1"}}}"#;
 
 /// The results of `tools/list`, by era and number of tools.
 pub(super) struct Lists {
-    pub(super) legacy_20: Vec<u8>,
-    pub(super) legacy_500: Vec<u8>,
-    pub(super) modern_20: Vec<u8>,
-    pub(super) modern_500: Vec<u8>,
+    pub(super) legacy_20: String,
+    pub(super) legacy_500: String,
+    pub(super) modern_20: String,
+    pub(super) modern_500: String,
 }
 
 impl Default for Lists {
@@ -31,52 +31,74 @@ pub(super) fn empty(out: &mut Vec<u8>, status: &str) {
     put(out, &["HTTP/1.1 ", status, "\r\ncontent-length: 0\r\n\r\n"]);
 }
 
+/// What a message stands in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// A response of its own.
+    Http,
+    /// An event of a stream that is open already.
+    Event,
+    /// A line.
+    Line,
+}
+
 /// A JSON-RPC error.
-pub(super) fn error(out: &mut Vec<u8>, status: &str, id: &str, code: i32, message: &str) {
+pub(super) fn error(out: &mut Vec<u8>, framing: Framing, status: &str, id: &str, code: i32, message: &str) {
     let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#);
-    head(out, status, "", body.len());
-    put(out, &[&body]);
+    whole(out, framing, status, "", &[&body]);
 }
 
 /// A result that was built before.
-pub(super) fn result(out: &mut Vec<u8>, id: &str, result: &[u8]) {
-    head(out, "200 OK", "", BEFORE_ID.len() + id.len() + BEFORE_RESULT.len() + result.len() + 1);
-    put(out, &[BEFORE_ID, id, BEFORE_RESULT]);
-    out.extend_from_slice(result);
-    out.push(b'}');
+pub(super) fn result(out: &mut Vec<u8>, framing: Framing, id: &str, result: &str) {
+    whole(out, framing, "200 OK", "", &[BEFORE_ID, id, BEFORE_RESULT, result, "}"]);
 }
 
 /// The answer to `initialize`, with a session of that number.
-pub(super) fn initialized(out: &mut Vec<u8>, id: &str, session: u64) {
+pub(super) fn initialized(out: &mut Vec<u8>, framing: Framing, id: &str, session: u64) {
     let result =
         r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
     let header = format!("mcp-session-id: bench-{session:016x}\r\n");
-    head(out, "200 OK", &header, BEFORE_ID.len() + id.len() + BEFORE_RESULT.len() + result.len() + 1);
-    put(out, &[BEFORE_ID, id, BEFORE_RESULT, result, "}"]);
+    whole(out, framing, "200 OK", &header, &[BEFORE_ID, id, BEFORE_RESULT, result, "}"]);
 }
 
 /// The payload of the call, a JSON string, as the only content.
-pub(super) fn echo(out: &mut Vec<u8>, era: Era, id: &str, payload: &str) {
+pub(super) fn echo(out: &mut Vec<u8>, framing: Framing, era: Era, id: &str, payload: &str) {
     let parts = [BEFORE_ID, id, BEFORE_RESULT, before_text(era), payload, "}]}}"];
-    head(out, "200 OK", "", parts.iter().map(|part| part.len()).sum());
-    put(out, &parts);
+    whole(out, framing, "200 OK", "", &parts);
 }
 
-/// Progress and then the result as a stream of events, each in a chunk of its own, all in one write.
-pub(super) fn burst(out: &mut Vec<u8>, era: Era, id: &str, token: Option<&str>) {
-    put(out, &["HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"]);
-    put(out, &["cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"]);
+/// Progress and then the result, all in one write; as a response, a stream of events, each in a chunk of its own.
+pub(super) fn burst(out: &mut Vec<u8>, framing: Framing, era: Era, id: &str, token: Option<&str>) {
+    let http = framing == Framing::Http;
+    if http {
+        put(out, &["HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"]);
+        put(out, &["cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"]);
+    }
+    let event = |out: &mut Vec<u8>, parts: &[&str]| {
+        if http {
+            let length = EVENT.len() + 2 + parts.iter().map(|part| part.len()).sum::<usize>();
+            // Writing to a Vec cannot fail.
+            let _ = write!(out, "{length:x}\r\n");
+            whole(out, Framing::Event, "", "", parts);
+            put(out, &["\r\n"]);
+        } else {
+            whole(out, framing, "", "", parts);
+        }
+    };
     for step in 1..=BURST_EVENTS {
         let Some(token) = token else { break };
-        let event = format!(
+        let progress = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{step},"total":{BURST_EVENTS},"message":"indexed part {step} of the repository"}}}}"#
         );
-        put_event(out, &[&event]);
+        event(out, &[&progress]);
     }
-    put_event(out, &[BEFORE_ID, id, BEFORE_RESULT, before_text(era), "\"done\"}]}}"]);
-    put(out, &["0\r\n\r\n"]);
+    event(out, &[BEFORE_ID, id, BEFORE_RESULT, before_text(era), "\"done\"}]}}"]);
+    if http {
+        put(out, &["0\r\n\r\n"]);
+    }
 }
 
+const EVENT: &str = "event: message\ndata: ";
 const BEFORE_ID: &str = r#"{"jsonrpc":"2.0","id":"#;
 const BEFORE_RESULT: &str = r#","result":"#;
 
@@ -93,21 +115,27 @@ fn put(out: &mut Vec<u8>, parts: &[&str]) {
     }
 }
 
-fn put_event(out: &mut Vec<u8>, data: &[&str]) {
-    let length = "event: message\ndata: \n\n".len() + data.iter().map(|part| part.len()).sum::<usize>();
-    // Writing to a Vec cannot fail.
-    let _ = write!(out, "{length:x}\r\nevent: message\ndata: ");
-    put(out, data);
-    put(out, &["\n\n\r\n"]);
-}
-
-fn head(out: &mut Vec<u8>, status: &str, extra: &str, length: usize) {
-    put(out, &["HTTP/1.1 ", status, "\r\ncontent-type: application/json\r\n", extra]);
-    let _ = write!(out, "content-length: {length}\r\n\r\n");
+/// One message; status and headers are those of a response.
+fn whole(out: &mut Vec<u8>, framing: Framing, status: &str, headers: &str, parts: &[&str]) {
+    match framing {
+        Framing::Http => {
+            let length: usize = parts.iter().map(|part| part.len()).sum();
+            put(out, &["HTTP/1.1 ", status, "\r\ncontent-type: application/json\r\n", headers]);
+            let _ = write!(out, "content-length: {length}\r\n\r\n");
+        }
+        Framing::Event => put(out, &[EVENT]),
+        Framing::Line => {}
+    }
+    put(out, parts);
+    match framing {
+        Framing::Http => {}
+        Framing::Event => put(out, &["\n\n"]),
+        Framing::Line => put(out, &["\n"]),
+    }
 }
 
 /// Tools of about 600 bytes each, as real servers have them; the first two are the ones that can be called.
-fn list(era: Era, count: usize) -> Vec<u8> {
+fn list(era: Era, count: usize) -> String {
     let names = ["echo", "burst"].map(String::from).into_iter();
     let names = names.chain((2..).map(|number| format!("search_repository_{number:03}")));
     let tools: Vec<_> = names.take(count).map(|name| tool(&name)).collect();
@@ -117,7 +145,7 @@ fn list(era: Era, count: usize) -> Vec<u8> {
         result["ttlMs"] = json!(600_000);
         result["cacheScope"] = json!("public");
     }
-    result.to_string().into_bytes()
+    result.to_string()
 }
 
 fn tool(name: &str) -> serde_json::Value {
