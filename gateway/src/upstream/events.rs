@@ -35,11 +35,12 @@ const SHORTEST: Duration = Duration::from_millis(20);
 /// The longest pause between two tries that failed, unless the server wishes a longer one.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How many tries in a row may fail.
-const FAILURES: u32 = 5;
+/// How many tries in a row may fail, for a stream without and with an answer. Whoever listens to what a server says of its
+/// own accord soon wants to know that it is gone.
+const FAILURES: [u32; 2] = [1, 5];
 
-/// How often in a row a server may let a stream be taken up and bring nothing. Until it knows the answer, that is its
-/// right; a stream that answers nothing is not worth as much.
+/// How often in a row a server may let a stream be taken up and bring nothing, without and with an answer to come. Until
+/// it knows the answer, that is its right.
 const EMPTY: [u32; 2] = [20, 600];
 
 /// How many ids are remembered, to know what has been delivered.
@@ -300,7 +301,7 @@ impl Again {
 
     fn try_later(&mut self, why: SendError) -> Result<(), SendError> {
         self.failures += 1;
-        if self.failures > FAILURES {
+        if self.failures > FAILURES[usize::from(self.answers)] {
             return Err(why);
         }
         let wish = self.retry.unwrap_or(PAUSE).max(SHORTEST);
