@@ -153,6 +153,8 @@ impl LastData {
     pub fn read(&self) -> Option<Bytes> {
         let Self::Block(block) = self else { return None };
         let mut decoder = Decoder::new(block.len());
+        // Only at the start of a stream is a byte order mark no part of the first line.
+        decoder.feed(b"\n");
         decoder.feed(block);
         Some(decoder.next_event().ok()??.data)
     }
