@@ -16,7 +16,7 @@ use std::{
 };
 
 use tokio::{sync::Notify, sync::watch, task::JoinSet};
-use weir_mcp::Era;
+use weir_mcp::{Era, mirrored::Mirrored};
 
 use crate::upstream::Upstream;
 
@@ -140,6 +140,23 @@ impl Catalog {
     #[must_use]
     pub fn known(&self, era: Era) -> Arc<Merged> {
         Arc::clone(&self.merged[place(era)].read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The arguments of an upstream's tool that travel in headers too, as far as is known in this era.
+    #[must_use]
+    pub fn mirrored(&self, upstream: usize, era: Era, tool: &str) -> Arc<[Mirrored]> {
+        let slots = self.lock();
+        match slots.get(upstream).map(|slots| slots.get(era)) {
+            Some(Slot::Known(view)) => view.mirrored(tool).cloned().unwrap_or_default(),
+            _ => Arc::default(),
+        }
+    }
+
+    /// The same for a modern upstream, asked of it anew; none if it cannot be asked.
+    pub async fn look_up(&self, upstream: usize, tool: &str) -> Option<Arc<[Mirrored]>> {
+        let upstream = self.upstreams.get(upstream)?;
+        let opened = upstream.open(Some(Era::Modern)).await.ok()?;
+        View::look_up(upstream, &opened, tool).await
     }
 
     /// Follows the changes of the lists.
@@ -273,12 +290,16 @@ impl Slots {
         matches!(self.get(era), Slot::Known(_) | Slot::Nothing)
     }
 
-    /// What is shown to clients of an era. Modern clients are shown an upstream that speaks only the legacy era too:
-    /// calls to it are translated.
+    /// What is shown to clients of an era. They are shown an upstream that speaks only the other era too: calls to it
+    /// are translated.
     fn view(&self, era: Era) -> Option<Arc<View>> {
-        match (era, self.get(era), &self.legacy) {
-            (_, Slot::Known(view), _) | (Era::Modern, Slot::Nothing, Slot::Known(view)) => Some(Arc::clone(view)),
-            (_, Slot::Unasked | Slot::Pending | Slot::Nothing, _) => None,
+        let other = match era {
+            Era::Legacy => Era::Modern,
+            Era::Modern => Era::Legacy,
+        };
+        match (self.get(era), self.get(other)) {
+            (Slot::Known(view), _) | (Slot::Nothing, Slot::Known(view)) => Some(Arc::clone(view)),
+            (Slot::Unasked | Slot::Pending | Slot::Nothing, _) => None,
         }
     }
 }

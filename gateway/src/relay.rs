@@ -16,7 +16,7 @@ mod translate;
 
 use std::sync::Arc;
 
-use weir_mcp::{Era, Message};
+use weir_mcp::{Era, Kind, Message, method};
 
 use crate::{
     catalog::Catalog,
@@ -86,6 +86,18 @@ impl Relay {
 
     /// Passes on a notification or the answer to an upstream's question; there is nothing to wait for.
     pub async fn pass(self: &Arc<Self>, inquiry: Inquiry) {
+        let message = &inquiry.message;
+        if let Some(session) = &inquiry.session {
+            // What a call at an upstream without sessions waits for.
+            if matches!(message.kind(), Kind::Response | Kind::Error) && session.settle(message) {
+                return;
+            }
+            if message.method() == method::CANCELLED
+                && let Some((_, ticket)) = message.request_id().and_then(|id| session.runs_at(id))
+            {
+                ticket.cancel();
+            }
+        }
         for leg in self.route_message(&inquiry) {
             self.pass_on(&inquiry, leg).await;
         }

@@ -7,16 +7,20 @@
 mod lines;
 mod outbox;
 mod pumps;
+mod stateless;
 mod table;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Instant,
 };
 
 use bytes::Bytes;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+};
 use weir_mcp::{Message, message::Field};
 
 use crate::{http::HeaderValue, upstream::Ticket};
@@ -24,6 +28,7 @@ use crate::{http::HeaderValue, upstream::Ticket};
 pub use lines::Lines;
 pub use outbox::{Outbox, Taken};
 pub use pumps::{Opening, Pumps};
+pub use stateless::{Granted, Stateless, Watch, Wish};
 pub use table::{Full, Sessions};
 
 /// How many questions of upstreams may wait for one client's answer.
@@ -58,6 +63,8 @@ pub struct Session {
     pub openings: Mutex<JoinSet<()>>,
     /// The last `logging/setLevel`, for upstreams that are opened later.
     pub log_level: Mutex<Option<Message>>,
+    /// What it needs at upstreams that know no sessions; most sessions need nothing.
+    stateless: OnceLock<Box<Stateless>>,
     running: Mutex<HashMap<Box<[u8]>, Runs>>,
     asked: Mutex<Asked>,
     seen: Mutex<Instant>,
@@ -72,7 +79,23 @@ type Runs = (usize, Arc<Ticket>);
 struct Asked {
     next: u64,
     /// In the order in which they were asked.
-    waiting: BTreeMap<u64, (usize, Box<[u8]>)>,
+    waiting: BTreeMap<u64, Asker>,
+}
+
+/// Who has asked.
+enum Asker {
+    /// An upstream at this place, under this id of its own.
+    Upstream(usize, Box<[u8]>),
+    /// A call at an upstream that cannot ask by itself.
+    Call(oneshot::Sender<Message>),
+}
+
+/// A question that the client has been asked for a call; given up when it is dropped.
+pub struct Question {
+    /// The id that the client knows it by.
+    pub id: u64,
+    answer: oneshot::Receiver<Message>,
+    session: Arc<Session>,
 }
 
 /// Removes a request from those that run when it is dropped.
@@ -103,6 +126,7 @@ impl Session {
             pumps: Pumps::default(),
             openings: Mutex::default(),
             log_level: Mutex::default(),
+            stateless: OnceLock::new(),
             running: Mutex::default(),
             asked: Mutex::default(),
             seen: Mutex::new(Instant::now()),
@@ -110,9 +134,26 @@ impl Session {
         })
     }
 
-    /// Says to the session's streams that it is over.
+    /// Says to the session's streams that it is over, and ends what works for it at upstreams that know no sessions.
     pub fn end(&self) {
         self.ended.send_replace(true);
+        if let Some(stateless) = self.stateless.get() {
+            stateless.end();
+        }
+    }
+
+    /// What the session needs at upstreams that know no sessions.
+    #[must_use]
+    pub fn stateless(&self) -> &Stateless {
+        self.stateless.get_or_init(|| Box::new(Stateless::new(&self.initialize)))
+    }
+
+    /// The level of the last `logging/setLevel`.
+    #[must_use]
+    pub fn level(&self) -> Option<String> {
+        let level = lock(&self.log_level);
+        let raw = weir_mcp::json::get(level.as_ref()?.params()?, &["level"])?;
+        weir_mcp::json::string(raw).map(|level| level.into_owned())
     }
 
     /// Whether the session is over.
@@ -160,14 +201,34 @@ impl Session {
     pub fn ask(&self, upstream: usize, request: &Message) -> Option<Bytes> {
         let mut asked = lock(&self.asked);
         let own = request.id()?.into();
-        if asked.waiting.len() >= MAX_ASKED {
-            asked.waiting.pop_first();
-        }
-        let id = asked.next;
-        asked.next += 1;
-        asked.waiting.insert(id, (upstream, own));
+        let id = asked.add(Asker::Upstream(upstream, own));
         drop(asked);
         Some(request.edit().set(Field::Id, id.to_string().as_bytes()).finish())
+    }
+
+    /// A question for a call at an upstream that cannot ask by itself.
+    #[must_use]
+    pub fn ask_for_call(self: &Arc<Self>) -> Question {
+        let (tell, answer) = oneshot::channel();
+        let id = lock(&self.asked).add(Asker::Call(tell));
+        Question { id, answer, session: Arc::clone(self) }
+    }
+
+    /// Takes an answer to a question that was asked for a call; `false` if it is for somebody else.
+    #[must_use]
+    pub fn settle(&self, answer: &Message) -> bool {
+        let Some(id) = number(answer) else { return false };
+        let mut asked = lock(&self.asked);
+        if !matches!(asked.waiting.get(&id), Some(Asker::Call(_))) {
+            return false;
+        }
+        let asker = asked.waiting.remove(&id);
+        drop(asked);
+        if let Some(Asker::Call(tell)) = asker {
+            // The call may have ended in this moment.
+            drop(tell.send(answer.clone()));
+        }
+        true
     }
 
     /// Turns an upstream's cancellation of its own question into one that the client understands; none if the client
@@ -176,7 +237,8 @@ impl Session {
     pub fn withdraw(&self, upstream: usize, cancelled: &Message) -> Option<Bytes> {
         let own = cancelled.request_id()?;
         let mut asked = lock(&self.asked);
-        let (&id, _) = asked.waiting.iter().find(|(_, (place, id))| *place == upstream && **id == *own)?;
+        let is_it = |asker: &Asker| matches!(asker, Asker::Upstream(place, id) if *place == upstream && **id == *own);
+        let (&id, _) = asked.waiting.iter().find(|(_, asker)| is_it(asker))?;
         asked.waiting.remove(&id);
         drop(asked);
         Some(cancelled.edit().set(Field::RequestId, id.to_string().as_bytes()).finish())
@@ -185,10 +247,43 @@ impl Session {
     /// Finds whose question a client's answer is for, and gives the answer that question's own id back.
     #[must_use]
     pub fn answered(&self, answer: &Message) -> Option<(usize, Bytes)> {
-        let id = std::str::from_utf8(answer.id()?).ok()?.parse().ok()?;
-        let (upstream, id) = lock(&self.asked).waiting.remove(&id)?;
-        Some((upstream, answer.edit().set(Field::Id, &id).finish()))
+        let id = number(answer)?;
+        match lock(&self.asked).waiting.remove(&id)? {
+            Asker::Upstream(upstream, id) => Some((upstream, answer.edit().set(Field::Id, &id).finish())),
+            Asker::Call(_) => None,
+        }
     }
+}
+
+impl Asked {
+    /// Adds a question and gives it an id.
+    fn add(&mut self, asker: Asker) -> u64 {
+        if self.waiting.len() >= MAX_ASKED {
+            self.waiting.pop_first();
+        }
+        let id = self.next;
+        self.next += 1;
+        self.waiting.insert(id, asker);
+        id
+    }
+}
+
+impl Question {
+    /// The client's answer; none if so much waits that the question was given up. Cancel-safe.
+    pub async fn answer(&mut self) -> Option<Message> {
+        (&mut self.answer).await.ok()
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        lock(&self.session.asked).waiting.remove(&self.id);
+    }
+}
+
+/// An id that Weir gave.
+fn number(answer: &Message) -> Option<u64> {
+    std::str::from_utf8(answer.id()?).ok()?.parse().ok()
 }
 
 impl Drop for Running {
@@ -271,5 +366,20 @@ mod tests {
             assert!(session.ask(0, &question(&id.to_string())).is_some());
         }
         assert_eq!(lock(&session.asked).waiting.len(), MAX_ASKED);
+    }
+
+    #[tokio::test]
+    async fn a_question_for_a_call_is_answered_there() {
+        let session = Arc::new(session());
+        let (mut first, second) = (session.ask_for_call(), session.ask_for_call());
+        let answer = |id: u64| message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+        assert!(session.settle(&answer(first.id)) && !session.settle(&answer(first.id)));
+        assert_eq!(first.answer().await.unwrap().id(), Some(first.id.to_string().as_bytes()));
+        let id = second.id;
+        drop(second);
+        assert!(!session.settle(&answer(id)));
+        let asked = session.ask(0, &question("1")).unwrap();
+        let id: u64 = number(&message(std::str::from_utf8(&asked).unwrap())).unwrap();
+        assert!(!session.settle(&answer(id)) && session.answered(&answer(id)).is_some());
     }
 }

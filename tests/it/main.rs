@@ -15,6 +15,7 @@ mod healing;
 mod policies;
 mod questions;
 mod secrets;
+mod sessionless;
 mod sessions;
 mod shutdown;
 mod sse_clients;

@@ -2,7 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use weir_mcp::sse::{Decoder, Event, Splitter, encode};
-use weir_mcp::{Claims, Field, Inbound, Message, Object, classify, headers, json, method};
+use weir_mcp::translate::{self, Declared};
+use weir_mcp::{Claims, Field, Inbound, Kind, Message, Object, classify, headers, json, method, mirrored};
 
 /// Reads a body, looks at every part of it, changes it, and reads the change.
 pub fn message(input: &[u8]) {
@@ -61,6 +62,44 @@ fn split(input: &[u8]) {
         assert!(input.starts_with(&passed));
         assert!(input.len() - passed.len() <= bound);
         assert_eq!(ids.last().map(Vec::as_slice).filter(|id| !id.is_empty()), splitter.last_id());
+    }
+}
+
+/// Takes a message for everything that is translated between a legacy client and a modern server.
+pub fn translated(input: &[u8]) {
+    let Ok(message) = Message::parse(Bytes::copy_from_slice(input)) else { return };
+    let whole = |bytes: Bytes| Message::parse(bytes).expect("what is translated is whole");
+    let declared = Declared::of(&message);
+    if message.kind() == Kind::Request {
+        let request = whole(declared.request(&message, 7, Some("info")));
+        assert_eq!((request.id(), request.method()), (Some(&b"7"[..]), message.method()));
+        assert_eq!(request.claimed_version().as_deref(), Some("2026-07-28"));
+        assert_eq!(request.params().and_then(|p| json::get(p, &["arguments"])), message.raw(Field::Arguments));
+        let again = whole(translate::again(&request, 8, Some(b"{}"), Some(b"\"s\"")));
+        assert_eq!(again.raw(Field::RequestState), Some(&b"\"s\""[..]));
+        let _ = translate::check(declared.asks(), &message);
+        let _ = whole(translate::question(&message, b"1", "e"));
+    }
+    if matches!(message.kind(), Kind::Response | Kind::Error) {
+        for method in ["tools/list", "tools/call", "resources/read"] {
+            assert_eq!(whole(translate::legacy_answer(&message, b"9", method, true)).id(), Some(&b"9"[..]));
+        }
+        if let Some(Ok(asked)) = translate::asked(&message) {
+            assert_eq!(asked.state.as_deref(), message.raw(Field::RequestState).filter(|raw| raw.starts_with(b"\"")));
+            assert!(asked.questions.len() <= translate::QUESTIONS);
+        }
+        let _ = translate::missing(&message, declared.asks(), None);
+        let result = message.result().unwrap_or(b"{}");
+        assert!(json::scan(&translate::initialized(result, "2025-11-25", "x")).is_ok());
+        for tool in json::get(result, &["tools"]).into_iter().flat_map(json::elements) {
+            for mirrored in mirrored::mirrored(tool).unwrap_or_default() {
+                let value = mirrored.value(input);
+                assert!(value.is_none_or(|value| mirrored.agrees(input, Some(&value))));
+            }
+        }
+    }
+    if message.kind() == Kind::Notification {
+        let _ = (translate::acknowledged(&message), whole(translate::unsubscribed(&message)));
     }
 }
 

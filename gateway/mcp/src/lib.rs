@@ -10,6 +10,7 @@ pub mod headers;
 pub mod json;
 pub mod message;
 pub mod method;
+pub mod mirrored;
 pub mod sse;
 pub mod status;
 pub mod translate;

@@ -4,7 +4,16 @@
 //! travels in `_meta` or in `initialize`, results say what they are and for how long they hold or do not, and some error
 //! codes have moved. So everything here is a splice; arguments and results stay what their sender wrote.
 
+mod missing;
+mod stateless;
+
 use bytes::Bytes;
+
+pub use missing::missing;
+pub use stateless::{
+    Asked, Declared, QUESTIONS, Unaskable, acknowledged, again, asked, check, failure, initialized, legacy_answer,
+    listen, question, response, responses, unsubscribed,
+};
 
 use crate::answer::{self, INTERNAL, INVALID_PARAMS, RESOURCE_NOT_FOUND, URL_ELICITATION_REQUIRED};
 use crate::{Edit, Field, Kind, Message, Object, era, json, method};

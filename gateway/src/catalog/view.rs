@@ -1,9 +1,13 @@
 //! What one upstream offers in one era, fetched to the last page.
 
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use weir_mcp::{Era, Message, json};
+use weir_flow::facts::Transport;
+use weir_mcp::{
+    Era, Message, json,
+    mirrored::{Mirrored, mirrored},
+};
 
 use crate::upstream::{Opened, Outgoing, SendError, Upstream, own};
 
@@ -32,6 +36,8 @@ pub struct View {
     /// The lists that the upstream answered with an error; they are empty here.
     pub(super) faults: Vec<String>,
     pub(super) lists: [Vec<Entry>; 4],
+    /// The tools with arguments that travel in headers too.
+    pub(super) mirrored: HashMap<String, Arc<[Mirrored]>>,
 }
 
 /// One tool, prompt, resource or template.
@@ -61,9 +67,37 @@ impl View {
         Ok(view)
     }
 
+    /// The arguments of one tool that travel in headers too, asked of the upstream itself.
+    pub(super) async fn look_up(upstream: &Upstream, opened: &Opened, tool: &str) -> Option<Arc<[Mirrored]>> {
+        let mut view = Self::default();
+        Source { upstream, opened }.list(Kind::Tool, &mut view).await.ok()?;
+        Some(view.mirrored.remove(tool).unwrap_or_default())
+    }
+
     /// The entries of a kind, in the upstream's order.
     pub(super) fn entries(&self, kind: Kind) -> &[Entry] {
         &self.lists[kind as usize]
+    }
+
+    /// The arguments of a tool that travel in headers too.
+    pub(super) fn mirrored(&self, tool: &str) -> Option<&Arc<[Mirrored]>> {
+        self.mirrored.get(tool)
+    }
+
+    /// Adds an entry. Over HTTP a tool that nobody could call there is left out (MCP 2026-07-28, basic/transports).
+    fn add(&mut self, kind: Kind, entry: Entry, opened: &Opened) {
+        if kind == Kind::Tool {
+            match mirrored(&entry.raw) {
+                Ok(mirrored) if mirrored.is_empty() => {}
+                Ok(mirrored) => drop(self.mirrored.insert(entry.key.clone(), mirrored.into())),
+                Err(why) if opened.era == Era::Modern && opened.channel.transport() == Transport::Http => {
+                    self.faults.push(format!("tool `{}` is left out: {why}", entry.key));
+                    return;
+                }
+                Err(_) => {}
+            }
+        }
+        self.lists[kind as usize].push(entry);
     }
 
     /// How many tools there are.
@@ -118,11 +152,10 @@ impl Source<'_> {
                 view.note_cache(page);
             }
             size += page.len();
-            let entries = &mut view.lists[kind as usize];
             for raw in json::get(page, &[kind.list()]).into_iter().flat_map(json::elements) {
                 let key = json::get(raw, &[kind.key()]).and_then(json::string);
-                if let Some(key) = key.filter(|_| entries.len() < MAX_ENTRIES) {
-                    entries.push(Entry { raw: Bytes::copy_from_slice(raw), key: key.into_owned() });
+                if let Some(key) = key.filter(|_| view.entries(kind).len() < MAX_ENTRIES) {
+                    view.add(kind, Entry { raw: Bytes::copy_from_slice(raw), key: key.into_owned() }, self.opened);
                 }
             }
             let next = json::get(page, &["nextCursor"]).filter(|raw| raw.first() == Some(&b'"')).map(<[u8]>::to_vec);

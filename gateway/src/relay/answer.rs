@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use weir_flow::Failure;
-use weir_mcp::{Era, Message, answer, era};
+use weir_mcp::{Era, Message, answer};
 
 use crate::{
     http::HeaderValue,
@@ -94,26 +94,6 @@ impl Answer {
     pub fn error(era: Era, request: &Message, code: i64, message: &str) -> Self {
         let status = weir_mcp::status::http_status(era, code);
         Self::whole(status, answer::error(request.id(), code, message, None))
-    }
-
-    /// An upstream speaks only the other era: the client is told which versions it may use instead.
-    #[must_use]
-    pub fn other_era(request: &Message, upstream: &str, wanted: Era, other: Era) -> Self {
-        let versions: &[&str] = match other {
-            Era::Legacy => &era::LEGACY_VERSIONS,
-            Era::Modern => &era::MODERN_VERSIONS,
-        };
-        let supported = versions.iter().map(|version| format!("\"{version}\"")).collect::<Vec<_>>().join(",");
-        let message =
-            format!("upstream `{upstream}` speaks only the {other} era of MCP and this client the {wanted} one");
-        let data = format!(
-            r#"{{"supported":[{supported}],"requested":"{}"}}"#,
-            match wanted {
-                Era::Legacy => era::LATEST_LEGACY,
-                Era::Modern => era::LATEST_MODERN,
-            }
-        );
-        Self::whole(400, answer::error(request.id(), answer::UNSUPPORTED_VERSION, &message, Some(&data)))
     }
 
     /// A call that came to nothing.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use weir_flow::Failure;
 use weir_mcp::{Message, message::Kind, method, sse};
 
@@ -16,7 +16,7 @@ use crate::{
 use super::{
     Inquiry, Record,
     answer::failure_message,
-    translate::{Stream, Subscription},
+    translate::{Piece, Said, Stream, Subscription},
 };
 
 /// How much is gathered into one write, in bytes.
@@ -68,6 +68,8 @@ enum Source {
     Translated(Box<Stream>),
     /// What a legacy upstream says of its own accord, for a modern client.
     Subscribed(Subscription),
+    /// The answer of a modern upstream to a legacy client; the message is one that was read ahead.
+    Rounds { first: Option<Said>, heard: mpsc::Receiver<Piece> },
 }
 
 struct Answers {
@@ -133,6 +135,18 @@ impl Delivery {
     /// What a legacy upstream says of its own accord, for a modern client.
     pub(super) fn subscribed(subscription: Subscription) -> Self {
         Self::new(Source::Subscribed(subscription))
+    }
+
+    /// The answer of a modern upstream to a legacy client's request with this raw id.
+    pub(super) fn rounds(
+        first: Option<Said>,
+        heard: mpsc::Receiver<Piece>,
+        id: &[u8],
+        upstream: &str,
+        deadline: Instant,
+    ) -> Self {
+        let answers = Some(Answers { id: Bytes::copy_from_slice(id), upstream: upstream.to_owned() });
+        Self { answers, deadline: Some(deadline), ..Self::new(Source::Rounds { first, heard }) }
     }
 
     fn new(source: Source) -> Self {
@@ -266,6 +280,22 @@ impl Delivery {
             }
             Source::Subscribed(subscription) => {
                 let (message, last) = subscription.next().await;
+                self.over = last;
+                Ok(Some(encoded(message, &mut self.out)))
+            }
+            Source::Rounds { first, heard } => {
+                let piece = match first.take() {
+                    Some(said) => Some(Piece::Said(said)),
+                    None => heard.recv().await,
+                };
+                let Some(piece) = piece else { return Ok(None) };
+                let Piece::Said(Said { message, last, attempts, failure }) = piece else {
+                    return Err(SendError::SessionLost);
+                };
+                if let Some(record) = &mut self.record {
+                    record.attempts = attempts;
+                    record.failure = failure;
+                }
                 self.over = last;
                 Ok(Some(encoded(message, &mut self.out)))
             }

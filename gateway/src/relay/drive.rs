@@ -19,7 +19,8 @@ struct Hand {
     credential: Option<Credential>,
     channel: Option<Channel>,
     reply: Option<Reply>,
-    other_era: Option<(Era, Era)>,
+    /// The upstream was taken for one of the other era, and is none.
+    turned: bool,
     /// The call in the words of an upstream of the other era.
     translated: Option<Box<translate::Call>>,
 }
@@ -58,12 +59,24 @@ impl Relay {
                                 call.handle_open();
                             }
                             Ok(Translated::Answered(answer)) => return *answer,
+                            Ok(Translated::Resumed(answer)) => {
+                                record.attempts = 1;
+                                return *answer;
+                            }
                             Err(why) => call.handle_failure(Failure::Unreachable(why)),
                         }
                     }
-                    Err(ConnectError::OtherEra { wanted, other }) => {
-                        hand.other_era = Some((wanted, other));
-                        call.handle_failure(Failure::Policy(String::new()));
+                    Err(ConnectError::OtherEra { wanted: Era::Legacy, other }) => {
+                        if let Some(session) = inquiry.session.as_ref().filter(|_| !hand.turned) {
+                            match self.in_rounds(inquiry, &leg, session, start, record).await {
+                                Some(answer) => return answer,
+                                // It speaks the client's era after all.
+                                None => hand.turned = true,
+                            }
+                        } else {
+                            let text = format!("speaks the {other} era of MCP at one time and not at another");
+                            call.handle_failure(Failure::Policy(text));
+                        }
                     }
                     Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
                 },
@@ -94,10 +107,6 @@ impl Relay {
                 Action::Fail(failure) => break Some(failure),
             }
         };
-        if let Some((wanted, other)) = hand.other_era {
-            record.failure = Some(format!("it speaks only the {other} era"));
-            return Answer::other_era(&inquiry.message, upstream.name(), wanted, other);
-        }
         match (failure, hand.reply, hand.translated) {
             (None, Some(reply), Some(translated)) => {
                 match translated.deliver(reply, &self.parked, start + upstream.overall_timeout()).await {

@@ -44,10 +44,7 @@ impl Relay {
         record.attempts = 1;
         let opened = match upstream.open_session(initialize).await {
             Ok(opened) => opened,
-            Err(ConnectError::OtherEra { wanted, other }) => {
-                record.failure = Some(format!("it speaks only the {other} era"));
-                return Answer::other_era(initialize, upstream.name(), wanted, other);
-            }
+            Err(ConnectError::OtherEra { .. }) => return self.begin_sessionless(place, initialize, record).await,
             Err(why) => {
                 let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
                 record.failure = Some(format!("cannot be reached: {why}"));
@@ -66,7 +63,7 @@ impl Relay {
         self.admit(Endpoint::One(place), initialize, version, line, Answer::whole(200, bytes)).await
     }
 
-    async fn admit(
+    pub(super) async fn admit(
         &self,
         endpoint: Endpoint,
         initialize: &Message,
@@ -101,6 +98,9 @@ impl Relay {
         }
         if session.is_over() {
             return Err(session_over());
+        }
+        if let Some(other) = self.upstream(place).only_other(Era::Legacy) {
+            return Err(ConnectError::OtherEra { wanted: Era::Legacy, other });
         }
         let (tell, told) = oneshot::channel();
         let (relay, owner) = (Arc::clone(self), Arc::clone(session));

@@ -10,13 +10,13 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use weir_mcp::answer;
+use weir_mcp::{Era, answer};
 
 use crate::{
     catalog::Catalog,
     http::HeaderValue,
     session::{Endpoint, Opening, Session},
-    upstream::{Body, Channel, Listened, Reply, SendError, Upstream},
+    upstream::{Body, Channel, ConnectError, Listened, Reply, SendError, Upstream},
 };
 
 use super::{Answer, Delivery, Relay, delivery};
@@ -51,6 +51,12 @@ impl Relay {
 
     /// Has what the session's upstreams say brought to its outbox from now on.
     pub fn hear(&self, session: &Arc<Session>) {
+        if let Endpoint::One(place) = session.endpoint
+            && session.lines.get(place).is_none()
+            && self.upstream(place).only_other(Era::Legacy).is_some()
+        {
+            self.watch_lists(session, place);
+        }
         for (place, channel) in session.lines.all() {
             if !session.pumps.is_running(place) {
                 self.pump(session, place, channel, None);
@@ -67,7 +73,14 @@ impl Relay {
         };
         let mut reopened = false;
         while !session.pumps.is_running(place) {
-            let channel = self.open_line(session, place).await.map_err(|why| trouble(why.to_string()))?;
+            let channel = match self.open_line(session, place).await {
+                Ok(channel) => channel,
+                Err(ConnectError::OtherEra { .. }) => {
+                    self.watch_lists(session, place);
+                    return Ok(());
+                }
+                Err(why) => return Err(trouble(why.to_string())),
+            };
             let (tell, told) = oneshot::channel();
             self.pump(session, place, channel.clone(), Some(tell));
             match told.await {

@@ -8,33 +8,49 @@
 //! What a legacy upstream asks in the middle of a call becomes an answer that asks; until the client calls again with
 //! what it was asked for, the upstream's call waits ([`parked`]) and the client holds its sealed number ([`seal`]).
 //!
+//! A legacy client reaches a modern upstream the other way round: what the session remembers goes into each request
+//! ([`sessionless`]), an answer that asks becomes questions to the client and then the same request again ([`rounds`]),
+//! and one subscription for each session brings what the upstream says of its own accord ([`watch`]).
+//!
 //! What is rewritten in a message is decided in [`weir_mcp::translate`].
 
 mod call;
 mod line;
 mod parked;
 mod pool;
+mod rounds;
 mod seal;
+mod sessionless;
 mod subscription;
+mod watch;
 
 use std::{sync::Arc, time::Instant};
 
+use bytes::Bytes;
 use weir_mcp::{Era, Field, Message, answer, method, translate};
+
+use crate::upstream::Channel;
 
 use super::{Answer, Body, Delivery, Inquiry, Relay, route::Leg};
 
 pub(super) use call::{Call, Stream};
 pub(super) use parked::Parked;
 pub(super) use pool::Pool;
+pub(super) use rounds::{Piece, Said};
 pub(super) use subscription::Subscription;
 
 use call::bound_at;
 use line::Line;
 
+/// The result that says nothing.
+const EMPTY: Bytes = Bytes::from_static(b"{}");
+
 /// What becomes of a modern request to a legacy upstream.
 pub(super) enum Translated {
     /// Weir has the answer.
     Answered(Box<Answer>),
+    /// A call that waited has gone on, and this is what came of it.
+    Resumed(Box<Answer>),
     /// It is ready to be sent.
     Call(Box<Call>),
 }
@@ -50,13 +66,17 @@ impl Relay {
     pub(super) async fn translate(&self, inquiry: &Inquiry, leg: &Leg) -> Result<Translated, String> {
         let message = &inquiry.message;
         if message.raw(Field::RequestState).is_some() && translate::may_ask(message.method()) {
-            return Ok(self.resume(inquiry, leg).await.into());
+            return Ok(Translated::Resumed(Box::new(self.resume(inquiry, leg).await)));
         }
         if method::route(message.method()) == method::Route::Task {
             let text = "this upstream has no tasks of the modern era";
             return Ok(Answer::error(Era::Modern, message, answer::METHOD_NOT_FOUND, text).into());
         }
-        let line = self.line(inquiry, leg.upstream).await?;
+        if let Err(why) = self.check_headers(inquiry, leg) {
+            return Ok(Answer::error(Era::Modern, message, answer::HEADER_MISMATCH, &why).into());
+        }
+        let introduction = translate::Introduction::of(message);
+        let line = self.line(leg.upstream, &introduction, 0).await?;
         match message.method() {
             method::DISCOVER => Ok(Answer::result(message, translate::discovered(line.said())).into()),
             method::LISTEN => {
@@ -66,14 +86,31 @@ impl Relay {
                 Ok(answer.into())
             }
             _ => {
-                if message.raw(Field::LogLevel).is_some() && line.can(&["logging"]) {
-                    line.talk().await;
+                let seat = self.seat(message.method(), leg.upstream, &introduction, line).await?;
+                if message.raw(Field::LogLevel).is_some() && seat.line.can(&["logging"]) {
+                    seat.line.talk().await;
                 }
-                let call =
-                    Call::new(inquiry, leg.body.clone(), line.seat(message.method())).map_err(|why| why.to_string())?;
+                let call = Call::new(inquiry, leg.body.clone(), seat).map_err(|why| why.to_string())?;
                 Ok(Translated::Call(Box::new(call)))
             }
         }
+    }
+
+    /// Checks the headers that repeat arguments, which a legacy upstream does not know of (MCP 2026-07-28,
+    /// basic/transports).
+    fn check_headers(&self, inquiry: &Inquiry, leg: &Leg) -> Result<(), String> {
+        let Some(tool) = leg.name.as_deref().filter(|_| inquiry.message.method() == method::TOOLS_CALL) else {
+            return Ok(());
+        };
+        let arguments = inquiry.message.raw(Field::Arguments).unwrap_or(b"{}");
+        for mirrored in self.catalog.mirrored(leg.upstream, Era::Legacy, tool).iter() {
+            let mut given = inquiry.headers.iter().filter(|(name, _)| name.as_str() == mirrored.header);
+            let value = given.next().map(|(_, value)| String::from_utf8_lossy(value.as_bytes()));
+            if given.next().is_some() || !mirrored.agrees(arguments, value.as_deref()) {
+                return Err(format!("the {} header and the arguments disagree", mirrored.header));
+            }
+        }
+        Ok(())
     }
 
     /// Goes on with a call that waited for its client's answers.
@@ -106,9 +143,36 @@ impl Relay {
         self.pool.stop().await;
     }
 
-    async fn line(&self, inquiry: &Inquiry, place: usize) -> Result<Arc<Line>, String> {
-        let introduction = translate::Introduction::of(&inquiry.message);
-        let open = || Line::open(self.upstream(place), &self.catalog, place, &introduction);
-        self.pool.get(place, &introduction, open).await
+    async fn line(
+        &self,
+        place: usize,
+        introduction: &translate::Introduction,
+        number: usize,
+    ) -> Result<Arc<Line>, String> {
+        let open = || Line::open(self.upstream(place), &self.catalog, place, introduction);
+        self.pool.get(place, (introduction, number), open).await
+    }
+
+    /// A request's place in a line: alone, if its client may be asked and there are lines enough.
+    async fn seat(
+        &self,
+        method: &str,
+        place: usize,
+        introduction: &translate::Introduction,
+        first: Arc<Line>,
+    ) -> Result<line::Seat, String> {
+        // A process or a stream for each call would cost more than it is worth; there the call that began last is asked.
+        let dear = !matches!(first.channel(), Channel::Http { .. });
+        if dear || introduction.asks() == translate::Asks::default() || !translate::may_ask(method) {
+            return Ok(first.seat(method));
+        }
+        let mut line = first;
+        for number in 1..pool::SIDE_BY_SIDE {
+            if let Some(seat) = line.seat_alone(method) {
+                return Ok(seat);
+            }
+            line = self.line(place, introduction, number).await?;
+        }
+        Ok(line.seat(method))
     }
 }

@@ -184,8 +184,14 @@ impl Upstream {
         Ok(Opened { channel: Channel::Stdio { process: process.clone(), shared: true }, ..opened })
     }
 
+    /// Says that a call has shown that it does not speak `era`, or does not any more: the next client walks anew.
+    pub fn doubt(&self, era: Era) {
+        lock(&self.known).doubt(era);
+    }
+
     /// The era that the upstream speaks, when it is known not to speak `era`.
-    fn only_other(&self, era: Era) -> Option<Era> {
+    #[must_use]
+    pub fn only_other(&self, era: Era) -> Option<Era> {
         // HTTP+SSE ended before the modern era began.
         let legacy = self.pinned == Some(Transport::Sse) && era == Era::Modern;
         if legacy { Some(Era::Legacy) } else { lock(&self.known).only_other(era) }
@@ -215,7 +221,7 @@ impl Upstream {
                 "reached over HTTP+SSE after Streamable HTTP failed; add type = \"sse\" to go there at once"
             );
         }
-        let other = wanted.and_then(|era| Some((era, known.only_other(era).or_else(|| known.may_be_legacy(era))?)));
+        let other = wanted.and_then(|era| Some((era, known.only_other(era).or_else(|| known.may_be_other(era))?)));
         match (ended.opened, other) {
             (Err(ConnectError::Stopped(_)), Some((wanted, other))) => Err(ConnectError::OtherEra { wanted, other }),
             (opened, _) => opened,

@@ -50,11 +50,17 @@ impl Known {
         (self.lacks(era) && self.works(other).is_some()).then_some(other)
     }
 
-    /// The legacy era, when the upstream is known not to speak the modern one that is `wanted` and may speak that:
-    /// only modern clients are translated.
-    pub(super) fn may_be_legacy(&self, wanted: Era) -> Option<Era> {
-        let may = wanted == Era::Modern && self.lacks(Era::Modern) && !self.lacks(Era::Legacy);
-        may.then_some(Era::Legacy)
+    /// The other era, when the upstream is known not to speak the one that is `wanted` and may speak that.
+    pub(super) fn may_be_other(&self, wanted: Era) -> Option<Era> {
+        let other = other(wanted);
+        (self.lacks(wanted) && !self.lacks(other)).then_some(other)
+    }
+
+    /// Forgets that `era` works: it did not in a call.
+    pub(super) fn doubt(&mut self, era: Era) {
+        if self.works(era).is_some() {
+            *self.slot(era) = Verdict::Unknown;
+        }
     }
 
     /// Whether the operator has not been advised yet how to shorten the way.

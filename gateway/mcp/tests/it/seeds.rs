@@ -30,6 +30,11 @@ fn messages() {
 }
 
 #[test]
+fn translated() {
+    each_seed("translated", checks::translated);
+}
+
+#[test]
 fn streams() {
     each_seed("sse", checks::sse);
 }

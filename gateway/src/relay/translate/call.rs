@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use weir_mcp::{
     Era, Field, Kind, Message, ParseError, answer, method,
     status::http_status,
-    translate::{is_logged, legacy_request, may_ask, modern_answer},
+    translate::{is_logged, legacy_request, may_ask, missing, modern_answer},
 };
 
 use crate::{
@@ -49,6 +49,8 @@ pub(in crate::relay) struct Call {
     bound: Vec<u8>,
     /// Whether the upstream may be working on it.
     runs: AtomicBool,
+    /// What the upstream asked, and the client has not declared.
+    refused: OnceLock<Message>,
 }
 
 /// The messages of a call on their way to its client.
@@ -90,6 +92,7 @@ impl Call {
             level: original.text(Field::LogLevel).map(|level| level.into_owned()),
             bound: bound(&seat.line, &original),
             runs: AtomicBool::new(false),
+            refused: OnceLock::new(),
             seat,
         })
     }
@@ -170,6 +173,9 @@ impl Call {
         match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => {
                 self.runs.store(false, Ordering::Release);
+                if let Some(needed) = missing(&message, self.seat.line.asks(), self.refused.get()) {
+                    return Heard::Last(self.lacks(needed));
+                }
                 let info = self.seat.line.server_info();
                 Heard::Last(modern_answer(&message, &self.id, &self.method, info))
             }
@@ -199,9 +205,18 @@ impl Call {
             }
             (Kind::Request, _) => {
                 self.seat.line.refuse(&message);
+                // The first is what the call fails for.
+                drop(self.refused.set(message));
                 Heard::Nothing
             }
         }
+    }
+
+    /// The answer to a client that has not declared what the call needs.
+    fn lacks(&self, needed: &str) -> Bytes {
+        let data = format!("{{\"requiredCapabilities\":{needed}}}");
+        let text = "the upstream needs a capability that this client has not declared";
+        answer::error(Some(&self.id), answer::MISSING_CAPABILITY, text, Some(&data))
     }
 
     /// Whether progress is this call's. A process's is found by its token before it comes here, and has it back.

@@ -164,6 +164,19 @@ impl Line {
         Seat { line: Arc::clone(self), key, heard }
     }
 
+    /// The same, unless another request that may ask runs here: what the upstream asks on a stream of its own would be
+    /// either's.
+    pub(super) fn seat_alone(self: &Arc<Self>, method: &str) -> Option<Seat> {
+        let mut running = lock(&self.running);
+        if running.values().any(|place| place.asks) {
+            return None;
+        }
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, heard) = mpsc::channel(WAITING);
+        running.insert(key, Place { sender, asks: may_ask(method) });
+        Some(Seat { line: Arc::clone(self), key, heard })
+    }
+
     /// Asks the upstream, once, for every log message: each request then has its own filter.
     pub(super) async fn talk(&self) {
         let ask = || async {

@@ -1,7 +1,8 @@
 //! The legacy sessions that modern clients share: one for each upstream and each kind of client.
 //!
 //! What a client says of itself decides how a legacy server treats its session, so only clients that say the same share
-//! one. Their number is bounded, since clients choose what they say.
+//! one, and calls that may ask their client something run side by side only where there are too many of them. Their number
+//! is bounded, since clients choose what they say.
 
 use std::{
     collections::HashMap,
@@ -19,7 +20,11 @@ use super::line::Line;
 /// How many lines may be open at once.
 const LINES: usize = 256;
 
-type Key = (usize, Introduction);
+/// How many lines one kind of client has at one upstream, where requests that may ask run in lines of their own.
+pub(super) const SIDE_BY_SIDE: usize = 8;
+
+/// The upstream, what the client says of itself, and which of the lines for such clients.
+type Key = (usize, Introduction, usize);
 
 /// All lines, by upstream and introduction.
 #[derive(Default)]
@@ -39,13 +44,13 @@ impl Pool {
     pub(super) async fn get<F>(
         &self,
         upstream: usize,
-        introduction: &Introduction,
+        (introduction, number): (&Introduction, usize),
         open: impl FnOnce() -> F,
     ) -> Result<Arc<Line>, String>
     where
         F: Future<Output = Result<Arc<Line>, String>>,
     {
-        let slot = self.slot((upstream, introduction.clone()))?;
+        let slot = self.slot((upstream, introduction.clone(), number))?;
         if let Some(line) = slot.get() {
             return Ok(line);
         }

@@ -1,0 +1,387 @@
+//! One request of a legacy client at a modern upstream: round by round, until there is an answer.
+//!
+//! The upstream asks by an answer; here that becomes requests to the client, on the stream of the very call, and what the
+//! client says goes up with the same request once more. All of it runs in a task of the session, because a legacy client
+//! that loses its connection has not cancelled anything, while an upstream that loses its own takes it for that.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use weir_flow::{Action, Failure, Sent, facts::Transport};
+use weir_mcp::{
+    Era, Field, Kind, Message, answer, era, json, method,
+    translate::{self, Asked, may_ask},
+};
+
+use crate::{
+    catalog::Catalog,
+    http::{HeaderName, HeaderValue},
+    relay::{answer::failure_message, delivery},
+    session::{Endpoint, Question, Running, Session},
+    upstream::{Body, Channel, ConnectError, Credential, JsonBody, Outgoing, Reply, SendError, Upstream},
+};
+
+/// How often an upstream may ask before it answers.
+const ROUNDS: u32 = 16;
+
+/// How long to wait where an upstream wants to be called again and asks for nothing; it grows with each round.
+const PACE: Duration = Duration::from_millis(250);
+
+/// The level of log messages for a client that has set none. Which it gets then is left to the server (2025-11-25,
+/// server/utilities/logging).
+const LEVEL: &str = "info";
+
+static VERSION: HeaderValue = HeaderValue::from_static(era::LATEST_MODERN);
+
+/// A request on its way through its rounds.
+pub(super) struct Rounds {
+    pub(super) session: Arc<Session>,
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) place: usize,
+    /// Names the request to whoever cancels it.
+    pub(super) running: Running,
+    /// What the client sent, in the upstream's own names.
+    pub(super) original: Message,
+    /// What `Mcp-Name` says.
+    pub(super) name: Option<String>,
+    /// Headers of the client that may travel.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(super) deadline: Instant,
+    pub(super) to: mpsc::Sender<Piece>,
+}
+
+/// What a request brings its client.
+pub(in crate::relay) enum Piece {
+    /// A message.
+    Said(Said),
+    /// Nothing: the upstream does not speak the modern era any more, and has not looked at the request.
+    Turned,
+}
+
+/// One message for the client.
+pub(in crate::relay) struct Said {
+    pub(in crate::relay) message: Bytes,
+    /// Whether it is the answer.
+    pub(in crate::relay) last: bool,
+    /// How often the request was sent so far.
+    pub(in crate::relay) attempts: u32,
+    /// Why it came to nothing.
+    pub(in crate::relay) failure: Option<String>,
+}
+
+/// The work on a request: what it is made of, and how far it has come.
+struct Work<'a> {
+    rounds: &'a Rounds,
+    /// What is sent.
+    request: Message,
+    /// The arguments that travel in headers too.
+    params: Vec<(HeaderName, HeaderValue)>,
+    over_http: bool,
+    attempts: u32,
+    /// The client's connection is gone; what it must hear waits for its other stream.
+    alone: bool,
+    /// The furthest progress that the client has heard of, which must not go back.
+    progress: f64,
+}
+
+/// Whether a refusal is that of a server which has sessions: it was another one, or an older version of it, that spoke the
+/// modern era here. It has not looked at the request.
+fn wants_session(answer: &Message) -> bool {
+    let of_transport =
+        answer.error_code().is_some_and(|code| matches!(code, -32019..=-32000 | answer::INVALID_REQUEST));
+    let text = answer.text(Field::ErrorMessage).unwrap_or_default().to_ascii_lowercase();
+    of_transport && ["session", "not initialized"].iter().any(|word| text.contains(word))
+}
+
+/// How a request ended.
+enum End {
+    Answer(Bytes),
+    Failed(Failure),
+    Turned,
+}
+
+impl Rounds {
+    /// Does it all.
+    pub(super) async fn run(self) {
+        let id = Bytes::copy_from_slice(self.original.id().unwrap_or(b"null"));
+        let mut work = Work::new(&self);
+        let end = tokio::select! {
+            biased;
+            // Who has cancelled expects no answer (2025-11-25, basic/utilities/cancellation).
+            () = self.running.ticket.cancelled() => return,
+            end = tokio::time::timeout_at(self.deadline.into(), work.rounds(&id)) => {
+                end.unwrap_or(End::Failed(Failure::TimedOut(self.upstream.overall_timeout())))
+            }
+        };
+        let attempts = work.attempts;
+        let piece = match end {
+            End::Turned => Piece::Turned,
+            End::Answer(message) => Piece::Said(Said { message, last: true, attempts, failure: None }),
+            End::Failed(failure) => {
+                let message = failure_message(Some(&id), self.upstream.name(), &failure);
+                Piece::Said(Said { message, last: true, attempts, failure: Some(failure.to_string()) })
+            }
+        };
+        // Fails if the client is gone.
+        drop(self.to.send(piece).await);
+    }
+}
+
+impl<'a> Work<'a> {
+    fn new(rounds: &'a Rounds) -> Self {
+        Self {
+            rounds,
+            request: rounds.original.clone(),
+            params: Vec::new(),
+            over_http: false,
+            attempts: 0,
+            alone: false,
+            progress: f64::NEG_INFINITY,
+        }
+    }
+
+    async fn rounds(&mut self, id: &[u8]) -> End {
+        let method = self.rounds.original.method();
+        let level = self.rounds.session.level();
+        let declared = &self.rounds.session.stateless().declared;
+        match Message::parse(declared.request(&self.rounds.original, 1, Some(level.as_deref().unwrap_or(LEVEL)))) {
+            Ok(request) => self.request = request,
+            Err(why) => return End::Failed(Failure::NotMcp(why.to_string())),
+        }
+        self.params = self.mirror(&self.rounds.catalog.mirrored(self.rounds.place, Era::Modern, &self.tool()));
+        let mut listed = false;
+        for round in 1..=ROUNDS {
+            let answer = match self.attempt(round).await {
+                Ok(answer) => answer,
+                Err(end) => return end,
+            };
+            if answer.error_code() == Some(answer::HEADER_MISMATCH) && !listed && method == method::TOOLS_CALL {
+                listed = true;
+                self.list_anew().await;
+                continue;
+            }
+            let asked = match translate::asked(&answer) {
+                None => return End::Answer(translate::legacy_answer(&answer, id, method, self.over_http)),
+                Some(Ok(asked)) if may_ask(method) => asked,
+                Some(asked) => {
+                    let why = asked.err().unwrap_or(translate::Unaskable::Unreadable);
+                    return End::Answer(translate::failure(id, method, &why.to_string()));
+                }
+            };
+            let answers = match self.ask(&asked, round).await {
+                Ok(answers) => answers,
+                Err(why) => return End::Answer(translate::failure(id, method, &why)),
+            };
+            let next =
+                translate::again(&self.request, u64::from(round) + 1, answers.as_deref(), asked.state.as_deref());
+            match Message::parse(next) {
+                Ok(request) => self.request = request,
+                Err(why) => return End::Failed(Failure::NotMcp(why.to_string())),
+            }
+        }
+        let why = format!("the server asked for input {ROUNDS} times and still has no answer");
+        End::Answer(translate::failure(id, method, &why))
+    }
+
+    /// One round: the request goes up, and what comes before the answer goes down.
+    async fn attempt(&mut self, round: u32) -> Result<Message, End> {
+        let upstream = &self.rounds.upstream;
+        let start = Instant::now();
+        let left = self.rounds.deadline.saturating_duration_since(start);
+        let mut call = weir_flow::Call::new(left, method::safe_to_repeat(self.request.method()));
+        let (mut credential, mut channel, mut reply) = (None, None, None);
+        let before = self.attempts;
+        loop {
+            match call.poll_action() {
+                Action::Choose(refused) => match upstream.credential(refused).await {
+                    Ok(chosen) => {
+                        credential = chosen;
+                        call.handle_chosen();
+                    }
+                    Err(why) => call.handle_failure(Failure::Policy(format!("has no credential: {why}"))),
+                },
+                Action::Open => match upstream.open_modern().await {
+                    Ok(opened) => {
+                        self.over_http = opened.transport() == Transport::Http;
+                        channel = Some(opened);
+                        call.handle_open();
+                    }
+                    Err(ConnectError::OtherEra { .. }) if round == 1 => return Err(End::Turned),
+                    Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
+                },
+                Action::Attempt => {
+                    let sent = match &channel {
+                        Some(channel) => self.send(channel, credential.as_ref()).await,
+                        None => Err(SendError::Unsent("no connection".into())),
+                    };
+                    let sent = match sent {
+                        Ok(answer) => {
+                            reply = Some(answer);
+                            Sent::Answered
+                        }
+                        Err(why) => {
+                            if why == SendError::SessionLost {
+                                upstream.doubt(Era::Modern);
+                            }
+                            why.into()
+                        }
+                    };
+                    call.handle_sent(sent, start.elapsed());
+                    self.attempts = before + call.attempts();
+                }
+                Action::Wait(pause) => {
+                    tokio::time::sleep(pause).await;
+                    call.handle_pause();
+                }
+                Action::Deliver => break,
+                Action::Fail(failure) => return Err(End::Failed(failure)),
+            }
+        }
+        let Some(reply) = reply else { return Err(End::Failed(Failure::NotMcp("nothing".into()))) };
+        self.last(reply).await.map_err(|why| End::Failed(why.into()))
+    }
+
+    async fn send(&self, channel: &Channel, credential: Option<&Credential>) -> Result<Reply, SendError> {
+        let headers = [&self.rounds.headers[..], &self.params].concat();
+        let outgoing = Outgoing {
+            era: Era::Modern,
+            message: &self.request,
+            body: self.request.bytes().clone(),
+            name: self.rounds.name.as_deref(),
+            version: Some(&VERSION),
+            headers: &headers,
+            ticket: None,
+            credential,
+        };
+        let reply = channel.send(outgoing).await?;
+        if reply.status == 400 && self.over_http {
+            let answer = reply.answer().await?;
+            if wants_session(&answer) {
+                return Err(SendError::SessionLost);
+            }
+            return Ok(Reply { status: 400, session: None, body: Body::Json(JsonBody::Whole(answer.bytes().clone())) });
+        }
+        match reply.body {
+            Body::Empty => Err(SendError::NotMcp(format!("status {} without an answer", reply.status))),
+            Body::Json(_) | Body::Events(_) => Ok(reply),
+        }
+    }
+
+    /// The answer, past what is on the way to it.
+    async fn last(&mut self, reply: Reply) -> Result<Message, SendError> {
+        let Body::Events(mut events) = reply.body else { return reply.answer().await };
+        while let Some(event) = events.next().await? {
+            if event.data.is_empty() {
+                continue;
+            }
+            let message = Message::parse(event.data).map_err(|why| SendError::NotMcp(why.to_string()))?;
+            match message.kind() {
+                Kind::Response | Kind::Error => return Ok(message),
+                Kind::Notification => self.pass(&message).await,
+                // The modern era has no requests of servers.
+                Kind::Request => {}
+            }
+        }
+        Err(SendError::BrokenOff("its event stream ended before the answer".into()))
+    }
+
+    /// Passes on what the upstream says on the way to its answer.
+    async fn pass(&mut self, message: &Message) {
+        if message.method() == method::PROGRESS {
+            let progress = message.params().and_then(|params| json::get(params, &["progress"]));
+            let progress = progress.and_then(|raw| std::str::from_utf8(raw).ok()?.parse::<f64>().ok());
+            // Each round counts anew, and for the client it is one call.
+            match progress {
+                Some(progress) if progress > self.progress => self.progress = progress,
+                Some(_) => return,
+                None => {}
+            }
+        }
+        let bytes = match self.rounds.session.endpoint {
+            Endpoint::One(_) => Some(message.bytes().clone()),
+            Endpoint::All => {
+                let Rounds { session, catalog, place, .. } = self.rounds;
+                delivery::mapped(message.bytes(), session, catalog, *place).ok().flatten().map(|(bytes, _)| bytes)
+            }
+        };
+        if let Some(bytes) = bytes {
+            self.say(bytes, false).await;
+        }
+    }
+
+    /// Brings a message to the client. One that it `must` hear waits for its other stream where this one is gone.
+    async fn say(&mut self, message: Bytes, must: bool) {
+        if !self.alone {
+            let said = Said { message: message.clone(), last: false, attempts: self.attempts, failure: None };
+            self.alone = self.rounds.to.send(Piece::Said(said)).await.is_err();
+        }
+        if self.alone && must {
+            self.rounds.session.outbox.push(message);
+        }
+    }
+
+    /// Puts an upstream's questions to the client; gives its answers, or why there are none.
+    async fn ask(&mut self, asked: &Asked, round: u32) -> Result<Option<Vec<u8>>, String> {
+        if asked.questions.is_empty() {
+            tokio::time::sleep(PACE * round).await;
+            return Ok(None);
+        }
+        let asks = self.rounds.session.stateless().declared.asks();
+        for (_, question) in &asked.questions {
+            translate::check(asks, question).map_err(|why| why.to_string())?;
+        }
+        let mut open: Vec<(&str, &Message, Question)> = Vec::new();
+        for (name, message) in &asked.questions {
+            let question = self.rounds.session.ask_for_call();
+            let id = question.id.to_string();
+            self.say(translate::question(message, id.as_bytes(), &format!("weir-{id}")), true).await;
+            open.push((name, message, question));
+        }
+        let mut answers = Vec::new();
+        while !open.is_empty() {
+            let (name, message, mut question) = open.remove(0);
+            let answer = question.answer().await.ok_or("too many questions wait for this client's answers".to_owned());
+            match answer.and_then(|answer| translate::response(message, &answer)) {
+                Ok(answer) => answers.push((name.to_owned(), answer)),
+                Err(why) => {
+                    for (_, _, question) in open {
+                        let params = format!("{{\"requestId\":{},\"reason\":\"the call has failed\"}}", question.id);
+                        self.say(answer::notification(method::CANCELLED, Some(params.as_bytes())), true).await;
+                    }
+                    return Err(why);
+                }
+            }
+        }
+        Ok(Some(translate::responses(&answers)))
+    }
+
+    fn tool(&self) -> String {
+        let call = self.rounds.original.method() == method::TOOLS_CALL;
+        self.rounds.original.name().filter(|_| call).unwrap_or_default().into_owned()
+    }
+
+    /// The headers that repeat arguments.
+    fn mirror(&self, mirrored: &[weir_mcp::mirrored::Mirrored]) -> Vec<(HeaderName, HeaderValue)> {
+        let arguments = self.request.raw(Field::Arguments).unwrap_or(b"{}");
+        let header = |one: &weir_mcp::mirrored::Mirrored| {
+            let value = HeaderValue::from_str(&one.value(arguments)?).ok()?;
+            Some((HeaderName::from_bytes(one.header.as_bytes()).ok()?, value))
+        };
+        mirrored.iter().filter_map(header).collect()
+    }
+
+    /// Looks into the upstream's list again: it says that another argument belongs into a header.
+    async fn list_anew(&mut self) {
+        self.rounds.catalog.poke(self.rounds.place);
+        let tool = self.tool();
+        let listing = self.rounds.catalog.look_up(self.rounds.place, &tool);
+        if let Ok(Some(mirrored)) = tokio::time::timeout(self.rounds.upstream.list_timeout(), listing).await {
+            self.params = self.mirror(&mirrored);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Legacy clients at modern upstreams: how their sessions begin there, and where each of their requests goes.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc;
+use weir_mcp::{Era, Message, answer, era, json, method, translate};
+
+use crate::{
+    http::HeaderValue,
+    relay::{Answer, Body, Delivery, Inquiry, Record, Relay, route::Leg},
+    session::{Endpoint, Running, Session, lock},
+};
+
+use super::rounds::{Piece, Rounds, Said};
+
+/// How long the head of an answer is held back for its first message: what takes longer is a stream.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// How many messages may wait for a client that does not read.
+const WAITING: usize = 16;
+
+/// How long the delivery waits beyond the deadline, which is the call's own to report.
+const BEYOND: Duration = Duration::from_secs(1);
+
+impl Relay {
+    /// Begins a session at an upstream that knows none.
+    pub(in crate::relay) async fn begin_sessionless(
+        self: &Arc<Self>,
+        place: usize,
+        initialize: &Message,
+        record: &mut Record,
+    ) -> Answer {
+        let upstream = self.upstream(place);
+        let opened = match upstream.open(Some(Era::Modern)).await {
+            Ok(opened) => opened,
+            Err(why) => {
+                let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
+                record.failure = Some(format!("cannot be reached: {why}"));
+                return Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None));
+            }
+        };
+        let requested =
+            initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
+        let version = era::negotiate(requested.as_deref().unwrap_or_default());
+        let said = opened.answer.result().unwrap_or(b"{}");
+        let answer = Answer::result(initialize, translate::initialized(said, version, upstream.name()));
+        self.admit(Endpoint::One(place), initialize, HeaderValue::from_static(version), None, answer).await
+    }
+
+    /// Takes a request of a legacy client to a modern upstream and back; none if that turns out to speak the legacy era,
+    /// and has not looked at the request.
+    pub(in crate::relay) async fn in_rounds(
+        self: &Arc<Self>,
+        inquiry: &Inquiry,
+        leg: &Leg,
+        session: &Arc<Session>,
+        start: Instant,
+        record: &mut Record,
+    ) -> Option<Answer> {
+        let message = &inquiry.message;
+        match message.method() {
+            method::PING => return Some(Answer::result(message, super::EMPTY)),
+            method::SET_LEVEL => {
+                *lock(&session.log_level) = Some(message.clone());
+                return Some(Answer::result(message, super::EMPTY));
+            }
+            method::SUBSCRIBE | method::UNSUBSCRIBE => return Some(self.watch_resource(session, inquiry, leg).await),
+            name if method::route(name) == method::Route::Task || name == "tasks/list" => {
+                let text = "this upstream has no tasks of the legacy era";
+                return Some(Answer::error(Era::Legacy, message, answer::METHOD_NOT_FOUND, text));
+            }
+            _ => {}
+        }
+        let upstream = self.upstream(leg.upstream);
+        let deadline = start + upstream.overall_timeout();
+        let (to, heard) = mpsc::channel(WAITING);
+        let rounds = match self.rounds(inquiry, leg, session, (deadline, to)) {
+            Ok(rounds) => rounds,
+            Err(why) => return Some(Answer::error(Era::Legacy, message, answer::INTERNAL, &why)),
+        };
+        session.stateless().work(rounds.run());
+        answered(heard, message, upstream.name(), deadline, record).await
+    }
+
+    fn rounds(
+        &self,
+        inquiry: &Inquiry,
+        leg: &Leg,
+        session: &Arc<Session>,
+        (deadline, to): (Instant, mpsc::Sender<Piece>),
+    ) -> Result<Rounds, String> {
+        let original = Message::parse(leg.body.clone()).map_err(|why| why.to_string())?;
+        let running: Running = session.run(original.id().unwrap_or(b"null"), leg.upstream);
+        let name = leg.name.clone().or_else(|| method::target(&original).map(|name| name.into_owned()));
+        Ok(Rounds {
+            session: Arc::clone(session),
+            upstream: Arc::clone(self.upstream(leg.upstream)),
+            catalog: Arc::clone(&self.catalog),
+            place: leg.upstream,
+            running,
+            name,
+            original,
+            headers: inquiry.headers.iter().filter(|(name, _)| !name.as_str().starts_with("mcp-")).cloned().collect(),
+            deadline,
+            to,
+        })
+    }
+}
+
+/// What a client is given: the answer, if it is here soon, else a stream that ends with it.
+async fn answered(
+    mut heard: mpsc::Receiver<Piece>,
+    request: &Message,
+    upstream: &str,
+    deadline: Instant,
+    record: &mut Record,
+) -> Option<Answer> {
+    let first = tokio::time::timeout(FIRST, heard.recv()).await;
+    let first = match first {
+        Ok(Some(Piece::Turned)) => return None,
+        Ok(Some(Piece::Said(Said { message, last: true, attempts, failure }))) => {
+            record.attempts = attempts;
+            record.failure = failure;
+            return Some(Answer::whole(200, message));
+        }
+        Ok(Some(Piece::Said(said))) => Some(said),
+        // Cancelled, or on the way.
+        Ok(None) | Err(_) => None,
+    };
+    let id = request.id().unwrap_or(b"null");
+    let delivery = Delivery::rounds(first, heard, id, upstream, deadline + BEYOND);
+    let body = Body::Events(Box::new(delivery));
+    Some(Answer { status: 200, session: None, allow: None, body, record: None })
+}

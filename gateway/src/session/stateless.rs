@@ -1,0 +1,125 @@
+//! What a session needs at upstreams that know no sessions.
+//!
+//! Such an upstream wants to hear with each request who the client is, and forgets it again. So what else it would
+//! remember is kept here: the words of the client's `initialize`, and which resources the client watches.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex},
+};
+
+use tokio::{sync::watch, task::JoinSet};
+use weir_mcp::{Message, translate::Declared};
+
+use super::lock;
+
+/// How many resources one session may watch at one upstream.
+const WATCHED: usize = 1024;
+
+/// The session's side of stateless upstreams.
+pub struct Stateless {
+    /// What the client said of itself.
+    pub declared: Declared,
+    /// What works for the client; it ends with the session.
+    work: Mutex<JoinSet<()>>,
+    watches: Mutex<HashMap<usize, Arc<Watch>>>,
+}
+
+/// What a client wants to hear of one upstream, and what that has granted.
+#[derive(Default)]
+pub struct Watch {
+    /// What is wanted.
+    pub wish: watch::Sender<Wish>,
+    /// What is granted.
+    pub granted: watch::Sender<Granted>,
+}
+
+/// What a client wants to hear of one upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Counts the changes.
+    pub turn: u64,
+    /// Whether it wants to hear of changes of lists.
+    pub lists: bool,
+    /// The resources.
+    pub addresses: BTreeSet<String>,
+}
+
+/// What an upstream has granted of a wish.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// The wish that it is an answer to.
+    pub turn: u64,
+    /// The resources.
+    pub addresses: BTreeSet<String>,
+    /// Why there is nothing, where the upstream could not be asked.
+    pub failure: Option<String>,
+}
+
+impl Stateless {
+    /// For a client that introduced itself so.
+    pub(super) fn new(initialize: &Message) -> Self {
+        Self { declared: Declared::of(initialize), work: Mutex::default(), watches: Mutex::default() }
+    }
+
+    /// Does something for the client, whether or not its connection lasts.
+    pub fn work(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut running = lock(&self.work);
+        while running.try_join_next().is_some() {}
+        running.spawn(work);
+    }
+
+    /// What is wanted of an upstream; `true` if nothing was before.
+    pub fn watch(&self, upstream: usize) -> (Arc<Watch>, bool) {
+        let mut watches = lock(&self.watches);
+        let new = !watches.contains_key(&upstream);
+        (Arc::clone(watches.entry(upstream).or_default()), new)
+    }
+
+    /// Ends what works for the client.
+    pub(super) fn end(&self) {
+        lock(&self.work).abort_all();
+    }
+}
+
+impl Watch {
+    /// Changes the wish; gives its turn, or nothing if the client watches too much already.
+    pub fn change(&self, change: impl FnOnce(&mut Wish)) -> Option<u64> {
+        let mut turn = None;
+        self.wish.send_if_modified(|wish| {
+            let mut new = wish.clone();
+            change(&mut new);
+            if new.addresses.len() > WATCHED {
+                return false;
+            }
+            let changed = new != *wish;
+            new.turn += u64::from(changed);
+            turn = Some(new.turn);
+            *wish = new;
+            changed
+        });
+        turn
+    }
+
+    /// What the upstream grants of the wish with this turn, or of a later one.
+    pub async fn granted(&self, turn: u64) -> Granted {
+        let mut granted = self.granted.subscribe();
+        let granted = granted.wait_for(|granted| granted.turn >= turn).await;
+        granted.map(|granted| granted.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_has_a_turn_and_a_bound() {
+        let watch = Watch::default();
+        assert_eq!(watch.change(|wish| wish.lists = true), Some(1));
+        assert_eq!(watch.change(|wish| wish.lists = true), Some(1));
+        let many = |wish: &mut Wish| wish.addresses = (0..=WATCHED).map(|n| n.to_string()).collect();
+        assert_eq!(watch.change(many), None);
+        assert!(watch.wish.borrow().addresses.is_empty());
+    }
+}
