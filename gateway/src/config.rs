@@ -87,6 +87,8 @@ pub struct Limits {
     pub session_idle: Duration,
     /// How many legacy sessions may exist at once.
     pub sessions: usize,
+    /// How much is kept of the event streams of all legacy sessions, in bytes.
+    pub replay: usize,
 }
 
 /// One MCP server that Weir calls.
@@ -237,6 +239,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(60),
             session_idle: Duration::from_secs(30 * 60),
             sessions: 10_000,
+            replay: 64 << 20,
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 };
 
 pub use answer::{Answer, Body, Record};
-pub use delivery::{Delivery, Heard, RETRY};
+pub use delivery::{Delivery, Heard, Keep, RETRY};
 
 /// Everything that calls go through.
 pub struct Relay {

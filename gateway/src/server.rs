@@ -2,16 +2,18 @@
 //!
 //! Over HTTP, [`listen`] holds pingora; [`guard`] turns away what a browser was tricked into sending, [`cors`] lets in the
 //! pages that may; [`post`] sorts messages by era and session; [`sse`] serves clients of HTTP+SSE; [`deliver`] writes
-//! answers. Every refusal is made in [`refusal`].
+//! answers and [`events`] those that are streams. Every refusal is made in [`refusal`].
 
 mod cors;
 mod deliver;
+mod events;
 pub mod guard;
 mod health;
 pub mod listen;
 mod messages;
 mod post;
 mod refusal;
+mod slow;
 mod sse;
 pub mod stdio;
 

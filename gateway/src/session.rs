@@ -7,6 +7,7 @@
 mod lines;
 mod outbox;
 mod pumps;
+mod replay;
 mod stateless;
 mod table;
 
@@ -28,6 +29,7 @@ use crate::{http::HeaderValue, upstream::Ticket};
 pub use lines::Lines;
 pub use outbox::{Outbox, Taken};
 pub use pumps::{Opening, Pumps};
+pub use replay::{Found, Keeper, Left, Memory, Replay, Streams};
 pub use stateless::{Granted, Stateless, Watch, Wish};
 pub use table::{Full, Sessions};
 
@@ -57,6 +59,8 @@ pub struct Session {
     pub lines: Lines,
     /// What waits for the client's own stream.
     pub outbox: Arc<Outbox>,
+    /// What the client may ask for again.
+    pub streams: Arc<Streams>,
     /// What fills the outbox; it ends with the session.
     pub pumps: Pumps,
     /// Tasks that open upstreams; they outlive the calls that began them, so that nothing is left half open.
@@ -112,7 +116,12 @@ impl Session {
     /// # Errors
     ///
     /// When the system has no randomness to give.
-    pub fn new(endpoint: Endpoint, initialize: &Message, version: HeaderValue) -> Result<Self, getrandom::Error> {
+    pub fn new(
+        endpoint: Endpoint,
+        initialize: &Message,
+        version: HeaderValue,
+        memory: &Arc<Memory>,
+    ) -> Result<Self, getrandom::Error> {
         // A copy, so that a session does not hold on to the buffer that the request was read into.
         let initialize =
             Message::parse(Bytes::copy_from_slice(initialize.bytes())).unwrap_or_else(|_| initialize.clone());
@@ -123,6 +132,7 @@ impl Session {
             version,
             lines: Lines::default(),
             outbox: Arc::default(),
+            streams: Arc::new(Streams::new(memory)?),
             pumps: Pumps::default(),
             openings: Mutex::default(),
             log_level: Mutex::default(),
@@ -132,6 +142,12 @@ impl Session {
             seen: Mutex::new(Instant::now()),
             ended: watch::Sender::default(),
         })
+    }
+
+    /// The version that was agreed, as text.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        self.version.to_str().unwrap_or_default()
     }
 
     /// Says to the session's streams that it is over, and ends what works for it at upstreams that know no sessions.
@@ -324,7 +340,7 @@ mod tests {
 
     fn session() -> Session {
         let initialize = message(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
-        Session::new(Endpoint::All, &initialize, HeaderValue::from_static("2025-11-25")).unwrap()
+        Session::new(Endpoint::All, &initialize, HeaderValue::from_static("2025-11-25"), &Memory::new(0)).unwrap()
     }
 
     fn question(id: &str) -> Message {

@@ -14,6 +14,7 @@ mod connect;
 mod healing;
 mod policies;
 mod questions;
+mod resume;
 mod secrets;
 mod sessionless;
 mod sessions;

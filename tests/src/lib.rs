@@ -7,6 +7,7 @@
 
 pub mod bridge;
 pub mod client;
+pub mod cutter;
 pub mod driver;
 pub mod events;
 pub mod gateway;

@@ -52,6 +52,7 @@ impl Default for Offer {
 /// A scripted upstream. Any tool gives back the text of its argument `message`, except
 /// - `hold`, which answers only after [`Stub::release`];
 /// - `burst`, which sends ten progress notifications and the result in one write;
+/// - `steps`, which sends three and then the result, each but the first only after [`Stub::release`];
 /// - `fail`, which answers 500 with the message as the body;
 /// - `refuse`, which answers 401.
 pub struct Stub {
@@ -221,17 +222,17 @@ impl Stub {
         lock(&self.shared.sessions).opened
     }
 
-    /// How many calls of `hold` wait for their answer.
+    /// How many calls of `hold` and `steps` wait.
     pub fn held(&self) -> usize {
         lock(&self.shared.holds).now
     }
 
-    /// How many calls of `hold` were given up by the caller.
+    /// How many of them were given up by the caller.
     pub fn broken_off(&self) -> usize {
         lock(&self.shared.holds).broken_off
     }
 
-    /// Lets `count` calls of `hold` have their answer, now or when they come.
+    /// Lets `count` of them go on, now or when they come.
     pub fn release(&self, count: usize) {
         self.shared.release.add_permits(count);
     }

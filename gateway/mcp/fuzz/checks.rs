@@ -1,7 +1,7 @@
 //! What must hold for any input: the bodies of the fuzz targets, which an ordinary test runs over the seeds too.
 
 use bytes::{Bytes, BytesMut};
-use weir_mcp::sse::{Decoder, Event, Splitter, encode};
+use weir_mcp::sse::{Decoder, Event, Splitter, Stamper, encode};
 use weir_mcp::translate::{self, Declared};
 use weir_mcp::{Claims, Field, Inbound, Kind, Message, Object, classify, headers, json, method, mirrored};
 
@@ -109,6 +109,14 @@ pub fn sse(input: &[u8]) {
     assert_eq!(whole, read(input.chunks(3)));
     split(input);
     let Some(events) = whole else { return };
+    assert_eq!(stamped([input]), stamped(input.chunks(3)));
+    let with_data: Vec<&Bytes> = events.iter().map(|event| &event.data).filter(|data| !data.is_empty()).collect();
+    let mut decoder = Decoder::new(usize::MAX);
+    decoder.feed(&stamped([input]));
+    for data in with_data {
+        assert_eq!(decoder.next_event().expect("no bound").expect("as many events").data, data);
+    }
+    assert_eq!(decoder.next_event(), Ok(None));
     let mut out = BytesMut::new();
     for event in &events {
         encode(event, &mut out);
@@ -122,6 +130,14 @@ pub fn sse(input: &[u8]) {
         assert_eq!((kept(&again), &again.data), (kept(event), &event.data));
     }
     assert_eq!(decoder.next_event(), Ok(None));
+}
+
+fn stamped<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> BytesMut {
+    let (mut stamper, mut out) = (Stamper::new("s".into(), 1), BytesMut::new());
+    for chunk in chunks {
+        stamper.stamp(chunk, &mut out);
+    }
+    out
 }
 
 fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Option<Vec<Event>> {

@@ -4,11 +4,13 @@
 //! line, the normal case, is a slice of what was fed and not copied again.
 
 mod split;
+mod stamp;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
 pub use split::{LastData, Splitter};
+pub use stamp::Stamper;
 
 /// The byte order mark that may stand at the start.
 const MARK: &[u8] = b"\xef\xbb\xbf";

@@ -81,7 +81,7 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
 
 async fn connect(upstreams: Arc<[Arc<Upstream>]>, limits: stdio::Limits) -> std::io::Result<()> {
     // There is one client, whose session lasts as long as it does.
-    let sessions = Arc::new(Sessions::new(2, Duration::MAX));
+    let sessions = Arc::new(Sessions::new(2, Duration::MAX, 0));
     let relay = Arc::new(Relay::new(Catalog::new(Arc::clone(&upstreams)), sessions));
     let reaping = tokio::spawn(reap(Arc::clone(&relay)));
     let pipes = (tokio::io::stdin(), tokio::io::stdout());

@@ -69,7 +69,8 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Resu
     let listener = Listener::bind(&config.listen, config.tls.as_ref()).await?;
     let addresses = listener.addresses();
     let catalog = Catalog::new(Arc::clone(&upstreams));
-    let sessions = Arc::new(Sessions::new(config.limits.sessions, config.limits.session_idle));
+    let limits = &config.limits;
+    let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay));
     let relay = Arc::new(Relay::new(Arc::clone(&catalog), Arc::clone(&sessions)));
     let guard = Guard::new(&config.allowed_hosts, &config.allowed_origins);
     let app = Arc::new(App::new(Arc::clone(&relay), guard, config.limits.body));
@@ -128,6 +129,7 @@ async fn reap(relay: Arc<Relay>, upstreams: Arc<[Arc<Upstream>]>) {
             ending.spawn(async move { relay.end(&session).await });
         }
         ending.join_all().await;
+        relay.sessions().memory().expire();
         relay.reap(IDLE_PROCESS).await;
         for upstream in upstreams.iter() {
             upstream.reap(IDLE_PROCESS).await;

@@ -132,6 +132,7 @@ fn limits(written: &Field<written::Limits>) -> Limits {
         idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
         session_idle: written.session_idle.or(Period(default.session_idle)).0,
         sessions: written.sessions.or(Count(default.sessions)).0,
+        replay: written.replay.or(Size(default.replay)).0,
     }
 }
 

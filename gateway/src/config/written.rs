@@ -55,6 +55,9 @@ table! {
         session_idle: Period,
         /// How many sessions may exist at once. Default: 10000.
         sessions: Count,
+        /// How much of the event streams of all sessions is kept for clients that lose their connection and come back;
+        /// a sixteenth of it for each session at most. Default: `"64MiB"`.
+        replay: Size,
     }
 
     /// What holds for each upstream that says nothing else.

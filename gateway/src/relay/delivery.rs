@@ -9,7 +9,7 @@ use weir_mcp::{Message, message::Kind, method, sse};
 
 use crate::{
     catalog::{Catalog, Changes},
-    session::{Endpoint, Running, Session, Taken},
+    session::{Endpoint, Keeper, Replay, Running, Session, Taken},
     upstream::{Listened, SendError, Upstream},
 };
 
@@ -39,7 +39,23 @@ pub struct Delivery {
     answers: Option<Answers>,
     /// For the log; none for a stream that is no call.
     pub record: Option<Record>,
+    /// Whether its client may ask for it again.
+    pub keep: Keep,
     _running: Option<Running>,
+}
+
+/// Whether a stream's client may ask for it again.
+#[derive(Default)]
+pub enum Keep {
+    /// It may not.
+    #[default]
+    Nothing,
+    /// The answer to a request of this session.
+    Answer(Arc<Session>),
+    /// The same, of which the start is out already.
+    Begun(Arc<Session>, Box<Keeper>),
+    /// The session's own stream, and what its client has missed of it.
+    Own(Arc<Session>, Vec<Bytes>),
 }
 
 /// The next piece of a stream.
@@ -68,6 +84,10 @@ enum Source {
     Translated(Box<Stream>),
     /// What a legacy upstream says of its own accord, for a modern client.
     Subscribed(Subscription),
+    /// The rest of a stream whose client has come back.
+    Replay(Box<Replay>),
+    /// A message that is all there is.
+    Ready(Bytes),
     /// The answer of a modern upstream to a legacy client; the message is one that was read ahead.
     Rounds { first: Option<Said>, heard: mpsc::Receiver<Piece> },
 }
@@ -120,6 +140,24 @@ impl Delivery {
         Self::new(Source::Subscription { id, changes, known, wants, first })
     }
 
+    /// The rest of a stream whose client has come back.
+    pub(super) fn replay(replay: Box<Replay>) -> Self {
+        Self::new(Source::Replay(replay))
+    }
+
+    /// A message that is all there is.
+    #[must_use]
+    pub fn ready(message: Bytes) -> Self {
+        Self::new(Source::Ready(message))
+    }
+
+    /// The same stream, which its client may ask for again.
+    #[must_use]
+    pub fn keep(mut self, keep: Keep) -> Self {
+        self.keep = keep;
+        self
+    }
+
     /// The same stream, which ends when its session does.
     #[must_use]
     pub(super) fn until(self, ended: watch::Receiver<bool>) -> Self {
@@ -159,6 +197,7 @@ impl Delivery {
             ended: None,
             answers: None,
             record: None,
+            keep: Keep::Nothing,
             _running: None,
         }
     }
@@ -236,7 +275,7 @@ impl Delivery {
     /// basic/utilities/subscriptions); a legacy client hears when to come back.
     pub fn farewell(&mut self) -> Bytes {
         let id = match (&self.source, &self.answers) {
-            (Source::Outbox { .. }, _) => return Bytes::from_static(RETRY),
+            (Source::Outbox { .. } | Source::Replay(_), _) => return Bytes::from_static(RETRY),
             (Source::Subscription { id, .. }, _) => id,
             (Source::Raw { whole: true, .. }, Some(Answers { id, .. })) => id,
             _ => return Bytes::new(),
@@ -264,7 +303,7 @@ impl Delivery {
             },
             Source::Outbox { taken, changes, known } => loop {
                 tokio::select! {
-                    message = taken.next() => return Ok(Some(encoded(message, &mut self.out))),
+                    message = taken.next() => return Ok(message.map(|message| encoded(message, &mut self.out))),
                     Some(now) = changed(changes) => {
                         let news = news(known, now, Wants { tools: true, prompts: true, resources: true }, None);
                         if let Some(bytes) = news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined) {
@@ -273,6 +312,11 @@ impl Delivery {
                     }
                 }
             },
+            Source::Replay(replay) => Ok(replay.next().await),
+            Source::Ready(message) => {
+                self.over = true;
+                Ok(Some(encoded(std::mem::take(message), &mut self.out)))
+            }
             Source::Translated(stream) => {
                 let (message, last) = stream.next().await?;
                 self.over = last;
@@ -315,6 +359,13 @@ impl Delivery {
                 }
             }
         }
+    }
+
+    /// What to give in place of an answer that was to be kept and is not there; none for what answers nothing.
+    pub fn instead(&mut self, why: &str) -> Option<Bytes> {
+        let Answers { id, upstream } = self.answers.as_ref()?;
+        let message = failure_message(Some(id), upstream, &Failure::NotMcp(why.into()));
+        Some(encoded(message, &mut self.out))
     }
 
     /// Ends a broken stream with an error in place of the answer, where the client can still read one.

@@ -72,7 +72,7 @@ impl Relay {
         answer: Answer,
     ) -> Answer {
         let refused = |why: String| Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &why, None));
-        let session = match Session::new(endpoint, initialize, version) {
+        let session = match Session::new(endpoint, initialize, version, self.sessions.memory()) {
             Ok(session) => Arc::new(session),
             Err(why) => return refused(format!("no session id can be made: {why}")),
         };

@@ -2,7 +2,8 @@
 //!
 //! Each upstream that a session has open is heard by a task, a pump, which fills the session's outbox; whatever stream
 //! the client has empties it. So nothing is lost while a client changes its connection, an upstream's stream that breaks
-//! is opened again without the client's doing, and it does not matter which transport either side speaks.
+//! is opened again without the client's doing, and it does not matter which transport either side speaks. A client may
+//! resume its own stream, and that of a request, with the id of the last event it has.
 
 use std::{
     sync::{Arc, Weak},
@@ -15,20 +16,36 @@ use weir_mcp::{Era, answer};
 use crate::{
     catalog::Catalog,
     http::HeaderValue,
-    session::{Endpoint, Opening, Session},
+    session::{Endpoint, Found, Opening, Session, Taken},
     upstream::{Body, Channel, ConnectError, Listened, Reply, SendError, Upstream},
 };
 
-use super::{Answer, Delivery, Relay, delivery};
+use super::{Answer, Delivery, Keep, Relay, delivery};
 
 /// The pauses before an upstream's own stream is opened again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl Relay {
-    /// Opens the session's GET stream.
-    pub async fn listen(self: &Arc<Self>, session: &Arc<Session>) -> Answer {
-        let Some(delivery) = self.overhear(session) else {
+    /// Opens the session's GET stream, or goes on with the stream that an event id is from.
+    pub async fn listen(self: &Arc<Self>, session: &Arc<Session>, last_event_id: Option<&str>) -> Answer {
+        let place = match last_event_id.map(|id| session.streams.find(id)) {
+            None => None,
+            Some(Some(Found::Own(place))) => Some(place),
+            Some(Some(Found::Answer(replay))) if replay.is_over() => return Answer::empty(204),
+            Some(Some(Found::Answer(replay))) => {
+                return Answer::events(Delivery::replay(replay).until(session.ended()));
+            }
+            Some(None) => {
+                let text = "this event id is not of this session, or what followed it is not kept any more";
+                return Answer::whole(400, answer::error(None, answer::INVALID_REQUEST, text, None));
+            }
+        };
+        let taken = match place {
+            Some(_) => Some(session.outbox.take_over()),
+            None => session.outbox.take(),
+        };
+        let Some(taken) = taken else {
             let text = "this session has a GET stream already";
             return Answer::whole(409, answer::error(None, answer::INVALID_REQUEST, text, None));
         };
@@ -40,13 +57,18 @@ impl Relay {
                 }
             }
         }
-        Answer::events(delivery)
+        let missed = place.map(|place| session.streams.said_after(place)).unwrap_or_default();
+        Answer::events(self.overheard(session, taken).keep(Keep::Own(Arc::clone(session), missed)))
     }
 
     /// What waits for a session's client, to the end of the session; none if another stream has it.
     pub fn overhear(&self, session: &Arc<Session>) -> Option<Delivery> {
+        Some(self.overheard(session, session.outbox.take()?))
+    }
+
+    fn overheard(&self, session: &Arc<Session>, taken: Taken) -> Delivery {
         let changes = (session.endpoint == Endpoint::All).then(|| self.catalog.changes());
-        Some(Delivery::outbox(session.outbox.take()?, changes).until(session.ended()))
+        Delivery::outbox(taken, changes).until(session.ended())
     }
 
     /// Has what the session's upstreams say brought to its outbox from now on.

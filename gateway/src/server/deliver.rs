@@ -1,6 +1,6 @@
 //! Answers on the wire.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -8,21 +8,17 @@ use weir_mcp::answer;
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
-    relay::{Answer, Body, Delivery, Heard},
+    relay::{Answer, Body},
     upstream::{JsonBody, SendError},
 };
 
-use super::{cors, listen::Exchange};
-
-/// How long a stream may rest before a comment is sent, so that proxies and dead clients are noticed.
-pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+use super::{cors, events, listen::Exchange};
 
 /// What the log shows for a client that went away, as nginx writes it; nobody is there to receive it.
 pub(super) const CLIENT_GONE: u16 = 499;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// Writes a short text.
 pub(super) async fn text(exchange: &mut Exchange, status: u16, text: &'static str) {
@@ -60,7 +56,7 @@ pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: w
                 }
             }
         },
-        Body::Events(delivery) => events(exchange, status, head, delivery, draining).await,
+        Body::Events(delivery) => events::deliver(exchange, status, head, delivery, draining).await,
     }
     if let Some(record) = record {
         record.finish(status);
@@ -156,78 +152,5 @@ async fn piece(exchange: &mut Exchange, body: &mut JsonBody, deadline: Instant) 
         piece = body.chunk() => Ok(piece?),
         () = exchange.gone() => Err(Unfinished::Gone),
         () = tokio::time::sleep_until(deadline.into()) => Err(Unfinished::Late),
-    }
-}
-
-/// Resolves when the gateway stops.
-pub(super) async fn drained(draining: &mut watch::Receiver<bool>) {
-    drop(draining.wait_for(|draining| *draining).await);
-}
-
-/// Begins a stream.
-pub(super) async fn start_events(exchange: &mut Exchange) {
-    let mut head = Vec::with_capacity(6);
-    cors::add(exchange, &mut head);
-    begin_events(exchange, 200, head).await;
-}
-
-async fn begin_events(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName, HeaderValue)>) {
-    head.push((http::CONTENT_TYPE, EVENTS));
-    head.push((http::CACHE_CONTROL, HeaderValue::from_static("no-cache")));
-    // Tells nginx and its kin not to gather a stream.
-    head.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
-    exchange.start(status, &head, None).await;
-}
-
-async fn events(
-    exchange: &mut Exchange,
-    status: u16,
-    head: Vec<(HeaderName, HeaderValue)>,
-    mut delivery: Box<Delivery>,
-    mut draining: watch::Receiver<bool>,
-) {
-    begin_events(exchange, status, head).await;
-    let mut ended = status;
-    loop {
-        tokio::select! {
-            biased;
-            heard = delivery.next() => match heard {
-                Heard::Bytes(bytes) => if !exchange.write(bytes).await {
-                    ended = CLIENT_GONE;
-                    break;
-                },
-                Heard::Last(bytes) => {
-                    if !exchange.end_with(bytes).await {
-                        ended = CLIENT_GONE;
-                    }
-                    break;
-                }
-                Heard::End => {
-                    exchange.end().await;
-                    break;
-                }
-                Heard::Cut(_) => {
-                    exchange.cut();
-                    break;
-                }
-            },
-            () = drained(&mut draining), if delivery.is_endless() => {
-                exchange.end_with(delivery.farewell()).await;
-                break;
-            }
-            () = exchange.gone() => {
-                ended = CLIENT_GONE;
-                break;
-            }
-            () = tokio::time::sleep(KEEP_ALIVE), if delivery.is_between_events() => {
-                if !exchange.write(Bytes::from_static(b": keep-alive\n\n")).await {
-                    ended = CLIENT_GONE;
-                    break;
-                }
-            }
-        }
-    }
-    if let Some(record) = delivery.record.take() {
-        record.finish(ended);
     }
 }

@@ -1,6 +1,6 @@
 //! Messages from clients, by method: POST carries one or several, GET listens, DELETE ends.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use weir_mcp::{
@@ -16,7 +16,7 @@ use crate::{
     session::{Endpoint, Session},
 };
 
-use super::{App, deliver::CLIENT_GONE, listen::Exchange, messages::Messages, refusal};
+use super::{App, listen::Exchange, messages::Messages, refusal, slow};
 
 impl App {
     /// One message, or a batch of legacy ones.
@@ -92,7 +92,7 @@ impl App {
             }
         };
         match inbound {
-            Inbound::Single(message) => self.in_session(exchange, &session, message).await,
+            Inbound::Single(message) => self.alone(exchange, &session, message).await,
             Inbound::Batch(messages) if messages.len() > MAX_BATCH => refusal::batch_too_long(MAX_BATCH),
             Inbound::Batch(messages) => {
                 let mut answers = Vec::new();
@@ -110,13 +110,25 @@ impl App {
         self.handle_message(exchange, inquiry).await
     }
 
+    /// As [`in_session`](Self::in_session), for a message whose answer may become a stream that the client can resume.
+    async fn alone(self: &Arc<Self>, exchange: &mut Exchange, session: &Arc<Session>, message: Message) -> Answer {
+        if message.kind() != Kind::Request || !session.streams.is_on() {
+            return self.in_session(exchange, session, message).await;
+        }
+        let inquiry = inquiry(Era::Legacy, session.endpoint, exchange, message, Some(Arc::clone(session)));
+        let mut record = Record::new(&inquiry);
+        let id = inquiry.message.id().unwrap_or(b"null");
+        let asked = self.relay.request(&inquiry, &mut record);
+        slow::resumable(self, exchange, session, id, asked).await.recorded(record)
+    }
+
     async fn handle_message(self: &Arc<Self>, exchange: &mut Exchange, inquiry: Inquiry) -> Answer {
         if inquiry.message.kind() != Kind::Request {
             self.relay.pass(inquiry).await;
             return Answer::empty(202);
         }
         let mut record = Record::new(&inquiry);
-        let answer = while_there(exchange, self.relay.request(&inquiry, &mut record)).await;
+        let answer = slow::while_there(exchange, self.relay.request(&inquiry, &mut record)).await;
         answer.recorded(record)
     }
 
@@ -129,7 +141,7 @@ impl App {
             return refusal::not_acceptable("text/event-stream");
         }
         match self.session(endpoint, exchange.header("mcp-session-id")) {
-            Ok(session) => self.relay.listen(&session).await,
+            Ok(session) => self.relay.listen(&session, exchange.header("last-event-id")).await,
             Err(answer) => answer,
         }
     }
@@ -159,27 +171,8 @@ impl App {
     }
 }
 
-/// An answer, unless the client goes away first.
-///
-/// Then the work is dropped: in the modern era that is how a client cancels (MCP 2026-07-28, basic/utilities/cancellation),
-/// and the upstream is told so; in the legacy era it is not, and the upstream works on.
-async fn while_there(exchange: &mut Exchange, answer: impl Future<Output = Answer>) -> Answer {
-    let mut answer = std::pin::pin!(answer);
-    // Most answers are quicker than it is worth to look after the client.
-    if let Ok(answer) = tokio::time::timeout(QUICK, &mut answer).await {
-        return answer;
-    }
-    tokio::select! {
-        answer = answer => answer,
-        () = exchange.gone() => Answer::empty(CLIENT_GONE),
-    }
-}
-
 /// How many messages a batch may hold, as in the SDKs.
 pub(super) const MAX_BATCH: usize = 100;
-
-/// How long a call runs before Weir looks whether its client is still there.
-const QUICK: Duration = Duration::from_millis(250);
 
 /// Has the log tell of a request that is refused; notifications are no calls.
 pub(super) fn recorded(answer: Answer, inquiry: &Inquiry, why: impl Into<String>) -> Answer {

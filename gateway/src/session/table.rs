@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::Session;
+use super::{Memory, Session};
 
 /// There are as many sessions as the configuration allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,13 +18,21 @@ pub struct Sessions {
     sessions: RwLock<HashMap<Box<[u8]>, Arc<Session>>>,
     limit: usize,
     idle: Duration,
+    memory: Arc<Memory>,
 }
 
 impl Sessions {
-    /// Room for `limit` sessions, each of which ends after being `idle` for so long.
+    /// Room for `limit` sessions, each of which ends after being `idle` for so long; what their clients may ask for again
+    /// has `replay` bytes.
     #[must_use]
-    pub fn new(limit: usize, idle: Duration) -> Self {
-        Self { sessions: RwLock::default(), limit, idle }
+    pub fn new(limit: usize, idle: Duration, replay: usize) -> Self {
+        Self { sessions: RwLock::default(), limit, idle, memory: Memory::new(replay) }
+    }
+
+    /// What the sessions' clients may ask for again.
+    #[must_use]
+    pub const fn memory(&self) -> &Arc<Memory> {
+        &self.memory
     }
 
     /// How many sessions there may be.

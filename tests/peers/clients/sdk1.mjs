@@ -5,10 +5,10 @@ import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 
 /** Connects to `target`: a URL, or a command for stdio. */
-export async function connect({ transport, target }) {
+export async function connect({ transport, target, session }) {
   const client = new Client({ name: 'visit-sdk1', version: '1.0.0' }, { capabilities: {} });
   const way = {
-    http: () => new StreamableHTTPClientTransport(new URL(target)),
+    http: () => new StreamableHTTPClientTransport(new URL(target), { sessionId: session }),
     sse: () => new SSEClientTransport(new URL(target)),
     stdio: () => new StdioClientTransport({ command: target[0], args: target.slice(1), env: process.env }),
   }[transport]();
@@ -16,6 +16,7 @@ export async function connect({ transport, target }) {
   return {
     client,
     era: 'legacy',
+    session: () => way.sessionId,
     call: (name, args, options) => client.callTool({ name, arguments: args }, undefined, options),
     async leave() {
       if (way.sessionId !== undefined && way.terminateSession !== undefined) await way.terminateSession();

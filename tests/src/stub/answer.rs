@@ -1,6 +1,7 @@
 //! What a stub answers.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use crate::client::{LEGACY, MODERN};
 
 type Response = hyper::Response<Body>;
 
-pub(super) async fn answer(seen: &Seen, shared: &Shared) -> Response {
+pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
     let session = seen.header("mcp-session-id");
     match seen.method {
         Method::POST => {}
@@ -131,7 +132,7 @@ fn tool(name: &str) -> Value {
     })
 }
 
-async fn call(message: &Value, offer: &Offer, shared: &Shared) -> Response {
+async fn call(message: &Value, offer: &Offer, shared: &Arc<Shared>) -> Response {
     let name = message["params"]["name"].as_str().unwrap_or_default();
     let text = message["params"]["arguments"]["message"].as_str().unwrap_or_default();
     let content = json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }] });
@@ -144,6 +145,7 @@ async fn call(message: &Value, offer: &Offer, shared: &Shared) -> Response {
             result(message, content)
         }
         "burst" => burst(message, &content),
+        "steps" => steps(message, &content, shared),
         "fail" => {
             let mut response = Response::new(Body::from(text.to_owned()));
             *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
@@ -178,16 +180,39 @@ async fn hold(shared: &Shared) {
 }
 
 fn burst(message: &Value, content: &Value) -> Response {
-    let token = &message["params"]["_meta"]["progressToken"];
     let mut stream = String::new();
-    for progress in 1..=10 {
-        let params = json!({ "progressToken": token, "progress": progress, "total": 10 });
-        let event = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
-        let _ = write!(stream, "event: message\ndata: {event}\n\n");
+    for step in 1..=10 {
+        let _ = write!(stream, "event: message\ndata: {}\n\n", progress(message, step, 10));
     }
     let last = json!({ "jsonrpc": "2.0", "id": message["id"], "result": content });
     let _ = write!(stream, "event: message\ndata: {last}\n\n");
     event_stream(Body::from(stream))
+}
+
+fn progress(message: &Value, progress: u32, total: u32) -> Value {
+    let token = &message["params"]["_meta"]["progressToken"];
+    let params = json!({ "progressToken": token, "progress": progress, "total": total });
+    json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })
+}
+
+fn steps(message: &Value, content: &Value, shared: &Arc<Shared>) -> Response {
+    let mut messages: Vec<Value> = (1..=3).map(|step| progress(message, step, 3)).collect();
+    messages.push(json!({ "jsonrpc": "2.0", "id": message["id"], "result": content }));
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        for (step, message) in messages.into_iter().enumerate() {
+            if step > 0 {
+                tokio::select! {
+                    () = hold(&shared) => {}
+                    () = sender.closed() => return,
+                }
+            }
+            // Whoever has gone hears nothing.
+            let _ = sender.send(format!("event: message\ndata: {message}\n\n").into());
+        }
+    });
+    event_stream(Body::Stream(receiver))
 }
 
 /// The id is copied as text, since reading it as a number could change it.

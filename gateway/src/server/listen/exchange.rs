@@ -204,6 +204,14 @@ impl Exchange {
         self.answer = Answer::Lost;
     }
 
+    /// Ends the connection, whose client is not there any more, while its request goes on.
+    pub async fn leave(&mut self) {
+        /// For the last words of TLS.
+        const FAREWELL: Duration = Duration::from_secs(1);
+        self.answer = Answer::Lost;
+        drop(timeout(FAREWELL, self.session.shutdown()).await);
+    }
+
     /// Resolves when the client has gone away: it closed its side, or gave up the stream. Cancel-safe.
     pub async fn gone(&mut self) {
         match std::mem::replace(&mut self.answer, Answer::Lost) {

@@ -19,7 +19,7 @@ use crate::{
 };
 
 use super::{
-    super::{App, deliver, listen::Exchange, messages::Messages, refusal},
+    super::{App, events, listen::Exchange, messages::Messages, refusal},
     Open, Posted,
 };
 
@@ -49,7 +49,7 @@ impl App {
         let Some((open, posted)) = self.streams.open(endpoint, sessions.limit()) else {
             return Some(refusal::full("there are already as many streams as `limits.sessions` allows"));
         };
-        deliver::start_events(exchange).await;
+        events::start_own(exchange).await;
         let first = format!("event: endpoint\ndata: messages?sessionId={}\n\n", open.id);
         if exchange.write(first.into()).await {
             let (bring, brought) = mpsc::channel(WRITTEN_NEXT);
@@ -101,10 +101,10 @@ impl Client<'_> {
                 },
                 Some(posted) = posted.recv(), if self.running.len() < MAX_RUNNING => Next::Take(Box::new(posted)),
                 Some(_) = self.running.join_next() => Next::Nothing,
-                () = deliver::drained(&mut draining) => Next::Close,
+                () = events::turns_true(&mut draining) => Next::Close,
                 () = exchange.gone() => Next::Gone,
                 () = sleep_until(introduction), if self.session.is_none() => Next::Close,
-                () = sleep(deliver::KEEP_ALIVE) => Next::KeepAlive,
+                () = sleep(events::KEEP_ALIVE) => Next::KeepAlive,
             };
             let written = match next {
                 Next::Write(bytes) => exchange.write(bytes).await,

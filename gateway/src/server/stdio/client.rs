@@ -300,7 +300,7 @@ async fn run(relay: Arc<Relay>, inquiry: Inquiry, limit: Option<Duration>, out: 
 async fn listen(relay: Arc<Relay>, session: Arc<Session>, out: Out) {
     let mut pause = PAUSES[0];
     while !session.is_over() {
-        match relay.listen(&session).await {
+        match relay.listen(&session, None).await {
             Answer { body: Body::Events(mut delivery), .. } => {
                 let since = Instant::now();
                 let mut decoder = Decoder::new(GATHERED);

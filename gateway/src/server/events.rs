@@ -1,0 +1,263 @@
+//! Event streams on the wire, and what becomes of those whose client goes away.
+//!
+//! A legacy client whose connection broke has not cancelled anything (MCP 2025-11-25, basic/transports): the task of its
+//! connection goes on with the call, without the connection, and keeps what comes until the client asks for it. A
+//! stream that is all there in its first piece, the usual one, is written as it is and costs nothing of that.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout_at},
+};
+use weir_mcp::sse;
+
+use crate::{
+    http::{self, HeaderName, HeaderValue},
+    relay::{Delivery, Heard, Keep},
+    session::{Keeper, Left, Session},
+};
+
+use super::{cors, deliver::CLIENT_GONE, listen::Exchange};
+
+/// How long a stream may rest before a comment is sent, so that proxies and dead clients are noticed.
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How long the first event of a stream is waited for before the client is told how to resume the stream. Most answers
+/// are there by then, and whole.
+const PRIMED: Duration = Duration::from_millis(25);
+
+const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+
+/// Begins a stream that is no answer to a request.
+pub(super) async fn start_own(exchange: &mut Exchange) {
+    let mut head = Vec::with_capacity(6);
+    cors::add(exchange, &mut head);
+    start(exchange, 200, head).await;
+}
+
+/// Writes a stream to its end, and the log's line after it.
+pub(super) async fn deliver(
+    exchange: &mut Exchange,
+    status: u16,
+    head: Vec<(HeaderName, HeaderValue)>,
+    mut delivery: Box<Delivery>,
+    mut draining: watch::Receiver<bool>,
+) {
+    start(exchange, status, head).await;
+    let mut outlet = Outlet { exchange, keeper: None, is_here: true, left: None };
+    let session = match std::mem::take(&mut delivery.keep) {
+        Keep::Nothing => None,
+        Keep::Answer(session) => Some((session, Start::Held)),
+        Keep::Begun(session, keeper) => {
+            outlet.keeper = Some(keeper);
+            Some((session, Start::Written))
+        }
+        Keep::Own(session, missed) => {
+            outlet.keeper = Some(Box::new(Keeper::own(&session.streams, session.version())));
+            Some((session, Start::Missed(missed.concat().into())))
+        }
+    };
+    let ended = outlet.run(&mut delivery, session, &mut draining).await;
+    if let Some(record) = delivery.record.take() {
+        record.finish(if ended == Ended::Gone { CLIENT_GONE } else { status });
+    }
+}
+
+async fn start(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName, HeaderValue)>) {
+    head.push((http::CONTENT_TYPE, EVENTS));
+    head.push((http::CACHE_CONTROL, HeaderValue::from_static("no-cache")));
+    // Tells nginx and its kin not to gather a stream.
+    head.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
+    exchange.start(status, &head, None).await;
+}
+
+/// Resolves when this turns true, as the gateway stops or a session ends.
+pub(super) async fn turns_true(watched: &mut watch::Receiver<bool>) {
+    drop(watched.wait_for(|is_true| *is_true).await);
+}
+
+/// How a stream that may be resumed begins.
+enum Start {
+    /// With its first event, or without it if that takes its time.
+    Held,
+    /// It has begun already.
+    Written,
+    /// With what its client has missed.
+    Missed(Bytes),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Well,
+    Gone,
+}
+
+/// Where a stream goes: to its client, as long as that is there, and to what is kept.
+struct Outlet<'a> {
+    exchange: &'a mut Exchange,
+    keeper: Option<Box<Keeper>>,
+    /// Whether the client is at the other end of this connection.
+    is_here: bool,
+    left: Option<Left>,
+}
+
+impl Outlet<'_> {
+    async fn run(
+        &mut self,
+        delivery: &mut Delivery,
+        session: Option<(Arc<Session>, Start)>,
+        draining: &mut watch::Receiver<bool>,
+    ) -> Ended {
+        let mut over = None;
+        if let Some((session, start)) = session {
+            let ended = match start {
+                Start::Held => self.hold(delivery, &session).await,
+                Start::Written => None,
+                Start::Missed(missed) if missed.is_empty() => self.begin(&Bytes::new()).await,
+                Start::Missed(missed) => (!self.exchange.write(missed).await).then_some(Ended::Gone),
+            };
+            if let Some(ended) = ended {
+                return ended;
+            }
+            over = Some(session.ended());
+        }
+        loop {
+            let is_between =
+                self.keeper.as_ref().map_or_else(|| delivery.is_between_events(), |keeper| keeper.is_between_events());
+            tokio::select! {
+                biased;
+                heard = delivery.next() => if let Some(ended) = self.pass_on(heard, delivery).await {
+                    return ended;
+                },
+                () = turns_true(draining), if delivery.is_endless() || !self.is_here => {
+                    self.exchange.end_with(delivery.farewell()).await;
+                    return self.ended();
+                }
+                () = session_over(&mut over), if !self.is_here => return Ended::Gone,
+                () = self.exchange.gone(), if self.is_here => if !self.lose().await {
+                    return Ended::Gone;
+                },
+                () = sleep(KEEP_ALIVE), if self.is_here && is_between => if !self.keep_alive().await {
+                    return Ended::Gone;
+                },
+            }
+        }
+    }
+
+    /// Waits for the first event, so that a stream that is all there by then goes out as it is.
+    async fn hold(&mut self, delivery: &mut Delivery, session: &Session) -> Option<Ended> {
+        let until = Instant::now() + PRIMED;
+        loop {
+            let heard = timeout_at(until, delivery.next()).await;
+            if let (Ok(Heard::Last(bytes)), None) = (&heard, &self.keeper) {
+                let written = self.exchange.end_with(bytes.clone()).await;
+                return Some(if written { Ended::Well } else { Ended::Gone });
+            }
+            let new = || Box::new(Keeper::answer(&session.streams, session.version()));
+            let keeper = self.keeper.get_or_insert_with(new);
+            match heard {
+                Err(_) => return self.begin(&Bytes::new()).await,
+                Ok(Heard::Bytes(bytes)) => {
+                    let stamped = keeper.stamp(&bytes);
+                    if !stamped.is_empty() {
+                        return self.begin(&stamped).await;
+                    }
+                }
+                Ok(ended) => return self.pass_on(ended, delivery).await,
+            }
+        }
+    }
+
+    /// Begins to keep the stream.
+    async fn begin(&mut self, stamped: &Bytes) -> Option<Ended> {
+        let first = self.keeper.as_mut()?.begin(stamped);
+        if first.is_empty() || self.exchange.write(first).await || self.lose().await {
+            return None;
+        }
+        Some(Ended::Gone)
+    }
+
+    async fn pass_on(&mut self, heard: Heard, delivery: &mut Delivery) -> Option<Ended> {
+        match heard {
+            Heard::Bytes(bytes) => return (!self.write(bytes, false).await).then_some(Ended::Gone),
+            Heard::Last(bytes) => drop(self.write(bytes, true).await),
+            Heard::End => self.end(delivery).await,
+            Heard::Cut(instead) => {
+                if let Some(keeper) = &mut self.keeper {
+                    keeper.instead(&instead);
+                }
+                self.exchange.cut();
+            }
+        }
+        if let Some(keeper) = self.keeper.as_mut().filter(|keeper| !keeper.is_whole())
+            && let Some(instead) = delivery.instead(NOT_KEPT)
+        {
+            keeper.instead(&instead);
+        }
+        Some(self.ended())
+    }
+
+    /// The end of a stream. A client that may resume it would come back for ever for an answer that is not there.
+    async fn end(&mut self, delivery: &mut Delivery) {
+        let Some(keeper) = &mut self.keeper else { return self.exchange.end().await };
+        let is_answered = !keeper.is_whole() || keeper.ends_with_answer();
+        match delivery.instead(UNANSWERED).filter(|_| !is_answered) {
+            Some(instead) if keeper.is_between_events() => drop(self.write(instead, true).await),
+            Some(instead) => {
+                keeper.instead(&instead);
+                self.exchange.cut();
+            }
+            None => self.exchange.end().await,
+        }
+    }
+
+    /// Writes and keeps; false if nobody is there and nobody may come back.
+    async fn write(&mut self, bytes: Bytes, last: bool) -> bool {
+        let mut bytes = bytes;
+        if let Some(keeper) = &mut self.keeper {
+            bytes = keeper.stamp(&bytes);
+            if self.is_here && keeper.is_taken_over() {
+                return self.lose().await;
+            }
+        }
+        if !self.is_here {
+            return true;
+        }
+        let written = match last {
+            true => self.exchange.end_with(bytes).await,
+            false => bytes.is_empty() || self.exchange.write(bytes).await,
+        };
+        written || self.lose().await
+    }
+
+    async fn keep_alive(&mut self) -> bool {
+        if self.keeper.as_ref().is_some_and(|keeper| keeper.is_taken_over()) {
+            return self.lose().await;
+        }
+        self.exchange.write(Bytes::from_static(sse::KEEP_ALIVE)).await || self.lose().await
+    }
+
+    /// The client is gone from this connection; false if there is no use in going on.
+    async fn lose(&mut self) -> bool {
+        self.is_here = false;
+        self.exchange.leave().await;
+        self.left = self.keeper.as_ref().and_then(|keeper| keeper.leave());
+        self.left.is_some()
+    }
+
+    const fn ended(&self) -> Ended {
+        if self.is_here { Ended::Well } else { Ended::Gone }
+    }
+}
+
+const UNANSWERED: &str = "its event stream ended before the answer";
+const NOT_KEPT: &str = "its answer is larger than what is kept for a client that comes back; see `limits.replay`";
+
+async fn session_over(over: &mut Option<watch::Receiver<bool>>) {
+    match over {
+        Some(over) => turns_true(over).await,
+        None => std::future::pending().await,
+    }
+}

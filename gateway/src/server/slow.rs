@@ -1,0 +1,102 @@
+//! Waiting for the answer to a legacy request, with an eye on its client.
+//!
+//! A client that loses its connection before anything came has no event id to come back with. So one that knows how to
+//! resume a stream is answered with a stream as soon as a call turns out to be slow, whatever the upstream will answer.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tokio::time::{sleep, timeout};
+use weir_mcp::{answer as error, sse::KEEP_ALIVE};
+
+use crate::{
+    relay::{Answer, Body, Delivery, Keep},
+    session::{Keeper, Session},
+};
+
+use super::{App, deliver::CLIENT_GONE, events, listen::Exchange, messages::Messages};
+
+/// How long a call runs before Weir looks whether its client is still there. Most answers are quicker than that is worth.
+const QUICK: Duration = Duration::from_millis(250);
+
+/// How much longer before a stream is begun.
+const SLOW: Duration = Duration::from_millis(750);
+
+/// An answer, unless the client goes away first.
+///
+/// Then the work is dropped: in the modern era that is how a client cancels (MCP 2026-07-28, basic/utilities/cancellation),
+/// and the upstream is told so; in the legacy era it is not, and the upstream works on.
+pub(super) async fn while_there(exchange: &mut Exchange, answer: impl Future<Output = Answer>) -> Answer {
+    let mut answer = pin!(answer);
+    if let Ok(answer) = timeout(QUICK, &mut answer).await {
+        return answer;
+    }
+    tokio::select! {
+        answer = answer => answer,
+        () = exchange.gone() => Answer::empty(CLIENT_GONE),
+    }
+}
+
+/// An answer for a client that can resume a stream; `id` is the request's.
+pub(super) async fn resumable(
+    app: &App,
+    exchange: &mut Exchange,
+    session: &Arc<Session>,
+    id: &[u8],
+    answer: impl Future<Output = Answer>,
+) -> Answer {
+    let mut answer = pin!(answer);
+    if let Ok(answer) = timeout(QUICK, &mut answer).await {
+        return kept(answer, session);
+    }
+    let mut keeper = Keeper::answer(&session.streams, session.version());
+    if !keeper.primes() {
+        return kept(while_there(exchange, answer).await, session);
+    }
+    tokio::select! {
+        answer = &mut answer => return kept(answer, session),
+        () = exchange.gone() => return Answer::empty(CLIENT_GONE),
+        () = sleep(SLOW) => {}
+    }
+    events::start_own(exchange).await;
+    let mut is_here = exchange.write(keeper.begin(&Bytes::new())).await;
+    let mut left = None;
+    let (mut over, mut draining) = (session.ended(), app.draining.subscribe());
+    let answer = loop {
+        if !is_here && left.is_none() {
+            exchange.leave().await;
+            left = keeper.leave();
+            if left.is_none() {
+                return Answer::empty(CLIENT_GONE);
+            }
+        }
+        is_here &= !keeper.is_taken_over();
+        tokio::select! {
+            biased;
+            answer = &mut answer => break answer,
+            () = exchange.gone(), if is_here => is_here = false,
+            () = sleep(events::KEEP_ALIVE), if is_here => {
+                is_here = exchange.write(Bytes::from_static(KEEP_ALIVE)).await;
+            }
+            () = events::turns_true(&mut over), if !is_here => return Answer::empty(CLIENT_GONE),
+            () = events::turns_true(&mut draining), if !is_here => return Answer::empty(CLIENT_GONE),
+        }
+    };
+    let keep = Keep::Begun(Arc::clone(session), Box::new(keeper));
+    match answer {
+        Answer { body: Body::Events(delivery), .. } => Answer::events(delivery.keep(keep)),
+        whole => {
+            let message = Messages::of(whole).next().await;
+            let broken = || error::error(Some(id), error::INTERNAL, "the upstream's answer broke off", None);
+            Answer::events(Delivery::ready(message.unwrap_or_else(broken)).keep(keep))
+        }
+    }
+}
+
+/// The same answer, whose stream can be resumed if it is one.
+fn kept(mut answer: Answer, session: &Arc<Session>) -> Answer {
+    if let Body::Events(delivery) = &mut answer.body {
+        delivery.keep = Keep::Answer(Arc::clone(session));
+    }
+    answer
+}
