@@ -8,6 +8,7 @@ mod keeper;
 mod merge;
 mod names;
 mod template;
+mod traits;
 mod view;
 
 use std::{
@@ -18,10 +19,13 @@ use std::{
 use tokio::{sync::Notify, sync::watch, task::JoinSet};
 use weir_mcp::{Era, mirrored::Mirrored};
 
-use crate::upstream::Upstream;
+use crate::{seal::Seal, upstream::Upstream};
 
 pub use merge::{Kind, Merged, Offer};
+pub use traits::Traits;
 pub use view::View;
+
+use merge::Paging;
 
 /// How long keepers may take to say farewell to their upstreams.
 const STOP: Duration = Duration::from_secs(5);
@@ -31,6 +35,10 @@ pub struct Catalog {
     upstreams: Arc<[Arc<Upstream>]>,
     slots: Mutex<Vec<Slots>>,
     merged: [RwLock<Arc<Merged>>; 2],
+    /// Seals the cursors of lists.
+    seal: Seal,
+    /// How many entries a page has.
+    page: usize,
     changes: watch::Sender<Changes>,
     /// For each upstream, what wakes the keeper of whichever era it speaks and the one of the other era.
     pokes: Vec<[Notify; 2]>,
@@ -74,9 +82,9 @@ enum Slot {
 }
 
 impl Catalog {
-    /// A catalog that knows nothing yet.
+    /// A catalog that knows nothing yet; its lists come in pages of so many entries.
     #[must_use]
-    pub fn new(upstreams: Arc<[Arc<Upstream>]>) -> Arc<Self> {
+    pub fn new(upstreams: Arc<[Arc<Upstream>]>, page: usize) -> Arc<Self> {
         let now = Instant::now();
         let new = || Slots { legacy: Slot::Pending, modern: Slot::Pending, since: now, kept: None };
         let slots = upstreams.iter().map(|_| new()).collect();
@@ -85,6 +93,8 @@ impl Catalog {
             upstreams,
             slots: Mutex::new(slots),
             merged: Default::default(),
+            seal: Seal::default(),
+            page,
             changes: watch::Sender::default(),
             pokes,
             stopping: watch::Sender::default(),
@@ -159,6 +169,12 @@ impl Catalog {
         View::look_up(upstream, &opened, tool).await
     }
 
+    /// Seals what clients carry for lists.
+    #[must_use]
+    pub fn seal(&self) -> &Seal {
+        &self.seal
+    }
+
     /// Follows the changes of the lists.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<Changes> {
@@ -220,7 +236,7 @@ impl Catalog {
 
     fn merge(&self, era: Era, views: &[Option<Arc<View>>]) {
         let names: Vec<&str> = self.upstreams.iter().map(|upstream| upstream.name()).collect();
-        let new = Merged::new(era, &names, views);
+        let new = Merged::new(era, &names, views, Paging { seal: &self.seal, size: self.page });
         let old = {
             let mut merged = self.merged[place(era)].write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *merged, Arc::new(new.clone()))

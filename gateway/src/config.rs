@@ -89,6 +89,8 @@ pub struct Limits {
     pub sessions: usize,
     /// How much is kept of the event streams of all legacy sessions, in bytes.
     pub replay: usize,
+    /// How many entries a page of a merged list has.
+    pub page: usize,
 }
 
 /// One MCP server that Weir calls.
@@ -240,6 +242,7 @@ impl Default for Limits {
             session_idle: Duration::from_secs(30 * 60),
             sessions: 10_000,
             replay: 64 << 20,
+            page: 1000,
         }
     }
 }

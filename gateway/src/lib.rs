@@ -24,6 +24,7 @@ pub mod observe;
 pub mod policy;
 pub mod http;
 pub mod upstream;
+pub mod seal;
 pub mod catalog;
 pub mod session;
 pub mod relay;

@@ -7,16 +7,19 @@
 
 mod aggregate;
 mod answer;
+mod crossing;
 mod delivery;
 mod drive;
 mod legacy;
 mod listen;
 mod route;
+mod tasks;
 mod translate;
+mod watch;
 
 use std::sync::Arc;
 
-use weir_mcp::{Era, Kind, Message, method};
+use weir_mcp::{Era, Kind, Message};
 
 use crate::{
     catalog::Catalog,
@@ -92,14 +95,14 @@ impl Relay {
             if matches!(message.kind(), Kind::Response | Kind::Error) && session.settle(message) {
                 return;
             }
-            if message.method() == method::CANCELLED
-                && let Some((_, ticket)) = message.request_id().and_then(|id| session.runs_at(id))
-            {
-                ticket.cancel();
-            }
         }
         for leg in self.route_message(&inquiry) {
+            let run = leg.run.clone();
             self.pass_on(&inquiry, leg).await;
+            // The only message that concerns a request which runs: from here on nothing of it is for the client.
+            if let Some(run) = run {
+                run.cancel();
+            }
         }
     }
 

@@ -94,12 +94,9 @@ async fn calls_run_at_the_same_time_and_one_can_be_cancelled() {
         .await;
     until("the cancel arrives", || !stub.asked("notifications/cancelled").is_empty()).await;
     stub.release(2);
-    let mut answered = HashSet::new();
-    while answered.len() < 2 {
-        let answer = client.find(|message| message.get("result").is_some()).await;
-        answered.insert(answer["id"].as_u64().unwrap());
-    }
-    assert_eq!(answered, HashSet::from([first, second]));
+    // What was cancelled has no result any more, however late.
+    let answer = client.find(|message| message.get("result").is_some()).await;
+    assert_eq!(answer["id"], second);
 }
 
 #[tokio::test]

@@ -151,8 +151,12 @@ impl Client {
 
     /// A request that is ready to be sent, with its id.
     pub fn request(&self, method: &str, params: Value) -> (u64, Request) {
+        self.request_with(method, self.params(params))
+    }
+
+    /// The same with these very `params`, to which a modern client adds nothing.
+    pub fn request_with(&self, method: &str, params: Value) -> (u64, Request) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let params = self.params(params);
         let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         (id, self.headers(Request::post(&self.path, body.to_string()), method, &params))
     }
@@ -246,6 +250,7 @@ pub fn modern_headers(request: Request, method: &str, params: &Value) -> Request
     let name = match method {
         "tools/call" | "prompts/get" => params["name"].as_str(),
         "resources/read" => params["uri"].as_str(),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params["taskId"].as_str(),
         _ => None,
     };
     match name {

@@ -35,6 +35,10 @@ pub struct Offer {
     pub modern: bool,
     /// The result of the method `weir-tests/raw`, byte by byte.
     pub raw: String,
+    /// What it declares beside its tools.
+    pub capabilities: Value,
+    /// The `_meta` of its tools.
+    pub tool_meta: Value,
 }
 
 impl Default for Offer {
@@ -45,6 +49,8 @@ impl Default for Offer {
             legacy: true,
             modern: true,
             raw: "{}".to_owned(),
+            capabilities: json!({}),
+            tool_meta: json!({}),
         }
     }
 }
@@ -53,6 +59,8 @@ impl Default for Offer {
 /// - `hold`, which answers only after [`Stub::release`];
 /// - `burst`, which sends ten progress notifications and the result in one write;
 /// - `steps`, which sends three and then the result, each but the first only after [`Stub::release`];
+/// - `stutter`, which sends progress that goes back and forth before the result;
+/// - `task`, whose answer is a task instead;
 /// - `fail`, which answers 500 with the message as the body;
 /// - `refuse`, which answers 401.
 pub struct Stub {

@@ -1,6 +1,8 @@
 //! What must hold for any input: the bodies of the fuzz targets, which an ordinary test runs over the seeds too.
 
 use bytes::{Bytes, BytesMut};
+use weir_mcp::cursor::Position;
+use weir_mcp::public::{self, Asked};
 use weir_mcp::sse::{Decoder, Event, Splitter, Stamper, encode};
 use weir_mcp::translate::{self, Declared};
 use weir_mcp::{Claims, Field, Inbound, Kind, Message, Object, classify, headers, json, method, mirrored};
@@ -165,4 +167,30 @@ pub fn headers(input: &[u8]) {
     let both = headers::accepts_json(&text) && headers::accepts_events(&text);
     assert_eq!(headers::accepts_json_and_events(&text), both);
     let _ = (headers::is_json(&text), headers::is_event_stream(&text), headers::param_value(input));
+}
+
+/// Reads what stands in a cursor, and writes it again.
+pub fn cursor(input: &[u8]) {
+    if let Some(position) = Position::decode(input) {
+        assert_eq!(position.encode(), input);
+    }
+}
+
+/// Gives the ids in a message public names and takes them away again: nothing else may change.
+pub fn public(input: &[u8]) {
+    let Ok(message) = Message::parse(Bytes::copy_from_slice(input)) else { return };
+    let read = Asked::Read { native: "ui://x".into(), public: "ui://a__x".into() };
+    for asked in [Asked::Plain, Asked::Call, Asked::Task, Asked::Tasks, read] {
+        let Some(outward) = public::outward(&message, "a", &asked) else { continue };
+        let outward = Message::parse(outward).expect("a message stays one");
+        assert_eq!((outward.kind(), outward.method(), outward.id()), (message.kind(), message.method(), message.id()));
+    }
+    let Some(inward) = public::inward(&message, "a") else { return };
+    let inward = Message::parse(inward).expect("a message stays one");
+    assert_eq!((inward.kind(), inward.method(), inward.id()), (message.kind(), message.method(), message.id()));
+    if let Some(("a", native)) = message.task_id().as_deref().and_then(public::split)
+        && method::route(message.method()) == method::Route::Task
+    {
+        assert_eq!(inward.task_id().as_deref(), Some(native));
+    }
 }

@@ -5,12 +5,14 @@
 
 pub mod answer;
 pub mod classify;
+pub mod cursor;
 pub mod era;
 pub mod headers;
 pub mod json;
 pub mod message;
 pub mod method;
 pub mod mirrored;
+pub mod public;
 pub mod sse;
 pub mod status;
 pub mod translate;

@@ -12,6 +12,18 @@ pub const CANCELLED: &str = "notifications/cancelled";
 pub const INITIALIZED: &str = "notifications/initialized";
 /// `notifications/message`
 pub const LOG_MESSAGE: &str = "notifications/message";
+/// `notifications/subscriptions/acknowledged`
+pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+/// `notifications/tasks/status`, of the tasks of 2025-11-25
+pub const TASK_STATUS: &str = "notifications/tasks/status";
+/// `notifications/tasks`, of the extension `io.modelcontextprotocol/tasks`
+pub const TASK_CHANGE: &str = "notifications/tasks";
+/// `notifications/resources/updated`
+pub const UPDATED: &str = "notifications/resources/updated";
+/// `notifications/roots/list_changed`
+pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
+/// `tasks/list`, of 2025-11-25
+pub const TASKS_LIST: &str = "tasks/list";
 /// `initialize`
 pub const INITIALIZE: &str = "initialize";
 /// `ping`
@@ -107,7 +119,7 @@ pub fn is_endless(method: &str) -> bool {
 
 /// Whether the method is one of the lists that come in pages.
 pub fn is_list(method: &str) -> bool {
-    matches!(method, TOOLS_LIST | PROMPTS_LIST | RESOURCES_LIST | TEMPLATES_LIST | "tasks/list")
+    matches!(method, TOOLS_LIST | PROMPTS_LIST | RESOURCES_LIST | TEMPLATES_LIST | TASKS_LIST)
 }
 
 /// Whether a call that may already have run can be sent once more without harm. Unknown methods cannot.

@@ -32,6 +32,9 @@ const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// Where a message of a subscription says to which one it belongs.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
+/// The extension of the modern era that has tasks.
+pub const TASKS: &str = "io.modelcontextprotocol/tasks";
+
 /// The members by which a modern result says how long it holds. A legacy server never says when its lists change for
 /// whom, so nothing may be kept or shared.
 const NOT_KEPT: [(&str, &str); 2] = [("ttlMs", "0"), ("cacheScope", "\"private\"")];
@@ -303,9 +306,13 @@ fn member(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
+/// How severe a level of log messages is, 0 the mildest; none if there is no such level.
+pub fn rank(level: &str) -> Option<usize> {
+    LEVELS.iter().position(|known| *known == level)
+}
+
 /// Whether a client that wants log messages from `wanted` on wants this one. A level that nobody knows is let through.
 pub fn is_logged(wanted: &str, log_message: &Message) -> bool {
-    let rank = |level: &str| LEVELS.iter().position(|known| *known == level);
     let level = log_message.params().and_then(|params| json::get(params, &["level"])).and_then(json::string);
     match (rank(wanted), level.as_deref().and_then(rank)) {
         (Some(wanted), Some(level)) => level >= wanted,

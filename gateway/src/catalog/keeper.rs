@@ -17,6 +17,9 @@ use super::{Catalog, Found, View};
 /// How long lists are kept when the upstream has no way to say that they changed.
 const REFRESH: Duration = Duration::from_secs(60);
 
+/// How long they are kept at least, whatever it says of them: nobody may be asking for them at all.
+const SHORTEST: Duration = Duration::from_secs(5);
+
 /// The longest pause between two tries to reach an upstream.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -26,8 +29,10 @@ const OTHER_ERA: Duration = Duration::from_secs(10 * 60);
 /// A stream that ends within this time is not worth opening again.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// How long more changes are waited for after one, so that a burst is fetched once.
+/// How long more changes are waited for after one, so that a burst is fetched once; longer each time while a server goes
+/// on and on.
 const SETTLE: Duration = Duration::from_millis(50);
+const LONGEST_SETTLE: Duration = Duration::from_secs(2);
 
 /// How long an upstream may take to end a session of Weir's own.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -122,6 +127,7 @@ impl Keeper<'_> {
         let listen = tokio::time::timeout(self.upstream.list_timeout(), self.listen(opened));
         let mut changes = listen.await.unwrap_or_default();
         let mut health = Health::default();
+        let mut settle = SETTLE;
         loop {
             let fetch = View::fetch(self.upstream, opened);
             let view = match tokio::time::timeout(self.upstream.overall_timeout(), fetch).await {
@@ -130,10 +136,15 @@ impl Keeper<'_> {
                 Ok(Err(why)) => return Err(format!("its lists cannot be had: {why}")),
                 Err(_) => return Err("its lists did not come in time".into()),
             };
-            let ttl = view.ttl;
+            let ttl = view.lasts.ttl;
             self.publish(opened, view);
+            let since = Instant::now();
             match self.wait(opened, &mut changes, &mut health, ttl).await {
-                Wake::Changed => {}
+                Wake::Changed => {
+                    let busy = since.elapsed() < 2 * settle;
+                    settle = if busy { LONGEST_SETTLE.min(2 * settle) } else { SETTLE };
+                    tokio::time::sleep(settle).await;
+                }
                 Wake::Lost => return Ok(()),
             }
         }
@@ -205,7 +216,7 @@ impl Keeper<'_> {
     ) -> Wake {
         let poke = poke(self.catalog, self.index, self.wanted);
         let Some(events) = changes else {
-            let refresh = ttl.unwrap_or_default().max(REFRESH);
+            let refresh = ttl.filter(|ttl| !ttl.is_zero()).map_or(REFRESH, |ttl| ttl.max(SHORTEST));
             let resting = matches!(&opened.channel, Channel::Stdio { shared: false, .. });
             if resting {
                 close(self.upstream, opened).await;
@@ -237,7 +248,6 @@ impl Keeper<'_> {
                 },
             }
         }
-        tokio::time::sleep(SETTLE).await;
         Wake::Changed
     }
 }

@@ -1,19 +1,23 @@
 //! The views of all upstreams as one: what a client is shown, and where each name leads.
 
-use std::{
-    collections::{HashMap, HashSet},
-    fmt::Write as _,
-    sync::Arc,
-    time::Duration,
-};
+mod interfaces;
+mod list;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use weir_mcp::{Era, json};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use weir_mcp::Era;
+
+use crate::seal::Seal;
 
 use super::{
     names, template,
-    view::{Entry, View},
+    traits::{Traits, capabilities},
+    view::{Freshness, View},
 };
+
+use interfaces::Interfaces;
+use list::{List, ListWriter};
 
 /// What can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +33,24 @@ pub enum Kind {
 }
 
 /// The merged lists of one era.
+///
+/// One for all callers: what an upstream shows is asked for in Weir's own name and with the credential that all share. Once
+/// callers have credentials of their own, lists marked `private` need one of these for each of them.
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
     lists: [List; 4],
     templates: Vec<(String, usize)>,
+    /// By place; none where nothing is known.
+    traits: Vec<Option<Traits>>,
+    interfaces: Interfaces,
+    /// For each scheme that some address has, the upstream that has it alone.
+    schemes: HashMap<String, Option<usize>>,
     /// `capabilities` for `initialize` or `server/discover`, raw.
     pub capabilities: String,
     /// The upstreams' instructions, each under its name.
     pub instructions: Option<String>,
+    /// How long what is said of all upstreams holds, and for whom: members of a modern result.
+    pub freshness: String,
 }
 
 /// Where a name leads.
@@ -48,13 +62,13 @@ pub struct Offer {
     pub native: String,
 }
 
-#[derive(Clone, Debug, Default)]
-struct List {
-    /// The whole `result`, ready to be sent.
-    result: Bytes,
-    offers: HashMap<String, Offer>,
-    /// What an earlier upstream offers too.
-    hidden: HashSet<(usize, String)>,
+/// How lists are cut into pages.
+#[derive(Clone, Copy)]
+pub(super) struct Paging<'a> {
+    /// Seals cursors.
+    pub(super) seal: &'a Seal,
+    /// How many entries a page has.
+    pub(super) size: usize,
 }
 
 impl Kind {
@@ -110,32 +124,44 @@ impl Kind {
 
 impl Merged {
     /// Merges what is known, in the order of the configuration.
-    pub(super) fn new(era: Era, names: &[&str], views: &[Option<Arc<View>>]) -> Self {
+    pub(super) fn new(era: Era, names: &[&str], views: &[Option<Arc<View>>], paging: Paging<'_>) -> Self {
         let known =
             || names.iter().enumerate().zip(views).filter_map(|((at, name), view)| Some((at, *name, view.as_deref()?)));
-        let mut merged = Self::default();
-        let freshness = freshness(era, known().map(|(_, _, view)| view));
+        let mut merged = Self { interfaces: Interfaces::new(known()), ..Self::default() };
+        let lists = freshness(era, known().map(|(_, _, view)| view.lasts));
+        merged.freshness = freshness(era, known().map(|(_, _, view)| view.discovery_lasts));
         for kind in Kind::ALL {
-            let mut writer = ListWriter::new(kind);
+            let mut writer = ListWriter::new(kind, paging.size);
             for (upstream, name, view) in known() {
                 for entry in view.entries(kind) {
-                    writer.add(upstream, name, entry);
+                    writer.add(upstream, name, entry, &merged.interfaces);
                 }
             }
-            if kind == Kind::Template {
-                merged.templates = writer.order.clone();
+            match kind {
+                Kind::Tool | Kind::Prompt => {}
+                Kind::Resource => writer.offer(merged.interfaces.unlisted()),
+                Kind::Template => merged.templates = writer.order().to_vec(),
             }
-            merged.lists[kind as usize] = writer.finish(&freshness);
+            merged.note_schemes(writer.order());
+            merged.lists[kind as usize] = writer.finish(era, &lists, paging.seal);
         }
-        merged.capabilities = capabilities(era, known().map(|(_, _, view)| view));
+        let traits = |view: &Option<Arc<View>>| view.as_deref().map(|view| Traits::of(era, view));
+        merged.traits = views.iter().map(traits).collect();
+        merged.capabilities = capabilities(era, merged.traits.iter().flatten());
         merged.instructions = instructions(known().map(|(_, name, view)| (name, view)));
         merged
     }
 
-    /// The whole `result` of a list, as JSON.
+    /// The `result` of the first page of a list, as JSON.
     #[must_use]
     pub fn result(&self, kind: Kind) -> &Bytes {
-        &self.lists[kind as usize].result
+        self.lists[kind as usize].first()
+    }
+
+    /// The `result` of the page that a cursor leads to; none if the cursor is not from here or the list is another now.
+    #[must_use]
+    pub fn page(&self, era: Era, kind: Kind, cursor: &str, seal: &Seal) -> Option<&Bytes> {
+        self.lists[kind as usize].page(&list::purpose(era, kind), cursor, seal)
     }
 
     /// Where a public name leads.
@@ -144,18 +170,39 @@ impl Merged {
         self.lists[kind as usize].offers.get(name)
     }
 
-    /// Which upstream has the resource at `uri`: the one that lists it, else the one with a template that it fits.
+    /// Which upstream has the resource at `uri`, and what it calls it: the one that lists it, else the one with a template
+    /// that it fits, else the only one that has such resources at all, since not everything needs to be listed.
     #[must_use]
-    pub fn find_resource(&self, uri: &str) -> Option<usize> {
+    pub fn find_resource<'a>(&'a self, uri: &'a str) -> Option<(usize, &'a str)> {
         let listed = self.find(Kind::Resource, uri).or_else(|| self.find(Kind::Template, uri));
-        listed.map(|offer| offer.upstream).or_else(|| {
-            self.templates.iter().find(|(known, _)| template::fits(known, uri)).map(|(_, upstream)| *upstream)
-        })
+        if let Some(offer) = listed {
+            return Some((offer.upstream, &offer.native));
+        }
+        let fits = self.templates.iter().find(|(known, _)| template::fits(known, uri)).map(|(_, upstream)| *upstream);
+        fits.or_else(|| self.only_with(uri)).map(|upstream| (upstream, uri))
+    }
+
+    /// The address by which clients know a resource of an upstream, where it is another one.
+    #[must_use]
+    pub fn public_address(&self, upstream: usize, native: &str) -> Option<&str> {
+        self.interfaces.renamed(upstream, native)
+    }
+
+    /// What an upstream can do; nothing as long as nothing is known of it.
+    #[must_use]
+    pub fn traits(&self, upstream: usize) -> Option<&Traits> {
+        self.traits.get(upstream)?.as_ref()
+    }
+
+    /// The upstreams that declare the extension that a method belongs to.
+    pub fn declaring<'a>(&'a self, method: &'a str) -> impl Iterator<Item = usize> + 'a {
+        let declares = move |traits: &Option<Traits>| traits.as_ref().is_some_and(|traits| traits.declares(method));
+        self.traits.iter().enumerate().filter(move |(_, traits)| declares(traits)).map(|(place, _)| place)
     }
 
     /// Whether the list of a kind is the same in both.
     pub(super) fn same(&self, other: &Self, kind: Kind) -> bool {
-        self.result(kind) == other.result(kind)
+        self.lists[kind as usize].version == other.lists[kind as usize].version
     }
 
     /// Tells the operator which names were cut and which addresses are hidden, once for each.
@@ -181,108 +228,45 @@ impl Merged {
             }
         }
     }
-}
 
-/// One list being written.
-struct ListWriter {
-    kind: Kind,
-    body: BytesMut,
-    offers: HashMap<String, Offer>,
-    order: Vec<(String, usize)>,
-    hidden: HashSet<(usize, String)>,
-}
-
-impl ListWriter {
-    fn new(kind: Kind) -> Self {
-        let mut body = BytesMut::new();
-        body.put_slice(format!(r#"{{"{}":["#, kind.list()).as_bytes());
-        Self { kind, body, offers: HashMap::new(), order: Vec::new(), hidden: HashSet::new() }
-    }
-
-    /// Adds an entry unless its name or address is taken: the first in the configuration has it.
-    fn add(&mut self, upstream: usize, name: &str, entry: &Entry) {
-        let public = if self.kind.is_renamed() { names::public(name, &entry.key) } else { entry.key.clone() };
-        if let Some(taken) = self.offers.get(&public) {
-            if taken.upstream != upstream {
-                tracing::warn!(
-                    upstream = name,
-                    key = public,
-                    "offered by an earlier upstream too, which has it on /mcp"
-                );
+    fn note_schemes(&mut self, addresses: &[(String, usize)]) {
+        for (address, upstream) in addresses {
+            if let Some((scheme, _)) = address.split_once("://") {
+                let alone = self.schemes.entry(scheme.to_owned()).or_insert(Some(*upstream));
+                *alone = alone.filter(|known| known == upstream);
             }
-            return;
         }
-        if !self.order.is_empty() {
-            self.body.put_u8(b',');
-        }
-        match json::get(&entry.raw, &[self.kind.key()]).filter(|_| self.kind.is_renamed()) {
-            Some(span) => {
-                // The slice lies in the entry, so its place follows from the addresses.
-                let start = span.as_ptr() as usize - entry.raw.as_ptr() as usize;
-                let (head, tail) = (&entry.raw[..start], &entry.raw[start + span.len()..]);
-                self.body.put_slice(head);
-                self.body.put_slice(json::quote(&public).as_bytes());
-                self.body.put_slice(tail);
-            }
-            None => self.body.put_slice(&entry.raw),
-        }
-        self.order.push((public.clone(), upstream));
-        self.offers.insert(public, Offer { upstream, native: entry.key.clone() });
     }
 
-    fn finish(mut self, freshness: &str) -> List {
-        self.body.put_slice(b"]");
-        self.body.put_slice(freshness.as_bytes());
-        self.body.put_slice(b"}");
-        List { result: self.body.freeze(), offers: self.offers, hidden: self.hidden }
+    /// The only upstream whose addresses begin like this one, or the only one with resources.
+    fn only_with(&self, uri: &str) -> Option<usize> {
+        let scheme = uri.split_once("://").map(|(scheme, _)| scheme);
+        if let Some(alone) = scheme.and_then(|scheme| self.schemes.get(scheme)) {
+            return *alone;
+        }
+        let has = |(place, traits): (usize, &Option<Traits>)| {
+            traits.as_ref().filter(|traits| traits.resources).map(|_| place)
+        };
+        let mut with = self.traits.iter().enumerate().filter_map(has);
+        with.next().filter(|_| with.next().is_none())
     }
 }
 
-/// The members that a modern list result ends in: kept as long as the shortest-lived part, shared only if all parts may
-/// be (MCP 2026-07-28, server/utilities/caching).
-fn freshness<'a>(era: Era, views: impl Iterator<Item = &'a View>) -> String {
+/// The members that a modern result about all upstreams ends in: kept as long as the shortest-lived part, shared only if
+/// all parts may be (MCP 2026-07-28, server/utilities/caching).
+fn freshness(era: Era, parts: impl Iterator<Item = Freshness>) -> String {
     if era == Era::Legacy {
         return String::new();
     }
     let (mut ttl, mut public, mut any) = (Duration::MAX, true, false);
-    for view in views {
+    for part in parts {
         any = true;
-        ttl = ttl.min(view.ttl.unwrap_or_default());
-        public &= view.public;
+        ttl = ttl.min(part.ttl.unwrap_or_default());
+        public &= part.public;
     }
     let ttl = if ttl == Duration::MAX { 0 } else { ttl.as_millis() };
     let scope = if public && any { "public" } else { "private" };
     format!(r#","resultType":"complete","ttlMs":{ttl},"cacheScope":"{scope}""#)
-}
-
-/// The union of what upstreams can do, in Weir's own words: lists change when upstreams come and go.
-fn capabilities<'a>(era: Era, views: impl Iterator<Item = &'a View>) -> String {
-    let (mut prompts, mut resources) = (false, false);
-    let (mut subscribe, mut logging, mut completions) = (false, false, false);
-    for view in views {
-        let has = |path: &[&str]| json::get(&view.capabilities, path).is_some();
-        prompts |= has(&["prompts"]);
-        resources |= has(&["resources"]);
-        logging |= has(&["logging"]);
-        completions |= has(&["completions"]);
-        subscribe |= json::get(&view.capabilities, &["resources", "subscribe"]) == Some(b"true");
-    }
-    // Always offered: an upstream that is still being reached may bring some.
-    let mut text = String::from(r#"{"tools":{"listChanged":true}"#);
-    if prompts {
-        text.push_str(r#","prompts":{"listChanged":true}"#);
-    }
-    if resources {
-        // Writing to a string cannot fail.
-        let _ = write!(text, r#","resources":{{"listChanged":true,"subscribe":{}}}"#, subscribe && era == Era::Legacy);
-    }
-    for (there, name) in [(logging, "logging"), (completions, "completions")] {
-        if there {
-            let _ = write!(text, r#","{name}":{{}}"#);
-        }
-    }
-    text.push('}');
-    text
 }
 
 fn instructions<'a>(views: impl Iterator<Item = (&'a str, &'a View)>) -> Option<String> {

@@ -29,15 +29,24 @@ pub struct View {
     pub capabilities: Bytes,
     /// Its `instructions`.
     pub instructions: Option<String>,
-    /// How long its lists may be kept; none in the legacy era.
-    pub ttl: Option<Duration>,
-    /// Whether its lists may be shared between callers (`cacheScope`).
-    pub public: bool,
+    /// How long its lists may be kept.
+    pub lasts: Freshness,
+    /// How long what it said of itself may be kept.
+    pub discovery_lasts: Freshness,
     /// The lists that the upstream answered with an error; they are empty here.
     pub(super) faults: Vec<String>,
     pub(super) lists: [Vec<Entry>; 4],
     /// The tools with arguments that travel in headers too.
     pub(super) mirrored: HashMap<String, Arc<[Mirrored]>>,
+}
+
+/// How long something may be kept, and for whom. A legacy server says nothing of the kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Freshness {
+    /// How long (`ttlMs`); none if nothing was said.
+    pub ttl: Option<Duration>,
+    /// Whether callers may share it (`cacheScope`).
+    pub public: bool,
 }
 
 /// One tool, prompt, resource or template.
@@ -55,9 +64,12 @@ impl View {
         let said = opened.answer.result().unwrap_or(b"{}");
         let capabilities = Bytes::copy_from_slice(json::get(said, &["capabilities"]).unwrap_or(b"{}"));
         let instructions = json::get(said, &["instructions"]).and_then(json::string).map(|text| text.into_owned());
-        // Only modern pages say that they may be shared.
-        let public = opened.era == Era::Modern;
-        let mut view = Self { capabilities, instructions, public, ..Self::default() };
+        let mut view = Self { capabilities, instructions, ..Self::default() };
+        if opened.era == Era::Modern {
+            // Until a page says otherwise.
+            view.lasts.public = true;
+            view.discovery_lasts = Freshness { ttl: None, public: true }.and(said);
+        }
         let source = Source { upstream, opened };
         for kind in Kind::ALL {
             if json::get(&view.capabilities, &[kind.capability()]).is_some() {
@@ -112,17 +124,20 @@ impl View {
         self.lists[kind as usize] = entries;
         self
     }
+}
 
-    fn note_cache(&mut self, page: &[u8]) {
+impl Freshness {
+    /// What holds for both, this and another result.
+    fn and(self, result: &[u8]) -> Self {
         let number =
-            |key: &str| json::get(page, &[key]).and_then(|raw| std::str::from_utf8(raw).ok()?.parse::<f64>().ok());
+            |key: &str| json::get(result, &[key]).and_then(|raw| std::str::from_utf8(raw).ok()?.parse::<f64>().ok());
         let ttl = number("ttlMs").filter(|ms| *ms >= 0.0).map(|ms| Duration::from_secs_f64((ms / 1000.0).min(1e6)));
-        self.ttl = match (self.ttl, ttl) {
+        let ttl = match (self.ttl, ttl) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        let scope = json::get(page, &["cacheScope"]).and_then(json::string);
-        self.public &= scope.as_deref() == Some("public");
+        let scope = json::get(result, &["cacheScope"]).and_then(json::string);
+        Self { ttl, public: self.public && scope.as_deref() == Some("public") }
     }
 }
 
@@ -149,7 +164,7 @@ impl Source<'_> {
                 return Ok(());
             };
             if self.opened.era == Era::Modern {
-                view.note_cache(page);
+                view.lasts = view.lasts.and(page);
             }
             size += page.len();
             for raw in json::get(page, &[kind.list()]).into_iter().flat_map(json::elements) {

@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::{
     catalog::Catalog,
-    config::{Config, SystemEnvironment},
+    config::{self, Config, SystemEnvironment},
     observe,
     relay::Relay,
     server::stdio,
@@ -82,7 +82,7 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
 async fn connect(upstreams: Arc<[Arc<Upstream>]>, limits: stdio::Limits) -> std::io::Result<()> {
     // There is one client, whose session lasts as long as it does.
     let sessions = Arc::new(Sessions::new(2, Duration::MAX, 0));
-    let relay = Arc::new(Relay::new(Catalog::new(Arc::clone(&upstreams)), sessions));
+    let relay = Arc::new(Relay::new(Catalog::new(Arc::clone(&upstreams), config::Limits::default().page), sessions));
     let reaping = tokio::spawn(reap(Arc::clone(&relay)));
     let pipes = (tokio::io::stdin(), tokio::io::stdout());
     let stop = async { drop(signalled().await) };

@@ -68,7 +68,7 @@ pub(super) fn gateway(config: Config) -> anyhow::Result<ExitCode> {
 async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Result<()> {
     let listener = Listener::bind(&config.listen, config.tls.as_ref()).await?;
     let addresses = listener.addresses();
-    let catalog = Catalog::new(Arc::clone(&upstreams));
+    let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page);
     let limits = &config.limits;
     let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay));
     let relay = Arc::new(Relay::new(Arc::clone(&catalog), Arc::clone(&sessions)));

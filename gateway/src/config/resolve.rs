@@ -133,6 +133,7 @@ fn limits(written: &Field<written::Limits>) -> Limits {
         session_idle: written.session_idle.or(Period(default.session_idle)).0,
         sessions: written.sessions.or(Count(default.sessions)).0,
         replay: written.replay.or(Size(default.replay)).0,
+        page: written.page.or(Count(default.page)).0,
     }
 }
 

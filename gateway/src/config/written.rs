@@ -58,6 +58,8 @@ table! {
         /// How much of the event streams of all sessions is kept for clients that lose their connection and come back;
         /// a sixteenth of it for each session at most. Default: `"64MiB"`.
         replay: Size,
+        /// How many tools, prompts, resources or templates `/mcp` puts on one page of a list. Default: 1000.
+        page: Count,
     }
 
     /// What holds for each upstream that says nothing else.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_mcp::{Era, Message, answer, era, json};
+use weir_mcp::{Era, answer, era, json, method, public, translate::rank};
 
 use crate::catalog::{Kind, Merged};
 
@@ -19,25 +19,31 @@ impl Relay {
     pub(super) async fn answer(self: &Arc<Self>, inquiry: &Inquiry) -> Option<Answer> {
         let message = &inquiry.message;
         if let Some(kind) = Kind::of_method(message.method()) {
-            // Weir's lists have one page, so it has never given out a cursor.
-            if message.cursor().is_some() {
-                let text = "this cursor is not from here";
-                return Some(Answer::error(inquiry.era, message, answer::INVALID_PARAMS, text));
-            }
             let offers = self.catalog.merged(inquiry.era).await;
-            return Some(Answer::result(message, offers.result(kind).clone()));
+            let Some(cursor) = message.cursor() else {
+                return Some(Answer::result(message, offers.result(kind).clone()));
+            };
+            return Some(match offers.page(inquiry.era, kind, &cursor, self.catalog.seal()) {
+                Some(page) => Answer::result(message, page.clone()),
+                None => bad_cursor(inquiry),
+            });
         }
         match (inquiry.era, message.method()) {
             (Era::Legacy, "ping") => Some(Answer::result(message, EMPTY)),
             (Era::Legacy, "logging/setLevel") => {
+                if public::log_level(message).as_deref().and_then(rank).is_none() {
+                    let text = "there is no such log level";
+                    return Some(Answer::error(inquiry.era, message, answer::INVALID_PARAMS, text));
+                }
                 self.set_log_level(inquiry).await;
                 Some(Answer::result(message, EMPTY))
             }
+            (Era::Legacy, method::TASKS_LIST) => self.list_tasks(inquiry).await,
             (Era::Modern, "server/discover") => {
                 let offers = self.catalog.merged(Era::Modern).await;
                 Some(Answer::result(message, discovered(&offers)))
             }
-            (Era::Modern, "subscriptions/listen") => Some(self.subscribe(message)),
+            (Era::Modern, method::LISTEN) => Some(self.subscribe(inquiry).await),
             _ => None,
         }
     }
@@ -46,15 +52,18 @@ impl Relay {
     async fn set_log_level(self: &Arc<Self>, inquiry: &Inquiry) {
         let Some(session) = &inquiry.session else { return };
         *crate::session::lock(&session.log_level) = Some(inquiry.message.clone());
+        let offers = self.catalog.known(inquiry.era);
         let mut telling = tokio::task::JoinSet::new();
-        for (place, channel) in session.lines.all() {
+        let declares = |place: usize| offers.traits(place).is_none_or(|traits| traits.logging);
+        for (place, channel) in session.lines.all().into_iter().filter(|(place, _)| declares(*place)) {
             let (relay, message) = (Arc::clone(self), inquiry.message.clone());
-            telling.spawn(async move { relay.set_level(place, &channel, &message).await });
+            telling.spawn(async move { relay.repeat(place, &channel, &message).await });
         }
         telling.join_all().await;
     }
 
-    fn subscribe(&self, message: &Message) -> Answer {
+    async fn subscribe(self: &Arc<Self>, inquiry: &Inquiry) -> Answer {
+        let message = &inquiry.message;
         let wish = message.params().and_then(|params| json::get(params, &["notifications"])).unwrap_or(b"{}");
         let wants = |key: &str| json::get(wish, &[key]) == Some(b"true");
         let wants = Wants {
@@ -63,9 +72,18 @@ impl Relay {
             resources: wants("resourcesListChanged"),
         };
         let id = message.id().unwrap_or(b"null");
-        let delivery = Delivery::subscription(id, self.catalog.changes(), wants);
+        // Before anything is waited for, so that no change is missed.
+        let changes = self.catalog.changes();
+        let watched = self.watch(inquiry, wish).await;
+        let delivery = Delivery::subscription(id, changes, wants, watched);
         Answer { status: 200, session: None, allow: None, body: Body::Events(Box::new(delivery)), record: None }
     }
+}
+
+/// The answer to a cursor that does not lead anywhere.
+pub(super) fn bad_cursor(inquiry: &Inquiry) -> Answer {
+    let text = "this cursor is not from here, or the list has changed since; ask again without one";
+    Answer::error(inquiry.era, &inquiry.message, answer::INVALID_PARAMS, text)
 }
 
 /// The result of `initialize` on `/mcp`.
@@ -80,9 +98,9 @@ pub(super) fn initialized(offers: &Merged, version: &str) -> Bytes {
 fn discovered(offers: &Merged) -> Bytes {
     let capabilities = &offers.capabilities;
     let instructions = instructions(offers);
-    let version = era::LATEST_MODERN;
+    let (version, freshness) = (era::LATEST_MODERN, &offers.freshness);
     format!(
-        r#"{{"resultType":"complete","supportedVersions":["{version}"],"capabilities":{capabilities}{instructions},"ttlMs":0,"cacheScope":"private","_meta":{{"io.modelcontextprotocol/serverInfo":{INFO}}}}}"#
+        r#"{{"supportedVersions":["{version}"],"capabilities":{capabilities}{instructions}{freshness},"_meta":{{"io.modelcontextprotocol/serverInfo":{INFO}}}}}"#
     )
     .into()
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, watch};
 use weir_flow::Failure;
-use weir_mcp::{Message, message::Kind, method, sse};
+use weir_mcp::{Field, json, public::Asked, sse};
 
 use crate::{
     catalog::{Catalog, Changes},
@@ -16,7 +16,9 @@ use crate::{
 use super::{
     Inquiry, Record,
     answer::failure_message,
+    crossing::Crossing,
     translate::{Piece, Said, Stream, Subscription},
+    watch::{Part, Watch},
 };
 
 /// How much is gathered into one write, in bytes.
@@ -41,7 +43,8 @@ pub struct Delivery {
     pub record: Option<Record>,
     /// Whether its client may ask for it again.
     pub keep: Keep,
-    _running: Option<Running>,
+    /// Ends with the stream; when its client cancels it, the stream ends with it.
+    running: Option<Running>,
 }
 
 /// Whether a stream's client may ask for it again.
@@ -74,12 +77,12 @@ pub enum Heard {
 enum Source {
     /// From one upstream, as it comes.
     Raw { events: Listened, whole: bool },
-    /// From one of several upstreams to a legacy session: questions get ids of Weir's own.
-    Mapped { events: Listened, session: Arc<Session>, catalog: Arc<Catalog>, upstream: usize },
+    /// From one of several upstreams, where something in it may need a name of Weir's own.
+    Mapped { events: Listened, crossing: Crossing },
     /// What waits for a session; on `/mcp` with the changes of the merged lists.
     Outbox { taken: Taken, changes: Option<watch::Receiver<Changes>>, known: Changes },
     /// Changes of the merged lists, for a modern client that listens on `/mcp`.
-    Subscription { id: Bytes, changes: watch::Receiver<Changes>, known: Changes, wants: Wants, first: Option<Bytes> },
+    Subscription(Box<Merging>),
     /// The answer of a legacy upstream to a modern client.
     Translated(Box<Stream>),
     /// What a legacy upstream says of its own accord, for a modern client.
@@ -90,6 +93,18 @@ enum Source {
     Ready(Bytes),
     /// The answer of a modern upstream to a legacy client; the message is one that was read ahead.
     Rounds { first: Option<Said>, heard: mpsc::Receiver<Piece> },
+    /// Nothing at all.
+    Nothing,
+}
+
+/// Changes of the merged lists and of what is watched at upstreams.
+struct Merging {
+    id: Bytes,
+    changes: watch::Receiver<Changes>,
+    known: Changes,
+    wants: Wants,
+    watch: Option<Watch>,
+    first: Option<Bytes>,
 }
 
 struct Answers {
@@ -112,18 +127,32 @@ impl Delivery {
         catalog: &Arc<Catalog>,
         (place, upstream): (usize, &Upstream),
         events: Listened,
+        asked: Option<Asked>,
         running: Option<Running>,
         deadline: Option<Instant>,
     ) -> Self {
-        let source = match (&inquiry.session, inquiry.endpoint) {
-            (Some(session), Endpoint::All) => {
-                Source::Mapped { events, session: Arc::clone(session), catalog: Arc::clone(catalog), upstream: place }
-            }
-            _ => Source::Raw { events, whole: true },
+        // A modern client's stream need only be looked into where something in it may need a name.
+        let named = inquiry.session.is_some() || asked.is_some() || inquiry.message.raw(Field::LogLevel).is_some();
+        let source = if inquiry.endpoint == Endpoint::All && named {
+            let crossing = Crossing {
+                catalog: Arc::clone(catalog),
+                upstream: place,
+                session: inquiry.session.clone(),
+                run: running.as_ref().map(|running| Arc::clone(&running.run)),
+                asked: asked.unwrap_or_default(),
+            };
+            Source::Mapped { events, crossing }
+        } else {
+            Source::Raw { events, whole: true }
         };
         let id = inquiry.message.id().map(Bytes::copy_from_slice).unwrap_or_default();
         let answers = Some(Answers { id, upstream: upstream.name().to_owned() });
-        Self { answers, deadline, _running: running, ..Self::new(source) }
+        Self { answers, deadline, running, ..Self::new(source) }
+    }
+
+    /// The end of a request that its client has cancelled: no answer.
+    pub(super) fn nothing() -> Self {
+        Self { over: true, ..Self::new(Source::Nothing) }
     }
 
     /// What waits for a session.
@@ -133,11 +162,16 @@ impl Delivery {
     }
 
     /// Changes of the merged lists.
-    pub(super) fn subscription(id: &[u8], changes: watch::Receiver<Changes>, wants: Wants) -> Self {
+    pub(super) fn subscription(
+        id: &[u8],
+        changes: watch::Receiver<Changes>,
+        wants: Wants,
+        (granted, watch): (Part, Option<Watch>),
+    ) -> Self {
         let known = *changes.borrow();
         let id = Bytes::copy_from_slice(id);
-        let first = Some(acknowledged(&id, wants));
-        Self::new(Source::Subscription { id, changes, known, wants, first })
+        let first = Some(acknowledged(&id, wants, &granted));
+        Self::new(Source::Subscription(Box::new(Merging { id, changes, known, wants, watch, first })))
     }
 
     /// The rest of a stream whose client has come back.
@@ -198,7 +232,7 @@ impl Delivery {
             answers: None,
             record: None,
             keep: Keep::Nothing,
-            _running: None,
+            running: None,
         }
     }
 
@@ -224,8 +258,19 @@ impl Delivery {
         }
     }
 
-    /// The next piece, or the end of the time or the session that it belongs to.
+    /// The next piece, or the end of the request, the time or the session that it belongs to.
     async fn wait(&mut self) -> Result<Option<Bytes>, SendError> {
+        let Some(run) = self.running.as_ref().map(|running| Arc::clone(&running.run)) else {
+            return self.wait_longer().await;
+        };
+        tokio::select! {
+            biased;
+            next = self.wait_longer() => next,
+            () = run.cancelled() => Ok(None),
+        }
+    }
+
+    async fn wait_longer(&mut self) -> Result<Option<Bytes>, SendError> {
         if let Some(mut ended) = self.ended.clone() {
             return tokio::select! {
                 next = self.pull() => next,
@@ -276,7 +321,7 @@ impl Delivery {
     pub fn farewell(&mut self) -> Bytes {
         let id = match (&self.source, &self.answers) {
             (Source::Outbox { .. } | Source::Replay(_), _) => return Bytes::from_static(RETRY),
-            (Source::Subscription { id, .. }, _) => id,
+            (Source::Subscription(merging), _) => &merging.id,
             (Source::Raw { whole: true, .. }, Some(Answers { id, .. })) => id,
             _ => return Bytes::new(),
         };
@@ -294,10 +339,10 @@ impl Delivery {
                 }
                 Ok(bytes)
             }
-            Source::Mapped { events, session, catalog, upstream } => loop {
+            Source::Mapped { events, crossing } => loop {
                 // A stream that ends before the answer has lost it.
                 let Some(event) = events.next().await? else { return Err(broken()) };
-                let Some((data, last)) = mapped(&event.data, session, catalog, *upstream)? else { continue };
+                let Some((data, last)) = crossing.take(&event.data)? else { continue };
                 self.over = last;
                 return Ok(Some(encoded(data, &mut self.out)));
             },
@@ -317,6 +362,7 @@ impl Delivery {
                 self.over = true;
                 Ok(Some(encoded(std::mem::take(message), &mut self.out)))
             }
+            Source::Nothing => Ok(None),
             Source::Translated(stream) => {
                 let (message, last) = stream.next().await?;
                 self.over = last;
@@ -343,20 +389,9 @@ impl Delivery {
                 self.over = last;
                 Ok(Some(encoded(message, &mut self.out)))
             }
-            Source::Subscription { id, changes, known, wants, first } => {
-                if let Some(first) = first.take() {
-                    return Ok(Some(encoded(first, &mut self.out)));
-                }
-                loop {
-                    if changes.changed().await.is_err() {
-                        return Ok(None);
-                    }
-                    let now = *changes.borrow_and_update();
-                    let news = news(known, now, *wants, Some(id));
-                    if let Some(bytes) = news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined) {
-                        return Ok(Some(bytes));
-                    }
-                }
+            Source::Subscription(merging) => {
+                let news = merging.next().await;
+                Ok(news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined))
             }
         }
     }
@@ -389,40 +424,42 @@ impl Delivery {
     }
 }
 
-/// What one event of an upstream becomes for a session on `/mcp`, and whether it is the answer; none if it is not for
-/// the client.
-pub(super) fn mapped(
-    data: &Bytes,
-    session: &Session,
-    catalog: &Catalog,
-    upstream: usize,
-) -> Result<Option<(Bytes, bool)>, SendError> {
-    if data.is_empty() {
-        // The priming event of a resumable stream.
-        return Ok(None);
-    }
-    let message = Message::parse(data.clone()).map_err(|why| SendError::NotMcp(why.to_string()))?;
-    Ok(match message.kind() {
-        Kind::Response | Kind::Error => Some((data.clone(), true)),
-        Kind::Request => session.ask(upstream, &message).map(|asked| (asked, false)),
-        // What an upstream cancels is a question of its own, which the client knows by another id.
-        Kind::Notification if message.method() == method::CANCELLED => {
-            session.withdraw(upstream, &message).map(|withdrawn| (withdrawn, false))
-        }
-        Kind::Notification if message.method().ends_with("/list_changed") => {
-            // The client hears of the merged list when that has changed.
-            catalog.poke(upstream);
-            None
-        }
-        Kind::Notification => Some((data.clone(), false)),
-    })
-}
-
 /// The next state of the merged lists; none where nobody tells of them.
 async fn changed(changes: &mut Option<watch::Receiver<Changes>>) -> Option<Changes> {
     let changes = changes.as_mut()?;
     changes.changed().await.ok()?;
     Some(*changes.borrow_and_update())
+}
+
+impl Merging {
+    /// What comes next; nothing if nothing more will come.
+    async fn next(&mut self) -> Vec<Bytes> {
+        if let Some(first) = self.first.take() {
+            return vec![first];
+        }
+        loop {
+            tokio::select! {
+                changed = self.changes.changed() => {
+                    if changed.is_err() {
+                        return Vec::new();
+                    }
+                    let now = *self.changes.borrow_and_update();
+                    let news = news(&mut self.known, now, self.wants, Some(&self.id));
+                    if !news.is_empty() {
+                        return news;
+                    }
+                }
+                message = heard(&mut self.watch) => return vec![message],
+            }
+        }
+    }
+}
+
+async fn heard(watch: &mut Option<Watch>) -> Bytes {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn broken() -> SendError {
@@ -455,15 +492,21 @@ fn news(known: &mut Changes, now: Changes, wants: Wants, subscription: Option<&[
 }
 
 /// The first message of a subscription: the part of the wish that is granted.
-fn acknowledged(id: &[u8], wants: Wants) -> Bytes {
-    let granted: Vec<&str> = [
+fn acknowledged(id: &[u8], wants: Wants, watched: &Part) -> Bytes {
+    let mut granted: Vec<String> = [
         (wants.tools, r#""toolsListChanged":true"#),
         (wants.prompts, r#""promptsListChanged":true"#),
         (wants.resources, r#""resourcesListChanged":true"#),
     ]
     .into_iter()
-    .filter_map(|(wanted, text)| wanted.then_some(text))
+    .filter_map(|(wanted, text)| wanted.then(|| text.to_owned()))
     .collect();
+    for (key, values) in [("resourceSubscriptions", &watched.uris), ("taskIds", &watched.tasks)] {
+        if !values.is_empty() {
+            let values: Vec<String> = values.iter().map(|value| json::quote(value)).collect();
+            granted.push(format!("\"{key}\":[{}]", values.join(",")));
+        }
+    }
     format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{},"notifications":{{{}}}}}}}"#,
         meta(id),

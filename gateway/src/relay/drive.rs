@@ -2,10 +2,17 @@
 
 use std::{sync::Arc, time::Instant};
 
+use bytes::Bytes;
 use weir_flow::{Action, Call, Failure, Sent};
-use weir_mcp::{Era, method};
+use weir_mcp::{
+    Era, Message, method,
+    public::{self, Asked},
+};
 
-use crate::upstream::{Channel, ConnectError, Credential, Outgoing, Reply, SendError};
+use crate::{
+    session::{Run, Running},
+    upstream::{self, Channel, ConnectError, Credential, JsonBody, Outgoing, Reply, SendError},
+};
 
 use super::{
     Answer, Body, Delivery, Inquiry, Record, Relay,
@@ -33,11 +40,8 @@ impl Relay {
         let mut call = Call::new(upstream.overall_timeout(), method::safe_to_repeat(inquiry.message.method()));
         let mut hand = Hand::default();
         // From here on the client may cancel by this id.
-        let running = match (&inquiry.session, inquiry.message.id()) {
-            (Some(session), Some(id)) => Some(session.run(id, leg.upstream)),
-            _ => None,
-        };
-        leg.ticket = running.as_ref().map(|running| Arc::clone(&running.ticket));
+        let running = inquiry.session.as_ref().and_then(|session| session.run(&inquiry.message, leg.upstream));
+        leg.run = running.as_ref().map(|running| Arc::clone(&running.run));
         let failure = loop {
             match call.poll_action() {
                 Action::Choose(refused) => match upstream.credential(refused).await {
@@ -82,8 +86,16 @@ impl Relay {
                 },
                 Action::Attempt => {
                     let left = call.left(start.elapsed());
-                    let sent = match tokio::time::timeout(left, attempt(inquiry, &leg, &hand)).await {
-                        Ok(Ok(Reply { status, body: crate::upstream::Body::Empty, .. })) => {
+                    let sent = tokio::select! {
+                        biased;
+                        sent = tokio::time::timeout(left, attempt(inquiry, &leg, &hand)) => sent,
+                        () = cancelled(leg.run.as_deref()) => {
+                            record.failure = Some("cancelled by the client".into());
+                            return cancelled_answer();
+                        }
+                    };
+                    let sent = match sent {
+                        Ok(Ok(Reply { status, body: upstream::Body::Empty, .. })) => {
                             Sent::NotMcp(format!("status {status} without an answer"))
                         }
                         Ok(Ok(reply)) => {
@@ -107,6 +119,9 @@ impl Relay {
                 Action::Fail(failure) => break Some(failure),
             }
         };
+        if failure.is_none() {
+            note_watch(inquiry, &leg);
+        }
         match (failure, hand.reply, hand.translated) {
             (None, Some(reply), Some(translated)) => {
                 match translated.deliver(reply, &self.parked, start + upstream.overall_timeout()).await {
@@ -115,30 +130,44 @@ impl Relay {
                 }
             }
             (None, Some(reply), None) => {
-                let Reply { status, body, .. } = reply;
-                let body = match body {
-                    crate::upstream::Body::Empty => Body::Empty,
-                    crate::upstream::Body::Json(json) => Body::Json(json, start + upstream.overall_timeout()),
-                    crate::upstream::Body::Events(events) => {
-                        let deadline =
-                            (!method::is_endless(inquiry.message.method())).then(|| start + upstream.overall_timeout());
-                        Body::Events(Box::new(Delivery::relayed(
-                            inquiry,
-                            &self.catalog,
-                            (leg.upstream, upstream),
-                            events,
-                            running,
-                            deadline,
-                        )))
-                    }
-                };
-                Answer { status, session: None, allow: None, body, record: None }
+                match self.passed(inquiry, leg, reply, running, start + upstream.overall_timeout()).await {
+                    Ok(answer) => answer,
+                    Err(why) => failed(inquiry, upstream.name(), why.into(), record),
+                }
             }
             (failure, _, _) => {
                 let failure = failure.unwrap_or_else(|| Failure::NotMcp("nothing".into()));
                 failed(inquiry, upstream.name(), failure, record)
             }
         }
+    }
+
+    /// An upstream's reply on its way to a client of the same era.
+    async fn passed(
+        &self,
+        inquiry: &Inquiry,
+        leg: Leg,
+        reply: Reply,
+        running: Option<Running>,
+        deadline: Instant,
+    ) -> Result<Answer, SendError> {
+        let upstream = self.upstream(leg.upstream);
+        let Reply { status, body, .. } = reply;
+        let body = match (body, &leg.asked) {
+            (upstream::Body::Empty, _) => Body::Empty,
+            (upstream::Body::Json(json), None) => Body::Json(json, deadline),
+            (upstream::Body::Json(json), Some(asked)) => {
+                let bytes = named(json, deadline, upstream.name(), asked).await?;
+                Body::Whole([bytes, Bytes::new(), Bytes::new()])
+            }
+            (upstream::Body::Events(events), _) => {
+                let deadline = (!method::is_endless(inquiry.message.method())).then_some(deadline);
+                let from = (leg.upstream, &**upstream);
+                let delivery = Delivery::relayed(inquiry, &self.catalog, from, events, leg.asked, running, deadline);
+                Body::Events(Box::new(delivery))
+            }
+        };
+        Ok(Answer { status, session: None, allow: None, body, record: None })
     }
 
     /// Sends what needs no answer.
@@ -181,9 +210,44 @@ impl Relay {
     }
 }
 
+/// Remembers what a legacy client watches, so that it is watched on when the upstream has lost its session.
+fn note_watch(inquiry: &Inquiry, leg: &Leg) {
+    let watches = match inquiry.message.method() {
+        method::SUBSCRIBE => true,
+        method::UNSUBSCRIBE => false,
+        _ => return,
+    };
+    let native = leg.name.clone().or_else(|| inquiry.message.uri().map(|uri| uri.into_owned()));
+    if let (Some(session), Some(uri)) = (&inquiry.session, native) {
+        session.watch(leg.upstream, uri, watches);
+    }
+}
+
+/// Resolves when the client cancels its request.
+async fn cancelled(run: Option<&Run>) {
+    match run {
+        Some(run) => run.cancelled().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What is left to say to a client that has cancelled its request: nothing, on a stream that ends.
+fn cancelled_answer() -> Answer {
+    let body = Body::Events(Box::new(Delivery::nothing()));
+    Answer { status: 200, session: None, allow: None, body, record: None }
+}
+
 fn failed(inquiry: &Inquiry, upstream: &str, failure: Failure, record: &mut Record) -> Answer {
     record.failure = Some(failure.to_string());
     Answer::failed(&inquiry.message, upstream, &failure)
+}
+
+/// A whole answer in which Weir's names stand in place of the upstream's.
+async fn named(json: JsonBody, deadline: Instant, upstream: &str, asked: &Asked) -> Result<Bytes, SendError> {
+    let gathered = tokio::time::timeout_at(deadline.into(), json.gather()).await;
+    let bytes = gathered.unwrap_or(Err(SendError::TimedOut))?;
+    let message = Message::parse(bytes.clone()).map_err(|why| SendError::NotMcp(why.to_string()))?;
+    Ok(public::outward(&message, upstream, asked).unwrap_or(bytes))
 }
 
 async fn attempt(inquiry: &Inquiry, leg: &Leg, hand: &Hand) -> Result<Reply, SendError> {
@@ -198,7 +262,7 @@ async fn attempt(inquiry: &Inquiry, leg: &Leg, hand: &Hand) -> Result<Reply, Sen
         name: leg.name.as_deref(),
         version: inquiry.version.as_ref(),
         headers: &inquiry.headers,
-        ticket: leg.ticket.as_deref(),
+        ticket: leg.run.as_ref().map(|run| &run.ticket),
         credential: hand.credential.as_ref(),
     };
     channel.send(outgoing).await

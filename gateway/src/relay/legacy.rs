@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
-use weir_mcp::{Era, Message, answer, era, json, message::Field};
+use weir_mcp::{Era, Message, answer, era, json, message::Field, method};
 
 use crate::{
     http::HeaderValue,
     session::{Endpoint, Session, lock},
-    upstream::{Channel, ConnectError, Outgoing, own},
+    upstream::{Channel, ConnectError, Opened, Outgoing, own},
 };
 
 use super::{Answer, Record, Relay, aggregate};
@@ -125,15 +125,24 @@ impl Relay {
     /// Opens an upstream and makes it ready before any call can use it.
     async fn open_anew(&self, session: &Arc<Session>, place: usize) -> Result<Channel, ConnectError> {
         let upstream = self.upstream(place);
-        let channel = upstream.open_session(&session.initialize).await?.channel;
+        let Opened { channel, answer: said, .. } = upstream.open_session(&session.initialize).await?;
         let initialized = own::initialized();
         let told = upstream.tell(&channel, &initialized);
         if tokio::time::timeout(upstream.list_timeout(), told).await.is_err() {
             tracing::debug!(upstream = upstream.name(), "initialized not taken in time");
         }
         let level = lock(&session.log_level).clone();
-        if let Some(level) = level {
-            self.set_level(place, &channel, &level).await;
+        let logs = said.result().and_then(|result| json::get(result, &["capabilities", "logging"])).is_some();
+        if let Some(level) = level.filter(|_| logs) {
+            self.repeat(place, &channel, &level).await;
+        }
+        // What was watched in a session that is gone is watched on.
+        for (at, uri) in session.watched(place).iter().enumerate() {
+            let (id, params) = (format!("\"watch-{at}\""), format!("{{\"uri\":{}}}", json::quote(uri)));
+            let request = answer::request(id.as_bytes(), method::SUBSCRIBE, Some(params.as_bytes()));
+            if let Ok(request) = Message::parse(request) {
+                self.repeat(place, &channel, &request).await;
+            }
         }
         if session.outbox.is_taken() {
             self.pump(session, place, channel.clone(), None);
@@ -142,8 +151,8 @@ impl Relay {
         Ok(channel)
     }
 
-    /// Passes a log level on. An upstream without logging answers with an error, which concerns nobody.
-    pub(super) async fn set_level(&self, place: usize, channel: &Channel, message: &Message) {
+    /// Tells an upstream what its client has said already. How it answers concerns nobody.
+    pub(super) async fn repeat(&self, place: usize, channel: &Channel, message: &Message) {
         let upstream = self.upstream(place);
         let Ok(credential) = upstream.credential(None).await else { return };
         let outgoing = Outgoing {
@@ -158,7 +167,7 @@ impl Relay {
         };
         let told = async { channel.send(outgoing).await?.answer().await };
         if let Ok(Err(why)) = tokio::time::timeout(upstream.list_timeout(), told).await {
-            tracing::debug!(upstream = upstream.name(), %why, "log level not taken");
+            tracing::debug!(upstream = upstream.name(), %why, "not taken");
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
     upstream::{Body, Channel, ConnectError, Listened, Reply, SendError, Upstream},
 };
 
-use super::{Answer, Delivery, Keep, Relay, delivery};
+use super::{Answer, Delivery, Keep, Relay, crossing};
 
 /// The pauses before an upstream's own stream is opened again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -225,7 +225,7 @@ impl Pump {
             let data = match session.endpoint {
                 // What one upstream says to its own client goes as it is.
                 Endpoint::One(_) => (!event.data.is_empty()).then_some(event.data),
-                Endpoint::All => delivery::mapped(&event.data, &session, &self.catalog, self.place)
+                Endpoint::All => crossing::mapped(&event.data, &session, &self.catalog, self.place)
                     .ok()
                     .flatten()
                     .map(|(data, _)| data),

@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_mcp::{
-    Era, Message, answer,
+    Era, Message, answer, json,
     message::{Field, Kind, Reference},
     method,
+    public::{self, Asked},
+    translate::TASKS,
 };
 
 use crate::{
-    catalog::{self, Merged},
-    session::Endpoint,
-    upstream::Ticket,
+    catalog::{self, Merged, Traits},
+    session::{Endpoint, Run},
 };
 
 use super::{Answer, Inquiry, Relay};
@@ -38,7 +39,9 @@ pub(super) struct Leg {
     /// What `Mcp-Name` says, in the upstream's own terms.
     pub(super) name: Option<String>,
     /// The running request that it is or concerns.
-    pub(super) ticket: Option<Arc<Ticket>>,
+    pub(super) run: Option<Arc<Run>>,
+    /// What in the answer needs a public name; none if the answer need not be looked at.
+    pub(super) asked: Option<Asked>,
 }
 
 impl Relay {
@@ -53,14 +56,11 @@ impl Relay {
         }
         let offers = self.catalog.known(inquiry.era);
         let leg = match method::route(message.method()) {
-            method::Route::Name => by_name(&offers, message),
+            method::Route::Name => by_name(&offers, inquiry),
             method::Route::Uri => by_uri(&offers, message),
             method::Route::Reference => by_reference(&offers, message),
-            method::Route::Task | method::Route::None => {
-                let text =
-                    format!("`{}` is not available on /mcp; use the upstream's own /mcp/<name>", message.method());
-                return Route::Answered(Answer::error(inquiry.era, message, answer::METHOD_NOT_FOUND, &text));
-            }
+            method::Route::Task => self.by_task(&offers, inquiry),
+            method::Route::None => self.by_extension(&offers, inquiry),
         };
         match leg {
             Ok(leg) => Route::Upstream(leg),
@@ -75,10 +75,8 @@ impl Relay {
         if message.method() == method::CANCELLED {
             let running = inquiry.session.as_ref().zip(message.request_id());
             let running = running.and_then(|(session, id)| session.runs_at(id));
-            return running
-                .map(|(upstream, ticket)| Leg { ticket: Some(ticket), ..unchanged(upstream) })
-                .into_iter()
-                .collect();
+            let leg = running.map(|run| Leg { run: Some(Arc::clone(&run)), ..unchanged(run.upstream) });
+            return leg.into_iter().collect();
         }
         let session = match (inquiry.endpoint, &inquiry.session) {
             (Endpoint::One(upstream), _) => return vec![unchanged(upstream)],
@@ -88,14 +86,65 @@ impl Relay {
         match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => {
                 let answered = session.answered(message);
-                answered.map(|(upstream, body)| Leg { upstream, body, name: None, ticket: None }).into_iter().collect()
+                answered.map(|(upstream, body)| self.inward(upstream, body)).into_iter().collect()
             }
-            (_, "notifications/roots/list_changed") => {
+            (_, method::PROGRESS) => {
+                let progressed = session.progressed(message);
+                progressed.map(|(upstream, body)| self.inward(upstream, body)).into_iter().collect()
+            }
+            (_, method::ROOTS_CHANGED) => {
                 session.lines.all().into_iter().map(|(upstream, _)| unchanged(upstream)).collect()
             }
-            // `initialized` is told to each upstream when it is opened; the rest means nothing to any of them.
-            _ => Vec::new(),
+            // `initialized` is told to each upstream when it is opened.
+            (_, method) => {
+                alone(self.catalog.known(inquiry.era).declaring(method)).map(unchanged).into_iter().collect()
+            }
         }
+    }
+
+    /// The way to the upstream whose task it is: public ids begin with its name.
+    fn by_task(&self, offers: &Merged, inquiry: &Inquiry) -> Result<Leg, Unknown> {
+        let message = &inquiry.message;
+        if !self.upstreams_with(offers, |traits| traits.tasks).any(|_| true) {
+            return Err(Unknown::Method(Vec::new()));
+        }
+        let public = message.task_id().ok_or(Unknown::Task)?;
+        let (name, native) = public::split(&public).ok_or(Unknown::Task)?;
+        let upstream = self.catalog.position(name).filter(|at| offers.traits(*at).is_some_and(|traits| traits.tasks));
+        let upstream = upstream.ok_or(Unknown::Task)?;
+        // What `tasks/result` gives back is the answer to the call, which mentions the task in `_meta` only.
+        let asked = if message.method() == "tasks/result" { Asked::Plain } else { Asked::Task };
+        let body = public::inward(message, name).unwrap_or_else(|| message.bytes().clone());
+        Ok(Leg { upstream, body, name: Some(native.to_owned()), run: None, asked: Some(asked) })
+    }
+
+    /// The way to the only upstream that declares the extension that a method belongs to.
+    fn by_extension(&self, offers: &Merged, inquiry: &Inquiry) -> Result<Leg, Unknown> {
+        let message = &inquiry.message;
+        let declaring: Vec<usize> = offers.declaring(message.method()).collect();
+        let upstream = alone(declaring.iter().copied()).ok_or(Unknown::Method(declaring))?;
+        Ok(Leg { asked: Some(Asked::Plain), ..Leg::unchanged(upstream, message, inquiry.era) })
+    }
+
+    /// The answer of a client to an upstream's question, as the upstream takes it.
+    fn inward(&self, upstream: usize, body: Bytes) -> Leg {
+        let named = Message::parse(body.clone()).ok();
+        let named = named.and_then(|message| public::inward(&message, self.upstream(upstream).name()));
+        Leg { upstream, body: named.unwrap_or(body), name: None, run: None, asked: None }
+    }
+
+    /// The upstreams that have what is asked for.
+    pub(super) fn upstreams_with(&self, offers: &Merged, has: impl Fn(&Traits) -> bool) -> impl Iterator<Item = usize> {
+        (0..self.catalog.upstreams().len()).filter(move |place| offers.traits(*place).is_some_and(&has))
+    }
+
+    /// Where a method that cannot be routed may be called instead.
+    fn elsewhere(&self, method: &str, which: &[usize]) -> String {
+        let paths: Vec<String> = which.iter().map(|place| format!("/mcp/{}", self.upstream(*place).name())).collect();
+        if paths.is_empty() {
+            return format!("`{method}` is not available on /mcp; use the upstream's own /mcp/<name>");
+        }
+        format!("`{method}` could go to more than one upstream; use {}", paths.join(" or "))
     }
 
     /// A name that leads nowhere, or to an upstream that this client's era cannot reach.
@@ -106,7 +155,8 @@ impl Relay {
         };
         let elsewhere = match unknown {
             Unknown::Name(kind, name) => self.catalog.known(other).find(*kind, name).map(|offer| offer.upstream),
-            Unknown::Uri(uri) => self.catalog.known(other).find_resource(uri),
+            Unknown::Uri(uri) => self.catalog.known(other).find_resource(uri).map(|(upstream, _)| upstream),
+            Unknown::Task | Unknown::Method(_) => None,
         };
         if let Some(upstream) = elsewhere {
             let text = format!(
@@ -123,6 +173,8 @@ impl Relay {
                 (answer::RESOURCE_NOT_FOUND, format!("Resource not found: {uri}"))
             }
             Unknown::Uri(uri) => (answer::INVALID_PARAMS, format!("Resource not found: {uri}")),
+            Unknown::Task => (answer::INVALID_PARAMS, "Unknown task".into()),
+            Unknown::Method(which) => (answer::METHOD_NOT_FOUND, self.elsewhere(inquiry.message.method(), which)),
         };
         Answer::error(inquiry.era, &inquiry.message, code, &text)
     }
@@ -130,9 +182,10 @@ impl Relay {
 
 impl Leg {
     /// A message that goes on as it came.
-    fn unchanged(upstream: usize, message: &Message, era: Era) -> Self {
+    pub(super) fn unchanged(upstream: usize, message: &Message, era: Era) -> Self {
         let name = (era == Era::Modern).then(|| method::target(message)).flatten();
-        Self { upstream, body: message.bytes().clone(), name: name.map(|name| name.into_owned()), ticket: None }
+        let name = name.map(|name| name.into_owned());
+        Self { upstream, body: message.bytes().clone(), name, run: None, asked: None }
     }
 }
 
@@ -140,20 +193,46 @@ impl Leg {
 enum Unknown {
     Name(catalog::Kind, String),
     Uri(String),
+    Task,
+    /// A method that names nothing by which to route it, and the upstreams that may know it.
+    Method(Vec<usize>),
 }
 
-fn by_name(offers: &Merged, message: &Message) -> Result<Leg, Unknown> {
+/// The one and only, if there is just one.
+fn alone(mut places: impl Iterator<Item = usize>) -> Option<usize> {
+    places.next().filter(|_| places.next().is_none())
+}
+
+fn by_name(offers: &Merged, inquiry: &Inquiry) -> Result<Leg, Unknown> {
+    let message = &inquiry.message;
     let kind = if message.method().starts_with("prompts/") { catalog::Kind::Prompt } else { catalog::Kind::Tool };
     let name = message.name().unwrap_or_default();
     let offer = offers.find(kind, &name).ok_or_else(|| Unknown::Name(kind, name.into_owned()))?;
-    let body = message.edit().set(Field::Name, weir_mcp::json::quote(&offer.native).as_bytes()).finish();
-    Ok(Leg { upstream: offer.upstream, body, name: Some(offer.native.clone()), ticket: None })
+    let body = message.edit().set(Field::Name, json::quote(&offer.native).as_bytes()).finish();
+    let tasks = message.method() == method::TOOLS_CALL && offers.traits(offer.upstream).is_some_and(|is| is.tasks);
+    let asked = (tasks && may_become_task(inquiry)).then_some(Asked::Call);
+    Ok(Leg { upstream: offer.upstream, body, name: Some(offer.native.clone()), run: None, asked })
+}
+
+/// Whether the answer to a call may be a task: its client must have said so, for the call or for itself.
+fn may_become_task(inquiry: &Inquiry) -> bool {
+    let has = |object: Option<&[u8]>, path: &[&str]| object.and_then(|object| json::get(object, path)).is_some();
+    match inquiry.era {
+        Era::Legacy => has(inquiry.message.params(), &["task"]),
+        Era::Modern => has(inquiry.message.raw(Field::ClientCapabilities), &["extensions", TASKS]),
+    }
 }
 
 fn by_uri(offers: &Merged, message: &Message) -> Result<Leg, Unknown> {
     let uri = message.uri().unwrap_or_default();
-    let upstream = offers.find_resource(&uri).ok_or_else(|| Unknown::Uri(uri.clone().into_owned()))?;
-    Ok(Leg { upstream, body: message.bytes().clone(), name: Some(uri.into_owned()), ticket: None })
+    let (upstream, native) = offers.find_resource(&uri).ok_or_else(|| Unknown::Uri(uri.clone().into_owned()))?;
+    let name = Some(native.to_owned());
+    if native == uri {
+        return Ok(Leg { upstream, body: message.bytes().clone(), name, run: None, asked: None });
+    }
+    let body = message.edit().set(Field::Uri, json::quote(native)).finish();
+    let asked = Some(Asked::Read { native: native.to_owned(), public: uri.clone().into_owned() });
+    Ok(Leg { upstream, body, name, run: None, asked })
 }
 
 fn by_reference(offers: &Merged, message: &Message) -> Result<Leg, Unknown> {
@@ -161,13 +240,13 @@ fn by_reference(offers: &Merged, message: &Message) -> Result<Leg, Unknown> {
         Some(Reference::Prompt(name)) => {
             let kind = catalog::Kind::Prompt;
             let offer = offers.find(kind, &name).ok_or_else(|| Unknown::Name(kind, name.into_owned()))?;
-            let native = weir_mcp::json::quote(&offer.native);
+            let native = json::quote(&offer.native);
             let body = message.edit().set(Field::ReferenceName, native.as_bytes()).finish();
-            Ok(Leg { upstream: offer.upstream, body, name: None, ticket: None })
+            Ok(Leg { upstream: offer.upstream, body, name: None, run: None, asked: None })
         }
         Some(Reference::Resource(uri)) => {
-            let upstream = offers.find_resource(&uri).ok_or_else(|| Unknown::Uri(uri.into_owned()))?;
-            Ok(Leg { upstream, body: message.bytes().clone(), name: None, ticket: None })
+            let (upstream, _) = offers.find_resource(&uri).ok_or_else(|| Unknown::Uri(uri.clone().into_owned()))?;
+            Ok(Leg { upstream, body: message.bytes().clone(), name: None, run: None, asked: None })
         }
         None => Err(Unknown::Name(catalog::Kind::Prompt, String::new())),
     }

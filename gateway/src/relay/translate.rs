@@ -6,7 +6,7 @@
 //! says ([`subscription`]). A closed answer is the modern way to cancel, so it becomes `notifications/cancelled`.
 //!
 //! What a legacy upstream asks in the middle of a call becomes an answer that asks; until the client calls again with
-//! what it was asked for, the upstream's call waits ([`parked`]) and the client holds its sealed number ([`seal`]).
+//! what it was asked for, the upstream's call waits ([`parked`]) and the client holds its sealed number ([`seal`](crate::seal)).
 //!
 //! A legacy client reaches a modern upstream the other way round: what the session remembers goes into each request
 //! ([`sessionless`]), an answer that asks becomes questions to the client and then the same request again ([`rounds`]),
@@ -19,7 +19,6 @@ mod line;
 mod parked;
 mod pool;
 mod rounds;
-mod seal;
 mod sessionless;
 mod subscription;
 mod watch;

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 use weir_flow::{
     Failure, Sent,
     facts::{Refusal, Transport},
@@ -59,7 +58,6 @@ pub struct Outgoing<'a> {
 pub struct Ticket {
     key: Mutex<Option<ExchangeKey>>,
     cancels: bool,
-    cancelled: Notify,
 }
 
 /// Why a message could not be sent or its answer not be had.
@@ -90,17 +88,7 @@ impl Ticket {
     /// speaks the modern one.
     #[must_use]
     pub fn cancelling() -> Self {
-        Self { cancels: true, ..Self::default() }
-    }
-
-    /// Says that the client has cancelled the request.
-    pub fn cancel(&self) {
-        self.cancelled.notify_one();
-    }
-
-    /// Resolves when the client cancels the request, for the one who waits for that.
-    pub async fn cancelled(&self) {
-        self.cancelled.notified().await;
+        Self { key: Mutex::default(), cancels: true }
     }
 }
 

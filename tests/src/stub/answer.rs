@@ -31,7 +31,7 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
         return error(StatusCode::BAD_REQUEST, &message, -32000, "wrong era");
     }
     match method {
-        "initialize" => return open(&message, shared),
+        "initialize" => return open(&message, &offer, shared),
         _ if modern => {}
         _ if session.is_none() => return error(StatusCode::BAD_REQUEST, &message, -32000, "no session"),
         _ if !is_open => return error(StatusCode::NOT_FOUND, &message, -32001, "unknown session"),
@@ -41,16 +41,25 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
         return status(StatusCode::ACCEPTED);
     }
     match method {
-        "server/discover" => result(&message, discover()),
+        "server/discover" => result(&message, discover(&offer)),
         "ping" => result(&message, json!({})),
         "tools/list" => list(&message, &offer),
         "tools/call" => call(&message, &offer, shared).await,
+        "tasks/get" | "tasks/update" | "tasks/cancel" => {
+            let task = &message["params"]["taskId"];
+            result(&message, json!({ "resultType": "complete", "taskId": task, "status": "working", "ttlMs": null }))
+        }
+        "resources/read" => {
+            let content = json!({ "uri": message["params"]["uri"], "text": "read" });
+            let cache = json!({ "resultType": "complete", "contents": [content], "ttlMs": 0, "cacheScope": "private" });
+            result(&message, cache)
+        }
         "weir-tests/raw" => raw(seen, &offer),
         _ => error(if modern { StatusCode::NOT_FOUND } else { StatusCode::OK }, &message, -32601, "no such method"),
     }
 }
 
-fn open(message: &Value, shared: &Shared) -> Response {
+fn open(message: &Value, offer: &Offer, shared: &Shared) -> Response {
     let mut sessions = lock(&shared.sessions);
     sessions.opened += 1;
     let id = format!("stub-session-{}", sessions.opened);
@@ -60,7 +69,7 @@ fn open(message: &Value, shared: &Shared) -> Response {
         message,
         json!({
             "protocolVersion": LEGACY,
-            "capabilities": { "tools": { "listChanged": true } },
+            "capabilities": capabilities(offer),
             "serverInfo": { "name": "stub", "version": "1" },
         }),
     );
@@ -95,11 +104,19 @@ fn event_stream(body: Body) -> Response {
     response
 }
 
-fn discover() -> Value {
+fn capabilities(offer: &Offer) -> Value {
+    let mut all = json!({ "tools": { "listChanged": true } });
+    for (name, settings) in offer.capabilities.as_object().into_iter().flatten() {
+        all[name] = settings.clone();
+    }
+    all
+}
+
+fn discover(offer: &Offer) -> Value {
     json!({
         "resultType": "complete",
         "supportedVersions": [MODERN],
-        "capabilities": { "tools": { "listChanged": true } },
+        "capabilities": capabilities(offer),
         "ttlMs": 0,
         "cacheScope": "private",
         "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "stub", "version": "1" } },
@@ -116,7 +133,7 @@ fn list(message: &Value, offer: &Offer) -> Response {
         },
     };
     let end = (start + offer.page).min(offer.tools.len());
-    let tools: Vec<Value> = offer.tools[start..end].iter().map(|name| tool(name)).collect();
+    let tools: Vec<Value> = offer.tools[start..end].iter().map(|name| tool(name, offer)).collect();
     let mut page = json!({ "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "private" });
     if end < offer.tools.len() {
         page["nextCursor"] = json!(end.to_string());
@@ -124,9 +141,10 @@ fn list(message: &Value, offer: &Offer) -> Response {
     result(message, page)
 }
 
-fn tool(name: &str) -> Value {
+fn tool(name: &str, offer: &Offer) -> Value {
     json!({
         "name": name,
+        "_meta": offer.tool_meta,
         "description": format!("The stub's {name}"),
         "inputSchema": { "type": "object", "properties": { "message": { "type": "string" } } },
     })
@@ -144,7 +162,11 @@ async fn call(message: &Value, offer: &Offer, shared: &Arc<Shared>) -> Response 
             hold(shared).await;
             result(message, content)
         }
-        "burst" => burst(message, &content),
+        "task" => {
+            result(message, json!({ "resultType": "task", "taskId": "task-1", "status": "working", "ttlMs": null }))
+        }
+        "burst" => progressing(message, &content, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+        "stutter" => progressing(message, &content, &[1, 2, 2, 1, 3]),
         "steps" => steps(message, &content, shared),
         "fail" => {
             let mut response = Response::new(Body::from(text.to_owned()));
@@ -179,10 +201,13 @@ async fn hold(shared: &Shared) {
     waiting.answered = true;
 }
 
-fn burst(message: &Value, content: &Value) -> Response {
+fn progressing(message: &Value, content: &Value, steps: &[u32]) -> Response {
+    let token = &message["params"]["_meta"]["progressToken"];
     let mut stream = String::new();
-    for step in 1..=10 {
-        let _ = write!(stream, "event: message\ndata: {}\n\n", progress(message, step, 10));
+    for progress in steps {
+        let params = json!({ "progressToken": token, "progress": progress, "total": steps.len() });
+        let event = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
+        let _ = write!(stream, "event: message\ndata: {event}\n\n");
     }
     let last = json!({ "jsonrpc": "2.0", "id": message["id"], "result": content });
     let _ = write!(stream, "event: message\ndata: {last}\n\n");

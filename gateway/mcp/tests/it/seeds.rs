@@ -43,3 +43,13 @@ fn streams() {
 fn headers() {
     each_seed("headers", checks::headers);
 }
+
+#[test]
+fn cursors() {
+    each_seed("cursor", checks::cursor);
+}
+
+#[test]
+fn public_names() {
+    each_seed("public", checks::public);
+}

@@ -1,5 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use weir_mcp::json;
+
+use crate::catalog::view::Entry;
+
 use super::*;
 
 fn view(tools: &[&str], resources: &[&str]) -> Option<Arc<View>> {
@@ -8,8 +12,18 @@ fn view(tools: &[&str], resources: &[&str]) -> Option<Arc<View>> {
     let resources = resources.iter().map(|uri| entry(uri, format!(r#"{{"uri":"{uri}"}}"#))).collect();
     let capabilities = r#"{"tools":{},"resources":{"subscribe":true}}"#.into();
     Some(Arc::new(
-        View { capabilities, public: true, ..View::default() }.with(Kind::Tool, tools).with(Kind::Resource, resources),
+        View { capabilities, lasts: Freshness { ttl: None, public: true }, ..View::default() }
+            .with(Kind::Tool, tools)
+            .with(Kind::Resource, resources),
     ))
+}
+
+fn merge(era: Era, names: &[&str], views: &[Option<Arc<View>>]) -> Merged {
+    paged(era, names, views, 1000, &Seal::default())
+}
+
+fn paged(era: Era, names: &[&str], views: &[Option<Arc<View>>], size: usize, seal: &Seal) -> Merged {
+    Merged::new(era, names, views, Paging { seal, size })
 }
 
 fn text(merged: &Merged, kind: Kind) -> &str {
@@ -18,7 +32,7 @@ fn text(merged: &Merged, kind: Kind) -> &str {
 
 #[test]
 fn names_are_public_and_the_rest_of_an_entry_is_untouched() {
-    let merged = Merged::new(Era::Legacy, &["a", "b"], &[view(&["t"], &[]), view(&["t"], &[])]);
+    let merged = merge(Era::Legacy, &["a", "b"], &[view(&["t"], &[]), view(&["t"], &[])]);
     assert_eq!(
         text(&merged, Kind::Tool),
         r#"{"tools":[{"x":1e400,"name":"a__t","y":[]},{"x":1e400,"name":"b__t","y":[]}]}"#
@@ -29,27 +43,27 @@ fn names_are_public_and_the_rest_of_an_entry_is_untouched() {
 
 #[test]
 fn the_first_in_the_configuration_has_an_address() {
-    let merged = Merged::new(Era::Legacy, &["a", "b"], &[view(&[], &["x://1"]), view(&[], &["x://1", "x://2"])]);
+    let merged = merge(Era::Legacy, &["a", "b"], &[view(&[], &["x://1"]), view(&[], &["x://1", "x://2"])]);
     assert_eq!(text(&merged, Kind::Resource), r#"{"resources":[{"uri":"x://1"},{"uri":"x://2"}]}"#);
-    assert_eq!(merged.find_resource("x://1"), Some(0));
-    assert_eq!(merged.find_resource("x://2"), Some(1));
-    assert_eq!(merged.find_resource("x://3"), None);
+    assert_eq!(merged.find_resource("x://1"), Some((0, "x://1")));
+    assert_eq!(merged.find_resource("x://2"), Some((1, "x://2")));
+    assert_eq!(merged.find_resource("x://3"), None, "both have such");
 }
 
 #[test]
 fn an_upstream_that_is_not_there_costs_the_others_nothing() {
-    let merged = Merged::new(Era::Legacy, &["dead", "b"], &[None, view(&["t"], &[])]);
+    let merged = merge(Era::Legacy, &["dead", "b"], &[None, view(&["t"], &[])]);
     assert_eq!(merged.find(Kind::Tool, "b__t").unwrap().upstream, 1);
 }
 
 #[test]
 fn a_modern_list_lives_as_long_as_its_shortest_part() {
     let with = |ttl, public| {
-        let view = View { ttl, public, ..View::default() };
+        let view = View { lasts: Freshness { ttl, public }, ..View::default() };
         Some(Arc::new(view))
     };
     let end = |views: &[Option<Arc<View>>]| {
-        let merged = Merged::new(Era::Modern, &["a", "b"], views);
+        let merged = merge(Era::Modern, &["a", "b"], views);
         text(&merged, Kind::Tool).to_owned()
     };
     let (minute, hour) = (Some(Duration::from_secs(60)), Some(Duration::from_secs(3600)));
@@ -64,11 +78,98 @@ fn a_modern_list_lives_as_long_as_its_shortest_part() {
 
 #[test]
 fn capabilities_are_what_some_upstream_has() {
-    let merged = Merged::new(Era::Legacy, &["a"], &[view(&[], &[])]);
+    let merged = merge(Era::Legacy, &["a"], &[view(&[], &[])]);
     assert_eq!(
         merged.capabilities,
         r#"{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true}}"#
     );
-    let modern = Merged::new(Era::Modern, &["a"], &[view(&[], &[])]);
-    assert!(modern.capabilities.contains(r#""subscribe":false"#));
+    let modern = merge(Era::Modern, &["a"], &[view(&[], &[])]);
+    assert_eq!(modern.capabilities, merged.capabilities);
+}
+
+#[test]
+fn a_long_list_comes_in_pages_and_a_cursor_knows_its_list() {
+    let names: Vec<String> = (0..10_000).map(|index| format!("t{index}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let seal = Seal::default();
+    let at = |names: &[&str]| paged(Era::Modern, &["a"], &[view(names, &[])], 999, &seal);
+    let merged = at(&names);
+    let cursor = |page: &Bytes| json::get(page, &["nextCursor"]).and_then(json::string).map(|text| text.into_owned());
+    let (mut page, mut seen) = (merged.result(Kind::Tool), Vec::new());
+    loop {
+        let tools = json::elements(json::get(page, &["tools"]).unwrap());
+        seen.extend(tools.map(|tool| json::string(json::get(tool, &["name"]).unwrap()).unwrap().into_owned()));
+        assert!(page.ends_with(br#""cacheScope":"public"}"#));
+        let Some(next) = cursor(page) else { break };
+        page = merged.page(Era::Modern, Kind::Tool, &next, &seal).unwrap();
+    }
+    assert_eq!(seen, names.iter().map(|name| format!("a__{name}")).collect::<Vec<_>>());
+
+    let next = cursor(merged.result(Kind::Tool)).unwrap();
+    assert!(at(&names).page(Era::Modern, Kind::Tool, &next, &seal).is_some(), "the same list, merged again");
+    assert_eq!(at(&names[1..]).page(Era::Modern, Kind::Tool, &next, &seal), None, "another list");
+    assert_eq!(merged.page(Era::Modern, Kind::Prompt, &next, &seal), None);
+    assert_eq!(merged.page(Era::Legacy, Kind::Tool, &next, &seal), None);
+    assert_eq!(merged.page(Era::Modern, Kind::Tool, &next.replace(&next[20..24], "AAAA"), &seal), None);
+    assert_eq!(merged.page(Era::Modern, Kind::Tool, "", &seal), Some(merged.result(Kind::Tool)));
+}
+
+#[test]
+fn what_is_not_listed_goes_to_the_only_one_that_may_have_it() {
+    let merged = merge(Era::Legacy, &["a", "b"], &[view(&[], &["x://1"]), view(&[], &["y://1"])]);
+    assert_eq!(merged.find_resource("x://9"), Some((0, "x://9")));
+    assert_eq!(merged.find_resource("y://9"), Some((1, "y://9")));
+    assert_eq!(merged.find_resource("z://9"), None);
+    let alone = merge(Era::Legacy, &["a"], &[view(&[], &[])]);
+    assert_eq!(alone.find_resource("z://9"), Some((0, "z://9")));
+}
+
+#[test]
+fn a_tool_keeps_the_interface_of_its_own_server() {
+    let tool = Entry { raw: r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://v"}}}"#.into(), key: "t".into() };
+    let resource = Entry { raw: r#"{"uri":"ui://v"}"#.into(), key: "ui://v".into() };
+    let view = || View::default().with(Kind::Tool, vec![tool.clone()]);
+    let listed = || Some(Arc::new(view().with(Kind::Resource, vec![resource.clone()])));
+    let merged = merge(Era::Legacy, &["a", "b", "c"], &[listed(), listed(), Some(Arc::new(view()))]);
+    let tool = |name: &str, uri: &str| format!(r#"{{"name":"{name}","_meta":{{"ui":{{"resourceUri":"{uri}"}}}}}}"#);
+    let tools = [tool("a__t", "ui://v"), tool("b__t", "ui://b__v"), tool("c__t", "ui://c__v")].join(",");
+    assert_eq!(text(&merged, Kind::Tool), format!(r#"{{"tools":[{tools}]}}"#));
+    assert_eq!(text(&merged, Kind::Resource), r#"{"resources":[{"uri":"ui://v"},{"uri":"ui://b__v"}]}"#);
+    for (public, upstream) in [("ui://v", 0), ("ui://b__v", 1), ("ui://c__v", 2)] {
+        assert_eq!(merged.find_resource(public), Some((upstream, "ui://v")), "{public}");
+    }
+    assert_eq!(merged.public_address(1, "ui://v"), Some("ui://b__v"));
+}
+
+#[test]
+fn an_extension_belongs_to_who_declared_it() {
+    let with =
+        |capabilities: &'static str| Some(Arc::new(View { capabilities: capabilities.into(), ..View::default() }));
+    let search = r#"{"extensions":{"com.example/search":{"deep":true}}}"#;
+    let merged = merge(Era::Modern, &["a", "b"], &[with("{}"), with(search)]);
+    for method in ["search/query", "com.example/search", "com.example/search/query", "search"] {
+        assert_eq!(merged.declaring(method).collect::<Vec<_>>(), [1], "{method}");
+    }
+    for method in ["searching/query", "example/search", "", "com.example"] {
+        assert_eq!(merged.declaring(method).count(), 0, "{method}");
+    }
+    assert!(merged.capabilities.contains(r#""extensions":{"com.example/search":{"deep":true}}"#));
+    let both = merge(Era::Modern, &["a", "b"], &[with(search), with(search)]);
+    assert!(!both.capabilities.contains("search"));
+}
+
+#[test]
+fn tasks_are_there_when_an_upstream_has_them() {
+    let with =
+        |capabilities: &'static str| Some(Arc::new(View { capabilities: capabilities.into(), ..View::default() }));
+    let core = r#"{"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#;
+    let legacy = merge(Era::Legacy, &["a", "b"], &[with("{}"), with(core)]);
+    assert_eq!(
+        legacy.capabilities,
+        r#"{"tools":{"listChanged":true},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#
+    );
+    assert!(legacy.traits(1).unwrap().tasks && !legacy.traits(0).unwrap().tasks);
+    let modern = merge(Era::Modern, &["a"], &[with(core)]);
+    assert!(!modern.traits(0).unwrap().tasks, "tasks of one era are none in the other");
+    assert!(!modern.capabilities.contains("tasks"));
 }

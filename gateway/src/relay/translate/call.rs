@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use weir_mcp::{
     Era, Field, Kind, Message, ParseError, answer, method,
+    public::{self, Asked},
     status::http_status,
     translate::{is_logged, legacy_request, may_ask, missing, modern_answer},
 };
@@ -18,6 +19,7 @@ use weir_mcp::{
 use crate::{
     http::{HeaderName, HeaderValue},
     relay::{Answer, Body, Delivery, Inquiry},
+    session::Endpoint,
     upstream::{self, Channel, Credential, Outgoing, Reply, SendError, Ticket},
 };
 
@@ -45,6 +47,8 @@ pub(in crate::relay) struct Call {
     token: Option<Bytes>,
     /// From which severity on the client wants log messages.
     level: Option<String>,
+    /// Whether the client speaks with many upstreams at once.
+    crosses: bool,
     /// What its sealed state is good for: the method, the upstream, and the tool, prompt or resource.
     bound: Vec<u8>,
     /// Whether the upstream may be working on it.
@@ -90,6 +94,7 @@ impl Call {
             method: original.method().to_owned(),
             token: original.progress_token().map(Bytes::copy_from_slice),
             level: original.text(Field::LogLevel).map(|level| level.into_owned()),
+            crosses: inquiry.endpoint == Endpoint::All,
             bound: bound(&seat.line, &original),
             runs: AtomicBool::new(false),
             refused: OnceLock::new(),
@@ -186,7 +191,11 @@ impl Call {
                 _ => Heard::Nothing,
             },
             (Kind::Notification, method::LOG_MESSAGE) => match &self.level {
-                Some(level) if is_logged(level, &message) => Heard::More(message.bytes().clone()),
+                Some(level) if is_logged(level, &message) => {
+                    let name = self.seat.line.name();
+                    let named = self.crosses.then(|| public::outward(&message, name, &Asked::Plain)).flatten();
+                    Heard::More(named.unwrap_or_else(|| message.bytes().clone()))
+                }
                 _ => Heard::Nothing,
             },
             (Kind::Notification, name) if is_change(name) => {

@@ -19,9 +19,9 @@ use weir_mcp::{
     translate::{input_required, question_name},
 };
 
-use crate::{session::lock, upstream::Listened};
+use crate::{seal::Seal, session::lock, upstream::Listened};
 
-use super::{call::Call, seal::Seal};
+use super::call::Call;
 
 /// How many calls may wait at once.
 const PARKED: usize = 256;

@@ -13,14 +13,14 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use weir_flow::{Action, Failure, Sent, facts::Transport};
 use weir_mcp::{
-    Era, Field, Kind, Message, answer, era, json, method,
+    Era, Field, Kind, Message, answer, era, json, method, public,
     translate::{self, Asked, may_ask},
 };
 
 use crate::{
     catalog::Catalog,
     http::{HeaderName, HeaderValue},
-    relay::{answer::failure_message, delivery},
+    relay::{answer::failure_message, crossing},
     session::{Endpoint, Question, Running, Session},
     upstream::{Body, Channel, ConnectError, Credential, JsonBody, Outgoing, Reply, SendError, Upstream},
 };
@@ -45,6 +45,8 @@ pub(super) struct Rounds {
     pub(super) place: usize,
     /// Names the request to whoever cancels it.
     pub(super) running: Running,
+    /// What may need a public name in its answer, where the client speaks with many upstreams at once.
+    pub(super) asked: Option<public::Asked>,
     /// What the client sent, in the upstream's own names.
     pub(super) original: Message,
     /// What `Mcp-Name` says.
@@ -113,7 +115,7 @@ impl Rounds {
         let end = tokio::select! {
             biased;
             // Who has cancelled expects no answer (2025-11-25, basic/utilities/cancellation).
-            () = self.running.ticket.cancelled() => return,
+            () = self.running.run.cancelled() => return,
             end = tokio::time::timeout_at(self.deadline.into(), work.rounds(&id)) => {
                 end.unwrap_or(End::Failed(Failure::TimedOut(self.upstream.overall_timeout())))
             }
@@ -121,7 +123,9 @@ impl Rounds {
         let attempts = work.attempts;
         let piece = match end {
             End::Turned => Piece::Turned,
-            End::Answer(message) => Piece::Said(Said { message, last: true, attempts, failure: None }),
+            End::Answer(message) => {
+                Piece::Said(Said { message: self.named(message), last: true, attempts, failure: None })
+            }
             End::Failed(failure) => {
                 let message = failure_message(Some(&id), self.upstream.name(), &failure);
                 Piece::Said(Said { message, last: true, attempts, failure: Some(failure.to_string()) })
@@ -129,6 +133,13 @@ impl Rounds {
         };
         // Fails if the client is gone.
         drop(self.to.send(piece).await);
+    }
+
+    /// The answer in the names that the client knows.
+    fn named(&self, answer: Bytes) -> Bytes {
+        let Some(asked) = &self.asked else { return answer };
+        let message = Message::parse(answer.clone()).ok();
+        message.and_then(|message| public::outward(&message, self.upstream.name(), asked)).unwrap_or(answer)
     }
 }
 
@@ -306,7 +317,7 @@ impl<'a> Work<'a> {
             Endpoint::One(_) => Some(message.bytes().clone()),
             Endpoint::All => {
                 let Rounds { session, catalog, place, .. } = self.rounds;
-                delivery::mapped(message.bytes(), session, catalog, *place).ok().flatten().map(|(bytes, _)| bytes)
+                crossing::mapped(message.bytes(), session, catalog, *place).ok().flatten().map(|(bytes, _)| bytes)
             }
         };
         if let Some(bytes) = bytes {

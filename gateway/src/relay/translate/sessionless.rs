@@ -11,7 +11,7 @@ use weir_mcp::{Era, Message, answer, era, json, method, translate};
 use crate::{
     http::HeaderValue,
     relay::{Answer, Body, Delivery, Inquiry, Record, Relay, route::Leg},
-    session::{Endpoint, Running, Session, lock},
+    session::{Endpoint, Session, lock},
 };
 
 use super::rounds::{Piece, Rounds, Said};
@@ -93,7 +93,7 @@ impl Relay {
         (deadline, to): (Instant, mpsc::Sender<Piece>),
     ) -> Result<Rounds, String> {
         let original = Message::parse(leg.body.clone()).map_err(|why| why.to_string())?;
-        let running: Running = session.run(original.id().unwrap_or(b"null"), leg.upstream);
+        let running = session.run(&original, leg.upstream).ok_or("it has no id")?;
         let name = leg.name.clone().or_else(|| method::target(&original).map(|name| name.into_owned()));
         Ok(Rounds {
             session: Arc::clone(session),
@@ -101,6 +101,7 @@ impl Relay {
             catalog: Arc::clone(&self.catalog),
             place: leg.upstream,
             running,
+            asked: leg.asked.clone(),
             name,
             original,
             headers: inquiry.headers.iter().filter(|(name, _)| !name.as_str().starts_with("mcp-")).cloned().collect(),

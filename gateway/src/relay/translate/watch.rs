@@ -37,7 +37,7 @@ const LISTS: [(&str, &str); 3] = [
 impl Relay {
     /// Has a session hear of every list of an upstream.
     pub(in crate::relay) fn watch_lists(&self, session: &Arc<Session>, place: usize) {
-        self.watch(session, place).change(|wish| wish.lists = true);
+        self.wishes(session, place).change(|wish| wish.lists = true);
     }
 
     /// Answers `resources/subscribe` and `resources/unsubscribe`.
@@ -49,7 +49,7 @@ impl Relay {
         let Some(address) = leg.name.clone().or_else(|| message.uri().map(|uri| uri.into_owned())) else {
             return refuse(answer::INVALID_PARAMS, "no resource is named");
         };
-        let watch = self.watch(session, leg.upstream);
+        let watch = self.wishes(session, leg.upstream);
         if message.method() == method::UNSUBSCRIBE {
             watch.change(|wish| {
                 wish.addresses.remove(&address);
@@ -73,7 +73,8 @@ impl Relay {
         refuse(answer::INVALID_PARAMS, &why)
     }
 
-    fn watch(&self, session: &Arc<Session>, place: usize) -> Arc<Watch> {
+    /// What a session wishes to hear of an upstream, and what follows it.
+    fn wishes(&self, session: &Arc<Session>, place: usize) -> Arc<Watch> {
         let (watch, new) = session.stateless().watch(place);
         if new && !session.is_over() {
             let watcher = Watcher {

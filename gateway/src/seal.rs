@@ -7,10 +7,10 @@ use ring::{
 };
 
 /// The longest text that is looked at, in bytes.
-const LONGEST: usize = 256;
+const LONGEST: usize = 16 * 1024;
 
-/// A key that lives as long as this process.
-pub(super) struct Seal {
+/// Binds text to this process and to a purpose: a key that lives as long as this process.
+pub struct Seal {
     /// None if the system had no randomness to give; then nothing can be sealed.
     key: Option<LessSafeKey>,
     random: SystemRandom,
@@ -26,18 +26,21 @@ impl Default for Seal {
 }
 
 impl Seal {
-    /// Seals `plain`; it opens only with the same `bound`.
-    pub(super) fn seal(&self, plain: &[u8], bound: &[u8]) -> Option<String> {
+    /// Seals `plain`; it opens only with the same `bound`. None if the system had no randomness, or it gets too long.
+    #[must_use]
+    pub fn seal(&self, plain: &[u8], bound: &[u8]) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
         let mut sealed = plain.to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
         self.key.as_ref()?.seal_in_place_append_tag(unique, Aad::from(bound), &mut sealed).ok()?;
-        Some(URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat()))
+        let text = URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat());
+        (text.len() <= LONGEST).then_some(text)
     }
 
     /// Opens what [`seal`](Self::seal) made with the same `bound`; nothing else opens.
-    pub(super) fn open(&self, text: &str, bound: &[u8]) -> Option<Vec<u8>> {
+    #[must_use]
+    pub fn open(&self, text: &str, bound: &[u8]) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text.get(..).filter(|text| text.len() <= LONGEST)?).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
@@ -73,7 +76,7 @@ mod tests {
             assert_eq!(seal.open(&String::from_utf8(bytes).unwrap(), b"x"), None, "{at}");
             assert_eq!(seal.open(&text[..at], b"x"), None, "{at}");
         }
-        for odd in ["", "?", "A", &"A".repeat(10_000)] {
+        for odd in ["", "?", "A", &"A".repeat(2 * LONGEST)] {
             assert_eq!(seal.open(odd, b"x"), None);
         }
     }

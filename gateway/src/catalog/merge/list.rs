@@ -1,0 +1,152 @@
+//! One merged list being written, page by page.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use sha2::{Digest, Sha256};
+use weir_mcp::{Era, cursor::Position, json, public};
+
+use crate::{
+    catalog::{names, view::Entry},
+    seal::Seal,
+};
+
+use super::{Interfaces, Kind, Offer};
+
+/// A list that is ready to be sent.
+#[derive(Clone, Debug, Default)]
+pub(super) struct List {
+    /// The whole `result` of each page.
+    pages: Vec<Bytes>,
+    /// Made from the content, so that the same list has the same version after whatever happened in between.
+    pub(super) version: u64,
+    pub(super) offers: HashMap<String, Offer>,
+    /// What an earlier upstream offers too.
+    pub(super) hidden: HashSet<(usize, String)>,
+}
+
+/// One list being written.
+pub(super) struct ListWriter {
+    kind: Kind,
+    size: usize,
+    /// The pages so far, each without its end.
+    pages: Vec<BytesMut>,
+    offers: HashMap<String, Offer>,
+    order: Vec<(String, usize)>,
+    hidden: HashSet<(usize, String)>,
+}
+
+impl List {
+    /// The first page; of a list of which nothing is known, nothing.
+    pub(super) fn first(&self) -> &Bytes {
+        static NOTHING: Bytes = Bytes::from_static(b"{}");
+        self.pages.first().unwrap_or(&NOTHING)
+    }
+
+    /// The page that a cursor leads to. The empty cursor, which Weir never gives out, is taken for the beginning.
+    pub(super) fn page(&self, purpose: &[u8], cursor: &str, seal: &Seal) -> Option<&Bytes> {
+        if cursor.is_empty() {
+            return Some(self.first());
+        }
+        match Position::decode(&seal.open(cursor, purpose)?)? {
+            Position::Held { version, page } if version == self.version => self.pages.get(page as usize),
+            Position::Held { .. } | Position::Read(_) => None,
+        }
+    }
+}
+
+impl ListWriter {
+    pub(super) fn new(kind: Kind, size: usize) -> Self {
+        let mut writer = Self {
+            kind,
+            size: size.max(1),
+            pages: Vec::new(),
+            offers: HashMap::new(),
+            order: Vec::new(),
+            hidden: HashSet::new(),
+        };
+        writer.begin_page();
+        writer
+    }
+
+    /// Adds an entry unless its name or address is taken: the first in the configuration has it.
+    pub(super) fn add(&mut self, upstream: usize, name: &str, entry: &Entry, interfaces: &Interfaces) {
+        let renamed = (self.kind == Kind::Resource).then(|| interfaces.renamed(upstream, &entry.key)).flatten();
+        let public = match renamed {
+            Some(public) => public.to_owned(),
+            None if self.kind.is_renamed() => names::public(name, &entry.key),
+            None => entry.key.clone(),
+        };
+        if let Some(taken) = self.offers.get(&public) {
+            if taken.upstream != upstream {
+                self.hidden.insert((upstream, public));
+            }
+            return;
+        }
+        if !self.order.is_empty() && self.order.len().is_multiple_of(self.size) {
+            self.begin_page();
+        }
+        let mut parts = Vec::new();
+        if public != entry.key
+            && let Some(key) = json::get(&entry.raw, &[self.kind.key()])
+        {
+            parts.push((key, json::quote(&public)));
+        }
+        if self.kind == Kind::Tool {
+            parts.extend(interfaces.changes(upstream, &entry.raw));
+        }
+        if let Some(page) = self.pages.last_mut() {
+            if !page.ends_with(b"[") {
+                page.put_u8(b',');
+            }
+            page.put_slice(&public::replaced(&entry.raw, parts));
+        }
+        self.order.push((public.clone(), upstream));
+        self.offers.insert(public, Offer { upstream, native: entry.key.clone() });
+    }
+
+    /// Adds what can be asked for and is not listed, where the name is free.
+    pub(super) fn offer(&mut self, unlisted: impl Iterator<Item = (String, Offer)>) {
+        for (public, offer) in unlisted {
+            self.offers.entry(public).or_insert(offer);
+        }
+    }
+
+    /// What is listed, in order, and whose it is.
+    pub(super) fn order(&self) -> &[(String, usize)] {
+        &self.order
+    }
+
+    pub(super) fn finish(self, era: Era, freshness: &str, seal: &Seal) -> List {
+        let mut hash = Sha256::new();
+        for page in &self.pages {
+            hash.update(page);
+        }
+        hash.update(freshness);
+        let version = hash.finalize().first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
+        let purpose = purpose(era, self.kind);
+        let last = self.pages.len() - 1;
+        let end = |(at, mut page): (usize, BytesMut)| {
+            page.put_slice(b"]");
+            let next = u32::try_from(at + 1).ok().filter(|_| at < last);
+            let next = next.map(|page| Position::Held { version, page }.encode());
+            if let Some(cursor) = next.and_then(|next| seal.seal(&next, &purpose)) {
+                page.put_slice(format!(r#","nextCursor":"{cursor}""#).as_bytes());
+            }
+            page.put_slice(freshness.as_bytes());
+            page.put_slice(b"}");
+            page.freeze()
+        };
+        let pages = self.pages.into_iter().enumerate().map(end).collect();
+        List { pages, version, offers: self.offers, hidden: self.hidden }
+    }
+
+    fn begin_page(&mut self) {
+        self.pages.push(BytesMut::from(format!(r#"{{"{}":["#, self.kind.list()).as_bytes()));
+    }
+}
+
+/// What the cursors of a list are good for.
+pub(super) fn purpose(era: Era, kind: Kind) -> Vec<u8> {
+    format!("cursor {era} {}", kind.method()).into_bytes()
+}

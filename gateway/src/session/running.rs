@@ -1,0 +1,128 @@
+//! The requests of one client that run, so that what comes later finds them: its cancellation, and their progress.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::sync::Notify;
+use weir_mcp::{Message, json};
+
+use crate::upstream::Ticket;
+
+use super::{Session, lock};
+
+/// One request on its way.
+pub struct Run {
+    /// The upstream's place.
+    pub upstream: usize,
+    /// Names it to a child process.
+    pub ticket: Ticket,
+    /// Where its client wants to hear of progress, raw.
+    token: Option<Box<[u8]>>,
+    /// How far it has come.
+    progress: Mutex<f64>,
+    cancelled: AtomicBool,
+    cancelling: Notify,
+}
+
+/// Removes a request from those that run when it is dropped.
+pub struct Running {
+    /// The request.
+    pub run: Arc<Run>,
+    session: Arc<Session>,
+    id: Box<[u8]>,
+}
+
+/// The requests that run, by the ids that the client gave them, raw.
+#[derive(Default)]
+pub(super) struct Runs(Mutex<HashMap<Box<[u8]>, Arc<Run>>>);
+
+impl Run {
+    /// Ends it: its client has cancelled it and waits for nothing more.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.cancelling.notify_waiters();
+    }
+
+    /// Resolves when it is cancelled.
+    pub async fn cancelled(&self) {
+        let mut cancelling = std::pin::pin!(self.cancelling.notified());
+        // From here on no cancellation is missed.
+        cancelling.as_mut().enable();
+        if !self.cancelled.load(Ordering::Acquire) {
+            cancelling.await;
+        }
+    }
+
+    /// Whether progress is this request's.
+    #[must_use]
+    pub fn hears(&self, progress: &Message) -> bool {
+        self.token.as_deref().is_some_and(|token| progress.progress_token() == Some(token))
+    }
+
+    /// Whether progress leads on: each value must be greater than the one before (MCP basic/utilities/progress). What is
+    /// no number is not Weir's to judge.
+    #[must_use]
+    pub fn advances(&self, progress: &Message) -> bool {
+        let value = progress.params().and_then(|params| json::get(params, &["progress"]));
+        let Some(value) = value.and_then(|raw| std::str::from_utf8(raw).ok()?.parse::<f64>().ok()) else { return true };
+        let mut last = lock(&self.progress);
+        let more = value > *last;
+        if more {
+            *last = value;
+        }
+        more
+    }
+}
+
+impl Runs {
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+}
+
+impl Session {
+    /// Notes that a request runs at an upstream, until the guard is dropped.
+    #[must_use]
+    pub fn run(self: &Arc<Self>, request: &Message, upstream: usize) -> Option<Running> {
+        let id: Box<[u8]> = request.id()?.into();
+        let run = Arc::new(Run {
+            upstream,
+            ticket: Ticket::default(),
+            token: request.progress_token().map(Box::from),
+            progress: Mutex::new(f64::NEG_INFINITY),
+            cancelled: AtomicBool::new(false),
+            cancelling: Notify::new(),
+        });
+        lock(&self.running.0).insert(id.clone(), Arc::clone(&run));
+        Some(Running { run, session: Arc::clone(self), id })
+    }
+
+    /// The running request with this id.
+    #[must_use]
+    pub fn runs_at(&self, id: &[u8]) -> Option<Arc<Run>> {
+        lock(&self.running.0).get(id).cloned()
+    }
+
+    /// The running request at an upstream whose progress this is.
+    #[must_use]
+    pub fn makes_progress(&self, upstream: usize, progress: &Message) -> Option<Arc<Run>> {
+        lock(&self.running.0).values().find(|run| run.upstream == upstream && run.hears(progress)).cloned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut running = lock(&self.session.running.0);
+        // A client that gives an id twice has another request there now.
+        if running.get(&self.id).is_some_and(|run| Arc::ptr_eq(run, &self.run)) {
+            running.remove(&self.id);
+        }
+        drop(running);
+        self.session.touch();
+    }
+}

@@ -1,0 +1,108 @@
+//! Tasks through an endpoint of many upstreams: ids lead back to their upstream, and nobody else's session can use them.
+
+use serde_json::{Value, json};
+use weir_tests::client::{answer, with_meta};
+use weir_tests::stub::{Offer, Stub};
+use weir_tests::{Client, Gateway, Peer};
+
+async fn two() -> (Gateway, Peer, Peer) {
+    let (one, two) = tokio::join!(Peer::everything(), Peer::everything());
+    let gateway = Gateway::start(&(one.config("one") + &two.config("two"))).await;
+    gateway.healthy(&["one", "two"]).await;
+    (gateway, one, two)
+}
+
+async fn research(client: &Client, upstream: &str) -> String {
+    let name = format!("{upstream}__simulate-research-query");
+    let params = json!({ "name": name, "arguments": { "topic": "weirs" }, "task": { "ttl": 60_000 } });
+    let created = client.result("tools/call", params).await;
+    created["task"]["taskId"].as_str().unwrap_or_else(|| panic!("no task in {created}")).to_owned()
+}
+
+#[tokio::test]
+async fn a_task_of_a_session_is_found_again() {
+    let (gateway, _one, _two) = two().await;
+    let client = Client::legacy(&gateway, "/mcp").await;
+    assert_eq!(
+        client.greeting()["capabilities"]["tasks"],
+        json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } })
+    );
+    let tasks = [research(&client, "one").await, research(&client, "two").await];
+    assert!(tasks[0].starts_with("one__") && tasks[1].starts_with("two__"), "{tasks:?}");
+    for task in &tasks {
+        let got = client.result("tasks/get", json!({ "taskId": task })).await;
+        assert_eq!(&got["taskId"], task, "{got}");
+    }
+    let listed = client.list("tasks/list", "tasks").await;
+    let ids: Vec<&str> = listed.iter().map(|task| task["taskId"].as_str().unwrap()).collect();
+    assert_eq!(ids, tasks.each_ref().map(String::as_str), "the tasks of all upstreams, in their order");
+
+    let cancelled = client.result("tasks/cancel", json!({ "taskId": tasks[1] })).await;
+    assert_eq!((&cancelled["taskId"], &cancelled["status"]), (&json!(tasks[1]), &json!("cancelled")));
+    // Waits until the task is done.
+    let result = client.result("tasks/result", json!({ "taskId": tasks[0] })).await;
+    assert!(result["content"][0]["text"].as_str().unwrap().contains("weirs"), "{result}");
+    assert_eq!(result["_meta"]["io.modelcontextprotocol/related-task"]["taskId"], json!(tasks[0]));
+}
+
+#[tokio::test]
+async fn a_task_is_nothing_to_another_session() {
+    let (gateway, _one, _two) = two().await;
+    let [mine, theirs] = [Client::legacy(&gateway, "/mcp").await, Client::legacy(&gateway, "/mcp").await];
+    let task = research(&mine, "one").await;
+    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+        let refused = theirs.ask(method, json!({ "taskId": task })).await;
+        assert!(refused["error"].is_object(), "{method}: {refused}");
+    }
+    assert_eq!(theirs.list("tasks/list", "tasks").await, Vec::<Value>::new());
+    for id in ["", "one__", "none__x", "x", "__", "three__1"] {
+        let refused = mine.ask("tasks/get", json!({ "taskId": id })).await;
+        assert_eq!(refused["error"]["code"], -32602, "{id}: {refused}");
+    }
+    let refused = mine.ask("tasks/list", json!({ "cursor": "made up" })).await;
+    assert_eq!(refused["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn without_an_upstream_that_has_tasks_there_are_none() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::legacy(&gateway, "/mcp").await;
+    assert!(client.greeting()["capabilities"].get("tasks").is_none());
+    for method in ["tasks/get", "tasks/list"] {
+        let refused = client.ask(method, json!({ "taskId": "stub__1" })).await;
+        assert_eq!(refused["error"]["code"], -32601, "{refused}");
+    }
+}
+
+/// The fixture has the tasks of neither era, so a scripted upstream shows the extension.
+#[tokio::test]
+async fn the_extension_has_the_same_ids() {
+    const TASKS: &str = "io.modelcontextprotocol/tasks";
+    let offer = Offer { capabilities: json!({ "extensions": { TASKS: {} } }), legacy: false, ..Offer::default() };
+    let offer = Offer { tools: vec!["task".to_owned()], ..offer };
+    let (one, two) = (Stub::offering(offer.clone()).await, Stub::offering(offer).await);
+    let gateway = Gateway::start(&(one.config("one") + &two.config("two"))).await;
+    gateway.healthy(&["one", "two"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let discovered = client.result("server/discover", json!({})).await;
+    assert_eq!(discovered["capabilities"]["extensions"], json!({ TASKS: {} }));
+
+    let able = json!({ "extensions": { TASKS: {} } });
+    let params = json!({ "name": "two__task", "arguments": {} });
+    let (id, request) = client.request_with("tools/call", with_meta(params, &able));
+    let created = answer(request.send(gateway.address()).await, id).await["result"].clone();
+    assert_eq!((&created["resultType"], &created["taskId"]), (&json!("task"), &json!("two__task-1")), "{created}");
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let params = json!({ "taskId": "two__task-1", "inputResponses": {} });
+        let got = client.result(method, params).await;
+        assert_eq!(got["taskId"], "two__task-1", "{method}: {got}");
+        let seen = two.asked(method).pop().unwrap();
+        assert_eq!(seen.message()["params"]["taskId"], "task-1");
+        assert_eq!(seen.header("mcp-name"), Some("task-1"));
+        assert!(one.asked(method).is_empty());
+    }
+    let own = Client::modern(&gateway, "/mcp/two").result("tasks/get", json!({ "taskId": "task-1" })).await;
+    assert_eq!(own["taskId"], "task-1", "untouched where there is only one upstream");
+}
