@@ -13,6 +13,7 @@ mod conformance;
 mod connect;
 mod crossing;
 mod healing;
+mod matrix;
 mod policies;
 mod questions;
 mod resume;

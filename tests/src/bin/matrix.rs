@@ -5,6 +5,8 @@
 #![allow(clippy::print_stdout, reason = "this is a command")]
 #![allow(clippy::expect_used, reason = "a run that cannot go on has nothing to say")]
 
+use std::process::ExitCode;
+
 use weir_tests::matrix::page::{Line, Scenarios, Suite, failures, page};
 use weir_tests::matrix::{columns, rows, through, without};
 use weir_tests::peer::Launch;
@@ -14,7 +16,15 @@ use weir_tests::{Gateway, Peer, paths};
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
 #[tokio::main]
-async fn main() {
+async fn main() -> ExitCode {
+    tokio::select! {
+        () = work() => ExitCode::SUCCESS,
+        // What was started is ended on the way out.
+        _ = tokio::signal::ctrl_c() => ExitCode::FAILURE,
+    }
+}
+
+async fn work() {
     let only = std::env::args().nth(1);
     let is_meant = |title: &str| only.as_ref().is_none_or(|only| title.contains(only.as_str()));
     let columns = columns().await;
