@@ -53,7 +53,7 @@ async def visit(station: dict, options: argparse.Namespace) -> dict:
                     result[name] = False
                     result["failures"].append(f"{name}: {said(error)}")
     except Exception as error:
-        result["failures"].append(f"connect: {said(error)}")
+        result["failures"].append(f"{'leave' if 'era' in result else 'connect'}: {said(error)}")
     return result
 
 
