@@ -57,7 +57,8 @@ impl Relay {
                         call.handle_open();
                     }
                     Err(ConnectError::OtherEra { wanted: Era::Modern, .. }) => {
-                        match self.translate(inquiry, &leg).await {
+                        // Boxed, here and below: few calls are translated, and every call would carry its state.
+                        match Box::pin(self.translate(inquiry, &leg)).await {
                             Ok(Translated::Call(translated)) => {
                                 hand.translated = Some(translated);
                                 call.handle_open();
@@ -72,7 +73,7 @@ impl Relay {
                     }
                     Err(ConnectError::OtherEra { wanted: Era::Legacy, other }) => {
                         if let Some(session) = inquiry.session.as_ref().filter(|_| !hand.turned) {
-                            match self.in_rounds(inquiry, &leg, session, start, record).await {
+                            match Box::pin(self.in_rounds(inquiry, &leg, session, start, record)).await {
                                 Some(answer) => return answer,
                                 // It speaks the client's era after all.
                                 None => hand.turned = true,
@@ -124,7 +125,8 @@ impl Relay {
         }
         match (failure, hand.reply, hand.translated) {
             (None, Some(reply), Some(translated)) => {
-                match translated.deliver(reply, &self.parked, start + upstream.overall_timeout()).await {
+                let deadline = start + upstream.overall_timeout();
+                match Box::pin(translated.deliver(reply, &self.parked, deadline)).await {
                     Ok(answer) => answer,
                     Err(why) => failed(inquiry, upstream.name(), why.into(), record),
                 }

@@ -208,7 +208,8 @@ impl Upstream {
         if let Some((wanted, other)) = wanted.and_then(|era| Some((era, self.only_other(era)?))) {
             return Err(ConnectError::OtherEra { wanted, other });
         }
-        Ok(Journey::new(self, wanted, initialize).run().await)
+        // Boxed: most calls find the way open, and would carry the state of a walk for nothing.
+        Ok(Box::pin(Journey::new(self, wanted, initialize).run()).await)
     }
 
     /// Learns from how a walk in Weir's own words ended, or one that succeeded.
