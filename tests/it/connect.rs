@@ -127,11 +127,14 @@ async fn a_cancelled_call_ends_in_its_eras_way() {
     let legacy = bridge.request("tools/call", call("hold", "legacy")).await;
     let modern = bridge.request("tools/call", weir_tests::client::with_meta(call("hold", "m"), &json!({}))).await;
     until("both calls run", || stub.held() == 2).await;
-    for id in [legacy, modern] {
+    let cancel = |id: &_| {
         let params = json!({ "requestId": id, "reason": "enough" });
-        bridge.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })).await;
-    }
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })
+    };
+    bridge.say(&cancel(&modern)).await;
     until("the modern call is broken off", || stub.broken_off() == 1).await;
+    assert_eq!(stub.asked("notifications/cancelled").len(), 0, "that says it all");
+    bridge.say(&cancel(&legacy)).await;
     until("the legacy server is told", || stub.asked("notifications/cancelled").len() == 1).await;
     assert_eq!(stub.asked("notifications/cancelled")[0].message()["params"]["requestId"], legacy);
     assert_eq!(text(&bridge.ask("tools/call", call("echo", "still there")).await), "still there");

@@ -182,6 +182,7 @@ async fn an_address_of_two_upstreams_is_said_once() {
     gateway.healthy(&["first", "second"]).await;
     drop(Client::legacy(&gateway, "/mcp").await.tools().await);
     drop(Client::modern(&gateway, "/mcp").tools().await);
+    gateway.logs("test://static-text").await;
     let log = gateway.log();
     let said = log.lines().filter(|line| line.contains("test://static-text")).count();
     assert!((1..=2).contains(&said), "once for each era: {log}");
