@@ -499,7 +499,8 @@ fn acknowledged(id: &[u8], wants: Wants, watched: &Part) -> Bytes {
         (wants.resources, r#""resourcesListChanged":true"#),
     ]
     .into_iter()
-    .filter_map(|(wanted, text)| wanted.then(|| text.to_owned()))
+    .filter(|(wanted, _)| *wanted)
+    .map(|(_, text)| text.to_owned())
     .collect();
     for (key, values) in [("resourceSubscriptions", &watched.uris), ("taskIds", &watched.tasks)] {
         if !values.is_empty() {
