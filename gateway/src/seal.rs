@@ -51,10 +51,23 @@ impl Seal {
 }
 
 #[cfg(test)]
+#[path = "../mcp/fuzz/seal_check.rs"]
+#[allow(unreachable_pub, reason = "the fuzz target is a crate of its own")]
+mod check;
+
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use super::*;
+
+    #[test]
+    fn seeds_of_the_fuzz_target() {
+        let seeds = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/mcp/fuzz/seeds/seal")).unwrap();
+        let seeds: Vec<_> = seeds.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
+        assert!(seeds.len() > 4, "it has lost its seeds");
+        seeds.iter().for_each(|seed| check::seal(seed));
+    }
 
     #[test]
     fn only_what_was_sealed_here_for_the_same_purpose_opens() {
