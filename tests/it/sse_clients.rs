@@ -54,6 +54,23 @@ async fn python() {
 }
 
 #[tokio::test]
+async fn a_proxy_may_put_a_prefix_before_all_addresses() {
+    let (gateway, _stub) = stubbed().await;
+    let proxy = Peer::prefix(&gateway.url(""), "/tools/weir").await;
+    let url = |path: &str| format!("http://{}/tools/weir{path}", proxy.address());
+    for visitor in [Visitor::Sdk1, Visitor::Python] {
+        for path in ["/sse", "/sse/stub", "/mcp", "/mcp/stub"] {
+            let tool = if path.ends_with("stub") { "echo" } else { "stub__echo" };
+            let hello = json!({ "message": path });
+            for target in [Target::Sse(&url(path)), Target::Http(&url(&path.replace("sse", "mcp")))] {
+                let seen = visit(visitor, Choice::Legacy, target, tool, &hello).await.unwrap();
+                assert_eq!(seen["call"]["content"][0]["text"], path, "{visitor:?} at {path}: {seen}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn inspector() {
     let gateway = Gateway::start(&Launch::everything().config("everything")).await;
     gateway.healthy(&["everything"]).await;

@@ -33,6 +33,18 @@ impl Peer {
         Self::fixture_with(&["--sse"]).await
     }
 
+    /// A reverse proxy that serves `origin` under the path `prefix`.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn prefix(origin: &str, prefix: &str) -> Self {
+        let mut command = Command::new(node());
+        command.arg(peers("prefix.mjs")).args([origin, prefix]);
+        let mut process = Process::start("the proxy", &mut command);
+        let port = process.says("its port", |line| line.strip_prefix("listening on ")?.parse().ok()).await;
+        Self { address: loopback(port), process }
+    }
+
     async fn fixture_with(arguments: &[&str]) -> Self {
         let mut command = Command::new(node());
         command.arg(peers("fixture/main.mjs")).args(arguments);
