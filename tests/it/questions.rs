@@ -106,3 +106,32 @@ async fn questions_of_many_clients_are_not_mixed_up() {
         assert!(said.contains(&format!("\"{name}\"")), "{name}: {said}");
     }
 }
+
+/// A server may have tools only for clients of some capabilities. Weir, which has none, does not list them.
+#[tokio::test]
+async fn a_tool_that_is_there_for_some_clients_only_can_be_called_by_them() {
+    let everything = Peer::everything().await;
+    let gateway = Gateway::start(&everything.config("everything")).await;
+    gateway.healthy(&["everything"]).await;
+    let call = json!({ "name": "everything__trigger-sampling-request", "arguments": { "prompt": "A word?" } });
+    let capable = client(&gateway, "/mcp").await;
+    let (id, request) = capable.request("tools/call", call.clone());
+    let mut events = capable.send(request).await.events();
+    let result = loop {
+        let message = events.next_message().await.expect("the call is answered");
+        if message["method"] == "sampling/createMessage" {
+            let said = json!({ "type": "text", "text": "Yes" });
+            let result = json!({ "role": "assistant", "model": "test", "content": said });
+            let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result });
+            assert_eq!(capable.send(capable.post(answer.to_string())).await.status, 202);
+        } else if message["id"] == json!(id) {
+            break message["result"].clone();
+        }
+    };
+    assert!(text(&result).contains("Yes"), "{result}");
+    let other = Client::legacy(&gateway, "/mcp").await;
+    let refused = other.ask("tools/call", call).await;
+    assert!(refused.to_string().contains("trigger-sampling-request not found"), "{refused}");
+    let unknown = other.ask("tools/call", json!({ "name": "nobody__knows" })).await;
+    assert_eq!(unknown["error"]["message"], "Unknown tool: nobody__knows");
+}

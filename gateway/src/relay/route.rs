@@ -56,9 +56,9 @@ impl Relay {
         }
         let offers = self.catalog.known(inquiry.era);
         let leg = match method::route(message.method()) {
-            method::Route::Name => by_name(&offers, inquiry),
+            method::Route::Name => self.by_name(&offers, inquiry),
             method::Route::Uri => by_uri(&offers, message),
-            method::Route::Reference => by_reference(&offers, message),
+            method::Route::Reference => self.by_reference(&offers, message),
             method::Route::Task => self.by_task(&offers, inquiry),
             method::Route::None => self.by_extension(&offers, inquiry),
         };
@@ -100,6 +100,43 @@ impl Relay {
                 alone(self.catalog.known(inquiry.era).declaring(method)).map(unchanged).into_iter().collect()
             }
         }
+    }
+
+    fn by_name(&self, offers: &Merged, inquiry: &Inquiry) -> Result<Leg, Unknown> {
+        let message = &inquiry.message;
+        let kind = if message.method().starts_with("prompts/") { catalog::Kind::Prompt } else { catalog::Kind::Tool };
+        let name = message.name().unwrap_or_default();
+        let (upstream, native) = self.named(offers, kind, &name)?;
+        let body = message.edit().set(Field::Name, json::quote(native).as_bytes()).finish();
+        let tasks = message.method() == method::TOOLS_CALL && offers.traits(upstream).is_some_and(|is| is.tasks);
+        let asked = (tasks && may_become_task(inquiry)).then_some(Asked::Call);
+        Ok(Leg { upstream, body, name: Some(native.to_owned()), run: None, asked })
+    }
+
+    fn by_reference(&self, offers: &Merged, message: &Message) -> Result<Leg, Unknown> {
+        match message.reference() {
+            Some(Reference::Prompt(name)) => {
+                let (upstream, native) = self.named(offers, catalog::Kind::Prompt, &name)?;
+                let body = message.edit().set(Field::ReferenceName, json::quote(native).as_bytes()).finish();
+                Ok(Leg { upstream, body, name: None, run: None, asked: None })
+            }
+            Some(Reference::Resource(uri)) => {
+                let (upstream, _) = offers.find_resource(&uri).ok_or_else(|| Unknown::Uri(uri.clone().into_owned()))?;
+                Ok(Leg { upstream, body: message.bytes().clone(), name: None, run: None, asked: None })
+            }
+            None => Err(Unknown::Name(catalog::Kind::Prompt, String::new())),
+        }
+    }
+
+    /// Whose a public name is, and what it is called there. What is not listed may be there all the same: a server can
+    /// have tools for some clients only, and one that is down lists none. It is the one to say so.
+    fn named<'a>(&self, offers: &'a Merged, kind: catalog::Kind, name: &'a str) -> Result<(usize, &'a str), Unknown> {
+        if let Some(offer) = offers.find(kind, name) {
+            return Ok((offer.upstream, &offer.native));
+        }
+        let named = public::split(name).filter(|(_, native)| !native.is_empty());
+        let named = named.and_then(|(upstream, native)| Some((self.catalog.position(upstream)?, native)));
+        named.ok_or_else(|| Unknown::Name(kind, name.to_owned()))
     }
 
     /// The way to the upstream whose task it is: public ids begin with its name.
@@ -203,17 +240,6 @@ fn alone(mut places: impl Iterator<Item = usize>) -> Option<usize> {
     places.next().filter(|_| places.next().is_none())
 }
 
-fn by_name(offers: &Merged, inquiry: &Inquiry) -> Result<Leg, Unknown> {
-    let message = &inquiry.message;
-    let kind = if message.method().starts_with("prompts/") { catalog::Kind::Prompt } else { catalog::Kind::Tool };
-    let name = message.name().unwrap_or_default();
-    let offer = offers.find(kind, &name).ok_or_else(|| Unknown::Name(kind, name.into_owned()))?;
-    let body = message.edit().set(Field::Name, json::quote(&offer.native).as_bytes()).finish();
-    let tasks = message.method() == method::TOOLS_CALL && offers.traits(offer.upstream).is_some_and(|is| is.tasks);
-    let asked = (tasks && may_become_task(inquiry)).then_some(Asked::Call);
-    Ok(Leg { upstream: offer.upstream, body, name: Some(offer.native.clone()), run: None, asked })
-}
-
 /// Whether the answer to a call may be a task: its client must have said so, for the call or for itself.
 fn may_become_task(inquiry: &Inquiry) -> bool {
     let has = |object: Option<&[u8]>, path: &[&str]| object.and_then(|object| json::get(object, path)).is_some();
@@ -233,21 +259,4 @@ fn by_uri(offers: &Merged, message: &Message) -> Result<Leg, Unknown> {
     let body = message.edit().set(Field::Uri, json::quote(native)).finish();
     let asked = Some(Asked::Read { native: native.to_owned(), public: uri.clone().into_owned() });
     Ok(Leg { upstream, body, name, run: None, asked })
-}
-
-fn by_reference(offers: &Merged, message: &Message) -> Result<Leg, Unknown> {
-    match message.reference() {
-        Some(Reference::Prompt(name)) => {
-            let kind = catalog::Kind::Prompt;
-            let offer = offers.find(kind, &name).ok_or_else(|| Unknown::Name(kind, name.into_owned()))?;
-            let native = json::quote(&offer.native);
-            let body = message.edit().set(Field::ReferenceName, native.as_bytes()).finish();
-            Ok(Leg { upstream: offer.upstream, body, name: None, run: None, asked: None })
-        }
-        Some(Reference::Resource(uri)) => {
-            let (upstream, _) = offers.find_resource(&uri).ok_or_else(|| Unknown::Uri(uri.clone().into_owned()))?;
-            Ok(Leg { upstream, body: message.bytes().clone(), name: None, run: None, asked: None })
-        }
-        None => Err(Unknown::Name(catalog::Kind::Prompt, String::new())),
-    }
 }
