@@ -1,11 +1,13 @@
 //! An event stream on its way to a client, pulled piece by piece.
 
+mod changes;
+
 use std::{sync::Arc, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, watch};
 use weir_flow::Failure;
-use weir_mcp::{Field, json, public::Asked, sse};
+use weir_mcp::{Field, public::Asked, sse};
 
 use crate::{
     catalog::{Catalog, Changes},
@@ -20,6 +22,10 @@ use super::{
     translate::{Piece, Said, Stream, Subscription},
     watch::{Part, Watch},
 };
+
+pub(super) use changes::Wants;
+
+use changes::{Merging, changed, meta, news};
 
 /// How much is gathered into one write, in bytes.
 const BATCH: usize = 64 * 1024;
@@ -97,27 +103,9 @@ enum Source {
     Nothing,
 }
 
-/// Changes of the merged lists and of what is watched at upstreams.
-struct Merging {
-    id: Bytes,
-    changes: watch::Receiver<Changes>,
-    known: Changes,
-    wants: Wants,
-    watch: Option<Watch>,
-    first: Option<Bytes>,
-}
-
 struct Answers {
     id: Bytes,
     upstream: String,
-}
-
-/// Which lists a client wants to hear about.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wants {
-    pub(super) tools: bool,
-    pub(super) prompts: bool,
-    pub(super) resources: bool,
 }
 
 impl Delivery {
@@ -166,12 +154,9 @@ impl Delivery {
         id: &[u8],
         changes: watch::Receiver<Changes>,
         wants: Wants,
-        (granted, watch): (Part, Option<Watch>),
+        granted: (Part, Option<Watch>),
     ) -> Self {
-        let known = *changes.borrow();
-        let id = Bytes::copy_from_slice(id);
-        let first = Some(acknowledged(&id, wants, &granted));
-        Self::new(Source::Subscription(Box::new(Merging { id, changes, known, wants, watch, first })))
+        Self::new(Source::Subscription(Box::new(Merging::new(id, changes, wants, granted))))
     }
 
     /// The rest of a stream whose client has come back.
@@ -350,7 +335,7 @@ impl Delivery {
                 tokio::select! {
                     message = taken.next() => return Ok(message.map(|message| encoded(message, &mut self.out))),
                     Some(now) = changed(changes) => {
-                        let news = news(known, now, Wants { tools: true, prompts: true, resources: true }, None);
+                        let news = news(known, now, Wants::ALL, None);
                         if let Some(bytes) = news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined) {
                             return Ok(Some(bytes));
                         }
@@ -424,44 +409,6 @@ impl Delivery {
     }
 }
 
-/// The next state of the merged lists; none where nobody tells of them.
-async fn changed(changes: &mut Option<watch::Receiver<Changes>>) -> Option<Changes> {
-    let changes = changes.as_mut()?;
-    changes.changed().await.ok()?;
-    Some(*changes.borrow_and_update())
-}
-
-impl Merging {
-    /// What comes next; nothing if nothing more will come.
-    async fn next(&mut self) -> Vec<Bytes> {
-        if let Some(first) = self.first.take() {
-            return vec![first];
-        }
-        loop {
-            tokio::select! {
-                changed = self.changes.changed() => {
-                    if changed.is_err() {
-                        return Vec::new();
-                    }
-                    let now = *self.changes.borrow_and_update();
-                    let news = news(&mut self.known, now, self.wants, Some(&self.id));
-                    if !news.is_empty() {
-                        return news;
-                    }
-                }
-                message = heard(&mut self.watch) => return vec![message],
-            }
-        }
-    }
-}
-
-async fn heard(watch: &mut Option<Watch>) -> Bytes {
-    match watch {
-        Some(watch) => watch.next().await,
-        None => std::future::pending().await,
-    }
-}
-
 fn broken() -> SendError {
     SendError::NotMcp("its event stream ended before the answer".into())
 }
@@ -473,49 +420,4 @@ fn encoded(data: Bytes, out: &mut BytesMut) -> Bytes {
 
 fn joined(a: Bytes, b: Bytes) -> Bytes {
     [a, b].concat().into()
-}
-
-/// The notifications that tell of what changed since `known`.
-fn news(known: &mut Changes, now: Changes, wants: Wants, subscription: Option<&[u8]>) -> Vec<Bytes> {
-    let before = std::mem::replace(known, now);
-    let kinds = [
-        (wants.tools && before.tools != now.tools, "tools"),
-        (wants.prompts && before.prompts != now.prompts, "prompts"),
-        (wants.resources && before.resources != now.resources, "resources"),
-    ];
-    let params = subscription.map_or_else(String::new, |id| format!(r#","params":{{"_meta":{}}}"#, meta(id)));
-    kinds
-        .into_iter()
-        .filter(|(changed, _)| *changed)
-        .map(|(_, kind)| format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#).into())
-        .collect()
-}
-
-/// The first message of a subscription: the part of the wish that is granted.
-fn acknowledged(id: &[u8], wants: Wants, watched: &Part) -> Bytes {
-    let mut granted: Vec<String> = [
-        (wants.tools, r#""toolsListChanged":true"#),
-        (wants.prompts, r#""promptsListChanged":true"#),
-        (wants.resources, r#""resourcesListChanged":true"#),
-    ]
-    .into_iter()
-    .filter(|(wanted, _)| *wanted)
-    .map(|(_, text)| text.to_owned())
-    .collect();
-    for (key, values) in [("resourceSubscriptions", &watched.uris), ("taskIds", &watched.tasks)] {
-        if !values.is_empty() {
-            let values: Vec<String> = values.iter().map(|value| json::quote(value)).collect();
-            granted.push(format!("\"{key}\":[{}]", values.join(",")));
-        }
-    }
-    format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{},"notifications":{{{}}}}}}}"#,
-        meta(id),
-        granted.join(",")
-    )
-    .into()
-}
-
-fn meta(id: &[u8]) -> String {
-    format!(r#"{{"io.modelcontextprotocol/subscriptionId":{}}}"#, String::from_utf8_lossy(id))
 }

@@ -1,0 +1,131 @@
+//! What a client hears of changes: of the lists that Weir merges, and of what it watches at upstreams.
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use weir_mcp::json;
+
+use crate::{
+    catalog::Changes,
+    relay::watch::{Part, Watch},
+};
+
+/// Which lists a client wants to hear about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::relay) struct Wants {
+    pub(in crate::relay) tools: bool,
+    pub(in crate::relay) prompts: bool,
+    pub(in crate::relay) resources: bool,
+}
+
+impl Wants {
+    /// All lists.
+    pub(super) const ALL: Self = Self { tools: true, prompts: true, resources: true };
+}
+
+/// Changes of the merged lists and of what is watched at upstreams.
+pub(super) struct Merging {
+    /// The subscription's own.
+    pub(super) id: Bytes,
+    changes: watch::Receiver<Changes>,
+    known: Changes,
+    wants: Wants,
+    watch: Option<Watch>,
+    first: Option<Bytes>,
+}
+
+impl Merging {
+    /// What a subscription hears, from its acknowledgement on.
+    pub(super) fn new(
+        id: &[u8],
+        changes: watch::Receiver<Changes>,
+        wants: Wants,
+        (granted, watch): (Part, Option<Watch>),
+    ) -> Self {
+        let known = *changes.borrow();
+        let id = Bytes::copy_from_slice(id);
+        let first = Some(acknowledged(&id, wants, &granted));
+        Self { id, changes, known, wants, watch, first }
+    }
+
+    /// What comes next; nothing if nothing more will come.
+    pub(super) async fn next(&mut self) -> Vec<Bytes> {
+        if let Some(first) = self.first.take() {
+            return vec![first];
+        }
+        loop {
+            tokio::select! {
+                changed = self.changes.changed() => {
+                    if changed.is_err() {
+                        return Vec::new();
+                    }
+                    let now = *self.changes.borrow_and_update();
+                    let news = news(&mut self.known, now, self.wants, Some(&self.id));
+                    if !news.is_empty() {
+                        return news;
+                    }
+                }
+                message = heard(&mut self.watch) => return vec![message],
+            }
+        }
+    }
+}
+
+/// The next state of the merged lists; none where nobody tells of them.
+pub(super) async fn changed(changes: &mut Option<watch::Receiver<Changes>>) -> Option<Changes> {
+    let changes = changes.as_mut()?;
+    changes.changed().await.ok()?;
+    Some(*changes.borrow_and_update())
+}
+
+/// The notifications that tell of what changed since `known`.
+pub(super) fn news(known: &mut Changes, now: Changes, wants: Wants, subscription: Option<&[u8]>) -> Vec<Bytes> {
+    let before = std::mem::replace(known, now);
+    let kinds = [
+        (wants.tools && before.tools != now.tools, "tools"),
+        (wants.prompts && before.prompts != now.prompts, "prompts"),
+        (wants.resources && before.resources != now.resources, "resources"),
+    ];
+    let params = subscription.map_or_else(String::new, |id| format!(r#","params":{{"_meta":{}}}"#, meta(id)));
+    kinds
+        .into_iter()
+        .filter(|(changed, _)| *changed)
+        .map(|(_, kind)| format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#).into())
+        .collect()
+}
+
+/// The `_meta` of what belongs to a subscription.
+pub(super) fn meta(id: &[u8]) -> String {
+    format!(r#"{{"io.modelcontextprotocol/subscriptionId":{}}}"#, String::from_utf8_lossy(id))
+}
+
+/// The first message of a subscription: the part of the wish that is granted.
+fn acknowledged(id: &[u8], wants: Wants, watched: &Part) -> Bytes {
+    let mut granted: Vec<String> = [
+        (wants.tools, r#""toolsListChanged":true"#),
+        (wants.prompts, r#""promptsListChanged":true"#),
+        (wants.resources, r#""resourcesListChanged":true"#),
+    ]
+    .into_iter()
+    .filter(|(wanted, _)| *wanted)
+    .map(|(_, text)| text.to_owned())
+    .collect();
+    for (key, values) in [("resourceSubscriptions", &watched.uris), ("taskIds", &watched.tasks)] {
+        if !values.is_empty() {
+            let values: Vec<String> = values.iter().map(|value| json::quote(value)).collect();
+            granted.push(format!("\"{key}\":[{}]", values.join(",")));
+        }
+    }
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{},"notifications":{{{}}}}}}}"#,
+        meta(id),
+        granted.join(",")
+    )
+    .into()
+}
+
+async fn heard(watch: &mut Option<Watch>) -> Bytes {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
+    }
+}
