@@ -241,3 +241,20 @@ async fn a_pair_of_eras_that_differs_is_translated() {
     let said = client.call("echo", json!({})).await;
     assert!(said["content"].is_array() && said.get("resultType").is_none(), "{said}");
 }
+
+#[tokio::test]
+async fn a_stream_that_ends_before_the_answer_ends_in_an_error() {
+    let offer = Offer { tools: vec!["stop".to_owned()], ..Offer::default() };
+    let stub = Stub::offering(offer).await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    for (path, tool) in [("/mcp/stub", "stop"), ("/mcp", "stub__stop")] {
+        for client in [Client::modern(&gateway, path), Client::legacy(&gateway, path).await] {
+            let (id, request) = client.request("tools/call", json!({ "name": tool, "arguments": {} }));
+            let messages = client.send(request).await.messages().await;
+            let last = messages.last().unwrap();
+            assert_eq!(last["id"], json!(id), "{path}: {last}");
+            assert!(last["error"]["message"].as_str().unwrap().contains("ended before the answer"), "{path}: {last}");
+        }
+    }
+}

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use weir_tests::client::{answer, initialize};
 use weir_tests::peer::Launch;
 use weir_tests::process::runs;
+use weir_tests::stub::Offer;
 use weir_tests::wait::until;
 use weir_tests::{Client, Gateway, LEGACY, Request, Stub};
 
@@ -80,6 +81,36 @@ async fn the_end_of_a_session_reaches_the_upstream() {
             .header("content-type", "application/json")
             .body(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
         assert_eq!(gateway.send(request).await.status, 404, "{method} after the end");
+    }
+}
+
+#[tokio::test]
+async fn a_version_that_nobody_knows_is_refused_whatever_the_method() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    let client = Client::legacy(&gateway, "/mcp/stub").await;
+    for method in ["GET", "DELETE"] {
+        let request = Request::new(method, "/mcp/stub")
+            .header("mcp-session-id", client.session_id())
+            .header("accept", "text/event-stream")
+            .header("mcp-protocol-version", "1900-01-01");
+        assert_eq!(gateway.send(request).await.status, 400, "{method}");
+    }
+    assert_eq!(client.ask("ping", json!({})).await["result"], json!({}), "the session goes on");
+}
+
+/// To the client a 404 would say that its session is gone.
+#[tokio::test]
+async fn an_upstreams_own_404_is_an_answer_in_a_session() {
+    let offer = Offer { tools: vec!["missing".to_owned()], ..Offer::default() };
+    let stub = Stub::offering(offer).await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    for (path, tool) in [("/mcp/stub", "missing"), ("/mcp", "stub__missing")] {
+        let client = Client::legacy(&gateway, path).await;
+        let (_, request) = client.request("tools/call", json!({ "name": tool, "arguments": {} }));
+        let response = client.send(request).await;
+        assert_eq!(response.status, 200, "{path}");
+        assert_eq!(response.json().await["error"]["code"], -32601, "{path}");
     }
 }
 

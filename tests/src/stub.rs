@@ -61,6 +61,8 @@ impl Default for Offer {
 /// - `steps`, which sends three and then the result, each but the first only after [`Stub::release`];
 /// - `stutter`, which sends progress that goes back and forth before the result;
 /// - `task`, whose answer is a task instead;
+/// - `missing`, which answers 404 with an error of JSON-RPC;
+/// - `stop`, whose stream ends before the answer;
 /// - `fail`, which answers 500 with the message as the body;
 /// - `refuse`, which answers 401.
 pub struct Stub {

@@ -193,6 +193,13 @@ fn check_name(message: &Message, claims: &Claims<'_>) -> Result<(), Rejection> {
     }
 }
 
+/// Decides the era of a request that has no body, or why it is refused: an unknown version is 400 whatever the method
+/// (2025-11-25, basic/transports, "Protocol Version Header").
+pub fn classify_bare(claims: &Claims<'_>) -> Result<Era, Rejection> {
+    let claims = Claims { version: claims.version.map(trim), ..*claims };
+    if names_modern(&claims) { Ok(Era::Modern) } else { legacy(&claims) }
+}
+
 /// A body that only the legacy era knows.
 fn legacy_only(claims: &Claims<'_>, text: &str) -> Result<Era, Rejection> {
     if names_modern(claims) { Err(Rejection::new(400, INVALID_REQUEST, text)) } else { legacy(claims) }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 use weir_flow::{Action, Call, Failure, Sent};
 use weir_mcp::{
-    Era, Message, method,
+    Era, Kind, Message, method,
     public::{self, Asked},
 };
 
@@ -33,15 +33,35 @@ struct Hand {
 }
 
 impl Relay {
-    /// Takes a request to one upstream and back.
+    /// Takes a request to one upstream and back, unless its client cancels it before the answer has begun.
     pub(super) async fn drive(self: &Arc<Self>, inquiry: &Inquiry, mut leg: Leg, record: &mut Record) -> Answer {
+        // From here on the client may cancel by this id.
+        let running = inquiry.session.as_ref().and_then(|session| session.run(&inquiry.message, leg.upstream));
+        let run = running.as_ref().map(|running| Arc::clone(&running.run));
+        leg.run.clone_from(&run);
+        // A request that is not out yet must not go out any more, so the cancellation is looked at first.
+        let answer = tokio::select! {
+            biased;
+            () = cancelled(run.as_deref()) => None,
+            answer = self.attempts(inquiry, leg, running, record) => Some(answer),
+        };
+        answer.unwrap_or_else(|| {
+            record.failure = Some("cancelled by the client".into());
+            cancelled_answer()
+        })
+    }
+
+    async fn attempts(
+        self: &Arc<Self>,
+        inquiry: &Inquiry,
+        leg: Leg,
+        running: Option<Running>,
+        record: &mut Record,
+    ) -> Answer {
         let upstream = self.upstream(leg.upstream);
         let start = Instant::now();
         let mut call = Call::new(upstream.overall_timeout(), method::safe_to_repeat(inquiry.message.method()));
         let mut hand = Hand::default();
-        // From here on the client may cancel by this id.
-        let running = inquiry.session.as_ref().and_then(|session| session.run(&inquiry.message, leg.upstream));
-        leg.run = running.as_ref().map(|running| Arc::clone(&running.run));
         let failure = loop {
             match call.poll_action() {
                 Action::Choose(refused) => match upstream.credential(refused).await {
@@ -87,15 +107,7 @@ impl Relay {
                 },
                 Action::Attempt => {
                     let left = call.left(start.elapsed());
-                    let sent = tokio::select! {
-                        biased;
-                        sent = tokio::time::timeout(left, attempt(inquiry, &leg, &hand)) => sent,
-                        () = cancelled(leg.run.as_deref()) => {
-                            record.failure = Some("cancelled by the client".into());
-                            return cancelled_answer();
-                        }
-                    };
-                    let sent = match sent {
+                    let sent = match tokio::time::timeout(left, attempt(inquiry, &leg, &hand)).await {
                         Ok(Ok(Reply { status, body: upstream::Body::Empty, .. })) => {
                             Sent::NotMcp(format!("status {status} without an answer"))
                         }
@@ -155,6 +167,12 @@ impl Relay {
     ) -> Result<Answer, SendError> {
         let upstream = self.upstream(leg.upstream);
         let Reply { status, body, .. } = reply;
+        let (status, body) = match body {
+            upstream::Body::Json(json) if (inquiry.era, status) == (Era::Legacy, 404) => {
+                (200, answered(json, deadline).await?)
+            }
+            body => (status, body),
+        };
         let body = match (body, &leg.asked) {
             (upstream::Body::Empty, _) => Body::Empty,
             (upstream::Body::Json(json), None) => Body::Json(json, deadline),
@@ -242,6 +260,18 @@ fn cancelled_answer() -> Answer {
 fn failed(inquiry: &Inquiry, upstream: &str, failure: Failure, record: &mut Record) -> Answer {
     record.failure = Some(failure.to_string());
     Answer::failed(&inquiry.message, upstream, &failure)
+}
+
+/// What came with a 404 as an answer like any other: to a client with a session that status would say that its session is
+/// gone (2025-11-25, basic/transports).
+async fn answered(json: JsonBody, deadline: Instant) -> Result<upstream::Body, SendError> {
+    let gathered = tokio::time::timeout_at(deadline.into(), json.gather()).await;
+    let bytes = gathered.unwrap_or(Err(SendError::TimedOut))?;
+    let is_answer = |message: &Message| matches!(message.kind(), Kind::Response | Kind::Error);
+    if !Message::parse(bytes.clone()).as_ref().is_ok_and(is_answer) {
+        return Err(SendError::NotMcp("status 404".into()));
+    }
+    Ok(upstream::Body::Json(JsonBody::Whole(bytes)))
 }
 
 /// A whole answer in which Weir's names stand in place of the upstream's.

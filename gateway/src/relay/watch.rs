@@ -163,7 +163,7 @@ impl Follower {
             let answer = self.relay.drive(&self.sub, leg, &mut Record::new(&self.sub)).await;
             let Answer { body: Body::Events(delivery), .. } = answer else {
                 // It does not let anything be watched, or cannot be asked now. Only what was promised is tried again.
-                if tell.is_some() {
+                if tell.as_ref().is_some_and(|tell| !tell.is_closed()) {
                     return;
                 }
                 tokio::time::sleep(pause).await;
@@ -183,7 +183,13 @@ impl Follower {
         let mut decoder = Decoder::new(GATHERED);
         while let Heard::Bytes(bytes) | Heard::Last(bytes) = delivery.next().await {
             decoder.feed(&bytes);
-            while let Ok(Some(event)) = decoder.next_event() {
+            loop {
+                let event = match decoder.next_event() {
+                    Ok(Some(event)) => event,
+                    Ok(None) => break,
+                    // Nothing more can be read of this stream.
+                    Err(_) => return Some(()),
+                };
                 let Ok(message) = Message::parse(event.data) else { continue };
                 match (message.kind(), message.method()) {
                     (Kind::Notification, method::ACKNOWLEDGED) => {

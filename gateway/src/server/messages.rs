@@ -60,10 +60,12 @@ impl Messages {
 
 async fn event(delivery: &mut Delivery, decoder: &mut Decoder) -> Option<Bytes> {
     loop {
-        while let Ok(Some(event)) = decoder.next_event() {
-            if !event.data.is_empty() {
-                return Some(event.data);
-            }
+        match decoder.next_event() {
+            Ok(Some(event)) if event.data.is_empty() => continue,
+            Ok(Some(event)) => return Some(event.data),
+            Ok(None) => {}
+            // Nothing more can be read of this stream; what is missing is said by whoever waits for it.
+            Err(_) => return None,
         }
         match delivery.next().await {
             Heard::Bytes(bytes) | Heard::Last(bytes) => decoder.feed(&bytes),

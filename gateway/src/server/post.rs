@@ -134,8 +134,8 @@ impl App {
 
     /// The stream of what Weir says of its own accord.
     pub(super) async fn get(self: &Arc<Self>, endpoint: Endpoint, exchange: &Exchange) -> Answer {
-        if weir_mcp::era::era_of(exchange.header("mcp-protocol-version").unwrap_or_default()) == Some(Era::Modern) {
-            return refusal::method("POST");
+        if let Some(refused) = refused_version(exchange) {
+            return refused;
         }
         if !headers::accepts_events(exchange.header("accept").unwrap_or_default()) {
             return refusal::not_acceptable("text/event-stream");
@@ -148,8 +148,8 @@ impl App {
 
     /// The end of a session.
     pub(super) async fn delete(self: &Arc<Self>, endpoint: Endpoint, exchange: &Exchange) -> Answer {
-        if weir_mcp::era::era_of(exchange.header("mcp-protocol-version").unwrap_or_default()) == Some(Era::Modern) {
-            return refusal::method("POST");
+        if let Some(refused) = refused_version(exchange) {
+            return refused;
         }
         match self.session(endpoint, exchange.header("mcp-session-id")) {
             Ok(session) => {
@@ -188,6 +188,15 @@ pub(super) fn claims(exchange: &Exchange) -> Claims<'_> {
         version: exchange.header("mcp-protocol-version"),
         method: exchange.header("mcp-method"),
         name: exchange.header("mcp-name"),
+    }
+}
+
+/// The answer to a GET or DELETE of a version that has neither, or that nobody knows.
+fn refused_version(exchange: &Exchange) -> Option<Answer> {
+    match classify::classify_bare(&claims(exchange)) {
+        Ok(Era::Legacy) => None,
+        Ok(Era::Modern) => Some(refusal::method("POST")),
+        Err(why) => Some(refusal::rejected(&why, None)),
     }
 }
 

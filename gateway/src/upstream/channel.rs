@@ -7,7 +7,11 @@ use weir_flow::{
     Failure, Sent,
     facts::{Refusal, Transport},
 };
-use weir_mcp::{Era, Message, message::Kind, method::CANCELLED};
+use weir_mcp::{
+    Era, Message,
+    message::Kind,
+    method::{CANCELLED, is_endless},
+};
 
 use crate::http::{self, HeaderName, HeaderValue};
 
@@ -103,9 +107,13 @@ impl Channel {
             Self::Http { endpoint, session, version } => {
                 let outgoing = Outgoing { version: version.as_ref().or(outgoing.version), ..outgoing };
                 let mut reply = endpoint.call(&outgoing, session.as_ref()).await?;
-                if let (Era::Legacy, Body::Events(Listened::Http(events))) = (outgoing.era, &mut reply.body) {
+                if let Body::Events(Listened::Http(events)) = &mut reply.body {
                     let (session, version) = (session.as_ref(), outgoing.version);
-                    events.go_on(Again::new(endpoint, session, version, outgoing.credential, true));
+                    match outgoing.era {
+                        Era::Legacy => events.go_on(Again::new(endpoint, session, version, outgoing.credential, true)),
+                        Era::Modern if is_endless(outgoing.message.method()) => {}
+                        Era::Modern => events.answer_once(),
+                    }
                 }
                 Ok(reply)
             }
@@ -278,8 +286,10 @@ where
         &spliced
     };
     if message.kind() != Kind::Request {
-        match outgoing.ticket.and_then(|ticket| *lock(&ticket.key)).filter(|_| message.method() == CANCELLED) {
-            Some(key) => stream.cancel(&outgoing, key, message).await?,
+        match outgoing.ticket.filter(|_| message.method() == CANCELLED).map(|ticket| *lock(&ticket.key)) {
+            Some(Some(key)) => stream.cancel(&outgoing, key, message).await?,
+            // It is not out yet. Its id is the client's, and may be that of another's request on this stream.
+            Some(None) => {}
             None => stream.notify(&outgoing, message).await?,
         }
         return Ok(Reply { status: 202, session: None, body: Body::Empty });

@@ -51,6 +51,8 @@ pub struct Events {
     response: Option<Response>,
     reading: Reading,
     again: Option<Box<Again>>,
+    /// Whether it must bring an answer and cannot be taken up again.
+    once: bool,
 }
 
 /// How the stream is read. It is one way for as long as the first connection lasts.
@@ -107,12 +109,17 @@ impl Events {
     pub(super) fn new(mut response: Response) -> Self {
         // An open stream may rest for as long as it likes; the call's own deadline still holds.
         response.set_read_timeout(None);
-        Self { response: Some(response), reading: Reading::Fresh, again: None }
+        Self { response: Some(response), reading: Reading::Fresh, again: None, once: false }
     }
 
     /// From now on goes on after the end of the connection.
     pub(super) fn go_on(&mut self, again: Again) {
         self.again = Some(Box::new(again));
+    }
+
+    /// From now on an end without an answer is an error.
+    pub(super) fn answer_once(&mut self) {
+        self.once = true;
     }
 
     /// The next event; none at the end. Cancel-safe.
@@ -150,7 +157,7 @@ impl Events {
     ///
     /// As [`next`](Self::next), and when a stream ends that should have brought an answer.
     pub(super) async fn raw(&mut self, out: &mut BytesMut) -> Result<Option<Bytes>, SendError> {
-        if let (Reading::Fresh, Some(_)) = (&self.reading, &self.again) {
+        if matches!(self.reading, Reading::Fresh) && (self.once || self.again.is_some()) {
             self.reading = Reading::Split(Box::new(Splitter::new(HELD)));
         }
         loop {
@@ -163,8 +170,9 @@ impl Events {
             }
             let Some(bytes) = self.chunk().await? else { return Ok(None) };
             match (&mut self.reading, &mut self.again) {
-                (Reading::Split(splitter), Some(again)) => {
-                    let piece = splitter.push(bytes, |id| again.delivered.note(id));
+                (Reading::Split(splitter), again) => {
+                    let note = |id: &_| again.as_mut().into_iter().for_each(|again| again.delivered.note(id));
+                    let piece = splitter.push(bytes, note);
                     if !piece.is_empty() {
                         return Ok(Some(piece));
                     }
@@ -209,7 +217,10 @@ impl Events {
     fn ended(&mut self, broke: Option<SendError>) -> Result<(), SendError> {
         self.response = None;
         let broken = |broke: Option<SendError>| broke.map_or(Ok(()), Err);
-        let Some(again) = &mut self.again else { return broken(broke) };
+        let Some(again) = &mut self.again else {
+            let lost = broke.is_none() && self.once && !self.reading.is_answered();
+            return if lost { Err(unanswered()) } else { broken(broke) };
+        };
         match &self.reading {
             Reading::Decoded(decoder) => again.learn(decoder.last_id().map(str::as_bytes), decoder.retry()),
             Reading::Split(splitter) => {
@@ -231,7 +242,7 @@ impl Events {
         }
         if again.last_id.is_none() {
             return match broke {
-                None if again.answers => Err(SendError::NotMcp("its event stream ended before the answer".into())),
+                None if again.answers => Err(unanswered()),
                 broke => broken(broke),
             };
         }
@@ -287,8 +298,7 @@ impl Again {
     }
 
     fn is_answered(&self) -> bool {
-        let message = Message::parse(self.last.clone());
-        message.is_ok_and(|message| matches!(message.kind(), Kind::Response | Kind::Error))
+        is_answer(&self.last)
     }
 
     fn learn(&mut self, last_id: Option<&[u8]>, retry: Option<u64>) {
@@ -330,6 +340,29 @@ impl Again {
             }
         });
     }
+}
+
+impl Reading {
+    /// Whether the last event was an answer, as far as it can be told. Whoever reads event by event sees for himself.
+    fn is_answered(&self) -> bool {
+        match self {
+            Self::Fresh => false,
+            Self::Decoded(_) => true,
+            Self::Split(splitter) => match splitter.last_data() {
+                LastData::None => false,
+                LastData::TooLong => true,
+                last @ LastData::Block(_) => last.read().is_some_and(|data| is_answer(&data)),
+            },
+        }
+    }
+}
+
+fn is_answer(data: &Bytes) -> bool {
+    Message::parse(data.clone()).is_ok_and(|message| matches!(message.kind(), Kind::Response | Kind::Error))
+}
+
+fn unanswered() -> SendError {
+    SendError::NotMcp("its event stream ended before the answer".into())
 }
 
 impl Delivered {

@@ -173,6 +173,20 @@ async fn call(message: &Value, offer: &Offer, shared: &Arc<Shared>) -> Response 
             *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
             response
         }
+        "missing" => {
+            let error = json!({ "code": -32601, "message": "no such method" });
+            let error = json!({ "jsonrpc": "2.0", "id": message["id"], "error": error });
+            let mut response = Response::new(Body::from(error.to_string()));
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            response.headers_mut().insert("content-type", "application/json".parse().expect("a header"));
+            response
+        }
+        "stop" => {
+            let said = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": 1 } });
+            let mut response = Response::new(Body::from(format!("event: message\ndata: {said}\n\n")));
+            response.headers_mut().insert("content-type", "text/event-stream".parse().expect("a header"));
+            response
+        }
         "refuse" => {
             let mut response = status(StatusCode::UNAUTHORIZED);
             response.headers_mut().insert("www-authenticate", "Bearer realm=\"stub\"".parse().expect("a header"));
