@@ -103,6 +103,22 @@ async fn a_cancellation_goes_to_the_one_upstream_and_ends_the_call() {
 }
 
 #[tokio::test]
+async fn a_cancelled_stream_ends_without_an_answer() {
+    let (gateway, _stubs) = two_stubs(tools(&["steps", "echo"])).await;
+    for (path, tool) in [("/mcp", "two__steps"), ("/mcp/two", "steps")] {
+        let client = Client::legacy(&gateway, path).await;
+        let meta = json!({ "progressToken": "t" });
+        let (id, request) =
+            client.request("tools/call", json!({ "name": tool, "arguments": { "message": "x" }, "_meta": meta }));
+        let mut events = client.send(request).await.events();
+        let first = events.next_message().await.unwrap();
+        assert_eq!(first["method"], "notifications/progress", "{path}");
+        assert_eq!(client.notify("notifications/cancelled", json!({ "requestId": id })).await, 202);
+        assert_eq!(events.next_message().await, None, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn equal_ids_of_different_clients_are_different_calls() {
     let (gateway, [one, two]) = two_stubs(Offer::default()).await;
     let (first, second) = (Client::legacy(&gateway, "/mcp").await, Client::legacy(&gateway, "/mcp").await);

@@ -51,6 +51,8 @@ pub struct Delivery {
     pub keep: Keep,
     /// Ends with the stream; when its client cancels it, the stream ends with it.
     running: Option<Running>,
+    /// It has been cancelled.
+    cancelled: bool,
 }
 
 /// Whether a stream's client may ask for it again.
@@ -140,7 +142,7 @@ impl Delivery {
 
     /// The end of a request that its client has cancelled: no answer.
     pub(super) fn nothing() -> Self {
-        Self { over: true, ..Self::new(Source::Nothing) }
+        Self { over: true, cancelled: true, ..Self::new(Source::Nothing) }
     }
 
     /// What waits for a session.
@@ -218,6 +220,7 @@ impl Delivery {
             record: None,
             keep: Keep::Nothing,
             running: None,
+            cancelled: false,
         }
     }
 
@@ -251,7 +254,10 @@ impl Delivery {
         tokio::select! {
             biased;
             next = self.wait_longer() => next,
-            () = run.cancelled() => Ok(None),
+            () = run.cancelled() => {
+                self.cancelled = true;
+                Ok(None)
+            }
         }
     }
 
@@ -363,7 +369,11 @@ impl Delivery {
                     Some(said) => Some(Piece::Said(said)),
                     None => heard.recv().await,
                 };
-                let Some(piece) = piece else { return Ok(None) };
+                let Some(piece) = piece else {
+                    // Only a cancelled request is left without an answer.
+                    self.cancelled = true;
+                    return Ok(None);
+                };
                 let Piece::Said(Said { message, last, attempts, failure }) = piece else {
                     return Err(SendError::SessionLost);
                 };
@@ -381,9 +391,16 @@ impl Delivery {
         }
     }
 
+    /// Whether it ended because its client has cancelled the request, and is to hear nothing more (2025-11-25,
+    /// basic/utilities/cancellation).
+    #[must_use]
+    pub const fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
     /// What to give in place of an answer that was to be kept and is not there; none for what answers nothing.
     pub fn instead(&mut self, why: &str) -> Option<Bytes> {
-        let Answers { id, upstream } = self.answers.as_ref()?;
+        let Answers { id, upstream } = self.answers.as_ref().filter(|_| !self.cancelled)?;
         let message = failure_message(Some(id), upstream, &Failure::NotMcp(why.into()));
         Some(encoded(message, &mut self.out))
     }

@@ -13,6 +13,7 @@ pub(super) struct Messages {
     status: u16,
     record: Option<Record>,
     body: Pending,
+    cancelled: bool,
 }
 
 enum Pending {
@@ -27,7 +28,12 @@ impl Messages {
             Body::Events(delivery) => Pending::Events(delivery, Decoder::new(GATHERED)),
             body => Pending::Body(body),
         };
-        Self { status: answer.status, record: answer.record, body }
+        Self { status: answer.status, record: answer.record, body, cancelled: false }
+    }
+
+    /// Whether there are no more because the client has cancelled its request.
+    pub(super) const fn are_cancelled(&self) -> bool {
+        self.cancelled
     }
 
     /// The next message; none after the last, when the log has its line.
@@ -45,6 +51,7 @@ impl Messages {
                     self.body = Pending::Events(delivery, decoder);
                 } else {
                     self.record = delivery.record.take();
+                    self.cancelled = delivery.is_cancelled();
                 }
                 message
             }

@@ -181,7 +181,7 @@ async fn call(app: Arc<App>, inquiry: Inquiry, bring: mpsc::Sender<Bytes>) {
             return;
         }
     }
-    if !any {
+    if !any && !messages.are_cancelled() {
         drop(bring.send(unanswered(inquiry.message.id())).await);
     }
 }

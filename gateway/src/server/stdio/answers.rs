@@ -21,7 +21,7 @@ pub(super) async fn give(answer: Answer, id: &[u8], out: &Out) {
         Body::Events(mut delivery) => {
             let answered = hear(&mut delivery, &mut Decoder::new(GATHERED), Some(id), out).await;
             record = delivery.record.take();
-            if answered {
+            if answered || delivery.is_cancelled() {
                 None
             } else {
                 let why = "the upstream's answer broke off".to_owned();
