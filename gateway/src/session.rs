@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::Message;
 
-use crate::http::HeaderValue;
+use crate::{catalog::Changes, http::HeaderValue};
 
 pub use asked::Question;
 pub use lines::Lines;
@@ -73,6 +73,8 @@ pub struct Session {
     watched: Mutex<BTreeSet<(usize, String)>>,
     /// The last `logging/setLevel`, for upstreams that are opened later.
     pub log_level: Mutex<Option<Message>>,
+    /// The state of the merged lists that the client has last been told of.
+    told: Mutex<Changes>,
     /// What it needs at upstreams that know no sessions; most sessions need nothing.
     stateless: OnceLock<Box<Stateless>>,
     running: Runs,
@@ -108,12 +110,19 @@ impl Session {
             openings: Mutex::default(),
             watched: Mutex::default(),
             log_level: Mutex::default(),
+            told: Mutex::default(),
             stateless: OnceLock::new(),
             running: Runs::default(),
             asked: Mutex::default(),
             seen: Mutex::new(Instant::now()),
             ended: watch::Sender::default(),
         })
+    }
+
+    /// Notes that the client is told of the merged lists as they are `now`; gives what it knew before. This outlives its
+    /// streams, so that what changes between two of them is told on the second.
+    pub fn tell(&self, now: Changes) -> Changes {
+        std::mem::replace(&mut *lock(&self.told), now)
     }
 
     /// The version that was agreed, as text.

@@ -338,6 +338,22 @@ async fn what_is_watched_is_watched_on_when_the_upstream_has_lost_its_session() 
 }
 
 #[tokio::test]
+async fn what_changes_while_nobody_listens_is_told_when_somebody_does() {
+    let stub = Stub::offering(Offer { modern: false, ..tools(&["early"]) }).await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let (client, watcher) = (Client::legacy(&gateway, "/mcp").await, Client::legacy(&gateway, "/mcp").await);
+    assert_eq!(client.tools().await, ["stub__early"]);
+    let mut watched = watcher.stream().await;
+    until("the upstream is listened to", || stub.listeners() > 0).await;
+    stub.offer(Offer { modern: false, ..tools(&["late"]) });
+    stub.announce("notifications/tools/list_changed");
+    assert_eq!(watched.next_message().await.unwrap()["method"], "notifications/tools/list_changed");
+    let mut late = client.stream().await;
+    assert_eq!(late.next_message().await.unwrap()["method"], "notifications/tools/list_changed");
+}
+
+#[tokio::test]
 async fn a_storm_of_changes_is_few_lists_and_few_words() {
     let stub = Stub::offering(Offer { modern: false, ..Offer::default() }).await;
     let gateway = Gateway::start(&stub.config("stub")).await;

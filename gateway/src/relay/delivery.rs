@@ -25,7 +25,7 @@ use super::{
 
 pub(super) use changes::Wants;
 
-use changes::{Merging, changed, meta, news};
+use changes::{Merging, meta, told};
 
 /// How much is gathered into one write, in bytes.
 const BATCH: usize = 64 * 1024;
@@ -88,7 +88,7 @@ enum Source {
     /// From one of several upstreams, where something in it may need a name of Weir's own.
     Mapped { events: Listened, crossing: Crossing },
     /// What waits for a session; on `/mcp` with the changes of the merged lists.
-    Outbox { taken: Taken, changes: Option<watch::Receiver<Changes>>, known: Changes },
+    Outbox { taken: Taken, changes: Option<(watch::Receiver<Changes>, Arc<Session>)> },
     /// Changes of the merged lists, for a modern client that listens on `/mcp`.
     Subscription(Box<Merging>),
     /// The answer of a legacy upstream to a modern client.
@@ -145,10 +145,13 @@ impl Delivery {
         Self { over: true, cancelled: true, ..Self::new(Source::Nothing) }
     }
 
-    /// What waits for a session.
-    pub(super) fn outbox(taken: Taken, changes: Option<watch::Receiver<Changes>>) -> Self {
-        let known = changes.as_ref().map(|changes| *changes.borrow()).unwrap_or_default();
-        Self::new(Source::Outbox { taken, changes, known })
+    /// What waits for a session, and what it has not been told yet of the merged lists.
+    pub(super) fn outbox(taken: Taken, changes: Option<(watch::Receiver<Changes>, Arc<Session>)>) -> Self {
+        let mut changes = changes;
+        if let Some((changes, _)) = &mut changes {
+            changes.mark_changed();
+        }
+        Self::new(Source::Outbox { taken, changes })
     }
 
     /// Changes of the merged lists.
@@ -337,16 +340,9 @@ impl Delivery {
                 self.over = last;
                 return Ok(Some(encoded(data, &mut self.out)));
             },
-            Source::Outbox { taken, changes, known } => loop {
-                tokio::select! {
-                    message = taken.next() => return Ok(message.map(|message| encoded(message, &mut self.out))),
-                    Some(now) = changed(changes) => {
-                        let news = news(known, now, Wants::ALL, None);
-                        if let Some(bytes) = news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined) {
-                            return Ok(Some(bytes));
-                        }
-                    }
-                }
+            Source::Outbox { taken, changes } => tokio::select! {
+                message = taken.next() => Ok(message.map(|message| encoded(message, &mut self.out))),
+                news = told(changes) => Ok(news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined)),
             },
             Source::Replay(replay) => Ok(replay.next().await),
             Source::Ready(message) => {

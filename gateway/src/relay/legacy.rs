@@ -76,6 +76,7 @@ impl Relay {
             Ok(session) => Arc::new(session),
             Err(why) => return refused(format!("no session id can be made: {why}")),
         };
+        session.tell(*self.catalog.changes().borrow());
         if let Some((place, channel)) = line {
             session.lines.put(place, channel);
         }

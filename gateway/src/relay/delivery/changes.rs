@@ -1,5 +1,7 @@
 //! What a client hears of changes: of the lists that Weir merges, and of what it watches at upstreams.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_mcp::json;
@@ -7,6 +9,7 @@ use weir_mcp::json;
 use crate::{
     catalog::Changes,
     relay::watch::{Part, Watch},
+    session::Session,
 };
 
 /// Which lists a client wants to hear about.
@@ -70,11 +73,17 @@ impl Merging {
     }
 }
 
-/// The next state of the merged lists; none where nobody tells of them.
-pub(super) async fn changed(changes: &mut Option<watch::Receiver<Changes>>) -> Option<Changes> {
-    let changes = changes.as_mut()?;
-    changes.changed().await.ok()?;
-    Some(*changes.borrow_and_update())
+/// What a legacy client hears of the merged lists in its own stream; nothing ever where it hears of one upstream only.
+pub(super) async fn told(changes: &mut Option<(watch::Receiver<Changes>, Arc<Session>)>) -> Vec<Bytes> {
+    let Some((changes, session)) = changes else { return std::future::pending().await };
+    while changes.changed().await.is_ok() {
+        let now = *changes.borrow_and_update();
+        let news = news(&mut session.tell(now), now, Wants::ALL, None);
+        if !news.is_empty() {
+            return news;
+        }
+    }
+    std::future::pending().await
 }
 
 /// The notifications that tell of what changed since `known`.
