@@ -11,6 +11,7 @@
 mod dial;
 mod error;
 mod response;
+mod rest;
 mod shelf;
 mod target;
 

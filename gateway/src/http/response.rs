@@ -4,13 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use ::http::header::CONTENT_LENGTH;
 use bytes::{Bytes, BytesMut};
-use pingora_core::protocols::http::v1::client::HttpSession;
+use pingora_core::protocols::{Stream, http::v1::client::HttpSession};
 use pingora_http::ResponseHeader;
 use tokio::time::timeout;
 
-use super::{Error, HeaderName, HeaderValue, shelf::Shelf};
+use super::{Error, HeaderName, HeaderValue, rest::Rest, shelf::Shelf};
 
-/// An answer. Dropping it before its body was read to the end closes the connection.
+/// An answer. Dropping it before its body was read to the end closes the connection; [`finish`](Self::finish) does not
+/// unless it must.
 pub struct Response {
     body: Body,
     shelf: Arc<Shelf>,
@@ -113,6 +114,14 @@ impl Response {
         if whole.len() > limit { Err(Error::TooLarge(limit)) } else { Ok(whole.freeze()) }
     }
 
+    /// Takes no more of the body, of which only the end should be missing, and keeps the connection if it is no more.
+    pub fn finish(self) {
+        let Body::Open(session) = self.body else { return };
+        if self.reusable {
+            self.shelf.put_rest(Rest::new(session));
+        }
+    }
+
     fn head(&self) -> Option<&ResponseHeader> {
         match &self.body {
             Body::Open(session) => session.resp_header(),
@@ -126,17 +135,25 @@ impl Response {
             return;
         }
         let Some(head) = session.resp_header() else { return };
-        let promised = promised(head);
         let ended = Body::Ended(Box::new(head.clone()));
-        let Body::Open(mut session) = std::mem::replace(&mut self.body, ended) else { return };
-        session.respect_keepalive();
+        let Body::Open(session) = std::mem::replace(&mut self.body, ended) else { return };
         if self.reusable
-            && session.will_keepalive()
-            && let Some(stream) = session.reuse().await
+            && let Some((stream, promised)) = kept(session).await
         {
             self.shelf.put(stream, promised);
         }
     }
+}
+
+/// The connection of an answer that was read to its end, and for how long its server said to keep it; none if it cannot
+/// carry another request.
+pub(super) async fn kept(mut session: Box<HttpSession>) -> Option<(Stream, Option<Duration>)> {
+    let promised = promised(session.resp_header()?);
+    session.respect_keepalive();
+    if !session.will_keepalive() {
+        return None;
+    }
+    session.reuse().await.map(|stream| (stream, promised))
 }
 
 /// `Keep-Alive: timeout=5`: how long the server will keep the connection (Node's does so for five seconds).

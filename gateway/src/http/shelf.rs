@@ -1,7 +1,8 @@
 //! Idle connections of one target.
 //!
 //! The one used last is taken first, so that those beyond the need grow old and are closed. Whether the server has closed
-//! one is seen when it is taken, without a system call: the runtime already knows what the socket has to say.
+//! one is seen when it is taken, without a system call: the runtime already knows what the socket has to say. Those whose
+//! last answer lacks its end lie apart until that is here.
 
 use std::{
     pin::Pin,
@@ -17,11 +18,17 @@ use tokio::{
     time::Instant,
 };
 
+use super::rest::{Progress, Rest};
+
 /// How long an unused connection is kept unless its server says less.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How many unused connections are kept.
 const ROOM: usize = 256;
+
+/// How many are kept whose last answer lacks its end, and for how long.
+const UNFINISHED: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often what has grown old is closed.
 const SWEEP: Duration = Duration::from_secs(15);
@@ -35,6 +42,7 @@ pub(super) struct Shelf {
 #[derive(Default)]
 struct Idle {
     streams: Vec<(Instant, Stream)>,
+    unfinished: Vec<(Instant, Rest)>,
     /// Runs while there is something to sweep.
     sweeper: Option<AbortHandle>,
 }
@@ -43,7 +51,7 @@ impl Shelf {
     /// A connection that its server has not closed as far as is known.
     pub(super) fn take(&self) -> Option<Stream> {
         loop {
-            let (until, mut stream) = self.lock().streams.pop()?;
+            let (until, mut stream) = self.next()?;
             if Instant::now() < until && is_silent(&mut stream) {
                 return Some(stream);
             }
@@ -52,17 +60,51 @@ impl Shelf {
 
     /// Keeps a connection whose last answer was read to its end; `promised` is how long its server said to keep it.
     pub(super) fn put(self: &Arc<Self>, stream: Stream, promised: Option<Duration>) {
-        // A server's promise ends while a request is on its way: use it a second less.
-        let keep = promised.map_or(IDLE, |promised| promised.saturating_sub(Duration::from_secs(1)).min(IDLE));
-        if keep.is_zero() {
-            return;
-        }
         let mut idle = self.lock();
-        if idle.streams.len() >= ROOM {
-            return;
+        idle.put(stream, promised);
+        self.keep_swept(&mut idle);
+    }
+
+    /// Keeps a connection if nothing comes on it any more but the end of its last answer.
+    pub(super) fn put_rest(self: &Arc<Self>, rest: Rest) {
+        match rest.read() {
+            Progress::Ended(stream, promised) => self.put(stream, promised),
+            Progress::Later(rest) => {
+                let mut idle = self.lock();
+                if idle.unfinished.len() < UNFINISHED {
+                    idle.unfinished.push((Instant::now() + PATIENCE, rest));
+                    self.keep_swept(&mut idle);
+                }
+            }
+            Progress::Over => {}
         }
-        idle.streams.push((Instant::now() + keep, stream));
-        if idle.sweeper.is_none() {
+    }
+
+    /// Reads the ends that are here; says how many connections lie ready.
+    #[cfg(test)]
+    pub(super) fn finish_now(&self) -> usize {
+        let mut idle = self.lock();
+        idle.finish(Instant::now());
+        idle.streams.len()
+    }
+
+    /// How many connections wait for the end of their last answer.
+    #[cfg(test)]
+    pub(super) fn unfinished(&self) -> usize {
+        self.lock().unfinished.len()
+    }
+
+    fn next(&self) -> Option<(Instant, Stream)> {
+        let mut idle = self.lock();
+        if idle.streams.is_empty() {
+            idle.finish(Instant::now());
+        }
+        idle.streams.pop()
+    }
+
+    fn keep_swept(self: &Arc<Self>, idle: &mut Idle) {
+        let some = !idle.streams.is_empty() || !idle.unfinished.is_empty();
+        if some && idle.sweeper.is_none() {
             idle.sweeper = Some(tokio::spawn(sweep(Arc::downgrade(self))).abort_handle());
         }
     }
@@ -71,8 +113,9 @@ impl Shelf {
     fn sweep(&self) -> bool {
         let now = Instant::now();
         let mut idle = self.lock();
+        idle.finish(now);
         idle.streams.retain_mut(|(until, stream)| now < *until && is_silent(stream));
-        let more = !idle.streams.is_empty();
+        let more = !idle.streams.is_empty() || !idle.unfinished.is_empty();
         if !more {
             idle.sweeper = None;
         }
@@ -81,6 +124,27 @@ impl Shelf {
 
     fn lock(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Idle {
+    fn put(&mut self, stream: Stream, promised: Option<Duration>) {
+        // A server's promise ends while a request is on its way: use it a second less.
+        let keep = promised.map_or(IDLE, |promised| promised.saturating_sub(Duration::from_secs(1)).min(IDLE));
+        if !keep.is_zero() && self.streams.len() < ROOM {
+            self.streams.push((Instant::now() + keep, stream));
+        }
+    }
+
+    /// Looks whether what was missing of an answer is here.
+    fn finish(&mut self, now: Instant) {
+        for (until, rest) in std::mem::take(&mut self.unfinished) {
+            match rest.read() {
+                Progress::Ended(stream, promised) => self.put(stream, promised),
+                Progress::Later(rest) if now < until => self.unfinished.push((until, rest)),
+                Progress::Later(_) | Progress::Over => {}
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod rest;
 mod secure;
 
 use std::time::Duration;

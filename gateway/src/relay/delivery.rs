@@ -337,7 +337,10 @@ impl Delivery {
                 // A stream that ends before the answer has lost it.
                 let Some(event) = events.next().await? else { return Err(broken()) };
                 let Some((data, last)) = crossing.take(&event.data)? else { continue };
-                self.over = last;
+                if last && let Source::Mapped { events, .. } = std::mem::replace(&mut self.source, Source::Nothing) {
+                    self.over = true;
+                    events.finish();
+                }
                 return Ok(Some(encoded(data, &mut self.out)));
             },
             Source::Outbox { taken, changes } => tokio::select! {

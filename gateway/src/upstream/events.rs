@@ -184,6 +184,14 @@ impl Events {
         }
     }
 
+    /// Takes no more: the answer has come, and nothing is behind it. The connection is kept where it can be; an event
+    /// stream that is dropped takes its connection with it.
+    pub(super) fn finish(self) {
+        if let Some(response) = self.response {
+            response.finish();
+        }
+    }
+
     /// The next bytes of this connection, or of the next; none at the end.
     async fn chunk(&mut self) -> Result<Option<Bytes>, SendError> {
         loop {

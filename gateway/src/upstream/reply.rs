@@ -135,6 +135,13 @@ impl Listened {
         }
     }
 
+    /// Takes no more, because the answer has come; to drop it instead would cost a connection.
+    pub fn finish(self) {
+        if let Self::Http(events) = self {
+            events.finish();
+        }
+    }
+
     /// The bytes of an event stream as they came, where nothing in them needs a look; events otherwise.
     ///
     /// # Errors
@@ -172,6 +179,7 @@ impl Reply {
                     }
                     let message = Message::parse(event.data).map_err(not_mcp)?;
                     if matches!(message.kind(), Kind::Response | Kind::Error) {
+                        events.finish();
                         return Ok(message);
                     }
                 }

@@ -124,8 +124,8 @@ async fn bench(arguments: &Arguments) -> Result<ExitCode> {
     );
     failures.extend(cells.iter().filter_map(table::Cell::told_failure));
     let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let report =
-        Report { command, machine: machine(), rows: table::rows(&cells, subjects::FLOOR.name), at_rest, failures };
+    let rows = table::rows(&cells, subjects::FLOOR.name, subjects::untranslated);
+    let report = Report { command, machine: machine(), rows, at_rest, failures };
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}\n\n{}", report.machine, report.markdown())?;
     if let Some(file) = &arguments.out {

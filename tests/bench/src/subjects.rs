@@ -32,6 +32,11 @@ pub(crate) enum Kind {
         path: &'static str,
         prefix: &'static str,
     },
+    /// Weir with the shipped policies before an upstream of the era that its client does not speak.
+    WeirTranslating {
+        path: &'static str,
+        prefix: &'static str,
+    },
     /// The same before the upstream over HTTP+SSE, which only knows the legacy era.
     WeirSse,
     /// The same before the upstream as one child process for all; its CPU time is not counted.
@@ -53,19 +58,21 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "direct", kind: Kind::Direct },
     FLOOR,
     Subject { name: "nginx", kind: Kind::Nginx },
-    Subject { name: "weir, no policy", kind: Kind::Weir { settings: NO_POLICY, path: "/mcp/bench", prefix: "" } },
+    Subject { name: "weir, no policy", kind: Kind::Weir { settings: NO_POLICY, path: ENDPOINT, prefix: "" } },
     SHIPPED_POLICIES,
     Subject {
         name: "weir, shipped policies, all at /mcp",
         kind: Kind::Weir { settings: SHIPPED, path: "/mcp", prefix: "bench__" },
     },
+    Subject { name: "weir, translating", kind: Kind::WeirTranslating { path: ENDPOINT, prefix: "" } },
+    Subject { name: "weir, translating, all at /mcp", kind: Kind::WeirTranslating { path: "/mcp", prefix: "bench__" } },
     Subject { name: "weir, SSE upstream", kind: Kind::WeirSse },
     Subject { name: "weir, stdio upstream", kind: Kind::WeirStdio },
 ];
 
 /// The configuration that start and memory are measured with.
 pub(crate) const SHIPPED_POLICIES: Subject =
-    Subject { name: "weir, shipped policies", kind: Kind::Weir { settings: SHIPPED, path: "/mcp/bench", prefix: "" } };
+    Subject { name: "weir, shipped policies", kind: Kind::Weir { settings: SHIPPED, path: ENDPOINT, prefix: "" } };
 
 /// Where things are for this run.
 pub(crate) struct Place {
@@ -82,13 +89,22 @@ impl Place {
         match subject.kind {
             Kind::Direct | Kind::Floor => true,
             Kind::Nginx => self.nginx.is_some(),
-            Kind::Weir { .. } | Kind::WeirSse | Kind::WeirStdio => self.weir.is_some(),
+            Kind::Weir { .. } | Kind::WeirTranslating { .. } | Kind::WeirSse | Kind::WeirStdio => self.weir.is_some(),
         }
     }
 }
 
+/// The subject that one which translates is compared to: the same at an upstream of its client's era.
+pub(crate) fn untranslated(subject: &str) -> Option<&'static str> {
+    let Kind::WeirTranslating { path, .. } = SUBJECTS.iter().find(|known| known.name == subject)?.kind else {
+        return None;
+    };
+    let same = |kind: Kind| matches!(kind, Kind::Weir { settings: SHIPPED, path: at, .. } if at == path);
+    SUBJECTS.iter().find(|other| same(other.kind)).map(|other| other.name)
+}
+
 impl Subject {
-    /// Whether its upstream speaks that era.
+    /// Whether it serves clients of that era.
     pub(crate) fn speaks(&self, era: Era) -> bool {
         self.kind != Kind::WeirSse || era == Era::Legacy
     }
@@ -120,6 +136,13 @@ pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usi
             target.path = endpoint.to_owned();
             target.prefix = prefix;
             Some(command)
+        }
+        Kind::WeirTranslating { path: endpoint, prefix } => {
+            let other = if era == Era::Legacy { Era::Modern } else { Era::Legacy };
+            let reach = format!("url = \"http://{}/{other}/{tools}\"\n{SHIPPED}", place.upstream);
+            target.path = endpoint.to_owned();
+            target.prefix = prefix;
+            Some(weir(place, target.address, &reach)?)
         }
         Kind::WeirSse => {
             let url = format!("http://{}/sse/{tools}", place.upstream);

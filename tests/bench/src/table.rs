@@ -7,8 +7,12 @@ use serde::Serialize;
 use std::fmt::Write as _;
 
 const HEADER: &str = "\
-| era | call | connections | subject | calls/s | p50 µs | p99 µs | CPU µs/call | (least–most) | × floor |
-| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| era | call | connections | subject | calls/s | p50 µs | p99 µs | CPU µs/call | (least–most) | × floor | × untranslated |
+| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+";
+
+const CSV_HEADER: &str =
+    "era,call,connections,subject,calls_per_second,p50,p99,cpu,cpu_least,cpu_most,times_floor,times_untranslated
 ";
 
 /// All rounds of one subject under one load.
@@ -56,6 +60,8 @@ pub(crate) struct Row {
     cpu_least: f64,
     cpu_most: f64,
     times_floor: Option<f64>,
+    /// Where Weir translates: how it compares to the same call that needs no translation.
+    times_untranslated: Option<f64>,
     failed: bool,
 }
 
@@ -70,14 +76,16 @@ pub(crate) struct Report {
     pub(crate) failures: Vec<String>,
 }
 
-/// Turns cells into rows; `floor` names the subject that the others are compared to.
-pub(crate) fn rows(cells: &[Cell], floor: &str) -> Vec<Row> {
-    let floor_of = |cell: &Cell| {
+/// Turns cells into rows; `floor` names the subject that the others are compared to, and `untranslated` the one that a
+/// subject which translates is compared to.
+pub(crate) fn rows(cells: &[Cell], floor: &str, untranslated: impl Fn(&str) -> Option<&'static str>) -> Vec<Row> {
+    let times = |cell: &Cell, subject: &str| {
         let same = |other: &&Cell| {
-            other.subject == floor
+            other.subject == subject
                 && (other.era, other.workload, other.connections) == (cell.era, cell.workload, cell.connections)
         };
-        cells.iter().find(same).map(|floor| median(floor, |figures| figures.cpu)).filter(|cpu| *cpu > 0.0)
+        let cpu = |cell: &Cell| Some(median(cell, |figures| figures.cpu)).filter(|cpu| *cpu > 0.0);
+        Some(cpu(cell)? / cpu(cells.iter().find(same)?)?)
     };
     let row = |cell: &Cell| {
         let cpu = median(cell, |figures| figures.cpu);
@@ -93,7 +101,8 @@ pub(crate) fn rows(cells: &[Cell], floor: &str) -> Vec<Row> {
             cpu,
             cpu_least: all().reduce(f64::min).unwrap_or(0.0),
             cpu_most: all().reduce(f64::max).unwrap_or(0.0),
-            times_floor: floor_of(cell).filter(|_| cpu > 0.0).map(|floor| cpu / floor),
+            times_floor: times(cell, floor),
+            times_untranslated: untranslated(cell.subject).and_then(|subject| times(cell, subject)),
             failed: cell.failure.is_some(),
         }
     };
@@ -108,7 +117,7 @@ impl Report {
         }
         // Writing to a String cannot fail.
         for row in &self.rows {
-            let figures = if row.failed { " failed | | | | | ".to_owned() } else { row.figures() };
+            let figures = if row.failed { " failed | | | | | | ".to_owned() } else { row.figures() };
             let _ = writeln!(text, "| {} | {} | {} | {} |{figures}|", row.era, row.call, row.connections, row.subject);
         }
         for rest in &self.at_rest {
@@ -121,13 +130,13 @@ impl Report {
     }
 
     pub(crate) fn csv(&self) -> String {
-        let mut text =
-            String::from("era,call,connections,subject,calls_per_second,p50,p99,cpu,cpu_least,cpu_most,times_floor\n");
+        let mut text = String::from(CSV_HEADER);
+        let told = |times: Option<f64>| times.map(|times| format!("{times:.3}")).unwrap_or_default();
         for row in &self.rows {
-            let times_floor = row.times_floor.map(|times| format!("{times:.3}")).unwrap_or_default();
+            let (times_floor, times_untranslated) = (told(row.times_floor), told(row.times_untranslated));
             let _ = writeln!(
                 text,
-                "{},{},{},\"{}\",{:.0},{:.1},{:.1},{:.2},{:.2},{:.2},{times_floor}",
+                "{},{},{},\"{}\",{:.0},{:.1},{:.1},{:.2},{:.2},{:.2},{times_floor},{times_untranslated}",
                 row.era,
                 row.call,
                 row.connections,
@@ -146,9 +155,10 @@ impl Report {
 
 impl Row {
     fn figures(&self) -> String {
-        let times_floor = self.times_floor.map(|times| format!("{times:.2}")).unwrap_or_default();
+        let told = |times: Option<f64>| times.map(|times| format!("{times:.2}")).unwrap_or_default();
+        let (times_floor, times_untranslated) = (told(self.times_floor), told(self.times_untranslated));
         format!(
-            " {:.0} | {:.0} | {:.0} | {:.1} | {:.1}–{:.1} | {times_floor} ",
+            " {:.0} | {:.0} | {:.0} | {:.1} | {:.1}–{:.1} | {times_floor} | {times_untranslated} ",
             self.calls_per_second, self.p50, self.p99, self.cpu, self.cpu_least, self.cpu_most
         )
     }
@@ -175,11 +185,13 @@ mod tests {
     fn compares_medians_and_keeps_the_spread() {
         let floor = cell("floor", &[60.0, 90.0, 50.0]);
         let weir = cell("weir", &[66.0, 72.0, 300.0]);
-        let rows = rows(&[floor, weir], "floor");
+        let translating = cell("weir, translating", &[108.0, 108.0, 108.0]);
+        let untranslated = |subject: &str| (subject == "weir, translating").then_some("weir");
+        let rows = rows(&[floor, weir, translating], "floor", untranslated);
         assert_eq!(rows[0].times_floor, Some(1.0));
         assert_eq!(rows[1].times_floor, Some(1.2));
-        let shown = " 1000 | 10 | 20 | 72.0 | 66.0–300.0 | 1.20 ";
-        assert_eq!(rows[1].figures(), shown);
+        assert_eq!(rows[1].figures(), " 1000 | 10 | 20 | 72.0 | 66.0–300.0 | 1.20 |  ");
+        assert_eq!(rows[2].figures(), " 1000 | 10 | 20 | 108.0 | 108.0–108.0 | 1.80 | 1.50 ");
     }
 
     #[test]
@@ -191,7 +203,7 @@ mod tests {
             command: String::new(),
             machine: String::new(),
             failures: told.into_iter().collect(),
-            rows: rows(&[cell("floor", &[60.0]), broken], "floor"),
+            rows: rows(&[cell("floor", &[60.0]), broken], "floor", |_| None),
             at_rest: vec![],
         };
         let text = report.markdown();

@@ -289,7 +289,12 @@ impl Stream {
                 }
             };
             match running.call.hear(message) {
-                Heard::Last(bytes) => return Ok((bytes, true)),
+                Heard::Last(bytes) => {
+                    if let Some(Running { events, .. }) = self.running.take() {
+                        events.finish();
+                    }
+                    return Ok((bytes, true));
+                }
                 Heard::More(bytes) => return Ok((bytes, false)),
                 Heard::Question(message) => match running.ask(message) {
                     Ok(()) => self.ask_at = Some(Instant::now() + TOGETHER),

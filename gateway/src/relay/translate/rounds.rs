@@ -292,7 +292,10 @@ impl<'a> Work<'a> {
             }
             let message = Message::parse(event.data).map_err(|why| SendError::NotMcp(why.to_string()))?;
             match message.kind() {
-                Kind::Response | Kind::Error => return Ok(message),
+                Kind::Response | Kind::Error => {
+                    events.finish();
+                    return Ok(message);
+                }
                 Kind::Notification => self.pass(&message).await,
                 // The modern era has no requests of servers.
                 Kind::Request => {}
