@@ -39,6 +39,8 @@ pub struct Relay {
     pool: translate::Pool,
     /// Calls at legacy upstreams that wait for their clients' answers.
     parked: Arc<translate::Parked>,
+    /// Long lists that are translated time and again.
+    repeated: Arc<translate::Repeated>,
 }
 
 /// One message from a client, with what goes along.
@@ -61,7 +63,7 @@ impl Relay {
     /// A relay over these offers and sessions.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>) -> Self {
-        Self { catalog, sessions, pool: translate::Pool::default(), parked: Arc::default() }
+        Self { catalog, sessions, pool: translate::Pool::default(), parked: Arc::default(), repeated: Arc::default() }
     }
 
     /// The offers.

@@ -109,6 +109,11 @@ pub(crate) struct Member {
 
 /// The members of an object, as spans within `raw_object`.
 pub(crate) fn spans(raw_object: &[u8]) -> impl Iterator<Item = Member> {
+    spans_knowing(raw_object, Span::NONE)
+}
+
+/// The same where one value is known to lie at `known`.
+pub(crate) fn spans_knowing(raw_object: &[u8], known: Span) -> impl Iterator<Item = Member> {
     let mut scanner = Scanner::new(raw_object);
     let mut more = scanner.open(b'{', b'}').unwrap_or(false);
     std::iter::from_fn(move || {
@@ -116,7 +121,7 @@ pub(crate) fn spans(raw_object: &[u8]) -> impl Iterator<Item = Member> {
             return None;
         }
         let key = scanner.key().ok()?.span;
-        let value = scanner.value(1).ok()?;
+        let value = scanner.value_knowing(known, 1).ok()?;
         more = scanner.more(b'}').unwrap_or(false);
         Some(Member { key, value })
     })

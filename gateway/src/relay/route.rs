@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_mcp::{
-    Era, Message, answer, json,
+    Era, Message, ParseError, answer, json,
     message::{Field, Kind, Reference},
     method,
     public::{self, Asked},
@@ -42,6 +42,15 @@ pub(super) struct Leg {
     pub(super) run: Option<Arc<Run>>,
     /// What in the answer needs a public name; none if the answer need not be looked at.
     pub(super) asked: Option<Asked>,
+}
+
+impl Leg {
+    /// What is sent, read; not again where it is what the client sent.
+    pub(super) fn message(&self, inquiry: &Inquiry) -> Result<Message, ParseError> {
+        let sent = inquiry.message.bytes();
+        let same = self.body.as_ptr() == sent.as_ptr() && self.body.len() == sent.len();
+        if same { Ok(inquiry.message.clone()) } else { Message::parse(self.body.clone()) }
+    }
 }
 
 impl Relay {
@@ -242,10 +251,12 @@ fn alone(mut places: impl Iterator<Item = usize>) -> Option<usize> {
 
 /// Whether the answer to a call may be a task: its client must have said so, for the call or for itself.
 fn may_become_task(inquiry: &Inquiry) -> bool {
-    let has = |object: Option<&[u8]>, path: &[&str]| object.and_then(|object| json::get(object, path)).is_some();
     match inquiry.era {
-        Era::Legacy => has(inquiry.message.params(), &["task"]),
-        Era::Modern => has(inquiry.message.raw(Field::ClientCapabilities), &["extensions", TASKS]),
+        Era::Legacy => inquiry.message.member("task").is_some(),
+        Era::Modern => {
+            let declared = inquiry.message.raw(Field::ClientCapabilities);
+            declared.and_then(|declared| json::get(declared, &["extensions", TASKS])).is_some()
+        }
     }
 }
 

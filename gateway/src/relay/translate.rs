@@ -12,12 +12,13 @@
 //! ([`sessionless`]), an answer that asks becomes questions to the client and then the same request again ([`rounds`]),
 //! and one subscription for each session brings what the upstream says of its own accord ([`watch`]).
 //!
-//! What is rewritten in a message is decided in [`weir_mcp::translate`].
+//! What is rewritten in a message is decided in [`weir_mcp::translate`]; long lists are rewritten once ([`repeated`]).
 
 mod call;
 mod line;
 mod parked;
 mod pool;
+mod repeated;
 mod rounds;
 mod sessionless;
 mod subscription;
@@ -26,7 +27,7 @@ mod watch;
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use weir_mcp::{Era, Field, Message, answer, method, translate};
+use weir_mcp::{Era, Field, answer, method, translate};
 
 use crate::upstream::Channel;
 
@@ -35,6 +36,7 @@ use super::{Answer, Body, Delivery, Inquiry, Relay, route::Leg};
 pub(super) use call::{Call, Stream};
 pub(super) use parked::Parked;
 pub(super) use pool::Pool;
+pub(super) use repeated::Repeated;
 pub(super) use rounds::{Piece, Said};
 pub(super) use subscription::Subscription;
 
@@ -89,7 +91,9 @@ impl Relay {
                 if message.raw(Field::LogLevel).is_some() && seat.line.can(&["logging"]) {
                     seat.line.talk().await;
                 }
-                let call = Call::new(inquiry, leg.body.clone(), seat).map_err(|why| why.to_string())?;
+                let original = leg.message(inquiry).map_err(|why| why.to_string())?;
+                let call = Call::new(inquiry, leg.upstream, &original, seat, &self.repeated);
+                let call = call.map_err(|why| why.to_string())?;
                 Ok(Translated::Call(Box::new(call)))
             }
         }
@@ -117,7 +121,7 @@ impl Relay {
         let (message, upstream) = (&inquiry.message, self.upstream(leg.upstream));
         let deadline = Instant::now() + upstream.overall_timeout();
         // The state was sealed for what the upstream was sent, which has the upstream's own names.
-        let native = Message::parse(leg.body.clone()).unwrap_or_else(|_| message.clone());
+        let native = leg.message(inquiry).unwrap_or_else(|_| message.clone());
         let Some(mut running) = self.parked.take(message, &bound_at(upstream.name(), &native)) else {
             let text = "requestState is not valid here, or no longer; call again without it";
             return Answer::error(Era::Modern, message, answer::INVALID_PARAMS, text);

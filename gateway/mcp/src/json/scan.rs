@@ -34,6 +34,11 @@ impl Span {
         if self.is_none() { None } else { bytes.get(self.start as usize..self.end as usize) }
     }
 
+    /// The longer of two.
+    pub(crate) fn or_longer(self, other: Self) -> Self {
+        if other.end - other.start > self.end - self.start { other } else { self }
+    }
+
     /// The same stretch counted from `origin`.
     pub(crate) fn from(self, origin: u32) -> Self {
         if self.is_none() { self } else { Self { start: self.start - origin, end: self.end - origin } }
@@ -86,6 +91,16 @@ impl<'a> Scanner<'a> {
             _ => self.scalar()?,
         }
         Ok(Span::new(start, self.at))
+    }
+
+    /// The same where the value at `known` has been passed before: it is not read again.
+    pub(crate) fn value_knowing(&mut self, known: Span, depth: usize) -> Result<Span, Stop> {
+        self.space();
+        if known.is_none() || known.start as usize != self.at || known.end as usize > self.bytes.len() {
+            return self.value(depth);
+        }
+        self.at = known.end as usize;
+        Ok(known)
     }
 
     /// Passes an object that comes next, handing each key to `each`, which must pass the value.

@@ -59,8 +59,7 @@ impl<'m> Edit<'m> {
 
     /// Sets a member of an object, whether it was there or not; a new one goes to the end.
     ///
-    /// An object that is absent or not an object is made. This reads the object once more, so for large `params` or
-    /// `result` it costs what a scan costs.
+    /// An object that is absent or not an object is made. This reads the object once more, but for its longest member.
     #[must_use]
     pub fn put(mut self, object: Object, key: &str, raw: impl AsRef<[u8]>) -> Self {
         let value = self.keep(raw.as_ref());
@@ -185,7 +184,7 @@ impl<'m> Edit<'m> {
     /// The splices that make `changes` to the object at `span`.
     fn amend(&mut self, span: Span, raw: &[u8], changes: &[Change], splices: &mut Vec<Splice>) {
         let base = span.start as usize;
-        let members: Vec<Member> = json::spans(raw).collect();
+        let members: Vec<Member> = json::spans_knowing(raw, self.message.longest_in(span)).collect();
         let find = |member: &Member| changes.iter().position(|change| json::key_is(raw, member.key, &change.key));
         let found: Vec<Option<usize>> = members.iter().map(find).collect();
         let removed = |at: usize| found[at].is_some_and(|change| changes[change].value.is_none());

@@ -82,13 +82,16 @@ pub(super) struct Parts {
     jsonrpc: Span,
     /// `params.progressToken`, until the method says whether it is the one that counts.
     own_progress_token: Span,
+    /// The longest value in `params` or `result`, which need not be read again to find what is beside it.
+    longest: Span,
 }
 
 impl Parts {
     /// Passes the object that comes next and notes its parts. `depth` is the number of containers around it.
     pub(super) fn scan(scanner: &mut Scanner<'_>, depth: usize) -> Result<Self, Stop> {
         let none = Span::NONE;
-        let mut parts = Self { fields: [none; FIELDS], whole: none, jsonrpc: none, own_progress_token: none };
+        let fields = [none; FIELDS];
+        let mut parts = Self { fields, whole: none, jsonrpc: none, own_progress_token: none, longest: none };
         parts.whole = scanner.object(|scanner, key| {
             match key {
                 b"jsonrpc" => parts.jsonrpc = scanner.value(depth + 1)?,
@@ -112,9 +115,15 @@ impl Parts {
         self.whole
     }
 
+    /// The longest value in `params` or `result`.
+    pub(super) fn longest(&self) -> Span {
+        self.longest
+    }
+
     /// The same parts, counted from `origin`.
     pub(super) fn from(mut self, origin: u32) -> Self {
-        for span in self.fields.iter_mut().chain([&mut self.whole, &mut self.jsonrpc, &mut self.own_progress_token]) {
+        let others = [&mut self.whole, &mut self.jsonrpc, &mut self.own_progress_token, &mut self.longest];
+        for span in self.fields.iter_mut().chain(others) {
             *span = span.from(origin);
         }
         self
@@ -188,7 +197,7 @@ impl Parts {
     /// `params` or `result`. They share their fields, since a message that has both is refused.
     fn body(&mut self, at: Field, scanner: &mut Scanner<'_>, depth: usize) -> Result<(), Stop> {
         self.forget(Field::Name, Field::LogLevel);
-        self.own_progress_token = Span::NONE;
+        (self.own_progress_token, self.longest) = (Span::NONE, Span::NONE);
         if scanner.next_byte() != Some(b'{') {
             return self.note(at, scanner, depth);
         }
@@ -212,9 +221,14 @@ impl Parts {
                 }
                 b"resultType" if !asked => Field::ResultType,
                 b"nextCursor" if !asked => Field::NextCursor,
-                _ => return scanner.value(depth + 1).map(drop),
+                _ => {
+                    self.longest = self.longest.or_longer(scanner.value(depth + 1)?);
+                    return Ok(());
+                }
             };
-            self.note(field, scanner, depth + 1)
+            self.note(field, scanner, depth + 1)?;
+            self.longest = self.longest.or_longer(self.span(field));
+            Ok(())
         })?;
         Ok(())
     }

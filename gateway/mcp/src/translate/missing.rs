@@ -51,7 +51,7 @@ pub fn missing(answer: &Message, asks: Asks, refused: Option<&Message>) -> Optio
 fn has_failed(answer: &Message) -> bool {
     match answer.kind() {
         Kind::Error => true,
-        Kind::Response => answer.result().and_then(|result| json::get(result, &["isError"])) == Some(b"true"),
+        Kind::Response => answer.member("isError") == Some(b"true"),
         Kind::Request | Kind::Notification => false,
     }
 }
@@ -61,7 +61,7 @@ fn text(answer: &Message) -> Option<String> {
     if answer.kind() == Kind::Error {
         return answer.text(Field::ErrorMessage).map(|text| text.into_owned());
     }
-    let mut content = json::elements(json::get(answer.result()?, &["content"])?);
+    let mut content = json::elements(answer.member("content")?);
     let text = json::get(content.next()?, &["text"]).and_then(json::string)?.into_owned();
     content.next().is_none().then_some(text)
 }

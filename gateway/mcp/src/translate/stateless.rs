@@ -168,7 +168,7 @@ pub fn asked(answer: &Message) -> Option<Result<Asked, Unaskable>> {
 }
 
 fn questions(answer: &Message) -> Option<Asked> {
-    let requests = json::get(answer.result()?, &["inputRequests"]).filter(|raw| *raw != b"null");
+    let requests = answer.member("inputRequests").filter(|raw| *raw != b"null");
     let state = answer.raw(Field::RequestState).filter(|raw| raw.starts_with(b"\""));
     let mut questions = Vec::new();
     for (name, raw) in requests.into_iter().flat_map(json::members) {
@@ -260,11 +260,11 @@ pub fn legacy_answer(answer: &Message, id: &[u8], method: &str, over_http: bool)
     if method::is_list(method) || method == method::RESOURCES_READ {
         edit = edit.remove(Object::Body, "ttlMs").remove(Object::Body, "cacheScope");
     }
-    if method == method::TOOLS_LIST && over_http {
-        let tools = answer.result().and_then(|result| json::get(result, &["tools"]));
-        if let Some(offered) = tools.and_then(mirrored::offered) {
-            edit = edit.put(Object::Body, "tools", offered);
-        }
+    if method == method::TOOLS_LIST
+        && over_http
+        && let Some(offered) = answer.member("tools").and_then(mirrored::offered)
+    {
+        edit = edit.put(Object::Body, "tools", offered);
     }
     edit.finish()
 }

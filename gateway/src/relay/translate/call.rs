@@ -26,6 +26,7 @@ use crate::{
 use super::{
     line::{Line, Seat, is_change},
     parked::{Parked, Running},
+    repeated::{List, Repeated},
 };
 
 /// How long the head of an answer is held back for its first message: an answer that comes at once gets the status that
@@ -55,6 +56,9 @@ pub(in crate::relay) struct Call {
     runs: AtomicBool,
     /// What the upstream asked, and the client has not declared.
     refused: OnceLock<Message>,
+    /// The list that it asks for, if it does.
+    list: Option<List>,
+    repeated: Arc<Repeated>,
 }
 
 /// The messages of a call on their way to its client.
@@ -66,12 +70,16 @@ pub(in crate::relay) struct Stream {
     ask_at: Option<Instant>,
     /// One message that was read ahead.
     first: Option<Bytes>,
+    /// The answer is an error.
+    failed: bool,
 }
 
 /// What one message of the upstream is to the client.
 enum Heard {
     /// The answer.
     Last(Bytes),
+    /// The same, where it is an error.
+    Failed(Bytes),
     /// Something on the way to it.
     More(Bytes),
     /// A question that the client must answer first.
@@ -81,10 +89,15 @@ enum Heard {
 }
 
 impl Call {
-    /// Prepares a request; `body` is what the client sent, in the upstream's own names.
-    pub(super) fn new(inquiry: &Inquiry, body: Bytes, seat: Seat) -> Result<Self, ParseError> {
-        let original = Message::parse(body)?;
-        let request = Message::parse(legacy_request(&original, seat.key))?;
+    /// Prepares a request to the upstream at this place; `original` is what the client sent, in the upstream's own names.
+    pub(super) fn new(
+        inquiry: &Inquiry,
+        place: usize,
+        original: &Message,
+        seat: Seat,
+        repeated: &Arc<Repeated>,
+    ) -> Result<Self, ParseError> {
+        let request = Message::parse(legacy_request(original, seat.key))?;
         let travels = |(name, _): &&(HeaderName, HeaderValue)| !name.as_str().starts_with("mcp-");
         Ok(Self {
             request,
@@ -95,9 +108,11 @@ impl Call {
             token: original.progress_token().map(Bytes::copy_from_slice),
             level: original.text(Field::LogLevel).map(|level| level.into_owned()),
             crosses: inquiry.endpoint == Endpoint::All,
-            bound: bound(&seat.line, &original),
+            bound: bound(&seat.line, original),
             runs: AtomicBool::new(false),
             refused: OnceLock::new(),
+            list: List::of(place, Era::Modern, original.method()),
+            repeated: Arc::clone(repeated),
             seat,
         })
     }
@@ -161,9 +176,10 @@ impl Call {
             upstream::Body::Empty => Err(SendError::NotMcp(format!("status {} without an answer", reply.status))),
             upstream::Body::Json(body) => {
                 let gathered = tokio::time::timeout_at(deadline.into(), body.gather()).await;
-                let message = parsed(gathered.unwrap_or(Err(SendError::TimedOut))?)?;
-                match self.hear(message) {
-                    Heard::Last(bytes) => Ok(answered(bytes)),
+                let bytes = gathered.unwrap_or(Err(SendError::TimedOut))?;
+                match self.hear(bytes)? {
+                    Heard::Last(bytes) => Ok(Answer::whole(200, bytes)),
+                    Heard::Failed(bytes) => Ok(refused(bytes)),
                     Heard::More(_) | Heard::Question(_) | Heard::Nothing => Err(broken()),
                 }
             }
@@ -174,15 +190,34 @@ impl Call {
         }
     }
 
-    fn hear(&self, message: Message) -> Heard {
+    fn hear(&self, data: Bytes) -> Result<Heard, SendError> {
+        if let Some(told) = self.recall(&data) {
+            self.runs.store(false, Ordering::Release);
+            return Ok(Heard::Last(told));
+        }
+        let message = Message::parse(data).map_err(|why| SendError::NotMcp(why.to_string()))?;
+        Ok(self.understand(message))
+    }
+
+    /// What the client is told where the upstream lists what it listed the last time.
+    fn recall(&self, data: &Bytes) -> Option<Bytes> {
+        let (list, key) = (self.list.as_ref()?, self.request.id()?);
+        self.repeated.recall(list, (data, key), self.seat.line.server_info().unwrap_or_default(), &self.id)
+    }
+
+    fn understand(&self, message: Message) -> Heard {
         match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => {
                 self.runs.store(false, Ordering::Release);
                 if let Some(needed) = missing(&message, self.seat.line.asks(), self.refused.get()) {
-                    return Heard::Last(self.lacks(needed));
+                    return Heard::Failed(self.lacks(needed));
                 }
                 let info = self.seat.line.server_info();
-                Heard::Last(modern_answer(&message, &self.id, &self.method, info))
+                let told = modern_answer(&message, &self.id, &self.method, info);
+                if let Some(list) = &self.list {
+                    self.repeated.keep(list.clone(), &message, info.unwrap_or_default(), &told, &self.id);
+                }
+                if message.kind() == Kind::Response { Heard::Last(told) } else { Heard::Failed(told) }
             }
             (Kind::Notification, method::PROGRESS) => match &self.token {
                 Some(token) if self.is_mine(&message) => {
@@ -247,7 +282,7 @@ impl Drop for Call {
 impl Stream {
     pub(super) fn new(running: Running, parked: &Arc<Parked>) -> Self {
         let ask_at = (!running.questions.is_empty()).then(Instant::now);
-        Self { parked: Arc::clone(parked), running: Some(running), ask_at, first: None }
+        Self { parked: Arc::clone(parked), running: Some(running), ask_at, first: None, failed: false }
     }
 
     /// The answer to its client: whole if it is here soon, else a stream.
@@ -255,7 +290,8 @@ impl Stream {
         let Some(Running { call, .. }) = &self.running else { return Err(broken()) };
         let (id, upstream) = (call.id.clone(), call.line().name().to_owned());
         match tokio::time::timeout(FIRST, self.next()).await {
-            Ok(Ok((bytes, true))) => return Ok(answered(bytes)),
+            Ok(Ok((bytes, true))) if self.failed => return Ok(refused(bytes)),
+            Ok(Ok((bytes, true))) => return Ok(Answer::whole(200, bytes)),
             Ok(Ok((bytes, false))) => self.first = Some(bytes),
             Ok(Err(why)) => return Err(why),
             Err(_) => {}
@@ -272,14 +308,14 @@ impl Stream {
         loop {
             let Some(running) = &mut self.running else { return Err(broken()) };
             let ask_at = self.ask_at;
-            let message = tokio::select! {
+            let heard = tokio::select! {
                 event = running.events.next() => match event? {
                     // The priming event of a resumable stream.
                     Some(event) if event.data.is_empty() => continue,
-                    Some(event) => parsed(event.data)?,
+                    Some(event) => running.call.hear(event.data)?,
                     None => return Err(broken()),
                 },
-                Some(message) = running.call.seat.heard.recv() => message,
+                Some(message) = running.call.seat.heard.recv() => running.call.understand(message),
                 () = rest_until(ask_at) => {
                     self.ask_at = None;
                     match self.park() {
@@ -288,8 +324,9 @@ impl Stream {
                     }
                 }
             };
-            match running.call.hear(message) {
-                Heard::Last(bytes) => {
+            self.failed = matches!(heard, Heard::Failed(_));
+            match heard {
+                Heard::Last(bytes) | Heard::Failed(bytes) => {
                     if let Some(Running { events, .. }) = self.running.take() {
                         events.finish();
                     }
@@ -337,14 +374,10 @@ async fn rest_until(instant: Option<Instant>) {
     }
 }
 
-/// A whole answer with the status that the modern era gives it.
-fn answered(bytes: Bytes) -> Answer {
+/// An error with the status that the modern era gives it.
+fn refused(bytes: Bytes) -> Answer {
     let code = Message::parse(bytes.clone()).ok().and_then(|message| message.error_code());
     Answer::whole(code.map_or(200, |code| http_status(Era::Modern, code)), bytes)
-}
-
-fn parsed(bytes: Bytes) -> Result<Message, SendError> {
-    Message::parse(bytes).map_err(|why| SendError::NotMcp(why.to_string()))
 }
 
 fn broken() -> SendError {

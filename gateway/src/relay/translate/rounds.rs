@@ -25,6 +25,8 @@ use crate::{
     upstream::{Body, Channel, ConnectError, Credential, JsonBody, Outgoing, Reply, SendError, Upstream},
 };
 
+use super::repeated::{List, Repeated};
+
 /// How often an upstream may ask before it answers.
 const ROUNDS: u32 = 16;
 
@@ -43,6 +45,7 @@ pub(super) struct Rounds {
     pub(super) upstream: Arc<Upstream>,
     pub(super) catalog: Arc<Catalog>,
     pub(super) place: usize,
+    pub(super) repeated: Arc<Repeated>,
     /// Names the request to whoever cancels it.
     pub(super) running: Running,
     /// What may need a public name in its answer, where the client speaks with many upstreams at once.
@@ -98,6 +101,15 @@ fn wants_session(answer: &Message) -> bool {
         answer.error_code().is_some_and(|code| matches!(code, -32019..=-32000 | answer::INVALID_REQUEST));
     let text = answer.text(Field::ErrorMessage).unwrap_or_default().to_ascii_lowercase();
     of_transport && ["session", "not initialized"].iter().any(|word| text.contains(word))
+}
+
+/// An answer of the upstream.
+#[allow(clippy::large_enum_variant, reason = "one lives for a moment; a box would cost each call an allocation")]
+enum Heard {
+    /// As it was read.
+    Read(Message),
+    /// As the client takes it: it is the list that it was the last time.
+    Known(Bytes),
 }
 
 /// How a request ended.
@@ -168,7 +180,8 @@ impl<'a> Work<'a> {
         let mut listed = false;
         for round in 1..=ROUNDS {
             let answer = match self.attempt(round).await {
-                Ok(answer) => answer,
+                Ok(Heard::Read(answer)) => answer,
+                Ok(Heard::Known(told)) => return End::Answer(told),
                 Err(end) => return end,
             };
             if answer.error_code() == Some(answer::HEADER_MISMATCH) && !listed && method == method::TOOLS_CALL {
@@ -177,7 +190,7 @@ impl<'a> Work<'a> {
                 continue;
             }
             let asked = match translate::asked(&answer) {
-                None => return End::Answer(translate::legacy_answer(&answer, id, method, self.over_http)),
+                None => return End::Answer(self.translated(&answer, id)),
                 Some(Ok(asked)) if may_ask(method) => asked,
                 Some(asked) => {
                     let why = asked.err().unwrap_or(translate::Unaskable::Unreadable);
@@ -200,7 +213,7 @@ impl<'a> Work<'a> {
     }
 
     /// One round: the request goes up, and what comes before the answer goes down.
-    async fn attempt(&mut self, round: u32) -> Result<Message, End> {
+    async fn attempt(&mut self, round: u32) -> Result<Heard, End> {
         let upstream = &self.rounds.upstream;
         let start = Instant::now();
         let left = self.rounds.deadline.saturating_duration_since(start);
@@ -284,17 +297,27 @@ impl<'a> Work<'a> {
     }
 
     /// The answer, past what is on the way to it.
-    async fn last(&mut self, reply: Reply) -> Result<Message, SendError> {
-        let Body::Events(mut events) = reply.body else { return reply.answer().await };
+    async fn last(&mut self, reply: Reply) -> Result<Heard, SendError> {
+        let mut events = match reply.body {
+            Body::Empty => return Err(SendError::NotMcp(format!("status {} without an answer", reply.status))),
+            Body::Json(body) => return self.read(body.gather().await?),
+            Body::Events(events) => events,
+        };
         while let Some(event) = events.next().await? {
             if event.data.is_empty() {
                 continue;
             }
-            let message = Message::parse(event.data).map_err(|why| SendError::NotMcp(why.to_string()))?;
+            let message = match self.read(event.data)? {
+                Heard::Read(message) => message,
+                known @ Heard::Known(_) => {
+                    events.finish();
+                    return Ok(known);
+                }
+            };
             match message.kind() {
                 Kind::Response | Kind::Error => {
                     events.finish();
-                    return Ok(message);
+                    return Ok(Heard::Read(message));
                 }
                 Kind::Notification => self.pass(&message).await,
                 // The modern era has no requests of servers.
@@ -302,6 +325,39 @@ impl<'a> Work<'a> {
             }
         }
         Err(SendError::BrokenOff("its event stream ended before the answer".into()))
+    }
+
+    fn read(&self, data: Bytes) -> Result<Heard, SendError> {
+        if let (Some(list), Some(key)) = (self.list(), self.request.id())
+            && let Some(told) = self.rounds.repeated.recall(&list, (&data, key), self.with(), self.id())
+        {
+            return Ok(Heard::Known(told));
+        }
+        Message::parse(data).map(Heard::Read).map_err(|why| SendError::NotMcp(why.to_string()))
+    }
+
+    /// The answer as the client takes it.
+    fn translated(&self, answer: &Message, id: &[u8]) -> Bytes {
+        let told = translate::legacy_answer(answer, id, self.rounds.original.method(), self.over_http);
+        if let Some(list) = self.list() {
+            self.rounds.repeated.keep(list, answer, self.with(), &told, id);
+        }
+        told
+    }
+
+    /// The list that is asked for, if one is.
+    fn list(&self) -> Option<List> {
+        List::of(self.rounds.place, Era::Legacy, self.rounds.original.method())
+    }
+
+    /// What a list's translation depends on beside the list.
+    fn with(&self) -> &'static [u8] {
+        if self.over_http { b"http" } else { b"" }
+    }
+
+    /// What the client calls its request, raw.
+    fn id(&self) -> &'a [u8] {
+        self.rounds.original.id().unwrap_or(b"null")
     }
 
     /// Passes on what the upstream says on the way to its answer.

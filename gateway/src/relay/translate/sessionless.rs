@@ -92,7 +92,7 @@ impl Relay {
         session: &Arc<Session>,
         (deadline, to): (Instant, mpsc::Sender<Piece>),
     ) -> Result<Rounds, String> {
-        let original = Message::parse(leg.body.clone()).map_err(|why| why.to_string())?;
+        let original = leg.message(inquiry).map_err(|why| why.to_string())?;
         let running = session.run(&original, leg.upstream).ok_or("it has no id")?;
         let name = leg.name.clone().or_else(|| method::target(&original).map(|name| name.into_owned()));
         Ok(Rounds {
@@ -100,6 +100,7 @@ impl Relay {
             upstream: Arc::clone(self.upstream(leg.upstream)),
             catalog: Arc::clone(&self.catalog),
             place: leg.upstream,
+            repeated: Arc::clone(&self.repeated),
             running,
             asked: leg.asked.clone(),
             name,
