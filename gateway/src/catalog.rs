@@ -4,6 +4,7 @@
 //! again when the upstream says that they changed. The views of an era are merged once per change into a [`Merged`]
 //! list, so that a client's list is a copy of bytes that are ready, and no client waits for a slow upstream.
 
+mod heard;
 mod keeper;
 mod merge;
 mod names;
@@ -21,10 +22,12 @@ use weir_mcp::{Era, mirrored::Mirrored};
 
 use crate::{seal::Seal, upstream::Upstream};
 
+pub use heard::headers;
 pub use merge::{Kind, Merged, Offer};
 pub use traits::Traits;
 pub use view::View;
 
+use heard::Heard;
 use merge::Paging;
 
 /// How long keepers may take to say farewell to their upstreams.
@@ -44,6 +47,7 @@ pub struct Catalog {
     pokes: Vec<[Notify; 2]>,
     stopping: watch::Sender<bool>,
     keepers: tokio::sync::Mutex<JoinSet<()>>,
+    heard: Heard,
 }
 
 /// How often each kind of list has changed; a client is told when its kind moved on.
@@ -99,6 +103,7 @@ impl Catalog {
             pokes,
             stopping: watch::Sender::default(),
             keepers: tokio::sync::Mutex::default(),
+            heard: Heard::default(),
         })
     }
 
@@ -155,18 +160,28 @@ impl Catalog {
     /// The arguments of an upstream's tool that travel in headers too, as far as is known in this era.
     #[must_use]
     pub fn mirrored(&self, upstream: usize, era: Era, tool: &str) -> Arc<[Mirrored]> {
-        let slots = self.lock();
-        match slots.get(upstream).map(|slots| slots.get(era)) {
-            Some(Slot::Known(view)) => view.mirrored(tool).cloned().unwrap_or_default(),
-            _ => Arc::default(),
+        if let Some(Slot::Known(view)) = self.lock().get(upstream).map(|slots| slots.get(era)) {
+            return view.mirrored(tool).cloned().unwrap_or_default();
+        }
+        if era == Era::Modern { self.heard.get(upstream, tool) } else { Arc::default() }
+    }
+
+    /// Takes note of the tools in a list that a modern upstream gave to a client, raw; where a keeper keeps its lists
+    /// there is no need to. `weir connect` has no keepers.
+    pub fn hear_tools(&self, upstream: usize, tools: &[u8]) {
+        let kept = matches!(self.lock().get(upstream).map(|slots| slots.get(Era::Modern)), Some(Slot::Known(_)));
+        if !kept {
+            self.heard.list(upstream, tools);
         }
     }
 
     /// The same for a modern upstream, asked of it anew; none if it cannot be asked.
     pub async fn look_up(&self, upstream: usize, tool: &str) -> Option<Arc<[Mirrored]>> {
-        let upstream = self.upstreams.get(upstream)?;
-        let opened = upstream.open(Some(Era::Modern)).await.ok()?;
-        View::look_up(upstream, &opened, tool).await
+        let asked = self.upstreams.get(upstream)?;
+        let opened = asked.open(Some(Era::Modern)).await.ok()?;
+        let mirrored = View::look_up(asked, &opened, tool).await?;
+        self.heard.tool(upstream, tool, Arc::clone(&mirrored));
+        Some(mirrored)
     }
 
     /// Seals what clients carry for lists.

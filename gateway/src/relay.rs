@@ -44,6 +44,7 @@ pub struct Relay {
 }
 
 /// One message from a client, with what goes along.
+#[derive(Clone)]
 pub struct Inquiry {
     /// The client's era.
     pub era: Era,

@@ -138,6 +138,12 @@ impl Upstream {
         self.timeouts.list
     }
 
+    /// Whether it is reached over HTTP, in whichever form.
+    #[must_use]
+    pub const fn is_over_http(&self) -> bool {
+        matches!(self.way, Way::Http(_))
+    }
+
     /// Its state, for `/readyz`.
     #[must_use]
     pub fn status(&self) -> Status {

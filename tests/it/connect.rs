@@ -160,10 +160,14 @@ async fn a_slow_request_is_given_up() {
     let stub = Stub::start().await;
     let mut bridge = Bridge::start(&["--timeout", "1", &stub.url()]);
     bridge.shake_hands(json!({})).await;
-    let answer = bridge.ask("tools/call", call("hold", "never")).await;
+    let held = bridge.request("tools/call", call("hold", "never")).await;
+    let answer = bridge.answer(&json!(held)).await;
     assert_eq!(answer["error"]["code"], -32603, "{answer}");
+    until("the legacy server is told", || stub.asked("notifications/cancelled").len() == 1).await;
+    assert_eq!(stub.asked("notifications/cancelled")[0].message()["params"]["requestId"], held);
     let answer = bridge.ask_modern("tools/call", call("hold", "never")).await;
     assert_eq!(answer["error"]["code"], -32603, "{answer}");
+    until("the modern call is broken off", || stub.broken_off() == 2).await;
     assert_eq!(text(&bridge.ask("tools/call", call("echo", "next")).await), "next");
 }
 

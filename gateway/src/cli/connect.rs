@@ -26,6 +26,9 @@ const MAX_LINE: usize = 32 * 1024 * 1024;
 /// How long what clients share is kept when nobody uses it.
 const IDLE: Duration = Duration::from_secs(5 * 60);
 
+/// How much longer than its client a request may take, in seconds.
+const MORE: u64 = 2;
+
 /// The upstream's name in messages.
 const NAME: &str = "server";
 
@@ -49,7 +52,7 @@ pub(super) struct Options {
     #[arg(long, group = "transport")]
     mcp_hub: bool,
     /// How long a request may take, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_000))]
     timeout: u64,
     /// Say on standard error what happens.
     #[arg(long)]
@@ -125,7 +128,8 @@ fn config(options: &Options) -> Result<Config, String> {
     }
     let mut timeouts = toml::Table::new();
     for name in ["overall", "read"] {
-        timeouts.insert(name.into(), format!("{}s", options.timeout).into());
+        // A little more: the front gives up first, and tells the server so.
+        timeouts.insert(name.into(), format!("{}s", options.timeout + MORE).into());
     }
     upstream.insert("timeouts".into(), timeouts.into());
     let root = toml::Table::from_iter([(
@@ -178,7 +182,7 @@ mod tests {
             let Reach::Http(reach) = &upstream.reach else { panic!("{upstream:?}") };
             assert_eq!(reach.pinned, pinned);
             assert_eq!((reach.headers[0].0.as_str(), reach.headers[0].1.expose()), ("x-a", "b \"c\" \\ d:e"));
-            assert_eq!(upstream.timeouts.overall, Duration::from_secs(7));
+            assert_eq!(upstream.timeouts.overall, Duration::from_secs(7 + MORE));
         }
         assert!(read(&[url, "--http", "--sse"]).is_err());
     }

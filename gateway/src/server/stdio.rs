@@ -12,6 +12,7 @@ mod answers;
 mod client;
 mod lines;
 mod out;
+mod over_http;
 
 #[cfg(test)]
 mod tests;

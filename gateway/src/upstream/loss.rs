@@ -1,7 +1,8 @@
 //! How servers say that they no longer know a session.
 //!
 //! Streamable HTTP has 404 for it (MCP 2025-11-25, basic/transports, "Session Management"), HTTP+SSE nothing. Real servers
-//! also answer 400, 500 or 503 and say in words what is gone; in all of these the message was not looked at.
+//! also answer 400, 500 or 503 and say in words what is gone; in all of these the message was not looked at. So it is where
+//! a server has become one of the modern era, which misses the headers or the version of that era.
 
 use bytes::Bytes;
 use weir_mcp::{Message, answer, message::Kind};
@@ -21,6 +22,7 @@ pub(super) fn in_answer(status: u16, body: &[u8]) -> bool {
         // A method that is not known is an answer, whatever its status.
         404 => error != Some(answer::METHOD_NOT_FOUND),
         410 => true,
+        400 if matches!(error, Some(answer::HEADER_MISMATCH | answer::UNSUPPORTED_VERSION)) => true,
         // An error of the call has another code, and may hold any words.
         400 | 503 => error.is_none_or(is_of_transport) && mentions(body, &["session", "not initialized"]),
         _ => false,
@@ -73,6 +75,8 @@ mod tests {
             (400, error(-32000, "Bad Request: No valid session ID provided")),
             (400, error(-32000, "Bad Request: Server not initialized")),
             (400, b"Invalid or missing session ID".to_vec()),
+            (400, error(-32022, "Unsupported protocol version")),
+            (400, error(-32020, "Bad Request: Mcp-Method header is required")),
             (503, b"No active SSE connection for session 1".to_vec()),
         ] {
             assert!(may_be(status) && in_answer(status, &body), "{status} {}", String::from_utf8_lossy(&body));
@@ -82,6 +86,7 @@ mod tests {
             (400, error(-32602, "session_name is missing")),
             (400, br#"{"jsonrpc":"2.0","id":1,"result":{"text":"missing argument"}}"#.to_vec()),
             (400, b"Could not parse message".to_vec()),
+            (400, error(-32021, "Missing required client capability")),
             (503, b"Gateway is shutting down".to_vec()),
             (503, error(-32603, "Too many open sessions")),
             (422, b"session".to_vec()),

@@ -18,7 +18,7 @@ use weir_mcp::{
 };
 
 use crate::{
-    catalog::Catalog,
+    catalog::{self, Catalog},
     http::{HeaderName, HeaderValue},
     relay::{answer::failure_message, crossing},
     session::{Endpoint, Question, Running, Session},
@@ -338,6 +338,12 @@ impl<'a> Work<'a> {
 
     /// The answer as the client takes it.
     fn translated(&self, answer: &Message, id: &[u8]) -> Bytes {
+        if self.rounds.original.method() == method::TOOLS_LIST
+            && self.over_http
+            && let Some(tools) = answer.member("tools")
+        {
+            self.rounds.catalog.hear_tools(self.rounds.place, tools);
+        }
         let told = translate::legacy_answer(answer, id, self.rounds.original.method(), self.over_http);
         if let Some(list) = self.list() {
             self.rounds.repeated.keep(list, answer, self.with(), &told, id);
@@ -437,12 +443,7 @@ impl<'a> Work<'a> {
 
     /// The headers that repeat arguments.
     fn mirror(&self, mirrored: &[weir_mcp::mirrored::Mirrored]) -> Vec<(HeaderName, HeaderValue)> {
-        let arguments = self.request.raw(Field::Arguments).unwrap_or(b"{}");
-        let header = |one: &weir_mcp::mirrored::Mirrored| {
-            let value = HeaderValue::from_str(&one.value(arguments)?).ok()?;
-            Some((HeaderName::from_bytes(one.header.as_bytes()).ok()?, value))
-        };
-        mirrored.iter().filter_map(header).collect()
+        catalog::headers(mirrored, &self.request)
     }
 
     /// Looks into the upstream's list again: it says that another argument belongs into a header.

@@ -16,58 +16,77 @@ use super::out::Out;
 
 /// Says what an answer comes to; its last message is the response to the request called `id`.
 pub(super) async fn give(answer: Answer, id: &[u8], out: &Out) {
+    give_as(answer, id, out, |response| Some(response.one_line())).await;
+}
+
+/// The same with the response as `line` has it; `false` if that has none, and so nothing was said.
+pub(super) async fn give_as(answer: Answer, id: &[u8], out: &Out, line: impl Fn(&Message) -> Option<Bytes>) -> bool {
     let Answer { status, body, mut record, .. } = answer;
     let failure = match body {
         Body::Events(mut delivery) => {
             let answered = hear(&mut delivery, &mut Decoder::new(GATHERED), Some(id), out).await;
             record = delivery.record.take();
-            if answered || delivery.is_cancelled() {
-                None
-            } else {
-                let why = "the upstream's answer broke off".to_owned();
-                out.say(error(id, &why)).await;
-                Some(why)
+            match answered.map(|response| line(&response)) {
+                Some(Some(line)) => {
+                    out.say(line).await;
+                    None
+                }
+                Some(None) => return false,
+                None if delivery.is_cancelled() => None,
+                None => {
+                    let why = "the upstream's answer broke off".to_owned();
+                    out.say(error(id, &why)).await;
+                    Some(why)
+                }
             }
         }
         body => {
-            let Some(slot) = out.slot().await else { return };
-            let (line, failure) = match gathered(status, body).await.and_then(|bytes| response(bytes, id)) {
-                Ok(line) => (line, None),
-                Err(why) => (error(id, &why), Some(why)),
-            };
-            slot.say(line);
-            failure
+            let Some(slot) = out.slot().await else { return true };
+            match gathered(status, body).await.and_then(|bytes| response(bytes, id)).map(|response| line(&response)) {
+                Ok(Some(line)) => {
+                    slot.say(line);
+                    None
+                }
+                Ok(None) => return false,
+                Err(why) => {
+                    slot.say(error(id, &why));
+                    Some(why)
+                }
+            }
         }
     };
     if let Some(mut record) = record {
         record.failure = failure.or(record.failure);
         record.finish(status);
     }
+    true
 }
 
-/// Says what comes on a stream, up to the response to `id` if it has one; whether that came. Only whole messages are
-/// said, whatever else the server writes.
-pub(super) async fn hear(delivery: &mut Delivery, decoder: &mut Decoder, id: Option<&[u8]>, out: &Out) -> bool {
+/// Says what comes on a stream, up to the response to `id` if it has one, which is given. Only whole messages are said,
+/// whatever else the server writes.
+pub(super) async fn hear(
+    delivery: &mut Delivery,
+    decoder: &mut Decoder,
+    id: Option<&[u8]>,
+    out: &Out,
+) -> Option<Message> {
     while let Heard::Bytes(bytes) | Heard::Last(bytes) = delivery.next().await {
         decoder.feed(&bytes);
         loop {
             let event = match decoder.next_event() {
                 Ok(Some(event)) => event,
                 Ok(None) => break,
-                Err(_) => return false,
+                Err(_) => return None,
             };
             // Empty data is the first event of a stream that can be resumed.
             let Ok(message) = Message::parse(event.data) else { continue };
             match id.and_then(|id| addressed(&message, id)) {
-                Some(line) => {
-                    out.say(line).await;
-                    return true;
-                }
+                Some(response) => return Some(response),
                 None => out.say(message.one_line()).await,
             }
         }
     }
-    false
+    None
 }
 
 /// An error of Weir's own in place of an answer.
@@ -86,19 +105,19 @@ async fn gathered(status: u16, body: Body) -> Result<Bytes, String> {
     }
 }
 
-fn response(bytes: Bytes, id: &[u8]) -> Result<Bytes, String> {
+fn response(bytes: Bytes, id: &[u8]) -> Result<Message, String> {
     let message = Message::parse(bytes).map_err(|why| format!("the upstream's answer: {why}"))?;
     addressed(&message, id).ok_or_else(|| "the upstream answered something else".to_owned())
 }
 
-/// The response to `id` as a line. An error that names no request, as servers send for what is wrong before they look
+/// The response to `id`. An error that names no request, as servers send for what is wrong before they look
 /// for an id, can only be about the one request of its POST.
-fn addressed(message: &Message, id: &[u8]) -> Option<Bytes> {
+fn addressed(message: &Message, id: &[u8]) -> Option<Message> {
     match (message.kind(), message.id()) {
-        (Kind::Response | Kind::Error, Some(own)) if own == id => Some(message.one_line()),
+        (Kind::Response | Kind::Error, Some(own)) if own == id => Some(message.clone()),
         (Kind::Error, None) => {
             let named = message.edit().put(Object::Message, "id", id).finish();
-            Message::parse(named).ok().map(|message| message.one_line())
+            Message::parse(named).ok()
         }
         _ => None,
     }
@@ -111,8 +130,8 @@ mod tests {
     use super::*;
 
     fn response(text: &str) -> Result<String, String> {
-        let line = super::response(Bytes::copy_from_slice(text.as_bytes()), b"7")?;
-        Ok(String::from_utf8(line.to_vec()).unwrap())
+        let response = super::response(Bytes::copy_from_slice(text.as_bytes()), b"7")?;
+        Ok(String::from_utf8(response.one_line().to_vec()).unwrap())
     }
 
     #[test]

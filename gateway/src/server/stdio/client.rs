@@ -24,7 +24,7 @@ use crate::{
     upstream::GATHERED,
 };
 
-use super::{Limits, Line, answers, out::Out};
+use super::{Limits, Line, answers, out::Out, over_http::OverHttp};
 
 /// How many messages of the client may be under way at once.
 const RUNNING: usize = 256;
@@ -278,22 +278,42 @@ fn era(inbound: &Inbound) -> Result<Era, classify::Rejection> {
     classify::classify(inbound, &claims)
 }
 
-async fn run(relay: Arc<Relay>, inquiry: Inquiry, limit: Option<Duration>, out: Out) {
+async fn run(relay: Arc<Relay>, mut inquiry: Inquiry, limit: Option<Duration>, out: Out) {
     let id = Bytes::copy_from_slice(inquiry.message.id().unwrap_or(b"null"));
-    let answered = async {
+    let http = OverHttp::of(&relay, &inquiry);
+    if let Some(http) = &http {
+        inquiry.headers = http.headers(&inquiry.message);
+    }
+    let answered = answer(&relay, inquiry.clone(), http, &id, &out);
+    let Some(limit) = limit else { return answered.await };
+    let mut answered = std::pin::pin!(answered);
+    if tokio::time::timeout(limit, &mut answered).await.is_ok() {
+        return;
+    }
+    let why = late(limit);
+    tracing::warn!(method = inquiry.message.method(), "{why}");
+    out.say(answers::error(&id, &why)).await;
+    // While the request is known to run, for what has ended cannot be cancelled. A modern one ends by being dropped.
+    if let Some(session) = &inquiry.session {
+        let params = format!("{{\"requestId\":{},\"reason\":\"{why}\"}}", String::from_utf8_lossy(&id));
+        let cancel = answer::notification(method::CANCELLED, Some(params.as_bytes()));
+        if let Ok(message) = Message::parse(cancel) {
+            let session = Some(Arc::clone(session));
+            relay.pass(Inquiry { message, session, ..inquiry }).await;
+        }
+    }
+}
+
+/// Takes a request to its answer, once more if the server wants other headers.
+async fn answer(relay: &Arc<Relay>, mut inquiry: Inquiry, http: Option<OverHttp>, id: &[u8], out: &Out) {
+    for again in [true, false] {
         let mut record = Record::new(&inquiry);
         let answer = relay.request(&inquiry, &mut record).await.recorded(record);
-        answers::give(answer, &id, &out).await;
-    };
-    match limit {
-        None => answered.await,
-        Some(limit) => {
-            if tokio::time::timeout(limit, answered).await.is_err() {
-                let why = late(limit);
-                tracing::warn!(method = inquiry.message.method(), "{why}");
-                out.say(answers::error(&id, &why)).await;
-            }
+        let Some(http) = &http else { return answers::give(answer, id, out).await };
+        if answers::give_as(answer, id, out, |response| http.line(response, again)).await {
+            return;
         }
+        inquiry.headers = http.headers_anew(&inquiry.message).await;
     }
 }
 

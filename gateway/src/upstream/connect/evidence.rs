@@ -1,7 +1,7 @@
 //! What the answers on the way to an upstream say of its transport and era.
 
 use weir_flow::facts::{Attempt, Outcome, Transport};
-use weir_mcp::{Era, Message, answer, era, message::Kind};
+use weir_mcp::{Era, Field, Message, answer, era, message::Kind};
 
 use crate::{http::HeaderValue, upstream::SendError};
 
@@ -34,6 +34,18 @@ pub(super) fn opening(era: Era, status: u16, answer: &Message) -> Result<(), Out
         200..300 => Err(Outcome::NotMcp("it answered, but not with what opens this era".into())),
         status => Err(of_status(status)),
     }
+}
+
+/// Whether an answer to `server/discover` refuses a version and names the very one that was spoken among those that are
+/// supported. Whoever is told so picks from the list and asks once more (MCP 2026-07-28, basic/versioning).
+pub(super) fn asks_again(era: Era, answer: &Message) -> bool {
+    let supported = || {
+        let supported = answer.raw(Field::ErrorData).and_then(|data| weir_mcp::json::get(data, &["supported"]));
+        supported.into_iter().flat_map(weir_mcp::json::elements)
+    };
+    era == Era::Modern
+        && answer.error_code() == Some(answer::UNSUPPORTED_VERSION)
+        && supported().any(|version| weir_mcp::json::string(version).as_deref() == Some(era::LATEST_MODERN))
 }
 
 /// Whether an error is one that only the modern era has, and leaves no legacy version to try.

@@ -8,6 +8,7 @@ use weir_flow::{
 };
 use weir_mcp::{Era, Message};
 
+use crate::http::HeaderValue;
 use crate::upstream::{
     Channel, Outgoing, Reply, SendError, Upstream, Way,
     credential::{Credential, CredentialError},
@@ -18,7 +19,7 @@ use crate::upstream::{
 
 use super::{
     ConnectError, Opened,
-    evidence::{MODERN, agreed, is_evidence, of_status, opening, stopped},
+    evidence::{MODERN, agreed, asks_again, is_evidence, of_status, opening, stopped},
 };
 
 /// How long one attempt to open may take; a server that does not know a method may simply stay silent.
@@ -167,12 +168,10 @@ impl<'a> Journey<'a> {
                     &discover
                 }
             };
-            let reply = self.send(&channel, how.era, message).await?;
-            let (status, session) = (reply.status, reply.session.clone());
-            let answer = reply.answer().await.map_err(|why| match why {
-                SendError::NotMcp(_) if status >= 300 => of_status(status),
-                why => why.into(),
-            })?;
+            let (mut status, mut session, mut answer) = self.exchange(&channel, how.era, message).await?;
+            if asks_again(how.era, &answer) {
+                (status, session, answer) = self.exchange(&channel, how.era, message).await?;
+            }
             opening(how.era, status, &answer)?;
             let channel = match channel {
                 Channel::Http { endpoint, .. } => {
@@ -223,6 +222,22 @@ impl<'a> Journey<'a> {
                 Err(Outcome::Unreachable(format!("this version of Weir does not carry {transport} here")))
             }
         }
+    }
+
+    /// Sends a message and hears the answer to it, with its status and the session that it opens.
+    async fn exchange(
+        &mut self,
+        channel: &Channel,
+        era: Era,
+        message: &Message,
+    ) -> Result<(u16, Option<HeaderValue>, Message), Outcome> {
+        let reply = self.send(channel, era, message).await?;
+        let (status, session) = (reply.status, reply.session.clone());
+        let answer = reply.answer().await.map_err(|why| match why {
+            SendError::NotMcp(_) if status >= 300 => of_status(status),
+            why => why.into(),
+        })?;
+        Ok((status, session, answer))
     }
 
     async fn send(&mut self, channel: &Channel, era: Era, message: &Message) -> Result<Reply, Outcome> {
