@@ -235,6 +235,14 @@ impl Catalog {
         wait
     }
 
+    /// Whether anything is known of what an upstream offers in an era, or in any.
+    fn knows(&self, index: usize, era: Option<Era>) -> bool {
+        let known = |slots: &Slots, era| matches!(slots.get(era), Slot::Known(_));
+        let slots = self.lock();
+        let mut eras = [Era::Legacy, Era::Modern].into_iter().filter(|one| era.is_none_or(|era| era == *one));
+        slots.get(index).is_some_and(|slots| eras.any(|era| known(slots, era)))
+    }
+
     /// Takes in what a keeper found out, and merges anew.
     fn publish(&self, index: usize, found: Found) {
         let mut slots = self.lock();

@@ -42,6 +42,7 @@ pub use connect::{ConnectError, Opened};
 pub use credential::{Credential, Source as CredentialSource};
 pub use events::Events;
 pub use health::Health;
+pub use pause::jittered;
 pub use reply::{Body, GATHERED, JsonBody, Listened, Reply};
 pub use status::{State, Status};
 

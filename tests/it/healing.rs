@@ -36,6 +36,18 @@ impl Server {
         Self::start(port, "/mcp", "add", command).await
     }
 
+    /// `supergateway` over HTTP+SSE, with `server-everything` behind it.
+    async fn supergateway() -> Self {
+        let port = free_port();
+        let behind = [paths::node(), paths::peers("node_modules/.bin/mcp-server-everything")];
+        let behind = behind.map(|path| path.display().to_string()).join(" ") + " stdio";
+        let mut command = Command::new(paths::node());
+        command.arg(paths::peers("node_modules/.bin/supergateway")).args(["--stdio", &behind]);
+        command.args(["--outputTransport", "sse", "--ssePath", "/sse", "--messagePath", "/message"]);
+        command.args(["--logLevel", "none", "--port", &port.to_string()]);
+        Self::start(port, "/sse", "get-sum", command).await
+    }
+
     async fn start(port: u16, path: &'static str, tool: &'static str, mut command: Command) -> Self {
         let process = Process::start(path, &mut command);
         let server = Self { port, path, tool, command, process };
@@ -77,8 +89,6 @@ async fn survives(mut server: Server) {
         for client in &clients {
             adds(client, server.tool).await;
         }
-        // What takes long to come back is not listed for a while.
-        gateway.healthy(&["a"]).await;
         adds(&merged, &format!("a__{}", server.tool)).await;
         if round == 0 {
             server.restart().await;
@@ -95,6 +105,43 @@ async fn a_server_of_streamable_http_may_be_restarted() {
 #[tokio::test]
 async fn a_server_of_http_and_sse_may_be_restarted() {
     survives(Server::everything("sse", "/sse").await).await;
+}
+
+#[tokio::test]
+async fn a_supergateway_may_be_restarted() {
+    survives(Server::supergateway().await).await;
+}
+
+/// It has one process for all its sessions, and tells each of them whatever that says.
+#[tokio::test]
+async fn what_supergateway_tells_everybody_is_heard_by_who_asked() {
+    let mut server = Server::supergateway().await;
+    let gateway = Gateway::start(&server.config("a")).await;
+    gateway.healthy(&["a"]).await;
+    // All of them count their ids from the same number on.
+    let legacy = [Client::legacy(&gateway, "/mcp/a").await, Client::legacy(&gateway, "/mcp/a").await];
+    let merged = Client::legacy(&gateway, "/mcp").await;
+    let modern = Client::modern(&gateway, "/mcp/a");
+    for round in 0..2 {
+        gateway.healthy(&["a"]).await;
+        for step in 0..10 {
+            tokio::join!(
+                sum(&legacy[0], "get-sum", 1000, step),
+                sum(&legacy[1], "get-sum", 2000, step),
+                sum(&merged, "a__get-sum", 3000, step),
+                sum(&modern, "get-sum", 4000, step),
+            );
+        }
+        if round == 0 {
+            server.restart().await;
+        }
+    }
+}
+
+async fn sum(client: &Client, tool: &str, a: u64, b: u64) {
+    let result = client.call(tool, json!({ "a": a, "b": b })).await;
+    let text = result["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(text.contains(&(a + b).to_string()), "{a} + {b}: {result}");
 }
 
 #[tokio::test]
@@ -150,7 +197,9 @@ async fn a_real_server_of_http_and_sse_is_found_by_itself() {
     assert_eq!(ready["upstreams"][0]["transport"], "sse");
     adds(&Client::legacy(&gateway, "/mcp/a").await, server.tool).await;
     adds(&Client::legacy(&gateway, "/mcp").await, &format!("a__{}", server.tool)).await;
+    let advice = r#"add type = \"sse\""#;
+    gateway.logs(advice).await;
     let log = gateway.log();
-    assert_eq!(log.matches("add type = \\\"sse\\\"").count(), 1, "{log}");
+    assert_eq!(log.matches(advice).count(), 1, "{log}");
     assert_eq!(log.matches("ERROR").count(), 0, "{log}");
 }

@@ -90,13 +90,21 @@ impl Gateway {
     /// # Panics
     /// When that takes too long, with the last state.
     pub async fn healthy(&self, upstreams: &[&str]) {
+        self.settle(upstreams, "healthy").await;
+    }
+
+    /// Waits until each of `upstreams` is in the state `wanted`.
+    ///
+    /// # Panics
+    /// When that takes too long, with the last state.
+    pub async fn settle(&self, upstreams: &[&str], wanted: &str) {
         let end = tokio::time::Instant::now() + PATIENCE;
         loop {
             let (_, body) = self.readiness().await;
-            if upstreams.iter().all(|name| state(&body, name) == Some("healthy")) {
+            if upstreams.iter().all(|name| state(&body, name) == Some(wanted)) {
                 return;
             }
-            assert!(tokio::time::Instant::now() < end, "not all of {upstreams:?} became healthy: {body:#}");
+            assert!(tokio::time::Instant::now() < end, "not all of {upstreams:?} became {wanted}: {body:#}");
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     }

@@ -21,6 +21,7 @@ use self::body::Body;
 
 mod answer;
 mod body;
+mod modern;
 
 /// What a stub offers.
 #[derive(Clone, Debug)]
@@ -39,6 +40,12 @@ pub struct Offer {
     pub capabilities: Value,
     /// The `_meta` of its tools.
     pub tool_meta: Value,
+    /// The header that the argument `message` of `regional` is repeated in, without `Mcp-Param-`.
+    pub param: &'static str,
+    /// Whether modern clients can listen for changes.
+    pub listens: bool,
+    /// What it says to requests of the legacy and of the modern era, where it does not answer them.
+    pub refusals: [(i64, &'static str); 2],
 }
 
 impl Default for Offer {
@@ -51,6 +58,9 @@ impl Default for Offer {
             raw: "{}".to_owned(),
             capabilities: json!({}),
             tool_meta: json!({}),
+            param: "Region",
+            listens: false,
+            refusals: [(-32000, "wrong era"); 2],
         }
     }
 }
@@ -63,6 +73,8 @@ impl Default for Offer {
 /// - `task`, whose answer is a task instead;
 /// - `missing`, which answers 404 with an error of JSON-RPC;
 /// - `stop`, whose stream ends before the answer;
+/// - `regional`, which in the modern era wants its argument in a header too;
+/// - `visit`, which in the modern era asks its client to visit an address first, and gives back what came of it;
 /// - `fail`, which answers 500 with the message as the body;
 /// - `refuse`, which answers 401.
 pub struct Stub {
@@ -112,6 +124,7 @@ struct Shared {
     offer: Mutex<Offer>,
     seen: Mutex<Vec<Seen>>,
     sessions: Mutex<Sessions>,
+    subscriptions: Mutex<Vec<modern::Subscription>>,
     holds: Mutex<Holds>,
     release: Semaphore,
 }
@@ -161,6 +174,7 @@ impl Stub {
             offer: Mutex::new(offer),
             seen: Mutex::default(),
             sessions: Mutex::default(),
+            subscriptions: Mutex::default(),
             holds: Mutex::default(),
             release: Semaphore::new(0),
         });
@@ -220,6 +234,23 @@ impl Stub {
                 let _ = stream.send(event.clone());
             }
         }
+    }
+
+    /// How many modern clients listen for changes.
+    pub fn subscriptions(&self) -> usize {
+        let mut all = lock(&self.shared.subscriptions);
+        all.retain(modern::Subscription::is_open);
+        all.len()
+    }
+
+    /// Sends a notification to all of them.
+    pub fn publish(&self, method: &str) {
+        lock(&self.shared.subscriptions).iter().for_each(|one| one.send(method));
+    }
+
+    /// Breaks off what they hear it by.
+    pub fn end_subscriptions(&self) {
+        lock(&self.shared.subscriptions).clear();
     }
 
     /// Changes what it offers, without telling anybody.

@@ -1,4 +1,8 @@
 //! Keeping one upstream's lists: reach it, fetch them, wait until they change, and again.
+//!
+//! An upstream that is restarted is gone for some seconds. Hosts fetch lists anew whenever they change, and a model whose
+//! tools vanish goes on without them, so what was known stays on offer for as long as most restarts take
+//! ([`GRACE`]). Calls in the meantime say that the upstream cannot be reached.
 
 use std::{
     sync::Arc,
@@ -9,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use weir_mcp::{Era, Message};
 
 use crate::upstream::{
-    Body, Channel, ConnectError, Health, Listened, Opened, Outgoing, SendError, State, Upstream, own,
+    Body, Channel, ConnectError, Health, Listened, Opened, Outgoing, SendError, State, Upstream, jittered, own,
 };
 
 use super::{Catalog, Found, View};
@@ -22,6 +26,10 @@ const SHORTEST: Duration = Duration::from_secs(5);
 
 /// The longest pause between two tries to reach an upstream.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long what an upstream offered is still offered when it is gone. A new version is pulled, started and warm in that
+/// time; what is gone for longer will not be back before the user has done something else.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// How long an upstream is believed not to speak an era.
 const OTHER_ERA: Duration = Duration::from_secs(10 * 60);
@@ -51,6 +59,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
     let mut stopping = catalog.stopping.subscribe();
     let mut failures = 0;
     let mut reported = None;
+    let mut absence = Absence::default();
     loop {
         if failures == 0 && wanted.is_none() {
             upstream.set_status(|status| {
@@ -75,6 +84,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
                     Ok(()) => {
                         failures = 0;
                         reported = None;
+                        absence = Absence::default();
                         continue;
                     }
                     Err(why) => ConnectError::Stopped(why),
@@ -91,15 +101,37 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
             if reported.as_ref() != Some(&why) {
                 report(&upstream, &why);
             }
-            fail(&catalog, &upstream, index, wanted, &why);
+            fail(&upstream, &why);
             reported = Some(why);
-            LONGEST_PAUSE.min(Duration::from_secs(1) * 2_u32.saturating_pow(failures - 1))
+            // Many upstreams may have gone at once, as with the machine that they run on.
+            let pause = jittered(LONGEST_PAUSE.min(Duration::from_secs(1) * 2_u32.saturating_pow(failures - 1)));
+            match absence.grace(Instant::now()).filter(|_| catalog.knows(index, wanted)) {
+                Some(left) => pause.min(left),
+                None => {
+                    catalog.publish(index, Found::Nothing { era: wanted });
+                    pause
+                }
+            }
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = poke(&catalog, index, wanted).notified() => {}
             () = over(&mut stopping) => return,
         }
+    }
+}
+
+/// How long an upstream has been gone.
+#[derive(Default)]
+struct Absence {
+    since: Option<Instant>,
+}
+
+impl Absence {
+    /// How long what it offered is still offered after a failure at this moment; none if that is over.
+    fn grace(&mut self, now: Instant) -> Option<Duration> {
+        let gone = now.saturating_duration_since(*self.since.get_or_insert(now));
+        GRACE.checked_sub(gone).filter(|left| !left.is_zero())
     }
 }
 
@@ -267,7 +299,7 @@ async fn close(upstream: &Upstream, opened: &Opened) {
     }
 }
 
-fn fail(catalog: &Catalog, upstream: &Upstream, index: usize, wanted: Option<Era>, why: &ConnectError) {
+fn fail(upstream: &Upstream, why: &ConnectError) {
     upstream.set_status(|status| {
         status.error = Some(why.to_string());
         status.state = match (why, status.state) {
@@ -276,10 +308,6 @@ fn fail(catalog: &Catalog, upstream: &Upstream, index: usize, wanted: Option<Era
             _ => State::Error,
         };
     });
-    // What was known stays listed for a moment of trouble; what was never known is nothing.
-    if upstream.status().state != State::Degraded {
-        catalog.publish(index, Found::Nothing { era: wanted });
-    }
 }
 
 fn report(upstream: &Upstream, why: &ConnectError) {
@@ -287,5 +315,19 @@ fn report(upstream: &Upstream, why: &ConnectError) {
     match why {
         ConnectError::Unauthorized(why) => tracing::info!(upstream = name, why, "upstream needs a credential"),
         why => tracing::error!(upstream = name, %why, "upstream cannot be reached"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_offered_is_offered_for_a_while() {
+        let (mut absence, start) = (Absence::default(), Instant::now());
+        assert_eq!(absence.grace(start), Some(GRACE));
+        assert_eq!(absence.grace(start + GRACE / 2), Some(GRACE / 2));
+        assert_eq!(absence.grace(start + GRACE), None);
+        assert_eq!(absence.grace(start + 2 * GRACE), None);
     }
 }

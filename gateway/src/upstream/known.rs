@@ -59,7 +59,7 @@ impl Known {
     /// Forgets that `era` works: it did not in a call.
     pub(super) fn doubt(&mut self, era: Era) {
         if self.works(era).is_some() {
-            *self.slot(era) = Verdict::Unknown;
+            self.change(era, Verdict::Unknown);
         }
     }
 
@@ -72,11 +72,22 @@ impl Known {
     pub(super) fn learn(&mut self, ended: &Ended) {
         for era in [Era::Legacy, Era::Modern] {
             if ended.speaks_against(era) {
-                *self.slot(era) = Verdict::Not(Instant::now());
+                self.change(era, Verdict::Not(Instant::now()));
             }
         }
         if let (Ok(opened), Some(last)) = (&ended.opened, ended.history.last()) {
             *self.slot(opened.era) = Verdict::Works(last.transport);
+        }
+    }
+
+    /// An era that worked and does not any more is another server, or another version of it: that the one before did not
+    /// speak the other era says nothing of this one.
+    fn change(&mut self, era: Era, verdict: Verdict) {
+        let worked = self.works(era).is_some();
+        *self.slot(era) = verdict;
+        let other = self.slot(other(era));
+        if worked && matches!(other, Verdict::Not(_)) {
+            *other = Verdict::Unknown;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// `pause` or up to a quarter more or less, so that those who lost one server do not come back to it all at once.
-pub(super) fn jittered(pause: Duration) -> Duration {
+pub fn jittered(pause: Duration) -> Duration {
     let mut random = [0_u8];
     // Without randomness all of them come at once, which is no worse than it would be anyway.
     let _ = getrandom::fill(&mut random);

@@ -7,10 +7,10 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{Body, Offer, Seen, Session, Shared, lock, status};
+use super::{Body, Offer, Seen, Session, Shared, lock, modern, status};
 use crate::client::{LEGACY, MODERN};
 
-type Response = hyper::Response<Body>;
+pub(super) type Response = hyper::Response<Body>;
 
 pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
     let session = seen.header("mcp-session-id");
@@ -28,7 +28,8 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
 
     let offer = lock(&shared.offer).clone();
     if modern && !offer.modern || !modern && !offer.legacy {
-        return error(StatusCode::BAD_REQUEST, &message, -32000, "wrong era");
+        let (code, text) = offer.refusals[usize::from(modern)];
+        return error(StatusCode::BAD_REQUEST, &message, code, text);
     }
     match method {
         "initialize" => return open(&message, &offer, shared),
@@ -44,6 +45,9 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
         "server/discover" => result(&message, discover(&offer)),
         "ping" => result(&message, json!({})),
         "tools/list" => list(&message, &offer),
+        "subscriptions/listen" if offer.listens => modern::listen(&message, shared),
+        "tools/call" if modern && message["params"]["name"] == "regional" => modern::regional(seen, &message, &offer),
+        "tools/call" if modern && message["params"]["name"] == "visit" => modern::visit(&message),
         "tools/call" => call(&message, &offer, shared).await,
         "tasks/get" | "tasks/update" | "tasks/cancel" => {
             let task = &message["params"]["taskId"];
@@ -98,7 +102,7 @@ fn listen(session: Option<&str>, shared: &Shared) -> Response {
     event_stream(Body::Stream(receiver))
 }
 
-fn event_stream(body: Body) -> Response {
+pub(super) fn event_stream(body: Body) -> Response {
     let mut response = Response::new(body);
     response.headers_mut().insert("content-type", "text/event-stream".parse().expect("a header"));
     response
@@ -142,11 +146,15 @@ fn list(message: &Value, offer: &Offer) -> Response {
 }
 
 fn tool(name: &str, offer: &Offer) -> Value {
+    let mut message = json!({ "type": "string" });
+    if name == "regional" {
+        message["x-mcp-header"] = json!(offer.param);
+    }
     json!({
         "name": name,
         "_meta": offer.tool_meta,
         "description": format!("The stub's {name}"),
-        "inputSchema": { "type": "object", "properties": { "message": { "type": "string" } } },
+        "inputSchema": { "type": "object", "properties": { "message": message } },
     })
 }
 
@@ -261,11 +269,11 @@ fn raw(seen: &Seen, offer: &Offer) -> Response {
     json_body(StatusCode::OK, format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{}}}", offer.raw))
 }
 
-fn result(message: &Value, result: Value) -> Response {
+pub(super) fn result(message: &Value, result: Value) -> Response {
     json_body(StatusCode::OK, json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }).to_string())
 }
 
-fn error(status: StatusCode, message: &Value, code: i64, text: &str) -> Response {
+pub(super) fn error(status: StatusCode, message: &Value, code: i64, text: &str) -> Response {
     let error = json!({ "code": code, "message": text });
     json_body(status, json!({ "jsonrpc": "2.0", "id": message["id"], "error": error }).to_string())
 }
