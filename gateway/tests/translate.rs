@@ -56,7 +56,12 @@ impl Gateway {
         Self { weir, peer, folder, address }
     }
 
-    fn post(&self, path: &str, method: &str, mut params: Value, capabilities: Value) -> Answer {
+    fn post(&self, path: &str, method: &str, params: Value, capabilities: Value) -> Answer {
+        Answer::read(self.post_only(path, method, params, capabilities))
+    }
+
+    /// Posts a request whose answer is read later.
+    fn post_only(&self, path: &str, method: &str, mut params: Value, capabilities: Value) -> TcpStream {
         params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
         params["_meta"]["io.modelcontextprotocol/clientInfo"] = json!({"name": "test", "version": "1"});
         params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
@@ -72,7 +77,7 @@ impl Gateway {
             body.len()
         )
         .unwrap();
-        Answer::read(to)
+        to
     }
 
     fn ask(&self, method: &str, params: Value) -> Value {
@@ -278,6 +283,35 @@ fn questions_become_answers_that_ask(weir: &Gateway) {
     assert_eq!(refused[0]["code"], -32601);
     let client = text(&weir.call("seen", json!({})))["client"].take();
     assert_eq!(client["capabilities"], json!({}));
+}
+
+#[test]
+fn http_questions_reach_no_other_call() {
+    questions_reach_no_other_call(&Gateway::start("http", "others-http"));
+}
+
+#[test]
+fn stdio_questions_reach_no_other_call() {
+    questions_reach_no_other_call(&Gateway::start("stdio", "others-stdio"));
+}
+
+fn questions_reach_no_other_call(weir: &Gateway) {
+    let signal = weir.folder.join("go");
+    let post = |params: Value| weir.post_only("/mcp/old", "tools/call", params, json!({"elicitation": {}}));
+    let asking = post(json!({"name": "ask", "arguments": {"fields": ["name"], "until": signal}}));
+    let mut other = Answer::read(post(json!({"name": "wait", "_meta": {"progressToken": 1}})));
+    assert_eq!(other.next()["params"]["progress"], 1);
+    fs::write(&signal, "").unwrap();
+    let asked = Answer::read(asking).last();
+    assert_eq!(asked["result"]["inputRequests"]["user_name"]["params"]["message"], "name");
+    // What waits for its client is nobody's but its client's.
+    let third = weir.call_asking(json!({"arguments": {"fields": ["color"]}}));
+    assert_eq!(third["result"]["inputRequests"]["user_color"]["params"]["message"], "color");
+    for (asked, key, field, value) in [(third, "user_color", "color", "red"), (asked, "user_name", "name", "Ada")] {
+        let state = &asked["result"]["requestState"];
+        let last = weir.call_asking(json!({"requestState": state, "inputResponses": accepted(key, field, value)}));
+        assert_eq!(text(&last), json!([{ field: value }]));
+    }
 }
 
 #[test]

@@ -164,13 +164,17 @@ impl Relay {
         introduction: &translate::Introduction,
         first: Arc<Line>,
     ) -> Result<line::Seat, String> {
-        // A process or a stream for each call would cost more than it is worth; there the call that began last is asked.
-        let dear = !matches!(first.channel(), Channel::Http { .. });
-        if dear || introduction.asks() == translate::Asks::default() || !translate::may_ask(method) {
+        let lines = match first.channel() {
+            Channel::Http { .. } => pool::SIDE_BY_SIDE[0],
+            Channel::Sse { .. } | Channel::Stdio { shared: false, .. } => pool::SIDE_BY_SIDE[1],
+            // Another line would lead to the same process.
+            Channel::Stdio { shared: true, .. } => 1,
+        };
+        if introduction.asks() == translate::Asks::default() || !translate::may_ask(method) {
             return Ok(first.seat(method));
         }
         let mut line = first;
-        for number in 1..pool::SIDE_BY_SIDE {
+        for number in 1..lines {
             if let Some(seat) = line.seat_alone(method) {
                 return Ok(seat);
             }

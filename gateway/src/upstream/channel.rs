@@ -8,7 +8,7 @@ use weir_flow::{
     facts::{Refusal, Transport},
 };
 use weir_mcp::{
-    Era, Message,
+    Era, Field, Message,
     message::Kind,
     method::{CANCELLED, is_endless},
 };
@@ -20,7 +20,7 @@ use super::{
     credential::Credential,
     events::Again,
     lock,
-    multiplex::{Exchange, ExchangeKey, Fault, OnDrop},
+    multiplex::{Exchange, ExchangeKey, Fault, OnDrop, Whose},
     sse::Connection,
     stdio::{Process, StdioError},
     streamable::Endpoint,
@@ -51,7 +51,7 @@ pub struct Outgoing<'a> {
     pub version: Option<&'a HeaderValue>,
     /// Headers of the client that may travel ([`weir_flow::may_travel`]).
     pub headers: &'a [(HeaderName, HeaderValue)],
-    /// The running request that this message is or concerns.
+    /// The running request of a client that this message is or concerns; a legacy one without is Weir's own.
     pub ticket: Option<&'a Ticket>,
     /// The credential to place.
     pub credential: Option<&'a Credential>,
@@ -85,6 +85,17 @@ pub enum SendError {
     /// A status that means trouble at the server, or an answer that is not MCP.
     #[error("{0}")]
     NotMcp(String),
+}
+
+impl Outgoing<'_> {
+    /// Whose it is. In the modern era a client whose request asks for no log messages hears nothing but its answer.
+    pub(super) fn whose(&self) -> Whose {
+        match (self.era, self.ticket) {
+            (_, Some(_)) => Whose::Client,
+            (Era::Modern, None) if self.message.raw(Field::LogLevel).is_some() => Whose::Client,
+            (Era::Legacy | Era::Modern, None) => Whose::Weir,
+        }
+    }
 }
 
 impl Ticket {
@@ -221,11 +232,11 @@ impl Shared for Process {
 
     async fn request(
         &self,
-        _: &Outgoing<'_>,
+        of: &Outgoing<'_>,
         message: &Message,
         on_drop: OnDrop,
     ) -> Result<Exchange<StdioError>, StdioError> {
-        self.request(message, on_drop).await
+        self.request(message, on_drop, of.whose()).await
     }
 
     async fn notify(&self, _: &Outgoing<'_>, message: &Message) -> Result<(), StdioError> {

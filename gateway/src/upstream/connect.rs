@@ -117,6 +117,9 @@ impl Upstream {
             Way::Http(_) => {
                 let opened = self.walk(wanted).await?;
                 if opened.era == Era::Legacy {
+                    if let Channel::Sse { connection } = &opened.channel {
+                        connection.serve_unasked();
+                    }
                     self.tell(&opened.channel, &own::initialized()).await;
                 }
                 Ok(opened)
@@ -175,6 +178,7 @@ impl Upstream {
         let opened = self.walk(wanted).await?;
         let Channel::Stdio { process, .. } = &opened.channel else { return Ok(opened) };
         if opened.era == Era::Legacy {
+            process.serve_unasked();
             self.tell(&opened.channel, &own::initialized()).await;
             if !shared {
                 return Ok(opened);

@@ -16,13 +16,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use tracing::warn;
-use weir_mcp::{Message, method};
+use tracing::{debug, warn};
+use weir_mcp::{Kind, Message, answer, method};
 
 use inbox::Inbox;
 #[cfg(test)]
 pub(super) use inbox::MAX_WAITING;
-use routes::Routes;
+use routes::{Routed, Routes};
 pub(super) use routes::{cancelled, outgoing};
 
 /// The longest message that is read from a shared stream, in bytes.
@@ -55,6 +55,15 @@ pub enum OnDrop {
     Abandon,
 }
 
+/// Whose a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// A client's, who may be asked something and hears what names no request.
+    Client,
+    /// Weir's own, or one that declares that it wants to hear nothing but its answer.
+    Weir,
+}
+
 /// Names one request on its stream; see [`Exchange::key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExchangeKey(pub(super) u64);
@@ -66,6 +75,9 @@ pub(super) struct Multiplex<E> {
     unsolicited: Inbox<E>,
     unsolicited_taken: AtomicBool,
     unsolicited_lost: AtomicBool,
+    /// Whether no client listens to what belongs to no request.
+    unasked: AtomicBool,
+    refused: AtomicBool,
 }
 
 impl<E: Fault> Multiplex<E> {
@@ -77,6 +89,8 @@ impl<E: Fault> Multiplex<E> {
             unsolicited: Inbox::new(),
             unsolicited_taken: AtomicBool::new(false),
             unsolicited_lost: AtomicBool::new(false),
+            unasked: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
         }
     }
 
@@ -84,11 +98,39 @@ impl<E: Fault> Multiplex<E> {
         &self.name
     }
 
-    /// Takes in a message of the server.
-    pub(super) fn deliver(&self, message: Message) {
-        let Some(stray) = self.routes.route(message) else {
-            return;
-        };
+    /// From now on the requests are those of many clients: what might be meant for any of several reaches none.
+    pub(super) fn serve_many(&self) {
+        self.routes.serve_many();
+    }
+
+    /// From now on what the server asks outside of requests is answered by Weir: it has no client who could be asked.
+    pub(super) fn serve_unasked(&self) {
+        self.unasked.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes in a message of the server; what comes back is to be sent to it.
+    #[must_use]
+    pub(super) fn deliver(&self, message: Message) -> Option<Bytes> {
+        match self.routes.route(message) {
+            Routed::Done => None,
+            Routed::Stray(message) if message.kind() == Kind::Request && self.unasked.load(Ordering::Relaxed) => {
+                refusal(&message)
+            }
+            Routed::Stray(message) => {
+                self.keep(message);
+                None
+            }
+            Routed::Ambiguous(message) => {
+                if !self.refused.swap(true, Ordering::Relaxed) {
+                    let (upstream, method) = (&*self.name, message.method());
+                    debug!(upstream, method, "may be meant for any of several clients and is brought to none");
+                }
+                refusal(&message)
+            }
+        }
+    }
+
+    fn keep(&self, stray: Message) {
         let kept_all = self.unsolicited.push_over_oldest(stray);
         if !kept_all && !self.unsolicited_lost.swap(true, Ordering::Relaxed) {
             warn!(upstream = &*self.name, "sends more unasked-for messages than are read; the oldest are dropped");
@@ -143,8 +185,8 @@ impl<E: Fault> Exchange<E> {
     ///
     /// # Errors
     /// If the message is no request, or the stream is over.
-    pub(super) fn start(line: Arc<dyn Line<E>>, request: &Message, on_drop: OnDrop) -> Result<Self, E> {
-        let (key, inbox) = line.multiplex().routes.start(request)?;
+    pub(super) fn start(line: Arc<dyn Line<E>>, request: &Message, on_drop: OnDrop, whose: Whose) -> Result<Self, E> {
+        let (key, inbox) = line.multiplex().routes.start(request, whose)?;
         // `initialize` must not be cancelled (2025-11-25, basic/utilities/cancellation).
         let on_drop = if request.method() == method::INITIALIZE { OnDrop::Abandon } else { on_drop };
         Ok(Self { line, key, inbox, on_drop, sent: false })
@@ -213,4 +255,16 @@ impl<E: Fault> Drop for Unsolicited<E> {
     fn drop(&mut self) {
         self.line.multiplex().unsolicited_taken.store(false, Ordering::Release);
     }
+}
+
+/// The answer to a request that no client can be asked; none to a notification.
+fn refusal(message: &Message) -> Option<Bytes> {
+    let id = message.id().filter(|_| message.kind() == Kind::Request)?;
+    Some(match message.method() {
+        method::PING => answer::result(id, b"{}"),
+        name => {
+            let text = format!("no client can be asked `{name}` here");
+            answer::error(Some(id), answer::METHOD_NOT_FOUND, &text, None)
+        }
+    })
 }

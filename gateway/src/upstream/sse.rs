@@ -118,7 +118,7 @@ impl Connection {
             over: watch::Sender::new(false),
         });
         for message in found.early {
-            shared.multiplex.deliver(message);
+            shared.deliver(message);
         }
         let reader = tokio::spawn(read(events, Arc::clone(&shared))).abort_handle();
         Ok(Self { handle: Arc::new(Handle { shared, reader }) })
@@ -139,7 +139,7 @@ impl Connection {
         let shared = self.open_still()?;
         let exchange = {
             let mut posting = lock(&shared.posting);
-            let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop)?;
+            let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop, outgoing.whose())?;
             posting.insert(exchange.key());
             exchange
         };
@@ -186,6 +186,16 @@ impl Connection {
     /// Takes the messages of the server that belong to no running exchange; `None` while another one has them.
     pub(super) fn unsolicited(&self) -> Option<Unsolicited> {
         Unsolicited::take(Arc::clone(&self.handle.shared) as _)
+    }
+
+    /// From now on it is used by many clients: what might be meant for any of several reaches none.
+    pub fn serve_many(&self) {
+        self.handle.shared.multiplex.serve_many();
+    }
+
+    /// From now on what the server asks outside of requests is answered here: there is no client who could be asked.
+    pub(super) fn serve_unasked(&self) {
+        self.handle.shared.multiplex.serve_unasked();
     }
 
     /// Whether the stream is open, as far as is known now.
@@ -242,7 +252,7 @@ impl Drop for Handle {
 
 impl Shared {
     /// Takes in an event of the stream.
-    fn hear(&self, event: Event) {
+    fn hear(self: &Arc<Self>, event: Event) {
         if !event.is_message() || event.data.is_empty() {
             return;
         }
@@ -257,11 +267,13 @@ impl Shared {
         }
     }
 
-    fn deliver(&self, message: Message) {
+    fn deliver(self: &Arc<Self>, message: Message) {
         if matches!(message.kind(), Kind::Response | Kind::Error) {
             self.proven.store(true, Ordering::Release);
         }
-        self.multiplex.deliver(message);
+        if let Some(answer) = self.multiplex.deliver(message) {
+            Arc::clone(self).send_now(answer);
+        }
     }
 
     /// Ends every exchange and refuses new ones. The first reason stays. What is being posted may not have left yet, so

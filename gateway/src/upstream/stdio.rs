@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use weir_mcp::Message;
 
 use super::multiplex::{self, Fault, Line, Multiplex};
-pub use super::multiplex::{ExchangeKey, OnDrop};
+pub use super::multiplex::{ExchangeKey, OnDrop, Whose};
 pub use command::Command;
 use outbox::Outbox;
 
@@ -140,6 +140,13 @@ impl Shared {
         Err(reason.unwrap_or(StdioError::Closed))
     }
 
+    /// Takes in a message of the process.
+    fn hear(&self, message: Message) {
+        if let Some(answer) = self.multiplex.deliver(message) {
+            self.outbox.send_now(answer);
+        }
+    }
+
     /// Ends every exchange and refuses new ones. The first reason stays.
     fn end(&self, reason: StdioError) {
         self.outbox.close();
@@ -192,9 +199,9 @@ impl Process {
     ///
     /// # Errors
     /// If the message is no request, or the process is gone.
-    pub async fn request(&self, message: &Message, on_drop: OnDrop) -> Result<Exchange, StdioError> {
+    pub async fn request(&self, message: &Message, on_drop: OnDrop, whose: Whose) -> Result<Exchange, StdioError> {
         let shared = &self.handle.shared;
-        let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop)?;
+        let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop, whose)?;
         shared.send(multiplex::outgoing(message, exchange.key())).await?;
         Ok(exchange.sent())
     }
@@ -225,6 +232,16 @@ impl Process {
     /// another one has them. What arrives while nobody listens is kept up to a bound, then the oldest are dropped.
     pub fn unsolicited(&self) -> Option<Unsolicited> {
         Unsolicited::take(Arc::clone(&self.handle.shared) as _)
+    }
+
+    /// From now on it is used by many clients: what might be meant for any of several reaches none.
+    pub fn serve_many(&self) {
+        self.handle.shared.multiplex.serve_many();
+    }
+
+    /// From now on what the server asks outside of requests is answered here: there is no client who could be asked.
+    pub(super) fn serve_unasked(&self) {
+        self.handle.shared.multiplex.serve_unasked();
     }
 
     /// Whether a request runs on it.

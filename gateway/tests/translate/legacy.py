@@ -5,9 +5,11 @@
 """
 
 import json
+import os
 import queue
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 INFO = {"name": "legacy-peer", "version": "1"}
@@ -76,6 +78,8 @@ def run_tool(session, request, send, headers):
     if name == "session":
         return text(session.key)
     if name == "ask":
+        while "until" in arguments and not os.path.exists(arguments["until"]):
+            time.sleep(0.01)
         answers = []
         for field in arguments["fields"]:
             schema = {"type": "object", "properties": {field: {"type": "string"}}}

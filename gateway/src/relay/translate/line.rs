@@ -89,6 +89,12 @@ impl Line {
     ) -> Result<Arc<Self>, String> {
         let initialize = Message::parse(introduction.initialize()).map_err(|why| why.to_string())?;
         let Opened { channel, answer, .. } = upstream.open_session(&initialize).await.map_err(|why| why.to_string())?;
+        match &channel {
+            // Each request there has a stream of its own.
+            Channel::Http { .. } => {}
+            Channel::Sse { connection } => connection.serve_many(),
+            Channel::Stdio { process, .. } => process.serve_many(),
+        }
         upstream.tell(&channel, &own::initialized()).await;
         let line = Arc::new(Self {
             upstream: Arc::clone(upstream),
@@ -298,16 +304,16 @@ impl Line {
                     drop(to.sender.try_send(message));
                 }
             }
-            // Nothing says which request they are about; the one that began last is the best guess.
+            // Nothing says which request they are about.
             (Kind::Notification, _) => {
-                if let Some(to) = self.latest(false) {
+                if let Some(to) = self.only(false) {
                     drop(to.try_send(message));
                 }
             }
-            (Kind::Request, _) => match self.latest(true) {
-                Some(latest) if self.asks.allows(&message) => {
+            (Kind::Request, _) => match self.only(true) {
+                Some(only) if self.asks.allows(&message) => {
                     if let Err(mpsc::error::TrySendError::Full(message) | mpsc::error::TrySendError::Closed(message)) =
-                        latest.try_send(message)
+                        only.try_send(message)
                     {
                         self.refuse(&message);
                     }
@@ -317,10 +323,13 @@ impl Line {
         }
     }
 
-    /// The request that began last, of all or of those that may ask.
-    fn latest(&self, asks: bool) -> Option<mpsc::Sender<Message>> {
+    /// The request that runs, or the one of them that may ask: none if there are several, since they may be different
+    /// clients'.
+    fn only(&self, asks: bool) -> Option<mpsc::Sender<Message>> {
         let running = lock(&self.running);
-        running.values().rev().find(|place| place.asks || !asks).map(|place| place.sender.clone())
+        let mut meant = running.values().filter(|place| place.asks || !asks);
+        let only = meant.next()?.sender.clone();
+        meant.next().is_none().then_some(only)
     }
 
     /// Takes note of a change that concerns every client.

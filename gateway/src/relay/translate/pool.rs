@@ -1,8 +1,9 @@
 //! The legacy sessions that modern clients share: one for each upstream and each kind of client.
 //!
 //! What a client says of itself decides how a legacy server treats its session, so only clients that say the same share
-//! one, and calls that may ask their client something run side by side only where there are too many of them. Their number
-//! is bounded, since clients choose what they say.
+//! one. Nothing may say which call a question belongs to, so calls that may ask their client something run side by side
+//! only where there are too many of them, and then what they ask may be refused. The number of lines is bounded, since
+//! clients choose what they say.
 
 use std::{
     collections::HashMap,
@@ -20,8 +21,9 @@ use super::line::Line;
 /// How many lines may be open at once.
 const LINES: usize = 256;
 
-/// How many lines one kind of client has at one upstream, where requests that may ask run in lines of their own.
-pub(super) const SIDE_BY_SIDE: usize = 8;
+/// How many lines one kind of client has at one upstream, where requests that may ask run in lines of their own: sessions
+/// over HTTP, and processes or streams, which cost more.
+pub(super) const SIDE_BY_SIDE: [usize; 2] = [8, 4];
 
 /// The upstream, what the client says of itself, and which of the lines for such clients.
 type Key = (usize, Introduction, usize);

@@ -1,17 +1,18 @@
 //! Which exchange a message on the shared stream belongs to.
 //!
 //! An answer is found by the id we gave, progress by the token we gave, what a subscription brings by its id. Nothing
-//! else on such a stream says where it belongs: changes of lists and resources concern everybody, and for the rest the
-//! request that was started last is the best guess (the only one, as long as one client has the stream for itself).
+//! else on such a stream says where it belongs: changes of lists and resources concern everybody. For the rest the
+//! request that was started last is the best guess as long as one client has the stream for itself. Where many have it
+//! nothing is guessed, since no client may see what belongs to another.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use weir_mcp::{Field, Kind, Message, Object, answer, method};
+use weir_mcp::{Field, Kind, Message, Object, answer, method, translate::may_ask};
 
 use super::inbox::Inbox;
-use super::{ExchangeKey, Fault};
+use super::{ExchangeKey, Fault, Whose};
 
 /// The requests that run on one stream.
 pub(super) struct Routes<E> {
@@ -22,15 +23,30 @@ struct State<E> {
     last_key: u64,
     /// In the order in which they were started.
     running: BTreeMap<u64, Slot<E>>,
+    /// Whether the requests are those of many clients.
+    many: bool,
     end: Option<E>,
+}
+
+/// Where a message belongs.
+pub(super) enum Routed {
+    /// It is there already, or nobody waits for it any more.
+    Done,
+    /// To no request.
+    Stray(Message),
+    /// To one of several clients' requests, and nothing says to which.
+    Ambiguous(Message),
 }
 
 struct Slot<E> {
     /// The client's id and token, as raw JSON.
     id: Bytes,
     token: Option<Bytes>,
-    /// A `subscriptions/listen` brings nothing but what it asked for (2026-07-28, basic/utilities/subscriptions).
-    listens: bool,
+    /// Whether what names no request may be meant for it: not for one of Weir's own, nor for a `subscriptions/listen`,
+    /// which brings nothing but what it asked for (2026-07-28, basic/utilities/subscriptions).
+    concerned: bool,
+    /// Whether the server may ask something on its behalf.
+    asks: bool,
     cancelled: bool,
     inbox: Arc<Inbox<E>>,
 }
@@ -38,11 +54,11 @@ struct Slot<E> {
 impl<E: Fault> Routes<E> {
     /// Keys begin after `last_key`.
     pub(super) fn new(last_key: u64) -> Self {
-        Self { state: Mutex::new(State { last_key, running: BTreeMap::new(), end: None }) }
+        Self { state: Mutex::new(State { last_key, running: BTreeMap::new(), many: false, end: None }) }
     }
 
     /// Registers a request and gives it a key, which is its id and progress token on the stream.
-    pub(super) fn start(&self, request: &Message) -> Result<(ExchangeKey, Arc<Inbox<E>>), E> {
+    pub(super) fn start(&self, request: &Message, whose: Whose) -> Result<(ExchangeKey, Arc<Inbox<E>>), E> {
         let (Kind::Request, Some(id)) = (request.kind(), request.id()) else {
             return Err(E::not_sendable());
         };
@@ -50,7 +66,8 @@ impl<E: Fault> Routes<E> {
         let slot = Slot {
             id: Bytes::copy_from_slice(id),
             token: request.progress_token().map(Bytes::copy_from_slice),
-            listens: request.method() == method::LISTEN,
+            concerned: whose == Whose::Client && request.method() != method::LISTEN,
+            asks: may_ask(request.method()),
             cancelled: false,
             inbox: Arc::clone(&inbox),
         };
@@ -62,6 +79,11 @@ impl<E: Fault> Routes<E> {
         let key = state.last_key;
         state.running.insert(key, slot);
         Ok((ExchangeKey(key), inbox))
+    }
+
+    /// From now on the requests are those of many clients.
+    pub(super) fn serve_many(&self) {
+        self.state().many = true;
     }
 
     /// Forgets a request. `true` if the server may still be working on it.
@@ -110,10 +132,10 @@ impl<E: Fault> Routes<E> {
 
     /// Brings a message to its exchange, or returns it if it belongs to none. Late answers and progress of requests
     /// that nobody waits for any more are dropped.
-    pub(super) fn route(&self, message: Message) -> Option<Message> {
+    pub(super) fn route(&self, message: Message) -> Routed {
         if matches!(message.kind(), Kind::Response | Kind::Error) {
             self.answer(&message);
-            return None;
+            return Routed::Done;
         }
         if let Some(key) = message.raw(Field::SubscriptionId).and_then(key) {
             return self.subscribed(key, message);
@@ -121,13 +143,13 @@ impl<E: Fault> Routes<E> {
         match message.method() {
             method::PROGRESS => {
                 self.progress(&message);
-                None
+                Routed::Done
             }
             "notifications/tools/list_changed"
             | "notifications/prompts/list_changed"
             | "notifications/resources/list_changed"
-            | "notifications/resources/updated" => Some(message),
-            _ => self.to_latest(message),
+            | "notifications/resources/updated" => Routed::Stray(message),
+            _ => self.guess(message),
         }
     }
 
@@ -167,26 +189,32 @@ impl<E: Fault> Routes<E> {
         push_edited(&inbox, message, Field::ProgressToken, &token);
     }
 
-    fn subscribed(&self, key: u64, message: Message) -> Option<Message> {
+    fn subscribed(&self, key: u64, message: Message) -> Routed {
         let Some((inbox, id)) = self.find(key, |slot| slot.id.clone()) else {
-            return Some(message);
+            return Routed::Stray(message);
         };
         push_edited(&inbox, &message, Field::SubscriptionId, &id);
-        None
+        Routed::Done
     }
 
-    fn to_latest(&self, message: Message) -> Option<Message> {
+    /// Brings a message that names no request to the one that was started last, if all are the same client's.
+    fn guess(&self, message: Message) -> Routed {
         let latest = {
             let state = self.state();
-            let slot = state.running.values().rev().find(|slot| !slot.listens);
-            slot.map(|slot| Arc::clone(&slot.inbox))
+            let any = !(state.many && message.kind() == Kind::Request);
+            let mut concerned = state.running.values().rev().filter(|slot| slot.concerned && (any || slot.asks));
+            let latest = concerned.next().map(|slot| Arc::clone(&slot.inbox));
+            if state.many && concerned.next().is_some() {
+                return Routed::Ambiguous(message);
+            }
+            latest
         };
         match latest {
             Some(inbox) => {
                 inbox.push(message);
-                None
+                Routed::Done
             }
-            None => Some(message),
+            None => Routed::Stray(message),
         }
     }
 

@@ -51,7 +51,7 @@ impl Shared {
         }
     }
 
-    async fn judge(&self, response: Response, credential: bool) -> Result<(), SendError> {
+    async fn judge(self: &Arc<Self>, response: Response, credential: bool) -> Result<(), SendError> {
         let status = response.status();
         if (200..300).contains(&status) {
             self.take_in(response).await;
@@ -70,7 +70,7 @@ impl Shared {
 
     /// Reads an answer to its end, so that the connection can be used again. By the book it says `Accepted`; some servers
     /// put there what belongs on the stream. One that breaks off has said enough.
-    async fn take_in(&self, response: Response) {
+    async fn take_in(self: &Arc<Self>, response: Response) {
         let media = response.header(&CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if headers::is_event_stream(media) {
             let mut events = Listened::http(response);

@@ -102,8 +102,7 @@ pub(super) async fn own(
     let (output_ended, output_end) = oneshot::channel();
     let reader = Arc::clone(shared);
     outputs.spawn(async move {
-        let end =
-            pipe::read_messages(stdout, Arc::clone(reader.name()), |message| reader.multiplex.deliver(message)).await;
+        let end = pipe::read_messages(stdout, Arc::clone(reader.name()), |message| reader.hear(message)).await;
         let _ = output_ended.send(end);
     });
     outputs.spawn(pipe::log_stderr(stderr, Arc::clone(shared.name())));

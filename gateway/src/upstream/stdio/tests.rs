@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use weir_mcp::Message;
 
-use super::{Command, Exchange, OnDrop, Process, StdioError};
+use super::{Command, Exchange, OnDrop, Process, StdioError, Whose};
 
 /// No step of these tests takes longer, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -49,7 +49,7 @@ fn call(id: Value, method: &str, params: &Value) -> Message {
 }
 
 async fn ask(process: &Process, method: &str, params: &Value) -> Exchange {
-    process.request(&call(json!(1), method, params), OnDrop::Cancel).await.unwrap()
+    process.request(&call(json!(1), method, params), OnDrop::Cancel, Whose::Client).await.unwrap()
 }
 
 async fn next(exchange: &mut Exchange) -> Result<Option<Value>, StdioError> {
@@ -72,7 +72,7 @@ async fn result(exchange: &mut Exchange) -> Result<Value, StdioError> {
 
 /// Asks in vain: the reason why the process takes no more.
 async fn refusal(process: &Process) -> StdioError {
-    let asked = process.request(&call(json!(1), "echo", &json!({"text": 1})), OnDrop::Cancel).await;
+    let asked = process.request(&call(json!(1), "echo", &json!({"text": 1})), OnDrop::Cancel, Whose::Client).await;
     match asked {
         Ok(mut exchange) => next(&mut exchange).await.unwrap_err(),
         Err(error) => error,

@@ -7,6 +7,13 @@ fn say(id: Value, token: Value, lines: &[&str]) -> Message {
     call(id, "say", &json!({"lines": lines, "_meta": {"progressToken": token}}))
 }
 
+/// What the process was answered to its request `id`.
+async fn heard(process: &Process, id: &str) -> Value {
+    let lines = result(&mut ask(process, "heard", &json!({})).await).await.unwrap();
+    let lines = lines.as_array().unwrap().iter().map(|line| serde_json::from_str(line.as_str().unwrap()).unwrap());
+    lines.into_iter().find(|line: &Value| line["id"] == id).unwrap()
+}
+
 #[tokio::test]
 async fn clients_with_the_same_ids_and_tokens_do_not_meet() {
     let process = start(&peer(&[])).await;
@@ -17,7 +24,7 @@ async fn clients_with_the_same_ids_and_tokens_do_not_meet() {
         );
         let answer = format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{n}}}"#);
         let request = say(json!("same"), json!("token"), &[&progress, &answer]);
-        clients.push(process.request(&request, OnDrop::Cancel).await.unwrap());
+        clients.push(process.request(&request, OnDrop::Cancel, Whose::Client).await.unwrap());
     }
     for (n, exchange) in clients.iter_mut().enumerate().rev() {
         let messages = all(exchange).await.unwrap();
@@ -32,13 +39,15 @@ async fn clients_with_the_same_ids_and_tokens_do_not_meet() {
 async fn answers_may_come_in_any_order_and_errors_are_answers() {
     let process = start(&peer(&[])).await;
     let silent = say(json!(7), json!(7), &[]);
-    let mut first = process.request(&silent, OnDrop::Cancel).await.unwrap();
+    let mut first = process.request(&silent, OnDrop::Cancel, Whose::Client).await.unwrap();
     let key = first.key().0;
     let late = format!(r#"{{"jsonrpc":"2.0","id":{key},"error":{{"code":-32000,"message":"no"}}}}"#);
     let unknown = r#"{"jsonrpc":"2.0","id":999999,"result":0}"#;
     let quoted = r#"{"jsonrpc":"2.0","id":"ID","result":2}"#;
-    let mut second =
-        process.request(&say(json!(8), json!(8), &[unknown, quoted, &late]), OnDrop::Cancel).await.unwrap();
+    let mut second = process
+        .request(&say(json!(8), json!(8), &[unknown, quoted, &late]), OnDrop::Cancel, Whose::Client)
+        .await
+        .unwrap();
     assert_eq!(result(&mut second).await, Ok(json!(2)));
     assert_eq!(next(&mut first).await.unwrap().unwrap()["error"]["code"], -32000);
     stop(&process).await;
@@ -79,8 +88,10 @@ async fn related_messages_reach_the_latest_request_and_changes_reach_nobody_in_p
     let process = start(&peer(&[])).await;
     let mut unsolicited = process.unsolicited().unwrap();
     assert!(process.unsolicited().is_none());
-    let mut listening =
-        process.request(&call(json!("ears"), "subscriptions/listen", &json!({})), OnDrop::Cancel).await.unwrap();
+    let mut listening = process
+        .request(&call(json!("ears"), "subscriptions/listen", &json!({})), OnDrop::Cancel, Whose::Client)
+        .await
+        .unwrap();
     let subscription = |method: &str| {
         let key = listening.key().0;
         json!({"jsonrpc": "2.0", "method": method,
@@ -95,7 +106,7 @@ async fn related_messages_reach_the_latest_request_and_changes_reach_nobody_in_p
         r#"{"jsonrpc":"2.0","id":ID,"result":0}"#,
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"stray"}}"#,
     ];
-    let mut calling = process.request(&say(json!(1), json!(1), &lines), OnDrop::Cancel).await.unwrap();
+    let mut calling = process.request(&say(json!(1), json!(1), &lines), OnDrop::Cancel, Whose::Client).await.unwrap();
 
     let messages = all(&mut calling).await.unwrap();
     assert_eq!(messages[0]["id"], 5);
@@ -109,6 +120,49 @@ async fn related_messages_reach_the_latest_request_and_changes_reach_nobody_in_p
     }
     drop(unsolicited);
     assert!(process.unsolicited().is_some());
+    stop(&process).await;
+}
+
+/// A question and a log message that name no request, and the answer to the request that caused them.
+const UNNAMED: [&str; 3] = [
+    r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#,
+    r#"{"jsonrpc":"2.0","id":ID,"result":0}"#,
+];
+
+#[tokio::test]
+async fn of_many_clients_none_hears_what_may_be_another_ones() {
+    let process = start(&peer(&[])).await;
+    process.serve_many();
+    let tool = |lines: &[&str]| call(json!(1), "tools/call", &json!({"lines": lines}));
+    let alone = all(&mut process.request(&tool(&UNNAMED), OnDrop::Cancel, Whose::Client).await.unwrap()).await.unwrap();
+    assert_eq!(alone.len(), 3);
+
+    let mut first = process.request(&tool(&[]), OnDrop::Cancel, Whose::Client).await.unwrap();
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":1}}"#, first.key().0);
+    let lines: Vec<&str> = UNNAMED.into_iter().chain([answer.as_str()]).collect();
+    let mut second = process.request(&tool(&lines), OnDrop::Cancel, Whose::Client).await.unwrap();
+    assert_eq!(all(&mut second).await.unwrap().len(), 1);
+    assert_eq!(all(&mut first).await.unwrap().len(), 1);
+    let refused = heard(&process, "q").await;
+    assert_eq!(refused["error"]["code"], -32601);
+    stop(&process).await;
+}
+
+#[tokio::test]
+async fn requests_of_weir_are_asked_nothing() {
+    let process = start(&peer(&[])).await;
+    let mut client = process.request(&say(json!(1), json!(1), &[]), OnDrop::Cancel, Whose::Client).await.unwrap();
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":1}}"#, client.key().0);
+    let lines: Vec<&str> = UNNAMED.into_iter().chain([answer.as_str()]).collect();
+    let mut own = process.request(&say(json!(2), json!(2), &lines), OnDrop::Cancel, Whose::Weir).await.unwrap();
+    assert_eq!(all(&mut own).await.unwrap().len(), 1);
+    assert_eq!(all(&mut client).await.unwrap().len(), 3);
+
+    process.serve_unasked();
+    let mut own = process.request(&say(json!(3), json!(3), &UNNAMED), OnDrop::Cancel, Whose::Weir).await.unwrap();
+    assert_eq!(all(&mut own).await.unwrap().len(), 1);
+    assert_eq!(heard(&process, "q").await["error"]["code"], -32601);
     stop(&process).await;
 }
 
@@ -153,7 +207,7 @@ async fn a_pretty_printed_message_is_sent_as_one_line() {
     let process = start(&peer(&[])).await;
     let pretty = "{\r\n  \"jsonrpc\": \"2.0\",\n  \"id\": 1,\r  \"method\": \"heard\",\n\n  \"params\": {\"a\\n\": \"\\r\"}\n}\n";
     process.notify(&parsed("{\"jsonrpc\":\"2.0\",\r\n\"method\":\"notifications/x\"}")).await.unwrap();
-    let mut exchange = process.request(&parsed(pretty), OnDrop::Cancel).await.unwrap();
+    let mut exchange = process.request(&parsed(pretty), OnDrop::Cancel, Whose::Client).await.unwrap();
     let heard = result(&mut exchange).await.unwrap();
     assert_eq!(heard[0], "{\"jsonrpc\":\"2.0\",  \"method\":\"notifications/x\"}\n");
     let line = heard[1].as_str().unwrap();
@@ -197,10 +251,11 @@ async fn large_messages_pass_both_ways() {
 async fn a_dropped_exchange_cancels_or_not_as_told() {
     let process = start(&peer(&[])).await;
     let silent = say(json!("mine"), json!(1), &[]);
-    let cancelled = process.request(&silent, OnDrop::Cancel).await.unwrap();
-    let told = process.request(&silent, OnDrop::Cancel).await.unwrap();
-    let abandoned = process.request(&silent, OnDrop::Abandon).await.unwrap();
-    let opening = process.request(&call(json!(1), "initialize", &json!({})), OnDrop::Cancel).await.unwrap();
+    let cancelled = process.request(&silent, OnDrop::Cancel, Whose::Client).await.unwrap();
+    let told = process.request(&silent, OnDrop::Cancel, Whose::Client).await.unwrap();
+    let abandoned = process.request(&silent, OnDrop::Abandon, Whose::Client).await.unwrap();
+    let opening =
+        process.request(&call(json!(1), "initialize", &json!({})), OnDrop::Cancel, Whose::Client).await.unwrap();
     let keys = [cancelled.key().0, told.key().0];
     let notice = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
                         "params": {"requestId": "mine", "reason": "enough"}});
@@ -240,7 +295,7 @@ async fn an_answered_exchange_cancels_nothing() {
 async fn what_is_no_request_is_not_sent_as_one() {
     let process = start(&peer(&[])).await;
     let notification = parsed(r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
-    let error = process.request(&notification, OnDrop::Cancel).await.unwrap_err();
+    let error = process.request(&notification, OnDrop::Cancel, Whose::Client).await.unwrap_err();
     assert_eq!(error, StdioError::NotSendable);
     let exchange = ask(&process, "say", &json!({"lines": []})).await;
     let error = process.cancel(exchange.key(), &notification).await.unwrap_err();

@@ -1,5 +1,5 @@
 # A server that does on its pipes exactly what a test tells it to.
-#   say   writes `lines` as they are, with ID and TOKEN replaced by those of the request
+#   say   (or tools/call) writes `lines` as they are, with ID and TOKEN replaced by those of the request
 #   heard answers with the lines it has read so far, as the characters that came
 import json, os, signal, subprocess, sys, time
 
@@ -24,7 +24,7 @@ for line in iter(sys.stdin.buffer.readline, b""):
     message = json.loads(line)
     method, params = message.get("method"), message.get("params") or {}
     token = params.get("_meta", {}).get("progressToken")
-    if method == "say":
+    if method in ("say", "tools/call"):
         for text in params["lines"]:
             write(text.replace("ID", json.dumps(message["id"])).replace("TOKEN", json.dumps(token)))
     elif method == "heard":
