@@ -35,9 +35,10 @@ impl Gateway {
     fn start(transport: &str, test: &str) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/translate/legacy.py");
         let mut peer = None;
-        let reach = if transport == "http" {
+        let reach = if transport != "stdio" {
             let (stdin, stdout) = (Stdio::piped(), Stdio::piped());
-            let mut child = Command::new("python3").args([script, "http"]).stdin(stdin).stdout(stdout).spawn().unwrap();
+            let mut child =
+                Command::new("python3").args([script, transport]).stdin(stdin).stdout(stdout).spawn().unwrap();
             let port = first_line(&mut child, |_| true);
             peer = Some(child);
             format!("url = \"http://127.0.0.1:{port}/mcp\"")
@@ -360,6 +361,46 @@ fn subscriptions_are_fed(weir: &Gateway) {
     assert_eq!(next()["method"], "notifications/tools/list_changed");
     let uris = [next(), next()].map(|message| message["params"]["uri"].as_str().unwrap().to_owned());
     assert_eq!(uris, ["x:a", "x:b"]);
+}
+
+#[test]
+fn what_is_not_granted_is_confirmed_to_nobody() {
+    let weir = Gateway::start("http", "refused");
+    let signal = weir.folder.join("go");
+    let wish = json!({"notifications": {"resourceSubscriptions": [format!("refused:{}", signal.display())]}});
+    let listen = || weir.post_only("/mcp/old", "subscriptions/listen", wish.clone(), json!({}));
+    let both = [listen(), listen()];
+    fs::write(&signal, "").unwrap();
+    for listening in both {
+        assert_eq!(Answer::read(listening).next()["params"]["notifications"], json!({}));
+    }
+}
+
+#[test]
+fn an_upstream_that_is_busy_is_listened_to_later() {
+    let weir = Gateway::start("busy", "busy");
+    let wish = json!({"notifications": {"toolsListChanged": true, "resourceSubscriptions": ["x:a"]}});
+    let mut heard = weir.post("/mcp/old", "subscriptions/listen", wish, json!({}));
+    assert_eq!(heard.next()["params"]["notifications"]["toolsListChanged"], true);
+    // What it said meanwhile is unknown.
+    assert_eq!(heard.next()["method"], "notifications/tools/list_changed");
+    assert_eq!(heard.next()["params"]["uri"], "x:a");
+    assert_eq!(text(&weir.call("touch", json!({}))), "touched");
+    assert_eq!(heard.next()["method"], "notifications/tools/list_changed");
+    assert_eq!(heard.next()["params"]["uri"], "x:a");
+}
+
+#[test]
+fn a_session_is_opened_whatever_becomes_of_its_client() {
+    let weir = Gateway::start("http", "gone");
+    let signal = weir.folder.join("go");
+    let slow = json!({"experimental": {"until": {"path": signal}}});
+    let call = || weir.post_only("/mcp/old", "tools/call", json!({"name": "alike"}), slow.clone());
+    let first = call();
+    first.shutdown(std::net::Shutdown::Both).unwrap();
+    let second = call();
+    fs::write(&signal, "").unwrap();
+    assert_eq!(text(&Answer::read(second).last()), 1);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
     legacy.py stdio        on standard input and output
     legacy.py http         on a free port of the loopback address, printed as the first line
+    legacy.py busy         the same, and the first time that a session listens it is told to come back later
 """
 
 import json
@@ -19,7 +20,7 @@ CAPABILITIES = {
     "tools": {"listChanged": True},
     "tasks": {},
 }
-TOOLS = ["echo", "seen", "ask", "report", "sign_in", "wait", "cancelled", "touch", "forget", "session"]
+TOOLS = ["echo", "seen", "ask", "report", "sign_in", "wait", "cancelled", "touch", "forget", "session", "alike"]
 sessions = {}
 cancelled = queue.Queue()
 
@@ -36,6 +37,7 @@ class Session:
         self.asked = 0
         self.unasked = queue.Queue()
         self.stopped = {}
+        self.turned_away = False
 
     def ask(self, send, method, params):
         self.asked += 1
@@ -62,6 +64,12 @@ def notify(method, params=None):
     return {"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})}
 
 
+def wait_for(path):
+    """Waits until a test has put a file there, if a path is given."""
+    while path and not os.path.exists(path):
+        time.sleep(0.01)
+
+
 class Failure(Exception):
     def __init__(self, code, message, data=None):
         super().__init__(message)
@@ -75,11 +83,12 @@ def run_tool(session, request, send, headers):
         return text(arguments)
     if name == "seen":
         return text({"params": sorted(params), "meta": sorted(meta), "headers": headers, "client": session.client})
+    if name == "alike":
+        return text(len([other for other in sessions.values() if other.client == session.client]))
     if name == "session":
         return text(session.key)
     if name == "ask":
-        while "until" in arguments and not os.path.exists(arguments["until"]):
-            time.sleep(0.01)
+        wait_for(arguments.get("until"))
         answers = []
         for field in arguments["fields"]:
             schema = {"type": "object", "properties": {field: {"type": "string"}}}
@@ -122,6 +131,9 @@ def result_of(session, request, send, headers):
     if method == "logging/setLevel":
         session.level = params["level"]
         return {}
+    if method == "resources/subscribe" and params["uri"].startswith("refused:"):
+        wait_for(params["uri"].removeprefix("refused:"))
+        raise Failure(-32602, "not this one")
     if method == "resources/subscribe":
         session.watched.add(params["uri"])
         return {}
@@ -161,6 +173,7 @@ class Http(BaseHTTPRequestHandler):
     def do_POST(self):
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if message.get("method") == "initialize":
+            wait_for(message["params"]["capabilities"].get("experimental", {}).get("until", {}).get("path"))
             session, answer = begin(message)
             self.whole(200, answer, session.key)
             return
@@ -179,6 +192,10 @@ class Http(BaseHTTPRequestHandler):
     def do_GET(self):
         session = self.session()
         if session is None:
+            return
+        if sys.argv[1] == "busy" and not session.turned_away:
+            session.turned_away = True
+            self.whole(503)
             return
         self.events()
         while True:
@@ -256,4 +273,4 @@ def over_stdio():
             session.hear(message)
 
 
-over_http() if sys.argv[1] == "http" else over_stdio()
+over_stdio() if sys.argv[1] == "stdio" else over_http()

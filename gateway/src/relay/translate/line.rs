@@ -26,8 +26,10 @@ use weir_mcp::{
 use crate::{
     catalog::Catalog,
     session::lock,
-    upstream::{Body, Channel, Opened, Outgoing, SendError, Upstream, own},
+    upstream::{Body, Channel, Opened, Outgoing, Reply, SendError, Upstream, own},
 };
+
+use super::subscription::{LISTS, updated};
 
 /// How many messages outside of its own stream may wait for one request; more are lost.
 const WAITING: usize = 64;
@@ -54,8 +56,8 @@ pub(super) struct Line {
     running: Mutex<BTreeMap<u64, Place>>,
     /// Dropped with the session, which ends the subscriptions.
     changes: Mutex<Option<broadcast::Sender<Message>>>,
-    /// How many subscriptions watch each resource.
-    watched: Mutex<HashMap<String, usize>>,
+    /// The resources that subscriptions watch.
+    watched: Mutex<HashMap<String, Watched>>,
     talkative: OnceCell<()>,
     used: Mutex<Instant>,
     over: AtomicBool,
@@ -68,6 +70,20 @@ struct Place {
     sender: mpsc::Sender<Message>,
     /// Whether the upstream may ask its client something.
     asks: bool,
+}
+
+/// A resource, as long as any subscription watches it.
+#[derive(Default)]
+struct Watched {
+    subscriptions: usize,
+    /// Whether the upstream lets it be watched, which it is asked once.
+    granted: Arc<OnceCell<bool>>,
+}
+
+/// A resource that a subscription watches; dropped, it does so no longer.
+pub(super) struct Watching {
+    line: Arc<Line>,
+    pub(super) uri: String,
 }
 
 /// A request's place in a line; left when it is dropped.
@@ -200,39 +216,34 @@ impl Line {
         changes.as_ref().map_or_else(|| broadcast::channel(1).1, broadcast::Sender::subscribe)
     }
 
-    /// Begins to watch a resource; `false` if the upstream does not let it be watched.
-    pub(super) async fn watch(&self, uri: &str) -> bool {
-        let first = {
+    /// Begins to watch a resource, if the upstream lets it be watched.
+    pub(super) async fn watch(self: &Arc<Self>, uri: &str) -> Option<Watching> {
+        let granted = {
             let mut watched = lock(&self.watched);
-            let count = watched.entry(uri.to_owned()).or_default();
-            *count += 1;
-            *count == 1
+            let watched = watched.entry(uri.to_owned()).or_default();
+            watched.subscriptions += 1;
+            Arc::clone(&watched.granted)
         };
-        if !first {
-            return true;
-        }
-        let asked = self.ask(about(method::SUBSCRIBE, uri)).await;
-        let granted = asked.is_ok_and(|answer| answer.kind() == Kind::Response);
-        if !granted {
-            lock(&self.watched).remove(uri);
-        }
-        granted
+        // Made first, so that it is let go if nobody waits for the upstream's word any more.
+        let watching = Watching { line: Arc::clone(self), uri: uri.to_owned() };
+        let ask = || async {
+            let asked = self.ask(about(method::SUBSCRIBE, uri)).await;
+            asked.is_ok_and(|answer| answer.kind() == Kind::Response)
+        };
+        granted.get_or_init(ask).await.then_some(watching)
     }
 
     /// Ends what [`watch`](Self::watch) began.
-    pub(super) fn unwatch(self: &Arc<Self>, uri: &str) {
+    fn unwatch(self: &Arc<Self>, uri: &str) {
         let last = {
-            let mut watched = lock(&self.watched);
-            let left = watched.get_mut(uri).map(|count| {
-                *count -= 1;
-                *count
-            });
-            if left == Some(0) {
-                watched.remove(uri);
-            }
-            left == Some(0)
+            let mut all = lock(&self.watched);
+            let Some(watched) = all.get_mut(uri) else { return };
+            watched.subscriptions -= 1;
+            if watched.subscriptions > 0 { None } else { all.remove(uri) }
         };
-        if last && self.alive() {
+        // What was asked and not answered may have been granted.
+        let held = last.is_some_and(|watched| watched.granted.get() != Some(&false));
+        if held && self.alive() {
             let (line, request) = (Arc::clone(self), about(method::UNSUBSCRIBE, uri));
             spawn(async move { drop(line.ask(request).await) });
         }
@@ -343,6 +354,17 @@ impl Line {
         }
     }
 
+    /// Tells everybody that everything may have changed.
+    fn missed(&self) {
+        let mut all: Vec<Bytes> = LISTS.iter().map(|(_, _, method)| answer::notification(method, None)).collect();
+        all.extend(lock(&self.watched).keys().map(|uri| updated(uri)));
+        let Some(changes) = lock(&self.changes).clone() else { return };
+        for message in all.into_iter().filter_map(|bytes| Message::parse(bytes).ok()) {
+            // Fails if nobody subscribes.
+            drop(changes.send(message));
+        }
+    }
+
     /// Answers a question of the upstream that no client can be asked.
     pub(super) fn refuse(self: &Arc<Self>, question: &Message) {
         let Some(id) = question.id() else { return };
@@ -363,6 +385,12 @@ impl Drop for Line {
     }
 }
 
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.line.unwatch(&self.uri);
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
         lock(&self.line.running).remove(&self.key);
@@ -371,8 +399,8 @@ impl Drop for Seat {
 }
 
 /// Whether a notification concerns every client of a session.
-pub(super) fn is_change(method: &str) -> bool {
-    method.ends_with("/list_changed") || method == "notifications/resources/updated"
+pub(super) fn is_change(name: &str) -> bool {
+    name.ends_with("/list_changed") || name == method::UPDATED
 }
 
 fn about(method: &str, uri: &str) -> Bytes {
@@ -386,14 +414,20 @@ fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-/// Reads what the upstream says of its own accord, for as long as the line is there.
+/// Reads what the upstream says of its own accord, for as long as the line is there. What it said while nobody read is
+/// unknown.
 async fn listen(line: Weak<Line>, channel: Channel, upstream: Arc<Upstream>) {
-    let mut pause = PAUSES[0];
+    let (mut pause, mut gap) = (PAUSES[0], false);
     loop {
         let credential = upstream.credential(None).await.ok().flatten();
         match channel.listen(None, credential.as_ref()).await {
-            Ok(reply) => {
-                let Body::Events(mut events) = reply.body else { return };
+            // It offers no such stream.
+            Ok(Reply { status: 404 | 405, .. }) => return,
+            Ok(Reply { body: Body::Events(mut events), .. }) => {
+                if std::mem::take(&mut gap) {
+                    let Some(line) = line.upgrade() else { return };
+                    line.missed();
+                }
                 while let Ok(Some(event)) = events.next().await {
                     pause = PAUSES[0];
                     let Some(line) = line.upgrade() else { return };
@@ -403,8 +437,9 @@ async fn listen(line: Weak<Line>, channel: Channel, upstream: Arc<Upstream>) {
                 }
             }
             Err(SendError::SessionLost) => return lost(&line),
-            Err(_) => {}
+            Ok(Reply { body: Body::Empty | Body::Json(_), .. }) | Err(_) => {}
         }
+        gap = true;
         if !channel.alive() {
             return lost(&line);
         }

@@ -4,27 +4,26 @@ use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use tokio::sync::broadcast::{self, error::RecvError};
-use weir_mcp::{Message, answer, json, translate::subscribed};
+use weir_mcp::{Message, answer, json, method, translate::subscribed};
 
-use super::line::Line;
+use super::line::{Line, Watching};
 
 /// How many resources one subscription may watch.
 const WATCHED: usize = 256;
 
 /// What one client hears of a legacy upstream.
 pub(in crate::relay) struct Subscription {
-    line: Arc<Line>,
     changes: broadcast::Receiver<Message>,
     /// The id of the request that opened it, raw.
     id: Bytes,
     /// The notifications that were asked for.
     lists: Vec<&'static str>,
-    uris: Vec<String>,
+    watched: Vec<Watching>,
     waiting: VecDeque<Bytes>,
 }
 
 /// What can be asked for, the capability that grants it, and the notification that it is about.
-const LISTS: [(&str, &str, &str); 3] = [
+pub(super) const LISTS: [(&str, &str, &str); 3] = [
     ("toolsListChanged", "tools", "notifications/tools/list_changed"),
     ("promptsListChanged", "prompts", "notifications/prompts/list_changed"),
     ("resourcesListChanged", "resources", "notifications/resources/list_changed"),
@@ -41,19 +40,20 @@ impl Subscription {
         let granted: Vec<_> = granted.collect();
         let lists = granted.iter().map(|(_, _, method)| *method).collect();
         let id = Bytes::copy_from_slice(request.id().unwrap_or(b"null"));
-        let mut subscription =
-            Self { changes, id, lists, uris: Vec::new(), waiting: VecDeque::new(), line: Arc::clone(&line) };
+        let mut subscription = Self { changes, id, lists, watched: Vec::new(), waiting: VecDeque::new() };
         if line.can(&["resources", "subscribe"]) {
             let uris = json::get(wish, &["resourceSubscriptions"]).into_iter().flat_map(json::elements);
             for uri in uris.filter_map(json::string).take(WATCHED) {
-                if !subscription.uris.iter().any(|known| *known == uri) && line.watch(&uri).await {
-                    subscription.uris.push(uri.into_owned());
+                if !subscription.watches(&uri)
+                    && let Some(watching) = line.watch(&uri).await
+                {
+                    subscription.watched.push(watching);
                 }
             }
         }
         let mut honoured: Vec<String> = granted.iter().map(|(key, _, _)| format!("\"{key}\":true")).collect();
-        if !subscription.uris.is_empty() {
-            let uris: Vec<String> = subscription.uris.iter().map(|uri| json::quote(uri)).collect();
+        if !subscription.watched.is_empty() {
+            let uris: Vec<String> = subscription.watched.iter().map(|watching| json::quote(&watching.uri)).collect();
             honoured.push(format!("\"resourceSubscriptions\":[{}]", uris.join(",")));
         }
         let params = format!("{{\"notifications\":{{{}}}}}", honoured.join(","));
@@ -75,9 +75,9 @@ impl Subscription {
                     for method in self.lists.clone() {
                         self.say(answer::notification(method, None));
                     }
-                    for uri in self.uris.clone() {
-                        let params = format!("{{\"uri\":{}}}", json::quote(&uri));
-                        self.say(answer::notification("notifications/resources/updated", Some(params.as_bytes())));
+                    let uris: Vec<String> = self.watched.iter().map(|watching| watching.uri.clone()).collect();
+                    for uri in uris {
+                        self.say(updated(&uri));
                     }
                 }
                 Err(RecvError::Closed) => return (self.last(), true),
@@ -86,8 +86,12 @@ impl Subscription {
     }
 
     fn concerns(&self, message: &Message) -> bool {
-        let uri = || message.uri().is_some_and(|uri| self.uris.iter().any(|known| *known == uri));
-        self.lists.contains(&message.method()) || (message.method() == "notifications/resources/updated" && uri())
+        let uri = || message.uri().is_some_and(|uri| self.watches(&uri));
+        self.lists.contains(&message.method()) || (message.method() == method::UPDATED && uri())
+    }
+
+    fn watches(&self, uri: &str) -> bool {
+        self.watched.iter().any(|watching| watching.uri == uri)
     }
 
     fn say(&mut self, notification: Bytes) {
@@ -105,10 +109,8 @@ impl Subscription {
     }
 }
 
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        for uri in &self.uris {
-            self.line.unwatch(uri);
-        }
-    }
+/// Says that a resource may have changed.
+pub(super) fn updated(uri: &str) -> Bytes {
+    let params = format!("{{\"uri\":{}}}", json::quote(uri));
+    answer::notification(method::UPDATED, Some(params.as_bytes()))
 }
