@@ -152,7 +152,11 @@ impl Relay {
         introduction: &translate::Introduction,
         number: usize,
     ) -> Result<Arc<Line>, String> {
-        let open = || Line::open(self.upstream(place), &self.catalog, place, introduction);
+        let open = || {
+            let (upstream, catalog) = (Arc::clone(self.upstream(place)), Arc::clone(&self.catalog));
+            let introduction = introduction.clone();
+            async move { Line::open(&upstream, &catalog, place, &introduction).await }
+        };
         self.pool.get(place, (introduction, number), open).await
     }
 

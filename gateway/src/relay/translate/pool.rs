@@ -7,16 +7,22 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use tokio::task::JoinSet;
+use tokio::{sync::oneshot, task::JoinSet};
 use weir_mcp::translate::Introduction;
 
 use crate::session::lock;
 
 use super::line::Line;
+
+/// How long a line that is being opened is waited for when all are ended.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How many lines may be open at once.
 const LINES: usize = 256;
@@ -24,6 +30,9 @@ const LINES: usize = 256;
 /// How many lines one kind of client has at one upstream, where requests that may ask run in lines of their own: sessions
 /// over HTTP, and processes or streams, which cost more.
 pub(super) const SIDE_BY_SIDE: [usize; 2] = [8, 4];
+
+/// Why nothing is opened any more.
+const ENDED: &str = "the gateway has ended its sessions";
 
 /// The upstream, what the client says of itself, and which of the lines for such clients.
 type Key = (usize, Introduction, usize);
@@ -39,10 +48,13 @@ struct Slot {
     line: Mutex<Option<Arc<Line>>>,
     /// Held while the line is opened, so that concurrent first calls open one.
     opening: tokio::sync::Mutex<()>,
+    /// Whether it has been taken out of the pool.
+    over: AtomicBool,
 }
 
 impl Pool {
-    /// The line for this kind of client, opened by `open` if there is none that still carries.
+    /// The line for this kind of client, opened by `open` if there is none that still carries. It is opened whatever
+    /// becomes of the client, since others may wait for it and the upstream has a session by then.
     pub(super) async fn get<F>(
         &self,
         upstream: usize,
@@ -50,19 +62,27 @@ impl Pool {
         open: impl FnOnce() -> F,
     ) -> Result<Arc<Line>, String>
     where
-        F: Future<Output = Result<Arc<Line>, String>>,
+        F: Future<Output = Result<Arc<Line>, String>> + Send + 'static,
     {
         let slot = self.slot((upstream, introduction.clone(), number))?;
         if let Some(line) = slot.get() {
             return Ok(line);
         }
-        let _opening = slot.opening.lock().await;
-        if let Some(line) = slot.get() {
-            return Ok(line);
-        }
-        let line = open().await?;
-        *lock(&slot.line) = Some(Arc::clone(&line));
-        Ok(line)
+        let (tell, told) = oneshot::channel();
+        let opening = open();
+        tokio::spawn(async move {
+            let _opening = slot.opening.lock().await;
+            if tell.is_closed() {
+                return;
+            }
+            let line = match slot.get() {
+                Some(line) => Ok(line),
+                None => slot.fill(opening).await,
+            };
+            // A client that is gone needs no line.
+            drop(tell.send(line));
+        });
+        told.await.unwrap_or_else(|_| Err(ENDED.into()))
     }
 
     /// Ends the lines that nobody used for `idle`, and forgets those that are gone.
@@ -100,17 +120,39 @@ impl Slot {
         lock(&self.line).as_ref().filter(|line| line.alive()).cloned()
     }
 
-    /// Whether nobody used the line for `idle`. While it is being opened it is in use.
-    fn rests(&self, idle: Duration) -> bool {
-        let opening = self.opening.try_lock().is_err();
-        !opening && lock(&self.line).as_ref().is_none_or(|line| line.idle().is_some_and(|rests| rests >= idle))
+    /// Opens the line, and ends it at once if the slot is out of the pool by then.
+    async fn fill(&self, opening: impl Future<Output = Result<Arc<Line>, String>>) -> Result<Arc<Line>, String> {
+        let line = opening.await?;
+        *lock(&self.line) = Some(Arc::clone(&line));
+        if !self.over.load(Ordering::Acquire) {
+            return Ok(line);
+        }
+        let line = lock(&self.line).take();
+        if let Some(line) = line {
+            line.close().await;
+        }
+        Err(ENDED.into())
+    }
+
+    /// Whether nobody used the line for `idle`. Whoever opens it, or is about to, holds the slot.
+    fn rests(self: &Arc<Self>, idle: Duration) -> bool {
+        let held = Arc::strong_count(self) > 1;
+        !held && lock(&self.line).as_ref().is_none_or(|line| line.idle().is_some_and(|rests| rests >= idle))
     }
 }
 
 async fn close(slots: Vec<Arc<Slot>>) {
     let mut closing = JoinSet::new();
-    for line in slots.into_iter().filter_map(|slot| lock(&slot.line).take()) {
-        closing.spawn(async move { line.close().await });
+    for slot in slots {
+        slot.over.store(true, Ordering::Release);
+        closing.spawn(async move {
+            // What is being opened ends itself when it is open.
+            drop(tokio::time::timeout(FAREWELL, slot.opening.lock()).await);
+            let line = lock(&slot.line).take();
+            if let Some(line) = line {
+                line.close().await;
+            }
+        });
     }
     closing.join_all().await;
 }
