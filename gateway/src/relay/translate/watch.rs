@@ -13,8 +13,9 @@ use tokio::sync::watch;
 use weir_mcp::{Era, Kind, Message, answer, era, json, method, translate};
 
 use crate::{
+    catalog::Catalog,
     http::HeaderValue,
-    relay::{Answer, Inquiry, Relay, route::Leg},
+    relay::{Answer, Inquiry, Relay, crossing, route::Leg},
     session::{Endpoint, Granted, Session, Watch, Wish},
     upstream::{Body, Listened, Outgoing, Upstream},
 };
@@ -79,7 +80,9 @@ impl Relay {
         if new && !session.is_over() {
             let watcher = Watcher {
                 session: Arc::downgrade(session),
+                place,
                 upstream: Arc::clone(self.upstream(place)),
+                catalog: Arc::clone(&self.catalog),
                 watch: Arc::clone(&watch),
             };
             session.stateless().work(watcher.run());
@@ -92,7 +95,9 @@ impl Relay {
 struct Watcher {
     /// The task belongs to the session, so it must not keep the session alive.
     session: Weak<Session>,
+    place: usize,
     upstream: Arc<Upstream>,
+    catalog: Arc<Catalog>,
     watch: Arc<Watch>,
 }
 
@@ -118,7 +123,9 @@ impl Watcher {
                 }
                 continue;
             }
-            match self.open(&wish, open.take()).await {
+            let before = open.take();
+            let heard = before.is_some();
+            match self.open(&wish, before).await {
                 Ok(opened) => {
                     self.grant(&wish, &opened.addresses, None);
                     if std::mem::take(&mut lost) {
@@ -129,6 +136,7 @@ impl Watcher {
                 Err(why) => {
                     tracing::debug!(upstream = self.upstream.name(), why, "no subscription");
                     self.grant(&wish, &[], Some(why));
+                    lost |= heard;
                 }
             }
             if let Some(opened) = &mut open {
@@ -231,11 +239,21 @@ impl Watcher {
             return Some(false);
         }
         // On `/mcp` the client hears of the merged lists.
-        let own = session.endpoint != Endpoint::All || !message.method().ends_with("/list_changed");
-        if own && translate::acknowledged(&message).is_none() {
-            session.outbox.push(translate::unsubscribed(&message));
+        let crosses = session.endpoint == Endpoint::All;
+        if (crosses && message.method().ends_with("/list_changed")) || translate::acknowledged(&message).is_some() {
+            return Some(true);
+        }
+        let plain = translate::unsubscribed(&message);
+        let said = if crosses { self.public(&session, &plain) } else { Some(plain) };
+        if let Some(said) = said {
+            session.outbox.push(said);
         }
         Some(true)
+    }
+
+    /// A notification in the names that a client of all upstreams knows.
+    fn public(&self, session: &Arc<Session>, plain: &bytes::Bytes) -> Option<bytes::Bytes> {
+        crossing::mapped(plain, session, &self.catalog, self.place).ok().flatten().map(|(bytes, _)| bytes)
     }
 
     fn all_may_have_changed(&self, open: &Open) {
