@@ -6,11 +6,12 @@
 
 mod inbox;
 mod routes;
+mod together;
 
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -24,6 +25,7 @@ use inbox::Inbox;
 pub(super) use inbox::MAX_WAITING;
 use routes::{Routed, Routes};
 pub(super) use routes::{cancelled, outgoing};
+use together::Together;
 
 /// The longest message that is read from a shared stream, in bytes.
 pub(super) const MAX_MESSAGE: usize = 16 * 1024 * 1024;
@@ -78,6 +80,8 @@ pub(super) struct Multiplex<E> {
     /// Whether no client listens to what belongs to no request.
     unasked: AtomicBool,
     refused: AtomicBool,
+    /// What those have in common who share the server itself; none where one has it.
+    together: OnceLock<Together<E>>,
 }
 
 impl<E: Fault> Multiplex<E> {
@@ -91,6 +95,7 @@ impl<E: Fault> Multiplex<E> {
             unsolicited_lost: AtomicBool::new(false),
             unasked: AtomicBool::new(false),
             refused: AtomicBool::new(false),
+            together: OnceLock::new(),
         }
     }
 
@@ -106,6 +111,24 @@ impl<E: Fault> Multiplex<E> {
     /// From now on what the server asks outside of requests is answered by Weir: it has no client who could be asked.
     pub(super) fn serve_unasked(&self) {
         self.unasked.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on several clients share the server itself: each hears what belongs to no request.
+    pub(super) fn serve_together(&self) {
+        self.serve_many();
+        self.together.get_or_init(Together::default);
+    }
+
+    /// Whether a request is to be answered here, because others still need what it would end.
+    pub(super) fn spares(&self, request: &Message) -> bool {
+        self.together.get().is_some_and(|together| together.spares(request))
+    }
+
+    /// Answers a request in place of the server.
+    pub(super) fn answer_here(&self, key: ExchangeKey) {
+        if let Ok(answer) = Message::parse(answer::result(key.0.to_string().as_bytes(), b"{}")) {
+            drop(self.routes.route(answer));
+        }
     }
 
     /// Takes in a message of the server; what comes back is to be sent to it.
@@ -131,7 +154,10 @@ impl<E: Fault> Multiplex<E> {
     }
 
     fn keep(&self, stray: Message) {
-        let kept_all = self.unsolicited.push_over_oldest(stray);
+        let kept_all = match self.together.get() {
+            Some(together) => together.tell(&stray),
+            None => self.unsolicited.push_over_oldest(stray),
+        };
         if !kept_all && !self.unsolicited_lost.swap(true, Ordering::Relaxed) {
             warn!(upstream = &*self.name, "sends more unasked-for messages than are read; the oldest are dropped");
         }
@@ -146,6 +172,9 @@ impl<E: Fault> Multiplex<E> {
     pub(super) fn end_but(&self, reason: E, spared: impl Fn(ExchangeKey) -> bool) -> E {
         let reason = self.routes.end(reason, spared);
         self.unsolicited.fail(reason.clone());
+        if let Some(together) = self.together.get() {
+            together.end(&reason);
+        }
         reason
     }
 
@@ -229,17 +258,23 @@ impl<E: Fault> fmt::Debug for Exchange<E> {
     }
 }
 
-/// Messages of the server that belong to no running exchange. One consumer at a time.
+/// Messages of the server that belong to no running exchange. One consumer at a time, unless clients share the server.
 pub struct Unsolicited<E: Fault> {
     line: Arc<dyn Line<E>>,
+    /// Its own inbox, where clients share the server.
+    own: Option<Arc<Inbox<E>>>,
 }
 
 impl<E: Fault> Unsolicited<E> {
     /// `None` while another one has them. What arrives while nobody listens is kept up to a bound, then the oldest are
     /// dropped.
     pub(super) fn take(line: Arc<dyn Line<E>>) -> Option<Self> {
+        if let Some(together) = line.multiplex().together.get() {
+            let own = Some(together.join());
+            return Some(Self { line, own });
+        }
         let taken = line.multiplex().unsolicited_taken.swap(true, Ordering::AcqRel);
-        (!taken).then_some(Self { line })
+        (!taken).then_some(Self { line, own: None })
     }
 
     /// The next message. Safe to use in `select!`.
@@ -247,13 +282,16 @@ impl<E: Fault> Unsolicited<E> {
     /// # Errors
     /// When the server is gone.
     pub async fn next(&mut self) -> Result<Message, E> {
-        self.line.multiplex().unsolicited.next().await?.ok_or_else(E::closed)
+        let inbox = self.own.as_deref().unwrap_or(&self.line.multiplex().unsolicited);
+        inbox.next().await?.ok_or_else(E::closed)
     }
 }
 
 impl<E: Fault> Drop for Unsolicited<E> {
     fn drop(&mut self) {
-        self.line.multiplex().unsolicited_taken.store(false, Ordering::Release);
+        if self.own.is_none() {
+            self.line.multiplex().unsolicited_taken.store(false, Ordering::Release);
+        }
     }
 }
 

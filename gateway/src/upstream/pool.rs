@@ -35,7 +35,7 @@ impl Shared {
 
     /// Keeps a process for the next client.
     pub(super) fn put(&self, era: Era, process: Process, answer: Message) {
-        process.serve_many();
+        process.serve_together();
         *lock(self.slot(era)) = Some(Member { process, answer, used: Instant::now() });
     }
 

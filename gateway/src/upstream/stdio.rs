@@ -202,6 +202,10 @@ impl Process {
     pub async fn request(&self, message: &Message, on_drop: OnDrop, whose: Whose) -> Result<Exchange, StdioError> {
         let shared = &self.handle.shared;
         let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop, whose)?;
+        if shared.multiplex.spares(message) {
+            shared.multiplex.answer_here(exchange.key());
+            return Ok(exchange);
+        }
         shared.send(multiplex::outgoing(message, exchange.key())).await?;
         Ok(exchange.sent())
     }
@@ -229,7 +233,8 @@ impl Process {
     }
 
     /// Takes the messages of the server that belong to no running exchange. One consumer at a time: `None` while
-    /// another one has them. What arrives while nobody listens is kept up to a bound, then the oldest are dropped.
+    /// another one has them. What arrives while nobody listens is kept up to a bound, then the oldest are dropped. Where
+    /// clients share the process each has its own, from now on.
     pub fn unsolicited(&self) -> Option<Unsolicited> {
         Unsolicited::take(Arc::clone(&self.handle.shared) as _)
     }
@@ -237,6 +242,11 @@ impl Process {
     /// From now on it is used by many clients: what might be meant for any of several reaches none.
     pub fn serve_many(&self) {
         self.handle.shared.multiplex.serve_many();
+    }
+
+    /// From now on several clients share it: each hears what belongs to no request.
+    pub(super) fn serve_together(&self) {
+        self.handle.shared.multiplex.serve_together();
     }
 
     /// From now on what the server asks outside of requests is answered here: there is no client who could be asked.

@@ -167,6 +167,39 @@ async fn requests_of_weir_are_asked_nothing() {
 }
 
 #[tokio::test]
+async fn all_who_share_a_process_hear_it_and_none_ends_what_another_watches() {
+    let process = start(&peer(&[])).await;
+    process.serve_together();
+    let mut listeners = [process.unsolicited().unwrap(), process.unsolicited().unwrap()];
+    let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+    let lines = [changed, r#"{"jsonrpc":"2.0","id":ID,"result":0}"#];
+    all(&mut ask(&process, "say", &json!({"lines": lines})).await).await.unwrap();
+    for listener in &mut listeners {
+        let message = timeout(PATIENCE, listener.next()).await.unwrap().unwrap();
+        assert_eq!(message.method(), "notifications/tools/list_changed");
+    }
+    let watch = |method: &str| call(json!("w"), method, &json!({"uri": "x:a"}));
+    let mut watching = Vec::new();
+    for _ in 0..2 {
+        let subscribe = watch("resources/subscribe");
+        watching.push(process.request(&subscribe, OnDrop::Abandon, Whose::Client).await.unwrap());
+    }
+    let unsubscribe = watch("resources/unsubscribe");
+    let mut first = process.request(&unsubscribe, OnDrop::Abandon, Whose::Client).await.unwrap();
+    assert_eq!(next(&mut first).await.unwrap().unwrap(), json!({"jsonrpc": "2.0", "id": "w", "result": {}}));
+    let last = process.request(&unsubscribe, OnDrop::Abandon, Whose::Client).await.unwrap();
+    let lines = result(&mut ask(&process, "heard", &json!({})).await).await.unwrap();
+    let told =
+        |method: &str| lines.as_array().unwrap().iter().filter(|line| line.as_str().unwrap().contains(method)).count();
+    assert_eq!((told("resources/subscribe"), told("resources/unsubscribe")), (2, 1));
+    drop(last);
+    stop(&process).await;
+    for listener in &mut listeners {
+        assert_eq!(timeout(PATIENCE, listener.next()).await.unwrap().unwrap_err(), StdioError::Stopped);
+    }
+}
+
+#[tokio::test]
 async fn of_what_nobody_listens_to_the_latest_is_kept() {
     let process = start(&peer(&[])).await;
     let total = MAX_WAITING + 10;

@@ -1,0 +1,91 @@
+//! What clients have in common who share the server behind a stream.
+//!
+//! Each hears what the server says of its own accord, at the pace of its own. To the server they are one client, so what
+//! one of them ends must not end for the others: a resource is watched until nobody watches it any more.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use weir_mcp::{Message, method};
+
+use super::{Fault, inbox::Inbox};
+
+/// How many resources are counted; what is beyond them ends for all.
+const WATCHED: usize = 4096;
+
+pub(super) struct Together<E> {
+    listeners: Mutex<Vec<Weak<Inbox<E>>>>,
+    /// How often each resource is watched.
+    watched: Mutex<HashMap<String, usize>>,
+    ended: Mutex<Option<E>>,
+}
+
+impl<E> Default for Together<E> {
+    fn default() -> Self {
+        Self { listeners: Mutex::default(), watched: Mutex::default(), ended: Mutex::new(None) }
+    }
+}
+
+impl<E: Fault> Together<E> {
+    /// Where one more listener hears everything from now on; it is over when it is dropped.
+    pub(super) fn join(&self) -> Arc<Inbox<E>> {
+        let inbox = Arc::new(Inbox::new());
+        let mut listeners = lock(&self.listeners);
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(Arc::downgrade(&inbox));
+        drop(listeners);
+        if let Some(reason) = lock(&self.ended).clone() {
+            inbox.fail(reason);
+        }
+        inbox
+    }
+
+    /// Brings a message to everybody; `false` if a slow one has lost an older one.
+    pub(super) fn tell(&self, message: &Message) -> bool {
+        let listeners: Vec<_> = lock(&self.listeners).iter().filter_map(Weak::upgrade).collect();
+        let mut kept_all = true;
+        for listener in listeners {
+            kept_all &= listener.push_over_oldest(message.clone());
+        }
+        kept_all
+    }
+
+    /// Ends it for everybody, those to come included.
+    pub(super) fn end(&self, reason: &E) {
+        lock(&self.ended).get_or_insert_with(|| reason.clone());
+        let listeners: Vec<_> = lock(&self.listeners).drain(..).filter_map(|listener| listener.upgrade()).collect();
+        for listener in listeners {
+            listener.fail(reason.clone());
+        }
+    }
+
+    /// Takes note of what a request begins or ends; `true` if it would end what others still need.
+    pub(super) fn spares(&self, request: &Message) -> bool {
+        let subscribes = match request.method() {
+            method::SUBSCRIBE => true,
+            method::UNSUBSCRIBE => false,
+            _ => return false,
+        };
+        let Some(uri) = request.uri() else { return false };
+        let mut watched = lock(&self.watched);
+        if subscribes {
+            if watched.len() < WATCHED || watched.contains_key(&*uri) {
+                *watched.entry(uri.into_owned()).or_default() += 1;
+            }
+            return false;
+        }
+        let Some(count) = watched.get_mut(&*uri) else { return false };
+        *count -= 1;
+        let needed = *count > 0;
+        if !needed {
+            watched.remove(&*uri);
+        }
+        needed
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
