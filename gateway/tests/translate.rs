@@ -316,6 +316,18 @@ fn questions_reach_no_other_call(weir: &Gateway) {
 }
 
 #[test]
+fn clients_that_never_answer_make_way() {
+    let weir = Gateway::start("stdio", "way");
+    let ask = || weir.call_asking(json!({"arguments": {"fields": ["name"]}}))["result"]["requestState"].take();
+    let states: Vec<Value> = std::iter::repeat_with(ask).take(6).collect();
+    let answer = |state: &Value| {
+        weir.call_asking(json!({"requestState": state, "inputResponses": accepted("user_name", "name", "Ada")}))
+    };
+    assert_eq!(answer(&states[0])["error"]["code"], -32602);
+    assert_eq!(text(&answer(&states[5])), json!([{"name": "Ada"}]));
+}
+
+#[test]
 fn http_clients_that_go_away_cancel() {
     clients_that_go_away_cancel(&Gateway::start("http", "cancel-http"));
 }

@@ -177,13 +177,20 @@ impl Relay {
         if introduction.asks() == translate::Asks::default() || !translate::may_ask(method) {
             return Ok(first.seat(method));
         }
+        let mut taken = Vec::new();
         let mut line = first;
-        for number in 1..lines {
+        for number in 1..=lines {
             if let Some(seat) = line.seat_alone(method) {
                 return Ok(seat);
             }
-            line = self.line(place, introduction, number).await?;
+            taken.push(Arc::clone(&line));
+            if number < lines {
+                line = self.line(place, introduction, number).await?;
+            }
         }
-        Ok(line.seat(method))
+        // Over HTTP a question comes in its own call's stream nearly always; elsewhere it would be refused.
+        let shared = matches!(line.channel(), Channel::Http { .. } | Channel::Stdio { shared: true, .. });
+        let free = if shared { None } else { self.parked.make_way(&taken) };
+        Ok(free.and_then(|free| free.seat_alone(method)).unwrap_or_else(|| line.seat(method)))
     }
 }

@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -21,7 +21,7 @@ use weir_mcp::{
 
 use crate::{seal::Seal, session::lock, upstream::Listened};
 
-use super::call::Call;
+use super::{call::Call, line::Line};
 
 /// How many calls may wait at once.
 const PARKED: usize = 256;
@@ -117,6 +117,18 @@ impl Parked {
         let key = u64::from_be_bytes(self.seal.open(&state, bound)?.try_into().ok()?);
         let (running, until) = lock(&self.calls).remove(&key)?;
         (until > Instant::now()).then_some(running)
+    }
+
+    /// Gives up the call that has waited longest in any of these lines, and says in which: its client may never come back.
+    pub(super) fn make_way<'a>(&self, lines: &'a [Arc<Line>]) -> Option<&'a Arc<Line>> {
+        let line = |running: &Running| lines.iter().find(|line| Arc::ptr_eq(line, running.call.line()));
+        let oldest = {
+            let mut calls = lock(&self.calls);
+            let waiting = calls.iter().filter(|(_, (running, _))| line(running).is_some());
+            let key = *waiting.min_by_key(|(_, (_, until))| *until)?.0;
+            calls.remove(&key)
+        };
+        line(&oldest?.0)
     }
 
     /// Gives up the calls whose clients did not come back; their upstreams are told.
