@@ -3,13 +3,14 @@
 # nothing while the manifests are as they were.
 #
 # Needs python3 and npm; as root it installs a missing python3-venv by itself.
-# Leaves: node_modules/, .venv/, .venv-sdk1/ (version 1 of the Python SDK and what needs it) and .tools/bin/node, a
-# link to a Node that is new enough for all of them.
+# Leaves: node_modules/ here and in oauth/, .venv/, .venv-sdk1/ (version 1 of the Python SDK and what needs it) and
+# .tools/bin/node, a link to a Node that is new enough for all of them.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 stamp=.tools/installed
-wanted=$(cat package.json package-lock.json requirements*.txt constraints*.txt setup.sh | sha256sum | cut -d' ' -f1)
+wanted=$(cat {.,oauth}/package.json {.,oauth}/package-lock.json requirements*.txt constraints*.txt setup.sh |
+  sha256sum | cut -d' ' -f1)
 
 if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x .tools/bin/node && -x .venv/bin/python &&
   -x .venv-sdk1/bin/python ]]; then
@@ -38,7 +39,9 @@ mkdir -p .tools/bin
 # No package here needs its install script. Without them the install runs no code and is the same everywhere.
 # The engine warnings are about npm's own Node, which runs none of these packages.
 say "installing the npm packages"
-npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+for folder in . oauth; do
+  (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
+done
 
 # The conformance suite and the inspector need Node 22.19 or newer: the system's where it is, else the packaged one.
 system_node=$(command -v node || true)
