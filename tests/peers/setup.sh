@@ -3,17 +3,17 @@
 # nothing while the manifests are as they were.
 #
 # Needs python3 and npm; as root it installs a missing python3-venv by itself.
-# Leaves: node_modules/ here and in oauth/, .venv/, .venv-sdk1/ (version 1 of the Python SDK and what needs it) and
+# Leaves: node_modules/ and .venv/ here and in oauth/, .venv-sdk1/ (version 1 of the Python SDK and what needs it) and
 # .tools/bin/node, a link to a Node that is new enough for all of them.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 stamp=.tools/installed
-wanted=$(cat {.,oauth}/package.json {.,oauth}/package-lock.json requirements*.txt constraints*.txt setup.sh |
+wanted=$(cat {.,oauth}/package{,-lock}.json {.,oauth}/{requirements,constraints}*.txt setup.sh |
   sha256sum | cut -d' ' -f1)
 
 if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x .tools/bin/node && -x .venv/bin/python &&
-  -x .venv-sdk1/bin/python ]]; then
+  -x .venv-sdk1/bin/python && -x oauth/.venv/bin/python ]]; then
   exit 0
 fi
 
@@ -64,6 +64,7 @@ install_python() {
 }
 install_python .venv requirements.txt constraints.txt
 install_python .venv-sdk1 requirements-sdk1.txt constraints-sdk1.txt
+install_python oauth/.venv oauth/requirements.txt oauth/constraints.txt
 
 echo "$wanted" >"$stamp"
 say "ready, with Node $(.tools/bin/node --version) and $(.venv/bin/python --version)"

@@ -1,7 +1,9 @@
-//! Against a real authorization server: npm `oidc-provider`.
+//! Against real authorization servers: npm `oidc-provider` here, PyPI `Authlib` in a module of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+#[path = "real/authlib.rs"]
+mod authlib;
 #[path = "real/browser.rs"]
 mod browser;
 #[path = "real/peer.rs"]

@@ -34,6 +34,12 @@ impl Browser {
         self.answer_code(page, code, "abort").await;
     }
 
+    /// Sends a form.
+    pub(crate) async fn post(mut self, page: &Url, form: String) {
+        let answer = self.send(page, Some(form)).await;
+        assert!(answer.status().is_success(), "{}", answer.status());
+    }
+
     async fn answer_code(&mut self, page: &Url, code: &str, answer: &str) {
         let form = self.get(page).await.text().await.unwrap();
         let token = form.split("name=\"xsrf\" value=\"").nth(1).unwrap().split('"').next().unwrap();

@@ -26,22 +26,26 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// npm `oidc-provider`.
     pub(crate) async fn start(settings: &Value) -> Self {
-        let peers = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/peers");
-        let node = peers.join(".tools/bin/node");
-        let package = peers.join("oauth/node_modules/oidc-provider");
-        for needed in [&node, &package] {
-            assert!(needed.exists(), "{} is missing: run tests/peers/setup.sh", needed.display());
-        }
-        let mut child = Command::new(node)
-            .arg(peers.join("oauth/server.js"))
-            .arg(settings.to_string())
-            .env("NODE_NO_WARNINGS", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let folder = folder();
+        let node = folder.join("../.tools/bin/node");
+        let mut command = Command::new(needed(node));
+        needed(folder.join("node_modules/oidc-provider"));
+        command.arg(folder.join("server.js")).arg(settings.to_string()).env("NODE_NO_WARNINGS", "1");
+        Self::run(command).await
+    }
+
+    /// PyPI `Authlib`.
+    pub(crate) async fn authlib() -> Self {
+        let folder = folder();
+        let mut command = Command::new(needed(folder.join(".venv/bin/python")));
+        command.arg(folder.join("authlib_server.py")).env("AUTHLIB_INSECURE_TRANSPORT", "1");
+        Self::run(command).await
+    }
+
+    async fn run(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = line(&mut output).await;
         let issuer = first["issuer"].as_str().unwrap().to_owned();
@@ -53,6 +57,15 @@ impl Peer {
         self.input.write_all(b"stats\n").await.unwrap();
         line(&mut self.output).await
     }
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/peers/oauth")
+}
+
+fn needed(path: PathBuf) -> PathBuf {
+    assert!(path.exists(), "{} is missing: run tests/peers/setup.sh", path.display());
+    path
 }
 
 async fn line(output: &mut Lines<BufReader<ChildStdout>>) -> Value {
