@@ -64,13 +64,18 @@ impl FileStore {
     /// key is found, or none that opens it.
     pub async fn open(path: PathBuf, protection: Protection, clock: Clock) -> Result<Self, StoreError> {
         blocking(path.clone(), move || {
-            create_folder(&path)?;
-            let _lock = FileLock::exclusive(&path)?;
-            let seal = if path.try_exists().map_err(|error| StoreError::io(&path, &error))? {
-                seal_of_existing(&path, &protection)?
-            } else {
-                create(&path, &protection)?
-            };
+            let exists = || path.try_exists().map_err(|error| StoreError::io(&path, &error));
+            if !exists()? {
+                create_folder(&path)?;
+                // Others that come now wait, and find it made.
+                let _lock = FileLock::exclusive(&path)?;
+                if !exists()? {
+                    let seal = create(&path, &protection)?;
+                    return Ok(Self(Arc::new(Shared { path, seal, clock })));
+                }
+            }
+            // A keyring may have to ask somebody, so this is without the lock.
+            let seal = seal_of_existing(&path, &protection)?;
             Ok(Self(Arc::new(Shared { path, seal, clock })))
         })
         .await

@@ -34,6 +34,18 @@ const SAVES: u32 = 3;
 
 impl Renewing {
     pub(super) async fn run(self) -> Result<Access, LoginError> {
+        match self.renew().await {
+            // What is in memory is as good as it was. But nothing is refreshed that could not be kept.
+            Err(LoginError::Store(error)) => {
+                let login = self.slot.lock().login.clone();
+                let usable = login.filter(|login| self.is_usable(login));
+                usable.map_or(Err(LoginError::Store(error)), |login| Ok(login.access()))
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn renew(&self) -> Result<Access, LoginError> {
         self.save_unsaved().await;
         let found = self.read().await?;
         if let Some(settled) = self.settled(found.as_ref()) {
@@ -53,7 +65,7 @@ impl Renewing {
     fn settled(&self, found: Option<&(Arc<Login>, Version)>) -> Option<Result<Access, LoginError>> {
         let (now, timing) = (self.now(), &self.shared.timing);
         let login = found.map(|(login, _)| login);
-        let usable = login.filter(|login| login.is_usable(self.refused.as_ref(), now, timing.margin));
+        let usable = login.filter(|login| self.is_usable(login));
         if let Some(login) = usable
             && login.is_good(now, timing.ahead)
         {
@@ -211,8 +223,7 @@ impl Renewing {
             }
         }
         // Its last access token may have a while to go.
-        let usable = ended.is_usable(self.refused.as_ref(), self.now(), self.shared.timing.margin);
-        if usable { Ok(ended.access()) } else { Err(LoginError::Ended) }
+        if self.is_usable(&ended) { Ok(ended.access()) } else { Err(LoginError::Ended) }
     }
 
     /// After trouble the server is left alone for a while, longer each time.
@@ -253,6 +264,10 @@ impl Renewing {
             None => (known.login, known.version, known.read) = (None, None, Some(self.now())),
         }
         Ok(found)
+    }
+
+    fn is_usable(&self, login: &Login) -> bool {
+        login.is_usable(self.refused.as_ref(), self.now(), self.shared.timing.margin)
     }
 
     fn now(&self) -> SystemTime {

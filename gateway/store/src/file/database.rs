@@ -51,14 +51,6 @@ pub(super) fn read<T>(
         }
     }
     let _lock = FileLock::exclusive(path)?;
-    read_locked(path, work)
-}
-
-/// Reads the file under an exclusive lock that the caller holds.
-pub(super) fn read_locked<T>(
-    path: &Path,
-    work: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
     match open_read_only(path)? {
         Some(db) => work(&db.begin_read().map_err(|e| error(path, e))?),
         None => work(&open(path)?.begin_read().map_err(|e| error(path, e))?),

@@ -1,5 +1,7 @@
 //! What is in the store, and who else writes there.
 
+use std::sync::atomic::AtomicBool;
+
 use weir_store::{Entry, Key, Lease, Listed, Swap, Value};
 
 use super::*;
@@ -176,10 +178,11 @@ fn a_login_comes_back_from_the_store_as_it_was() {
     }
 }
 
-/// A store whose disk is full for a while.
+/// A store whose disk is full, or gone, for a while.
 struct Full {
     inner: MemoryStore,
-    writable: Arc<std::sync::atomic::AtomicBool>,
+    writable: Arc<AtomicBool>,
+    readable: Arc<AtomicBool>,
 }
 
 impl Full {
@@ -195,6 +198,9 @@ impl Full {
 #[async_trait]
 impl Store for Full {
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        if !self.readable.load(Ordering::SeqCst) {
+            return Err(StoreError::Busy("store".into()));
+        }
         self.inner.get(key).await
     }
     async fn put(&self, key: &Key, value: &Value, ttl: Option<Duration>) -> Result<Version, StoreError> {
@@ -226,11 +232,33 @@ impl Store for Full {
     }
 }
 
+async fn failing() -> (Scene, Arc<AtomicBool>, Arc<AtomicBool>) {
+    let (writable, readable) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
+    let (writes, reads) = (Arc::clone(&writable), Arc::clone(&readable));
+    let store = |clock| Arc::new(Full { inner: MemoryStore::new(clock), writable: writes, readable: reads }) as _;
+    (Scene::with(store).await, writable, readable)
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_stops_no_good_token() {
+    let (scene, _, readable) = failing().await;
+    scene.signed_in(3600).await;
+    readable.store(false, Ordering::SeqCst);
+    for _ in 0..5 {
+        scene.later(100);
+        assert_eq!(scene.access(None).await.unwrap(), "a1");
+    }
+    scene.later(3600);
+    let failed = scene.access(None).await.unwrap_err();
+    assert!(matches!(failed, LoginError::Store(_)) && !failed.needs_sign_in(), "{failed}");
+    assert_eq!(scene.asked(), 0, "nothing is rotated that could not be kept");
+    readable.store(true, Ordering::SeqCst);
+    assert_eq!(scene.access(None).await.unwrap(), "a2");
+}
+
 #[tokio::test]
 async fn a_full_disk_loses_no_rotation() {
-    let writable = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let scene =
-        Scene::with(|clock| Arc::new(Full { inner: MemoryStore::new(clock), writable: Arc::clone(&writable) })).await;
+    let (scene, writable, _) = failing().await;
     scene.signed_in(0).await;
     writable.store(false, Ordering::SeqCst);
     assert!(scene.logins.save(&scene.key(), &scene.login(3600)).await.is_err());
