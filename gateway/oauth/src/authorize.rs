@@ -201,6 +201,12 @@ impl Callback {
         }
         callback
     }
+
+    /// Whether it brings a no in place of a code.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        self.error.is_some()
+    }
 }
 
 /// The sign-ins under way. Each is taken once, by the one it was made for, before its time is over.
@@ -257,7 +263,7 @@ impl PendingSignIns {
 }
 
 /// Compares without telling by the time it takes how much is right.
-fn same(left: &str, right: &str) -> bool {
+pub(crate) fn same(left: &str, right: &str) -> bool {
     let differ = left.bytes().zip(right.bytes()).fold(0, |differ, (left, right)| differ | (left ^ right));
     left.len() == right.len() && differ == 0
 }

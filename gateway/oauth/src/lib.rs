@@ -8,7 +8,7 @@
 //! 4. [`registration`]: who Weir is to that server.
 //! 5. [`scope`]: what to ask for; and for what more, when that was too little.
 //!    All of these together are [`prepare()`].
-//! 6. A sign-in ([`authorize`], [`device`]) or none ([`grants`]) ends with [`Tokens`].
+//! 6. A sign-in ([`authorize`], with [`Loopback`] to come back to; [`device`]) or none ([`grants`]) ends with [`Tokens`].
 //! 7. [`Logins`] keeps them, and hands out what is good now, refreshed if need be. [`revoke`] gives them back.
 //!
 //! Every request goes through [`Http`], which guards where it may lead. Every error says what to do and holds no secret.
@@ -25,6 +25,7 @@ mod http;
 pub mod inbound;
 mod login;
 mod logins;
+mod loopback;
 mod prepare;
 pub mod registration;
 pub mod resource;
@@ -44,6 +45,7 @@ pub use grants::{Subject, TokenKind};
 pub use http::{Http, HttpError, Limits, Reach};
 pub use login::{Login, LoginKey, LoginSummary, Owner};
 pub use logins::{Access, LoginError, Logins, Obtain, Renewal, Timing};
+pub use loopback::Loopback;
 pub use prepare::{PrepareError, Prepared, ResourceParameter, Upstream, prepare};
 pub use registration::{KnownClient, Registration, RegistrationError};
 pub use revoke::Revoked;

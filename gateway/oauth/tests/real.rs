@@ -13,8 +13,9 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use weir_oauth::{
-    Callback, Client, ClientAuth, Discovered, Endpoint, Http, Limits, Login, LoginError, LoginKey, Logins, Owner,
-    Reach, Registration, Renewal, Scopes, SignIn, SignInError, Timing, TokenError, Tokens, authorize, device, grants,
+    Callback, Client, ClientAuth, Discovered, Endpoint, Http, Limits, Login, LoginError, LoginKey, Logins, Loopback,
+    Owner, Reach, Registration, Renewal, Scopes, SignIn, SignInError, Timing, TokenError, Tokens, authorize, device,
+    grants,
     inbound::{Issuer, Rejected, Verifier},
     registration, revoke, scope, server,
 };
@@ -122,8 +123,17 @@ async fn a_stranger_registers_signs_in_and_is_known_by_the_token() {
 #[tokio::test]
 async fn a_native_client_comes_back_to_any_port() {
     let peer = Peer::start(&json!({})).await;
-    let found = found(&peer).await;
-    assert!(signed_in(&found, &Client::public("weir-native")).await.is_ok());
+    let (found, http) = (found(&peer).await, http());
+    let port = Loopback::bind(0).await.unwrap();
+    let redirect = port.redirect().to_owned();
+    let what = SignIn { redirect: redirect.clone(), ..sign_in(&found, &Client::public("weir-native")) };
+    let (url, pending) = authorize::begin(&http, what).unwrap();
+    let user = async {
+        let back = Browser::default().sign_in(&url, &redirect).await;
+        Browser::default().open(&back).await;
+    };
+    let (callback, ()) = tokio::join!(port.wait(pending.state()), user);
+    assert!(pending.finish(&http, callback.unwrap(), &Clock::system()).await.is_ok());
 }
 
 #[tokio::test]

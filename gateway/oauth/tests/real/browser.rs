@@ -34,6 +34,12 @@ impl Browser {
         self.answer_code(page, code, "abort").await;
     }
 
+    /// Opens a page that must be there.
+    pub(crate) async fn open(mut self, page: &Url) {
+        let answer = self.get(page).await;
+        assert!(answer.status().is_success(), "{}", answer.status());
+    }
+
     /// Sends a form.
     pub(crate) async fn post(mut self, page: &Url, form: String) {
         let answer = self.send(page, Some(form)).await;
