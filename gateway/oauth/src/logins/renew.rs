@@ -7,7 +7,7 @@ use std::{
 
 use weir_store::{Lease, Secret, Swap, Version};
 
-use crate::{Http, Login, LoginKey, TokenError, grants, token::Endpoint};
+use crate::{Http, Login, LoginKey, Revoked, TokenError, grants, revoke::revoke, token::Endpoint};
 
 use super::{Access, LoginError, Renewal, Shared, Slot};
 
@@ -146,8 +146,7 @@ impl Renewing {
         let token = login.refresh.as_ref().ok_or(TokenError::InvalidGrant)?;
         // Another client than the one it was given to cannot use it.
         let client = configured.filter(|client| client.id == login.client.id).unwrap_or(&login.client);
-        let (server, resource) = (&login.server, login.resource.as_deref());
-        let endpoint = Endpoint { server, client, resource, clock: &self.shared.clock };
+        let endpoint = Endpoint { client, ..self.endpoint(login) };
         let tokens = grants::refresh(&self.http, &endpoint, token).await?;
         let client = client.clone();
         Ok(Login { client, ..login.renewed(tokens, now) })
@@ -172,7 +171,10 @@ impl Renewing {
             Swap::Done(version) => {
                 let now = self.now();
                 let mut known = self.slot.lock();
-                known.keep(Arc::clone(&login), version, now);
+                // A sign-in may have come in between.
+                if known.version.is_none_or(|known| known < version) {
+                    known.keep(Arc::clone(&login), version, now);
+                }
                 (known.made, known.paused, known.troubles) = (Some(now), None, 0);
                 Ok(login.access())
             }
@@ -180,7 +182,14 @@ impl Renewing {
             Swap::Lost(_) => match self.read().await? {
                 Some((login, _)) if !login.ended => Ok(login.access()),
                 Some(_) => Err(LoginError::Ended),
-                None => Err(LoginError::Missing),
+                None => {
+                    // Who signs out does not expect that a new token is left.
+                    let endpoint = self.endpoint(&login);
+                    let token = login.refresh.as_ref().map(|token| (token, Revoked::Refresh));
+                    let (token, kind) = token.unwrap_or((&login.access, Revoked::Access));
+                    let _ = revoke(&self.http, &endpoint, token, kind).await;
+                    Err(LoginError::Missing)
+                }
             },
         }
     }
@@ -264,6 +273,11 @@ impl Renewing {
             None => (known.login, known.version, known.read) = (None, None, Some(self.now())),
         }
         Ok(found)
+    }
+
+    fn endpoint<'a>(&'a self, login: &'a Login) -> Endpoint<'a> {
+        let (server, client, resource) = (&login.server, &login.client, login.resource.as_deref());
+        Endpoint { server, client, resource, clock: &self.shared.clock }
     }
 
     fn is_usable(&self, login: &Login) -> bool {

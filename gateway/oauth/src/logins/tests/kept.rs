@@ -57,6 +57,11 @@ async fn a_sign_out_during_a_refresh_counts() {
     let (access, ()) = tokio::join!(scene.access(None), out);
     assert!(matches!(access, Err(LoginError::Missing)));
     assert!(scene.logins.get(&scene.key()).await.unwrap().is_none());
+    assert_eq!(
+        scene.server.seen("/revoke")[0].form("token").as_deref(),
+        Some("r2"),
+        "what came too late is given back"
+    );
 }
 
 #[tokio::test]
