@@ -168,12 +168,14 @@ pub enum Auth {
 pub struct Policy {
     /// The component's file. Absolute.
     pub component: PathBuf,
-    /// The imports it may use: any of `log`, `clock`, `random`, `secrets`.
+    /// The imports it may use: any of `log`, `clock`, `random`, `secrets`, `http`.
     pub grants: Vec<String>,
     /// Its own settings: a JSON object.
     pub settings: String,
     /// The secrets it may place, by the names it knows them under.
     pub secrets: Vec<(String, SecretSource)>,
+    /// The origins of the services that it may ask.
+    pub http: Vec<String>,
     /// The line of the configuration where it begins; for messages.
     pub line: usize,
 }

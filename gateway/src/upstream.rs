@@ -18,6 +18,7 @@ pub mod own;
 mod pause;
 mod pool;
 mod reply;
+mod service;
 mod status;
 pub mod sse;
 pub mod stdio;
@@ -43,6 +44,7 @@ pub use credential::{Credential, Source as CredentialSource};
 pub use events::Events;
 pub use health::Health;
 pub use reply::{Body, GATHERED, JsonBody, Listened, Reply};
+pub use service::Services;
 pub use status::{State, Status};
 
 use credential::Credentials;

@@ -9,7 +9,7 @@ use crate::{
     config::{self, Auth, Config},
     http::Client,
     policy::{Engine, Grant, Policy, Source, shipped},
-    upstream::{CredentialSource, Parts, Upstream},
+    upstream::{CredentialSource, Parts, Services, Upstream},
 };
 
 /// What a configuration comes to.
@@ -61,7 +61,7 @@ fn prepare(
     let (mut connection, mut credentials) = (None, None);
     for written in &entry.policies {
         let place = format!("{}:{}: upstream `{}`", config.file.display(), written.line, entry.name);
-        let policy = load(engine, written).with_context(|| place.clone())?;
+        let policy = load(engine, client, written).with_context(|| place.clone())?;
         if policy.decides_connections() && connection.replace(policy.clone()).is_some() {
             bail!("{place}: a second policy decides about connections; one is enough");
         }
@@ -76,12 +76,18 @@ fn prepare(
     if let (None, Auth::Bearer(source)) = (&credentials, &entry.auth) {
         let settings = serde_json::json!({ "source": source.to_string() }).to_string();
         let secrets = vec![("token".to_owned(), source.clone())];
-        let policy = engine.load(Source { name: "bearer", wasm: shipped::BEARER.into(), grants: &[], settings })?;
+        let policy = engine.load(Source {
+            name: "bearer",
+            wasm: shipped::BEARER.into(),
+            grants: &[],
+            settings,
+            service: None,
+        })?;
         credentials = Some(CredentialSource { policy, secrets });
     }
     let fallback = || {
         let wasm = shipped::FALLBACK.into();
-        engine.load(Source { name: "fallback", wasm, grants: &[], settings: String::new() })
+        engine.load(Source { name: "fallback", wasm, grants: &[], settings: String::new(), service: None })
     };
     let connection = connection.map_or_else(fallback, Ok)?;
     let decisions = Decisions {
@@ -93,9 +99,16 @@ fn prepare(
     Ok((upstream, decisions))
 }
 
-fn load(engine: &Engine, written: &config::Policy) -> anyhow::Result<Policy> {
+fn load(engine: &Engine, client: &Client, written: &config::Policy) -> anyhow::Result<Policy> {
     let name = written.component.display().to_string();
     let wasm = std::fs::read(&written.component).with_context(|| format!("policy `{name}` cannot be read"))?;
     let grants = written.grants.iter().map(|grant| grant.parse::<Grant>()).collect::<Result<Vec<_>, _>>()?;
-    Ok(engine.load(Source { name: &name, wasm: wasm.into(), grants: &grants, settings: written.settings.clone() })?)
+    let services = Services::new(client.clone(), written.http.clone());
+    Ok(engine.load(Source {
+        name: &name,
+        wasm: wasm.into(),
+        grants: &grants,
+        settings: written.settings.clone(),
+        service: Some(Arc::new(services)),
+    })?)
 }

@@ -15,9 +15,14 @@ pub(super) struct HostName(pub(super) String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WebOrigin(pub(super) String);
 
+/// The origin of a service that a policy may ask (RFC 6454 §6.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServiceOrigin(pub(super) String);
+
 strings! {
     HostName: "a host name, as a string", { "type": "string", "minLength": 1 };
     WebOrigin: "an origin such as \"https://app.example.com\"", { "type": "string", "pattern": "://" };
+    ServiceOrigin: "an origin such as \"https://tokens.example.com\"", { "type": "string", "pattern": "^https?://" };
 }
 
 impl FromStr for HostName {
@@ -69,9 +74,37 @@ impl FromStr for WebOrigin {
     }
 }
 
+impl FromStr for ServiceOrigin {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let refused = || {
+            let hint = "scheme, host and port alone: \"https://tokens.example.com\"";
+            Unreadable::new("this is not the origin of a service", hint)
+        };
+        let url = Url::parse(text).map_err(|_| refused())?;
+        let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+        let anonymous = url.username().is_empty() && url.password().is_none();
+        let web = matches!(url.scheme(), "http" | "https") && !text.contains('*');
+        if bare && anonymous && web { Ok(Self(url.origin().ascii_serialization())) } else { Err(refused()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{HostName, WebOrigin};
+    use super::{HostName, ServiceOrigin, WebOrigin};
+
+    #[test]
+    fn reads_origins_of_services() {
+        assert_eq!(
+            "https://Tokens.Example.com:443".parse(),
+            Ok(ServiceOrigin("https://tokens.example.com".to_owned()))
+        );
+        assert_eq!("http://127.0.0.1:9000/".parse(), Ok(ServiceOrigin("http://127.0.0.1:9000".to_owned())));
+        for bad in ["", "tokens.example.com", "https://a/x", "https://a?b", "https://*.a", "https://me@a", "ftp://a"] {
+            assert!(bad.parse::<ServiceOrigin>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn reads_host_names() {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::origin::{HostName, WebOrigin};
+use super::origin::{HostName, ServiceOrigin, WebOrigin};
 use super::quantity::{Period, Size};
 use super::read::{Unreadable, table};
 use super::string::{Address, FilePath, Program, Text, Variable, choice, strings};
@@ -140,6 +140,8 @@ table! {
         /// Secrets it may place in a request without seeing them, by the names it knows them under; needs the grant
         /// `"secrets"`.
         secrets: Named<Source>,
+        /// The services it may ask, by origin: `["https://tokens.example.com"]`; needs the grant `"http"`.
+        http: List<ServiceOrigin>,
     }
 }
 
@@ -182,6 +184,7 @@ words! {
     AuthKind: "\"none\" or \"bearer\"", ["none" => Self::None, "bearer" => Self::Bearer],
         later ["oauth", "device", "client_credentials", "exchange"];
     Grant: "the name of a grant, as a string",
-        ["log" => Self("log"), "clock" => Self("clock"), "random" => Self("random"), "secrets" => Self("secrets")],
-        later ["store", "http"];
+        ["log" => Self("log"), "clock" => Self("clock"), "random" => Self("random"), "secrets" => Self("secrets"),
+            "http" => Self("http")],
+        later ["store"];
 }

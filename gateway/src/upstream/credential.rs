@@ -10,7 +10,7 @@ use std::{
 
 use weir_flow::{
     Origin,
-    facts::{Attachment, Choice, Question, Refusal, Upstream},
+    facts::{Attachment, Choice, Minted, Question, Refusal, Upstream},
 };
 
 use crate::{
@@ -112,13 +112,18 @@ impl Source {
             upstream,
             principal: None,
             secrets: self.secrets.iter().map(|(name, _)| name.clone()).collect(),
+            flows: Vec::new(),
+            token: None,
             refused,
+            efforts: Vec::new(),
         };
         let choice = self.policy.choose(&question, self).await.map_err(|why| CredentialError(why.to_string()))?;
         match choice {
             Choice::None => Ok(Kept { credential: None, attachment: None, until: Instant::now() + UNASKED }),
             Choice::Attach(attachment) => self.place(attachment, origin),
+            Choice::Mint(minted) => self.mint(&minted, origin),
             Choice::Stop(why) => Err(CredentialError(why)),
+            Choice::Present(_) | Choice::Renew | Choice::Obtain(_) => Err(CredentialError("LATER".to_owned())),
         }
     }
 
@@ -136,17 +141,21 @@ impl Source {
             CredentialError(format!("policy `{policy}` asked for the secret `{secret}`, which it was not given"))
         })?;
         let value = source.read().map_err(|why| CredentialError(why.to_string()))?;
-        let text = match &attachment.scheme {
-            Some(scheme) => format!("{scheme} {}", value.expose()),
-            None => value.expose().to_owned(),
-        };
-        let header = |_| CredentialError(format!("policy `{policy}` placed {source} in a header that cannot hold it"));
-        let name = HeaderName::from_bytes(attachment.header.as_bytes()).map_err(|_| header(()))?;
-        let mut value = HeaderValue::from_str(&text).map_err(|_| header(()))?;
-        value.set_sensitive(true);
+        let (header, scheme) = (&attachment.header, attachment.scheme.as_deref());
+        let credential = credential(header, scheme, value.expose(), origin).ok_or_else(|| {
+            CredentialError(format!("policy `{policy}` placed {source} in a header that cannot hold it"))
+        })?;
         let until = Instant::now() + Duration::from_secs(attachment.holds_for.into());
-        let credential = Credential { name, value, origin: Arc::new(origin.clone()) };
         Ok(Kept { credential: Some(credential), attachment: Some(attachment), until })
+    }
+
+    fn mint(&self, minted: &Minted, origin: &Origin) -> Result<Kept, CredentialError> {
+        let credential = credential(&minted.header, minted.scheme.as_deref(), &minted.text, origin);
+        let credential = credential.ok_or_else(|| {
+            CredentialError(format!("policy `{}` made a token that no header can hold", self.policy.name()))
+        })?;
+        let until = Instant::now() + Duration::from_secs(minted.holds_for.into());
+        Ok(Kept { credential: Some(credential), attachment: None, until })
     }
 }
 
@@ -158,6 +167,17 @@ impl Secrets for Source {
         let (_, source) = self.secrets.iter().find(|(known, _)| known == name)?;
         source.read().ok().map(|secret| secret.expose().to_owned())
     }
+}
+
+/// A header of this text; none if it cannot be one.
+fn credential(header: &str, scheme: Option<&str>, text: &str, origin: &Origin) -> Option<Credential> {
+    let name = HeaderName::from_bytes(header.as_bytes()).ok()?;
+    let mut value = match scheme {
+        Some(scheme) => HeaderValue::from_str(&format!("{scheme} {text}")).ok()?,
+        None => HeaderValue::from_str(text).ok()?,
+    };
+    value.set_sensitive(true);
+    Some(Credential { name, value, origin: Arc::new(origin.clone()) })
 }
 
 /// Whether nothing happened between two looks.

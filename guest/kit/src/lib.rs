@@ -32,7 +32,8 @@ pub use bindings::{
         weir::policy::types::{Attempt, Challenge, Era, Outcome, Principal, Refusal, Transport, Upstream},
     },
     credentials::exports::weir::policy::credentials::{
-        Attachment, Choice, Effort, Ending, Flow, Guest as Credentials, Presentation, Question, Task, Token, Wish,
+        Attachment, Choice, Effort, Ending, Flow, Guest as Credentials, Minted, Presentation, Question, Task, Token,
+        Wish,
     },
 };
 pub use settings::Settings;
