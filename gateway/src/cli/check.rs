@@ -53,7 +53,7 @@ fn line(upstream: &Upstream, decided: Option<&Decisions>) -> String {
     let credential = match (&decided.credentials, &upstream.auth) {
         (None, _) => "no credential".to_owned(),
         (Some(policy), Auth::Bearer(source)) => format!("credential by `{policy}` from {source}"),
-        (Some(policy), Auth::None) => format!("credential by `{policy}`"),
+        (Some(policy), _) => format!("credential by `{policy}`"),
     };
     format!("{name}: {reach}, connection by `{}`, {credential}", decided.connection)
 }

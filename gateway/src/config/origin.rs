@@ -19,9 +19,14 @@ pub(super) struct WebOrigin(pub(super) String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServiceOrigin(pub(super) String);
 
+/// A URL of the web that is compared and printed as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WebUrl(pub(super) String);
+
 strings! {
     HostName: "a host name, as a string", { "type": "string", "minLength": 1 };
     WebOrigin: "an origin such as \"https://app.example.com\"", { "type": "string", "pattern": "://" };
+    WebUrl: "a URL such as \"https://login.example.com\"", { "type": "string", "pattern": "^https?://" };
     ServiceOrigin: "an origin such as \"https://tokens.example.com\"", { "type": "string", "pattern": "^https?://" };
 }
 
@@ -74,6 +79,30 @@ impl FromStr for WebOrigin {
     }
 }
 
+impl FromStr for WebUrl {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let refused = |message| Unreadable::new(message, "such as \"https://login.example.com\"");
+        let url = Url::parse(text).map_err(|_| refused("this is not a URL"))?;
+        let local = match url.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        };
+        if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+            return Err(refused("this URL can have no user name, no password and no part after `#`"));
+        }
+        match url.scheme() {
+            "https" => Ok(Self(text.to_owned())),
+            "http" if local => Ok(Self(text.to_owned())),
+            "http" => Err(refused("only `https` will do, but on this machine")),
+            _ => Err(refused("this is not a URL of the web")),
+        }
+    }
+}
+
 impl FromStr for ServiceOrigin {
     type Err = Unreadable;
 
@@ -92,7 +121,19 @@ impl FromStr for ServiceOrigin {
 
 #[cfg(test)]
 mod tests {
-    use super::{HostName, ServiceOrigin, WebOrigin};
+    use super::{HostName, ServiceOrigin, WebOrigin, WebUrl};
+
+    #[test]
+    fn reads_urls_of_the_web() {
+        for good in
+            ["https://Login.example.com/tenant/", "http://localhost:9000", "http://127.0.0.1/x", "http://[::1]/"]
+        {
+            assert_eq!(good.parse(), Ok(WebUrl(good.to_owned())));
+        }
+        for bad in ["", "login", "http://login.example.com", "https://me@a", "https://a#b", "ftp://a"] {
+            assert!(bad.parse::<WebUrl>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn reads_origins_of_services() {
