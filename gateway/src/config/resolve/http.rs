@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::context::Context;
-use crate::config::read::At;
+use crate::config::read::{At, Field};
 use crate::config::string::Text;
 use crate::config::written::{AuthKind, Kind, Upstream};
 use crate::config::{HttpReach, HttpTransport, SafeUrl, Secret};
