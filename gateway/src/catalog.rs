@@ -19,7 +19,7 @@ use std::{
 use tokio::{sync::Notify, sync::watch, task::JoinSet};
 use weir_mcp::{Era, mirrored::Mirrored};
 
-use crate::{seal::Seal, upstream::Upstream};
+use crate::{caller::Caller, seal::Seal, upstream::Upstream};
 
 pub use merge::{Kind, Merged, Offer};
 pub use traits::Traits;
@@ -163,10 +163,10 @@ impl Catalog {
     }
 
     /// The same for a modern upstream, asked of it anew; none if it cannot be asked.
-    pub async fn look_up(&self, upstream: usize, tool: &str) -> Option<Arc<[Mirrored]>> {
+    pub async fn look_up(&self, caller: Option<&Arc<Caller>>, upstream: usize, tool: &str) -> Option<Arc<[Mirrored]>> {
         let upstream = self.upstreams.get(upstream)?;
-        let opened = upstream.open(Some(Era::Modern)).await.ok()?;
-        View::look_up(upstream, &opened, tool).await
+        let opened = upstream.open(caller, Some(Era::Modern)).await.ok()?;
+        View::look_up(caller, upstream, &opened, tool).await
     }
 
     /// Seals what clients carry for lists.

@@ -20,6 +20,7 @@
 //! Each module uses only those before it in the list below; a test keeps it so.
 
 pub mod config;
+pub mod caller;
 pub mod observe;
 pub mod policy;
 pub mod http;

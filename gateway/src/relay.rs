@@ -22,6 +22,7 @@ use std::sync::Arc;
 use weir_mcp::{Era, Kind, Message};
 
 use crate::{
+    caller::Caller,
     catalog::Catalog,
     http::{HeaderName, HeaderValue},
     session::{Endpoint, Session, Sessions},
@@ -47,6 +48,8 @@ pub struct Inquiry {
     pub era: Era,
     /// Where it came in.
     pub endpoint: Endpoint,
+    /// Who sent it; none where everybody may.
+    pub caller: Option<Arc<Caller>>,
     /// The message.
     pub message: Message,
     /// `MCP-Protocol-Version`, where the client sent it.

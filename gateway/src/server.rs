@@ -22,6 +22,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::{
+    caller::Caller,
     relay::{Answer, Relay},
     session::Endpoint,
 };
@@ -97,6 +98,7 @@ impl App {
             cors::preflight(exchange).await;
             return None;
         }
+        exchange.set_caller(Some(Caller::local()));
         Some(match (exchange.method(), place) {
             ("GET", Place::Mcp(endpoint)) if wants_stream(exchange) => return self.stream(endpoint, exchange).await,
             ("GET", Place::Sse(_)) if !accepts_events(exchange) => refusal::not_acceptable("text/event-stream"),

@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::Message;
 
-use crate::{catalog::Changes, http::HeaderValue};
+use crate::{caller::Caller, catalog::Changes, http::HeaderValue};
 
 pub use asked::Question;
 pub use lines::Lines;
@@ -53,6 +53,8 @@ pub enum Endpoint {
 pub struct Session {
     /// What the client calls it by.
     pub id: HeaderValue,
+    /// Whose it is, as they came last.
+    caller: Mutex<Option<Arc<Caller>>>,
     /// Where it was opened.
     pub endpoint: Endpoint,
     /// The client's own `initialize`, with which upstreams are opened in its name.
@@ -90,6 +92,7 @@ impl Session {
     ///
     /// When the system has no randomness to give.
     pub fn new(
+        caller: Option<Arc<Caller>>,
         endpoint: Endpoint,
         initialize: &Message,
         version: HeaderValue,
@@ -100,6 +103,7 @@ impl Session {
             Message::parse(Bytes::copy_from_slice(initialize.bytes())).unwrap_or_else(|_| initialize.clone());
         Ok(Self {
             id: new_id()?,
+            caller: Mutex::new(caller),
             endpoint,
             initialize,
             version,
@@ -123,6 +127,25 @@ impl Session {
     /// streams, so that what changes between two of them is told on the second.
     pub fn tell(&self, now: Changes) -> Changes {
         std::mem::replace(&mut *lock(&self.told), now)
+    }
+
+    /// Whose it is: what the session does of its own accord it does in their name.
+    #[must_use]
+    pub fn caller(&self) -> Option<Arc<Caller>> {
+        lock(&self.caller).clone()
+    }
+
+    /// Whether it is this caller's. Remembers what they came with, which may be younger than what was known.
+    #[must_use]
+    pub fn is_of(&self, caller: Option<&Arc<Caller>>) -> bool {
+        let mut known = lock(&self.caller);
+        let is_of = Caller::is_same(known.as_ref(), caller);
+        if let (true, Some(known), Some(caller)) = (is_of, &mut *known, caller)
+            && !Arc::ptr_eq(known, caller)
+        {
+            known.clone_from(caller);
+        }
+        is_of
     }
 
     /// The version that was agreed, as text.

@@ -49,7 +49,7 @@ pub use status::{State, Status};
 
 use credential::Credentials;
 use known::Known;
-use pool::Shared;
+use pool::Pool;
 use streamable::Endpoint;
 
 /// The transports that this version carries.
@@ -64,8 +64,6 @@ pub struct Upstream {
     pinned: Option<Transport>,
     credentials: Credentials,
     known: Mutex<Known>,
-    /// Held while a shared process is started, so that a burst of first calls starts one.
-    opening: tokio::sync::Mutex<()>,
     status: Mutex<Status>,
 }
 
@@ -73,7 +71,7 @@ pub struct Upstream {
 #[allow(clippy::large_enum_variant, reason = "one for each upstream, never moved")]
 enum Way {
     Http(Arc<Endpoint>),
-    Stdio { command: stdio::Command, shared: bool, pool: Shared },
+    Stdio { command: stdio::Command, shared: bool, pool: Pool },
 }
 
 /// What an upstream is made of.
@@ -106,7 +104,7 @@ impl Upstream {
             Reach::Stdio(reach) => {
                 let shared = reach.shared;
                 let command = stdio_command(&reach);
-                (Way::Stdio { command, shared, pool: Shared::default() }, Some(Transport::Stdio))
+                (Way::Stdio { command, shared, pool: Pool::default() }, Some(Transport::Stdio))
             }
         };
         Ok(Self {
@@ -117,7 +115,6 @@ impl Upstream {
             pinned,
             credentials: Credentials::new(credentials),
             known: Mutex::default(),
-            opening: tokio::sync::Mutex::default(),
             status: Mutex::default(),
         })
     }

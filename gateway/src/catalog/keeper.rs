@@ -60,7 +60,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
             });
         }
         let opened = tokio::select! {
-            opened = upstream.open(wanted) => opened,
+            opened = upstream.open(None, wanted) => opened,
             () = over(&mut stopping) => return,
         };
         let why = match opened {
@@ -129,7 +129,7 @@ impl Keeper<'_> {
         let mut health = Health::default();
         let mut settle = SETTLE;
         loop {
-            let fetch = View::fetch(self.upstream, opened);
+            let fetch = View::fetch(None, self.upstream, opened);
             let view = match tokio::time::timeout(self.upstream.overall_timeout(), fetch).await {
                 Ok(Ok(view)) => view,
                 Ok(Err(SendError::SessionLost)) => return Ok(()),
@@ -180,7 +180,7 @@ impl Keeper<'_> {
 
     /// Opens the stream on which the upstream says that its lists changed; none if it offers none.
     async fn listen(&self, opened: &Opened) -> Option<Listened> {
-        let credential = self.upstream.credential(None).await.ok()?;
+        let credential = self.upstream.credential(None, None).await.ok()?;
         let reply = match (opened.era, &opened.channel) {
             // A process of Weir's own is ended after the lists are fetched.
             (Era::Legacy, Channel::Stdio { shared: false, .. }) => return None,
@@ -257,7 +257,7 @@ fn tells_of_change(data: &bytes::Bytes) -> bool {
 }
 
 async fn close(upstream: &Upstream, opened: &Opened) {
-    let credential = upstream.credential(None).await.ok().flatten();
+    let credential = upstream.credential(None, None).await.ok().flatten();
     let closed = opened.channel.close(credential.as_ref());
     if let Channel::Http { .. } = opened.channel {
         // A server that is silent is left.

@@ -56,8 +56,8 @@ impl Relay {
         let mut telling = tokio::task::JoinSet::new();
         let declares = |place: usize| offers.traits(place).is_none_or(|traits| traits.logging);
         for (place, channel) in session.lines.all().into_iter().filter(|(place, _)| declares(*place)) {
-            let (relay, message) = (Arc::clone(self), inquiry.message.clone());
-            telling.spawn(async move { relay.repeat(place, &channel, &message).await });
+            let (relay, message, caller) = (Arc::clone(self), inquiry.message.clone(), inquiry.caller.clone());
+            telling.spawn(async move { relay.repeat(caller.as_ref(), place, &channel, &message).await });
         }
         telling.join_all().await;
     }

@@ -122,8 +122,8 @@ fn refuse(catalog: &Catalog, upstream: usize, session: &Arc<Session>, question: 
     let (Some(id), Some(channel)) = (question.id(), session.lines.get(upstream)) else { return };
     let text = "the client's tasks cannot be listed from here";
     let refusal = Message::parse(answer::error(Some(id), answer::METHOD_NOT_FOUND, text, None));
-    let upstream = Arc::clone(&catalog.upstreams()[upstream]);
+    let (upstream, caller) = (Arc::clone(&catalog.upstreams()[upstream]), session.caller());
     if let Ok(refusal) = refusal {
-        tokio::spawn(async move { upstream.tell(&channel, &refusal).await });
+        tokio::spawn(async move { upstream.tell(caller.as_ref(), &channel, &refusal).await });
     }
 }

@@ -112,7 +112,8 @@ impl Relay {
         request: Bytes,
     ) -> Result<Message, String> {
         let channel = self.open_line(session, place).await.map_err(|why| why.to_string())?;
-        let credential = self.upstream(place).credential(None).await.map_err(|why| why.to_string())?;
+        let credential =
+            self.upstream(place).credential(session.caller().as_ref(), None).await.map_err(|why| why.to_string())?;
         let message = Message::parse(request).map_err(|why| why.to_string())?;
         let outgoing = Outgoing {
             era: Era::Legacy,

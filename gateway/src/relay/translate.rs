@@ -28,7 +28,7 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 use weir_mcp::{Era, Field, Message, answer, method, translate};
 
-use crate::upstream::Channel;
+use crate::{caller::Caller, upstream::Channel};
 
 use super::{Answer, Body, Delivery, Inquiry, Relay, route::Leg};
 
@@ -38,7 +38,7 @@ pub(super) use pool::Pool;
 pub(super) use rounds::{Piece, Said};
 pub(super) use subscription::Subscription;
 
-use call::bound_at;
+use call::bound;
 use line::Line;
 
 /// The result that says nothing.
@@ -75,7 +75,7 @@ impl Relay {
             return Ok(Answer::error(Era::Modern, message, answer::HEADER_MISMATCH, &why).into());
         }
         let introduction = translate::Introduction::of(message);
-        let line = self.line(leg.upstream, &introduction, 0).await?;
+        let line = self.line(inquiry, leg.upstream, &introduction, 0).await?;
         match message.method() {
             method::DISCOVER => Ok(Answer::result(message, translate::discovered(line.said())).into()),
             method::LISTEN => {
@@ -85,7 +85,7 @@ impl Relay {
                 Ok(answer.into())
             }
             _ => {
-                let seat = self.seat(message.method(), leg.upstream, &introduction, line).await?;
+                let seat = self.seat(inquiry, leg.upstream, &introduction, line).await?;
                 if message.raw(Field::LogLevel).is_some() && seat.line.can(&["logging"]) {
                     seat.line.talk().await;
                 }
@@ -118,7 +118,8 @@ impl Relay {
         let deadline = Instant::now() + upstream.overall_timeout();
         // The state was sealed for what the upstream was sent, which has the upstream's own names.
         let native = Message::parse(leg.body.clone()).unwrap_or_else(|_| message.clone());
-        let Some(mut running) = self.parked.take(message, &bound_at(upstream.name(), &native)) else {
+        let Some(mut running) = self.parked.take(message, &bound(inquiry.caller.as_ref(), upstream.name(), &native))
+        else {
             let text = "requestState is not valid here, or no longer; call again without it";
             return Answer::error(Era::Modern, message, answer::INVALID_PARAMS, text);
         };
@@ -144,22 +145,29 @@ impl Relay {
 
     async fn line(
         &self,
+        inquiry: &Inquiry,
         place: usize,
         introduction: &translate::Introduction,
         number: usize,
     ) -> Result<Arc<Line>, String> {
-        let open = || Line::open(self.upstream(place), &self.catalog, place, introduction);
-        self.pool.get(place, (introduction, number), open).await
+        let caller = inquiry.caller.as_ref();
+        let open = || Line::open(caller, self.upstream(place), &self.catalog, place, introduction);
+        let introduction = introduction.clone();
+        let key = pool::Key { upstream: place, whose: Caller::apart(caller), introduction, number };
+        let line = self.pool.get(key, open).await?;
+        line.meet(caller);
+        Ok(line)
     }
 
     /// A request's place in a line: alone, if its client may be asked and there are lines enough.
     async fn seat(
         &self,
-        method: &str,
+        inquiry: &Inquiry,
         place: usize,
         introduction: &translate::Introduction,
         first: Arc<Line>,
     ) -> Result<line::Seat, String> {
+        let method = inquiry.message.method();
         // A process or a stream for each call would cost more than it is worth; there the call that began last is asked.
         let dear = !matches!(first.channel(), Channel::Http { .. });
         if dear || introduction.asks() == translate::Asks::default() || !translate::may_ask(method) {
@@ -170,7 +178,7 @@ impl Relay {
             if let Some(seat) = line.seat_alone(method) {
                 return Ok(seat);
             }
-            line = self.line(place, introduction, number).await?;
+            line = self.line(inquiry, place, introduction, number).await?;
         }
         Ok(line.seat(method))
     }

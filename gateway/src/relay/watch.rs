@@ -136,6 +136,7 @@ impl Relay {
         Some(Inquiry {
             era: Era::Modern,
             endpoint: Endpoint::One(place),
+            caller: inquiry.caller.clone(),
             message: Message::parse(message).ok()?,
             version: inquiry.version.clone(),
             headers: inquiry.headers.clone(),

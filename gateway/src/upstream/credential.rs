@@ -14,6 +14,7 @@ use weir_flow::{
 };
 
 use crate::{
+    caller::Caller,
     config::SecretSource,
     http::{HeaderName, HeaderValue},
     policy::{Policy, Secrets},
@@ -66,6 +67,7 @@ impl Credentials {
     /// The credential to use now; none to go without. `refused` is what the upstream said to the last one.
     pub(super) async fn get(
         &self,
+        _caller: Option<&Arc<Caller>>,
         upstream: impl FnOnce() -> Upstream,
         origin: Option<&Origin>,
         refused: Option<Refusal>,

@@ -1,4 +1,4 @@
-//! The legacy sessions that modern clients share: one for each upstream and each kind of client.
+//! The legacy sessions that modern clients share: one for each upstream, principal and kind of client.
 //!
 //! What a client says of itself decides how a legacy server treats its session, so only clients that say the same share
 //! one, and calls that may ask their client something run side by side only where there are too many of them. Their number
@@ -23,8 +23,17 @@ const LINES: usize = 256;
 /// How many lines one kind of client has at one upstream, where requests that may ask run in lines of their own.
 pub(super) const SIDE_BY_SIDE: usize = 8;
 
-/// The upstream, what the client says of itself, and which of the lines for such clients.
-type Key = (usize, Introduction, usize);
+/// Who may share a line.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) upstream: usize,
+    /// The principal that it is kept apart for.
+    pub(super) whose: Option<Arc<str>>,
+    /// What the client says of itself.
+    pub(super) introduction: Introduction,
+    /// Which of the lines for such clients.
+    pub(super) number: usize,
+}
 
 /// All lines, by upstream and introduction.
 #[derive(Default)]
@@ -41,16 +50,11 @@ struct Slot {
 
 impl Pool {
     /// The line for this kind of client, opened by `open` if there is none that still carries.
-    pub(super) async fn get<F>(
-        &self,
-        upstream: usize,
-        (introduction, number): (&Introduction, usize),
-        open: impl FnOnce() -> F,
-    ) -> Result<Arc<Line>, String>
+    pub(super) async fn get<F>(&self, key: Key, open: impl FnOnce() -> F) -> Result<Arc<Line>, String>
     where
         F: Future<Output = Result<Arc<Line>, String>>,
     {
-        let slot = self.slot((upstream, introduction.clone(), number))?;
+        let slot = self.slot(key)?;
         if let Some(line) = slot.get() {
             return Ok(line);
         }

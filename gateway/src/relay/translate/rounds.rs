@@ -18,6 +18,7 @@ use weir_mcp::{
 };
 
 use crate::{
+    caller::Caller,
     catalog::Catalog,
     http::{HeaderName, HeaderValue},
     relay::{answer::failure_message, crossing},
@@ -40,6 +41,7 @@ static VERSION: HeaderValue = HeaderValue::from_static(era::LATEST_MODERN);
 /// A request on its way through its rounds.
 pub(super) struct Rounds {
     pub(super) session: Arc<Session>,
+    pub(super) caller: Option<Arc<Caller>>,
     pub(super) upstream: Arc<Upstream>,
     pub(super) catalog: Arc<Catalog>,
     pub(super) place: usize,
@@ -209,14 +211,14 @@ impl<'a> Work<'a> {
         let before = self.attempts;
         loop {
             match call.poll_action() {
-                Action::Choose(refused) => match upstream.credential(refused).await {
+                Action::Choose(refused) => match upstream.credential(self.rounds.caller.as_ref(), refused).await {
                     Ok(chosen) => {
                         credential = chosen;
                         call.handle_chosen();
                     }
                     Err(why) => call.handle_failure(Failure::Policy(format!("has no credential: {why}"))),
                 },
-                Action::Open => match upstream.open_modern().await {
+                Action::Open => match upstream.open_modern(self.rounds.caller.as_ref()).await {
                     Ok(opened) => {
                         self.over_http = opened.transport() == Transport::Http;
                         channel = Some(opened);
@@ -390,7 +392,7 @@ impl<'a> Work<'a> {
     async fn list_anew(&mut self) {
         self.rounds.catalog.poke(self.rounds.place);
         let tool = self.tool();
-        let listing = self.rounds.catalog.look_up(self.rounds.place, &tool);
+        let listing = self.rounds.catalog.look_up(self.rounds.caller.as_ref(), self.rounds.place, &tool);
         if let Ok(Some(mirrored)) = tokio::time::timeout(self.rounds.upstream.list_timeout(), listing).await {
             self.params = self.mirror(&mirrored);
         }

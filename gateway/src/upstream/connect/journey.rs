@@ -1,6 +1,9 @@
 //! One walk to an upstream: the driver of [`weir_flow::Walk`].
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use weir_flow::{
     Move, Walk,
@@ -8,12 +11,15 @@ use weir_flow::{
 };
 use weir_mcp::{Era, Message};
 
-use crate::upstream::{
-    Channel, Outgoing, Reply, SendError, Upstream, Way,
-    credential::{Credential, CredentialError},
-    lock, own,
-    sse::{Connection, OpenError},
-    stdio::Process,
+use crate::{
+    caller::Caller,
+    upstream::{
+        Channel, Outgoing, Reply, SendError, Upstream, Way,
+        credential::{Credential, CredentialError},
+        lock, own,
+        sse::{Connection, OpenError},
+        stdio::Process,
+    },
 };
 
 use super::{
@@ -27,6 +33,7 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 /// One walk and what it holds on the way.
 pub(super) struct Journey<'a> {
     upstream: &'a Upstream,
+    caller: Option<&'a Arc<Caller>>,
     wanted: Option<Era>,
     initialize: &'a Message,
     start: Instant,
@@ -66,9 +73,15 @@ impl Ended {
 }
 
 impl<'a> Journey<'a> {
-    pub(super) fn new(upstream: &'a Upstream, wanted: Option<Era>, initialize: &'a Message) -> Self {
+    pub(super) fn new(
+        upstream: &'a Upstream,
+        caller: Option<&'a Arc<Caller>>,
+        wanted: Option<Era>,
+        initialize: &'a Message,
+    ) -> Self {
         Self {
             upstream,
+            caller,
             wanted,
             initialize,
             start: Instant::now(),
@@ -152,7 +165,7 @@ impl<'a> Journey<'a> {
 
     async fn authorize(&mut self, anew: bool) -> Result<(), CredentialError> {
         let refused = if anew { self.refused.clone() } else { None };
-        self.credential = self.upstream.credential(refused).await?;
+        self.credential = self.upstream.credential(self.caller, refused).await?;
         Ok(())
     }
 
