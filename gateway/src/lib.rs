@@ -24,6 +24,7 @@ pub mod caller;
 pub mod observe;
 pub mod policy;
 pub mod http;
+pub mod login;
 pub mod upstream;
 pub mod seal;
 pub mod catalog;

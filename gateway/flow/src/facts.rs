@@ -57,7 +57,7 @@ pub enum Step {
 /// What the server asked for when it refused (RFC 9110 §11.6.1, RFC 6750 §3, RFC 9728 §5.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
-    /// The authentication scheme, such as `Bearer`; empty if the server sent no challenge.
+    /// The authentication scheme in small letters, such as `bearer`; empty if the server sent no challenge.
     pub scheme: String,
     /// The `error` parameter.
     pub error: Option<String>,
@@ -162,6 +162,8 @@ pub struct Token {
     pub age: u32,
     /// How long it is still valid, in seconds; 0 when it has ended, none when the server did not say.
     pub ends_in: Option<u32>,
+    /// Whether the upstream has let somebody in with it, as far as is remembered.
+    pub accepted: bool,
     /// Whether it can be renewed (RFC 6749 §6).
     pub renewable: bool,
 }
@@ -200,10 +202,18 @@ pub struct Effort {
 pub struct Refusal {
     /// 401 or 403.
     pub status: u16,
-    /// Whether a credential went along.
-    pub credential: bool,
+    /// The credential that went along, as the host numbers them; none if there was none.
+    pub credential: Option<u64>,
     /// What the server asked for.
     pub challenge: Challenge,
+}
+
+impl Refusal {
+    /// Whether it asks for a token that may do more (RFC 6750 §3.1).
+    #[must_use]
+    pub fn wants_scopes(&self) -> bool {
+        self.status == 403 && self.challenge.error.as_deref() == Some("insufficient_scope")
+    }
 }
 
 /// What a `credentials` policy answers.

@@ -126,6 +126,7 @@ impl Run {
         let upstream = Upstream {
             name: "conformance".to_owned(),
             url: self.url.clone(),
+            issuer: None,
             registration: self.registration(),
             scopes: None,
             resource: ResourceParameter::Found,

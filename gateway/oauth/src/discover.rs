@@ -101,6 +101,25 @@ pub async fn discover(
     Ok(Discovered { resource, scopes: scopes_supported, server })
 }
 
+/// The same where the authorization server is known: only what the upstream says of itself is asked for, and nothing is
+/// amiss if it says nothing.
+///
+/// # Errors
+/// If that server cannot be found out about.
+pub async fn with_issuer(
+    http: &Http,
+    url: &Url,
+    challenge: Option<&Challenge>,
+    issuer: &str,
+) -> Result<Discovered, DiscoveryError> {
+    let found = resource::find(http, url, challenge.and_then(Challenge::resource_metadata)).await?;
+    let (resource, scopes) = match found {
+        Some(found) => (found.resource, found.scopes_supported),
+        None => (resource::identifier(url), Vec::new()),
+    };
+    Ok(Discovered { resource, scopes, server: server::find(http, issuer).await? })
+}
+
 /// Before protected resource metadata (MCP 2025-03-26) the upstream's host was the authorization server, with or without
 /// metadata.
 async fn old(http: &Http, url: &Url) -> Result<ServerMetadata, DiscoveryError> {

@@ -210,6 +210,19 @@ impl Http {
         Err(HttpError::Redirect(origin(url)))
     }
 
+    /// Sends a request for the sake of the head of its answer.
+    pub(crate) async fn head_of(
+        &self,
+        url: &Url,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<(StatusCode, HeaderMap), HttpError> {
+        self.check(url)?;
+        let (head, body) = request.into_parts();
+        let request = self.client.request(head.method, url.clone()).headers(head.headers).body(body);
+        let response = request.send().await.map_err(|error| failure(url, &error))?;
+        Ok((response.status(), response.headers().clone()))
+    }
+
     /// Sends a JSON document.
     pub(crate) async fn post_json(&self, url: &Url, body: String) -> Result<Answer, HttpError> {
         let request = self.client.post(url.clone()).header(header::CONTENT_TYPE, "application/json").body(body);

@@ -41,6 +41,8 @@ pub struct Login {
     pub scopes: Scopes,
     /// Goes into the header.
     pub access: Secret,
+    /// When it was made.
+    pub issued: SystemTime,
     /// When that ends; none if nobody said.
     pub expires: Option<SystemTime>,
     /// Buys the next one.
@@ -58,6 +60,10 @@ pub struct Login {
 pub struct LoginSummary {
     /// Whose, for what, from whom.
     pub key: LoginKey,
+    /// The only origin that may see its access token.
+    pub origin: String,
+    /// When its access token was made.
+    pub issued: SystemTime,
     /// What it may do.
     pub scopes: Scopes,
     /// When its access token ends.
@@ -70,8 +76,8 @@ pub struct LoginSummary {
     pub version: Version,
 }
 
-/// The namespace of logins.
-pub(crate) const NAMESPACE: &str = "login";
+/// The namespace of logins in a store.
+pub const NAMESPACE: &str = "login";
 
 impl LoginKey {
     /// Where it is in the store.
@@ -118,6 +124,7 @@ impl Login {
             origin: crate::http::origin(upstream),
             resource,
             scopes: tokens.scopes.unwrap_or_else(|| asked.clone()),
+            issued: now,
             expires: tokens.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
             access: tokens.access,
             refresh: tokens.refresh,
@@ -131,6 +138,7 @@ impl Login {
     pub(crate) fn renewed(&self, tokens: Tokens, now: SystemTime) -> Self {
         Self {
             scopes: tokens.scopes.unwrap_or_else(|| self.scopes.clone()),
+            issued: now,
             expires: tokens.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
             access: tokens.access,
             refresh: tokens.refresh.or_else(|| self.refresh.clone()),
@@ -146,7 +154,9 @@ impl Login {
 
     pub(crate) fn value(&self) -> Value {
         let about = About {
+            origin: self.origin.clone(),
             scopes: self.scopes.render(),
+            issued: millis(self.issued),
             expires: self.expires.map(millis),
             refreshable: self.refresh.is_some(),
             ended: self.ended,
@@ -166,11 +176,28 @@ impl Login {
 }
 
 impl LoginSummary {
+    /// Of a login that the store has not got yet in place of the version given.
+    pub(crate) fn of(key: &LoginKey, login: &Login, version: Version) -> Self {
+        Self {
+            key: key.clone(),
+            origin: login.origin.clone(),
+            issued: login.issued,
+            scopes: login.scopes.clone(),
+            expires: login.expires,
+            refreshable: login.refresh.is_some(),
+            ended: login.ended,
+            version,
+        }
+    }
+
     /// From a list of the store.
-    pub(crate) fn from_listed(listed: &Listed) -> Option<Self> {
+    #[must_use]
+    pub fn from_listed(listed: &Listed) -> Option<Self> {
         let about: About = serde_json::from_str(&listed.about).ok()?;
         Some(Self {
             key: LoginKey::from_key(&listed.key)?,
+            origin: about.origin,
+            issued: time(about.issued),
             scopes: Scopes::parse(&about.scopes),
             expires: about.expires.map(time),
             refreshable: about.refreshable,
@@ -183,7 +210,10 @@ impl LoginSummary {
 /// What anybody may read.
 #[derive(Deserialize, Serialize)]
 struct About {
+    origin: String,
     scopes: String,
+    /// In milliseconds since 1970.
+    issued: u64,
     /// In milliseconds since 1970.
     expires: Option<u64>,
     refreshable: bool,
@@ -193,7 +223,6 @@ struct About {
 /// What is encrypted. The one place where secrets are written.
 #[derive(Deserialize, Serialize)]
 struct Kept {
-    origin: String,
     #[serde(default, deserialize_with = "lenient")]
     resource: Option<String>,
     access: String,
@@ -217,7 +246,6 @@ struct KeptClient {
 impl From<&Login> for Kept {
     fn from(login: &Login) -> Self {
         Self {
-            origin: login.origin.clone(),
             resource: login.resource.clone(),
             access: login.access.expose().to_owned(),
             refresh: login.refresh.as_ref().map(|token| token.expose().to_owned()),
@@ -232,10 +260,11 @@ impl From<&Login> for Kept {
 impl Kept {
     fn into_login(self, about: &About) -> Option<Login> {
         Some(Login {
-            origin: self.origin,
+            origin: about.origin.clone(),
             resource: self.resource,
             scopes: Scopes::parse(&about.scopes),
             access: Secret::new(self.access),
+            issued: time(about.issued),
             expires: about.expires.map(time),
             refresh: self.refresh.map(Secret::new),
             client: self.client.into_client()?,

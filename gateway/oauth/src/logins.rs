@@ -73,6 +73,14 @@ pub struct Access {
     pub scopes: Scopes,
 }
 
+/// A token that will not do.
+#[derive(Clone)]
+struct Stale {
+    token: Secret,
+    /// Whether the upstream has said so, or its end is near.
+    refused: bool,
+}
+
 /// Why there is no credential.
 #[derive(Clone, Debug, Error)]
 pub enum LoginError {
@@ -165,6 +173,32 @@ impl Logins {
         refused: Option<&Secret>,
         renewal: &Renewal,
     ) -> Result<Access, LoginError> {
+        self.other_than(http, key, refused.map(|token| Stale { token: token.clone(), refused: true }), renewal).await
+    }
+
+    /// Makes a login anew whose token `token` is, because its end is near; another one that is there already will do.
+    ///
+    /// # Errors
+    /// As [`access`](Self::access).
+    pub async fn renew(
+        &self,
+        http: &Http,
+        key: &LoginKey,
+        token: &Secret,
+        renewal: &Renewal,
+    ) -> Result<Access, LoginError> {
+        let stale = Stale { token: token.clone(), refused: false };
+        self.other_than(http, key, Some(stale), renewal).await
+    }
+
+    async fn other_than(
+        &self,
+        http: &Http,
+        key: &LoginKey,
+        stale: Option<Stale>,
+        renewal: &Renewal,
+    ) -> Result<Access, LoginError> {
+        let refused = stale.as_ref().map(|stale| &stale.token);
         let slot = self.slot(key);
         loop {
             let now = self.shared.clock.now();
@@ -176,7 +210,7 @@ impl Logins {
                 {
                     return Ok(login.access());
                 }
-                (good, self.start(&mut known, &slot, http, key, refused, renewal))
+                (good, self.start(&mut known, &slot, http, key, stale.as_ref(), renewal))
             };
             if let Some(login) = good {
                 return Ok(login.access());
@@ -246,9 +280,24 @@ impl Logins {
     /// # Errors
     /// If the store cannot be read.
     pub async fn latest(&self, upstream: &str, owner: &Owner) -> Result<Option<LoginSummary>, StoreError> {
-        let mut all = self.list().await?;
-        all.retain(|login| login.key.upstream == upstream && login.key.owner == *owner);
-        Ok(all.into_iter().max_by_key(|login| (!login.ended, login.version)))
+        let is_theirs = |key: &LoginKey| key.upstream == upstream && key.owner == *owner;
+        let unsaved = self.unsaved(is_theirs);
+        let listed = match self.list().await {
+            Err(_) if unsaved.is_some() => Vec::new(),
+            listed => listed?,
+        };
+        let listed = listed.into_iter().filter(|login| is_theirs(&login.key));
+        Ok(listed.chain(unsaved).max_by_key(|login| (!login.ended, login.version)))
+    }
+
+    /// A login that the disk has refused: it replaces the one of the same version.
+    fn unsaved(&self, wanted: impl Fn(&LoginKey) -> bool) -> Option<LoginSummary> {
+        let slots = self.shared.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.iter().filter(|(key, _)| wanted(key)).find_map(|(key, slot)| {
+            let known = slot.lock();
+            let (login, version) = (known.login.as_ref()?, known.version?);
+            known.unsaved.then(|| LoginSummary::of(key, login, version))
+        })
     }
 
     /// Waits for a login of an owner for an upstream that is later than `after`, made here or by another process.
@@ -294,7 +343,7 @@ impl Logins {
         slot: &Arc<Slot>,
         http: &Http,
         key: &LoginKey,
-        refused: Option<&Secret>,
+        stale: Option<&Stale>,
         renewal: &Renewal,
     ) -> watch::Receiver<Option<Result<Access, LoginError>>> {
         if let Some(running) = &known.running
@@ -310,7 +359,7 @@ impl Logins {
             slot: Arc::clone(slot),
             http: http.clone(),
             key: key.clone(),
-            refused: refused.cloned(),
+            stale: stale.cloned(),
             renewal: renewal.clone(),
         };
         let mut tasks = self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner);

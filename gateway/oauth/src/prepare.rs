@@ -8,7 +8,9 @@ use weir_store::{Clock, Store};
 
 use crate::{
     Challenge, Client, Discovered, DiscoveryError, Endpoint, Http, Login, LoginKey, Owner, Registration,
-    RegistrationError, Scopes, ServerMetadata, SignIn, Tokens, Wishes, discover, registration, scope,
+    RegistrationError, Scopes, ServerMetadata, SignIn, Tokens, Wishes,
+    discover::{self, discover},
+    registration, scope,
 };
 
 /// What the config says of an upstream.
@@ -18,6 +20,8 @@ pub struct Upstream {
     pub name: String,
     /// Where it is.
     pub url: Url,
+    /// Its authorization server, if it is not asked for it.
+    pub issuer: Option<String>,
     /// Who Weir is to its authorization server.
     pub registration: Registration,
     /// What to ask for; as the servers say, if it is not given.
@@ -92,7 +96,10 @@ pub async fn prepare(
     challenge: Option<&Challenge>,
     issuer: Option<&str>,
 ) -> Result<Prepared, PrepareError> {
-    let Discovered { resource, scopes, server } = discover(http, &upstream.url, challenge, issuer).await?;
+    let Discovered { resource, scopes, server } = match &upstream.issuer {
+        Some(issuer) => discover::with_issuer(http, &upstream.url, challenge, issuer).await?,
+        None => discover(http, &upstream.url, challenge, issuer).await?,
+    };
     let client = registration::client(http, store, clock, &server, &upstream.registration).await?;
     let wishes = Wishes {
         configured: upstream.scopes.as_ref(),

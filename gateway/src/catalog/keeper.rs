@@ -271,7 +271,9 @@ fn fail(catalog: &Catalog, upstream: &Upstream, index: usize, wanted: Option<Era
     upstream.set_status(|status| {
         status.error = Some(why.to_string());
         status.state = match (why, status.state) {
-            (ConnectError::Unauthorized(_), _) => State::AuthRequired,
+            (ConnectError::Unauthorized(_) | ConnectError::SignIn(_) | ConnectError::Personal, _) => {
+                State::AuthRequired
+            }
             (_, State::Healthy) => State::Degraded,
             _ => State::Error,
         };
@@ -285,7 +287,9 @@ fn fail(catalog: &Catalog, upstream: &Upstream, index: usize, wanted: Option<Era
 fn report(upstream: &Upstream, why: &ConnectError) {
     let name = upstream.name();
     match why {
-        ConnectError::Unauthorized(why) => tracing::info!(upstream = name, why, "upstream needs a credential"),
+        // Said where it was found out, with what to do, once for all who need it.
+        ConnectError::SignIn(_) => {}
+        ConnectError::Personal => tracing::debug!(upstream = name, %why, "upstream is known to its callers only"),
         why => tracing::error!(upstream = name, %why, "upstream cannot be reached"),
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::{
     catalog::Catalog,
     config::Config,
+    login::Wallet,
     observe,
     relay::Relay,
     server::{
@@ -23,7 +24,7 @@ use crate::{
         listen::{Limits, Listener},
     },
     session::Sessions,
-    upstream::Upstream,
+    upstream::{State, Upstream},
 };
 
 use super::{BAD_CONFIG, assembly};
@@ -37,9 +38,9 @@ const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
 /// How long the summary waits for upstreams that are slow to say hello.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
-pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
+pub(super) fn run(path: &Path, plaintext: bool) -> anyhow::Result<ExitCode> {
     match Config::load(path) {
-        Ok(config) => gateway(config),
+        Ok(config) => gateway(config, plaintext),
         Err(problems) => {
             eprintln!("{problems}");
             Ok(ExitCode::from(BAD_CONFIG))
@@ -47,13 +48,14 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Serves a configuration until a signal ends it.
-pub(super) fn gateway(config: Config) -> anyhow::Result<ExitCode> {
+/// Serves a configuration until a signal ends it; `plaintext` to keep logins unprotected.
+pub(super) fn gateway(config: Config, plaintext: bool) -> anyhow::Result<ExitCode> {
     let _log = observe::start("info");
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let assembly = match assembly::assemble(&config) {
+    let wallet = Wallet::new(&config, plaintext);
+    let assembly = match assembly::assemble(&config, Some(&wallet)) {
         Ok(assembly) => assembly,
         Err(why) => {
             eprintln!("{why:#}");
@@ -61,11 +63,11 @@ pub(super) fn gateway(config: Config) -> anyhow::Result<ExitCode> {
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads to run on")?;
-    runtime.block_on(serve(&config, assembly.upstreams.clone()))?;
+    runtime.block_on(serve(&config, assembly.upstreams.clone(), &wallet))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Result<()> {
+async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wallet>) -> anyhow::Result<()> {
     let listener = Listener::bind(&config.listen, config.tls.as_ref()).await?;
     let addresses = listener.addresses();
     let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page);
@@ -83,6 +85,7 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Resu
         tracing::info!("listening on {scheme}://{address}");
     }
     catalog.start().await;
+    let looking = tokio::spawn(look_out(Arc::clone(wallet), Arc::clone(&catalog)));
     let reaper = tokio::spawn(reap(Arc::clone(&relay), Arc::clone(&upstreams)));
     let summary = tokio::spawn(summarize(scheme, addresses, Arc::clone(&catalog)));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, ended));
@@ -97,6 +100,7 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Resu
         again = signalled() => again?,
     }
     reaper.abort();
+    looking.abort();
     catalog.stop().await;
     for session in sessions.all() {
         relay.end(&session).await;
@@ -105,8 +109,26 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Resu
     for upstream in upstreams.iter() {
         upstream.stop().await;
     }
+    wallet.close().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Has upstreams reached again that waited for a login when one comes, made here or by `weir auth login`.
+async fn look_out(wallet: Arc<Wallet>, catalog: Arc<Catalog>) {
+    let mut changes = wallet.changes();
+    let waiting = async {
+        while changes.changed().await.is_ok() {
+            for (place, upstream) in catalog.upstreams().iter().enumerate() {
+                if upstream.status().state == State::AuthRequired {
+                    catalog.poke(place);
+                }
+            }
+        }
+    };
+    if !wallet.accounts().is_empty() {
+        tokio::join!(wallet.look_out(), waiting);
+    }
 }
 
 /// Waits for Ctrl-C or SIGTERM.

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use weir_flow::facts::{Refusal, Transport};
 use weir_mcp::{Era, Message};
 
-use crate::caller::Caller;
+use crate::{caller::Caller, login::Needed};
 
 use super::{
     Channel, Outgoing, Upstream, Way,
@@ -48,9 +48,15 @@ pub enum ConnectError {
     /// It gave no answer in time, which another try at once would not change. The text is the policy's.
     #[error("{0}")]
     Silent(String),
-    /// No way works for want of a credential.
+    /// No way works for want of a credential that could be had.
     #[error("{0}")]
     Unauthorized(String),
+    /// A person has to sign in first.
+    #[error("{0}")]
+    SignIn(Box<Needed>),
+    /// Each caller has a credential of their own, and nobody is calling.
+    #[error("each caller signs in here, and Weir itself does not")]
+    Personal,
     /// It does not speak this era; the other one it speaks, or may speak.
     #[error("it speaks only the {other} era of MCP and this client the {wanted} one")]
     OtherEra {
@@ -59,6 +65,16 @@ pub enum ConnectError {
         /// What the upstream speaks.
         other: Era,
     },
+}
+
+impl From<CredentialError> for ConnectError {
+    fn from(error: CredentialError) -> Self {
+        match error {
+            CredentialError::SignIn(needed) => Self::SignIn(needed),
+            CredentialError::Personal => Self::Personal,
+            CredentialError::Failed(why) => Self::Unauthorized(why),
+        }
+    }
 }
 
 impl ConnectError {

@@ -60,7 +60,7 @@ pub(crate) fn question(secrets: &[&str], refused: Option<u16>) -> Question {
         flows: Vec::new(),
         token: None,
         efforts: Vec::new(),
-        refused: refused.map(|status| Refusal { status, credential: true, challenge: Challenge::default() }),
+        refused: refused.map(|status| Refusal { status, credential: Some(1), challenge: Challenge::default() }),
     }
 }
 

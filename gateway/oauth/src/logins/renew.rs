@@ -9,7 +9,7 @@ use weir_store::{Lease, Secret, Swap, Version};
 
 use crate::{Http, Login, LoginKey, Revoked, TokenError, grants, revoke::revoke, token::Endpoint};
 
-use super::{Access, LoginError, Renewal, Shared, Slot};
+use super::{Access, LoginError, Renewal, Shared, Slot, Stale};
 
 /// What one task does for all who wait.
 pub(super) struct Renewing {
@@ -17,8 +17,8 @@ pub(super) struct Renewing {
     pub(super) slot: Arc<Slot>,
     pub(super) http: Http,
     pub(super) key: LoginKey,
-    /// What the upstream does not accept.
-    pub(super) refused: Option<Secret>,
+    /// What will not do.
+    pub(super) stale: Option<Stale>,
     pub(super) renewal: Renewal,
 }
 
@@ -84,7 +84,7 @@ impl Renewing {
             (known.made, known.paused)
         };
         let just_made = made.is_some_and(|made| now.duration_since(made).is_ok_and(|age| age < JUST_MADE));
-        if self.refused.is_some() && just_made {
+        if self.stale.as_ref().is_some_and(|stale| stale.refused) && just_made {
             return Some(Err(LoginError::NotAccepted));
         }
         let left = paused.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero())?;
@@ -133,7 +133,7 @@ impl Renewing {
         }
         self.pause(&failed);
         let usable =
-            found.filter(|(login, _)| login.is_usable(self.refused.as_ref(), self.now(), self.shared.timing.margin));
+            found.filter(|(login, _)| login.is_usable(self.stale_token(), self.now(), self.shared.timing.margin));
         usable.map_or(Err(failed.into()), |(login, _)| Ok(login.access()))
     }
 
@@ -281,7 +281,11 @@ impl Renewing {
     }
 
     fn is_usable(&self, login: &Login) -> bool {
-        login.is_usable(self.refused.as_ref(), self.now(), self.shared.timing.margin)
+        login.is_usable(self.stale_token(), self.now(), self.shared.timing.margin)
+    }
+
+    fn stale_token(&self) -> Option<&Secret> {
+        self.stale.as_ref().map(|stale| &stale.token)
     }
 
     fn now(&self) -> SystemTime {

@@ -82,6 +82,7 @@ impl Scene {
             resource: Some("https://mcp.example/mcp".to_owned()),
             scopes: Scopes::parse("read"),
             access: Secret::new("a1".to_owned()),
+            issued: UNIX_EPOCH,
             expires: Some(UNIX_EPOCH + Duration::from_secs(self.now.load(Ordering::SeqCst) + lifetime)),
             refresh: Some(Secret::new("r1".to_owned())),
             client: Client::public("weir"),

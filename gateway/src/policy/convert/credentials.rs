@@ -18,7 +18,7 @@ pub(in crate::policy) fn question(fact: &facts::Question, settings: &str) -> Res
         secrets: all("the names of secrets", &fact.secrets)?,
         refused: fact.refused.as_ref().map(|refused| types::Refusal {
             status: refused.status,
-            credential: refused.credential,
+            credential: refused.credential.is_some(),
             challenge: challenge(&refused.challenge),
         }),
         flows: fact.flows.iter().copied().map(flow).collect(),
@@ -58,6 +58,7 @@ fn token(fact: &facts::Token) -> Result<credentials::Token, TooMuch> {
         scopes: all("the token's scopes", &fact.scopes)?,
         age: fact.age,
         ends_in: fact.ends_in,
+        accepted: fact.accepted,
         renewable: fact.renewable,
     })
 }

@@ -154,6 +154,7 @@ fn a_token_is_presented_renewed_and_obtained_only_where_that_can_be() {
         scopes: Vec::new(),
         age: 1,
         ends_in: None,
+        accepted: true,
         renewable,
     };
     let with = |renewable| facts::Question { token: Some(token(renewable)), ..about() };

@@ -43,7 +43,7 @@ pub(super) struct Journey<'a> {
     credential: Option<Credential>,
     refused: Option<Refusal>,
     /// Why there is no other credential.
-    denied: Option<String>,
+    denied: Option<CredentialError>,
     /// A child process that has been started and may be asked again in the other era.
     process: Option<Process>,
     opened: Option<Opened>,
@@ -116,6 +116,9 @@ impl<'a> Journey<'a> {
                 Move::Attempt { how, authorize } => self.try_way(how, authorize).await?,
                 Move::Connected(how) => {
                     self.process = None;
+                    if let Some(credential) = &self.credential {
+                        self.upstream.credentials.accepted(self.caller, credential);
+                    }
                     let opened = self.opened.take();
                     return opened.ok_or_else(|| ConnectError::Stopped(format!("{} was not opened", how.transport)));
                 }
@@ -140,10 +143,10 @@ impl<'a> Journey<'a> {
         let outcome = match (denied, self.refused.take()) {
             // No credential is to be had: what was refused would be refused again.
             (denied, Some(refused)) if authorize && (denied.is_some() || self.credential.is_none()) => {
-                self.denied = denied.map(|why| why.to_string());
+                self.denied = denied;
                 SendError::Refused(refused).into()
             }
-            (Some(why), _) => return Err(ConnectError::Unauthorized(why.to_string())),
+            (Some(why), _) => return Err(why.into()),
             (None, _) => self.attempt(how).await,
         };
         let (name, transport, era) = (self.upstream.name(), how.transport, how.era);

@@ -7,7 +7,7 @@
 //!          │                                  └─ failed → present what is left, or stop: the login is kept
 //!          ├─ 401 ─ old, renewable → renew, then present
 //!          │      ├─ old → obtain
-//!          │      └─ just issued → stop: a newer one would be refused too
+//!          │      └─ just issued, never accepted → stop: a newer one would be refused too
 //!          └─ 403 for want of scopes → obtain with all of them, once; any other 403 → stop
 //! ```
 //!
@@ -27,7 +27,7 @@ const HOLDS_FOR: u32 = 3600;
 /// How long a token is kept in use after its renewal failed, in seconds, before the next try.
 const PAUSE: u32 = 30;
 
-/// How old a token is, in seconds, when a refusal can no longer mean that the upstream does not want such tokens at all.
+/// How old a token is that was never accepted, in seconds, when a refusal can no longer mean that the upstream does not want such tokens at all.
 const JUST_ISSUED: u32 = 60;
 
 /// Which credential to use.
@@ -72,7 +72,7 @@ fn refused_token(about: &Question, token: &Token) -> Choice {
             Choice::Stop(message::renewal_failed(about, why))
         }
         Some(_) => obtain(about, Vec::new()),
-        None if token.age < JUST_ISSUED => Choice::Stop(message::refused_at_once(about, token)),
+        None if token.age < JUST_ISSUED && !token.accepted => Choice::Stop(message::refused_at_once(about, token)),
         None if token.renewable => Choice::Renew,
         None => obtain(about, Vec::new()),
     }

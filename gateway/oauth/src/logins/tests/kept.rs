@@ -171,6 +171,7 @@ fn a_login_comes_back_from_the_store_as_it_was() {
             resource: None,
             scopes: Scopes::parse("a b"),
             access: secret(),
+            issued: UNIX_EPOCH,
             expires: Some(UNIX_EPOCH + Duration::from_millis(1_234)),
             refresh: None,
             client: Client { id: "c".to_owned(), auth },

@@ -130,6 +130,7 @@ async fn killed_at(stop: &str) {
         resource: None,
         scopes: Scopes::default(),
         access: Secret::new("a1".to_owned()),
+        issued: UNIX_EPOCH,
         expires: Some(UNIX_EPOCH),
         refresh: Some(Secret::new("r1".to_owned())),
         client: Client::public("weir"),

@@ -22,6 +22,7 @@ fn question() -> Question {
             scopes: vec!["read".into()],
             age: 1800,
             ends_in: Some(1800),
+            accepted: false,
             renewable: true,
         }),
         refused: None,
@@ -43,6 +44,11 @@ fn of_age(age: u32) -> Question {
 
 fn lasting(about: Question) -> Question {
     let token = about.token.map(|token| Token { renewable: false, ..token });
+    Question { token, ..about }
+}
+
+fn accepted(about: Question) -> Question {
+    let token = about.token.map(|token| Token { accepted: true, ..token });
     Question { token, ..about }
 }
 
@@ -158,6 +164,7 @@ fn a_token_that_the_upstream_refuses() {
             after(unauthorized(question()), Task::Renew, failed()),
             stopped("the login at github is kept but could not be renewed (503); try again later"),
         ),
+        (unauthorized(accepted(of_age(3))), Choice::Renew),
         (
             unauthorized(of_age(3)),
             stopped(
