@@ -13,6 +13,7 @@ mod conformance;
 mod connect;
 mod crossing;
 mod healing;
+mod logins;
 mod matrix;
 mod policies;
 mod questions;

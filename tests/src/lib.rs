@@ -5,6 +5,7 @@
 //! specification, so that a mistake in the gateway is not repeated by its tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a harness that cannot go on fails the test it serves")]
 
+pub mod authority;
 pub mod bridge;
 pub mod client;
 pub mod cutter;
@@ -21,6 +22,7 @@ pub mod stub;
 pub mod suite;
 pub mod wait;
 
+pub use authority::Authority;
 pub use bridge::Bridge;
 pub use client::{Client, LEGACY, MODERN};
 pub use gateway::Gateway;

@@ -228,6 +228,15 @@ impl Logins {
         }
     }
 
+    /// Says that the store has this writing of a login now: if another one is remembered here, it is read anew.
+    pub fn seen(&self, key: &LoginKey, version: Version) {
+        let slot = self.slot(key);
+        let mut known = slot.lock();
+        if known.version != Some(version) && !known.unsaved {
+            known.read = None;
+        }
+    }
+
     /// Keeps a login, in place of one that was there. Called only when a sign-in has ended well.
     ///
     /// # Errors

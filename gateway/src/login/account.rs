@@ -186,6 +186,7 @@ impl Account {
     /// In words, if it cannot be had.
     pub async fn token(&self, stored: &Stored) -> Result<Placed, String> {
         let (opened, http) = self.tools().await?;
+        opened.logins.seen(&stored.0.key, stored.0.version);
         let access = opened.logins.access(http, &stored.0.key, None, &Renewal::Refresh(None)).await;
         let Access { token, origin, expires, .. } = access.map_err(|why| why.to_string())?;
         let left = expires.map(|end| end.duration_since(self.vault.clock.now()).unwrap_or_default());

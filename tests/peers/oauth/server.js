@@ -2,7 +2,7 @@
 //
 // Settings come as JSON in the first argument: access and refresh lifetimes in seconds, and the document that stands
 // behind a client id that is a URL. The first line it prints is {"issuer": …}. Lines on its standard input are commands:
-// `stats` prints how often each grant was asked for.
+// `stats` prints how often each grant was asked for, `secrets` every token that was given.
 import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
 import { once } from 'node:events';
@@ -118,8 +118,17 @@ async function signIn(request, response) {
 }
 
 const asked = {};
+const secrets = new Set();
 const count = (name) => (asked[name] = (asked[name] ?? 0) + 1);
-provider.on('grant.success', (ctx) => count(ctx.oidc.params.grant_type));
+provider.on('grant.success', (ctx) => {
+  count(ctx.oidc.params.grant_type);
+  for (const name of ['code', 'refresh_token', 'client_secret', 'code_verifier', 'device_code']) {
+    if (ctx.oidc.params[name]) secrets.add(ctx.oidc.params[name]);
+  }
+  for (const name of ['access_token', 'refresh_token', 'id_token']) {
+    if (ctx.body[name]) secrets.add(ctx.body[name]);
+  }
+});
 provider.on('grant.error', (ctx) => count(`${ctx.oidc.params?.grant_type} refused`));
 provider.on('server_error', (_, error) => console.error(error));
 
@@ -139,6 +148,7 @@ console.log(JSON.stringify({ issuer }));
 const lines = createInterface({ input: process.stdin });
 lines.on('line', (line) => {
   if (line === 'stats') console.log(JSON.stringify(asked));
+  if (line === 'secrets') console.log(JSON.stringify([...secrets]));
 });
 // Whoever started it has gone.
 lines.on('close', () => process.exit(0));
