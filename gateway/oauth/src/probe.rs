@@ -15,6 +15,9 @@ pub enum Probed {
     Answered(u16),
 }
 
+/// What most servers protect, though some say hello to everybody. One of the legacy era refuses it without a session, and
+/// before that for want of a token.
+const LIST: &str = r#"{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"weir","version":"0"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#;
 /// The first words of a client that can do nothing.
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"weir","version":"0"}}}"#;
 
@@ -23,14 +26,20 @@ const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"
 /// # Errors
 /// If it cannot be reached, or must not be.
 pub async fn probe(http: &Http, url: &Url) -> Result<Probed, HttpError> {
-    let posted = Request::builder()
-        .method(Method::POST)
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::ACCEPT, "application/json, text/event-stream")
-        .body(HELLO.as_bytes().to_vec());
+    let posted = || {
+        Request::builder()
+            .method(Method::POST)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json, text/event-stream")
+    };
+    let listed = posted()
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/list")
+        .body(LIST.as_bytes().to_vec());
+    let greeted = posted().body(HELLO.as_bytes().to_vec());
     let got = Request::builder().header(header::ACCEPT, "text/event-stream").body(Vec::new());
     let mut answered = 0;
-    for request in [posted, got].into_iter().flatten() {
+    for request in [listed, greeted, got].into_iter().flatten() {
         let (status, headers) = http.head_of(url, request).await?;
         if status == StatusCode::UNAUTHORIZED {
             return Ok(Probed::Refused(challenge(&headers)));

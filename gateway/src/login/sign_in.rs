@@ -6,7 +6,7 @@ use std::fmt;
 use url::Url;
 use weir_oauth::{
     Callback, DeviceSignIn, LoginSummary, Owner, PendingSignIn, PrepareError, Prepared, Probed, Reach, Scopes, Secret,
-    SignInError, TokenError, Tokens, authorize, device, prepare, probe, registration,
+    SignInError, TokenError, Tokens, authorize, device, prepare, probe, registration, resource,
 };
 
 use crate::{
@@ -167,7 +167,7 @@ impl Account {
         let http = self.vault.http(Reach { loopback: true, private: true }).map_err(TokenError::from)?;
         match probe(&http, &self.url).await {
             Ok(Probed::Refused(challenge)) => Ok(challenge),
-            Ok(Probed::Answered(200..300)) if !self.is_configured() => {
+            Ok(Probed::Answered(200..300)) if !self.is_configured() && !self.has_metadata().await => {
                 Err(SignInFailure::Not(format!("`{}` asks for no login", self.name)))
             }
             // It may ask for one later. Whatever is wrong with it is seen better where its metadata is looked for.
@@ -175,6 +175,12 @@ impl Account {
             Err(why) if why.is_temporary() => Err(TokenError::from(why).into()),
             Err(_) => Ok(None),
         }
+    }
+
+    /// Whether it says who makes tokens for it, though it has not asked for one.
+    async fn has_metadata(&self) -> bool {
+        let Ok(http) = self.http() else { return false };
+        matches!(resource::find(http, &self.url, None).await, Ok(Some(_)))
     }
 
     /// Whether the upstream asks somebody without a credential for one.
