@@ -59,6 +59,12 @@ impl Caller {
         self.token.as_ref()
     }
 
+    /// The same principal, with nothing that could be passed on.
+    #[must_use]
+    pub fn without_token(&self) -> Arc<Self> {
+        Arc::new(Self { principal: self.principal.clone(), id: Arc::clone(&self.id), token: None })
+    }
+
     /// Whether nobody else can be calling, so that Weir's own is theirs.
     #[must_use]
     pub fn is_local(&self) -> bool {

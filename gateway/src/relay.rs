@@ -13,13 +13,14 @@ mod drive;
 mod legacy;
 mod listen;
 mod route;
+mod sign_in;
 mod tasks;
 mod translate;
 mod watch;
 
 use std::sync::Arc;
 
-use weir_mcp::{Era, Kind, Message};
+use weir_mcp::{Era, Field, Kind, Message};
 
 use crate::{
     caller::Caller,
@@ -40,6 +41,8 @@ pub struct Relay {
     pool: translate::Pool,
     /// Calls at legacy upstreams that wait for their clients' answers.
     parked: Arc<translate::Parked>,
+    /// How callers sign in; none where there is no page for it.
+    desk: Option<sign_in::Desk>,
 }
 
 /// One message from a client, with what goes along.
@@ -60,11 +63,19 @@ pub struct Inquiry {
     pub session: Option<Arc<Session>>,
 }
 
+impl Inquiry {
+    /// The first message of a legacy client.
+    fn introducing(caller: Option<&Arc<Caller>>, endpoint: Endpoint, initialize: &Message) -> Self {
+        let (caller, message) = (caller.cloned(), initialize.clone());
+        Self { era: Era::Legacy, endpoint, caller, message, version: None, headers: Vec::new(), session: None }
+    }
+}
+
 impl Relay {
     /// A relay over these offers and sessions.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>) -> Self {
-        Self { catalog, sessions, pool: translate::Pool::default(), parked: Arc::default() }
+        Self { catalog, sessions, pool: translate::Pool::default(), parked: Arc::default(), desk: None }
     }
 
     /// The offers.
@@ -81,6 +92,18 @@ impl Relay {
 
     /// Takes a request to its answer.
     pub async fn request(self: &Arc<Self>, inquiry: &Inquiry, record: &mut Record) -> Answer {
+        if inquiry.message.raw(Field::RequestState).is_some()
+            && let Some(came) = Box::pin(self.signed_in(inquiry)).await
+        {
+            return match came {
+                Ok(call) => self.route_and_drive(&call, record).await,
+                Err(answer) => answer,
+            };
+        }
+        self.route_and_drive(inquiry, record).await
+    }
+
+    async fn route_and_drive(self: &Arc<Self>, inquiry: &Inquiry, record: &mut Record) -> Answer {
         match self.route(inquiry).await {
             route::Route::Answered(answer) => answer,
             route::Route::Upstream(leg) => {

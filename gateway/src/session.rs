@@ -79,6 +79,8 @@ pub struct Session {
     told: Mutex<Changes>,
     /// What it needs at upstreams that know no sessions; most sessions need nothing.
     stateless: OnceLock<Box<Stateless>>,
+    /// The sign-ins that its client was asked for and wants to hear the end of, by upstream, and what each is called.
+    awaited: Mutex<Vec<(String, String)>>,
     running: Runs,
     asked: Mutex<Asked>,
     seen: Mutex<Instant>,
@@ -116,6 +118,7 @@ impl Session {
             log_level: Mutex::default(),
             told: Mutex::default(),
             stateless: OnceLock::new(),
+            awaited: Mutex::default(),
             running: Runs::default(),
             asked: Mutex::default(),
             seen: Mutex::new(Instant::now()),
@@ -207,6 +210,30 @@ impl Session {
     #[must_use]
     pub fn watched(&self, upstream: usize) -> Vec<String> {
         lock(&self.watched).iter().filter(|(place, _)| *place == upstream).map(|(_, uri)| uri.clone()).collect()
+    }
+
+    /// Notes that the client was asked for a sign-in at an upstream; gives what that is called.
+    #[must_use]
+    pub fn awaits(&self, upstream: &str) -> Option<String> {
+        let mut awaited = lock(&self.awaited);
+        if let Some((_, id)) = awaited.iter().find(|(of, _)| of == upstream) {
+            return Some(id.clone());
+        }
+        let id = new_id().ok()?.to_str().ok()?.to_owned();
+        // Upstreams are of the configuration, so there are not many.
+        awaited.push((upstream.to_owned(), id.clone()));
+        Some(id)
+    }
+
+    /// The sign-ins that its client was asked for.
+    #[must_use]
+    pub fn awaited(&self) -> Vec<(String, String)> {
+        lock(&self.awaited).clone()
+    }
+
+    /// Forgets one.
+    pub fn no_longer_awaits(&self, upstream: &str) {
+        lock(&self.awaited).retain(|(of, _)| of != upstream);
     }
 
     /// Since when the client has been silent; none while it has a stream open or a request running.

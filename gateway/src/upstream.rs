@@ -40,7 +40,7 @@ use crate::{
 
 pub use channel::{Channel, Outgoing, SendError, Ticket};
 pub use connect::{ConnectError, Opened};
-pub use credential::{Credential, Source as CredentialSource};
+pub use credential::{Credential, CredentialError, Source as CredentialSource};
 pub use events::Events;
 pub use health::Health;
 pub use reply::{Body, GATHERED, JsonBody, Listened, Reply};
@@ -135,6 +135,12 @@ impl Upstream {
     #[must_use]
     pub const fn list_timeout(&self) -> Duration {
         self.timeouts.list
+    }
+
+    /// Whether each caller has a login of their own here, and Weir has none.
+    #[must_use]
+    pub fn is_personal(&self) -> bool {
+        self.credentials.are_personal()
     }
 
     /// Its state, for `/readyz`.

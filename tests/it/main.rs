@@ -7,6 +7,7 @@
 
 mod aggregate;
 mod bytes;
+mod callers;
 mod calls;
 mod clients;
 mod conformance;
@@ -23,6 +24,7 @@ mod secrets;
 mod sessionless;
 mod sessions;
 mod shutdown;
+mod sign_in;
 mod sse_clients;
 mod status;
 mod tasks;

@@ -7,12 +7,14 @@
 
 pub mod authority;
 pub mod bridge;
+pub mod browser;
 pub mod client;
 pub mod cutter;
 pub mod driver;
 pub mod events;
 pub mod gateway;
 pub mod http;
+pub mod issuer;
 pub mod matrix;
 pub mod paths;
 pub mod peer;
@@ -20,12 +22,15 @@ pub mod process;
 pub mod sse;
 pub mod stub;
 pub mod suite;
+pub mod tokens;
 pub mod wait;
 
 pub use authority::Authority;
 pub use bridge::Bridge;
+pub use browser::Browser;
 pub use client::{Client, LEGACY, MODERN};
 pub use gateway::Gateway;
 pub use http::{Request, Response};
+pub use issuer::Issuer;
 pub use peer::Peer;
 pub use stub::Stub;

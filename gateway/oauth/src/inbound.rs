@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+pub use jsonwebtoken::Algorithm;
 pub use verify::{Issuer, Principal, Rejected, Verifier};
 
 mod keys;

@@ -11,15 +11,19 @@ use std::{
 
 use anyhow::Context;
 use tokio::sync::watch;
+use url::Url;
 
 use crate::{
     catalog::Catalog,
     config::Config,
+    invite::Invitations,
     login::Wallet,
     observe,
     relay::Relay,
     server::{
         App,
+        callers::{self, Callers},
+        connect::Connect,
         guard::Guard,
         listen::{Limits, Listener},
     },
@@ -73,9 +77,18 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page);
     let limits = &config.limits;
     let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay));
-    let relay = Arc::new(Relay::new(Arc::clone(&catalog), Arc::clone(&sessions)));
-    let guard = Guard::new(&config.allowed_hosts, &config.allowed_origins);
-    let app = Arc::new(App::new(Arc::clone(&relay), guard, config.limits.body));
+    let callers = Callers::new(config).context("the tokens of callers cannot be checked")?;
+    let root = callers::root(config, addresses.first().copied().context("there is no address to listen on")?);
+    let invitations = Arc::new(Invitations::new(&root));
+    wallet.set_page(invitations.page());
+    let connect = Connect::new(Arc::clone(wallet), Arc::clone(&invitations));
+    // By its own public name it is always called.
+    let mut hosts = config.allowed_hosts.clone();
+    hosts.extend(config.public_url.as_ref().and_then(|url| Some(Url::parse(url).ok()?.host_str()?.to_owned())));
+    let guard = Guard::new(&hosts, &config.allowed_origins);
+    let relay = Relay::new(Arc::clone(&catalog), Arc::clone(&sessions));
+    let relay = Arc::new(relay.signing_in(Arc::clone(wallet), invitations));
+    let app = Arc::new(App::new(Arc::clone(&relay), guard, callers, connect, config.limits.body));
     let limits =
         Limits { head_timeout: config.limits.head_timeout, idle_timeout: config.limits.idle_timeout, drain: DRAIN };
     let (shutdown, ended) = watch::channel(false);
@@ -86,6 +99,10 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     }
     catalog.start().await;
     let looking = tokio::spawn(look_out(Arc::clone(wallet), Arc::clone(&catalog)));
+    let announcing = tokio::spawn({
+        let relay = Arc::clone(&relay);
+        async move { relay.announce_sign_ins().await }
+    });
     let reaper = tokio::spawn(reap(Arc::clone(&relay), Arc::clone(&upstreams)));
     let summary = tokio::spawn(summarize(scheme, addresses, Arc::clone(&catalog)));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, ended));
@@ -101,6 +118,7 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     }
     reaper.abort();
     looking.abort();
+    announcing.abort();
     catalog.stop().await;
     for session in sessions.all() {
         relay.end(&session).await;

@@ -89,7 +89,7 @@ fn cross(
         }
         (Kind::Notification, method::LOG_MESSAGE) => session.is_none_or(|session| wants(session, &message)).then(named),
         (Kind::Notification, method::UPDATED) => {
-            let offers = catalog.known(Era::Legacy);
+            let offers = catalog.known(session.and_then(|session| session.caller()).as_ref(), Era::Legacy);
             let public = message.uri().and_then(|uri| offers.public_address(upstream, &uri));
             Some(public.map_or_else(|| data.clone(), |public| public::readdressed(&message, public)))
         }

@@ -11,7 +11,7 @@ use weir_mcp::{
 
 use crate::{
     session::{Run, Running},
-    upstream::{self, Channel, ConnectError, Credential, JsonBody, Outgoing, Reply, SendError},
+    upstream::{self, Channel, ConnectError, Credential, CredentialError, JsonBody, Outgoing, Reply, SendError},
 };
 
 use super::{
@@ -69,6 +69,9 @@ impl Relay {
                         hand.credential = credential;
                         call.handle_chosen();
                     }
+                    Err(CredentialError::SignIn(needed)) => {
+                        return Box::pin(self.ask_to_sign_in(inquiry, &needed, record)).await;
+                    }
                     Err(why) => call.handle_failure(Failure::Policy(format!("has no credential: {why}"))),
                 },
                 Action::Open => match self.open(inquiry, leg.upstream).await {
@@ -102,6 +105,9 @@ impl Relay {
                             let text = format!("speaks the {other} era of MCP at one time and not at another");
                             call.handle_failure(Failure::Policy(text));
                         }
+                    }
+                    Err(ConnectError::SignIn(needed)) => {
+                        return Box::pin(self.ask_to_sign_in(inquiry, &needed, record)).await;
                     }
                     Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
                 },

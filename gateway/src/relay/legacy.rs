@@ -12,7 +12,7 @@ use crate::{
     upstream::{Channel, ConnectError, Opened, Outgoing, own},
 };
 
-use super::{Answer, Record, Relay, aggregate};
+use super::{Answer, Inquiry, Record, Relay, aggregate};
 
 /// How long an upstream may take to say farewell when a session ends.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ impl Relay {
         let requested =
             initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
         let version = era::negotiate(requested.as_deref().unwrap_or_default());
-        let offers = self.catalog.merged(Era::Legacy).await;
+        let offers = self.catalog.merged(caller, Era::Legacy).await;
         let answer = Answer::result(initialize, aggregate::initialized(&offers, version));
         self.admit(caller, Endpoint::All, initialize, HeaderValue::from_static(version), None, answer).await
     }
@@ -59,6 +59,10 @@ impl Relay {
             Ok(opened) => opened,
             Err(ConnectError::OtherEra { .. }) => {
                 return self.begin_sessionless(caller, place, initialize, record).await;
+            }
+            Err(ConnectError::SignIn(needed)) => {
+                let inquiry = Inquiry::introducing(caller, Endpoint::One(place), initialize);
+                return Box::pin(self.ask_to_sign_in(&inquiry, &needed, record)).await;
             }
             Err(why) => {
                 let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());

@@ -102,7 +102,7 @@ impl Relay {
             return Ok(());
         };
         let arguments = inquiry.message.raw(Field::Arguments).unwrap_or(b"{}");
-        for mirrored in self.catalog.mirrored(leg.upstream, Era::Legacy, tool).iter() {
+        for mirrored in self.catalog.mirrored(inquiry.caller.as_ref(), leg.upstream, Era::Legacy, tool).iter() {
             let mut given = inquiry.headers.iter().filter(|(name, _)| name.as_str() == mirrored.header);
             let value = given.next().map(|(_, value)| String::from_utf8_lossy(value.as_bytes()));
             if given.next().is_some() || !mirrored.agrees(arguments, value.as_deref()) {

@@ -82,6 +82,13 @@ impl Sessions {
         self.sessions.write().unwrap_or_else(PoisonError::into_inner).remove(id)
     }
 
+    /// Those whose clients were asked for a sign-in.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<Arc<Session>> {
+        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        sessions.values().filter(|session| !session.awaited().is_empty()).cloned().collect()
+    }
+
     /// Takes out the sessions whose clients have been silent too long.
     #[must_use]
     pub fn expired(&self) -> Vec<Arc<Session>> {

@@ -87,6 +87,12 @@ impl Credentials {
         Self { source: source.map(Arc::new), shared: Arc::default(), owners: Mutex::default() }
     }
 
+    /// Whether nobody but callers has any.
+    pub(super) fn are_personal(&self) -> bool {
+        let account = self.source.as_ref().and_then(|source| source.account.as_ref());
+        account.is_some_and(|account| account.asker(None).is_none())
+    }
+
     /// The credential for a caller to use now; none to go without. `refused` is what the upstream said to an earlier one.
     pub(super) async fn get(
         &self,

@@ -166,7 +166,12 @@ impl<'a> Work<'a> {
             Ok(request) => self.request = request,
             Err(why) => return End::Failed(Failure::NotMcp(why.to_string())),
         }
-        self.params = self.mirror(&self.rounds.catalog.mirrored(self.rounds.place, Era::Modern, &self.tool()));
+        self.params = self.mirror(&self.rounds.catalog.mirrored(
+            self.rounds.caller.as_ref(),
+            self.rounds.place,
+            Era::Modern,
+            &self.tool(),
+        ));
         let mut listed = false;
         for round in 1..=ROUNDS {
             let answer = match self.attempt(round).await {

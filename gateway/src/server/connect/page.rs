@@ -7,16 +7,16 @@ use std::fmt;
 
 /// What the page shows of one upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub(super) struct Row {
     /// Its name in the configuration.
-    pub name: String,
+    pub(super) name: String,
     /// How it stands.
-    pub state: State,
+    pub(super) state: State,
 }
 
 /// How an upstream stands for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub(super) enum State {
     /// It needs no login.
     Open,
     /// There is a login.
@@ -36,17 +36,17 @@ pub enum State {
 
 /// What the caller has just done, to be said at the top.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub(super) enum Notice {
     /// It worked.
     Done(String),
     /// It did not; the text says why and what to do.
     Failed(String),
 }
 
-/// The whole page. `key` goes back with each form, so that no other site can send one (OWASP, synchronizer token).
+/// The whole page, for `who` if that is not plain. `key` goes back with each form, so that no other site can send one (OWASP, synchronizer token).
 #[must_use]
-pub fn page(rows: &[Row], notice: Option<&Notice>, key: &str) -> String {
-    let mut body = String::new();
+pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, key: &str) -> String {
+    let mut body = who.map(|who| format!("<p class=\"who\">For {}</p>", Text(who))).unwrap_or_default();
     match notice {
         Some(Notice::Done(text)) => body += &format!("<p class=\"notice done\" role=\"status\">{}</p>", Text(text)),
         Some(Notice::Failed(text)) => body += &format!("<p class=\"notice failed\" role=\"alert\">{}</p>", Text(text)),
@@ -64,10 +64,29 @@ pub fn page(rows: &[Row], notice: Option<&Notice>, key: &str) -> String {
     document("Sign in", &body)
 }
 
-/// A page with one sentence, for what has no list.
+/// A page with one sentence, and the way to the list, which is at `home`.
 #[must_use]
-pub fn message(title: &str, text: &str) -> String {
-    document(title, &format!("<p>{}</p><p><a href=\"/connect\">All servers</a></p>", Text(text)))
+pub(super) fn message(title: &str, text: &str, home: &str) -> String {
+    document(title, &format!("<p>{}</p><p><a href=\"{}\">All servers</a></p>", Text(text), Text(home)))
+}
+
+/// A page with one sentence, for whoever has no list.
+#[must_use]
+pub(super) fn alone(title: &str, text: &str) -> String {
+    document(title, &format!("<p>{}</p>", Text(text)))
+}
+
+/// Asks whoever brings a ticket whether they are the one it was made for.
+#[must_use]
+pub(super) fn welcome(who: &str, ticket: &str) -> String {
+    let (who, ticket) = (Text(who), Text(ticket));
+    let body = format!(
+        "<p>This link was made for <strong>{who}</strong>. What you sign in to from here is theirs to use.</p>\
+         <p>If that is not you, or you did not ask for it, close this page.</p>\
+         <form class=\"alone\" method=\"post\" action=\"connect\"><input type=\"hidden\" name=\"ticket\" value=\"{ticket}\">\
+         <button class=\"primary\">That is me</button></form>"
+    );
+    document("Is this you?", &body)
 }
 
 fn item(row: &Row, key: &str) -> String {
@@ -93,7 +112,7 @@ fn item(row: &Row, key: &str) -> String {
 fn form(name: &str, act: &str, label: &str, class: &str, key: &str) -> String {
     let (name, key) = (Text(name), Text(key));
     format!(
-        "<form method=\"post\" action=\"/connect/{name}/{act}\"><input type=\"hidden\" name=\"key\" value=\"{key}\">\
+        "<form method=\"post\" action=\"connect/{name}/{act}\"><input type=\"hidden\" name=\"key\" value=\"{key}\">\
          <button class=\"{class}\" aria-label=\"{label}: {name}\">{label}</button></form>"
     )
 }
@@ -141,14 +160,18 @@ mod tests {
         let signed_in = |own| State::SignedIn { issuer: "https://login.example.com".into(), own };
         let cases = [
             (State::Open, "needs no login", None),
-            (signed_in(true), "signed in at https://login.example.com", Some("/connect/github/logout")),
+            (signed_in(true), "signed in at https://login.example.com", Some("connect/github/logout")),
             (signed_in(false), "signed in at https://login.example.com", None),
-            (State::SignedOut, "not signed in", Some("/connect/github/login")),
-            (State::Expired("it was revoked".into()), "the login has ended: it was revoked", Some("/connect/github/login")),
+            (State::SignedOut, "not signed in", Some("connect/github/login")),
+            (
+                State::Expired("it was revoked".into()),
+                "the login has ended: it was revoked",
+                Some("connect/github/login"),
+            ),
             (State::Unavailable("set client_id".into()), "set client_id", None),
         ];
         for (state, says, action) in cases {
-            let html = page(&[row("github", state.clone())], None, "k");
+            let html = page(&[row("github", state.clone())], None, None, "k");
             assert!(html.contains(says), "{state:?}: {html}");
             match action {
                 Some(action) => assert!(html.contains(&format!("action=\"{action}\"")), "{state:?}: {html}"),
@@ -162,10 +185,13 @@ mod tests {
         let evil = "\"><script>alert(1)</script>'\u{202e}&";
         let html = page(
             &[row(evil, State::Expired(evil.into())), row(evil, State::Unavailable(evil.into()))],
+            Some(evil),
             Some(&Notice::Failed(evil.into())),
             evil,
         );
         assert!(!html.contains("<script") && !html.contains('\u{202e}'), "{html}");
-        assert!(message(evil, evil).contains("&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"));
+        let others = [message(evil, evil, evil), alone(evil, evil), welcome(evil, evil)];
+        assert!(others.iter().all(|html| !html.contains("<script")), "{others:?}");
+        assert!(message(evil, evil, "/connect").contains("&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"));
     }
 }
