@@ -82,4 +82,4 @@ tools:
 
 clean:
 	$(CARGO) clean
-	rm -rf tests/peers/node_modules tests/peers/.venv tests/peers/.venv-sdk1 tests/peers/.tools
+	rm -rf tests/peers/{,oauth/}{node_modules,.venv} tests/peers/.venv-sdk1 tests/peers/.tools

@@ -8,6 +8,7 @@ mod heard;
 mod keeper;
 mod merge;
 mod names;
+mod personal;
 mod template;
 mod traits;
 mod view;
@@ -20,7 +21,7 @@ use std::{
 use tokio::{sync::Notify, sync::watch, task::JoinSet};
 use weir_mcp::{Era, mirrored::Mirrored};
 
-use crate::{seal::Seal, upstream::Upstream};
+use crate::{caller::Caller, seal::Seal, upstream::Upstream};
 
 pub use heard::headers;
 pub use merge::{Kind, Merged, Offer};
@@ -29,6 +30,7 @@ pub use view::View;
 
 use heard::Heard;
 use merge::Paging;
+use personal::{Own, Personal};
 
 /// How long keepers may take to say farewell to their upstreams.
 const STOP: Duration = Duration::from_secs(5);
@@ -48,6 +50,8 @@ pub struct Catalog {
     stopping: watch::Sender<bool>,
     keepers: tokio::sync::Mutex<JoinSet<()>>,
     heard: Heard,
+    /// What is offered to some callers only.
+    personal: Personal,
 }
 
 /// How often each kind of list has changed; a client is told when its kind moved on.
@@ -92,6 +96,7 @@ impl Catalog {
         let now = Instant::now();
         let new = || Slots { legacy: Slot::Pending, modern: Slot::Pending, since: now, kept: None };
         let slots = upstreams.iter().map(|_| new()).collect();
+        let personal = Personal::new(&upstreams);
         let pokes = upstreams.iter().map(|_| Default::default()).collect();
         Arc::new(Self {
             upstreams,
@@ -104,6 +109,7 @@ impl Catalog {
             stopping: watch::Sender::default(),
             keepers: tokio::sync::Mutex::default(),
             heard: Heard::default(),
+            personal,
         })
     }
 
@@ -137,29 +143,58 @@ impl Catalog {
         self.upstreams.iter().position(|upstream| upstream.name() == name)
     }
 
-    /// The merged offers of an era.
+    /// The merged offers of an era, as a caller sees them.
     ///
     /// Right after the start, waits for upstreams that are still being reached, each for as long as its own list
     /// deadline allows; whoever is late is announced by `list_changed`.
-    pub async fn merged(self: &Arc<Self>, era: Era) -> Arc<Merged> {
+    pub async fn merged(self: &Arc<Self>, caller: Option<&Arc<Caller>>, era: Era) -> Arc<Merged> {
         let mut changes = self.changes.subscribe();
         while let Some(wait) = self.unsettled(era).await {
             if tokio::time::timeout(wait, changes.changed()).await.is_err() {
                 break;
             }
         }
-        self.known(era)
+        if let Some((caller, own)) = caller.zip(self.personal.of(caller)) {
+            Box::pin(own.refresh(caller, &self.upstreams, &self.personal.places)).await;
+            return self.composed(&own, era);
+        }
+        self.shared(era)
     }
 
-    /// The merged offers of an era as far as they are known.
+    /// The merged offers of an era as far as they are known to a caller.
     #[must_use]
-    pub fn known(&self, era: Era) -> Arc<Merged> {
+    pub fn known(&self, caller: Option<&Arc<Caller>>, era: Era) -> Arc<Merged> {
+        match self.personal.of(caller) {
+            None => self.shared(era),
+            Some(own) => self.composed(&own, era),
+        }
+    }
+
+    /// What everybody is offered, and what this caller is offered besides.
+    fn composed(&self, own: &Own, era: Era) -> Arc<Merged> {
+        let shared = self.shared(era);
+        let views = self.lock().iter().map(|slots| slots.view(era)).collect::<Vec<_>>().into_iter().enumerate();
+        let view = |(place, view): (usize, Option<Arc<View>>)| match self.personal.places.contains(&place) {
+            // One that is not there still makes the list a private one.
+            true => Some(own.view(place).unwrap_or_default()),
+            false => view,
+        };
+        let names: Vec<&str> = self.upstreams.iter().map(|upstream| upstream.name()).collect();
+        let paging = Paging { seal: &self.seal, size: self.page };
+        own.merged(place(era), shared, views.map(view).collect(), |views| Merged::new(era, &names, views, paging))
+    }
+
+    fn shared(&self, era: Era) -> Arc<Merged> {
         Arc::clone(&self.merged[place(era)].read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The arguments of an upstream's tool that travel in headers too, as far as is known in this era.
     #[must_use]
-    pub fn mirrored(&self, upstream: usize, era: Era, tool: &str) -> Arc<[Mirrored]> {
+    pub fn mirrored(&self, caller: Option<&Arc<Caller>>, upstream: usize, era: Era, tool: &str) -> Arc<[Mirrored]> {
+        if self.personal.places.contains(&upstream) {
+            let view = self.personal.of(caller).and_then(|own| own.view(upstream));
+            return view.and_then(|view| view.mirrored(tool).cloned()).unwrap_or_default();
+        }
         if let Some(Slot::Known(view)) = self.lock().get(upstream).map(|slots| slots.get(era)) {
             return view.mirrored(tool).cloned().unwrap_or_default();
         }
@@ -170,17 +205,20 @@ impl Catalog {
     /// there is no need to. `weir connect` has no keepers.
     pub fn hear_tools(&self, upstream: usize, tools: &[u8]) {
         let kept = matches!(self.lock().get(upstream).map(|slots| slots.get(Era::Modern)), Some(Slot::Known(_)));
-        if !kept {
+        // What one caller is shown is no business of another.
+        if !kept && !self.personal.places.contains(&upstream) {
             self.heard.list(upstream, tools);
         }
     }
 
     /// The same for a modern upstream, asked of it anew; none if it cannot be asked.
-    pub async fn look_up(&self, upstream: usize, tool: &str) -> Option<Arc<[Mirrored]>> {
+    pub async fn look_up(&self, caller: Option<&Arc<Caller>>, upstream: usize, tool: &str) -> Option<Arc<[Mirrored]>> {
         let asked = self.upstreams.get(upstream)?;
-        let opened = asked.open(Some(Era::Modern)).await.ok()?;
-        let mirrored = View::look_up(asked, &opened, tool).await?;
-        self.heard.tool(upstream, tool, Arc::clone(&mirrored));
+        let opened = asked.open(caller, Some(Era::Modern)).await.ok()?;
+        let mirrored = View::look_up(caller, asked, &opened, tool).await?;
+        if !self.personal.places.contains(&upstream) {
+            self.heard.tool(upstream, tool, Arc::clone(&mirrored));
+        }
         Some(mirrored)
     }
 
@@ -198,9 +236,23 @@ impl Catalog {
 
     /// Says that an upstream's lists have changed.
     pub fn poke(&self, upstream: usize) {
+        self.personal.outdate(Some(upstream));
         for poke in self.pokes.get(upstream).into_iter().flatten() {
             poke.notify_one();
         }
+    }
+
+    /// Says that some caller's login has come, changed or gone, and with it what they are offered.
+    pub fn logins_changed(&self) {
+        if self.personal.places.is_empty() {
+            return;
+        }
+        self.personal.outdate(None);
+        self.changes.send_modify(|changes| {
+            changes.tools += 1;
+            changes.prompts += 1;
+            changes.resources += 1;
+        });
     }
 
     /// Whether every upstream has been reached or given up on once.

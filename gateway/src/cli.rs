@@ -1,6 +1,7 @@
 //! The command line: one file for each command.
 
 mod assembly;
+mod auth;
 mod check;
 mod connect;
 mod demo;
@@ -43,6 +44,9 @@ enum Command {
         /// The configuration, a TOML file; see `config/` for examples.
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
+        /// Keep logins as plain text: whoever reads the file has them.
+        #[arg(long)]
+        allow_plaintext_token_store: bool,
     },
     /// Check a configuration and say what it would do, without opening a socket or starting a server.
     ///
@@ -65,6 +69,9 @@ enum Command {
         #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
         listen: std::net::SocketAddr,
     },
+    /// Sign in at upstreams and out again, and see how that stands.
+    #[command(subcommand)]
+    Auth(auth::Command),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
     /// Be the built-in server on standard input and output.
@@ -76,10 +83,11 @@ enum Command {
 #[must_use]
 pub fn run() -> ExitCode {
     let ended = match Cli::parse().command {
-        Command::Serve { config } => serve::run(&config),
+        Command::Serve { config, allow_plaintext_token_store } => serve::run(&config, allow_plaintext_token_store),
         Command::Check { config } => check::run(&config),
         Command::Connect(options) => connect::run(options),
         Command::Demo { listen } => demo::run(listen),
+        Command::Auth(command) => auth::run(command),
         Command::Schema => schema::run(),
         Command::DemoServer => demo::server(),
     };

@@ -8,6 +8,7 @@
 //! `${env:NAME}` and `${file:PATH}` are expanded in values after parsing, so what a variable holds can never change
 //! the structure of the file. What came from there is a [`Secret`], which cannot be printed.
 
+mod auth;
 mod environment;
 mod expand;
 mod name;
@@ -34,10 +35,11 @@ use toml::de::{DeTable, DeValue};
 use self::problem::Report;
 use self::read::Read;
 
+pub use auth::{Auth, Flow, IdentityProvider, Inbound, LoginStore, OAuth, Owner};
 pub use environment::{Environment, SystemEnvironment};
 pub use name::{NameError, UpstreamName};
 pub use problem::{Position, Problem, Problems};
-pub use resolve::default_cache_dir;
+pub use resolve::{default_cache_dir, default_store};
 pub use safe_url::{SafeUrl, UrlError};
 pub use schema::schema;
 pub use secret::{Secret, SecretError, SecretSource};
@@ -57,6 +59,14 @@ pub struct Config {
     pub allowed_origins: Vec<String>,
     /// Where compiled policies are kept; none if neither the file nor the system names a place.
     pub cache_dir: Option<PathBuf>,
+    /// Who may call; none if everybody may who reaches Weir.
+    pub inbound: Option<Inbound>,
+    /// What browsers and clients reach Weir by; none for the address that it listens on.
+    pub public_url: Option<String>,
+    /// Where the document is that describes Weir to authorization servers.
+    pub client_metadata_url: Option<String>,
+    /// Where logins are kept.
+    pub store: LoginStore,
     /// The bounds on what a client may take.
     pub limits: Limits,
     /// The upstreams in the order of the file, disabled ones included.
@@ -154,26 +164,19 @@ pub struct StdioReach {
     pub shared: bool,
 }
 
-/// What opens an upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Auth {
-    /// Nothing is sent.
-    None,
-    /// A token in the `Authorization` header (RFC 6750 §2.1).
-    Bearer(SecretSource),
-}
-
 /// A component that decides about an upstream's calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// The component's file. Absolute.
     pub component: PathBuf,
-    /// The imports it may use: any of `log`, `clock`, `random`, `secrets`.
+    /// The imports it may use: any of `log`, `clock`, `random`, `secrets`, `http`.
     pub grants: Vec<String>,
     /// Its own settings: a JSON object.
     pub settings: String,
     /// The secrets it may place, by the names it knows them under.
     pub secrets: Vec<(String, SecretSource)>,
+    /// The origins of the services that it may ask.
+    pub http: Vec<String>,
     /// The line of the configuration where it begins; for messages.
     pub line: usize,
 }

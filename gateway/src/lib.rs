@@ -2,7 +2,7 @@
 //!
 //! # The way of a call
 //!
-//! 1. [`server`] reads the head, checks Host and Origin, caps and reads the body.
+//! 1. [`server`] reads the head, checks Host and Origin, finds out who calls ([`caller`]), caps and reads the body.
 //! 2. `weir_mcp` scans the envelope once. Arguments and results stay the bytes that came in: Weir splices what it owns
 //!    (names, ids, tokens) and never renders anew what it does not, so numbers keep their digits, keys their order, and
 //!    unknown fields and methods pass through. The same scan and the headers tell the client's era.
@@ -12,7 +12,8 @@
 //! 5. [`relay`] drives one [`weir_flow::Call`]: credential, connection, attempt, outcome, and again, until it may
 //!    deliver. Which credential and which connection is decided by components in [`policy`]; their answers are kept, so
 //!    a call in the steady state asks nobody. A call can be refused before the attempt, repeated where that is safe,
-//!    and lost only with an error that says so.
+//!    and lost only with an error that says so. One that needs a login of its caller says where to sign in, and goes on
+//!    when that is done ([`login`], [`invite`]).
 //! 6. [`upstream`] sends it, over [`http`] or to a child process.
 //! 7. [`server`] streams the answer. After its first byte there is no way back.
 //! 8. [`observe`] writes one line.
@@ -20,13 +21,16 @@
 //! Each module uses only those before it in the list below; a test keeps it so.
 
 pub mod config;
+pub mod caller;
 pub mod observe;
 pub mod policy;
 pub mod http;
+pub mod login;
 pub mod upstream;
 pub mod seal;
 pub mod catalog;
 pub mod session;
+pub mod invite;
 pub mod relay;
 pub mod server;
 pub mod demo;

@@ -13,6 +13,7 @@ mod grant;
 mod host;
 mod limits;
 mod load;
+mod service;
 pub mod shipped;
 mod ticker;
 
@@ -26,13 +27,14 @@ use self::{
     convert::{Broken, TooMuch},
     engine::Shared,
     host::{Lines, Rate, State},
-    limits::{EPOCHS, HANDOVER, MEMORY, Meter, Overgrown, Slot, Slots, Spent, WALL},
+    limits::{EPOCHS, HANDOVER, MEMORY, Meter, Overgrown, Slot, Slots, Spent, WALL, WALL_WITH_HTTP},
     load::Loaded,
 };
 pub use self::{
     engine::{Engine, Source},
     error::{EngineError, LoadError, PolicyError},
     grant::{Grant, UnknownGrant},
+    service::{Service, ServiceRequest, ServiceResponse},
 };
 
 /// Where the text of secrets comes from, for the policies that may read it.
@@ -49,6 +51,7 @@ struct Inner {
     name: Arc<str>,
     settings: String,
     grants: Arc<[Grant]>,
+    service: Option<Arc<dyn Service>>,
     loaded: Arc<Loaded>,
     engine: Arc<Shared>,
     slots: Slots,
@@ -61,6 +64,7 @@ impl Policy {
             name: source.name.into(),
             settings,
             grants: source.grants.into(),
+            service: source.service.clone().filter(|_| source.grants.contains(&Grant::Http)),
             loaded,
             slots: Slots::among(&engine.slots),
             engine,
@@ -141,6 +145,8 @@ impl Policy {
             meter: Meter::default(),
             lines: Lines::new(Arc::clone(&self.0.name), upstream, Arc::clone(&self.0.rate)),
             secrets,
+            service: self.0.service.clone(),
+            requests: 0,
             grants: Arc::clone(&self.0.grants),
             wasi: None,
         };
@@ -162,7 +168,8 @@ impl Policy {
     /// The answer within the time that a guest has, or what became of it.
     async fn bounded<T>(&self, answer: impl Future<Output = wasmtime::Result<T>>) -> Result<T, PolicyError> {
         let _running = self.0.engine.ticker.run();
-        match timeout(WALL, answer).await {
+        let wall = if self.0.service.is_some() { WALL_WITH_HTTP } else { WALL };
+        match timeout(wall, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.failure(&error)),
             Err(_) => Err(PolicyError::TimedOut { policy: self.name().to_owned() }),

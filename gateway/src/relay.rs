@@ -13,15 +13,17 @@ mod drive;
 mod legacy;
 mod listen;
 mod route;
+mod sign_in;
 mod tasks;
 mod translate;
 mod watch;
 
 use std::sync::Arc;
 
-use weir_mcp::{Era, Kind, Message};
+use weir_mcp::{Era, Field, Kind, Message};
 
 use crate::{
+    caller::Caller,
     catalog::Catalog,
     http::{HeaderName, HeaderValue},
     session::{Endpoint, Session, Sessions},
@@ -41,6 +43,8 @@ pub struct Relay {
     parked: Arc<translate::Parked>,
     /// Long lists that are translated time and again.
     repeated: Arc<translate::Repeated>,
+    /// How callers sign in; none where there is no page for it.
+    desk: Option<sign_in::Desk>,
 }
 
 /// One message from a client, with what goes along.
@@ -50,6 +54,8 @@ pub struct Inquiry {
     pub era: Era,
     /// Where it came in.
     pub endpoint: Endpoint,
+    /// Who sent it; none where everybody may.
+    pub caller: Option<Arc<Caller>>,
     /// The message.
     pub message: Message,
     /// `MCP-Protocol-Version`, where the client sent it.
@@ -60,11 +66,26 @@ pub struct Inquiry {
     pub session: Option<Arc<Session>>,
 }
 
+impl Inquiry {
+    /// The first message of a legacy client.
+    fn introducing(caller: Option<&Arc<Caller>>, endpoint: Endpoint, initialize: &Message) -> Self {
+        let (caller, message) = (caller.cloned(), initialize.clone());
+        Self { era: Era::Legacy, endpoint, caller, message, version: None, headers: Vec::new(), session: None }
+    }
+}
+
 impl Relay {
     /// A relay over these offers and sessions.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>) -> Self {
-        Self { catalog, sessions, pool: translate::Pool::default(), parked: Arc::default(), repeated: Arc::default() }
+        Self {
+            catalog,
+            sessions,
+            pool: translate::Pool::default(),
+            parked: Arc::default(),
+            repeated: Arc::default(),
+            desk: None,
+        }
     }
 
     /// The offers.
@@ -81,6 +102,18 @@ impl Relay {
 
     /// Takes a request to its answer.
     pub async fn request(self: &Arc<Self>, inquiry: &Inquiry, record: &mut Record) -> Answer {
+        if inquiry.message.raw(Field::RequestState).is_some()
+            && let Some(came) = Box::pin(self.signed_in(inquiry)).await
+        {
+            return match came {
+                Ok(call) => self.route_and_drive(&call, record).await,
+                Err(answer) => answer,
+            };
+        }
+        self.route_and_drive(inquiry, record).await
+    }
+
+    async fn route_and_drive(self: &Arc<Self>, inquiry: &Inquiry, record: &mut Record) -> Answer {
         match self.route(inquiry).await {
             route::Route::Answered(answer) => answer,
             route::Route::Upstream(leg) => {

@@ -1,9 +1,11 @@
 //! What is in front: HTTP, or the standard input and output of a program ([`stdio`]).
 //!
 //! Over HTTP, [`listen`] holds pingora; [`guard`] turns away what a browser was tricked into sending, [`cors`] lets in the
-//! pages that may; [`post`] sorts messages by era and session; [`sse`] serves clients of HTTP+SSE; [`deliver`] writes
+//! pages that may, [`callers`] those who prove who they are; [`post`] sorts messages by era and session; [`sse`] serves clients of HTTP+SSE; [`deliver`] writes
 //! answers and [`events`] those that are streams. Every refusal is made in [`refusal`].
 
+pub mod callers;
+pub mod connect;
 mod cors;
 mod deliver;
 mod events;
@@ -26,6 +28,8 @@ use crate::{
     session::Endpoint,
 };
 
+use callers::Callers;
+use connect::Connect;
 use guard::Guard;
 use listen::{Exchange, Handler};
 
@@ -33,6 +37,8 @@ use listen::{Exchange, Handler};
 pub struct App {
     relay: Arc<Relay>,
     guard: Guard,
+    callers: Callers,
+    connect: Connect,
     /// The longest body that is read, in bytes.
     body_limit: usize,
     draining: watch::Sender<bool>,
@@ -53,8 +59,9 @@ enum Place {
 impl App {
     /// An app over a relay.
     #[must_use]
-    pub fn new(relay: Arc<Relay>, guard: Guard, body_limit: usize) -> Self {
-        Self { relay, guard, body_limit, draining: watch::Sender::new(false), streams: sse::Streams::default() }
+    pub fn new(relay: Arc<Relay>, guard: Guard, callers: Callers, connect: Connect, body_limit: usize) -> Self {
+        let draining = watch::Sender::new(false);
+        Self { relay, guard, callers, connect, body_limit, draining, streams: sse::Streams::default() }
     }
 
     /// Says in `/readyz` that no new work should come, and ends the streams that would never end by themselves.
@@ -90,13 +97,23 @@ impl App {
         if let Err(refusal) = self.guard.admit(exchange.host(), exchange.header("origin")) {
             return Some(refusal::forbidden(&refusal));
         }
-        let Some(place) = self.place(exchange.path(), exchange.query()) else {
-            return Some(refusal::no_such_path(exchange.path(), self.relay.catalog().upstreams()));
-        };
         if cors::is_preflight(exchange) {
             cors::preflight(exchange).await;
             return None;
         }
+        if exchange.method() == "GET"
+            && let Some(metadata) = self.callers.metadata(exchange)
+        {
+            deliver::document(exchange, metadata).await;
+            return None;
+        }
+        // Before anything is said of what there is.
+        if !self.callers.admit(exchange).await {
+            return None;
+        }
+        let Some(place) = self.place(exchange.path(), exchange.query()) else {
+            return Some(refusal::no_such_path(exchange.path(), self.relay.catalog().upstreams()));
+        };
         Some(match (exchange.method(), place) {
             ("GET", Place::Mcp(endpoint)) if wants_stream(exchange) => return self.stream(endpoint, exchange).await,
             ("GET", Place::Sse(_)) if !accepts_events(exchange) => refusal::not_acceptable("text/event-stream"),
@@ -135,9 +152,11 @@ impl Handler for App {
                     let refused = refusal::forbidden(&refusal);
                     return deliver::deliver(exchange, refused, self.draining.subscribe()).await;
                 }
-                let (status, body) = health::ready(self.relay.catalog(), *self.draining.borrow());
+                let names = !self.callers.are_proved();
+                let (status, body) = health::ready(self.relay.catalog(), *self.draining.borrow(), names);
                 deliver::json(exchange, status, body).await;
             }
+            path if connect::is_page(path) => self.connect(exchange).await,
             _ => {
                 if let Some(answer) = self.answer(exchange).await {
                     deliver::deliver(exchange, answer, self.draining.subscribe()).await;

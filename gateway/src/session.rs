@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::Message;
 
-use crate::{catalog::Changes, http::HeaderValue};
+use crate::{caller::Caller, catalog::Changes, http::HeaderValue};
 
 pub use asked::Question;
 pub use lines::Lines;
@@ -53,6 +53,8 @@ pub enum Endpoint {
 pub struct Session {
     /// What the client calls it by.
     pub id: HeaderValue,
+    /// Whose it is, as they came last.
+    caller: Mutex<Option<Arc<Caller>>>,
     /// Where it was opened.
     pub endpoint: Endpoint,
     /// The client's own `initialize`, with which upstreams are opened in its name.
@@ -77,6 +79,8 @@ pub struct Session {
     told: Mutex<Changes>,
     /// What it needs at upstreams that know no sessions; most sessions need nothing.
     stateless: OnceLock<Box<Stateless>>,
+    /// The sign-ins that its client was asked for and wants to hear the end of, by upstream, and what each is called.
+    awaited: Mutex<Vec<(String, String)>>,
     running: Runs,
     asked: Mutex<Asked>,
     seen: Mutex<Instant>,
@@ -90,6 +94,7 @@ impl Session {
     ///
     /// When the system has no randomness to give.
     pub fn new(
+        caller: Option<Arc<Caller>>,
         endpoint: Endpoint,
         initialize: &Message,
         version: HeaderValue,
@@ -100,6 +105,7 @@ impl Session {
             Message::parse(Bytes::copy_from_slice(initialize.bytes())).unwrap_or_else(|_| initialize.clone());
         Ok(Self {
             id: new_id()?,
+            caller: Mutex::new(caller),
             endpoint,
             initialize,
             version,
@@ -112,6 +118,7 @@ impl Session {
             log_level: Mutex::default(),
             told: Mutex::default(),
             stateless: OnceLock::new(),
+            awaited: Mutex::default(),
             running: Runs::default(),
             asked: Mutex::default(),
             seen: Mutex::new(Instant::now()),
@@ -123,6 +130,25 @@ impl Session {
     /// streams, so that what changes between two of them is told on the second.
     pub fn tell(&self, now: Changes) -> Changes {
         std::mem::replace(&mut *lock(&self.told), now)
+    }
+
+    /// Whose it is: what the session does of its own accord it does in their name.
+    #[must_use]
+    pub fn caller(&self) -> Option<Arc<Caller>> {
+        lock(&self.caller).clone()
+    }
+
+    /// Whether it is this caller's. Remembers what they came with, which may be younger than what was known.
+    #[must_use]
+    pub fn is_of(&self, caller: Option<&Arc<Caller>>) -> bool {
+        let mut known = lock(&self.caller);
+        let is_of = Caller::is_same(known.as_ref(), caller);
+        if let (true, Some(known), Some(caller)) = (is_of, &mut *known, caller)
+            && !Arc::ptr_eq(known, caller)
+        {
+            known.clone_from(caller);
+        }
+        is_of
     }
 
     /// The version that was agreed, as text.
@@ -184,6 +210,30 @@ impl Session {
     #[must_use]
     pub fn watched(&self, upstream: usize) -> Vec<String> {
         lock(&self.watched).iter().filter(|(place, _)| *place == upstream).map(|(_, uri)| uri.clone()).collect()
+    }
+
+    /// Notes that the client was asked for a sign-in at an upstream; gives what that is called.
+    #[must_use]
+    pub fn awaits(&self, upstream: &str) -> Option<String> {
+        let mut awaited = lock(&self.awaited);
+        if let Some((_, id)) = awaited.iter().find(|(of, _)| of == upstream) {
+            return Some(id.clone());
+        }
+        let id = new_id().ok()?.to_str().ok()?.to_owned();
+        // Upstreams are of the configuration, so there are not many.
+        awaited.push((upstream.to_owned(), id.clone()));
+        Some(id)
+    }
+
+    /// The sign-ins that its client was asked for.
+    #[must_use]
+    pub fn awaited(&self) -> Vec<(String, String)> {
+        lock(&self.awaited).clone()
+    }
+
+    /// Forgets one.
+    pub fn no_longer_awaits(&self, upstream: &str) {
+        lock(&self.awaited).retain(|(of, _)| of != upstream);
     }
 
     /// Since when the client has been silent; none while it has a stream open or a request running.

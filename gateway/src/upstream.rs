@@ -18,6 +18,7 @@ pub mod own;
 mod pause;
 mod pool;
 mod reply;
+mod service;
 mod status;
 pub mod sse;
 pub mod stdio;
@@ -39,16 +40,17 @@ use crate::{
 
 pub use channel::{Channel, Outgoing, SendError, Ticket};
 pub use connect::{ConnectError, Opened};
-pub use credential::{Credential, Source as CredentialSource};
+pub use credential::{Credential, CredentialError, Source as CredentialSource};
 pub use events::Events;
 pub use health::Health;
 pub use pause::jittered;
 pub use reply::{Body, GATHERED, JsonBody, Listened, Reply};
+pub use service::Services;
 pub use status::{State, Status};
 
 use credential::Credentials;
 use known::Known;
-use pool::Shared;
+use pool::Pool;
 use streamable::Endpoint;
 
 /// The transports that this version carries.
@@ -63,8 +65,6 @@ pub struct Upstream {
     pinned: Option<Transport>,
     credentials: Credentials,
     known: Mutex<Known>,
-    /// Held while a shared process is started, so that a burst of first calls starts one.
-    opening: tokio::sync::Mutex<()>,
     status: Mutex<Status>,
 }
 
@@ -72,7 +72,7 @@ pub struct Upstream {
 #[allow(clippy::large_enum_variant, reason = "one for each upstream, never moved")]
 enum Way {
     Http(Arc<Endpoint>),
-    Stdio { command: stdio::Command, shared: bool, pool: Shared },
+    Stdio { command: stdio::Command, shared: bool, pool: Pool },
 }
 
 /// What an upstream is made of.
@@ -105,7 +105,7 @@ impl Upstream {
             Reach::Stdio(reach) => {
                 let shared = reach.shared;
                 let command = stdio_command(&reach);
-                (Way::Stdio { command, shared, pool: Shared::default() }, Some(Transport::Stdio))
+                (Way::Stdio { command, shared, pool: Pool::default() }, Some(Transport::Stdio))
             }
         };
         Ok(Self {
@@ -116,7 +116,6 @@ impl Upstream {
             pinned,
             credentials: Credentials::new(credentials),
             known: Mutex::default(),
-            opening: tokio::sync::Mutex::default(),
             status: Mutex::default(),
         })
     }
@@ -143,6 +142,12 @@ impl Upstream {
     #[must_use]
     pub const fn is_over_http(&self) -> bool {
         matches!(self.way, Way::Http(_))
+    }
+
+    /// Whether each caller has a login of their own here, and Weir has none.
+    #[must_use]
+    pub fn is_personal(&self) -> bool {
+        self.credentials.are_personal()
     }
 
     /// Its state, for `/readyz`.

@@ -7,7 +7,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use weir::config::{Auth, Config, Environment, HttpTransport, Limits, Reach, SecretSource, Timeouts, schema};
+use weir::config::{
+    Auth, Config, Environment, Flow, HttpTransport, Limits, Owner, Reach, SecretSource, Timeouts, schema,
+};
 
 /// What a secret of the fake environment looks like; nothing may print it.
 const SECRET: &str = "s3cr3t";
@@ -212,6 +214,43 @@ fn an_imported_address_is_streamable_http_and_goes_before_another() {
     let told =
         "/etc/weir/weir.toml:4:9: `httpUrl` is deprecated\n  hint: url = \"…\" with type = \"http\" means the same";
     assert_eq!(warning.to_string(), told);
+}
+
+#[test]
+fn logins_and_callers() {
+    let config = parse(
+        r#"
+        listen = "0.0.0.0:8080"
+        public_url = "https://weir.example.com/"
+        [auth]
+        issuer = "https://login.example.com/"
+        audience = "https://weir.example.com/mcp"
+        [upstreams.plain]
+        url = "https://plain.example.com/mcp"
+        [upstreams.person]
+        url = "https://person.example.com/mcp"
+        auth = "oauth"
+        owner = "principal"
+        oauth = { scopes = ["read", "write"], resource = false }
+        [upstreams.machine]
+        url = "https://machine.example.com/mcp"
+        auth = "client_credentials"
+        oauth = { client_id = "weir", client_secret = { env = "TOKEN" } }
+        "#,
+    );
+    let inbound = config.inbound.unwrap();
+    assert_eq!(inbound.issuer, "https://login.example.com/", "compared as it is written");
+    assert_eq!(inbound.algorithms, ["RS256", "ES256", "EdDSA"]);
+    assert_eq!(config.public_url.unwrap(), "https://weir.example.com");
+    assert_eq!(config.store.path.unwrap(), Path::new("/home/me/.local/state/weir/logins.redb"));
+    let [plain, person, machine] = &config.upstreams[..] else { panic!("three upstreams") };
+    assert_eq!(plain.auth, Auth::Unsaid);
+    let Auth::OAuth(person) = &person.auth else { panic!("a login") };
+    assert_eq!((person.flow, person.owner), (Flow::AuthorizationCode, Owner::Principal));
+    assert_eq!((person.scopes.len(), person.resource), (2, false));
+    let Auth::OAuth(machine) = &machine.auth else { panic!("a login") };
+    assert_eq!((machine.flow, machine.owner), (Flow::ClientCredentials, Owner::Shared));
+    assert_eq!(machine.client_secret, Some(SecretSource::Env("TOKEN".to_owned())));
 }
 
 #[test]

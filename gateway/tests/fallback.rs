@@ -36,12 +36,13 @@ async fn fails(server: &Server, more: &str) -> String {
     why
 }
 
-/// The upstream wants a credential; what the operator is told as information, once.
-async fn wants_login(server: &Server, more: &str) -> String {
-    let gateway = Gateway::start(&server.config(more)).await;
-    let why = gateway.login().await;
-    assert_eq!((gateway.count("ERROR"), gateway.count("INFO")), (0, 1), "{why}");
-    why
+/// The upstream asks for a credential, and there is a login to be had: one quiet line with what to do.
+async fn wants_login(server: &Server) {
+    let gateway = Gateway::start(&server.config("")).await;
+    let line = gateway.logged("upstream needs a sign-in").await;
+    let command = line["fields"]["command"].as_str().unwrap();
+    assert!(command.starts_with("weir auth login u --config /"), "{command}");
+    assert_eq!((gateway.count("ERROR"), gateway.count("INFO")), (0, 1), "{line}");
 }
 
 #[tokio::test]
@@ -102,9 +103,8 @@ async fn a_refused_credential_leaves_the_other_transport() {
 async fn a_walk_that_needs_a_credential_says_so_once_and_quietly() {
     for (post, get) in [(Does::Guard, Does::Say(404, "")), (NOT_FOUND, Does::Guard), (Does::Guard, Does::Guard)] {
         let server = Server::start(post, get).await;
-        let why = wants_login(&server, "").await;
-        assert!(why.contains("asks for a credential (401 over"), "{why}");
-        let why = wants_login(&server, WRONG).await;
+        wants_login(&server).await;
+        let why = fails(&server, WRONG).await;
         assert!(why.contains("refused the token from env WRONG (401"), "{why}");
         assert!(server.saw("GET", ""));
     }
@@ -145,5 +145,5 @@ async fn digits_in_a_text_are_no_refusal() {
     let answer = client.call("gpt-4o-1401", "hello").await;
     assert_eq!(answer["error"]["message"], "the model answered with status 401");
     client.echoes("still there").await;
-    assert!(gateway.lines("upstream needs a credential").is_empty());
+    assert!(gateway.lines("upstream needs a sign-in").is_empty());
 }

@@ -1,4 +1,4 @@
-//! Builds every guest beside this file.
+//! Builds every guest beside this file, and the example that the tests use.
 
 use std::{env, error::Error, path::Path};
 
@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for guest in GUESTS {
         weir_guest_build::component(&here.join(guest), out).map_err(|error| error.to_string())?;
     }
+    weir_guest_build::component(&root.join("guest/examples/token-service"), out).map_err(|error| error.to_string())?;
     weir_guest_build::wasi_component(&here.join("wasi"), out).map_err(|error| error.to_string())?;
     Ok(())
 }

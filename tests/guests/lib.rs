@@ -21,6 +21,8 @@ guests! {
     SPIN = "spin";
     /// A good component that is no policy.
     STRANGER = "stranger";
+    /// The example that gets its token from a service.
+    TOKEN_SERVICE = "token-service";
     /// Panics at every question.
     TRAP = "trap";
     /// Comes with WASI, and stops with what it found behind it.

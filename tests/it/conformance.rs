@@ -145,7 +145,7 @@ async fn sse_legacy_for_modern_clients() {
 
 /// The suite as the server, Weir in between, and a client that does what each scenario asks for.
 async fn clients(way: Way, revision: &str, count: usize) {
-    let scenarios = client_scenarios(revision).await;
+    let scenarios = client_scenarios(revision, false).await;
     assert_eq!(scenarios.len(), count, "{scenarios:?}");
     let mut failed = Vec::new();
     for scenario in &scenarios {
@@ -184,4 +184,43 @@ async fn clients_of_the_legacy_era_over_a_pipe() {
 #[tokio::test]
 async fn clients_of_the_modern_era_over_a_pipe() {
     clients(Way::Connect, MODERN, MODERN_CLIENTS).await;
+}
+
+/// The scenarios about authorization, with Weir as the one who signs in.
+async fn sign_ins(revision: &str, count: usize) {
+    let scenarios = client_scenarios(revision, true).await;
+    assert_eq!(scenarios.len(), count, "{scenarios:?}");
+    all_pass(revision, scenarios.iter().map(String::as_str)).await;
+}
+
+async fn all_pass(revision: &str, scenarios: impl Iterator<Item = &str>) {
+    let mut failed = Vec::new();
+    for scenario in scenarios {
+        if let Err(output) = run_client(Way::One, scenario, revision).await {
+            failed.push(format!("{scenario}:\n{output}"));
+        }
+    }
+    assert!(failed.is_empty(), "{revision}: {} failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[tokio::test]
+async fn signing_in_for_clients_of_the_legacy_era() {
+    sign_ins(LEGACY, 14).await;
+}
+
+#[tokio::test]
+async fn signing_in_for_clients_of_the_modern_era() {
+    sign_ins(MODERN, 25).await;
+}
+
+#[tokio::test]
+async fn signing_in_at_servers_of_2025_03_26() {
+    let old = ["auth/2025-03-26-oauth-metadata-backcompat", "auth/2025-03-26-oauth-endpoint-fallback"];
+    all_pass("2025-03-26", old.into_iter()).await;
+}
+
+/// Extensions, which no revision requires.
+#[tokio::test]
+async fn signing_in_without_anybody() {
+    all_pass("", ["auth/client-credentials-jwt", "auth/client-credentials-basic"].into_iter()).await;
 }

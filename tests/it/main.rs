@@ -7,12 +7,14 @@
 
 mod aggregate;
 mod bytes;
+mod callers;
 mod calls;
 mod clients;
 mod conformance;
 mod connect;
 mod crossing;
 mod healing;
+mod logins;
 mod matrix;
 mod outage;
 mod policies;
@@ -23,6 +25,7 @@ mod secrets;
 mod sessionless;
 mod sessions;
 mod shutdown;
+mod sign_in;
 mod sse_clients;
 mod stateless_upstream;
 mod status;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use weir_tests::{Client, Gateway, Stub};
 
 #[tokio::test]
@@ -44,4 +45,49 @@ async fn a_component_of_the_wrong_world_stops_the_start() {
     let said = String::from_utf8_lossy(&checked.stderr);
     assert_eq!(checked.status.code(), Some(64), "{said}");
     assert!(said.contains("stranger.wasm"), "{said}");
+}
+
+/// A service that hands out a token for each request, on one connection each.
+async fn token_service() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        for number in 1.. {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut head = vec![0; 4096];
+            let length = connection.read(&mut head).await.unwrap();
+            let status = if head[..length].starts_with(b"POST /mcp ") { "200 OK" } else { "404 Not Found" };
+            let body = format!("minted-{number}\n");
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            connection.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    (address, serving)
+}
+
+#[tokio::test]
+async fn a_policy_gets_its_token_from_a_service_that_the_configuration_names() {
+    let stub = Stub::start().await;
+    let (service, _serving) = token_service().await;
+    let directory = tempfile::tempdir().unwrap();
+    let component = directory.path().join("token_service.wasm");
+    fs::write(&component, weir_guests::TOKEN_SERVICE).unwrap();
+    let policy = |name: &str, allowed: &str| {
+        format!(
+            "[[upstreams.{name}.policies]]\ncomponent = {:?}\ngrants = [\"http\"]\nhttp = [\"http://{allowed}\"]\n\
+             settings = {{ service = \"http://{service}/mcp\" }}\n",
+            component.display().to_string()
+        )
+    };
+    let config = stub.config("minted") + &policy("minted", &service.to_string());
+    let config = config + &stub.config("elsewhere") + &policy("elsewhere", "tokens.example.com");
+    let gateway = Gateway::start(&config).await;
+    gateway.healthy(&["minted"]).await;
+    let client = Client::legacy(&gateway, "/mcp/minted").await;
+    client.call("echo", json!({ "message": "hello" })).await;
+    for seen in stub.asked("tools/call") {
+        assert_eq!(seen.header("authorization"), Some("Bearer minted-1"), "one answer of the service is kept");
+    }
+    gateway.logs("is not named in the configuration; to allow it, write: http = ").await;
+    assert!(!gateway.log().contains("minted-1"), "{}", gateway.log());
 }

@@ -3,16 +3,17 @@
 # nothing while the manifests are as they were.
 #
 # Needs python3 and npm; as root it installs a missing python3-venv by itself.
-# Leaves: node_modules/, .venv/, .venv-sdk1/ (version 1 of the Python SDK and what needs it) and .tools/bin/node, a
-# link to a Node that is new enough for all of them.
+# Leaves: node_modules/ and .venv/ here and in oauth/, .venv-sdk1/ (version 1 of the Python SDK and what needs it) and
+# .tools/bin/node, a link to a Node that is new enough for all of them.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 stamp=.tools/installed
-wanted=$(cat package.json package-lock.json requirements*.txt constraints*.txt setup.sh | sha256sum | cut -d' ' -f1)
+wanted=$(cat {.,oauth}/package{,-lock}.json {.,oauth}/{requirements,constraints}*.txt setup.sh |
+  sha256sum | cut -d' ' -f1)
 
 if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x .tools/bin/node && -x .venv/bin/python &&
-  -x .venv-sdk1/bin/python ]]; then
+  -x .venv-sdk1/bin/python && -x oauth/.venv/bin/python ]]; then
   exit 0
 fi
 
@@ -38,7 +39,9 @@ mkdir -p .tools/bin
 # No package here needs its install script. Without them the install runs no code and is the same everywhere.
 # The engine warnings are about npm's own Node, which runs none of these packages.
 say "installing the npm packages"
-npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+for folder in . oauth; do
+  (cd "$folder" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
+done
 
 # The conformance suite and the inspector need Node 22.19 or newer: the system's where it is, else the packaged one.
 system_node=$(command -v node || true)
@@ -61,6 +64,7 @@ install_python() {
 }
 install_python .venv requirements.txt constraints.txt
 install_python .venv-sdk1 requirements-sdk1.txt constraints-sdk1.txt
+install_python oauth/.venv oauth/requirements.txt oauth/constraints.txt
 
 echo "$wanted" >"$stamp"
 say "ready, with Node $(.tools/bin/node --version) and $(.venv/bin/python --version)"

@@ -21,6 +21,7 @@ const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 pub struct Client {
     address: SocketAddr,
     path: String,
+    token: Option<String>,
     session: Option<Session>,
     next_id: AtomicU64,
 }
@@ -46,13 +47,26 @@ impl Client {
     /// # Panics
     /// When the handshake fails.
     pub async fn legacy_at(address: SocketAddr, path: &str, version: &str, capabilities: &Value) -> Self {
-        let response = initialize(path, version, capabilities).send(address).await;
+        Self::shaking_hands(address, path, initialize(path, version, capabilities), None).await
+    }
+
+    /// A legacy client that brings a token.
+    ///
+    /// # Panics
+    /// When the handshake fails.
+    pub async fn legacy_with(gateway: &Gateway, path: &str, token: &str, capabilities: &Value) -> Self {
+        let hello = initialize(path, LEGACY, capabilities).header("authorization", &format!("Bearer {token}"));
+        Self::shaking_hands(gateway.address(), path, hello, Some(token.to_owned())).await
+    }
+
+    async fn shaking_hands(address: SocketAddr, path: &str, hello: Request, token: Option<String>) -> Self {
+        let response = hello.send(address).await;
         assert_eq!(response.status, 200, "initialize at {path}");
         let id = response.header("mcp-session-id").expect("initialize gives a session id").to_owned();
         let greeting = answer(response, 0).await["result"].clone();
         let version = greeting["protocolVersion"].as_str().expect("the server chooses a version").to_owned();
         let session = Some(Session { id, version, greeting });
-        let client = Self { address, path: path.to_owned(), session, next_id: AtomicU64::new(1) };
+        let client = Self { address, path: path.to_owned(), token, session, next_id: AtomicU64::new(1) };
         let status = client.notify("notifications/initialized", json!({})).await;
         assert_eq!(status, 202, "notifications/initialized at {path}");
         client
@@ -65,7 +79,14 @@ impl Client {
 
     /// The same, at any server.
     pub fn modern_at(address: SocketAddr, path: &str) -> Self {
-        Self { address, path: path.to_owned(), session: None, next_id: AtomicU64::new(1) }
+        Self { address, path: path.to_owned(), token: None, session: None, next_id: AtomicU64::new(1) }
+    }
+
+    /// Brings this token from now on.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
     }
 
     /// The result of `initialize`.
@@ -199,14 +220,28 @@ impl Client {
         if self.session.is_some() { params } else { with_meta(params, &json!({})) }
     }
 
+    /// Gives a request that was made elsewhere this client's headers.
+    #[must_use]
+    pub fn dressed(&self, request: Request, method: &str, params: &Value) -> Request {
+        self.headers(request, method, params)
+    }
+
     fn headers(&self, request: Request, method: &str, params: &Value) -> Request {
         match self.session {
             Some(_) => self.session_headers(request),
-            None => modern_headers(request, method, params),
+            None => modern_headers(self.bearing(request), method, params),
+        }
+    }
+
+    fn bearing(&self, request: Request) -> Request {
+        match &self.token {
+            Some(token) => request.header("authorization", &format!("Bearer {token}")),
+            None => request,
         }
     }
 
     fn session_headers(&self, request: Request) -> Request {
+        let request = self.bearing(request);
         match &self.session {
             Some(session) => {
                 request.header("mcp-session-id", &session.id).header("mcp-protocol-version", &session.version)

@@ -30,17 +30,41 @@ impl Gateway {
         Self::start_with(config, &[]).await
     }
 
+    /// The same on this port.
+    ///
+    /// # Panics
+    /// When it does not start, with what it said.
+    pub async fn start_at(port: u16, config: &str) -> Self {
+        Self::started(&format!("127.0.0.1:{port}"), config, &[]).await
+    }
+
+    /// The same on any address that this machine can be reached at, as this machine.
+    ///
+    /// # Panics
+    /// When it does not start, with what it said.
+    pub async fn start_on(address: &str, config: &str) -> Self {
+        let mut gateway = Self::started(address, config, &[]).await;
+        gateway.address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+        gateway
+    }
+
     /// The same, with environment variables on top of the test's own.
     ///
     /// # Panics
     /// When it does not start, with what it said.
     pub async fn start_with(config: &str, environment: &[(&str, &str)]) -> Self {
+        Self::started("127.0.0.1:0", config, environment).await
+    }
+
+    async fn started(address: &str, config: &str, environment: &[(&str, &str)]) -> Self {
         let directory = TempDir::new().expect("a temporary directory can be made");
         let file = directory.path().join("weir.toml");
-        let text = format!("listen = \"127.0.0.1:0\"\ncache_dir = {:?}\n{config}\n", paths::cache());
+        let text = format!("listen = {address:?}\ncache_dir = {:?}\n{config}\n", paths::cache());
         fs::write(&file, text).expect("the configuration can be written");
         let mut command = Command::new(paths::weir());
-        command.arg("serve").arg("--config").arg(&file).envs(environment.iter().copied());
+        command.arg("serve").arg("--config").arg(&file);
+        // No login of whoever runs the tests is of use to them.
+        command.env("XDG_STATE_HOME", directory.path()).envs(environment.iter().copied());
         let mut process = Process::start("the gateway", &mut command);
         let address = process.says("where it listens", listening).await;
         Self { process, address, directory }
@@ -158,6 +182,7 @@ fn listening(line: &str) -> Option<SocketAddr> {
     if !line.contains("listening") {
         return None;
     }
+    let line = line.replace("0.0.0.0:", HOST);
     let port = &line[line.find(HOST)? + HOST.len()..];
     let digits = port.find(|c: char| !c.is_ascii_digit()).unwrap_or(port.len());
     format!("{HOST}{}", &port[..digits]).parse().ok()

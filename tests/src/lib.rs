@@ -5,13 +5,16 @@
 //! specification, so that a mistake in the gateway is not repeated by its tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a harness that cannot go on fails the test it serves")]
 
+pub mod authority;
 pub mod bridge;
+pub mod browser;
 pub mod client;
 pub mod cutter;
 pub mod driver;
 pub mod events;
 pub mod gateway;
 pub mod http;
+pub mod issuer;
 pub mod matrix;
 pub mod paths;
 pub mod peer;
@@ -19,11 +22,15 @@ pub mod process;
 pub mod sse;
 pub mod stub;
 pub mod suite;
+pub mod tokens;
 pub mod wait;
 
+pub use authority::Authority;
 pub use bridge::Bridge;
+pub use browser::Browser;
 pub use client::{Client, LEGACY, MODERN};
 pub use gateway::Gateway;
 pub use http::{Request, Response};
+pub use issuer::Issuer;
 pub use peer::Peer;
 pub use stub::Stub;

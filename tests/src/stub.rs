@@ -21,6 +21,7 @@ use self::body::Body;
 
 mod answer;
 mod body;
+mod door;
 mod modern;
 
 /// What a stub offers.
@@ -121,6 +122,8 @@ pub struct Envelope {
 }
 
 struct Shared {
+    /// Who may come in; everybody if there is none.
+    door: Option<door::Door>,
     offer: Mutex<Offer>,
     seen: Mutex<Vec<Seen>>,
     sessions: Mutex<Sessions>,
@@ -163,14 +166,48 @@ impl Stub {
         Self::at((Ipv4Addr::LOCALHOST, 0).into(), offer).await
     }
 
+    /// Starts one that lets in only whoever brings a token of `issuer` for it, whose signatures are checked with `keys`, a
+    /// JWK set (RFC 7517). It says so as RFC 9728 wants it.
+    pub async fn behind(issuer: &str, keys: Value) -> Self {
+        let door = door::Door::new(issuer, keys);
+        Self::made((Ipv4Addr::LOCALHOST, 0).into(), Offer::default(), Some(door)).await
+    }
+
+    /// Lets in only whoever has this scope too.
+    ///
+    /// # Panics
+    /// When it has no door.
+    pub fn demand(&self, scope: &str) {
+        self.shared.door.as_ref().expect("it asks for tokens").demand(scope);
+    }
+
+    /// Sets its clock ahead of everybody else's, by so many seconds.
+    ///
+    /// # Panics
+    /// When it has no door.
+    pub fn hurry(&self, seconds: u64) {
+        self.shared.door.as_ref().expect("it asks for tokens").hurry(seconds);
+    }
+
+    /// The tokens that it has been shown.
+    pub fn tokens(&self) -> Vec<String> {
+        let bearer = |seen: &Seen| Some(seen.header("authorization")?.strip_prefix("Bearer ")?.to_owned());
+        self.seen().iter().filter_map(bearer).collect()
+    }
+
     /// Starts one at an address, where another may have been before.
     ///
     /// # Panics
     /// When the address is taken.
     pub async fn at(address: SocketAddr, offer: Offer) -> Self {
+        Self::made(address, offer, None).await
+    }
+
+    async fn made(address: SocketAddr, offer: Offer, door: Option<door::Door>) -> Self {
         let listener = TcpListener::bind(address).await.expect("the address is free");
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {
+            door,
             offer: Mutex::new(offer),
             seen: Mutex::default(),
             sessions: Mutex::default(),
@@ -299,9 +336,18 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn respond(request: hyper::Request<Incoming>, shared: Arc<Shared>) -> Result<hyper::Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
+    let host = head.headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
+    if let Some(door) = &shared.door
+        && let Some(told) = door.tells(head.uri.path(), &host)
+    {
+        return Ok(told);
+    }
     let Ok(body) = body.collect().await else { return Ok(status(StatusCode::BAD_REQUEST)) };
     let seen = Seen { method: head.method, headers: head.headers, body: body.to_bytes() };
     lock(&shared.seen).push(seen.clone());
+    if let Some(refused) = shared.door.as_ref().and_then(|door| door.refuses(&seen, &host)) {
+        return Ok(refused);
+    }
     Ok(answer::answer(&seen, &shared).await)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Choose ─→ Open ─→ Attempt ─→ answered ────────────→ Deliver        (no way back from here)
-//!    ↑        ↑        ├─ 401, first time ─→ Choose
+//!    ↑        ↑        ├─ 401, or 403 for want of scopes, first time ─→ Choose
 //!    │        │        ├─ session gone, first time ─→ Open
 //!    │        └────────├─ never sent ─→ Wait ─→ Open
 //!    └─────────────────├─ broken off ─→ Open, if it is safe to repeat
@@ -171,12 +171,12 @@ impl Call {
         self.attempts += 1;
         self.state = match sent {
             Sent::Answered => State::Deliver,
-            Sent::Refused(refusal) if !self.refused && refusal.status == 401 => {
+            Sent::Refused(refusal) if !self.refused && (refusal.status == 401 || refusal.wants_scopes()) => {
                 self.refused = true;
                 State::Choose(Some(refusal))
             }
             Sent::Refused(Refusal { status, credential, challenge }) => {
-                State::Fail(Failure::Refused { status, credential, challenge })
+                State::Fail(Failure::Refused { status, credential: credential.is_some(), challenge })
             }
             Sent::SessionLost if self.reopened => State::Fail(Failure::SessionLost),
             Sent::SessionLost => {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     fn refusal(status: u16) -> Refusal {
-        Refusal { status, credential: true, challenge: Challenge::default() }
+        Refusal { status, credential: Some(1), challenge: Challenge::default() }
     }
 
     #[test]
@@ -295,6 +295,20 @@ mod tests {
         call.handle_open();
         call.handle_sent(Sent::Refused(refusal(401)), AT);
         assert!(matches!(call.poll_action(), Action::Fail(Failure::Refused { status: 401, .. })));
+    }
+
+    #[test]
+    fn a_want_of_scopes_is_answered_with_a_new_credential_once() {
+        let more = Refusal {
+            challenge: Challenge { error: Some("insufficient_scope".into()), ..Challenge::default() },
+            ..refusal(403)
+        };
+        let mut call = sending(false);
+        call.handle_sent(Sent::Refused(more.clone()), AT);
+        assert_eq!(call.poll_action(), Action::Choose(Some(more)));
+        let mut call = sending(false);
+        call.handle_sent(Sent::Refused(refusal(403)), AT);
+        assert!(matches!(call.poll_action(), Action::Fail(Failure::Refused { status: 403, .. })));
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub enum Step {
 /// What the server asked for when it refused (RFC 9110 §11.6.1, RFC 6750 §3, RFC 9728 §5.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
-    /// The authentication scheme, such as `Bearer`; empty if the server sent no challenge.
+    /// The authentication scheme in small letters, such as `bearer`; empty if the server sent no challenge.
     pub scheme: String,
     /// The `error` parameter.
     pub error: Option<String>,
@@ -128,8 +128,73 @@ pub struct Question {
     pub principal: Option<Principal>,
     /// The names of the secrets that the policy may place.
     pub secrets: Vec<String>,
+    /// The ways to a token that the configuration allows, the preferred one first.
+    pub flows: Vec<Flow>,
+    /// The token that the host keeps, if it does.
+    pub token: Option<Token>,
     /// What the upstream said to the credential in hand, if it refused.
     pub refused: Option<Refusal>,
+    /// What was done for this question already, oldest first.
+    pub efforts: Vec<Effort>,
+}
+
+/// How a token is got from an authorization server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flow {
+    /// A person signs in with a browser (RFC 6749 §4.1, RFC 7636).
+    AuthorizationCode,
+    /// A person types a code on another device (RFC 8628).
+    DeviceCode,
+    /// Weir proves who it is itself (RFC 6749 §4.4).
+    ClientCredentials,
+    /// The caller's own identity is exchanged (RFC 8693).
+    TokenExchange,
+}
+
+/// What may be known of a token; its text may not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The authorization server that issued it.
+    pub issuer: String,
+    /// What it is good for, as far as the server said.
+    pub scopes: Vec<String>,
+    /// How long ago it was issued, in seconds.
+    pub age: u32,
+    /// How long it is still valid, in seconds; 0 when it has ended, none when the server did not say.
+    pub ends_in: Option<u32>,
+    /// Whether the upstream has let somebody in with it, as far as is remembered.
+    pub accepted: bool,
+    /// Whether it can be renewed (RFC 6749 §6).
+    pub renewable: bool,
+}
+
+/// What a policy has the host do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Renew the token.
+    Renew,
+    /// Get a new one.
+    Obtain(Flow),
+}
+
+/// How a task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// There is a new token.
+    Done,
+    /// The authorization server said no, and would say it again; the text says why.
+    Denied(String),
+    /// It did not work this time, and nothing was lost; the text says why.
+    Failed(String),
+}
+
+/// A task and its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// What was done.
+    pub task: Task,
+    /// How it ended.
+    pub ending: Ending,
 }
 
 /// An upstream's no to a request.
@@ -137,10 +202,18 @@ pub struct Question {
 pub struct Refusal {
     /// 401 or 403.
     pub status: u16,
-    /// Whether a credential went along.
-    pub credential: bool,
+    /// The credential that went along, as the host numbers them; none if there was none.
+    pub credential: Option<u64>,
     /// What the server asked for.
     pub challenge: Challenge,
+}
+
+impl Refusal {
+    /// Whether it asks for a token that may do more (RFC 6750 §3.1).
+    #[must_use]
+    pub fn wants_scopes(&self) -> bool {
+        self.status == 403 && self.challenge.error.as_deref() == Some("insufficient_scope")
+    }
 }
 
 /// What a `credentials` policy answers.
@@ -150,6 +223,14 @@ pub enum Choice {
     None,
     /// Place a secret in a header, without reading it.
     Attach(Attachment),
+    /// Place the token that the host keeps, without reading it.
+    Present(Presentation),
+    /// Place a token of the policy's own making.
+    Mint(Minted),
+    /// Renew the token, and ask again.
+    Renew,
+    /// Get a new token, and ask again.
+    Obtain(Wish),
     /// Give up, with a message for the operator.
     Stop(String),
 }
@@ -165,6 +246,56 @@ pub struct Attachment {
     pub secret: String,
     /// How long the host may keep this answer, in seconds.
     pub holds_for: u32,
+}
+
+/// The token that the host keeps, on its way into a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Presentation {
+    /// The header's name, such as `authorization`.
+    pub header: String,
+    /// What stands before the token, such as `Bearer`; none for the bare token.
+    pub scheme: Option<String>,
+    /// How long the host may keep this answer, in seconds.
+    pub holds_for: u32,
+}
+
+/// A token that a policy made. Nothing prints its text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Minted {
+    /// The header's name, such as `authorization`.
+    pub header: String,
+    /// What stands before the token, such as `Bearer`; none for the bare token.
+    pub scheme: Option<String>,
+    /// The token.
+    pub text: String,
+    /// How long the host may keep it, in seconds.
+    pub holds_for: u32,
+}
+
+/// A wish for a new token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// The way to it, one of [`Question::flows`].
+    pub flow: Flow,
+    /// The scopes to ask for; none leaves it to the servers' metadata.
+    pub scopes: Vec<String>,
+}
+
+impl fmt::Debug for Minted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Minted").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AuthorizationCode => "authorization code",
+            Self::DeviceCode => "device code",
+            Self::ClientCredentials => "client credentials",
+            Self::TokenExchange => "token exchange",
+        })
+    }
 }
 
 impl fmt::Display for Transport {

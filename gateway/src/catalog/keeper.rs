@@ -60,6 +60,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
     let mut failures = 0;
     let mut reported = None;
     let mut absence = Absence::default();
+    let mut refused = false;
     loop {
         if failures == 0 && wanted.is_none() {
             upstream.set_status(|status| {
@@ -69,14 +70,14 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
             });
         }
         let opened = tokio::select! {
-            opened = upstream.open(wanted) => opened,
+            opened = upstream.open(None, wanted) => opened,
             () = over(&mut stopping) => return,
         };
         let why = match opened {
             Ok(opened) => {
                 let keeper = Keeper { catalog: &catalog, upstream: &upstream, index, wanted };
                 let ended = tokio::select! {
-                    ended = keeper.follow(&opened) => ended,
+                    ended = keeper.follow(&opened, &mut refused) => ended,
                     () = over(&mut stopping) => return close(&upstream, &opened).await,
                 };
                 close(&upstream, &opened).await;
@@ -87,7 +88,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
                         absence = Absence::default();
                         continue;
                     }
-                    Err(why) => ConnectError::Stopped(why),
+                    Err(why) => why,
                 }
             }
             Err(why) => why,
@@ -153,21 +154,29 @@ struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    /// Fetches and publishes until the way to the upstream is gone.
-    async fn follow(&self, opened: &Opened) -> Result<(), String> {
+    /// Fetches and publishes until the way to the upstream is gone. `refused` if the last thing that was heard is that it
+    /// gives its lists to nobody without another credential.
+    async fn follow(&self, opened: &Opened, refused: &mut bool) -> Result<(), ConnectError> {
         // A server may not say a word on its stream, not even its head, before it has something to tell.
         let listen = tokio::time::timeout(self.upstream.list_timeout(), self.listen(opened));
         let mut changes = listen.await.unwrap_or_default();
         let mut health = Health::default();
         let mut settle = SETTLE;
         loop {
-            let fetch = View::fetch(self.upstream, opened);
+            let fetch = View::fetch(None, self.upstream, opened);
             let view = match tokio::time::timeout(self.upstream.overall_timeout(), fetch).await {
                 Ok(Ok(view)) => view,
                 Ok(Err(SendError::SessionLost)) => return Ok(()),
-                Ok(Err(why)) => return Err(format!("its lists cannot be had: {why}")),
-                Err(_) => return Err("its lists did not come in time".into()),
+                // Some say hello to everybody and ask for a credential later.
+                Ok(Err(SendError::Refused(refusal))) if !*refused => {
+                    *refused = true;
+                    self.upstream.credential(None, Some(refusal)).await?;
+                    return Ok(());
+                }
+                Ok(Err(why)) => return Err(ConnectError::Stopped(format!("its lists cannot be had: {why}"))),
+                Err(_) => return Err(ConnectError::Stopped("its lists did not come in time".into())),
             };
+            *refused = false;
             let ttl = view.lasts.ttl;
             self.publish(opened, view);
             let since = Instant::now();
@@ -212,7 +221,7 @@ impl Keeper<'_> {
 
     /// Opens the stream on which the upstream says that its lists changed; none if it offers none.
     async fn listen(&self, opened: &Opened) -> Option<Listened> {
-        let credential = self.upstream.credential(None).await.ok()?;
+        let credential = self.upstream.credential(None, None).await.ok()?;
         let reply = match (opened.era, &opened.channel) {
             // A process of Weir's own is ended after the lists are fetched.
             (Era::Legacy, Channel::Stdio { shared: false, .. }) => return None,
@@ -289,7 +298,7 @@ fn tells_of_change(data: &bytes::Bytes) -> bool {
 }
 
 async fn close(upstream: &Upstream, opened: &Opened) {
-    let credential = upstream.credential(None).await.ok().flatten();
+    let credential = upstream.credential(None, None).await.ok().flatten();
     let closed = opened.channel.close(credential.as_ref());
     if let Channel::Http { .. } = opened.channel {
         // A server that is silent is left.
@@ -303,7 +312,9 @@ fn fail(upstream: &Upstream, why: &ConnectError) {
     upstream.set_status(|status| {
         status.error = Some(why.to_string());
         status.state = match (why, status.state) {
-            (ConnectError::Unauthorized(_), _) => State::AuthRequired,
+            (ConnectError::Unauthorized(_) | ConnectError::SignIn(_) | ConnectError::Personal, _) => {
+                State::AuthRequired
+            }
             (_, State::Healthy) => State::Degraded,
             _ => State::Error,
         };
@@ -313,7 +324,9 @@ fn fail(upstream: &Upstream, why: &ConnectError) {
 fn report(upstream: &Upstream, why: &ConnectError) {
     let name = upstream.name();
     match why {
-        ConnectError::Unauthorized(why) => tracing::info!(upstream = name, why, "upstream needs a credential"),
+        // Said where it was found out, with what to do, once for all who need it.
+        ConnectError::SignIn(_) => {}
+        ConnectError::Personal => tracing::debug!(upstream = name, %why, "upstream is known to its callers only"),
         why => tracing::error!(upstream = name, %why, "upstream cannot be reached"),
     }
 }

@@ -9,7 +9,10 @@ use weir_mcp::{
     mirrored::{Mirrored, mirrored},
 };
 
-use crate::upstream::{Opened, Outgoing, SendError, Upstream, own};
+use crate::{
+    caller::Caller,
+    upstream::{Opened, Outgoing, SendError, Upstream, own},
+};
 
 use super::merge::Kind;
 
@@ -60,7 +63,11 @@ pub(super) struct Entry {
 
 impl View {
     /// Fetches everything from an opened upstream.
-    pub(super) async fn fetch(upstream: &Upstream, opened: &Opened) -> Result<Self, SendError> {
+    pub(super) async fn fetch(
+        caller: Option<&Arc<Caller>>,
+        upstream: &Upstream,
+        opened: &Opened,
+    ) -> Result<Self, SendError> {
         let said = opened.answer.result().unwrap_or(b"{}");
         let capabilities = Bytes::copy_from_slice(json::get(said, &["capabilities"]).unwrap_or(b"{}"));
         let instructions = json::get(said, &["instructions"]).and_then(json::string).map(|text| text.into_owned());
@@ -70,7 +77,7 @@ impl View {
             view.lasts.public = true;
             view.discovery_lasts = Freshness { ttl: None, public: true }.and(said);
         }
-        let source = Source { upstream, opened };
+        let source = Source { caller, upstream, opened };
         for kind in Kind::ALL {
             if json::get(&view.capabilities, &[kind.capability()]).is_some() {
                 source.list(kind, &mut view).await?;
@@ -80,9 +87,14 @@ impl View {
     }
 
     /// The arguments of one tool that travel in headers too, asked of the upstream itself.
-    pub(super) async fn look_up(upstream: &Upstream, opened: &Opened, tool: &str) -> Option<Arc<[Mirrored]>> {
+    pub(super) async fn look_up(
+        caller: Option<&Arc<Caller>>,
+        upstream: &Upstream,
+        opened: &Opened,
+        tool: &str,
+    ) -> Option<Arc<[Mirrored]>> {
         let mut view = Self::default();
-        Source { upstream, opened }.list(Kind::Tool, &mut view).await.ok()?;
+        Source { caller, upstream, opened }.list(Kind::Tool, &mut view).await.ok()?;
         Some(view.mirrored.remove(tool).unwrap_or_default())
     }
 
@@ -143,6 +155,7 @@ impl Freshness {
 
 /// Where lists come from.
 struct Source<'a> {
+    caller: Option<&'a Arc<Caller>>,
     upstream: &'a Upstream,
     opened: &'a Opened,
 }
@@ -191,7 +204,8 @@ impl Source<'_> {
     }
 
     async fn ask(&self, request: &Message) -> Result<Message, SendError> {
-        let credential = self.upstream.credential(None).await.map_err(|why| SendError::Unsent(why.to_string()))?;
+        let credential =
+            self.upstream.credential(self.caller, None).await.map_err(|why| SendError::Unsent(why.to_string()))?;
         let outgoing = Outgoing {
             era: self.opened.era,
             message: request,

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use serde_json::json;
 
 use crate::{
     config::{self, Auth, Config},
     http::Client,
+    login::{Account, Wallet},
     policy::{Engine, Grant, Policy, Source, shipped},
-    upstream::{CredentialSource, Parts, Upstream},
+    upstream::{CredentialSource, Parts, Services, Upstream},
 };
 
 /// What a configuration comes to.
@@ -28,17 +30,17 @@ pub(super) struct Decisions {
     pub(super) credentials: Option<String>,
 }
 
-/// Loads everything.
+/// Loads everything. Without a wallet nobody can sign in anywhere.
 ///
 /// # Errors
 ///
 /// Everything that is wrong, one line each.
-pub(super) fn assemble(config: &Config) -> anyhow::Result<Assembly> {
+pub(super) fn assemble(config: &Config, wallet: Option<&Wallet>) -> anyhow::Result<Assembly> {
     let engine = Engine::new(config.cache_dir.as_deref()).context("the policy engine cannot be started")?;
     let client = Client::new();
     let (mut upstreams, mut decisions, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {
-        match prepare(config, entry, &engine, &client) {
+        match prepare(config, entry, &engine, &client, wallet) {
             Ok((upstream, decided)) => {
                 upstreams.push(Arc::new(upstream));
                 decisions.push(decided);
@@ -57,33 +59,34 @@ fn prepare(
     entry: &config::Upstream,
     engine: &Engine,
     client: &Client,
+    wallet: Option<&Wallet>,
 ) -> anyhow::Result<(Upstream, Decisions)> {
+    let account = wallet.and_then(|wallet| wallet.account(entry.name.as_str())).cloned();
     let (mut connection, mut credentials) = (None, None);
     for written in &entry.policies {
         let place = format!("{}:{}: upstream `{}`", config.file.display(), written.line, entry.name);
-        let policy = load(engine, written).with_context(|| place.clone())?;
+        let policy = load(engine, client, written).with_context(|| place.clone())?;
         if policy.decides_connections() && connection.replace(policy.clone()).is_some() {
             bail!("{place}: a second policy decides about connections; one is enough");
         }
         if policy.decides_credentials() {
             let secrets = written.secrets.clone();
-            let source = CredentialSource { policy, secrets };
+            // Where nothing is said of a login, a component of one's own has all the say.
+            let account = account.clone().filter(|account| account.is_configured());
+            let source = CredentialSource { policy, secrets, account };
             if credentials.replace(source).is_some() {
                 bail!("{place}: a second policy decides about credentials; one is enough");
             }
         }
     }
-    if let (None, Auth::Bearer(source)) = (&credentials, &entry.auth) {
-        let settings = serde_json::json!({ "source": source.to_string() }).to_string();
-        let secrets = vec![("token".to_owned(), source.clone())];
-        let policy = engine.load(Source { name: "bearer", wasm: shipped::BEARER.into(), grants: &[], settings })?;
-        credentials = Some(CredentialSource { policy, secrets });
-    }
-    let fallback = || {
-        let wasm = shipped::FALLBACK.into();
-        engine.load(Source { name: "fallback", wasm, grants: &[], settings: String::new() })
+    let credentials = match credentials {
+        Some(own) => Some(own),
+        None => usual(entry, engine, account)?,
     };
-    let connection = connection.map_or_else(fallback, Ok)?;
+    let connection = match connection {
+        Some(own) => own,
+        None => ship(engine, "fallback", shipped::FALLBACK, String::new())?,
+    };
     let decisions = Decisions {
         connection: connection.name().to_owned(),
         credentials: credentials.as_ref().map(|source| source.policy.name().to_owned()),
@@ -93,9 +96,49 @@ fn prepare(
     Ok((upstream, decisions))
 }
 
-fn load(engine: &Engine, written: &config::Policy) -> anyhow::Result<Policy> {
+/// What decides about the credentials of an upstream that has no component for it.
+fn usual(
+    entry: &config::Upstream,
+    engine: &Engine,
+    account: Option<Arc<Account>>,
+) -> anyhow::Result<Option<CredentialSource>> {
+    Ok(match (&entry.auth, account) {
+        (Auth::Bearer(source), _) => {
+            let settings = json!({ "source": source.to_string() }).to_string();
+            let secrets = vec![("token".to_owned(), source.clone())];
+            let policy = ship(engine, "bearer", shipped::BEARER, settings)?;
+            Some(CredentialSource { policy, secrets, account: None })
+        }
+        (_, Some(account)) => {
+            let mut settings = serde_json::Map::new();
+            if let Some(skew) = account.skew() {
+                settings.insert("skew".to_owned(), skew.as_secs().into());
+            }
+            if !account.is_configured() {
+                settings.insert("only_if_refused".to_owned(), true.into());
+            }
+            let policy = ship(engine, "oauth", shipped::OAUTH, serde_json::Value::from(settings).to_string())?;
+            Some(CredentialSource { policy, secrets: Vec::new(), account: Some(account) })
+        }
+        (_, None) => None,
+    })
+}
+
+/// One of the policies that the binary carries.
+fn ship(engine: &Engine, name: &str, wasm: &'static [u8], settings: String) -> anyhow::Result<Policy> {
+    Ok(engine.load(Source { name, wasm: wasm.into(), grants: &[], settings, service: None })?)
+}
+
+fn load(engine: &Engine, client: &Client, written: &config::Policy) -> anyhow::Result<Policy> {
     let name = written.component.display().to_string();
     let wasm = std::fs::read(&written.component).with_context(|| format!("policy `{name}` cannot be read"))?;
     let grants = written.grants.iter().map(|grant| grant.parse::<Grant>()).collect::<Result<Vec<_>, _>>()?;
-    Ok(engine.load(Source { name: &name, wasm: wasm.into(), grants: &grants, settings: written.settings.clone() })?)
+    let services = Services::new(client.clone(), written.http.clone());
+    Ok(engine.load(Source {
+        name: &name,
+        wasm: wasm.into(),
+        grants: &grants,
+        settings: written.settings.clone(),
+        service: Some(Arc::new(services)),
+    })?)
 }

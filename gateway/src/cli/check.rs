@@ -6,7 +6,10 @@ use std::{
     process::ExitCode,
 };
 
-use crate::config::{Auth, Config, Reach, Upstream};
+use crate::{
+    config::{Auth, Config, Reach, Upstream},
+    login::Wallet,
+};
 
 use super::{BAD_CONFIG, assembly, assembly::Decisions};
 
@@ -18,7 +21,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
-    let assembly = match assembly::assemble(&config) {
+    let assembly = match assembly::assemble(&config, Some(&Wallet::new(&config, false))) {
         Ok(assembly) => assembly,
         Err(why) => {
             eprintln!("{why:#}");
@@ -52,8 +55,9 @@ fn line(upstream: &Upstream, decided: Option<&Decisions>) -> String {
     };
     let credential = match (&decided.credentials, &upstream.auth) {
         (None, _) => "no credential".to_owned(),
+        (Some(policy), Auth::Unsaid) if policy == "oauth" => "no credential unless it asks for a login".to_owned(),
         (Some(policy), Auth::Bearer(source)) => format!("credential by `{policy}` from {source}"),
-        (Some(policy), Auth::None) => format!("credential by `{policy}`"),
+        (Some(policy), _) => format!("credential by `{policy}`"),
     };
     format!("{name}: {reach}, connection by `{}`, {credential}", decided.connection)
 }

@@ -69,7 +69,7 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(why) => return refused(why),
     };
-    let assembly = match assembly::assemble(&config) {
+    let assembly = match assembly::assemble(&config, None) {
         Ok(assembly) => assembly,
         Err(why) => return refused(format!("{why:#}")),
     };

@@ -5,7 +5,8 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 use anyhow::Context;
 
 use crate::config::{
-    Auth, Config, Limits, Reach, Secret, StdioReach, SystemEnvironment, Timeouts, Upstream, default_cache_dir,
+    Auth, Config, Limits, LoginStore, Reach, Secret, StdioReach, SystemEnvironment, Timeouts, Upstream,
+    default_cache_dir,
 };
 
 use super::serve;
@@ -16,7 +17,7 @@ pub(super) fn run(listen: SocketAddr) -> anyhow::Result<ExitCode> {
         "the demo listens on this machine only; use an address such as 127.0.0.1"
     );
     let program = std::env::current_exe().context("where this program is")?;
-    serve::gateway(config(listen, program)?)
+    serve::gateway(config(listen, program)?, false)
 }
 
 /// The built-in server itself.
@@ -51,6 +52,10 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),
         cache_dir: default_cache_dir(&SystemEnvironment),
+        inbound: None,
+        public_url: None,
+        client_metadata_url: None,
+        store: LoginStore::default(),
         limits: Limits::default(),
         upstreams: vec![upstream],
         warnings: Vec::new(),

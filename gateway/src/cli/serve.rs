@@ -11,19 +11,24 @@ use std::{
 
 use anyhow::Context;
 use tokio::sync::watch;
+use url::Url;
 
 use crate::{
     catalog::Catalog,
     config::Config,
+    invite::Invitations,
+    login::{Owner, Wallet},
     observe,
     relay::Relay,
     server::{
         App,
+        callers::{self, Callers},
+        connect::Connect,
         guard::Guard,
         listen::{Limits, Listener},
     },
     session::Sessions,
-    upstream::Upstream,
+    upstream::{State, Upstream},
 };
 
 use super::{BAD_CONFIG, assembly};
@@ -37,9 +42,9 @@ const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
 /// How long the summary waits for upstreams that are slow to say hello.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
-pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
+pub(super) fn run(path: &Path, plaintext: bool) -> anyhow::Result<ExitCode> {
     match Config::load(path) {
-        Ok(config) => gateway(config),
+        Ok(config) => gateway(config, plaintext),
         Err(problems) => {
             eprintln!("{problems}");
             Ok(ExitCode::from(BAD_CONFIG))
@@ -47,13 +52,14 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Serves a configuration until a signal ends it.
-pub(super) fn gateway(config: Config) -> anyhow::Result<ExitCode> {
+/// Serves a configuration until a signal ends it; `plaintext` to keep logins unprotected.
+pub(super) fn gateway(config: Config, plaintext: bool) -> anyhow::Result<ExitCode> {
     let _log = observe::start("info");
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let assembly = match assembly::assemble(&config) {
+    let wallet = Wallet::new(&config, plaintext);
+    let assembly = match assembly::assemble(&config, Some(&wallet)) {
         Ok(assembly) => assembly,
         Err(why) => {
             eprintln!("{why:#}");
@@ -61,19 +67,31 @@ pub(super) fn gateway(config: Config) -> anyhow::Result<ExitCode> {
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads to run on")?;
-    runtime.block_on(serve(&config, assembly.upstreams.clone()))?;
+    runtime.block_on(serve(&config, assembly.upstreams.clone(), &wallet))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Result<()> {
+async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wallet>) -> anyhow::Result<()> {
     let listener = Listener::bind(&config.listen, config.tls.as_ref()).await?;
     let addresses = listener.addresses();
     let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page);
     let limits = &config.limits;
     let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay));
-    let relay = Arc::new(Relay::new(Arc::clone(&catalog), Arc::clone(&sessions)));
-    let guard = Guard::new(&config.allowed_hosts, &config.allowed_origins);
-    let app = Arc::new(App::new(Arc::clone(&relay), guard, config.limits.body));
+    let callers = Callers::new(config).context("the tokens of callers cannot be checked")?;
+    let root = callers::root(config, addresses.first().copied().context("there is no address to listen on")?);
+    let invitations = Arc::new(Invitations::new(&root));
+    if callers.are_local() {
+        // Elsewhere the page is open to those alone who are given a link of their own.
+        wallet.set_page(invitations.page());
+    }
+    let connect = Connect::new(Arc::clone(wallet), Arc::clone(&invitations));
+    // By its own public name it is always called.
+    let mut hosts = config.allowed_hosts.clone();
+    hosts.extend(config.public_url.as_ref().and_then(|url| Some(Url::parse(url).ok()?.host_str()?.to_owned())));
+    let guard = Guard::new(&hosts, &config.allowed_origins);
+    let relay = Relay::new(Arc::clone(&catalog), Arc::clone(&sessions));
+    let relay = Arc::new(relay.signing_in(Arc::clone(wallet), invitations));
+    let app = Arc::new(App::new(Arc::clone(&relay), guard, callers, connect, config.limits.body));
     let limits =
         Limits { head_timeout: config.limits.head_timeout, idle_timeout: config.limits.idle_timeout, drain: DRAIN };
     let (shutdown, ended) = watch::channel(false);
@@ -83,6 +101,11 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Resu
         tracing::info!("listening on {scheme}://{address}");
     }
     catalog.start().await;
+    let looking = tokio::spawn(look_out(Arc::clone(wallet), Arc::clone(&catalog)));
+    let announcing = tokio::spawn({
+        let relay = Arc::clone(&relay);
+        async move { relay.announce_sign_ins().await }
+    });
     let reaper = tokio::spawn(reap(Arc::clone(&relay), Arc::clone(&upstreams)));
     let summary = tokio::spawn(summarize(scheme, addresses, Arc::clone(&catalog)));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, ended));
@@ -97,6 +120,8 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Resu
         again = signalled() => again?,
     }
     reaper.abort();
+    looking.abort();
+    announcing.abort();
     catalog.stop().await;
     for session in sessions.all() {
         relay.end(&session).await;
@@ -105,8 +130,32 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>) -> anyhow::Resu
     for upstream in upstreams.iter() {
         upstream.stop().await;
     }
+    wallet.close().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Has upstreams reached again that waited for a login when one comes, made here or by `weir auth login`, and those whose
+/// login has gone.
+async fn look_out(wallet: Arc<Wallet>, catalog: Arc<Catalog>) {
+    let mut changes = wallet.changes();
+    let waiting = async {
+        while changes.changed().await.is_ok() {
+            for (place, upstream) in catalog.upstreams().iter().enumerate() {
+                let account = wallet.account(upstream.name()).filter(|account| !account.is_personal());
+                let gone = match account {
+                    Some(account) => account.state(&Owner::Shared).await.is_ok_and(|state| state.standing.is_wanting()),
+                    None => false,
+                };
+                if gone != (upstream.status().state == State::AuthRequired) {
+                    catalog.poke(place);
+                }
+            }
+        }
+    };
+    if !wallet.accounts().is_empty() {
+        tokio::join!(wallet.look_out(), waiting);
+    }
 }
 
 /// Waits for Ctrl-C or SIGTERM.

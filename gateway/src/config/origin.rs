@@ -15,9 +15,19 @@ pub(super) struct HostName(pub(super) String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WebOrigin(pub(super) String);
 
+/// The origin of a service that a policy may ask (RFC 6454 §6.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServiceOrigin(pub(super) String);
+
+/// A URL of the web that is compared and printed as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WebUrl(pub(super) String);
+
 strings! {
     HostName: "a host name, as a string", { "type": "string", "minLength": 1 };
     WebOrigin: "an origin such as \"https://app.example.com\"", { "type": "string", "pattern": "://" };
+    WebUrl: "a URL such as \"https://login.example.com\"", { "type": "string", "pattern": "^https?://" };
+    ServiceOrigin: "an origin such as \"https://tokens.example.com\"", { "type": "string", "pattern": "^https?://" };
 }
 
 impl FromStr for HostName {
@@ -69,9 +79,73 @@ impl FromStr for WebOrigin {
     }
 }
 
+impl FromStr for WebUrl {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let refused = |message| Unreadable::new(message, "such as \"https://login.example.com\"");
+        let url = Url::parse(text).map_err(|_| refused("this is not a URL"))?;
+        let local = match url.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        };
+        if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+            return Err(refused("this URL can have no user name, no password and no part after `#`"));
+        }
+        match url.scheme() {
+            "https" => Ok(Self(text.to_owned())),
+            "http" if local => Ok(Self(text.to_owned())),
+            "http" => Err(refused("only `https` will do, but on this machine")),
+            _ => Err(refused("this is not a URL of the web")),
+        }
+    }
+}
+
+impl FromStr for ServiceOrigin {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let refused = || {
+            let hint = "scheme, host and port alone: \"https://tokens.example.com\"";
+            Unreadable::new("this is not the origin of a service", hint)
+        };
+        let url = Url::parse(text).map_err(|_| refused())?;
+        let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+        let anonymous = url.username().is_empty() && url.password().is_none();
+        let web = matches!(url.scheme(), "http" | "https") && !text.contains('*');
+        if bare && anonymous && web { Ok(Self(url.origin().ascii_serialization())) } else { Err(refused()) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{HostName, WebOrigin};
+    use super::{HostName, ServiceOrigin, WebOrigin, WebUrl};
+
+    #[test]
+    fn reads_urls_of_the_web() {
+        for good in
+            ["https://Login.example.com/tenant/", "http://localhost:9000", "http://127.0.0.1/x", "http://[::1]/"]
+        {
+            assert_eq!(good.parse(), Ok(WebUrl(good.to_owned())));
+        }
+        for bad in ["", "login", "http://login.example.com", "https://me@a", "https://a#b", "ftp://a"] {
+            assert!(bad.parse::<WebUrl>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn reads_origins_of_services() {
+        assert_eq!(
+            "https://Tokens.Example.com:443".parse(),
+            Ok(ServiceOrigin("https://tokens.example.com".to_owned()))
+        );
+        assert_eq!("http://127.0.0.1:9000/".parse(), Ok(ServiceOrigin("http://127.0.0.1:9000".to_owned())));
+        for bad in ["", "tokens.example.com", "https://a/x", "https://a?b", "https://*.a", "https://me@a", "ftp://a"] {
+            assert!(bad.parse::<ServiceOrigin>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn reads_host_names() {

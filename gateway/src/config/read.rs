@@ -156,11 +156,11 @@ macro_rules! table {
     ($($(#[$meta:meta])* struct $name:ident ($expected:literal) {
         $($(#[$field_meta:meta])* $field:ident: $type:ty,)*
     })*) => {$(
-        #[derive(schemars::JsonSchema)]
+        #[derive(Default, schemars::JsonSchema)]
         $(#[$meta])*
         #[schemars(deny_unknown_fields)]
-        pub(super) struct $name {
-            $($(#[$field_meta])* #[schemars(default)] pub(super) $field: $crate::config::read::Field<$type>,)*
+        pub(in crate::config) struct $name {
+            $($(#[$field_meta])* #[schemars(default)] pub(in crate::config) $field: $crate::config::read::Field<$type>,)*
         }
 
         impl $crate::config::read::Read for $name {

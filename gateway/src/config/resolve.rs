@@ -1,6 +1,7 @@
 //! From what is written to what holds: defaults filled in, references followed, and every rule checked that needs more
 //! than one value to see.
 
+mod auth;
 mod context;
 mod http;
 mod policy;
@@ -17,6 +18,8 @@ use super::read::Field;
 use super::value::Count;
 use super::written::{self, Root};
 use super::{Config, Environment, Limits, Timeouts, Tls, Upstream};
+
+pub use auth::default_store;
 
 /// Where Weir listens unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
@@ -37,6 +40,10 @@ pub(super) fn resolve(
         allowed_hosts: list(&root.allowed_hosts, |host| host.0.clone()),
         allowed_origins: list(&root.allowed_origins, |origin| origin.0.clone()),
         cache_dir: cache_dir(root, &context),
+        inbound: auth::inbound(root, &mut context),
+        public_url: root.public_url.set().map(|at| at.value.0.trim_end_matches('/').to_owned()),
+        client_metadata_url: root.client_metadata_url.set().map(|at| at.value.0.clone()),
+        store: auth::store(root, &mut context),
         limits: limits(&root.limits),
         upstreams: upstreams(root, &mut context),
         warnings: Vec::new(),
@@ -58,6 +65,7 @@ fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {
         Field::Set(at) => at.value,
         Field::Unreadable(_) => true,
     };
+    let meant = meant || root.auth.key().is_some();
     let mut listen = Vec::new();
     for address in addresses {
         let socket = address.value.0;
@@ -68,9 +76,9 @@ fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {
             context.report.add(
                 address.span.clone(),
                 format!(
-                    "whoever reaches {socket} could call every upstream, because clients are not authenticated yet"
+                    "whoever reaches {socket} could call every upstream, because there is no `[auth]`"
                 ),
-                Some("say that this is meant:\neverybody_may_call = true".to_owned()),
+                Some("name the issuer of your clients' tokens in [auth], or say that this is meant:\neverybody_may_call = true".to_owned()),
             );
         }
         listen.push(socket);

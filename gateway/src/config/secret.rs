@@ -90,6 +90,14 @@ impl SecretSource {
         Ok(secret)
     }
 
+    /// Reads a secret of several lines, such as a key in PEM, from this process's environment or file system.
+    ///
+    /// # Errors
+    /// If it is missing, empty or no text.
+    pub fn read_document(&self) -> Result<Secret, SecretError> {
+        self.text(&SystemEnvironment)
+    }
+
     /// The text found there, one final line break removed; it may have more of them inside, but is not empty.
     pub(super) fn text(&self, environment: &dyn Environment) -> Result<Secret, SecretError> {
         let text = match self {

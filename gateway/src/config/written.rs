@@ -1,21 +1,34 @@
 //! The tables of the file as the operator writes them. Their doc comments are what the schema says of each key.
 
+mod auth;
+
 use std::str::FromStr;
 
-use super::origin::{HostName, WebOrigin};
+use super::origin::{HostName, ServiceOrigin, WebOrigin, WebUrl};
 use super::quantity::{Period, Size};
 use super::read::{Unreadable, table};
 use super::string::{Address, FilePath, Program, Text, Variable, choice, strings};
 use super::value::{Count, Json, List, Named, OneOrMore};
+
+pub(super) use auth::{IdentityProvider, Inbound, OAuth, Store};
 
 table! {
     /// The configuration of Weir. Relative paths begin at the folder of the file.
     struct Root("a table") {
         /// The address to listen on, or a list of them. Port 0 lets the system choose. Default: `"127.0.0.1:8080"`.
         listen: OneOrMore<Address>,
-        /// Must be `true` to listen on anything but loopback: clients are not authenticated, so everybody who reaches
-        /// the address can call every upstream with its credentials. Default: `false`.
+        /// Who may call. Default: everybody who reaches Weir.
+        auth: Inbound,
+        /// Must be `true` to listen on anything but loopback without `auth`: everybody who reaches the address can then
+        /// call every upstream with its credentials. Default: `false`.
         everybody_may_call: bool,
+        /// What browsers and clients reach Weir by: `"https://weir.example.com"`. Default: the address that it listens on.
+        public_url: WebUrl,
+        /// Where the document is that describes Weir to authorization servers (Client ID Metadata Document). Default: Weir
+        /// registers itself where it can.
+        client_metadata_url: WebUrl,
+        /// Where logins are kept.
+        store: Store,
         /// Host names that clients call Weir by, beside `localhost` and IP addresses. Other `Host` headers are
         /// refused, which keeps web pages from reaching Weir by a name of their own.
         allowed_hosts: List<HostName>,
@@ -109,8 +122,13 @@ table! {
         enabled: bool,
         /// Headers to send along with each request. `${env:NAME}` and `${file:PATH}` are expanded.
         headers: Named<Text>,
-        /// What opens the upstream. Default: `"bearer"` if there is a `bearer`, else `"none"`.
+        /// What opens the upstream. Default: `"bearer"` if there is a `bearer`; else nothing, until the upstream asks for
+        /// a login, which is then offered.
         auth: AuthKind,
+        /// Whose login it is: one for all callers, or one for each. Default: `"shared"`.
+        owner: Owner,
+        /// How Weir signs in, where `auth` is `"oauth"`, `"device"`, `"client_credentials"` or `"exchange"`.
+        oauth: OAuth,
         /// Where the bearer token is: `{ env = "GITHUB_TOKEN" }` or `{ file = "github.token" }`.
         bearer: Source,
         /// How long to wait for this upstream.
@@ -140,6 +158,8 @@ table! {
         /// Secrets it may place in a request without seeing them, by the names it knows them under; needs the grant
         /// `"secrets"`.
         secrets: Named<Source>,
+        /// The services it may ask, by origin: `["https://tokens.example.com"]`; needs the grant `"http"`.
+        http: List<ServiceOrigin>,
     }
 }
 
@@ -156,7 +176,22 @@ pub(super) enum Kind {
 pub(super) enum AuthKind {
     None,
     Bearer,
+    OAuth,
+    Device,
+    ClientCredentials,
+    Exchange,
 }
+
+/// Whose a login is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    Shared,
+    Principal,
+}
+
+/// A signature of a JWT (RFC 7518 §3.1, RFC 8037 §3.1).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Algorithm(pub(super) &'static str);
 
 /// An import of a policy.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -179,9 +214,18 @@ macro_rules! words {
 
 words! {
     Kind: "\"http\", \"sse\" or \"stdio\"", ["http" => Self::Http, "sse" => Self::Sse, "stdio" => Self::Stdio], later [];
-    AuthKind: "\"none\" or \"bearer\"", ["none" => Self::None, "bearer" => Self::Bearer],
-        later ["oauth", "device", "client_credentials", "exchange"];
+    AuthKind: "the name of a way to sign in, as a string",
+        ["none" => Self::None, "bearer" => Self::Bearer, "oauth" => Self::OAuth, "device" => Self::Device,
+            "client_credentials" => Self::ClientCredentials, "exchange" => Self::Exchange],
+        later [];
+    Owner: "\"shared\" or \"principal\"", ["shared" => Self::Shared, "principal" => Self::Principal], later [];
+    Algorithm: "the name of a signature, such as \"ES256\"",
+        ["RS256" => Self("RS256"), "RS384" => Self("RS384"), "RS512" => Self("RS512"), "PS256" => Self("PS256"),
+            "PS384" => Self("PS384"), "PS512" => Self("PS512"), "ES256" => Self("ES256"), "ES384" => Self("ES384"),
+            "EdDSA" => Self("EdDSA")],
+        later [];
     Grant: "the name of a grant, as a string",
-        ["log" => Self("log"), "clock" => Self("clock"), "random" => Self("random"), "secrets" => Self("secrets")],
-        later ["store", "http"];
+        ["log" => Self("log"), "clock" => Self("clock"), "random" => Self("random"), "secrets" => Self("secrets"),
+            "http" => Self("http")],
+        later ["store"];
 }

@@ -54,6 +54,11 @@ impl Response {
         self.head()?.headers.get(name)
     }
 
+    /// All headers.
+    pub fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        self.head().into_iter().flat_map(|head| head.headers.iter())
+    }
+
     /// The length of the body, where the head tells.
     #[must_use]
     pub fn content_length(&self) -> Option<usize> {

@@ -4,5 +4,6 @@
 wasmtime::component::bindgen!({
     path: "../wit",
     world: "policy",
+    imports: { "weir:policy/http.send": async },
     exports: { default: async },
 });

@@ -2,16 +2,17 @@
 //!
 //! What a server wrote may be cut, for it only informs; what the policy has to know whole is refused when it is too large.
 
+mod credentials;
+
 use weir_flow::facts;
 use weir_mcp::Era;
 
 use super::{
-    bindings::{
-        exports::weir::policy::{connection, credentials},
-        weir::policy::types,
-    },
+    bindings::{exports::weir::policy::connection, weir::policy::types},
     limits::{DOCUMENT, HISTORY, MESSAGE, TEXT},
 };
+
+pub(super) use credentials::{choice, question};
 
 /// A fact over its limit: which, and the limit in bytes.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,35 +40,12 @@ pub(super) fn history(facts: &[facts::Attempt]) -> Vec<types::Attempt> {
     facts[facts.len().saturating_sub(HISTORY)..].iter().map(attempt).collect()
 }
 
-/// What a `credentials` policy is asked.
-pub(super) fn question(fact: &facts::Question, settings: &str) -> Result<credentials::Question, TooMuch> {
-    Ok(credentials::Question {
-        upstream: upstream(&fact.upstream, settings)?,
-        principal: fact.principal.as_ref().map(principal).transpose()?,
-        secrets: all("the names of secrets", &fact.secrets)?,
-        refused: fact.refused.as_ref().map(|refused| types::Refusal {
-            status: refused.status,
-            credential: refused.credential,
-            challenge: challenge(&refused.challenge),
-        }),
-    })
-}
-
 /// The step, if it may be taken for this upstream.
 pub(super) fn step(answer: connection::Step, to: &facts::Upstream) -> Result<facts::Step, Broken> {
     match answer {
         connection::Step::Attempt(chosen) => Ok(facts::Step::Attempt(allowed(chosen, to)?)),
         connection::Step::Authorize(chosen) => Ok(facts::Step::Authorize(allowed(chosen, to)?)),
         connection::Step::Stop(text) => Ok(facts::Step::Stop(message(&text)?)),
-    }
-}
-
-/// The choice, if it names a secret that may be placed and a header that may carry it.
-pub(super) fn choice(answer: credentials::Choice, about: &facts::Question) -> Result<facts::Choice, Broken> {
-    match answer {
-        credentials::Choice::None => Ok(facts::Choice::None),
-        credentials::Choice::Stop(text) => Ok(facts::Choice::Stop(message(&text)?)),
-        credentials::Choice::Attach(attachment) => Ok(facts::Choice::Attach(attach(attachment, about)?)),
     }
 }
 
@@ -91,15 +69,6 @@ fn whole(what: &'static str, text: &str, most: usize) -> Result<String, TooMuch>
 fn all(what: &'static str, texts: &[String]) -> Result<Vec<String>, TooMuch> {
     let size: usize = texts.iter().map(String::len).sum();
     if size.saturating_add(texts.len()) > DOCUMENT { Err(TooMuch(what, DOCUMENT)) } else { Ok(texts.to_vec()) }
-}
-
-fn principal(fact: &facts::Principal) -> Result<types::Principal, TooMuch> {
-    Ok(types::Principal {
-        subject: whole("the principal's subject", &fact.subject, TEXT)?,
-        issuer: fact.issuer.as_deref().map(|issuer| whole("the principal's issuer", issuer, TEXT)).transpose()?,
-        scopes: all("the principal's scopes", &fact.scopes)?,
-        claims: whole("the principal's claims", &fact.claims, DOCUMENT)?,
-    })
 }
 
 fn attempt(fact: &facts::Attempt) -> types::Attempt {
@@ -178,54 +147,6 @@ fn allowed(chosen: connection::Try, to: &facts::Upstream) -> Result<facts::Try, 
         return broken(format!("it chose the {era} era, and the client needs the other"));
     }
     Ok(facts::Try { transport, era })
-}
-
-fn attach(answer: credentials::Attachment, about: &facts::Question) -> Result<facts::Attachment, Broken> {
-    let credentials::Attachment { header, scheme, secret, holds_for } = answer;
-    if !about.secrets.contains(&secret) {
-        return broken(format!("it chose the secret {:?}, which this upstream does not have", cut(&secret, TEXT)));
-    }
-    let header = header.to_ascii_lowercase();
-    if header.len() > TEXT || !token(&header) {
-        return broken("it chose a header whose name is not a token".to_owned());
-    }
-    if !may_carry(&header) {
-        return broken(format!("it chose the header {header}, which belongs to the gateway"));
-    }
-    if scheme.as_deref().is_some_and(|scheme| scheme.len() > TEXT || !token(scheme)) {
-        return broken("it chose an authentication scheme that is not a token".to_owned());
-    }
-    Ok(facts::Attachment { header, scheme, secret, holds_for })
-}
-
-/// Headers that frame or route the message are never a policy's to set.
-fn may_carry(header: &str) -> bool {
-    const OURS: [&str; 18] = [
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "keep-alive",
-        "last-event-id",
-        "origin",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "via",
-        "user-agent",
-    ];
-    !OURS.contains(&header) && !header.starts_with("mcp-")
-}
-
-/// RFC 9110 §5.6.2.
-fn token(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 fn message(text: &str) -> Result<String, Broken> {

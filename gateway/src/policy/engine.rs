@@ -19,6 +19,7 @@ use super::{
     grant::Grant,
     limits::{MEMORY, MODULES, SLOTS, TABLE},
     load::{self, Loaded},
+    service::Service,
     ticker::Ticker,
 };
 
@@ -27,7 +28,7 @@ use super::{
 pub struct Engine(Arc<Shared>);
 
 /// A component and what it is given.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Source<'a> {
     /// What messages call it: `fallback`, or the path in the configuration.
     pub name: &'a str,
@@ -38,6 +39,8 @@ pub struct Source<'a> {
     /// Its settings as a JSON object. The policy is told them in place of [`weir_flow::facts::Upstream::settings`]; empty
     /// means none.
     pub settings: String,
+    /// The services that it may ask, if it is granted [`Grant::Http`].
+    pub service: Option<Arc<dyn Service>>,
 }
 
 /// What the policies of an engine have in common.

@@ -15,6 +15,8 @@ pub enum Grant {
     Random,
     /// The text of the upstream's secrets. Placing a secret in a header needs no grant; reading it does.
     Secrets,
+    /// Requests to services whose origins the configuration names.
+    Http,
 }
 
 /// A name that grants nothing.
@@ -27,7 +29,7 @@ pub struct UnknownGrant {
 
 impl Grant {
     /// Every capability, in the order in which messages list them.
-    pub const ALL: [Self; 4] = [Self::Log, Self::Clock, Self::Random, Self::Secrets];
+    pub const ALL: [Self; 5] = [Self::Log, Self::Clock, Self::Random, Self::Secrets, Self::Http];
 
     /// The name in the configuration, which is that of the WIT interface too.
     pub const fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Grant {
             Self::Clock => "clock",
             Self::Random => "random",
             Self::Secrets => "secrets",
+            Self::Http => "http",
         }
     }
 }
@@ -78,10 +81,10 @@ mod tests {
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        let error = "http".parse::<Grant>().map_err(|error| error.to_string());
+        let error = "store".parse::<Grant>().map_err(|error| error.to_string());
         assert_eq!(
             error.as_ref().map_err(String::as_str),
-            Err("no capability is called \"http\"; there are log, clock, random, secrets")
+            Err("no capability is called \"store\"; there are log, clock, random, secrets, http")
         );
     }
 

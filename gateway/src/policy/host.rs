@@ -1,4 +1,4 @@
-//! What a guest finds on the other side of its imports: the four capabilities, and an empty WASI for components from
+//! What a guest finds on the other side of its imports: the capabilities, and an empty WASI for components from
 //! languages that cannot do without one.
 
 use std::{
@@ -10,10 +10,11 @@ use wasmtime::component::{HasSelf, Linker, ResourceTable};
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxView, WasiView, random::Deterministic};
 
 use super::{
-    bindings::weir::policy::{clock, log, random, secrets, types},
+    Service, ServiceRequest,
+    bindings::weir::policy::{clock, http, log, random, secrets, types},
     convert::one_line,
     grant::Grant,
-    limits::{LINE, LINES, LINES_PER_SECOND, Meter},
+    limits::{LINE, LINES, LINES_PER_SECOND, Meter, REQUESTS},
 };
 
 /// The most bytes of randomness in one call.
@@ -27,6 +28,9 @@ pub(super) struct State {
     pub(super) lines: Lines,
     /// The secrets of the question; empty unless reading them is granted.
     pub(super) secrets: Vec<(String, String)>,
+    /// The services that may be asked; none unless that is granted.
+    pub(super) service: Option<Arc<dyn Service>>,
+    pub(super) requests: u32,
     pub(super) grants: Arc<[Grant]>,
     pub(super) wasi: Option<Box<Wasi>>,
 }
@@ -62,6 +66,7 @@ pub(super) fn link(linker: &mut Linker<State>, grants: &[Grant], wasi: bool) -> 
             Grant::Clock => clock::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
             Grant::Random => random::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
             Grant::Secrets => secrets::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
+            Grant::Http => http::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
         }?;
     }
     if wasi {
@@ -99,6 +104,20 @@ impl random::Host for State {
 impl secrets::Host for State {
     fn read(&mut self, name: String) -> Option<String> {
         self.secrets.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone())
+    }
+}
+
+impl http::Host for State {
+    async fn send(&mut self, request: http::Request) -> Result<http::Response, String> {
+        let Some(service) = &self.service else { return Err("no service is configured".to_owned()) };
+        if self.requests >= REQUESTS {
+            return Err(format!("{REQUESTS} requests were sent already, as many as one question may send"));
+        }
+        self.requests += 1;
+        let post = request.method == http::Method::Post;
+        let request = ServiceRequest { post, url: request.url, headers: request.headers, body: request.body };
+        let response = service.send(request).await?;
+        Ok(http::Response { status: response.status, headers: response.headers, body: response.body })
     }
 }
 

@@ -31,6 +31,10 @@ pub(super) const BUDGET: Duration = Duration::from_millis(100);
 pub(super) const EPOCHS: u128 = BUDGET.as_millis() / TICK.as_millis();
 /// The time of one question by the clock on the wall: epochs do not pass for a guest that waits.
 pub(super) const WALL: Duration = Duration::from_secs(2);
+/// The same for a policy that may ask services, which are slower than guests.
+pub(super) const WALL_WITH_HTTP: Duration = Duration::from_secs(15);
+/// The requests that one question may send.
+pub(super) const REQUESTS: u32 = 4;
 /// What a guest may hand over in one call or answer, in bytes.
 pub(super) const HANDOVER: usize = 256 << 10;
 /// The longest text of a fact that a guest has to know whole (settings, claims), in bytes.

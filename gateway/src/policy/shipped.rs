@@ -5,3 +5,6 @@ pub const FALLBACK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fallback.w
 
 /// Places the secret called `token` in `Authorization: Bearer`.
 pub const BEARER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bearer.wasm"));
+
+/// Decides when a token of an authorization server is used, renewed or fetched anew.
+pub const OAUTH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/oauth.wasm"));

@@ -19,7 +19,7 @@ impl Relay {
     pub(super) async fn answer(self: &Arc<Self>, inquiry: &Inquiry) -> Option<Answer> {
         let message = &inquiry.message;
         if let Some(kind) = Kind::of_method(message.method()) {
-            let offers = self.catalog.merged(inquiry.era).await;
+            let offers = self.catalog.merged(inquiry.caller.as_ref(), inquiry.era).await;
             let Some(cursor) = message.cursor() else {
                 return Some(Answer::result(message, offers.result(kind).clone()));
             };
@@ -40,7 +40,7 @@ impl Relay {
             }
             (Era::Legacy, method::TASKS_LIST) => self.list_tasks(inquiry).await,
             (Era::Modern, "server/discover") => {
-                let offers = self.catalog.merged(Era::Modern).await;
+                let offers = self.catalog.merged(inquiry.caller.as_ref(), Era::Modern).await;
                 Some(Answer::result(message, discovered(&offers)))
             }
             (Era::Modern, method::LISTEN) => Some(self.subscribe(inquiry).await),
@@ -52,12 +52,12 @@ impl Relay {
     async fn set_log_level(self: &Arc<Self>, inquiry: &Inquiry) {
         let Some(session) = &inquiry.session else { return };
         *crate::session::lock(&session.log_level) = Some(inquiry.message.clone());
-        let offers = self.catalog.known(inquiry.era);
+        let offers = self.catalog.known(inquiry.caller.as_ref(), inquiry.era);
         let mut telling = tokio::task::JoinSet::new();
         let declares = |place: usize| offers.traits(place).is_none_or(|traits| traits.logging);
         for (place, channel) in session.lines.all().into_iter().filter(|(place, _)| declares(*place)) {
-            let (relay, message) = (Arc::clone(self), inquiry.message.clone());
-            telling.spawn(async move { relay.repeat(place, &channel, &message).await });
+            let (relay, message, caller) = (Arc::clone(self), inquiry.message.clone(), inquiry.caller.clone());
+            telling.spawn(async move { relay.repeat(caller.as_ref(), place, &channel, &message).await });
         }
         telling.join_all().await;
     }

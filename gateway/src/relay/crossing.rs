@@ -89,7 +89,7 @@ fn cross(
         }
         (Kind::Notification, method::LOG_MESSAGE) => session.is_none_or(|session| wants(session, &message)).then(named),
         (Kind::Notification, method::UPDATED) => {
-            let offers = catalog.known(Era::Legacy);
+            let offers = catalog.known(session.and_then(|session| session.caller()).as_ref(), Era::Legacy);
             let public = message.uri().and_then(|uri| offers.public_address(upstream, &uri));
             Some(public.map_or_else(|| data.clone(), |public| public::readdressed(&message, public)))
         }
@@ -122,8 +122,8 @@ fn refuse(catalog: &Catalog, upstream: usize, session: &Arc<Session>, question: 
     let (Some(id), Some(channel)) = (question.id(), session.lines.get(upstream)) else { return };
     let text = "the client's tasks cannot be listed from here";
     let refusal = Message::parse(answer::error(Some(id), answer::METHOD_NOT_FOUND, text, None));
-    let upstream = Arc::clone(&catalog.upstreams()[upstream]);
+    let (upstream, caller) = (Arc::clone(&catalog.upstreams()[upstream]), session.caller());
     if let Ok(refusal) = refusal {
-        tokio::spawn(async move { upstream.tell(&channel, &refusal).await });
+        tokio::spawn(async move { upstream.tell(caller.as_ref(), &channel, &refusal).await });
     }
 }

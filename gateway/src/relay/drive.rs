@@ -11,7 +11,7 @@ use weir_mcp::{
 
 use crate::{
     session::{Run, Running},
-    upstream::{self, Channel, ConnectError, Credential, JsonBody, Outgoing, Reply, SendError},
+    upstream::{self, Channel, ConnectError, Credential, CredentialError, JsonBody, Outgoing, Reply, SendError},
 };
 
 use super::{
@@ -64,10 +64,13 @@ impl Relay {
         let mut hand = Hand::default();
         let failure = loop {
             match call.poll_action() {
-                Action::Choose(refused) => match upstream.credential(refused).await {
+                Action::Choose(refused) => match upstream.credential(inquiry.caller.as_ref(), refused).await {
                     Ok(credential) => {
                         hand.credential = credential;
                         call.handle_chosen();
+                    }
+                    Err(CredentialError::SignIn(needed)) => {
+                        return Box::pin(self.ask_to_sign_in(inquiry, &needed, record)).await;
                     }
                     Err(why) => call.handle_failure(Failure::Policy(format!("has no credential: {why}"))),
                 },
@@ -102,6 +105,9 @@ impl Relay {
                             let text = format!("speaks the {other} era of MCP at one time and not at another");
                             call.handle_failure(Failure::Policy(text));
                         }
+                    }
+                    Err(ConnectError::SignIn(needed)) => {
+                        return Box::pin(self.ask_to_sign_in(inquiry, &needed, record)).await;
                     }
                     Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
                 },
@@ -193,11 +199,11 @@ impl Relay {
     /// Sends what needs no answer.
     pub(super) async fn pass_on(&self, inquiry: &Inquiry, leg: Leg) {
         let upstream = self.upstream(leg.upstream);
-        let Ok(credential) = upstream.credential(None).await else { return };
+        let Ok(credential) = upstream.credential(inquiry.caller.as_ref(), None).await else { return };
         let channel = match &inquiry.session {
             // What concerns an upstream session that is gone means nothing to a new one.
             Some(session) => session.lines.get(leg.upstream),
-            None => upstream.open_modern().await.ok(),
+            None => upstream.open_modern(inquiry.caller.as_ref()).await.ok(),
         };
         let Some(channel) = channel else { return };
         let hand = Hand { credential, channel: Some(channel), ..Hand::default() };
@@ -212,7 +218,7 @@ impl Relay {
         let upstream = self.upstream(place);
         match &inquiry.session {
             Some(session) => self.open_line(session, place).await,
-            None => upstream.open_modern().await,
+            None => upstream.open_modern(inquiry.caller.as_ref()).await,
         }
     }
 

@@ -6,45 +6,64 @@ use tokio::sync::oneshot;
 use weir_mcp::{Era, Message, answer, era, json, message::Field, method};
 
 use crate::{
+    caller::Caller,
     http::HeaderValue,
     session::{Endpoint, Session, lock},
     upstream::{Channel, ConnectError, Opened, Outgoing, own},
 };
 
-use super::{Answer, Record, Relay, aggregate};
+use super::{Answer, Inquiry, Record, Relay, aggregate};
 
 /// How long an upstream may take to say farewell when a session ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 impl Relay {
     /// Begins a session: answers `initialize`.
-    pub async fn begin(self: &Arc<Self>, endpoint: Endpoint, initialize: &Message, record: &mut Record) -> Answer {
+    pub async fn begin(
+        self: &Arc<Self>,
+        caller: Option<&Arc<Caller>>,
+        endpoint: Endpoint,
+        initialize: &Message,
+        record: &mut Record,
+    ) -> Answer {
         if let Err(full) = self.sessions.has_room() {
             record.failure = Some(full.to_string());
             return Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &full.to_string(), None));
         }
         match endpoint {
-            Endpoint::All => self.begin_all(initialize).await,
-            Endpoint::One(place) => self.begin_one(place, initialize, record).await,
+            Endpoint::All => self.begin_all(caller, initialize).await,
+            Endpoint::One(place) => self.begin_one(caller, place, initialize, record).await,
         }
     }
 
-    async fn begin_all(self: &Arc<Self>, initialize: &Message) -> Answer {
+    async fn begin_all(self: &Arc<Self>, caller: Option<&Arc<Caller>>, initialize: &Message) -> Answer {
         let requested =
             initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
         let version = era::negotiate(requested.as_deref().unwrap_or_default());
-        let offers = self.catalog.merged(Era::Legacy).await;
+        let offers = self.catalog.merged(caller, Era::Legacy).await;
         let answer = Answer::result(initialize, aggregate::initialized(&offers, version));
-        self.admit(Endpoint::All, initialize, HeaderValue::from_static(version), None, answer).await
+        self.admit(caller, Endpoint::All, initialize, HeaderValue::from_static(version), None, answer).await
     }
 
-    async fn begin_one(self: &Arc<Self>, place: usize, initialize: &Message, record: &mut Record) -> Answer {
+    async fn begin_one(
+        self: &Arc<Self>,
+        caller: Option<&Arc<Caller>>,
+        place: usize,
+        initialize: &Message,
+        record: &mut Record,
+    ) -> Answer {
         let upstream = self.upstream(place);
         record.upstream = Some(Arc::clone(upstream));
         record.attempts = 1;
-        let opened = match upstream.open_session(initialize).await {
+        let opened = match upstream.open_session(caller, initialize).await {
             Ok(opened) => opened,
-            Err(ConnectError::OtherEra { .. }) => return self.begin_sessionless(place, initialize, record).await,
+            Err(ConnectError::OtherEra { .. }) => {
+                return self.begin_sessionless(caller, place, initialize, record).await;
+            }
+            Err(ConnectError::SignIn(needed)) => {
+                let inquiry = Inquiry::introducing(caller, Endpoint::One(place), initialize);
+                return Box::pin(self.ask_to_sign_in(&inquiry, &needed, record)).await;
+            }
             Err(why) => {
                 let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
                 record.failure = Some(format!("cannot be reached: {why}"));
@@ -60,11 +79,12 @@ impl Relay {
         let same = opened.answer.id() == Some(id);
         let bytes = if same { opened.answer.bytes().clone() } else { opened.answer.edit().set(Field::Id, id).finish() };
         let line = Some((place, opened.channel));
-        self.admit(Endpoint::One(place), initialize, version, line, Answer::whole(200, bytes)).await
+        self.admit(caller, Endpoint::One(place), initialize, version, line, Answer::whole(200, bytes)).await
     }
 
     pub(super) async fn admit(
         &self,
+        caller: Option<&Arc<Caller>>,
         endpoint: Endpoint,
         initialize: &Message,
         version: HeaderValue,
@@ -72,7 +92,7 @@ impl Relay {
         answer: Answer,
     ) -> Answer {
         let refused = |why: String| Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &why, None));
-        let session = match Session::new(endpoint, initialize, version, self.sessions.memory()) {
+        let session = match Session::new(caller.cloned(), endpoint, initialize, version, self.sessions.memory()) {
             Ok(session) => Arc::new(session),
             Err(why) => return refused(format!("no session id can be made: {why}")),
         };
@@ -125,24 +145,24 @@ impl Relay {
 
     /// Opens an upstream and makes it ready before any call can use it.
     async fn open_anew(&self, session: &Arc<Session>, place: usize) -> Result<Channel, ConnectError> {
-        let upstream = self.upstream(place);
-        let Opened { channel, answer: said, .. } = upstream.open_session(&session.initialize).await?;
+        let (upstream, caller) = (self.upstream(place), session.caller());
+        let Opened { channel, answer: said, .. } = upstream.open_session(caller.as_ref(), &session.initialize).await?;
         let initialized = own::initialized();
-        let told = upstream.tell(&channel, &initialized);
+        let told = upstream.tell(caller.as_ref(), &channel, &initialized);
         if tokio::time::timeout(upstream.list_timeout(), told).await.is_err() {
             tracing::debug!(upstream = upstream.name(), "initialized not taken in time");
         }
         let level = lock(&session.log_level).clone();
         let logs = said.result().and_then(|result| json::get(result, &["capabilities", "logging"])).is_some();
         if let Some(level) = level.filter(|_| logs) {
-            self.repeat(place, &channel, &level).await;
+            self.repeat(caller.as_ref(), place, &channel, &level).await;
         }
         // What was watched in a session that is gone is watched on.
         for (at, uri) in session.watched(place).iter().enumerate() {
             let (id, params) = (format!("\"watch-{at}\""), format!("{{\"uri\":{}}}", json::quote(uri)));
             let request = answer::request(id.as_bytes(), method::SUBSCRIBE, Some(params.as_bytes()));
             if let Ok(request) = Message::parse(request) {
-                self.repeat(place, &channel, &request).await;
+                self.repeat(caller.as_ref(), place, &channel, &request).await;
             }
         }
         if session.outbox.is_taken() {
@@ -153,9 +173,15 @@ impl Relay {
     }
 
     /// Tells an upstream what its client has said already. How it answers concerns nobody.
-    pub(super) async fn repeat(&self, place: usize, channel: &Channel, message: &Message) {
+    pub(super) async fn repeat(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        place: usize,
+        channel: &Channel,
+        message: &Message,
+    ) {
         let upstream = self.upstream(place);
-        let Ok(credential) = upstream.credential(None).await else { return };
+        let Ok(credential) = upstream.credential(caller, None).await else { return };
         let outgoing = Outgoing {
             era: Era::Legacy,
             message,
@@ -185,9 +211,9 @@ impl Relay {
     async fn close_lines(&self, session: &Session) {
         let mut farewells = tokio::task::JoinSet::new();
         for (place, channel) in session.lines.take() {
-            let upstream = Arc::clone(self.upstream(place));
+            let (upstream, caller) = (Arc::clone(self.upstream(place)), session.caller());
             farewells.spawn(async move {
-                let credential = upstream.credential(None).await.ok().flatten();
+                let credential = upstream.credential(caller.as_ref(), None).await.ok().flatten();
                 // A process is stopped whatever it takes; an HTTP server that is silent is left.
                 match &channel {
                     Channel::Http { .. } => {

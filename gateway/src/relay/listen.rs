@@ -200,7 +200,8 @@ impl Pump {
     }
 
     async fn open(&self) -> (Head, Option<Listened>) {
-        let credential = match self.upstream.credential(None).await {
+        let Some(caller) = self.session.upgrade().map(|session| session.caller()) else { return (Head::Lost, None) };
+        let credential = match self.upstream.credential(caller.as_ref(), None).await {
             Ok(credential) => credential,
             Err(why) => return (Head::Trouble(why.to_string()), None),
         };

@@ -19,7 +19,7 @@ use crate::{
     session::{Endpoint, Run},
 };
 
-use super::{Answer, Inquiry, Relay};
+use super::{Answer, Inquiry, Relay, sign_in::Behind};
 
 /// What becomes of a request.
 #[allow(clippy::large_enum_variant, reason = "one lives for a moment; a box would cost each call an allocation")]
@@ -63,17 +63,36 @@ impl Relay {
         if let Some(answer) = self.answer(inquiry).await {
             return Route::Answered(answer);
         }
-        let offers = self.catalog.known(inquiry.era);
-        let leg = match method::route(message.method()) {
-            method::Route::Name => self.by_name(&offers, inquiry),
-            method::Route::Uri => by_uri(&offers, message),
-            method::Route::Reference => self.by_reference(&offers, message),
-            method::Route::Task => self.by_task(&offers, inquiry),
-            method::Route::None => self.by_extension(&offers, inquiry),
-        };
+        let mut offers = self.catalog.known(inquiry.caller.as_ref(), inquiry.era);
+        let mut leg = self.find(&offers, inquiry, Names::Listed);
+        if leg.is_err() {
+            // It may be one that this client, or all of its era, have not listed since it is there.
+            offers = Box::pin(self.catalog.merged(inquiry.caller.as_ref(), inquiry.era)).await;
+            leg = self.find(&offers, inquiry, Names::Listed);
+        }
+        if let Err(Unknown::Name(_, name)) = &leg {
+            match Box::pin(self.behind_sign_in(inquiry, name)).await {
+                Some(Behind::Missing(answer)) => return Route::Answered(*answer),
+                Some(Behind::Done(offers)) => leg = self.find(&offers, inquiry, Names::Listed),
+                None => {}
+            }
+        }
+        if leg.is_err() {
+            leg = self.find(&offers, inquiry, Names::Any);
+        }
         match leg {
             Ok(leg) => Route::Upstream(leg),
             Err(unknown) => Route::Answered(self.unknown(inquiry, &unknown)),
+        }
+    }
+
+    fn find(&self, offers: &Merged, inquiry: &Inquiry, names: Names) -> Result<Leg, Unknown> {
+        match method::route(inquiry.message.method()) {
+            method::Route::Name => self.by_name(offers, inquiry, names),
+            method::Route::Uri => by_uri(offers, &inquiry.message),
+            method::Route::Reference => self.by_reference(offers, &inquiry.message, names),
+            method::Route::Task => self.by_task(offers, inquiry),
+            method::Route::None => self.by_extension(offers, inquiry),
         }
     }
 
@@ -105,27 +124,28 @@ impl Relay {
                 session.lines.all().into_iter().map(|(upstream, _)| unchanged(upstream)).collect()
             }
             // `initialized` is told to each upstream when it is opened.
-            (_, method) => {
-                alone(self.catalog.known(inquiry.era).declaring(method)).map(unchanged).into_iter().collect()
-            }
+            (_, method) => alone(self.catalog.known(inquiry.caller.as_ref(), inquiry.era).declaring(method))
+                .map(unchanged)
+                .into_iter()
+                .collect(),
         }
     }
 
-    fn by_name(&self, offers: &Merged, inquiry: &Inquiry) -> Result<Leg, Unknown> {
+    fn by_name(&self, offers: &Merged, inquiry: &Inquiry, names: Names) -> Result<Leg, Unknown> {
         let message = &inquiry.message;
         let kind = if message.method().starts_with("prompts/") { catalog::Kind::Prompt } else { catalog::Kind::Tool };
         let name = message.name().unwrap_or_default();
-        let (upstream, native) = self.named(offers, kind, &name)?;
+        let (upstream, native) = self.named(offers, kind, &name, names)?;
         let body = message.edit().set(Field::Name, json::quote(native).as_bytes()).finish();
         let tasks = message.method() == method::TOOLS_CALL && offers.traits(upstream).is_some_and(|is| is.tasks);
         let asked = (tasks && may_become_task(inquiry)).then_some(Asked::Call);
         Ok(Leg { upstream, body, name: Some(native.to_owned()), run: None, asked })
     }
 
-    fn by_reference(&self, offers: &Merged, message: &Message) -> Result<Leg, Unknown> {
+    fn by_reference(&self, offers: &Merged, message: &Message, names: Names) -> Result<Leg, Unknown> {
         match message.reference() {
             Some(Reference::Prompt(name)) => {
-                let (upstream, native) = self.named(offers, catalog::Kind::Prompt, &name)?;
+                let (upstream, native) = self.named(offers, catalog::Kind::Prompt, &name, names)?;
                 let body = message.edit().set(Field::ReferenceName, json::quote(native).as_bytes()).finish();
                 Ok(Leg { upstream, body, name: None, run: None, asked: None })
             }
@@ -137,14 +157,19 @@ impl Relay {
         }
     }
 
-    /// Whose a public name is, and what it is called there. What is not listed may be there all the same: a server can
-    /// have tools for some clients only, and one that is down lists none. It is the one to say so.
-    fn named<'a>(&self, offers: &'a Merged, kind: catalog::Kind, name: &'a str) -> Result<(usize, &'a str), Unknown> {
+    /// Whose a public name is, and what it is called there.
+    fn named<'a>(
+        &self,
+        offers: &'a Merged,
+        kind: catalog::Kind,
+        name: &'a str,
+        names: Names,
+    ) -> Result<(usize, &'a str), Unknown> {
         if let Some(offer) = offers.find(kind, name) {
             return Ok((offer.upstream, &offer.native));
         }
-        let named = public::split(name).filter(|(_, native)| !native.is_empty());
-        let named = named.and_then(|(upstream, native)| Some((self.catalog.position(upstream)?, native)));
+        let split = public::split(name).filter(|(_, native)| names == Names::Any && !native.is_empty());
+        let named = split.and_then(|(upstream, native)| Some((self.catalog.position(upstream)?, native)));
         named.ok_or_else(|| Unknown::Name(kind, name.to_owned()))
     }
 
@@ -200,8 +225,12 @@ impl Relay {
             Era::Modern => Era::Legacy,
         };
         let elsewhere = match unknown {
-            Unknown::Name(kind, name) => self.catalog.known(other).find(*kind, name).map(|offer| offer.upstream),
-            Unknown::Uri(uri) => self.catalog.known(other).find_resource(uri).map(|(upstream, _)| upstream),
+            Unknown::Name(kind, name) => {
+                self.catalog.known(inquiry.caller.as_ref(), other).find(*kind, name).map(|offer| offer.upstream)
+            }
+            Unknown::Uri(uri) => {
+                self.catalog.known(inquiry.caller.as_ref(), other).find_resource(uri).map(|(upstream, _)| upstream)
+            }
             Unknown::Task | Unknown::Method(_) => None,
         };
         if let Some(upstream) = elsewhere {
@@ -233,6 +262,16 @@ impl Leg {
         let name = name.map(|name| name.into_owned());
         Self { upstream, body: message.bytes().clone(), name, run: None, asked: None }
     }
+}
+
+/// Which names lead somewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Names {
+    /// Those that are listed.
+    Listed,
+    /// All that begin with an upstream's: a server can have tools for some clients only, and one that is down lists none.
+    /// It is the one to say so.
+    Any,
 }
 
 /// What was asked for and is not there.

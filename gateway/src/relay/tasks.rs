@@ -28,7 +28,7 @@ impl Relay {
     /// Answers `tasks/list` on `/mcp`; none where no upstream has such a list.
     pub(super) async fn list_tasks(self: &Arc<Self>, inquiry: &Inquiry) -> Option<Answer> {
         let (message, session) = (&inquiry.message, inquiry.session.as_ref()?);
-        let offers = self.catalog.known(Era::Legacy);
+        let offers = self.catalog.known(inquiry.caller.as_ref(), Era::Legacy);
         let listing: Vec<usize> = self.upstreams_with(&offers, |traits| traits.task_list).collect();
         if listing.is_empty() {
             return None;
@@ -112,7 +112,8 @@ impl Relay {
         request: Bytes,
     ) -> Result<Message, String> {
         let channel = self.open_line(session, place).await.map_err(|why| why.to_string())?;
-        let credential = self.upstream(place).credential(None).await.map_err(|why| why.to_string())?;
+        let credential =
+            self.upstream(place).credential(session.caller().as_ref(), None).await.map_err(|why| why.to_string())?;
         let message = Message::parse(request).map_err(|why| why.to_string())?;
         let outgoing = Outgoing {
             era: Era::Legacy,

@@ -29,7 +29,7 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 use weir_mcp::{Era, Field, answer, method, translate};
 
-use crate::upstream::Channel;
+use crate::{caller::Caller, upstream::Channel};
 
 use super::{Answer, Body, Delivery, Inquiry, Relay, route::Leg};
 
@@ -40,7 +40,7 @@ pub(super) use repeated::Repeated;
 pub(super) use rounds::{Piece, Said};
 pub(super) use subscription::Subscription;
 
-use call::bound_at;
+use call::bound;
 use line::Line;
 
 /// The result that says nothing.
@@ -77,7 +77,7 @@ impl Relay {
             return Ok(Answer::error(Era::Modern, message, answer::HEADER_MISMATCH, &why).into());
         }
         let introduction = translate::Introduction::of(message);
-        let line = self.line(leg.upstream, &introduction, 0).await?;
+        let line = self.line(inquiry, leg.upstream, &introduction, 0).await?;
         match message.method() {
             method::DISCOVER => Ok(Answer::result(message, translate::discovered(line.said())).into()),
             method::LISTEN => {
@@ -87,7 +87,7 @@ impl Relay {
                 Ok(answer.into())
             }
             _ => {
-                let seat = self.seat(message.method(), leg.upstream, &introduction, line).await?;
+                let seat = self.seat(inquiry, leg.upstream, &introduction, line).await?;
                 if message.raw(Field::LogLevel).is_some() && seat.line.can(&["logging"]) {
                     seat.line.talk().await;
                 }
@@ -106,7 +106,7 @@ impl Relay {
             return Ok(());
         };
         let arguments = inquiry.message.raw(Field::Arguments).unwrap_or(b"{}");
-        for mirrored in self.catalog.mirrored(leg.upstream, Era::Legacy, tool).iter() {
+        for mirrored in self.catalog.mirrored(inquiry.caller.as_ref(), leg.upstream, Era::Legacy, tool).iter() {
             let mut given = inquiry.headers.iter().filter(|(name, _)| name.as_str() == mirrored.header);
             let value = given.next().map(|(_, value)| String::from_utf8_lossy(value.as_bytes()));
             if given.next().is_some() || !mirrored.agrees(arguments, value.as_deref()) {
@@ -122,7 +122,8 @@ impl Relay {
         let deadline = Instant::now() + upstream.overall_timeout();
         // The state was sealed for what the upstream was sent, which has the upstream's own names.
         let native = leg.message(inquiry).unwrap_or_else(|_| message.clone());
-        let Some(mut running) = self.parked.take(message, &bound_at(upstream.name(), &native)) else {
+        let bound = bound(inquiry.caller.as_ref(), upstream.name(), &native);
+        let Some(mut running) = self.parked.take(message, &bound) else {
             let text = "requestState is not valid here, or no longer; call again without it";
             return Answer::error(Era::Modern, message, answer::INVALID_PARAMS, text);
         };
@@ -148,22 +149,28 @@ impl Relay {
 
     async fn line(
         &self,
+        inquiry: &Inquiry,
         place: usize,
         introduction: &translate::Introduction,
         number: usize,
     ) -> Result<Arc<Line>, String> {
+        let caller = inquiry.caller.as_ref();
         let open = || {
             let (upstream, catalog) = (Arc::clone(self.upstream(place)), Arc::clone(&self.catalog));
-            let introduction = introduction.clone();
-            async move { Line::open(&upstream, &catalog, place, &introduction).await }
+            let (caller, introduction) = (caller.cloned(), introduction.clone());
+            async move { Line::open(caller.as_ref(), &upstream, &catalog, place, &introduction).await }
         };
-        self.pool.get(place, (introduction, number), open).await
+        let introduction = introduction.clone();
+        let key = pool::Key { upstream: place, whose: Caller::apart(caller), introduction, number };
+        let line = self.pool.get(key, open).await?;
+        line.meet(caller);
+        Ok(line)
     }
 
     /// A request's place in a line: alone, if its client may be asked and there are lines enough.
     async fn seat(
         &self,
-        method: &str,
+        inquiry: &Inquiry,
         place: usize,
         introduction: &translate::Introduction,
         first: Arc<Line>,
@@ -174,6 +181,7 @@ impl Relay {
             // Another line would lead to the same process.
             Channel::Stdio { shared: true, .. } => 1,
         };
+        let method = inquiry.message.method();
         if introduction.asks() == translate::Asks::default() || !translate::may_ask(method) {
             return Ok(first.seat(method));
         }
@@ -185,7 +193,7 @@ impl Relay {
             }
             taken.push(Arc::clone(&line));
             if number < lines {
-                line = self.line(place, introduction, number).await?;
+                line = self.line(inquiry, place, introduction, number).await?;
             }
         }
         // Over HTTP a question comes in its own call's stream nearly always; elsewhere it would be refused.

@@ -22,7 +22,7 @@ use weir_mcp::{
     translate::subscribed,
 };
 
-use crate::{session::Endpoint, upstream::GATHERED};
+use crate::{caller::Caller, session::Endpoint, upstream::GATHERED};
 
 use super::{Answer, Body, Delivery, Inquiry, Record, Relay, delivery::Heard, route::Leg};
 
@@ -70,7 +70,7 @@ impl Relay {
     pub(super) async fn watch(self: &Arc<Self>, inquiry: &Inquiry, wish: &[u8]) -> (Part, Option<Watch>) {
         let (heard, mut following) = (mpsc::channel(WAITING), JoinSet::new());
         let mut answers = Vec::new();
-        for (place, part) in self.parts(wish) {
+        for (place, part) in self.parts(inquiry.caller.as_ref(), wish) {
             let Some(sub) = self.sub_inquiry(inquiry, place, &part) else { continue };
             let (tell, told) = oneshot::channel();
             answers.push((part.clone(), told));
@@ -93,8 +93,8 @@ impl Relay {
     }
 
     /// Who is to be asked for what.
-    fn parts(&self, wish: &[u8]) -> BTreeMap<usize, Part> {
-        let offers = self.catalog.known(Era::Modern);
+    fn parts(&self, caller: Option<&Arc<Caller>>, wish: &[u8]) -> BTreeMap<usize, Part> {
+        let offers = self.catalog.known(caller, Era::Modern);
         let texts = |key: &str| {
             let texts = json::get(wish, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
             texts.map(|text| text.into_owned()).take(WATCHED).collect::<Vec<_>>()
@@ -120,7 +120,7 @@ impl Relay {
 
     /// The client's request, narrowed to what concerns one upstream.
     fn sub_inquiry(&self, inquiry: &Inquiry, place: usize, part: &Part) -> Option<Inquiry> {
-        let offers = self.catalog.known(Era::Modern);
+        let offers = self.catalog.known(inquiry.caller.as_ref(), Era::Modern);
         let native = |uri: &String| offers.find_resource(uri).map(|(_, native)| json::quote(native));
         let uris: Vec<String> = part.uris.iter().filter_map(native).collect();
         let tasks = part.tasks.iter().filter_map(|task| Some(json::quote(public::split(task)?.1)));
@@ -136,6 +136,7 @@ impl Relay {
         Some(Inquiry {
             era: Era::Modern,
             endpoint: Endpoint::One(place),
+            caller: inquiry.caller.clone(),
             message: Message::parse(message).ok()?,
             version: inquiry.version.clone(),
             headers: inquiry.headers.clone(),
@@ -225,7 +226,7 @@ impl Follower {
             let mut all = json::get(granted, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
             all.any(|text| text == native)
         };
-        let offers = self.relay.catalog.known(Era::Modern);
+        let offers = self.relay.catalog.known(self.sub.caller.as_ref(), Era::Modern);
         let uri =
             |uri: &&String| offers.find_resource(uri).is_some_and(|(_, native)| has("resourceSubscriptions", native));
         let task = |task: &&String| public::split(task).is_some_and(|(_, native)| has("taskIds", native));
@@ -236,7 +237,7 @@ impl Follower {
     }
 
     fn addressed(&self, updated: &Message) -> Bytes {
-        let offers = self.relay.catalog.known(Era::Modern);
+        let offers = self.relay.catalog.known(self.sub.caller.as_ref(), Era::Modern);
         let public = updated.uri().and_then(|uri| offers.public_address(self.place, &uri));
         public.map_or_else(|| updated.bytes().clone(), |public| public::readdressed(updated, public))
     }

@@ -17,8 +17,8 @@ use super::{cors, events, listen::Exchange};
 /// What the log shows for a client that went away, as nginx writes it; nobody is there to receive it.
 pub(super) const CLIENT_GONE: u16 = 499;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// Writes a short text.
 pub(super) async fn text(exchange: &mut Exchange, status: u16, text: &'static str) {
@@ -28,6 +28,14 @@ pub(super) async fn text(exchange: &mut Exchange, status: u16, text: &'static st
 /// Writes JSON that is all here.
 pub(super) async fn json(exchange: &mut Exchange, status: u16, body: Bytes) {
     exchange.respond(status, &[(http::CONTENT_TYPE, JSON)], body).await;
+}
+
+/// Writes a document that every page may read which may call.
+pub(super) async fn document(exchange: &mut Exchange, body: Bytes) {
+    let mut head = Vec::with_capacity(4);
+    cors::add(exchange, &mut head);
+    head.push((http::CONTENT_TYPE, JSON));
+    exchange.respond(200, &head, body).await;
 }
 
 /// Writes an answer as it comes, and the log's line after it.

@@ -26,14 +26,15 @@ struct Line<'a> {
 /// The status and the body.
 ///
 /// Ready means that every upstream has been reached or given up on once: one that is down is its own trouble, and is
-/// told in the body.
-pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool) -> (u16, Bytes) {
+/// told in the body, unless nobody is to be told any `names` here.
+pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool, names: bool) -> (u16, Bytes) {
     let state = match (draining, catalog.settled()) {
         (true, _) => "draining",
         (false, true) => "ready",
         (false, false) => "starting",
     };
-    let report = Report { state, upstreams: catalog.upstreams().iter().map(|upstream| line(upstream)).collect() };
+    let upstreams = catalog.upstreams().iter().filter(|_| names);
+    let report = Report { state, upstreams: upstreams.map(|upstream| line(upstream)).collect() };
     let body = serde_json::to_vec(&report).unwrap_or_default();
     (if state == "ready" { 200 } else { 503 }, body.into())
 }

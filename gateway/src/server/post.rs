@@ -73,7 +73,7 @@ impl App {
                     None => {
                         let inquiry = inquiry(Era::Legacy, endpoint, exchange, message.clone(), None);
                         let mut record = Record::new(&inquiry);
-                        self.relay.begin(endpoint, message, &mut record).await.recorded(record)
+                        self.relay.begin(exchange.caller(), endpoint, message, &mut record).await.recorded(record)
                     }
                     Some(_) => refusal::second_initialize(message.id()),
                 };
@@ -83,7 +83,7 @@ impl App {
             }
             Inbound::Single(_) | Inbound::Batch(_) => {}
         }
-        let session = match self.session(endpoint, id) {
+        let session = match self.session(endpoint, exchange, id) {
             Ok(session) => session,
             Err(answer) => {
                 let Inbound::Single(message) = inbound else { return answer };
@@ -140,7 +140,7 @@ impl App {
         if !headers::accepts_events(exchange.header("accept").unwrap_or_default()) {
             return refusal::not_acceptable("text/event-stream");
         }
-        match self.session(endpoint, exchange.header("mcp-session-id")) {
+        match self.session(endpoint, exchange, exchange.header("mcp-session-id")) {
             Ok(session) => self.relay.listen(&session, exchange.header("last-event-id")).await,
             Err(answer) => answer,
         }
@@ -151,7 +151,7 @@ impl App {
         if let Some(refused) = refused_version(exchange) {
             return refused;
         }
-        match self.session(endpoint, exchange.header("mcp-session-id")) {
+        match self.session(endpoint, exchange, exchange.header("mcp-session-id")) {
             Ok(session) => {
                 if let Some(session) = self.relay.sessions().remove(session.id.as_bytes()) {
                     self.relay.end(&session).await;
@@ -163,10 +163,12 @@ impl App {
     }
 
     #[allow(clippy::result_large_err, reason = "the refusal is the answer, on its way out")]
-    /// The session that a request names, if it was opened at this endpoint.
-    fn session(&self, endpoint: Endpoint, id: Option<&str>) -> Result<Arc<Session>, Answer> {
+    /// The session that a request names, if it was opened at this endpoint by the same caller. Another caller's is as good
+    /// as none.
+    fn session(&self, endpoint: Endpoint, exchange: &Exchange, id: Option<&str>) -> Result<Arc<Session>, Answer> {
         let id = id.ok_or_else(refusal::session_missing)?;
-        let session = self.relay.sessions().get(id.as_bytes()).filter(|session| session.endpoint == endpoint);
+        let own = |session: &Arc<Session>| session.endpoint == endpoint && session.is_of(exchange.caller());
+        let session = self.relay.sessions().get(id.as_bytes(), own);
         session.ok_or_else(refusal::session_unknown)
     }
 }
@@ -212,7 +214,7 @@ pub(super) fn inquiry(
     };
     let headers = exchange.headers().filter_map(travels).collect();
     let version = exchange.value("mcp-protocol-version").cloned();
-    Inquiry { era, endpoint, message, version, headers, session }
+    Inquiry { era, endpoint, caller: exchange.caller().cloned(), message, version, headers, session }
 }
 
 /// The message that an answer comes to, for a batch; none for what has none.

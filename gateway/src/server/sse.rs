@@ -17,8 +17,9 @@ use tokio::sync::mpsc;
 use weir_mcp::{Era, Inbound, Message, classify::classify, message::Kind};
 
 use crate::{
+    caller::Caller,
     http::{HeaderName, HeaderValue},
-    relay::Answer,
+    relay::{Answer, Inquiry},
     session::{Endpoint, Session, lock},
 };
 
@@ -36,6 +37,8 @@ pub(super) struct Streams {
 /// What a POST finds of its stream.
 struct Stream {
     endpoint: Endpoint,
+    /// Whose it is.
+    caller: Option<Arc<Caller>>,
     requests: mpsc::Sender<Posted>,
     /// Set by `initialize`.
     session: OnceLock<Arc<Session>>,
@@ -43,6 +46,7 @@ struct Stream {
 
 /// A request on its way from its POST to its stream.
 struct Posted {
+    caller: Option<Arc<Caller>>,
     message: Message,
     version: Option<HeaderValue>,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -57,12 +61,17 @@ struct Open<'a> {
 
 impl Streams {
     /// A new stream under an id that nobody can guess, and what will be posted to it; none if there are too many.
-    fn open(&self, endpoint: Endpoint, limit: usize) -> Option<(Open<'_>, mpsc::Receiver<Posted>)> {
+    fn open(
+        &self,
+        endpoint: Endpoint,
+        caller: Option<Arc<Caller>>,
+        limit: usize,
+    ) -> Option<(Open<'_>, mpsc::Receiver<Posted>)> {
         let mut random = [0_u8; 16];
         getrandom::fill(&mut random).ok()?;
         let id: Box<str> = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let (requests, posted) = mpsc::channel(WAITING);
-        let stream = Arc::new(Stream { endpoint, requests, session: OnceLock::new() });
+        let stream = Arc::new(Stream { endpoint, caller, requests, session: OnceLock::new() });
         let mut open = lock(&self.open);
         if open.len() >= limit {
             return None;
@@ -92,7 +101,9 @@ impl App {
             Err(refusal) => return refusal,
         };
         let Some(id) = session_id(exchange.query()) else { return refusal::stream_missing() };
-        let Some(stream) = self.streams.get(id) else { return refusal::stream_unknown() };
+        // Another caller's is as good as none.
+        let own = |stream: &Arc<Stream>| Caller::is_same(stream.caller.as_ref(), exchange.caller());
+        let Some(stream) = self.streams.get(id).filter(own) else { return refusal::stream_unknown() };
         match classify(&inbound, &post::claims(exchange)) {
             Ok(Era::Legacy) => {}
             Ok(Era::Modern) => return refusal::stream_is_legacy(),
@@ -124,10 +135,12 @@ impl App {
     async fn take(self: &Arc<Self>, exchange: &Exchange, stream: &Stream, message: Message) -> bool {
         let inquiry = post::inquiry(Era::Legacy, stream.endpoint, exchange, message, stream.session.get().cloned());
         if inquiry.message.kind() == Kind::Request {
-            let posted = Posted { message: inquiry.message, version: inquiry.version, headers: inquiry.headers };
+            let Inquiry { caller, message, version, headers, .. } = inquiry;
+            let posted = Posted { caller, message, version, headers };
             return stream.requests.try_send(posted).is_ok();
         }
-        let Some(session) = inquiry.session.clone() else { return true };
+        let own = |session: &Arc<Session>| session.is_of(exchange.caller());
+        let Some(session) = inquiry.session.clone().filter(own) else { return true };
         let ready = inquiry.message.method() == "notifications/initialized";
         self.relay.pass(inquiry).await;
         if ready {
@@ -157,13 +170,13 @@ mod tests {
     #[test]
     fn a_stream_is_known_as_long_as_it_is_open() {
         let streams = Streams::default();
-        let Some((first, _posted)) = streams.open(Endpoint::All, 1) else { panic!("there is room") };
+        let Some((first, _posted)) = streams.open(Endpoint::All, None, 1) else { panic!("there is room") };
         assert_eq!(first.id.len(), 32);
         assert!(streams.get(&first.id).is_some());
-        assert!(streams.open(Endpoint::All, 1).is_none());
+        assert!(streams.open(Endpoint::All, None, 1).is_none());
         let id = first.id.clone();
         drop(first);
         assert!(streams.get(&id).is_none());
-        assert!(streams.open(Endpoint::All, 1).is_some());
+        assert!(streams.open(Endpoint::All, None, 1).is_some());
     }
 }

@@ -163,7 +163,7 @@ mod tests {
 
     fn session() -> Session {
         let initialize = message(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
-        Session::new(Endpoint::All, &initialize, HeaderValue::from_static("2025-11-25"), &Memory::new(0)).unwrap()
+        Session::new(None, Endpoint::All, &initialize, HeaderValue::from_static("2025-11-25"), &Memory::new(0)).unwrap()
     }
 
     fn question(id: &str) -> Message {

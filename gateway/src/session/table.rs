@@ -65,10 +65,13 @@ impl Sessions {
         if open < self.limit { Ok(()) } else { Err(Full(self.limit)) }
     }
 
-    /// The session with this id; using it keeps it alive.
+    /// The session with this id, if it is `meant`; using it keeps it alive.
     #[must_use]
-    pub fn get(&self, id: &[u8]) -> Option<Arc<Session>> {
+    pub fn get(&self, id: &[u8], meant: impl Fn(&Arc<Session>) -> bool) -> Option<Arc<Session>> {
         let session = self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()?;
+        if !meant(&session) {
+            return None;
+        }
         session.touch();
         Some(session)
     }
@@ -77,6 +80,13 @@ impl Sessions {
     #[must_use]
     pub fn remove(&self, id: &[u8]) -> Option<Arc<Session>> {
         self.sessions.write().unwrap_or_else(PoisonError::into_inner).remove(id)
+    }
+
+    /// Those whose clients were asked for a sign-in.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<Arc<Session>> {
+        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        sessions.values().filter(|session| !session.awaited().is_empty()).cloned().collect()
     }
 
     /// Takes out the sessions whose clients have been silent too long.

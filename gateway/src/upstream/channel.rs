@@ -57,6 +57,13 @@ pub struct Outgoing<'a> {
     pub credential: Option<&'a Credential>,
 }
 
+impl Outgoing<'_> {
+    /// Which credential goes along.
+    pub(super) fn mark(&self) -> Option<u64> {
+        self.credential.map(Credential::mark)
+    }
+}
+
 /// Where the key of a running request is noted, so that a cancellation that comes later finds it on its process.
 #[derive(Debug, Default)]
 pub struct Ticket {
@@ -376,7 +383,7 @@ impl From<SendError> for Failure {
     fn from(error: SendError) -> Self {
         match error {
             SendError::Refused(Refusal { status, credential, challenge }) => {
-                Self::Refused { status, credential, challenge }
+                Self::Refused { status, credential: credential.is_some(), challenge }
             }
             SendError::SessionLost => Self::SessionLost,
             SendError::Unsent(why) => Self::Unreachable(why),

@@ -6,10 +6,12 @@
 mod evidence;
 mod journey;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use weir_flow::facts::{Refusal, Transport};
 use weir_mcp::{Era, Message};
+
+use crate::{caller::Caller, login::Needed};
 
 use super::{
     Channel, Outgoing, Upstream, Way,
@@ -46,9 +48,15 @@ pub enum ConnectError {
     /// It gave no answer in time, which another try at once would not change. The text is the policy's.
     #[error("{0}")]
     Silent(String),
-    /// No way works for want of a credential.
+    /// No way works for want of a credential that could be had.
     #[error("{0}")]
     Unauthorized(String),
+    /// A person has to sign in first.
+    #[error("{0}")]
+    SignIn(Box<Needed>),
+    /// Each caller has a credential of their own, and nobody is calling.
+    #[error("each caller signs in here, and Weir itself does not")]
+    Personal,
     /// It does not speak this era; the other one it speaks, or may speak.
     #[error("it speaks only the {other} era of MCP and this client the {wanted} one")]
     OtherEra {
@@ -57,6 +65,16 @@ pub enum ConnectError {
         /// What the upstream speaks.
         other: Era,
     },
+}
+
+impl From<CredentialError> for ConnectError {
+    fn from(error: CredentialError) -> Self {
+        match error {
+            CredentialError::SignIn(needed) => Self::SignIn(needed),
+            CredentialError::Personal => Self::Personal,
+            CredentialError::Failed(why) => Self::Unauthorized(why),
+        }
+    }
 }
 
 impl ConnectError {
@@ -68,59 +86,63 @@ impl ConnectError {
 }
 
 impl Upstream {
-    /// Opens a legacy session with a client's own `initialize`, or joins the shared process.
+    /// Opens a legacy session for a caller with a client's own `initialize`, or joins the shared process.
     ///
     /// # Errors
     ///
     /// When no way to it works in the legacy era.
-    pub async fn open_session(&self, initialize: &Message) -> Result<Opened, ConnectError> {
+    pub async fn open_session(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        initialize: &Message,
+    ) -> Result<Opened, ConnectError> {
         if let Way::Stdio { shared: true, .. } = &self.way {
-            return self.join(Some(Era::Legacy)).await;
+            return self.join(caller, Some(Era::Legacy)).await;
         }
-        patiently(|| self.walk_for(initialize)).await
+        patiently(|| self.walk_for(caller, initialize)).await
     }
 
-    async fn walk_for(&self, initialize: &Message) -> Result<Opened, ConnectError> {
-        let ended = self.walk_with(Some(Era::Legacy), initialize).await?;
+    async fn walk_for(&self, caller: Option<&Arc<Caller>>, initialize: &Message) -> Result<Opened, ConnectError> {
+        let ended = self.walk_with(caller, Some(Era::Legacy), initialize).await?;
         if !ended.speaks_against(Era::Legacy) {
             return self.settle(Some(Era::Legacy), ended);
         }
         // It may dislike the era or only these words; what a client says must not decide for all others.
-        let opened = self.walk(Some(Era::Legacy)).await?;
-        opened.channel.close(self.credential(None).await.ok().flatten().as_ref()).await;
+        let opened = self.walk(caller, Some(Era::Legacy)).await?;
+        opened.channel.close(self.credential(caller, None).await.ok().flatten().as_ref()).await;
         Err(ConnectError::Stopped("it does not accept this client's `initialize`".into()))
     }
 
-    /// Opens it for modern calls, which share what is open.
+    /// Opens it for a caller's modern calls, which share what is open.
     ///
     /// # Errors
     ///
     /// When no way to it works in the modern era.
-    pub async fn open_modern(&self) -> Result<Channel, ConnectError> {
+    pub async fn open_modern(&self, caller: Option<&Arc<Caller>>) -> Result<Channel, ConnectError> {
         match &self.way {
             Way::Http(endpoint) if lock(&self.known).works(Era::Modern).is_some() => {
                 Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
             }
-            Way::Http(_) => Ok(patiently(|| self.walk(Some(Era::Modern))).await?.channel),
-            Way::Stdio { .. } => Ok(self.join(Some(Era::Modern)).await?.channel),
+            Way::Http(_) => Ok(patiently(|| self.walk(caller, Some(Era::Modern))).await?.channel),
+            Way::Stdio { .. } => Ok(self.join(caller, Some(Era::Modern)).await?.channel),
         }
     }
 
-    /// Opens it in Weir's own name, in the era that is wanted or in whichever it speaks.
+    /// Opens it with Weir's own words, in the era that is wanted or in whichever it speaks.
     ///
     /// # Errors
     ///
     /// When no way to it works.
-    pub async fn open(&self, wanted: Option<Era>) -> Result<Opened, ConnectError> {
+    pub async fn open(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
         match &self.way {
-            Way::Stdio { .. } => self.join(wanted).await,
+            Way::Stdio { .. } => self.join(caller, wanted).await,
             Way::Http(_) => {
-                let opened = self.walk(wanted).await?;
+                let opened = self.walk(caller, wanted).await?;
                 if opened.era == Era::Legacy {
                     if let Channel::Sse { connection } = &opened.channel {
                         connection.serve_unasked();
                     }
-                    self.tell(&opened.channel, &own::initialized()).await;
+                    self.tell(caller, &opened.channel, &own::initialized()).await;
                 }
                 Ok(opened)
             }
@@ -128,8 +150,8 @@ impl Upstream {
     }
 
     /// Sends a notification of Weir's own, as well as it can be done.
-    pub async fn tell(&self, channel: &Channel, notification: &Message) {
-        let Ok(credential) = self.credential(None).await else { return };
+    pub async fn tell(&self, caller: Option<&Arc<Caller>>, channel: &Channel, notification: &Message) {
+        let Ok(credential) = self.credential(caller, None).await else { return };
         let outgoing = Outgoing {
             era: Era::Legacy,
             message: notification,
@@ -145,17 +167,21 @@ impl Upstream {
         }
     }
 
-    /// The credential for a call.
+    /// The credential for what a caller does.
     ///
     /// # Errors
     ///
     /// When the policy gives up or fails.
-    pub async fn credential(&self, refused: Option<Refusal>) -> Result<Option<Credential>, CredentialError> {
+    pub async fn credential(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        refused: Option<Refusal>,
+    ) -> Result<Option<Credential>, CredentialError> {
         let origin = match &self.way {
             Way::Http(endpoint) => Some(endpoint.origin()),
             Way::Stdio { .. } => None,
         };
-        self.credentials.get(|| self.facts(None), origin, refused).await
+        self.credentials.get(caller, || self.facts(None), origin, refused).await
     }
 
     /// Ends shared processes that nobody used for `idle`.
@@ -167,19 +193,22 @@ impl Upstream {
 
     /// Joins a child process that others may use too: in the modern era always, in the legacy era where the
     /// configuration shares it. Starts it if it does not run.
-    async fn join(&self, wanted: Option<Era>) -> Result<Opened, ConnectError> {
-        let Way::Stdio { pool, shared, .. } = &self.way else { return self.walk(wanted).await };
-        let _starting = self.opening.lock().await;
+    async fn join(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
+        let Way::Stdio { pool, shared, .. } = &self.way else { return self.walk(caller, wanted).await };
+        // What is started for one principal is no other's, unless the configuration shares it.
+        let whose = if *shared { None } else { Caller::apart(caller) };
+        let pool = pool.of(whose).ok_or_else(too_many)?;
+        let _starting = pool.starting.lock().await;
         let eras = wanted.map_or([Era::Modern, Era::Legacy], |era| [era, era]);
         if let Some((era, member)) = eras.into_iter().find_map(|era| Some((era, pool.get(era)?))) {
             let channel = Channel::Stdio { process: member.process, shared: true };
             return Ok(Opened { channel, answer: member.answer, era });
         }
-        let opened = self.walk(wanted).await?;
+        let opened = self.walk(caller, wanted).await?;
         let Channel::Stdio { process, .. } = &opened.channel else { return Ok(opened) };
         if opened.era == Era::Legacy {
             process.serve_unasked();
-            self.tell(&opened.channel, &own::initialized()).await;
+            self.tell(caller, &opened.channel, &own::initialized()).await;
             if !shared {
                 return Ok(opened);
             }
@@ -202,18 +231,23 @@ impl Upstream {
     }
 
     /// Reaches it in Weir's own words.
-    async fn walk(&self, wanted: Option<Era>) -> Result<Opened, ConnectError> {
-        let ended = self.walk_with(wanted, &own::initialize()).await?;
+    async fn walk(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
+        let ended = self.walk_with(caller, wanted, &own::initialize()).await?;
         self.settle(wanted, ended)
     }
 
     /// Reaches it; nothing is learned from how that ends.
-    async fn walk_with(&self, wanted: Option<Era>, initialize: &Message) -> Result<Ended, ConnectError> {
+    async fn walk_with(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        wanted: Option<Era>,
+        initialize: &Message,
+    ) -> Result<Ended, ConnectError> {
         if let Some((wanted, other)) = wanted.and_then(|era| Some((era, self.only_other(era)?))) {
             return Err(ConnectError::OtherEra { wanted, other });
         }
         // Boxed: most calls find the way open, and would carry the state of a walk for nothing.
-        Ok(Box::pin(Journey::new(self, wanted, initialize).run()).await)
+        Ok(Box::pin(Journey::new(self, caller, wanted, initialize).run()).await)
     }
 
     /// Learns from how a walk in Weir's own words ended, or one that succeeded.
@@ -232,6 +266,10 @@ impl Upstream {
             (opened, _) => opened,
         }
     }
+}
+
+fn too_many() -> ConnectError {
+    ConnectError::Outage("too many callers have a process of their own at once".into())
 }
 
 /// Opens what a client waits for: an outage that is over in a moment, such as a restart, is waited for.

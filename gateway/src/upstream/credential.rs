@@ -1,25 +1,34 @@
-//! With which credential an upstream is opened: a `credentials` policy chooses, this keeps and places what it chose.
+//! With which credential an upstream is opened: a `credentials` policy decides, this carries it out, and keeps and places
+//! what came of it.
 //!
-//! The policy names a secret and never reads it. Its answer holds for as long as it said, so that a call in the steady
-//! state crosses into no guest.
+//! The policy names a secret or a token and never reads it. What it decided holds for as long as it said, so that a call
+//! in the steady state crosses into no guest and looks into no store: it takes one short lock and sees whether there was
+//! news of the login. Nothing is kept for two owners at once.
+
+mod ask;
+mod place;
+mod slot;
 
 use std::{
+    collections::HashMap,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
 };
 
 use weir_flow::{
     Origin,
-    facts::{Attachment, Choice, Question, Refusal, Upstream},
+    facts::{Refusal, Upstream},
 };
 
 use crate::{
+    caller::Caller,
     config::SecretSource,
     http::{HeaderName, HeaderValue},
+    login::{Account, Asker, Needed, Owner},
     policy::{Policy, Secrets},
 };
 
 use super::lock;
+use slot::{Look, Slot};
 
 /// What opens an upstream: a header, for one origin only.
 #[derive(Clone)]
@@ -28,139 +37,118 @@ pub struct Credential {
     /// Marked sensitive, so that it cannot be printed.
     pub(super) value: HeaderValue,
     pub(super) origin: Arc<Origin>,
+    mark: u64,
 }
 
 /// Where credentials come from.
 pub struct Source {
-    /// Who chooses.
+    /// Who decides.
     pub policy: Policy,
     /// What may be placed, by name.
     pub secrets: Vec<(String, SecretSource)>,
+    /// Where tokens are had, if this upstream may need one.
+    pub account: Option<Arc<Account>>,
 }
 
-/// Why there is no credential; the text is for the operator and holds no secret.
+/// Why there is no credential. Its text is for the operator and holds no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct CredentialError(pub String);
+pub enum CredentialError {
+    /// A person has to sign in.
+    #[error("{0}")]
+    SignIn(Box<Needed>),
+    /// Each caller has their own, and nobody is calling.
+    #[error("each caller signs in here, and Weir itself does not")]
+    Personal,
+    /// There is none to be had, for this reason.
+    #[error("{0}")]
+    Failed(String),
+}
 
 /// The credentials of one upstream.
 pub(super) struct Credentials {
-    source: Option<Source>,
-    kept: Mutex<Option<Kept>>,
-    /// Held while the policy is asked, so that many calls ask once.
-    asking: tokio::sync::Mutex<()>,
+    source: Option<Arc<Source>>,
+    shared: Arc<Slot>,
+    /// Of those who have their own.
+    owners: Mutex<HashMap<Owner, Arc<Slot>>>,
 }
 
-#[derive(Clone)]
-struct Kept {
-    credential: Option<Credential>,
-    attachment: Option<Attachment>,
-    until: Instant,
+/// Owners whose credentials are kept at once; of more, those that nobody uses are asked for anew.
+const MAX_OWNERS: usize = 10_000;
+
+impl Credential {
+    /// Which one it is: no two that were kept at different times have the same.
+    pub(super) const fn mark(&self) -> u64 {
+        self.mark
+    }
 }
 
 impl Credentials {
     pub(super) fn new(source: Option<Source>) -> Self {
-        Self { source, kept: Mutex::default(), asking: tokio::sync::Mutex::default() }
+        Self { source: source.map(Arc::new), shared: Arc::default(), owners: Mutex::default() }
     }
 
-    /// The credential to use now; none to go without. `refused` is what the upstream said to the last one.
+    /// Whether nobody but callers has any.
+    pub(super) fn are_personal(&self) -> bool {
+        let account = self.source.as_ref().and_then(|source| source.account.as_ref());
+        account.is_some_and(|account| account.asker(None).is_none())
+    }
+
+    /// The credential for a caller to use now; none to go without. `refused` is what the upstream said to an earlier one.
     pub(super) async fn get(
         &self,
+        caller: Option<&Arc<Caller>>,
         upstream: impl FnOnce() -> Upstream,
         origin: Option<&Origin>,
         refused: Option<Refusal>,
     ) -> Result<Option<Credential>, CredentialError> {
         let (Some(source), Some(origin)) = (&self.source, origin) else { return Ok(None) };
-        if refused.is_none()
-            && let Some(kept) = self.fresh()
-        {
-            return Ok(kept.credential);
+        let personal = source.account.as_ref().filter(|account| account.is_personal());
+        let (slot, asker) = match personal {
+            None => (Arc::clone(&self.shared), None),
+            Some(account) => {
+                let asker = account.asker(caller).ok_or(CredentialError::Personal)?;
+                (self.slot(&asker.owner), Some(asker))
+            }
+        };
+        match slot.look(refused.as_ref()) {
+            Look::Good(credential) => return Ok(credential),
+            Look::Due(credential) => {
+                // Good for a while yet, so nobody waits.
+                slot.ask_ahead(Arc::clone(source), asker.unwrap_or_else(Asker::shared), upstream(), origin.clone());
+                return Ok(credential);
+            }
+            Look::Nothing => {}
         }
-        let before = lock(&self.kept).clone();
-        let _asking = self.asking.lock().await;
-        // Whoever held the lock may have done the work.
-        if let Some(kept) = self.fresh()
-            && (refused.is_none() || !same(before.as_ref(), &kept))
-        {
-            return Ok(kept.credential);
-        }
-        if refused.is_some()
-            && let Some(changed) = before.and_then(|before| source.changed(before, origin))
-        {
-            *lock(&self.kept) = Some(changed.clone());
-            return Ok(changed.credential);
-        }
-        *lock(&self.kept) = None;
-        let kept = source.ask(upstream(), origin, refused).await?;
-        *lock(&self.kept) = Some(kept.clone());
-        Ok(kept.credential)
+        // Boxed: a call in the steady state would carry its state for nothing.
+        let asker = asker.unwrap_or_else(Asker::shared);
+        Box::pin(slot.ask(source, &asker, upstream(), origin, refused)).await
     }
 
-    fn fresh(&self) -> Option<Kept> {
-        lock(&self.kept).as_ref().filter(|kept| Instant::now() < kept.until).cloned()
+    /// A credential that a caller used has opened the upstream.
+    pub(super) fn accepted(&self, caller: Option<&Arc<Caller>>, credential: &Credential) {
+        let account = self.source.as_ref().and_then(|source| source.account.as_ref());
+        match account.filter(|account| account.is_personal()).map(|account| account.asker(caller)) {
+            None => self.shared.accepted(credential),
+            Some(Some(asker)) => self.slot(&asker.owner).accepted(credential),
+            Some(None) => {}
+        }
+    }
+
+    fn slot(&self, owner: &Owner) -> Arc<Slot> {
+        let mut owners = lock(&self.owners);
+        if let Some(slot) = owners.get(owner) {
+            return Arc::clone(slot);
+        }
+        if owners.len() >= MAX_OWNERS {
+            owners.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        Arc::clone(owners.entry(owner.clone()).or_default())
     }
 }
-
-impl Source {
-    async fn ask(
-        &self,
-        upstream: Upstream,
-        origin: &Origin,
-        refused: Option<Refusal>,
-    ) -> Result<Kept, CredentialError> {
-        let question = Question {
-            upstream,
-            principal: None,
-            secrets: self.secrets.iter().map(|(name, _)| name.clone()).collect(),
-            refused,
-        };
-        let choice = self.policy.choose(&question, self).await.map_err(|why| CredentialError(why.to_string()))?;
-        match choice {
-            Choice::None => Ok(Kept { credential: None, attachment: None, until: Instant::now() + UNASKED }),
-            Choice::Attach(attachment) => self.place(attachment, origin),
-            Choice::Stop(why) => Err(CredentialError(why)),
-        }
-    }
-
-    /// The same choice with the secret as it is now, if it is another one: a file that was replaced.
-    fn changed(&self, before: Kept, origin: &Origin) -> Option<Kept> {
-        let now = self.place(before.attachment?, origin).ok()?;
-        let same = now.credential.as_ref().map(|c| &c.value) == before.credential.as_ref().map(|c| &c.value);
-        (!same).then_some(now)
-    }
-
-    fn place(&self, attachment: Attachment, origin: &Origin) -> Result<Kept, CredentialError> {
-        let policy = self.policy.name();
-        let secret = &attachment.secret;
-        let (_, source) = self.secrets.iter().find(|(name, _)| name == secret).ok_or_else(|| {
-            CredentialError(format!("policy `{policy}` asked for the secret `{secret}`, which it was not given"))
-        })?;
-        let value = source.read().map_err(|why| CredentialError(why.to_string()))?;
-        let text = match &attachment.scheme {
-            Some(scheme) => format!("{scheme} {}", value.expose()),
-            None => value.expose().to_owned(),
-        };
-        let header = |_| CredentialError(format!("policy `{policy}` placed {source} in a header that cannot hold it"));
-        let name = HeaderName::from_bytes(attachment.header.as_bytes()).map_err(|_| header(()))?;
-        let mut value = HeaderValue::from_str(&text).map_err(|_| header(()))?;
-        value.set_sensitive(true);
-        let until = Instant::now() + Duration::from_secs(attachment.holds_for.into());
-        let credential = Credential { name, value, origin: Arc::new(origin.clone()) };
-        Ok(Kept { credential: Some(credential), attachment: Some(attachment), until })
-    }
-}
-
-/// How long "no credential" holds.
-const UNASKED: Duration = Duration::from_secs(60);
 
 impl Secrets for Source {
     fn read(&self, name: &str) -> Option<String> {
         let (_, source) = self.secrets.iter().find(|(known, _)| known == name)?;
         source.read().ok().map(|secret| secret.expose().to_owned())
     }
-}
-
-/// Whether nothing happened between two looks.
-fn same(before: Option<&Kept>, now: &Kept) -> bool {
-    before.is_some_and(|before| before.until == now.until)
 }

@@ -96,7 +96,7 @@ impl Health {
 
 impl Upstream {
     async fn pulse(&self, opened: &Opened) -> Pulse {
-        let Ok(credential) = self.credential(None).await else { return Pulse::Stops };
+        let Ok(credential) = self.credential(None, None).await else { return Pulse::Stops };
         let message = match opened.era {
             Era::Legacy => own::ping(),
             Era::Modern => own::discover(),

@@ -1,7 +1,9 @@
-//! Child processes that several clients share: one for each era of an upstream.
+//! Child processes that several clients share: one for each era of an upstream, and for each principal unless the
+//! configuration has all principals share one.
 
 use std::{
-    sync::Mutex,
+    collections::HashMap,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -9,11 +11,22 @@ use weir_mcp::{Era, Message};
 
 use super::{lock, stdio::Process};
 
-/// The shared processes of one upstream.
+/// How many principals may have processes of one upstream at once.
+const PRINCIPALS: usize = 256;
+
+/// The shared processes of one upstream, by the principal that they are kept apart for.
+#[derive(Default)]
+pub(super) struct Pool {
+    shared: Mutex<HashMap<Option<Arc<str>>, Arc<Shared>>>,
+}
+
+/// The processes that are shared by whoever is the same principal.
 #[derive(Default)]
 pub(super) struct Shared {
     legacy: Mutex<Option<Member>>,
     modern: Mutex<Option<Member>>,
+    /// Held while a process is started, so that a burst of first calls starts one.
+    pub(super) starting: tokio::sync::Mutex<()>,
 }
 
 /// A shared process and what it said when it was opened.
@@ -22,6 +35,39 @@ pub(super) struct Member {
     pub(super) process: Process,
     pub(super) answer: Message,
     used: Instant,
+}
+
+impl Pool {
+    /// What is shared by this principal; none if too many have something.
+    pub(super) fn of(&self, whose: Option<Arc<str>>) -> Option<Arc<Shared>> {
+        let mut shared = lock(&self.shared);
+        if let Some(known) = shared.get(&whose) {
+            return Some(Arc::clone(known));
+        }
+        if shared.len() >= PRINCIPALS {
+            shared.retain(|_, shared| !shared.is_empty());
+        }
+        (shared.len() < PRINCIPALS).then(|| Arc::clone(shared.entry(whose).or_default()))
+    }
+
+    /// Ends the processes that nobody holds and nobody asked for in the last `idle`.
+    pub(super) async fn reap(&self, idle: Duration) {
+        for shared in self.all() {
+            shared.reap(idle).await;
+        }
+        lock(&self.shared).retain(|_, shared| !shared.is_empty());
+    }
+
+    /// Ends them all.
+    pub(super) async fn stop(&self) {
+        for shared in self.all() {
+            shared.stop().await;
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Shared>> {
+        lock(&self.shared).values().cloned().collect()
+    }
 }
 
 impl Shared {
@@ -39,8 +85,12 @@ impl Shared {
         *lock(self.slot(era)) = Some(Member { process, answer, used: Instant::now() });
     }
 
-    /// Ends the processes that nobody holds and nobody asked for in the last `idle`.
-    pub(super) async fn reap(&self, idle: Duration) {
+    /// Whether nothing runs, and nobody is about to start something.
+    fn is_empty(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 && lock(&self.legacy).is_none() && lock(&self.modern).is_none()
+    }
+
+    async fn reap(&self, idle: Duration) {
         for era in [Era::Legacy, Era::Modern] {
             let over = {
                 let mut slot = lock(self.slot(era));
@@ -55,8 +105,7 @@ impl Shared {
         }
     }
 
-    /// Ends them all.
-    pub(super) async fn stop(&self) {
+    async fn stop(&self) {
         self.reap(Duration::ZERO).await;
         for era in [Era::Legacy, Era::Modern] {
             let busy = lock(self.slot(era)).take();

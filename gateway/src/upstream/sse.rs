@@ -345,7 +345,7 @@ impl Line<SendError> for Shared {
         }
         let credential = lock(&self.credential).clone();
         let head = self.endpoint.aside(self.session.as_ref(), credential.as_ref());
-        tokio::spawn(self.posted(head, message, credential.is_some()));
+        tokio::spawn(self.posted(head, message, credential.as_ref().map(Credential::mark)));
     }
 }
 

@@ -72,7 +72,7 @@ impl Endpoint {
 
     /// Posts a message; whatever the server says is the reply.
     pub(super) async fn post(&self, outgoing: &Outgoing<'_>) -> Result<Reply, SendError> {
-        reply(self.posted(outgoing, None).await?, outgoing.credential.is_some())
+        reply(self.posted(outgoing, None).await?, outgoing.mark())
     }
 
     /// Posts a message for a client, in a session if there is one; nothing that no client should be handed is a reply.
@@ -85,7 +85,7 @@ impl Endpoint {
         if session.is_some() && loss::may_be(response.status()) {
             return known_session(response).await;
         }
-        let reply = reply(response, outgoing.credential.is_some())?;
+        let reply = reply(response, outgoing.mark())?;
         match reply.body {
             Body::Empty if !(200..300).contains(&reply.status) => {
                 Err(SendError::NotMcp(format!("status {}", reply.status)))
@@ -130,7 +130,7 @@ impl Endpoint {
                 _ => Ok(Reply { status, session: None, body: Body::Empty }),
             });
         }
-        reply(response, credential.is_some())
+        reply(response, credential.map(Credential::mark))
     }
 
     /// Takes an event stream of a legacy session up again behind the event with the id `last`.
@@ -153,7 +153,7 @@ impl Endpoint {
         if status == 200 && media(&response).is_some_and(headers::is_event_stream) {
             return Ok(response);
         }
-        let why = match refusal(&response, credential.is_some()) {
+        let why = match refusal(&response, credential.map(Credential::mark)) {
             Some(refusal) => SendError::Refused(refusal),
             None if session.is_some() && loss::may_be(status) => match known_session(response).await {
                 Err(SendError::SessionLost) => SendError::SessionLost,
@@ -170,7 +170,7 @@ impl Endpoint {
         let request = Request { method: Method::GET, headers: &head, body: None };
         let response = self.client.send(&self.target, request).await?;
         let named = response.header(&X_SESSION_ID).cloned();
-        let reply = reply(response, credential.is_some())?;
+        let reply = reply(response, credential.map(Credential::mark))?;
         Ok(Reply { session: reply.session.or(named), ..reply })
     }
 
@@ -254,7 +254,7 @@ impl Endpoint {
 }
 
 /// Sorts a response by its status and media type.
-fn reply(response: Response, credential: bool) -> Result<Reply, SendError> {
+fn reply(response: Response, credential: Option<u64>) -> Result<Reply, SendError> {
     let status = response.status();
     if let Some(refusal) = refusal(&response, credential) {
         return Err(SendError::Refused(refusal));
@@ -298,52 +298,27 @@ fn media(response: &Response) -> Option<&str> {
 }
 
 /// The server's no to a credential, or to the want of one.
-pub(super) fn refusal(response: &Response, credential: bool) -> Option<Refusal> {
+pub(super) fn refusal(response: &Response, credential: Option<u64>) -> Option<Refusal> {
     let status = response.status();
-    let challenge = || response.header(&http::WWW_AUTHENTICATE).map(challenge).unwrap_or_default();
-    matches!(status, 401 | 403).then(|| Refusal { status, credential, challenge: challenge() })
+    matches!(status, 401 | 403).then(|| Refusal {
+        status,
+        credential,
+        challenge: challenge(response.headers().filter(|(name, _)| **name == http::WWW_AUTHENTICATE)),
+    })
 }
 
-/// Reads the first challenge of a `WWW-Authenticate` header (RFC 9110 §11.6.1).
-fn challenge(value: &HeaderValue) -> Challenge {
-    let text = value.to_str().unwrap_or_default();
-    let (scheme, rest) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
-    let parameter =
-        |name: &str| parameters(rest).find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+/// What the server asks for: of several challenges, in one header or in many, the one that a token answers.
+fn challenge<'a>(headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> Challenge {
+    let all = weir_oauth::Challenge::parse_all(headers.map(|(_, value)| value.as_bytes()));
+    let bearer = all.iter().find(|challenge| challenge.scheme == "bearer");
+    let Some(chosen) = bearer.or(all.first()) else { return Challenge::default() };
+    let parameter = |name| chosen.get(name).map(str::to_owned);
     Challenge {
-        scheme: scheme.to_owned(),
+        scheme: chosen.scheme.clone(),
         error: parameter("error"),
-        scope: parameter("scope"),
+        scope: chosen.scope().map(str::to_owned),
         resource_metadata: parameter("resource_metadata"),
     }
-}
-
-/// The `name=value` and `name="value"` pairs of a challenge.
-fn parameters(mut rest: &str) -> impl Iterator<Item = (&str, String)> {
-    std::iter::from_fn(move || {
-        let (name, after) = rest.split_once('=')?;
-        let name = name.trim_matches(|c: char| c == ',' || c.is_whitespace());
-        let value;
-        if let Some(quoted) = after.strip_prefix('"') {
-            let end = closing_quote(quoted)?;
-            value = quoted.get(..end)?.replace("\\\"", "\"").replace("\\\\", "\\");
-            rest = quoted.get(end + 1..)?;
-        } else {
-            let end = after.find(',').unwrap_or(after.len());
-            value = after.get(..end)?.trim().to_owned();
-            rest = after.get(end..)?;
-        }
-        Some((name, value))
-    })
-}
-
-fn closing_quote(text: &str) -> Option<usize> {
-    let mut escaped = false;
-    text.char_indices().find_map(|(at, c)| {
-        let closes = c == '"' && !escaped;
-        escaped = c == '\\' && !escaped;
-        closes.then_some(at)
-    })
 }
 
 fn header_value(text: &str) -> Result<HeaderValue, SendError> {
@@ -360,21 +335,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn challenges_are_read_quoted_or_not() {
-        let value = HeaderValue::from_static(
-            r#"Bearer realm="a, b", error=invalid_token, scope="read \"all\"", resource_metadata="https://x.test/m?a=b""#,
-        );
-        assert_eq!(
-            challenge(&value),
-            Challenge {
-                scheme: "Bearer".into(),
-                error: Some("invalid_token".into()),
-                scope: Some("read \"all\"".into()),
-                resource_metadata: Some("https://x.test/m?a=b".into()),
-            }
-        );
+    fn of_all_challenges_the_one_counts_that_a_token_answers() {
+        let read = |headers: &[&'static str]| {
+            let values: Vec<HeaderValue> = headers.iter().map(|text| HeaderValue::from_static(text)).collect();
+            challenge(values.iter().map(|value| (&http::WWW_AUTHENTICATE, value)))
+        };
+        let bearer = Challenge {
+            scheme: "bearer".into(),
+            error: Some("invalid_token".into()),
+            scope: Some("read all".into()),
+            resource_metadata: Some("https://x.test/m?a=b".into()),
+        };
+        let text =
+            r#"Bearer realm="a, b", error=invalid_token, scope="read all", resource_metadata="https://x.test/m?a=b""#;
+        assert_eq!(read(&[text]), bearer);
+        assert_eq!(read(&["Negotiate", "Basic realm=\"a\"", text]), bearer);
+        assert_eq!(read(&["Basic realm=\"a\""]).scheme, "basic");
+        assert_eq!(read(&[]), Challenge::default());
         for odd in ["", "Bearer", "Bearer =", "Bearer a=\"", "Basic a", "Bearer ,,,=\"\\\""] {
-            challenge(&HeaderValue::from_static(odd));
+            read(&[odd]);
         }
     }
 }

@@ -45,6 +45,7 @@ impl Gateway {
         std::fs::write(&file, format!("listen = \"127.0.0.1:0\"\n{config}")).unwrap();
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
         weir.args(["serve", "--config"]).arg(&file).env("RIGHT", super::server::TOKEN).env("WRONG", "wrong");
+        weir.env("XDG_STATE_HOME", &folder);
         let mut weir = weir.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
         let mut lines = BufReader::new(weir.stderr.take().unwrap()).lines();
@@ -92,12 +93,6 @@ impl Gateway {
     /// Waits until it is known that the upstream cannot be reached; why.
     pub(crate) async fn failure(&self) -> String {
         let line = self.logged("upstream cannot be reached").await;
-        line["fields"]["why"].as_str().unwrap().to_owned()
-    }
-
-    /// Waits until it is known that the upstream wants a credential; what to do.
-    pub(crate) async fn login(&self) -> String {
-        let line = self.logged("upstream needs a credential").await;
         line["fields"]["why"].as_str().unwrap().to_owned()
     }
 

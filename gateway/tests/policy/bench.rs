@@ -29,7 +29,7 @@ pub(crate) fn engine() -> &'static Engine {
 }
 
 pub(crate) fn try_load(name: &str, wasm: &[u8], grants: &[Grant], settings: &str) -> Result<Policy, LoadError> {
-    engine().load(Source { name, wasm: Cow::Borrowed(wasm), grants, settings: settings.into() })
+    engine().load(Source { name, wasm: Cow::Borrowed(wasm), grants, settings: settings.into(), service: None })
 }
 
 pub(crate) fn load(name: &str, wasm: &[u8]) -> Policy {
@@ -57,7 +57,10 @@ pub(crate) fn question(secrets: &[&str], refused: Option<u16>) -> Question {
         upstream: upstream(),
         principal: None,
         secrets: secrets.iter().map(|&name| name.into()).collect(),
-        refused: refused.map(|status| Refusal { status, credential: true, challenge: Challenge::default() }),
+        flows: Vec::new(),
+        token: None,
+        efforts: Vec::new(),
+        refused: refused.map(|status| Refusal { status, credential: Some(1), challenge: Challenge::default() }),
     }
 }
 

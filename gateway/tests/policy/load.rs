@@ -80,7 +80,7 @@ fn a_capability_that_does_not_exist() {
     let refused = try_load("curious", &wasm, &Grant::ALL, "").unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "policy curious imports weir:policy/dns@0.1.0, which does not exist here; the capabilities are log, clock, random, secrets"
+        "policy curious imports weir:policy/dns@0.1.0, which does not exist here; the capabilities are log, clock, random, secrets, http"
     );
 }
 
@@ -95,6 +95,7 @@ fn compiled_code_is_kept_in_a_directory_of_our_own() {
                 wasm: Cow::Borrowed(shipped::FALLBACK),
                 grants: &[],
                 settings: String::new(),
+                service: None,
             })
             .unwrap();
     };

@@ -34,6 +34,7 @@ pub mod credentials {
             "weir:policy/clock@0.1.0": super::connection::weir::policy::clock,
             "weir:policy/random@0.1.0": super::connection::weir::policy::random,
             "weir:policy/secrets@0.1.0": super::connection::weir::policy::secrets,
+            "weir:policy/http@0.1.0": super::connection::weir::policy::http,
         },
     });
 }

@@ -88,3 +88,20 @@ pub mod secrets {
         None
     }
 }
+
+/// Requests to services that the configuration names; granted by `"http"`. Outside of WebAssembly there are none.
+pub mod http {
+    pub use crate::bindings::connection::weir::policy::http::{Method, Request, Response};
+
+    /// Sends a request and waits for its answer; the error says what went wrong.
+    #[cfg(target_family = "wasm")]
+    pub fn send(request: &Request) -> Result<Response, String> {
+        crate::bindings::connection::weir::policy::http::send(request)
+    }
+
+    /// Sends a request and waits for its answer; the error says what went wrong.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn send(_: &Request) -> Result<Response, String> {
+        Err("there are no services outside of Weir".to_owned())
+    }
+}

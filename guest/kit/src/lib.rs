@@ -31,7 +31,10 @@ pub use bindings::{
         exports::weir::policy::connection::{Guest as Connection, Step, Try},
         weir::policy::types::{Attempt, Challenge, Era, Outcome, Principal, Refusal, Transport, Upstream},
     },
-    credentials::exports::weir::policy::credentials::{Attachment, Choice, Guest as Credentials, Question},
+    credentials::exports::weir::policy::credentials::{
+        Attachment, Choice, Effort, Ending, Flow, Guest as Credentials, Minted, Presentation, Question, Task, Token,
+        Wish,
+    },
 };
 pub use settings::Settings;
 

@@ -48,6 +48,10 @@ const NO_POLICY: &str = r#"auth = "none""#;
 /// Both shipped components are in the path: `fallback` finds the transport, `bearer` attaches a token.
 const SHIPPED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }"#;
 
+/// The same with `oauth` in place of `bearer`: the token is from an authorization server and lies in the store.
+const OAUTH: &str = r#"auth = "client_credentials"
+oauth = { client_id = "bench", client_secret = { env = "WEIR_BENCH_TOKEN" } }"#;
+
 /// Where the upstream is called by its own names.
 const ENDPOINT: &str = "/mcp/bench";
 
@@ -60,6 +64,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "nginx", kind: Kind::Nginx },
     Subject { name: "weir, no policy", kind: Kind::Weir { settings: NO_POLICY, path: ENDPOINT, prefix: "" } },
     SHIPPED_POLICIES,
+    Subject { name: "weir, login", kind: Kind::Weir { settings: OAUTH, path: "/mcp/bench", prefix: "" } },
     Subject {
         name: "weir, shipped policies, all at /mcp",
         kind: Kind::Weir { settings: SHIPPED, path: "/mcp", prefix: "bench__" },

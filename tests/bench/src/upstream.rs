@@ -1,7 +1,7 @@
 //! A fast MCP server of our own, so that what is measured is the proxy and not the server behind it.
 //!
 //! One thread, raw HTTP/1.1, every list built once at start. The path says who it is: `/legacy/20` speaks the legacy era and
-//! lists 20 tools, `/modern/500` the modern one and 500; `/sse/20` is HTTP+SSE. The same is had over standard input and
+//! lists 20 tools, `/modern/500` the modern one and 500; `/sse/20` is HTTP+SSE. It gives a token to whoever wants one. The same is had over standard input and
 //! output. It checks nothing that an honest client would not need checked.
 
 mod answers;
@@ -26,7 +26,7 @@ pub(crate) fn serve(port: u16) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-        let server = Arc::new(Server::default());
+        let server = Arc::new(Server { port, ..Server::default() });
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
@@ -69,6 +69,7 @@ struct Meta<'a> {
 
 #[derive(Default)]
 struct Server {
+    port: u16,
     lists: Lists,
     sessions: AtomicU64,
     /// The streams of HTTP+SSE.
@@ -119,6 +120,18 @@ impl Server {
         let path = std::str::from_utf8(path).unwrap_or_default();
         if let Some(rest) = path.strip_prefix("/sse/") {
             return self.beside_stream(verb, rest, message.body, out);
+        }
+        // Its own authorization server, so that Weir can get a token.
+        match path {
+            "/.well-known/oauth-authorization-server" => {
+                answers::document(out, &answers::authority(self.port));
+                return Next::Request;
+            }
+            "/token" => {
+                answers::document(out, answers::TOKEN);
+                return Next::Request;
+            }
+            _ => {}
         }
         let (era, list) = match path {
             "/legacy/20" => (Era::Legacy, &self.lists.legacy_20),

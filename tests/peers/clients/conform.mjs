@@ -6,8 +6,10 @@
 //   one      a gateway with the server as its upstream `mock`, at /mcp/mock (the default)
 //   all      the same at /mcp
 //   connect  `weir connect`
-// Towards that, this is an ordinary client: it uses everything that is there, as each scenario wants it.
+// Towards that, this is an ordinary client: it uses everything that is there, as each scenario wants it. In the scenarios
+// of authorization it is also the person who signs in, with `weir auth login`, as often as the gateway asks for it.
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,7 +29,14 @@ const FAILING = {
   'sep-2322-client-request-state': ['test_mrtr_no_result_type'],
 }[scenario] ?? [];
 
-if (way === 'connect') {
+// Weir's name at servers that read it from a document, as the suite expects it; nobody fetches it.
+const DOCUMENT = 'https://conformance-test.local/client-metadata.json';
+// More often than a server with good reasons asks for it, nobody signs in.
+const PATIENCE = 3;
+
+if (scenario?.startsWith('auth/')) {
+  await authorized();
+} else if (way === 'connect') {
   await visit(new StdioClientTransport({ command: weir, args: ['connect', url], env: process.env }));
 } else {
   const gateway = await start(url);
@@ -36,6 +45,39 @@ if (way === 'connect') {
   } finally {
     await gateway.stop();
   }
+}
+
+/** Signs in whenever the gateway asks for it, and does what the scenario wants. */
+async function authorized() {
+  const gateway = await start(url);
+  try {
+    for (let round = 0; ; round++) {
+      const asked = gateway.asked();
+      if (asked !== undefined) await gateway.signIn(asked);
+      try {
+        await visit(new StreamableHTTPClientTransport(new URL('/mcp/mock', gateway.address)));
+        return;
+      } catch (error) {
+        if (round === PATIENCE || !(await gateway.asks(asked))) throw error;
+      }
+    }
+  } finally {
+    await gateway.stop();
+  }
+}
+
+/** What the configuration says of a login, as far as it is known before. */
+async function login(directory) {
+  const { client_id: id, client_secret: secret, private_key_pem: pem, signing_algorithm: algorithm } = context;
+  const client = [`client_id = ${JSON.stringify(id ?? null)}`];
+  if (secret !== undefined) client.push('client_secret = { env = "WEIR_CONFORM_SECRET" }');
+  if (pem !== undefined) {
+    await writeFile(join(directory, 'key.pem'), pem);
+    client.push('private_key = { file = "key.pem" }', `algorithm = ${JSON.stringify(algorithm ?? 'ES256')}`);
+  }
+  const oauth = id === undefined ? '' : `oauth = { ${client.join(', ')} }\n`;
+  if (scenario.includes('client-credentials')) return `auth = "client_credentials"\n${oauth}`;
+  return id === undefined ? '' : `auth = "oauth"\n${oauth}`;
 }
 
 async function visit(transport) {
@@ -96,12 +138,23 @@ async function start(upstream) {
   const directory = await mkdtemp(join(tmpdir(), 'weir-conform-'));
   const config = join(directory, 'weir.toml');
   const cache = JSON.stringify(process.env.WEIR_CACHE ?? join(directory, 'cache'));
-  await writeFile(config, `listen = "127.0.0.1:0"\ncache_dir = ${cache}\n[upstreams.mock]\nurl = "${upstream}"\n`);
-  const gateway = spawn(weir, ['serve', '--config', config], { stdio: ['ignore', 'ignore', 'pipe'] });
+  const head = `listen = "127.0.0.1:0"\ncache_dir = ${cache}\nclient_metadata_url = "${DOCUMENT}"\n`;
+  const store = `[store]\npath = "logins.redb"\nkey = { env = "WEIR_CONFORM_KEY" }\n`;
+  const auth = scenario?.startsWith('auth/') ? await login(directory) : '';
+  await writeFile(config, `${head}${store}[upstreams.mock]\nurl = "${upstream}"\n${auth}`);
+  const env = {
+    ...process.env,
+    WEIR_CONFORM_KEY: Buffer.alloc(32, 'k').toString('base64'),
+    WEIR_CONFORM_SECRET: context.client_secret ?? 'none',
+  };
+  const gateway = spawn(weir, ['serve', '--config', config], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+  const asked = [];
   const ended = new Promise((resolve) => gateway.once('exit', resolve));
   const address = await new Promise((resolve, reject) => {
     createInterface({ input: gateway.stderr }).on('line', (line) => {
       if (process.env.WEIR_VERBOSE) console.error(line);
+      const command = /"upstream needs a sign-in".*"command":"weir auth login mock --config \S+?( --scopes \\"(.*?)\\")?"/.exec(line);
+      if (command) asked.push(command[2] ?? '');
       const found = /listening on (http:\/\/[0-9.:]+)/.exec(line);
       if (found) resolve(found[1]);
     });
@@ -110,6 +163,38 @@ async function start(upstream) {
   while (!(await fetch(`${address}/readyz`)).ok) await new Promise((resolve) => setTimeout(resolve, 20));
   return {
     address,
+    /** The scopes that the gateway asks for more, if it asks for a sign-in; the last of all. */
+    asked: () => asked.at(-1),
+    /** Whether it has asked again since it asked for `before`. */
+    async asks(before) {
+      const count = asked.lastIndexOf(before) + 1;
+      for (let wait = 0; wait < 50 && asked.length <= count; wait++) await new Promise((r) => setTimeout(r, 20));
+      return asked.length > count;
+    },
+    /** Signs in as the suite's servers do it: they send the browser back at once. */
+    async signIn(scopes) {
+      const more = scopes ? ['--scopes', scopes] : [];
+      const login = spawn(weir, ['auth', 'login', 'mock', '--no-browser', '--config', config, ...more], {
+        env,
+        stdio: ['ignore', 'inherit', 'pipe'],
+      });
+      const said = createInterface({ input: login.stderr });
+      said.on('line', async (line) => {
+        console.error(line);
+        if (!line.trim().startsWith('http')) return;
+        const answer = await fetch(line.trim(), { redirect: 'manual' });
+        const back = answer.headers.get('location');
+        if (back) await fetch(new URL(back, line.trim()));
+        else login.kill('SIGINT');
+      });
+      const [code] = await once(login, 'exit');
+      if (code !== 0) throw new Error(`weir auth login ended with ${code}`);
+      // The gateway notices by itself. If the new login does not open the server, it stays as it is.
+      for (let wait = 0; wait < 200; wait++) {
+        if (!(await (await fetch(`${address}/readyz`)).text()).includes('auth_required')) return;
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+    },
     async stop() {
       gateway.kill('SIGTERM');
       await ended;

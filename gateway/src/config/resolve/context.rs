@@ -64,6 +64,17 @@ impl Context<'_, '_> {
 
     /// Where the secret is; reports if it is not there now.
     pub(super) fn source(&mut self, source: &At<Source>) -> Option<SecretSource> {
+        let resolved = self.place(source)?;
+        if self.live
+            && let Err(error) = resolved.read_in(self.environment)
+        {
+            self.unavailable(&source.span, &error);
+            return None;
+        }
+        Some(resolved)
+    }
+
+    fn place(&mut self, source: &At<Source>) -> Option<SecretSource> {
         let resolved = match (&source.value.env, &source.value.file) {
             (Field::Set(name), Field::Absent) => SecretSource::Env(name.value.0.clone()),
             (Field::Absent, Field::Set(path)) => SecretSource::File(self.base.join(&path.value.0)),
@@ -74,8 +85,14 @@ impl Context<'_, '_> {
                 return None;
             }
         };
+        Some(resolved)
+    }
+
+    /// Where a secret of several lines is, such as a key in PEM; reports if it is not there now.
+    pub(super) fn document(&mut self, source: &At<Source>) -> Option<SecretSource> {
+        let resolved = self.place(source)?;
         if self.live
-            && let Err(error) = resolved.read_in(self.environment)
+            && let Err(error) = resolved.text(self.environment)
         {
             self.unavailable(&source.span, &error);
             return None;

@@ -6,7 +6,7 @@ use super::context::Context;
 use crate::config::read::{At, Field};
 use crate::config::string::Text;
 use crate::config::written::{AuthKind, Kind, Upstream};
-use crate::config::{Auth, HttpReach, HttpTransport, SafeUrl, Secret};
+use crate::config::{HttpReach, HttpTransport, SafeUrl, Secret};
 
 /// Header fields that Weir sets itself or that belong to one hop (RFC 9110 §7.6.1), beside `mcp-*` and `proxy-*`.
 const OWN_HEADERS: &[&str] = &[
@@ -64,27 +64,6 @@ fn deprecated(key: Range<usize>, pinned: Option<HttpTransport>, context: &mut Co
     }
 }
 
-pub(super) fn auth(upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<Auth> {
-    let bearer = &upstream.bearer;
-    let kind = upstream.auth.set().map(|at| at.value);
-    match (kind, bearer) {
-        (Some(AuthKind::None), Field::Set(at)) => {
-            let hint = "leave out one of the two".to_owned();
-            context.report.add(at.key.clone(), "`auth = \"none\"` sends no `bearer`", Some(hint));
-            None
-        }
-        (Some(AuthKind::Bearer), Field::Absent) => {
-            let at = upstream.auth.key().unwrap_or_default();
-            let hint = "bearer = { env = \"NAME\" }".to_owned();
-            context.report.add(at, "`auth = \"bearer\"` needs to know where the token is", Some(hint));
-            None
-        }
-        (_, Field::Set(at)) => context.source(at).map(Auth::Bearer),
-        (_, Field::Absent) => Some(Auth::None),
-        (_, Field::Unreadable(_)) => None,
-    }
-}
-
 fn address(url: &At<Text>, context: &mut Context<'_, '_>) -> Option<SafeUrl> {
     let expanded = context.expand(url)?;
     let text = if expanded.referred && !context.live { NOWHERE } else { expanded.value.expose() };
@@ -104,7 +83,7 @@ fn headers(upstream: &Upstream, context: &mut Context<'_, '_>) -> Vec<(String, S
     for (name, at) in upstream.headers.set().iter().flat_map(|headers| &headers.value.0) {
         let lower = name.to_ascii_lowercase();
         let taken = headers.iter().any(|(other, _)| *other == lower);
-        if let Some(message) = refusal(&lower, taken, upstream.bearer.key().is_some()) {
+        if let Some(message) = refusal(&lower, taken, token(upstream)) {
             context.report.add(at.key.clone(), message, None);
         }
         let Some(value) = context.expand(at).map(|expanded| expanded.value) else {
@@ -118,17 +97,27 @@ fn headers(upstream: &Upstream, context: &mut Context<'_, '_>) -> Vec<(String, S
     headers
 }
 
+/// The key of the upstream that sets `authorization`, if one does.
+fn token(upstream: &Upstream) -> Option<&'static str> {
+    let kind = upstream.auth.set().map(|at| at.value);
+    match kind {
+        _ if upstream.bearer.key().is_some() => Some("bearer"),
+        Some(AuthKind::None) | None => None,
+        Some(_) => Some("auth"),
+    }
+}
+
 /// Why a header of this name cannot be sent, if it cannot.
-fn refusal(name: &str, taken: bool, bearer: bool) -> Option<String> {
-    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    if name.is_empty() || !name.bytes().all(token) {
+fn refusal(name: &str, taken: bool, token: Option<&str>) -> Option<String> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || !name.bytes().all(letter) {
         return Some("this is not the name of a header (RFC 9110 §5.1)".to_owned());
     }
     if OWN_HEADERS.contains(&name) || name.starts_with("mcp-") || name.starts_with("proxy-") {
         return Some(format!("`{name}` is for Weir to set"));
     }
-    if name == "authorization" && bearer {
-        return Some("`bearer` sets `authorization` already".to_owned());
+    if let Some(key) = token.filter(|_| name == "authorization") {
+        return Some(format!("`{key}` sets `authorization` already"));
     }
     taken.then(|| format!("`{name}` is set twice; the names of headers do not depend on case"))
 }

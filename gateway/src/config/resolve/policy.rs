@@ -28,6 +28,7 @@ fn policy(at: &At<written::Policy>, context: &mut Context<'_, '_>) -> Option<Pol
         grants,
         settings: written.settings.set().map_or_else(|| "{}".to_owned(), |settings| settings.value.0.clone()),
         secrets,
+        http: written.http.set().iter().flat_map(|all| &all.value.0).map(|origin| origin.value.0.clone()).collect(),
         line: context.report.position(at.span.start).line,
     })
 }

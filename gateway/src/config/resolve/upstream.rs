@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::context::Context;
-use super::{http, policy, timeouts};
+use super::{auth, http, policy, timeouts};
 use crate::config::read::{At, Field};
 use crate::config::string::{Program, Text};
 use crate::config::written::{self, AuthKind, Kind};
@@ -26,7 +26,7 @@ pub(super) fn resolve(
     let reach = reach(name, &at.key, written, context);
     let auth = match http::url(written) {
         Field::Absent => Some(Auth::None),
-        Field::Set(_) | Field::Unreadable(_) => http::auth(written, context),
+        Field::Set(_) | Field::Unreadable(_) => auth::upstream(written, context),
     };
     let policies = policy::resolve(&written.policies, context);
     context.live = true;
@@ -82,8 +82,14 @@ fn only_with_command(written: &written::Upstream, context: &mut Context<'_, '_>)
 
 /// Reports what says something of requests where there are none.
 fn only_with_url(written: &written::Upstream, context: &mut Context<'_, '_>) {
-    let auth = written.auth.set().filter(|auth| auth.value == AuthKind::Bearer).map(|auth| auth.key.clone());
-    let keys = [("headers", written.headers.key()), ("auth", auth), ("bearer", written.bearer.key())];
+    let auth = written.auth.set().filter(|auth| auth.value != AuthKind::None).map(|auth| auth.key.clone());
+    let keys = [
+        ("headers", written.headers.key()),
+        ("auth", auth),
+        ("bearer", written.bearer.key()),
+        ("owner", written.owner.key()),
+        ("oauth", written.oauth.key()),
+    ];
     for (name, key) in keys.into_iter().filter_map(|(name, key)| Some((name, key?))) {
         let hint = "a program gets its secrets as variables: env = { TOKEN = \"${env:TOKEN}\" }".to_owned();
         let message = format!("`{name}` goes with a `url`, and this upstream has a `command`");

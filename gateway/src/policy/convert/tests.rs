@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use super::*;
+use super::{super::bindings::exports::weir::policy::credentials, *};
 
 fn fact() -> facts::Upstream {
     facts::Upstream {
@@ -14,7 +14,15 @@ fn fact() -> facts::Upstream {
 }
 
 fn about() -> facts::Question {
-    facts::Question { upstream: fact(), principal: None, secrets: vec!["token".into()], refused: None }
+    facts::Question {
+        upstream: fact(),
+        principal: None,
+        secrets: vec!["token".into()],
+        flows: vec![facts::Flow::ClientCredentials],
+        token: None,
+        refused: None,
+        efforts: Vec::new(),
+    }
 }
 
 fn chosen(transport: types::Transport, era: types::Era) -> connection::Step {
@@ -130,4 +138,52 @@ fn a_credential_goes_where_credentials_go() {
         assert!(attach("authorization", Some(scheme), "token").is_err(), "{scheme:?}");
     }
     assert!(attach("authorization", None, "tokens").is_err());
+}
+
+#[test]
+fn a_token_is_presented_renewed_and_obtained_only_where_that_can_be() {
+    let presentation = || {
+        credentials::Choice::Present(credentials::Presentation {
+            header: "Authorization".into(),
+            scheme: Some("Bearer".into()),
+            holds_for: 60,
+        })
+    };
+    let token = |renewable| facts::Token {
+        issuer: "https://login.example.com".into(),
+        scopes: Vec::new(),
+        age: 1,
+        ends_in: None,
+        accepted: true,
+        renewable,
+    };
+    let with = |renewable| facts::Question { token: Some(token(renewable)), ..about() };
+    assert!(choice(presentation(), &about()).is_err());
+    assert!(
+        matches!(choice(presentation(), &with(false)), Ok(facts::Choice::Present(p)) if p.header == "authorization")
+    );
+    assert!(choice(credentials::Choice::Renew, &about()).is_err());
+    assert!(choice(credentials::Choice::Renew, &with(false)).is_err());
+    assert_eq!(choice(credentials::Choice::Renew, &with(true)), Ok(facts::Choice::Renew));
+    let obtain = |flow, scopes: &[&str]| {
+        let scopes = scopes.iter().map(|&scope| scope.into()).collect();
+        choice(credentials::Choice::Obtain(credentials::Wish { flow, scopes }), &about())
+    };
+    assert!(obtain(credentials::Flow::ClientCredentials, &["read", "a:b/c"]).is_ok());
+    assert!(obtain(credentials::Flow::DeviceCode, &[]).is_err());
+    for scope in ["", "a b", "a\"b", "a\\b", "é", "a\n"] {
+        assert!(obtain(credentials::Flow::ClientCredentials, &[scope]).is_err(), "{scope:?}");
+    }
+}
+
+#[test]
+fn a_minted_token_fits_a_header() {
+    let mint = |header: &str, text: &str| {
+        let minted = credentials::Minted { header: header.into(), scheme: None, text: text.into(), holds_for: 60 };
+        choice(credentials::Choice::Mint(minted), &about())
+    };
+    assert!(mint("x-api-key", "made here").is_ok());
+    for (header, text) in [("host", "x"), ("x-api-key", ""), ("x-api-key", "a\r\nb"), ("x-api-key", "é")] {
+        assert!(mint(header, text).is_err(), "{header} {text:?}");
+    }
 }

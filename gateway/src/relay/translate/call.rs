@@ -17,6 +17,7 @@ use weir_mcp::{
 };
 
 use crate::{
+    caller::Caller,
     http::{HeaderName, HeaderValue},
     relay::{Answer, Body, Delivery, Inquiry},
     session::Endpoint,
@@ -50,7 +51,7 @@ pub(in crate::relay) struct Call {
     level: Option<String>,
     /// Whether the client speaks with many upstreams at once.
     crosses: bool,
-    /// What its sealed state is good for: the method, the upstream, and the tool, prompt or resource.
+    /// What its sealed state is good for: the caller, the method, the upstream, and the tool, prompt or resource.
     bound: Vec<u8>,
     /// Whether the upstream may be working on it.
     runs: AtomicBool,
@@ -108,7 +109,7 @@ impl Call {
             token: original.progress_token().map(Bytes::copy_from_slice),
             level: original.text(Field::LogLevel).map(|level| level.into_owned()),
             crosses: inquiry.endpoint == Endpoint::All,
-            bound: bound(&seat.line, original),
+            bound: bound(inquiry.caller.as_ref(), seat.line.name(), original),
             runs: AtomicBool::new(false),
             refused: OnceLock::new(),
             list: List::of(place, Era::Modern, original.method()),
@@ -357,14 +358,10 @@ impl Stream {
 }
 
 /// What the sealed state of a request is good for.
-pub(super) fn bound(line: &Line, request: &Message) -> Vec<u8> {
-    bound_at(line.name(), request)
-}
-
-/// The same for an upstream by its name.
-pub(super) fn bound_at(upstream: &str, request: &Message) -> Vec<u8> {
+pub(super) fn bound(caller: Option<&Arc<Caller>>, upstream: &str, request: &Message) -> Vec<u8> {
     let target = method::target(request).unwrap_or_default();
-    [request.method(), upstream, &target].join("\n").into_bytes()
+    let caller = caller.map_or("", |caller| caller.id());
+    [request.method(), upstream, caller, &target].join("\n").into_bytes()
 }
 
 async fn rest_until(instant: Option<Instant>) {

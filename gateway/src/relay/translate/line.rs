@@ -24,6 +24,7 @@ use weir_mcp::{
 };
 
 use crate::{
+    caller::Caller,
     catalog::Catalog,
     session::lock,
     upstream::{Body, Channel, Opened, Outgoing, Reply, SendError, Upstream, own},
@@ -45,6 +46,8 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
 /// A legacy session and the requests that run in it.
 pub(super) struct Line {
+    /// In whose name it is open, as they came last.
+    caller: Mutex<Option<Arc<Caller>>>,
     upstream: Arc<Upstream>,
     catalog: Arc<Catalog>,
     place: usize,
@@ -98,21 +101,24 @@ pub(super) struct Seat {
 impl Line {
     /// Opens a session in a client's name.
     pub(super) async fn open(
+        caller: Option<&Arc<Caller>>,
         upstream: &Arc<Upstream>,
         catalog: &Arc<Catalog>,
         place: usize,
         introduction: &Introduction,
     ) -> Result<Arc<Self>, String> {
         let initialize = Message::parse(introduction.initialize()).map_err(|why| why.to_string())?;
-        let Opened { channel, answer, .. } = upstream.open_session(&initialize).await.map_err(|why| why.to_string())?;
+        let opened = upstream.open_session(caller, &initialize).await;
+        let Opened { channel, answer, .. } = opened.map_err(|why| why.to_string())?;
         match &channel {
             // Each request there has a stream of its own.
             Channel::Http { .. } => {}
             Channel::Sse { connection } => connection.serve_many(),
             Channel::Stdio { process, .. } => process.serve_many(),
         }
-        upstream.tell(&channel, &own::initialized()).await;
+        upstream.tell(caller, &channel, &own::initialized()).await;
         let line = Arc::new(Self {
+            caller: Mutex::new(caller.cloned()),
             upstream: Arc::clone(upstream),
             catalog: Arc::clone(catalog),
             place,
@@ -133,6 +139,17 @@ impl Line {
         // A line is opened once, so nothing is there yet.
         drop(line.listener.set(tokio::spawn(listener).abort_handle()));
         Ok(line)
+    }
+
+    /// Remembers what its principal comes with now, which may be younger than what it was opened with.
+    pub(super) fn meet(&self, caller: Option<&Arc<Caller>>) {
+        if let Some(caller) = caller.filter(|caller| !caller.is_local()) {
+            *lock(&self.caller) = Some(Arc::clone(caller));
+        }
+    }
+
+    fn caller(&self) -> Option<Arc<Caller>> {
+        lock(&self.caller).clone()
     }
 
     /// The upstream's name.
@@ -258,7 +275,7 @@ impl Line {
     /// The same, at once.
     pub(super) async fn say(&self, message: Bytes) {
         let Ok(message) = Message::parse(message) else { return };
-        self.upstream.tell(&self.channel, &message).await;
+        self.upstream.tell(self.caller().as_ref(), &self.channel, &message).await;
     }
 
     /// Marks it as gone, so that the next request opens another.
@@ -273,7 +290,8 @@ impl Line {
         if let Some(listener) = self.listener.get() {
             listener.abort();
         }
-        let credential = self.upstream.credential(None).await.ok().flatten();
+        let caller = self.caller();
+        let credential = self.upstream.credential(caller.as_ref(), None).await.ok().flatten();
         let closing = self.channel.close(credential.as_ref());
         match &self.channel {
             // A process is stopped whatever it takes; an HTTP server that is silent is left.
@@ -288,7 +306,9 @@ impl Line {
         let key = self.next.fetch_add(1, Ordering::Relaxed).to_string();
         let request = Message::parse(request).map_err(not_mcp)?;
         let request = Message::parse(request.edit().set(weir_mcp::Field::Id, key).finish()).map_err(not_mcp)?;
-        let credential = self.upstream.credential(None).await.map_err(|why| SendError::Unsent(why.to_string()))?;
+        let caller = self.caller();
+        let credential =
+            self.upstream.credential(caller.as_ref(), None).await.map_err(|why| SendError::Unsent(why.to_string()))?;
         let outgoing = Outgoing {
             era: Era::Legacy,
             message: &request,
@@ -419,7 +439,8 @@ fn spawn(work: impl Future<Output = ()> + Send + 'static) {
 async fn listen(line: Weak<Line>, channel: Channel, upstream: Arc<Upstream>) {
     let (mut pause, mut gap) = (PAUSES[0], false);
     loop {
-        let credential = upstream.credential(None).await.ok().flatten();
+        let Some(caller) = line.upgrade().map(|line| line.caller()) else { return };
+        let credential = upstream.credential(caller.as_ref(), None).await.ok().flatten();
         match channel.listen(None, credential.as_ref()).await {
             // It offers no such stream.
             Ok(Reply { status: 404 | 405, .. }) => return,

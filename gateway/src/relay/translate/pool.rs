@@ -1,4 +1,4 @@
-//! The legacy sessions that modern clients share: one for each upstream and each kind of client.
+//! The legacy sessions that modern clients share: one for each upstream, principal and kind of client.
 //!
 //! What a client says of itself decides how a legacy server treats its session, so only clients that say the same share
 //! one. Nothing may say which call a question belongs to, so calls that may ask their client something run side by side
@@ -34,8 +34,17 @@ pub(super) const SIDE_BY_SIDE: [usize; 2] = [8, 4];
 /// Why nothing is opened any more.
 const ENDED: &str = "the gateway has ended its sessions";
 
-/// The upstream, what the client says of itself, and which of the lines for such clients.
-type Key = (usize, Introduction, usize);
+/// Who may share a line.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) upstream: usize,
+    /// The principal that it is kept apart for.
+    pub(super) whose: Option<Arc<str>>,
+    /// What the client says of itself.
+    pub(super) introduction: Introduction,
+    /// Which of the lines for such clients.
+    pub(super) number: usize,
+}
 
 /// All lines, by upstream and introduction.
 #[derive(Default)]
@@ -55,16 +64,11 @@ struct Slot {
 impl Pool {
     /// The line for this kind of client, opened by `open` if there is none that still carries. It is opened whatever
     /// becomes of the client, since others may wait for it and the upstream has a session by then.
-    pub(super) async fn get<F>(
-        &self,
-        upstream: usize,
-        (introduction, number): (&Introduction, usize),
-        open: impl FnOnce() -> F,
-    ) -> Result<Arc<Line>, String>
+    pub(super) async fn get<F>(&self, key: Key, open: impl FnOnce() -> F) -> Result<Arc<Line>, String>
     where
         F: Future<Output = Result<Arc<Line>, String>> + Send + 'static,
     {
-        let slot = self.slot((upstream, introduction.clone(), number))?;
+        let slot = self.slot(key)?;
         if let Some(line) = slot.get() {
             return Ok(line);
         }

@@ -18,6 +18,7 @@ use weir_mcp::{
 };
 
 use crate::{
+    caller::Caller,
     catalog::{self, Catalog},
     http::{HeaderName, HeaderValue},
     relay::{answer::failure_message, crossing},
@@ -42,6 +43,7 @@ static VERSION: HeaderValue = HeaderValue::from_static(era::LATEST_MODERN);
 /// A request on its way through its rounds.
 pub(super) struct Rounds {
     pub(super) session: Arc<Session>,
+    pub(super) caller: Option<Arc<Caller>>,
     pub(super) upstream: Arc<Upstream>,
     pub(super) catalog: Arc<Catalog>,
     pub(super) place: usize,
@@ -176,7 +178,12 @@ impl<'a> Work<'a> {
             Ok(request) => self.request = request,
             Err(why) => return End::Failed(Failure::NotMcp(why.to_string())),
         }
-        self.params = self.mirror(&self.rounds.catalog.mirrored(self.rounds.place, Era::Modern, &self.tool()));
+        self.params = self.mirror(&self.rounds.catalog.mirrored(
+            self.rounds.caller.as_ref(),
+            self.rounds.place,
+            Era::Modern,
+            &self.tool(),
+        ));
         let mut listed = false;
         for round in 1..=ROUNDS {
             let answer = match self.attempt(round).await {
@@ -222,14 +229,14 @@ impl<'a> Work<'a> {
         let before = self.attempts;
         loop {
             match call.poll_action() {
-                Action::Choose(refused) => match upstream.credential(refused).await {
+                Action::Choose(refused) => match upstream.credential(self.rounds.caller.as_ref(), refused).await {
                     Ok(chosen) => {
                         credential = chosen;
                         call.handle_chosen();
                     }
                     Err(why) => call.handle_failure(Failure::Policy(format!("has no credential: {why}"))),
                 },
-                Action::Open => match upstream.open_modern().await {
+                Action::Open => match upstream.open_modern(self.rounds.caller.as_ref()).await {
                     Ok(opened) => {
                         self.over_http = opened.transport() == Transport::Http;
                         channel = Some(opened);
@@ -450,7 +457,7 @@ impl<'a> Work<'a> {
     async fn list_anew(&mut self) {
         self.rounds.catalog.poke(self.rounds.place);
         let tool = self.tool();
-        let listing = self.rounds.catalog.look_up(self.rounds.place, &tool);
+        let listing = self.rounds.catalog.look_up(self.rounds.caller.as_ref(), self.rounds.place, &tool);
         if let Ok(Some(mirrored)) = tokio::time::timeout(self.rounds.upstream.list_timeout(), listing).await {
             self.params = self.mirror(&mirrored);
         }

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use weir_mcp::{Era, Message, answer, era, json, method, translate};
 
 use crate::{
+    caller::Caller,
     http::HeaderValue,
     relay::{Answer, Body, Delivery, Inquiry, Record, Relay, route::Leg},
     session::{Endpoint, Session, lock},
@@ -29,12 +30,13 @@ impl Relay {
     /// Begins a session at an upstream that knows none.
     pub(in crate::relay) async fn begin_sessionless(
         self: &Arc<Self>,
+        caller: Option<&Arc<Caller>>,
         place: usize,
         initialize: &Message,
         record: &mut Record,
     ) -> Answer {
         let upstream = self.upstream(place);
-        let opened = match upstream.open(Some(Era::Modern)).await {
+        let opened = match upstream.open(caller, Some(Era::Modern)).await {
             Ok(opened) => opened,
             Err(why) => {
                 let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
@@ -47,7 +49,7 @@ impl Relay {
         let version = era::negotiate(requested.as_deref().unwrap_or_default());
         let said = opened.answer.result().unwrap_or(b"{}");
         let answer = Answer::result(initialize, translate::initialized(said, version, upstream.name()));
-        self.admit(Endpoint::One(place), initialize, HeaderValue::from_static(version), None, answer).await
+        self.admit(caller, Endpoint::One(place), initialize, HeaderValue::from_static(version), None, answer).await
     }
 
     /// Takes a request of a legacy client to a modern upstream and back; none if that turns out to speak the legacy era,
@@ -97,6 +99,7 @@ impl Relay {
         let name = leg.name.clone().or_else(|| method::target(&original).map(|name| name.into_owned()));
         Ok(Rounds {
             session: Arc::clone(session),
+            caller: inquiry.caller.clone(),
             upstream: Arc::clone(self.upstream(leg.upstream)),
             catalog: Arc::clone(&self.catalog),
             place: leg.upstream,

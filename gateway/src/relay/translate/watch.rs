@@ -196,8 +196,9 @@ impl Watcher {
     }
 
     async fn subscribe(&self, wish: &Wish) -> Result<Open, String> {
-        let credential = self.upstream.credential(None).await.map_err(|why| why.to_string())?;
-        let channel = self.upstream.open_modern().await.map_err(|why| why.to_string())?;
+        let caller = self.session.upgrade().ok_or("the session is over")?.caller();
+        let credential = self.upstream.credential(caller.as_ref(), None).await.map_err(|why| why.to_string())?;
+        let channel = self.upstream.open_modern(caller.as_ref()).await.map_err(|why| why.to_string())?;
         let addresses: Vec<String> = wish.addresses.iter().cloned().collect();
         let request = {
             let session = self.session.upgrade().ok_or("the session is over")?;

@@ -21,7 +21,10 @@ use pingora_core::protocols::{
 use pingora_http::ResponseHeader;
 use tokio::time::timeout;
 
-use crate::http::{HeaderName, HeaderValue};
+use crate::{
+    caller::Caller,
+    http::{HeaderName, HeaderValue},
+};
 
 use super::wire::Line;
 
@@ -40,6 +43,7 @@ pub enum BodyError {
 pub struct Exchange {
     session: ServerSession,
     peer: SocketAddr,
+    caller: Option<Arc<Caller>>,
     /// For the next bytes of a body, in either direction.
     patience: Duration,
     draining: Arc<AtomicBool>,
@@ -77,7 +81,7 @@ impl Exchange {
         draining: Arc<AtomicBool>,
         line: Option<Arc<Line>>,
     ) -> Self {
-        Self { session, peer, patience, draining, line, answer: Answer::None }
+        Self { session, peer, caller: None, patience, draining, line, answer: Answer::None }
     }
 
     /// The method, in upper case.
@@ -121,7 +125,18 @@ impl Exchange {
         self.session.req_header().headers.iter()
     }
 
-    /// Who sent it: the other end of the connection.
+    /// Who sent it, as far as they have proved it; none where everybody may.
+    #[must_use]
+    pub const fn caller(&self) -> Option<&Arc<Caller>> {
+        self.caller.as_ref()
+    }
+
+    /// Notes who sent it.
+    pub fn set_caller(&mut self, caller: Option<Arc<Caller>>) {
+        self.caller = caller;
+    }
+
+    /// Where it came from: the other end of the connection.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer

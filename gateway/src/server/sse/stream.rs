@@ -14,6 +14,7 @@ use weir_mcp::{
 };
 
 use crate::{
+    caller::Caller,
     relay::{Answer, Delivery, Heard, Inquiry, RETRY, Record},
     session::{Endpoint, Session},
 };
@@ -46,7 +47,7 @@ impl App {
         if let Err(full) = sessions.has_room() {
             return Some(refusal::full(&full.to_string()));
         }
-        let Some((open, posted)) = self.streams.open(endpoint, sessions.limit()) else {
+        let Some((open, posted)) = self.streams.open(endpoint, exchange.caller().cloned(), sessions.limit()) else {
             return Some(refusal::full("there are already as many streams as `limits.sessions` allows"));
         };
         events::start_own(exchange).await;
@@ -128,27 +129,27 @@ impl Client<'_> {
 
     /// Begins a request; gives its answer if there is nothing to wait for.
     async fn take(&mut self, posted: Posted) -> Option<Bytes> {
-        let Posted { message, version, headers } = posted;
+        let Posted { caller, message, version, headers } = posted;
         let session = self.session.as_ref().map(|(session, _)| Arc::clone(session));
         match (&session, message.method()) {
-            (None, "initialize") => return Some(self.introduce(&message).await),
+            (None, "initialize") => return Some(self.introduce(caller.as_ref(), &message).await),
             (None, "ping") => return only(Answer::result(&message, Bytes::from_static(b"{}"))).await,
             (None, _) => return only(refusal::not_introduced(&message)).await,
             (Some(_), "initialize") => return only(refusal::second_initialize(message.id())).await,
             (Some(_), _) => {}
         }
-        let inquiry =
-            Inquiry { era: Era::Legacy, endpoint: self.open.stream.endpoint, message, version, headers, session };
+        let endpoint = self.open.stream.endpoint;
+        let inquiry = Inquiry { era: Era::Legacy, endpoint, caller, message, version, headers, session };
         self.running.spawn(call(Arc::clone(self.app), inquiry, self.bring.clone()));
         None
     }
 
     /// Answers `initialize`. It is not broken off when the client goes, so that nothing is left half open.
-    async fn introduce(&mut self, message: &Message) -> Bytes {
+    async fn introduce(&mut self, caller: Option<&Arc<Caller>>, message: &Message) -> Bytes {
         let endpoint = self.open.stream.endpoint;
         let mut record = Record::of(message, Era::Legacy);
-        let answer = self.app.relay.begin(endpoint, message, &mut record).await.recorded(record);
-        let session = answer.session.as_ref().and_then(|id| self.app.relay.sessions().get(id.as_bytes()));
+        let answer = self.app.relay.begin(caller, endpoint, message, &mut record).await.recorded(record);
+        let session = answer.session.as_ref().and_then(|id| self.app.relay.sessions().get(id.as_bytes(), |_| true));
         if let Some(session) = session
             && let Some(overheard) = self.app.relay.overhear(&session)
         {

@@ -18,6 +18,7 @@ use weir_mcp::{
 };
 
 use crate::{
+    caller::Caller,
     http::HeaderValue,
     relay::{Answer, Body, Inquiry, Record, Relay},
     session::{Endpoint, Session},
@@ -38,6 +39,8 @@ pub(super) type Ended = Result<(tokio::task::Id, ()), JoinError>;
 /// Who is on the other side of the pipes.
 pub(super) struct Client {
     relay: Arc<Relay>,
+    /// The user of this machine who started it.
+    caller: Arc<Caller>,
     endpoint: Endpoint,
     limits: Limits,
     out: Out,
@@ -61,6 +64,7 @@ impl Client {
     pub(super) fn new(relay: Arc<Relay>, endpoint: Endpoint, limits: Limits, out: Out) -> Self {
         Self {
             relay,
+            caller: Caller::local(),
             endpoint,
             limits,
             out,
@@ -183,11 +187,11 @@ impl Client {
             self.relay.end(&session).await;
         }
         let mut record = Record::new(&self.inquiry(Era::Legacy, message.clone()));
-        let begun = Box::pin(self.relay.begin(self.endpoint, &message, &mut record));
+        let begun = Box::pin(self.relay.begin(Some(&self.caller), self.endpoint, &message, &mut record));
         match tokio::time::timeout(self.limits.request, begun).await {
             Ok(begun) => {
                 let session = begun.session.as_ref();
-                self.session = session.and_then(|id| self.relay.sessions().get(id.as_bytes()));
+                self.session = session.and_then(|id| self.relay.sessions().get(id.as_bytes(), |_| true));
                 answers::give(begun.recorded(record), &id, &self.out).await;
             }
             Err(_) => self.out.say(answers::error(&id, &late(self.limits.request))).await,
@@ -260,7 +264,8 @@ impl Client {
             Era::Legacy => None,
         };
         let session = self.session.clone().filter(|_| era == Era::Legacy);
-        Inquiry { era, endpoint: self.endpoint, message, version, headers: Vec::new(), session }
+        let caller = Some(Arc::clone(&self.caller));
+        Inquiry { era, endpoint: self.endpoint, caller, message, version, headers: Vec::new(), session }
     }
 }
 

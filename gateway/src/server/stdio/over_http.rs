@@ -7,6 +7,7 @@ use bytes::Bytes;
 use weir_mcp::{Era, Message, answer, message::Object, method, mirrored};
 
 use crate::{
+    caller::Caller,
     catalog,
     http::{HeaderName, HeaderValue},
     relay::{Inquiry, Relay},
@@ -16,6 +17,7 @@ use crate::{
 /// A list or a call of tools at a server of the modern era.
 pub(super) struct OverHttp {
     relay: Arc<Relay>,
+    caller: Option<Arc<Caller>>,
     upstream: usize,
     /// The tool that is called; none for a list.
     tool: Option<String>,
@@ -33,19 +35,23 @@ impl OverHttp {
         };
         let at = relay.catalog().upstreams().get(upstream)?;
         let modern = inquiry.era == Era::Modern && at.is_over_http() && at.only_other(Era::Modern).is_none();
-        modern.then(|| Self { relay: Arc::clone(relay), upstream, tool })
+        modern.then(|| Self { relay: Arc::clone(relay), caller: inquiry.caller.clone(), upstream, tool })
     }
 
     /// The headers of a call, as far as its tool is known.
     pub(super) fn headers(&self, message: &Message) -> Vec<(HeaderName, HeaderValue)> {
         let Some(tool) = &self.tool else { return Vec::new() };
-        catalog::headers(&self.relay.catalog().mirrored(self.upstream, Era::Modern, tool), message)
+        catalog::headers(
+            &self.relay.catalog().mirrored(self.caller.as_ref(), self.upstream, Era::Modern, tool),
+            message,
+        )
     }
 
     /// The same after the server has said that they are wrong: its list is looked at again.
     pub(super) async fn headers_anew(&self, message: &Message) -> Vec<(HeaderName, HeaderValue)> {
         let Some(tool) = &self.tool else { return Vec::new() };
-        let mirrored = self.relay.catalog().look_up(self.upstream, tool).await.unwrap_or_default();
+        let mirrored =
+            self.relay.catalog().look_up(self.caller.as_ref(), self.upstream, tool).await.unwrap_or_default();
         catalog::headers(&mirrored, message)
     }
 

@@ -3,7 +3,10 @@
 use weir_flow::facts::{Attempt, Outcome, Transport};
 use weir_mcp::{Era, Field, Message, answer, era, message::Kind};
 
-use crate::{http::HeaderValue, upstream::SendError};
+use crate::{
+    http::HeaderValue,
+    upstream::{SendError, credential::CredentialError},
+};
 
 use super::ConnectError;
 
@@ -84,15 +87,15 @@ pub(super) fn agreed(era: Era, answer: &Message) -> Option<HeaderValue> {
 }
 
 /// What a policy's stop means to the caller; `denied` is why there is no other credential than the one refused.
-pub(super) fn stopped(why: String, denied: Option<String>, history: &[Attempt]) -> ConnectError {
+pub(super) fn stopped(why: String, denied: Option<CredentialError>, history: &[Attempt]) -> ConnectError {
     let refused = |attempt: &Attempt| matches!(attempt.outcome, Outcome::Unauthorized(_));
     let Some(last) = history.last() else { return ConnectError::Stopped(why) };
     let stdio = last.transport == Transport::Stdio;
     match &last.outcome {
-        Outcome::Forbidden(_) => ConnectError::Unauthorized(why),
+        Outcome::Forbidden(_) => denied.map_or(ConnectError::Unauthorized(why), ConnectError::from),
         // One transport asks for a credential and the rest are not there: that is what the operator can mend.
         Outcome::Unauthorized(_) | Outcome::NotThisTransport(_) | Outcome::NotMcp(_) if history.iter().any(refused) => {
-            ConnectError::Unauthorized(denied.unwrap_or(why))
+            denied.map_or(ConnectError::Unauthorized(why), ConnectError::from)
         }
         Outcome::Answered(408 | 429 | 500..) | Outcome::BrokenOff => ConnectError::Outage(why),
         // A program that cannot be started is an error of the configuration.

@@ -1,6 +1,9 @@
 //! One walk to an upstream: the driver of [`weir_flow::Walk`].
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use weir_flow::{
     Move, Walk,
@@ -8,13 +11,16 @@ use weir_flow::{
 };
 use weir_mcp::{Era, Message};
 
-use crate::http::HeaderValue;
-use crate::upstream::{
-    Channel, Outgoing, Reply, SendError, Upstream, Way,
-    credential::{Credential, CredentialError},
-    lock, own,
-    sse::{Connection, OpenError},
-    stdio::Process,
+use crate::{
+    caller::Caller,
+    http::HeaderValue,
+    upstream::{
+        Channel, Outgoing, Reply, SendError, Upstream, Way,
+        credential::{Credential, CredentialError},
+        lock, own,
+        sse::{Connection, OpenError},
+        stdio::Process,
+    },
 };
 
 use super::{
@@ -28,6 +34,7 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 /// One walk and what it holds on the way.
 pub(super) struct Journey<'a> {
     upstream: &'a Upstream,
+    caller: Option<&'a Arc<Caller>>,
     wanted: Option<Era>,
     initialize: &'a Message,
     start: Instant,
@@ -37,7 +44,7 @@ pub(super) struct Journey<'a> {
     credential: Option<Credential>,
     refused: Option<Refusal>,
     /// Why there is no other credential.
-    denied: Option<String>,
+    denied: Option<CredentialError>,
     /// A child process that has been started and may be asked again in the other era.
     process: Option<Process>,
     opened: Option<Opened>,
@@ -67,9 +74,15 @@ impl Ended {
 }
 
 impl<'a> Journey<'a> {
-    pub(super) fn new(upstream: &'a Upstream, wanted: Option<Era>, initialize: &'a Message) -> Self {
+    pub(super) fn new(
+        upstream: &'a Upstream,
+        caller: Option<&'a Arc<Caller>>,
+        wanted: Option<Era>,
+        initialize: &'a Message,
+    ) -> Self {
         Self {
             upstream,
+            caller,
             wanted,
             initialize,
             start: Instant::now(),
@@ -104,6 +117,9 @@ impl<'a> Journey<'a> {
                 Move::Attempt { how, authorize } => self.try_way(how, authorize).await?,
                 Move::Connected(how) => {
                     self.process = None;
+                    if let Some(credential) = &self.credential {
+                        self.upstream.credentials.accepted(self.caller, credential);
+                    }
                     let opened = self.opened.take();
                     return opened.ok_or_else(|| ConnectError::Stopped(format!("{} was not opened", how.transport)));
                 }
@@ -128,10 +144,10 @@ impl<'a> Journey<'a> {
         let outcome = match (denied, self.refused.take()) {
             // No credential is to be had: what was refused would be refused again.
             (denied, Some(refused)) if authorize && (denied.is_some() || self.credential.is_none()) => {
-                self.denied = denied.map(|why| why.to_string());
+                self.denied = denied;
                 SendError::Refused(refused).into()
             }
-            (Some(why), _) => return Err(ConnectError::Unauthorized(why.to_string())),
+            (Some(why), _) => return Err(why.into()),
             (None, _) => self.attempt(how).await,
         };
         let (name, transport, era) = (self.upstream.name(), how.transport, how.era);
@@ -153,7 +169,7 @@ impl<'a> Journey<'a> {
 
     async fn authorize(&mut self, anew: bool) -> Result<(), CredentialError> {
         let refused = if anew { self.refused.clone() } else { None };
-        self.credential = self.upstream.credential(refused).await?;
+        self.credential = self.upstream.credential(self.caller, refused).await?;
         Ok(())
     }
 

@@ -26,14 +26,14 @@ impl Shared {
         body: Bytes,
     ) -> impl Future<Output = Result<(), SendError>> + Send + use<> {
         let head = self.head(outgoing);
-        Arc::clone(self).posted(head, body, outgoing.credential.is_some())
+        Arc::clone(self).posted(head, body, outgoing.mark())
     }
 
     pub(super) async fn posted(
         self: Arc<Self>,
         head: Vec<(HeaderName, HeaderValue)>,
         body: Bytes,
-        credential: bool,
+        credential: Option<u64>,
     ) -> Result<(), SendError> {
         let mut over = self.over.subscribe();
         let post = async {
@@ -51,7 +51,7 @@ impl Shared {
         }
     }
 
-    async fn judge(self: &Arc<Self>, response: Response, credential: bool) -> Result<(), SendError> {
+    async fn judge(self: &Arc<Self>, response: Response, credential: Option<u64>) -> Result<(), SendError> {
         let status = response.status();
         if (200..300).contains(&status) {
             self.take_in(response).await;

@@ -76,7 +76,10 @@ mod tests {
             },
             principal: None,
             secrets: secrets.iter().map(|&name| name.into()).collect(),
+            flows: Vec::new(),
+            token: None,
             refused,
+            efforts: Vec::new(),
         }
     }
 

@@ -26,6 +26,28 @@ impl Default for Lists {
     }
 }
 
+/// What the token endpoint gives (RFC 6749 §5.1).
+pub(super) const TOKEN: &str =
+    r#"{"access_token":"not-a-secret-but-as-long-as-they-usually-are","token_type":"Bearer","expires_in":86400}"#;
+
+/// What the authorization server says of itself (RFC 8414 §2).
+pub(super) fn authority(port: u16) -> String {
+    let issuer = format!("http://127.0.0.1:{port}");
+    json!({
+        "issuer": issuer,
+        "token_endpoint": format!("{issuer}/token"),
+        "grant_types_supported": ["client_credentials"],
+        "token_endpoint_auth_methods_supported": ["client_secret_basic"],
+    })
+    .to_string()
+}
+
+/// A response with a JSON document.
+pub(super) fn document(out: &mut Vec<u8>, text: &str) {
+    let length = text.len().to_string();
+    put(out, &["HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ", &length, "\r\n\r\n", text]);
+}
+
 /// A response without a body.
 pub(super) fn empty(out: &mut Vec<u8>, status: &str) {
     put(out, &["HTTP/1.1 ", status, "\r\ncontent-length: 0\r\n\r\n"]);

@@ -1,0 +1,272 @@
+//! Fifth step: the user signs in (RFC 6749 §4.1 with PKCE S256, RFC 7636; `iss`, RFC 9207).
+//!
+//! What is known of a sign-in that is under way is taken out when the user comes back, so a link works once. It belongs
+//! to whom it was made for: the one who comes back must bring the same binding.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use oauth2::{
+    AuthUrl, AuthorizationCode, ClientId, CsrfToken, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
+    basic::BasicClient,
+};
+use thiserror::Error;
+use url::{Url, form_urlencoded};
+use weir_store::{Clock, Secret};
+
+use crate::{
+    Client, Http, HttpError, Scopes, ServerMetadata, TokenError, Tokens,
+    http::origin,
+    token::{Caller, Endpoint, borrowed, failure},
+};
+
+/// What a sign-in is for.
+#[derive(Clone, Debug)]
+pub struct SignIn {
+    /// Where.
+    pub server: ServerMetadata,
+    /// As whom.
+    pub client: Client,
+    /// Where the user comes back to, exactly as registered.
+    pub redirect: String,
+    /// For what (RFC 8707); none for servers that do not bear it.
+    pub resource: Option<String>,
+    /// To do what; empty to leave that to the server.
+    pub scopes: Scopes,
+}
+
+/// A sign-in that waits for its user. Holds the verifier of PKCE, so it is not to be shown.
+pub struct PendingSignIn {
+    what: SignIn,
+    state: Secret,
+    verifier: PkceCodeVerifier,
+}
+
+/// What the user brings back, from the query of the address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Callback {
+    /// Names the sign-in.
+    pub state: Option<String>,
+    /// Buys the token.
+    code: Option<Secret>,
+    /// Says who sent the user.
+    issuer: Option<String>,
+    /// Says why there is no code.
+    error: Option<String>,
+}
+
+/// Why a sign-in did not end well. Nothing that was there before is harmed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SignInError {
+    /// The server cannot do it safely.
+    #[error("{0} does not offer PKCE with S256, without which a sign-in can be stolen; Weir does not use it")]
+    NoPkce(String),
+    /// There is nowhere to go.
+    #[error("{0} has no page to sign in; use the device flow or client credentials there")]
+    NoPage(String),
+    /// The address to come back to is none.
+    #[error("the address to come back to is no URL")]
+    Redirect,
+    /// Nobody waits for this, or not any more.
+    #[error(
+        "this sign-in is not known here: its link was used, has expired, or was made for somebody else; start again"
+    )]
+    Unknown,
+    /// It was sent by another server than the one asked.
+    #[error("another server than the one asked answered the sign-in; it may be an attempt to mix servers up")]
+    Issuer,
+    /// The query holds neither a code nor an error.
+    #[error("the sign-in came back without a code")]
+    NoCode,
+    /// The server said no, or has trouble.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// A URL of the server must not be used.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+}
+
+/// Starts a sign-in: the page to send the user to, and what to keep until then.
+///
+/// # Errors
+/// If the server cannot do it, or its page is not one to send anybody to.
+pub fn begin(http: &Http, what: SignIn) -> Result<(Url, PendingSignIn), SignInError> {
+    let shown =
+        || Url::parse(&what.server.issuer).map_or_else(|_| "the authorization server".to_owned(), |url| origin(&url));
+    if !what.server.has_pkce() {
+        return Err(SignInError::NoPkce(shown()));
+    }
+    let page = what.server.authorization_endpoint.clone().ok_or_else(|| SignInError::NoPage(shown()))?;
+    // The user's browser goes there, so a private address is harmless, but `javascript:` is not.
+    match page.scheme() {
+        "https" => {}
+        _ => http.check(&page)?,
+    }
+    let redirect = RedirectUrl::new(what.redirect.clone()).map_err(|_| SignInError::Redirect)?;
+    let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
+    let client = BasicClient::new(ClientId::new(what.client.id.clone()))
+        .set_auth_uri(AuthUrl::from_url(page))
+        .set_redirect_uri(redirect);
+    let mut request = client
+        .authorize_url(CsrfToken::new_random)
+        .set_pkce_challenge(challenge)
+        .add_scopes(what.scopes.iter().map(|scope| Scope::new(scope.to_owned())));
+    if let Some(resource) = &what.resource {
+        request = request.add_extra_param("resource", resource.clone());
+    }
+    if what.scopes.iter().any(|scope| scope == "offline_access") {
+        // OpenID Connect Core §11: without it the scope is to be ignored.
+        request = request.add_extra_param("prompt", "consent");
+    }
+    let (url, state) = request.url();
+    let state = Secret::new(state.into_secret());
+    Ok((url, PendingSignIn { what, state, verifier }))
+}
+
+impl PendingSignIn {
+    /// What it is for.
+    #[must_use]
+    pub fn what(&self) -> &SignIn {
+        &self.what
+    }
+
+    /// The name under which the user comes back.
+    #[must_use]
+    pub fn state(&self) -> &Secret {
+        &self.state
+    }
+
+    /// Ends a sign-in: what the user brought is checked and exchanged.
+    ///
+    /// # Errors
+    /// If it is not for this sign-in, not from the server asked, or not accepted.
+    pub async fn finish(self, http: &Http, callback: Callback, clock: &Clock) -> Result<Tokens, SignInError> {
+        let known = callback.state.as_deref().is_some_and(|state| same(state, self.state.expose()));
+        if !known {
+            return Err(SignInError::Unknown);
+        }
+        self.check_issuer(callback.issuer.as_deref())?;
+        if let Some(code) = &callback.error {
+            return Err(TokenError::from_code(code).into());
+        }
+        let code = callback.code.ok_or(SignInError::NoCode)?;
+        let SignIn { server, client, redirect, resource, .. } = &self.what;
+        let endpoint = Endpoint { server, client, resource: resource.as_deref(), clock };
+        let (oauth, extra) = (endpoint.oauth()?, endpoint.extra()?);
+        let redirect = RedirectUrl::new(redirect.clone()).map_err(|_| SignInError::Redirect)?;
+        let mut request = oauth
+            .exchange_code(AuthorizationCode::new(code.expose().to_owned()))
+            .set_pkce_verifier(self.verifier)
+            .set_redirect_uri(Cow::Owned(redirect));
+        for (name, value) in borrowed(&extra) {
+            request = request.add_extra_param(name, value);
+        }
+        let url = endpoint.token_url()?;
+        let reply = request.request_async(&Caller(http)).await.map_err(|error| failure(error, url))?;
+        Ok(reply.into())
+    }
+
+    /// RFC 9207 §2.4: who says that it names itself must, and whoever names itself must be the one asked.
+    fn check_issuer(&self, named: Option<&str>) -> Result<(), SignInError> {
+        let server = &self.what.server;
+        match named {
+            Some(named) if named == server.issuer => Ok(()),
+            None if !server.authorization_response_iss_parameter_supported => Ok(()),
+            _ => Err(SignInError::Issuer),
+        }
+    }
+}
+
+impl Callback {
+    /// From the query of the address, without its `?`. Of a name given twice the first counts.
+    #[must_use]
+    pub fn parse(query: &str) -> Self {
+        let mut callback = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()).take(32) {
+            let value = value.into_owned();
+            match name.as_ref() {
+                "state" => callback.state.get_or_insert(value),
+                "iss" => callback.issuer.get_or_insert(value),
+                "error" => callback.error.get_or_insert(value),
+                "code" => {
+                    callback.code.get_or_insert_with(|| Secret::new(value));
+                    continue;
+                }
+                _ => continue,
+            };
+        }
+        callback
+    }
+
+    /// Whether it brings a no in place of a code.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        self.error.is_some()
+    }
+}
+
+/// The sign-ins under way. Each is taken once, by the one it was made for, before its time is over.
+pub struct PendingSignIns {
+    clock: Clock,
+    waiting: Mutex<HashMap<String, Waiting>>,
+}
+
+struct Waiting {
+    until: SystemTime,
+    binding: Secret,
+    sign_in: PendingSignIn,
+}
+
+/// How long a user has to sign in.
+pub const SIGN_IN_TIME: Duration = Duration::from_secs(600);
+/// Sign-ins that wait at the same time. With more, the oldest gives way.
+const MAX_WAITING: usize = 1000;
+
+impl PendingSignIns {
+    /// None yet.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, waiting: Mutex::default() }
+    }
+
+    /// Keeps one until its user comes back. `binding` is what only that user can bring: of his browser and his identity.
+    pub fn keep(&self, sign_in: PendingSignIn, binding: Secret) {
+        let now = self.clock.now();
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|_, one| now < one.until);
+        if waiting.len() >= MAX_WAITING
+            && let Some(oldest) = waiting.iter().min_by_key(|(_, one)| one.until).map(|(state, _)| state.clone())
+        {
+            waiting.remove(&oldest);
+        }
+        let state = sign_in.state.expose().to_owned();
+        waiting.insert(state, Waiting { until: now + SIGN_IN_TIME, binding, sign_in });
+    }
+
+    /// Takes out the sign-in that `callback` ends. Somebody else's attempt leaves it where it is.
+    ///
+    /// # Errors
+    /// If there is none for this state and this binding.
+    pub fn take(&self, callback: &Callback, binding: &Secret) -> Result<PendingSignIn, SignInError> {
+        let state = callback.state.as_deref().ok_or(SignInError::Unknown)?;
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = waiting.get(state).ok_or(SignInError::Unknown)?;
+        if self.clock.now() >= one.until || !same(one.binding.expose(), binding.expose()) {
+            return Err(SignInError::Unknown);
+        }
+        waiting.remove(state).map(|one| one.sign_in).ok_or(SignInError::Unknown)
+    }
+}
+
+/// Compares without telling by the time it takes how much is right.
+pub(crate) fn same(left: &str, right: &str) -> bool {
+    let differ = left.bytes().zip(right.bytes()).fold(0, |differ, (left, right)| differ | (left ^ right));
+    left.len() == right.len() && differ == 0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Signing in with another device, where there is no browser (RFC 8628).
+
+use std::time::Duration;
+
+use oauth2::{DeviceAuthorizationUrl, EmptyExtraDeviceAuthorizationFields, Scope, StandardDeviceAuthorizationResponse};
+use url::Url;
+
+use crate::{
+    Http, Scopes, TokenError, Tokens,
+    token::{Caller, Endpoint, borrowed, failure},
+};
+
+/// A sign-in that waits for its user at another device.
+pub struct DeviceSignIn {
+    /// Where the user goes. From the server: to be shown as text, and as a link only because it is http or https.
+    pub page: Url,
+    /// What the user types there.
+    pub code: String,
+    /// The same page with the code in it already.
+    pub page_with_code: Option<Url>,
+    /// How long the code is good.
+    pub lifetime: Duration,
+    details: StandardDeviceAuthorizationResponse,
+}
+
+/// Longer than anybody waits at a terminal; some servers say years.
+const MAX_LIFETIME: Duration = Duration::from_secs(1800);
+/// RFC 8628 §3.4.
+const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_code";
+/// Between two questions: a server that says 0 means soon, and not without a break.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// Added for each `slow_down` (RFC 8628 §3.5).
+const SLOWER: Duration = Duration::from_secs(5);
+/// In trouble.
+const LONGEST: Duration = Duration::from_secs(10);
+/// More than a person types.
+const MAX_CODE: usize = 64;
+
+/// Asks the server for a code.
+///
+/// # Errors
+/// If it has none for this client.
+pub async fn begin(http: &Http, endpoint: &Endpoint<'_>, scopes: &Scopes) -> Result<DeviceSignIn, TokenError> {
+    let url = endpoint.server.device_authorization_endpoint.as_ref();
+    let url = url.ok_or(TokenError::Unsupported("device flow"))?;
+    let oauth = endpoint.oauth()?.set_device_authorization_url(DeviceAuthorizationUrl::from_url(url.clone()));
+    let extra = endpoint.extra()?;
+    let mut request = oauth.exchange_device_code().add_scopes(scopes.iter().map(|scope| Scope::new(scope.to_owned())));
+    for (name, value) in borrowed(&extra) {
+        request = request.add_extra_param(name, value);
+    }
+    let details = request
+        .request_async::<_, EmptyExtraDeviceAuthorizationFields>(&Caller(http))
+        .await
+        .map_err(|error| failure(error, url))?;
+    let malformed = || TokenError::Malformed(crate::http::origin(url));
+    let web = |text: &str| Url::parse(text).ok().filter(|url| matches!(url.scheme(), "https" | "http"));
+    let code = details.user_code().secret().clone();
+    if code.is_empty() || code.len() > MAX_CODE || code.chars().any(char::is_control) {
+        return Err(malformed());
+    }
+    Ok(DeviceSignIn {
+        page: web(details.verification_uri()).ok_or_else(malformed)?,
+        page_with_code: details.verification_uri_complete().and_then(|uri| web(uri.secret())),
+        code,
+        lifetime: details.expires_in().min(MAX_LIFETIME),
+        details,
+    })
+}
+
+impl DeviceSignIn {
+    /// Waits until the user has signed in, asking as often as the server allows. May be dropped at any time.
+    ///
+    /// # Errors
+    /// If the user said no, or did not come in time.
+    pub async fn finish(self, http: &Http, endpoint: &Endpoint<'_>) -> Result<Tokens, TokenError> {
+        self.finish_with(http, endpoint, tokio::time::sleep).await
+    }
+
+    /// The `oauth2` crate can poll too, but sends the same statement of the client each time, which is for one use.
+    async fn finish_with<F: Future<Output = ()>>(
+        self,
+        http: &Http,
+        endpoint: &Endpoint<'_>,
+        sleep: impl Fn(Duration) -> F,
+    ) -> Result<Tokens, TokenError> {
+        let code = self.details.device_code().secret().as_str();
+        let until = endpoint.clock.now() + self.lifetime;
+        let mut interval = self.details.interval().clamp(SHORTEST, MAX_LIFETIME);
+        loop {
+            if endpoint.clock.now() + interval > until {
+                return Err(TokenError::Expired);
+            }
+            sleep(interval).await;
+            match endpoint.grant(http, &[("grant_type", DEVICE_CODE), ("device_code", code)]).await {
+                Err(TokenError::Refused(code)) if code == "authorization_pending" => {}
+                Err(TokenError::Refused(code)) if code == "slow_down" => interval += SLOWER,
+                // RFC 8628 §3.5: longer each time the server cannot be reached, but not so long that nobody waits.
+                Err(TokenError::Temporary { .. }) => interval = (interval * 2).min(LONGEST).max(interval),
+                done => return done,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

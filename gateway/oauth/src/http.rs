@@ -1,0 +1,319 @@
+//! The HTTP client of the control plane: every URL in it may come from a stranger.
+//!
+//! Where a connection may go is decided when it is made, from the address and not the name, so a name that changes its
+//! mind gains nothing. Redirects stay on their origin and are followed for reading alone. Answers are bounded in size
+//! and time. No message holds more of a URL than its origin, and nothing of a body.
+
+use std::{error::Error, fmt, net::IpAddr, sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use reqwest::redirect;
+use rustls::pki_types::CertificateDer;
+use thiserror::Error;
+use url::{Host, Url};
+use zeroize::Zeroizing;
+
+use address::Place;
+use guard::{Guard, Lookup, Refused, System};
+
+mod address;
+mod guard;
+
+/// Where requests may go besides the internet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// To this machine, also without TLS.
+    pub loopback: bool,
+    /// To private networks (RFC 1918, RFC 4193, RFC 6598).
+    pub private: bool,
+}
+
+/// Bounds of one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// To connect, TLS included.
+    pub connect: Duration,
+    /// From the start to the last byte, redirects included.
+    pub whole: Duration,
+    /// Of a body, in bytes.
+    pub body: usize,
+}
+
+/// A client with one [`Reach`]. Clones share their connections.
+#[derive(Clone)]
+pub struct Http {
+    client: reqwest::Client,
+    reach: Reach,
+    limits: Limits,
+    tls: rustls::ClientConfig,
+}
+
+/// An answer, whatever its status.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// Perhaps with tokens in it.
+    pub(crate) body: Zeroizing<Vec<u8>>,
+}
+
+/// Why there is no answer. Names origins only.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum HttpError {
+    /// It would lead to a place that it must not.
+    #[error("{origin} leads to {place}, where a URL from outside must not go; allow it in the config if it is yours")]
+    Forbidden {
+        /// Asked for.
+        origin: String,
+        /// Found there.
+        place: String,
+    },
+    /// It would travel readable.
+    #[error("{0} is not https, which is needed everywhere but on this machine")]
+    Insecure(String),
+    /// It is no URL of HTTP.
+    #[error("a URL of the server cannot be used: {0}")]
+    Url(String),
+    /// It leads elsewhere, where the answer would be someone else's.
+    #[error("{0} redirects to another origin")]
+    Redirect(String),
+    /// There is too much of it.
+    #[error("{0} answers with more than {1} bytes")]
+    TooLarge(String, usize),
+    /// It took too long.
+    #[error("{0} did not answer in time")]
+    TimedOut(String),
+    /// There is no connection, or it broke.
+    #[error("{origin} cannot be reached: {reason}")]
+    Unreachable {
+        /// Asked for.
+        origin: String,
+        /// As the system says.
+        reason: String,
+    },
+    /// The client could not be made.
+    #[error("no HTTPS on this machine: {0}")]
+    Setup(String),
+}
+
+impl Reach {
+    /// What the upstream at `url` may lead to: this machine, if that is where it is itself.
+    #[must_use]
+    pub fn toward(url: &Url) -> Self {
+        Self { loopback: is_loopback(url), private: false }
+    }
+
+    fn allows(self, address: IpAddr) -> Result<(), &'static str> {
+        match address::place(address) {
+            Place::Public => Ok(()),
+            Place::Loopback if self.loopback => Ok(()),
+            Place::Private if self.private => Ok(()),
+            Place::Loopback => Err("this machine"),
+            Place::Private => Err("a private network"),
+            Place::Never => Err("a link-local, multicast or reserved address"),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(5), whole: Duration::from_secs(20), body: 512 * 1024 }
+    }
+}
+
+impl HttpError {
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::TimedOut(_) | Self::Unreachable { .. })
+    }
+}
+
+impl Http {
+    /// A client that trusts the certificates of this machine and the `roots` given, in DER.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub fn new(reach: Reach, limits: Limits, roots: &[Vec<u8>]) -> Result<Self, HttpError> {
+        Self::build(reach, limits, tls(roots)?, Arc::new(System))
+    }
+
+    /// A client with another reach, which shares what it took to read the certificates.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up.
+    pub fn with_reach(&self, reach: Reach) -> Result<Self, HttpError> {
+        Self::build(reach, self.limits, self.tls.clone(), Arc::new(System))
+    }
+
+    fn build(
+        reach: Reach,
+        limits: Limits,
+        tls: rustls::ClientConfig,
+        names: Arc<dyn Lookup>,
+    ) -> Result<Self, HttpError> {
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls.clone())
+            // A proxy would connect in our place, past the guard.
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .dns_resolver(Guard { reach, names })
+            .connect_timeout(limits.connect)
+            .timeout(limits.whole)
+            .pool_idle_timeout(Duration::from_secs(30))
+            .default_headers(HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("application/json"))]))
+            .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| HttpError::Setup(reason(&error)))?;
+        Ok(Self { client, reach, limits, tls })
+    }
+
+    /// Whether a request to `url` may be sent, as far as that shows before its name is looked up.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self, url: &Url) -> Result<(), HttpError> {
+        let origin = origin(url);
+        match url.scheme() {
+            "https" => {}
+            "http" if self.reach.loopback && is_loopback(url) => {}
+            "http" => return Err(HttpError::Insecure(origin)),
+            other => return Err(HttpError::Url(format!("it is of the scheme `{other}`"))),
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(HttpError::Url("it has a user name or a password in it".to_owned()));
+        }
+        let address = match url.host() {
+            Some(Host::Ipv4(address)) => IpAddr::V4(address),
+            Some(Host::Ipv6(address)) => IpAddr::V6(address),
+            Some(Host::Domain(_)) => return Ok(()),
+            None => return Err(HttpError::Url("it has no host".to_owned())),
+        };
+        self.reach.allows(address).map_err(|place| HttpError::Forbidden { origin, place: place.to_owned() })
+    }
+
+    /// Reads JSON, following redirects on the same origin.
+    pub(crate) async fn get(&self, url: &Url) -> Result<Answer, HttpError> {
+        /// More is a loop.
+        const REDIRECTS: usize = 3;
+        let mut at = url.clone();
+        for _ in 0..=REDIRECTS {
+            let answer = self.send(self.client.request(Method::GET, at.clone()), &at).await?;
+            if !answer.status.is_redirection() {
+                return Ok(answer);
+            }
+            let next = answer.headers.get(header::LOCATION).and_then(|to| at.join(to.to_str().ok()?).ok());
+            match next {
+                Some(next) if next.origin() == at.origin() => at = next,
+                _ => break,
+            }
+        }
+        Err(HttpError::Redirect(origin(url)))
+    }
+
+    /// Sends a request for the sake of the head of its answer.
+    pub(crate) async fn head_of(
+        &self,
+        url: &Url,
+        request: http::Request<Vec<u8>>,
+    ) -> Result<(StatusCode, HeaderMap), HttpError> {
+        self.check(url)?;
+        let (head, body) = request.into_parts();
+        let request = self.client.request(head.method, url.clone()).headers(head.headers).body(body);
+        let response = request.send().await.map_err(|error| failure(url, &error))?;
+        Ok((response.status(), response.headers().clone()))
+    }
+
+    /// Sends a JSON document.
+    pub(crate) async fn post_json(&self, url: &Url, body: String) -> Result<Answer, HttpError> {
+        let request = self.client.post(url.clone()).header(header::CONTENT_TYPE, "application/json").body(body);
+        self.send(request, url).await
+    }
+
+    /// Sends a request that was made elsewhere.
+    pub(crate) async fn execute(&self, request: http::Request<Vec<u8>>) -> Result<Answer, HttpError> {
+        let (head, body) = request.into_parts();
+        let url = Url::parse(&head.uri.to_string()).map_err(|error| HttpError::Url(error.to_string()))?;
+        self.send(self.client.request(head.method, url.clone()).headers(head.headers).body(body), &url).await
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder, url: &Url) -> Result<Answer, HttpError> {
+        self.check(url)?;
+        let mut response = request.send().await.map_err(|error| failure(url, &error))?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let too_large = || HttpError::TooLarge(origin(url), self.limits.body);
+        if response.content_length().is_some_and(|length| length > self.limits.body as u64) {
+            return Err(too_large());
+        }
+        let mut body = Zeroizing::new(Vec::new());
+        while let Some(chunk) = response.chunk().await.map_err(|error| failure(url, &error))? {
+            if body.len() + chunk.len() > self.limits.body {
+                return Err(too_large());
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer { status, headers, body })
+    }
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").field("reach", &self.reach).finish_non_exhaustive()
+    }
+}
+
+/// The origin of a URL, which is all that messages say of it.
+pub(crate) fn origin(url: &Url) -> String {
+    url.origin().ascii_serialization()
+}
+
+/// Whether a URL names this machine (RFC 6761 §6.3 for the name).
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address::place(IpAddr::V6(address)) == Place::Loopback,
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+fn failure(url: &Url, error: &reqwest::Error) -> HttpError {
+    let origin = origin(url);
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(at) = cause {
+        if let Some(Refused(place)) = at.downcast_ref() {
+            return HttpError::Forbidden { origin, place: (*place).to_owned() };
+        }
+        cause = at.source();
+    }
+    if error.is_timeout() {
+        HttpError::TimedOut(origin)
+    } else {
+        HttpError::Unreachable { origin, reason: reason(error) }
+    }
+}
+
+/// The innermost cause: the outer ones repeat the URL.
+fn reason(error: &reqwest::Error) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    if std::ptr::eq(cause, error as &dyn Error) { "the request failed".to_owned() } else { cause.to_string() }
+}
+
+fn tls(roots: &[Vec<u8>]) -> Result<rustls::ClientConfig, HttpError> {
+    let mut store = rustls::RootCertStore::empty();
+    // Some machines have one that cannot be read among many that can.
+    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    for root in roots {
+        store.add(CertificateDer::from(root.clone())).map_err(|error| HttpError::Setup(error.to_string()))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let versions = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| HttpError::Setup(error.to_string()))?;
+    Ok(versions.with_root_certificates(store).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! The guard at dial time: names are looked up here, and only addresses that may be connected to come out.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use thiserror::Error;
+
+use super::Reach;
+
+/// Names to addresses.
+pub(super) trait Lookup: Send + Sync {
+    fn lookup(&self, host: &str) -> Pending;
+}
+
+pub(super) type Pending = std::pin::Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
+
+/// As the system does it.
+pub(super) struct System;
+
+impl Lookup for System {
+    fn lookup(&self, host: &str) -> Pending {
+        let host = host.to_owned();
+        Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect()) })
+    }
+}
+
+/// Gives the connector only addresses that it may connect to.
+pub(super) struct Guard {
+    pub(super) reach: Reach,
+    pub(super) names: Arc<dyn Lookup>,
+}
+
+/// All addresses of a name lead to where they must not.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub(super) struct Refused(pub(super) &'static str);
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (reach, found) = (self.reach, self.names.lookup(name.as_str()));
+        Box::pin(async move {
+            let mut refused = None;
+            let mut allowed = Vec::new();
+            for address in found.await? {
+                match reach.allows(address) {
+                    Ok(()) => allowed.push(SocketAddr::new(address, 0)),
+                    Err(place) => refused = Some(place),
+                }
+            }
+            match refused {
+                Some(place) if allowed.is_empty() => Err(Refused(place).into()),
+                _ => Ok(Box::new(allowed.into_iter()) as Addrs),
+            }
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! Who calls Weir: a bearer token is checked and becomes a principal, or the caller is told where to get one.
+
+use serde_json::{Value, json};
+
+pub use jsonwebtoken::Algorithm;
+pub use verify::{Issuer, Principal, Rejected, Verifier};
+
+mod keys;
+mod verify;
+
+/// The value of `WWW-Authenticate` for a 401 or a 403 (RFC 6750 §3, RFC 9728 §5.1). `metadata` is the URL of
+/// [`metadata`]'s document; `scopes` are those that are needed.
+#[must_use]
+pub fn challenge(metadata: &str, error: Option<&str>, scopes: &[String]) -> String {
+    let mut value = format!("Bearer resource_metadata=\"{}\"", quotable(metadata));
+    if let Some(error) = error {
+        value.push_str(&format!(", error=\"{}\"", quotable(error)));
+    }
+    if !scopes.is_empty() {
+        value.push_str(&format!(", scope=\"{}\"", quotable(&scopes.join(" "))));
+    }
+    value
+}
+
+/// The metadata of Weir itself as a protected resource (RFC 9728 §2). `offline_access` is left out of the scopes: it is
+/// between the client and its authorization server.
+#[must_use]
+pub fn metadata(resource: &str, issuer: &str, scopes: &[String]) -> Value {
+    let scopes: Vec<&str> = scopes.iter().map(String::as_str).filter(|scope| *scope != "offline_access").collect();
+    let mut document = json!({
+        "resource": resource,
+        "authorization_servers": [issuer],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Weir",
+    });
+    if let Some(fields) = document.as_object_mut()
+        && !scopes.is_empty()
+    {
+        fields.insert("scopes_supported".to_owned(), scopes.into());
+    }
+    document
+}
+
+fn quotable(text: &str) -> String {
+    text.chars().filter(|letter| matches!(letter, ' '..='~') && !matches!(letter, '"' | '\\')).collect()
+}
+
+#[cfg(test)]
+mod tests;

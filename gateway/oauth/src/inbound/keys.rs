@@ -1,0 +1,140 @@
+//! The keys of the issuer (RFC 7517): fetched when needed, again when a token names one that is not there, and not more
+//! often than a stranger with made-up tokens should be able to cause.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use jsonwebtoken::{
+    Algorithm, DecodingKey,
+    jwk::{Jwk, KeyAlgorithm, PublicKeyUse},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use url::Url;
+use weir_store::Clock;
+
+use crate::{DiscoveryError, Http, crypto::family, discover::read, server};
+
+/// Keys that are older are fetched again: one that is revoked must go.
+const MAX_AGE: Duration = Duration::from_secs(3600);
+/// Between two fetches, whatever the reason.
+const PAUSE: Duration = Duration::from_secs(10);
+/// No issuer has more.
+const MAX_KEYS: usize = 100;
+
+/// The keys of one issuer.
+pub(super) struct Keys {
+    issuer: String,
+    /// From the config; else from the issuer's metadata.
+    place: Option<Url>,
+    http: Http,
+    clock: Clock,
+    kept: Mutex<Kept>,
+    /// Held while they are fetched.
+    fetching: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Default)]
+struct Kept {
+    keys: Option<Arc<Vec<Known>>>,
+    fetched: Option<SystemTime>,
+    tried: Option<SystemTime>,
+}
+
+/// A key.
+pub(super) struct Known {
+    id: Option<String>,
+    algorithm: Option<Algorithm>,
+    pub(super) key: DecodingKey,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    keys: Vec<Value>,
+}
+
+impl Known {
+    /// Whether a token may be signed with it, as its head says.
+    pub(super) fn may_sign(&self, id: Option<&str>, algorithm: Algorithm) -> bool {
+        let named = id.is_none() || self.id.as_deref() == id;
+        named && self.algorithm.is_none_or(|only| only == algorithm) && self.key.family() == family(algorithm)
+    }
+}
+
+impl Keys {
+    pub(super) fn new(issuer: String, place: Option<Url>, http: Http, clock: Clock) -> Self {
+        Self { issuer, place, http, clock, kept: Mutex::default(), fetching: tokio::sync::Mutex::default() }
+    }
+
+    /// The keys in which `wanted` is found; perhaps without it, if it is nowhere.
+    pub(super) async fn get(&self, wanted: impl Fn(&Known) -> bool) -> Result<Arc<Vec<Known>>, DiscoveryError> {
+        let good = |kept: &Kept, now: SystemTime| {
+            let keys = kept.keys.as_ref()?;
+            let young = kept.fetched.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < MAX_AGE));
+            (young && keys.iter().any(&wanted)).then(|| Arc::clone(keys))
+        };
+        if let Some(keys) = good(&self.kept(), self.clock.now()) {
+            return Ok(keys);
+        }
+        let _fetching = self.fetching.lock().await;
+        let (kept, now) = (self.kept(), self.clock.now());
+        if let Some(keys) = good(&kept, now) {
+            return Ok(keys);
+        }
+        let rests = kept.tried.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < PAUSE));
+        let fetched = if rests { Err(None) } else { self.fetch(now).await.map_err(Some) };
+        match (fetched, kept.keys) {
+            (Ok(keys), _) | (Err(_), Some(keys)) => Ok(keys),
+            (Err(Some(error)), None) => Err(error),
+            (Err(None), None) => {
+                Err(DiscoveryError::Trouble { origin: "the keys of the issuer".to_owned(), status: 503 })
+            }
+        }
+    }
+
+    async fn fetch(&self, now: SystemTime) -> Result<Arc<Vec<Known>>, DiscoveryError> {
+        self.change(|kept| kept.tried = Some(now));
+        let missing = || DiscoveryError::NoServerMetadata { issuer: "the issuer of the config".to_owned() };
+        let place = match &self.place {
+            Some(place) => place.clone(),
+            None => server::find(&self.http, &self.issuer).await?.jwks_uri.ok_or_else(missing)?,
+        };
+        let document = read::<Document>(&self.http, &place).await?.ok_or_else(missing)?;
+        let keys = Arc::new(document.keys.into_iter().take(MAX_KEYS).filter_map(known).collect::<Vec<_>>());
+        self.change(|kept| (kept.keys, kept.fetched) = (Some(Arc::clone(&keys)), Some(now)));
+        Ok(keys)
+    }
+
+    fn kept(&self) -> Kept {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Kept)) {
+        change(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A key of the document, unless it is of a kind that is not known here, or for something else.
+fn known(key: Value) -> Option<Known> {
+    let jwk: Jwk = serde_json::from_value(key).ok()?;
+    if jwk.common.public_key_use.as_ref().is_some_and(|of| *of != PublicKeyUse::Signature) {
+        return None;
+    }
+    let algorithm = match jwk.common.key_algorithm {
+        None => None,
+        Some(KeyAlgorithm::RS256) => Some(Algorithm::RS256),
+        Some(KeyAlgorithm::RS384) => Some(Algorithm::RS384),
+        Some(KeyAlgorithm::RS512) => Some(Algorithm::RS512),
+        Some(KeyAlgorithm::PS256) => Some(Algorithm::PS256),
+        Some(KeyAlgorithm::PS384) => Some(Algorithm::PS384),
+        Some(KeyAlgorithm::PS512) => Some(Algorithm::PS512),
+        Some(KeyAlgorithm::ES256) => Some(Algorithm::ES256),
+        Some(KeyAlgorithm::ES384) => Some(Algorithm::ES384),
+        Some(KeyAlgorithm::EdDSA) => Some(Algorithm::EdDSA),
+        Some(_) => return None,
+    };
+    let key = DecodingKey::from_jwk(&jwk).ok()?;
+    Some(Known { id: jwk.common.key_id, algorithm, key })
+}

@@ -1,0 +1,295 @@
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, UNIX_EPOCH},
+};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use ring::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair},
+};
+use weir_store::Clock;
+
+use super::*;
+use crate::{
+    Challenge, crypto,
+    scripted::{Reply, Scripted, http},
+};
+
+const NOW: u64 = 1_800_000_000;
+
+/// A key of the issuer.
+struct Pair {
+    key: EncodingKey,
+    jwk: Value,
+    algorithm: Algorithm,
+}
+
+fn ec(id: &str) -> Pair {
+    let random = SystemRandom::new();
+    let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
+    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref(), &random).unwrap();
+    let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
+    let encode = |part| URL_SAFE_NO_PAD.encode(part);
+    let jwk = json!({ "kty": "EC", "crv": "P-256", "x": encode(x), "y": encode(y), "kid": id, "use": "sig" });
+    Pair { key: EncodingKey::from_ec_der(pkcs8.as_ref()), jwk, algorithm: Algorithm::ES256 }
+}
+
+fn ed(id: &str) -> Pair {
+    let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+    let pair = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap();
+    let x = URL_SAFE_NO_PAD.encode(pair.public_key().as_ref());
+    let jwk = json!({ "kty": "OKP", "crv": "Ed25519", "x": x, "kid": id, "alg": "EdDSA" });
+    Pair { key: EncodingKey::from_ed_der(pkcs8.as_ref()), jwk, algorithm: Algorithm::EdDSA }
+}
+
+fn sign(pair: &Pair, header: impl FnOnce(&mut Header), claims: &Value) -> String {
+    crypto::install();
+    let mut head = Header::new(pair.algorithm);
+    head.kid = pair.jwk["kid"].as_str().map(str::to_owned);
+    header(&mut head);
+    jsonwebtoken::encode(&head, claims, &pair.key).unwrap()
+}
+
+/// An issuer whose keys a test may change, and a checker of its tokens.
+struct Scene {
+    server: Scripted,
+    keys: Arc<Mutex<Value>>,
+    now: Arc<AtomicU64>,
+    verifier: Verifier,
+}
+
+async fn scene(keys: &[&Pair]) -> Scene {
+    let keys = Arc::new(Mutex::new(json!({ "keys": keys.iter().map(|pair| &pair.jwk).collect::<Vec<_>>() })));
+    let published = Arc::clone(&keys);
+    let server = Scripted::start(move |own, seen| match seen.path.as_str() {
+        "/.well-known/openid-configuration" => Reply::json(
+            200,
+            &json!({ "issuer": own.origin().ascii_serialization(), "jwks_uri": own.join("/keys").unwrap() }),
+        ),
+        "/keys" => match &*published.lock().unwrap() {
+            Value::Null => Reply::status(503),
+            keys => Reply::json(200, keys),
+        },
+        _ => Reply::status(404),
+    })
+    .await;
+    let now = Arc::new(AtomicU64::new(NOW));
+    let clock = Clock::from_fn({
+        let now = Arc::clone(&now);
+        move || UNIX_EPOCH + Duration::from_secs(now.load(Ordering::Relaxed))
+    });
+    let issuer = Issuer {
+        issuer: server.issuer(),
+        audiences: vec!["https://weir.example/mcp".to_owned()],
+        keys: None,
+        leeway: Duration::from_secs(60),
+        algorithms: Vec::new(),
+    };
+    let verifier = Verifier::new(issuer, http(), clock);
+    Scene { server, keys, now, verifier }
+}
+
+impl Scene {
+    fn claims(&self, fields: Value) -> Value {
+        let mut claims = json!({
+            "iss": self.server.issuer(), "aud": "https://weir.example/mcp", "sub": "alice", "exp": NOW + 600,
+            "scope": "read write", "groups": ["staff"],
+        });
+        for (name, value) in fields.as_object().unwrap() {
+            match value {
+                Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+                value => claims[name] = value.clone(),
+            }
+        }
+        claims
+    }
+
+    async fn verify(&self, pair: &Pair, fields: Value) -> Result<Principal, Rejected> {
+        self.verifier.verify(&sign(pair, |_| (), &self.claims(fields))).await
+    }
+}
+
+#[tokio::test]
+async fn a_good_token_says_who_calls() {
+    let (ec, ed) = (ec("one"), ed("two"));
+    let scene = scene(&[&ec, &ed]).await;
+    for pair in [&ec, &ed] {
+        let principal = scene.verify(pair, json!({ "aud": ["x", "https://weir.example/mcp"] })).await.unwrap();
+        assert_eq!((principal.subject.as_str(), principal.issuer), ("alice", scene.server.issuer()));
+        assert_eq!(principal.scopes.render(), "read write");
+        assert_eq!(principal.claims["groups"], json!(["staff"]));
+        assert_eq!(principal.expires, UNIX_EPOCH + Duration::from_secs(NOW + 600));
+    }
+    let scp = scene.verify(&ec, json!({ "scope": null, "scp": ["b", "a"] })).await.unwrap();
+    assert_eq!(scp.scopes.render(), "a b");
+    for kind in [None, Some("JWT"), Some("at+jwt"), Some("application/AT+JWT")] {
+        let token = sign(&ec, |head| head.typ = kind.map(str::to_owned), &scene.claims(json!({})));
+        assert!(scene.verifier.verify(&token).await.is_ok(), "{kind:?}");
+    }
+    let unnamed = sign(&ec, |head| head.kid = None, &scene.claims(json!({})));
+    assert!(scene.verifier.verify(&unnamed).await.is_ok(), "a token need not name its key");
+    assert_eq!(scene.server.seen("/keys").len(), 1, "the keys are fetched once");
+}
+
+#[tokio::test]
+async fn each_wrong_claim_has_its_name() {
+    let pair = ec("one");
+    let scene = scene(&[&pair]).await;
+    for (fields, expected) in [
+        (json!({ "iss": "https://evil.example" }), Rejected::Issuer),
+        (json!({ "iss": format!("{}/", scene.server.issuer()) }), Rejected::Issuer),
+        (json!({ "iss": null }), Rejected::Issuer),
+        (json!({ "aud": "https://weir.example/" }), Rejected::Audience),
+        (json!({ "aud": ["other"] }), Rejected::Audience),
+        (json!({ "aud": [] }), Rejected::Audience),
+        (json!({ "aud": null }), Rejected::Audience),
+        (json!({ "aud": { "a": "https://weir.example/mcp" } }), Rejected::Audience),
+        (json!({ "exp": null }), Rejected::Missing("exp")),
+        (json!({ "exp": "tomorrow" }), Rejected::Missing("exp")),
+        (json!({ "exp": -5 }), Rejected::Expired),
+        (json!({ "exp": NOW - 60 }), Rejected::Expired),
+        (json!({ "nbf": NOW + 61 }), Rejected::Early),
+        (json!({ "nbf": "x" }), Rejected::Early),
+        (json!({ "sub": null }), Rejected::Missing("sub")),
+        (json!({ "sub": "" }), Rejected::Missing("sub")),
+    ] {
+        assert_eq!(scene.verify(&pair, fields.clone()).await.unwrap_err(), expected, "{fields}");
+    }
+    for fields in [json!({ "exp": NOW - 59 }), json!({ "nbf": NOW + 60 }), json!({ "exp": 1e18 })] {
+        assert!(scene.verify(&pair, fields.clone()).await.is_ok(), "{fields}");
+    }
+}
+
+#[tokio::test]
+async fn clocks_may_differ_by_what_the_config_says() {
+    let pair = ec("one");
+    let scene = scene(&[&pair]).await;
+    let lenient = Issuer {
+        issuer: scene.server.issuer(),
+        audiences: vec!["https://weir.example/mcp".to_owned()],
+        keys: Some(scene.server.at("/keys")),
+        leeway: Duration::from_secs(300),
+        algorithms: vec![Algorithm::ES256],
+    };
+    let clock = Clock::from_fn(|| UNIX_EPOCH + Duration::from_secs(NOW));
+    let lenient = Verifier::new(lenient, http(), clock);
+    for (exp, good) in [(NOW - 299, true), (NOW - 300, false)] {
+        let token = sign(&pair, |_| (), &scene.claims(json!({ "exp": exp })));
+        assert_eq!(lenient.verify(&token).await.is_ok(), good);
+        assert_eq!(scene.verifier.verify(&token).await, Err(Rejected::Expired));
+    }
+}
+
+#[tokio::test]
+async fn a_signature_is_by_a_key_of_the_issuer_in_a_way_that_is_accepted() {
+    let (ours, theirs) = (ec("one"), ec("one"));
+    let scene = scene(&[&ours]).await;
+    assert_eq!(scene.verify(&theirs, json!({})).await, Err(Rejected::Signature));
+    assert_eq!(scene.verify(&ec("other"), json!({})).await, Err(Rejected::Signature));
+    let good = sign(&ours, |_| (), &scene.claims(json!({})));
+    let parts: Vec<&str> = good.split('.').collect();
+    let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let changed = encode(&scene.claims(json!({ "sub": "mallory" })));
+    let tampered = format!("{}.{changed}.{}", parts[0], parts[2]);
+    assert_eq!(scene.verifier.verify(&tampered).await, Err(Rejected::Signature));
+    for (head, expected) in [
+        (json!({ "alg": "none" }), Rejected::Malformed),
+        (json!({ "alg": "HS256", "kid": "one" }), Rejected::Algorithm),
+        (json!({ "alg": "RS512", "kid": "one" }), Rejected::Algorithm),
+        (json!({ "alg": "RS256", "kid": "one" }), Rejected::Signature),
+        (json!({ "alg": "ES256", "typ": "dpop+jwt" }), Rejected::Malformed),
+        (json!({ "alg": "ES256", "typ": "logout+jwt" }), Rejected::Malformed),
+    ] {
+        for signature in ["", parts[2]] {
+            let token = format!("{}.{}.{signature}", encode(&head), parts[1]);
+            assert_eq!(scene.verifier.verify(&token).await, Err(expected.clone()), "{head}");
+        }
+    }
+    for token in ["", ".", "..", "a.b.c", "a.b.c.d", &"x".repeat(20_000), &format!("{}.", parts[0]), "\u{0}"] {
+        assert!(scene.verifier.verify(token).await.is_err());
+    }
+    // The public key as a shared secret, the oldest trick.
+    let shared = EncodingKey::from_secret(ours.jwk.to_string().as_bytes());
+    assert!(jsonwebtoken::encode(&Header::new(Algorithm::HS256), &json!({}), &shared).is_err());
+}
+
+#[tokio::test]
+async fn new_keys_are_found_and_old_ones_go_but_nobody_can_make_us_ask_all_the_time() {
+    let (old, new) = (ec("old"), ec("new"));
+    let scene = scene(&[&old]).await;
+    assert!(scene.verify(&old, json!({})).await.is_ok());
+    let later = |seconds| scene.now.fetch_add(seconds, Ordering::Relaxed);
+    for _ in 0..20 {
+        assert_eq!(scene.verify(&new, json!({})).await, Err(Rejected::Signature));
+    }
+    assert_eq!(scene.server.seen("/keys").len(), 1, "not so soon after the last time");
+    *scene.keys.lock().unwrap() = json!({ "keys": [{ "kty": "new kind" }, new.jwk] });
+    later(10);
+    assert!(scene.verify(&new, json!({})).await.is_ok(), "a rotation is noticed");
+    assert_eq!(scene.verify(&old, json!({})).await, Err(Rejected::Signature));
+    later(400);
+    *scene.keys.lock().unwrap() = Value::Null;
+    assert!(scene.verify(&new, json!({})).await.is_ok());
+    later(3700);
+    assert!(
+        scene.verify(&new, json!({ "exp": NOW + 10_000 })).await.is_ok(),
+        "an outage of the issuer locks nobody out"
+    );
+    let fetched = scene.server.seen("/keys").len();
+    assert!(scene.verify(&new, json!({ "exp": NOW + 10_000 })).await.is_ok());
+    assert_eq!(scene.server.seen("/keys").len(), fetched);
+}
+
+#[tokio::test]
+async fn without_keys_nothing_is_said_about_the_token() {
+    let pair = ec("one");
+    let scene = scene(&[&pair]).await;
+    *scene.keys.lock().unwrap() = Value::Null;
+    for _ in 0..5 {
+        assert!(matches!(scene.verify(&pair, json!({})).await, Err(Rejected::Unavailable(_))));
+    }
+    assert_eq!(scene.server.seen("/keys").len(), 1);
+    *scene.keys.lock().unwrap() = json!({ "keys": [pair.jwk] });
+    scene.now.fetch_add(10, Ordering::Relaxed);
+    assert!(scene.verify(&pair, json!({})).await.is_ok());
+}
+
+#[tokio::test]
+async fn many_callers_fetch_the_keys_once() {
+    let pair = ec("one");
+    let scene = Arc::new(scene(&[&pair]).await);
+    let token = sign(&pair, |_| (), &scene.claims(json!({})));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let (scene, token) = (Arc::clone(&scene), token.clone());
+        tasks.spawn(async move { scene.verifier.verify(&token).await.is_ok() });
+    }
+    assert!(tasks.join_all().await.into_iter().all(|good| good));
+    assert_eq!(scene.server.seen("/keys").len(), 1);
+}
+
+#[test]
+fn who_is_not_let_in_is_told_where_to_go() {
+    let scopes = ["read".to_owned(), "offline_access".to_owned()];
+    let place = "https://weir.example/.well-known/oauth-protected-resource/mcp";
+    let said = challenge(place, Some("invalid_token"), &scopes[..1]);
+    let heard = Challenge::bearer([said.as_bytes()]).unwrap();
+    assert_eq!(
+        (heard.resource_metadata(), heard.get("error"), heard.scope()),
+        (Some(place), Some("invalid_token"), Some("read"))
+    );
+    assert_eq!(challenge("https://x", None, &[]), "Bearer resource_metadata=\"https://x\"");
+    assert_eq!(challenge("https://x/\"\r\nX: y", None, &[]), "Bearer resource_metadata=\"https://x/X: y\"");
+    let document = metadata("https://weir.example/mcp", "https://as.example", &scopes);
+    assert_eq!(document["resource"], "https://weir.example/mcp");
+    assert_eq!(document["authorization_servers"], json!(["https://as.example"]));
+    assert_eq!(document["scopes_supported"], json!(["read"]));
+    assert_eq!(metadata("a", "b", &[]).get("scopes_supported"), None);
+}

@@ -1,0 +1,182 @@
+//! The check of a bearer token that is a JWT (RFC 7519, RFC 8725, RFC 9068).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::{Algorithm, Validation};
+use serde_json::{Map, Value};
+use thiserror::Error;
+use url::Url;
+use weir_store::Clock;
+
+use crate::{DiscoveryError, Http, Scopes, crypto};
+
+use super::keys::Keys;
+
+/// Whose tokens are accepted, and for what.
+#[derive(Clone, Debug)]
+pub struct Issuer {
+    /// Its name, letter by letter.
+    pub issuer: String,
+    /// Who a token must be for: any of these.
+    pub audiences: Vec<String>,
+    /// Where its keys are, if its metadata is not to be asked.
+    pub keys: Option<Url>,
+    /// How far its clock and ours may differ.
+    pub leeway: Duration,
+    /// With what it signs: empty for RS256, PS256, ES256 and EdDSA.
+    pub algorithms: Vec<Algorithm>,
+}
+
+/// Checks tokens of one issuer.
+pub struct Verifier {
+    issuer: Issuer,
+    keys: Keys,
+    clock: Clock,
+}
+
+/// Who calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// Its name at the issuer.
+    pub subject: String,
+    /// Who vouches for it.
+    pub issuer: String,
+    /// What it may do.
+    pub scopes: Scopes,
+    /// When that ends.
+    pub expires: SystemTime,
+    /// All that the token says.
+    pub claims: Map<String, Value>,
+}
+
+/// Why a token is not accepted. Holds nothing of it.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Rejected {
+    /// It is no JWT, or not one of this kind.
+    #[error("the token is no signed JWT for access")]
+    Malformed,
+    /// It is signed in a way that is not accepted.
+    #[error("the token is signed with an algorithm that is not accepted")]
+    Algorithm,
+    /// No key of the issuer fits.
+    #[error("the token is not signed by the issuer")]
+    Signature,
+    /// Its time is over.
+    #[error("the token has expired")]
+    Expired,
+    /// Its time has not come.
+    #[error("the token is not valid yet")]
+    Early,
+    /// Somebody else made it.
+    #[error("the token is of another issuer")]
+    Issuer,
+    /// It is for somebody else.
+    #[error("the token is for another audience")]
+    Audience,
+    /// It says nothing of whom or until when.
+    #[error("the token has no `{0}`")]
+    Missing(&'static str),
+    /// It cannot be checked now.
+    #[error("the keys of the issuer cannot be had: {0}")]
+    Unavailable(DiscoveryError),
+}
+
+/// Longer than any token that fits into a header.
+const MAX_TOKEN: usize = 16 * 1024;
+
+impl Verifier {
+    /// A checker. Fetches nothing yet.
+    #[must_use]
+    pub fn new(mut issuer: Issuer, http: Http, clock: Clock) -> Self {
+        crypto::install();
+        if issuer.algorithms.is_empty() {
+            issuer.algorithms = vec![Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA];
+        }
+        issuer.algorithms.retain(|algorithm| crypto::family(*algorithm) != jsonwebtoken::AlgorithmFamily::Hmac);
+        let keys = Keys::new(issuer.issuer.clone(), issuer.keys.clone(), http, clock.clone());
+        Self { issuer, keys, clock }
+    }
+
+    /// Who calls with this token.
+    ///
+    /// # Errors
+    /// If it is not accepted; only [`Rejected::Unavailable`] is no answer about the token.
+    pub async fn verify(&self, token: &str) -> Result<Principal, Rejected> {
+        if token.len() > MAX_TOKEN {
+            return Err(Rejected::Malformed);
+        }
+        let head = jsonwebtoken::decode_header(token).map_err(|_| Rejected::Malformed)?;
+        // RFC 8725 §3.11: a token of another kind, as one of who signed in at some page, opens nothing here.
+        let kind = head.typ.as_deref().map(str::to_ascii_lowercase);
+        if !matches!(kind.as_deref(), None | Some("jwt" | "at+jwt" | "application/at+jwt")) {
+            return Err(Rejected::Malformed);
+        }
+        if !self.issuer.algorithms.contains(&head.alg) {
+            return Err(Rejected::Algorithm);
+        }
+        let fits = |key: &super::keys::Known| key.may_sign(head.kid.as_deref(), head.alg);
+        let keys = self.keys.get(fits).await.map_err(Rejected::Unavailable)?;
+        let validation = signature_only(head.alg);
+        let claims = keys
+            .iter()
+            .filter(|key| fits(key))
+            .find_map(|key| jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &validation).ok())
+            .ok_or(Rejected::Signature)?
+            .claims;
+        self.principal(claims)
+    }
+
+    /// The claims are checked here and not by the library, by a clock that tests can set.
+    fn principal(&self, claims: Map<String, Value>) -> Result<Principal, Rejected> {
+        let text = |name: &str| claims.get(name).and_then(Value::as_str);
+        if text("iss") != Some(self.issuer.issuer.as_str()) {
+            return Err(Rejected::Issuer);
+        }
+        let is_ours = |value: &Value| {
+            value.as_str().is_some_and(|named| self.issuer.audiences.iter().any(|audience| audience == named))
+        };
+        match claims.get("aud") {
+            Some(Value::Array(all)) if all.iter().any(is_ours) => {}
+            Some(one) if is_ours(one) => {}
+            _ => return Err(Rejected::Audience),
+        }
+        let now = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let leeway = self.issuer.leeway.as_secs_f64();
+        let number = |name: &str| claims.get(name).and_then(Value::as_f64);
+        let expires = number("exp").ok_or(Rejected::Missing("exp"))?;
+        let in_time = now < expires + leeway;
+        if !in_time {
+            return Err(Rejected::Expired);
+        }
+        if claims.contains_key("nbf") && !number("nbf").is_some_and(|from| from <= now + leeway) {
+            return Err(Rejected::Early);
+        }
+        let subject = text("sub").filter(|subject| !subject.is_empty()).ok_or(Rejected::Missing("sub"))?;
+        Ok(Principal {
+            subject: subject.to_owned(),
+            issuer: self.issuer.issuer.clone(),
+            scopes: scopes(&claims),
+            expires: Duration::try_from_secs_f64(expires)
+                .ok()
+                .and_then(|at| UNIX_EPOCH.checked_add(at))
+                .unwrap_or(UNIX_EPOCH),
+            claims,
+        })
+    }
+}
+
+/// `scope` as a text (RFC 9068), or the `scp` of some servers, a text or a list.
+fn scopes(claims: &Map<String, Value>) -> Scopes {
+    match claims.get("scope").or_else(|| claims.get("scp")) {
+        Some(Value::String(text)) => Scopes::parse(text),
+        Some(Value::Array(all)) => all.iter().filter_map(|scope| scope.as_str().map(str::to_owned)).collect(),
+        _ => Scopes::default(),
+    }
+}
+
+fn signature_only(algorithm: Algorithm) -> Validation {
+    let mut validation = Validation::new(algorithm);
+    validation.required_spec_claims.clear();
+    (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);
+    validation
+}

@@ -1,0 +1,57 @@
+//! Weir as an OAuth client of its upstreams, and the checks of who calls it.
+//!
+//! # The way to a token
+//!
+//! 1. [`challenge`]: the upstream refuses, and says where to look.
+//! 2. [`resource`]: what the upstream says of itself names the issuer that makes tokens for it.
+//! 3. [`server`]: what the issuer says of itself. These three in a row are [`discover()`].
+//! 4. [`registration`]: who Weir is to that server.
+//! 5. [`scope`]: what to ask for; and for what more, when that was too little.
+//!    All of these together are [`prepare()`].
+//! 6. A sign-in ([`authorize`], with [`Loopback`] to come back to; [`device`]) or none ([`grants`]) ends with [`Tokens`].
+//! 7. [`Logins`] keeps them, and hands out what is good now, refreshed if need be. [`revoke`] gives them back.
+//!
+//! Every request goes through [`Http`], which guards where it may lead. Every error says what to do and holds no secret.
+//! The other way round, [`inbound`] checks the tokens of those who call.
+
+pub mod authorize;
+pub mod challenge;
+mod client;
+mod crypto;
+pub mod device;
+pub mod discover;
+pub mod grants;
+mod http;
+pub mod inbound;
+mod login;
+mod logins;
+mod loopback;
+mod prepare;
+mod probe;
+pub mod registration;
+pub mod resource;
+pub mod revoke;
+pub mod scope;
+#[cfg(test)]
+mod scripted;
+pub mod server;
+mod token;
+
+pub use authorize::{Callback, PendingSignIn, PendingSignIns, SignIn, SignInError};
+pub use challenge::Challenge;
+pub use client::{Client, ClientAuth, KeyFault, PrivateKey};
+pub use device::DeviceSignIn;
+pub use discover::{Discovered, DiscoveryError, discover};
+pub use grants::{Subject, TokenKind};
+pub use http::{Http, HttpError, Limits, Reach};
+pub use login::{Login, LoginKey, LoginSummary, NAMESPACE, Owner};
+pub use logins::{Access, LoginError, Logins, Obtain, Renewal, Timing};
+pub use loopback::Loopback;
+pub use prepare::{PrepareError, Prepared, ResourceParameter, Upstream, prepare};
+pub use probe::{Probed, probe};
+pub use registration::{KnownClient, Registration, RegistrationError};
+pub use revoke::Revoked;
+pub use scope::{Scopes, StepUps, Wishes};
+pub use server::ServerMetadata;
+pub use token::{Endpoint, TokenError, Tokens};
+pub use weir_store::{Clock, Secret};

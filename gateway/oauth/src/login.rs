@@ -1,0 +1,322 @@
+//! A login as it is kept: everything that is needed to use and to refresh it, so that neither asks anybody who the
+//! servers are.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+use weir_store::{Key, Listed, Secret, Value, Version};
+use zeroize::Zeroizing;
+
+use crate::{Client, ClientAuth, PrivateKey, Scopes, ServerMetadata, Tokens, discover::lenient};
+
+/// Whose login it is, for which upstream, and who gave it. A credential of one issuer is never shown to another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LoginKey {
+    /// The name of the upstream in the config.
+    pub upstream: String,
+    /// Who it belongs to.
+    pub owner: Owner,
+    /// The issuer of the authorization server.
+    pub issuer: String,
+}
+
+/// Who a login belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// Everybody who calls.
+    Shared,
+    /// One principal: who vouches for it, and its subject there.
+    Principal(String, String),
+}
+
+/// A login.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// The origin that may see the access token, and no other.
+    pub origin: String,
+    /// What it is for (RFC 8707).
+    pub resource: Option<String>,
+    /// What it may do, as far as that is known.
+    pub scopes: Scopes,
+    /// Goes into the header.
+    pub access: Secret,
+    /// When it was made.
+    pub issued: SystemTime,
+    /// When that ends; none if nobody said.
+    pub expires: Option<SystemTime>,
+    /// Buys the next one.
+    pub refresh: Option<Secret>,
+    /// As whom it was made.
+    pub client: Client,
+    /// Where it is refreshed and given back.
+    pub server: ServerMetadata,
+    /// Set when the server has ended it: only a new sign-in helps.
+    pub ended: bool,
+}
+
+/// What may be shown of a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginSummary {
+    /// Whose, for what, from whom.
+    pub key: LoginKey,
+    /// The only origin that may see its access token.
+    pub origin: String,
+    /// When its access token was made.
+    pub issued: SystemTime,
+    /// What it may do.
+    pub scopes: Scopes,
+    /// When its access token ends.
+    pub expires: Option<SystemTime>,
+    /// Whether it can be refreshed.
+    pub refreshable: bool,
+    /// Whether only a new sign-in helps.
+    pub ended: bool,
+    /// Which writing of it this is: the later of two logins has the greater one.
+    pub version: Version,
+}
+
+/// The namespace of logins in a store.
+pub const NAMESPACE: &str = "login";
+
+impl LoginKey {
+    /// Where it is in the store.
+    pub(crate) fn place(&self) -> Key {
+        self.key(NAMESPACE)
+    }
+
+    /// Who may refresh it.
+    pub(crate) fn lease(&self) -> Key {
+        self.key("refresh")
+    }
+
+    fn key(&self, namespace: &str) -> Key {
+        match &self.owner {
+            Owner::Shared => Key::new(namespace, &[&self.upstream, &self.issuer]),
+            Owner::Principal(issuer, subject) => Key::new(namespace, &[&self.upstream, &self.issuer, issuer, subject]),
+        }
+    }
+
+    fn from_key(key: &Key) -> Option<Self> {
+        let mut parts = key.parts().into_iter();
+        let (upstream, issuer) = (parts.next()?, parts.next()?);
+        let owner = match (parts.next(), parts.next()) {
+            (Some(issuer), Some(subject)) => Owner::Principal(issuer, subject),
+            _ => Owner::Shared,
+        };
+        Some(Self { upstream, owner, issuer })
+    }
+}
+
+impl Login {
+    /// A login from a sign-in that has just ended well. `asked` is what it was asked to do, `now` when that was.
+    #[must_use]
+    pub fn new(
+        tokens: Tokens,
+        upstream: &Url,
+        resource: Option<String>,
+        asked: &Scopes,
+        client: Client,
+        server: ServerMetadata,
+        now: SystemTime,
+    ) -> Self {
+        Self {
+            origin: crate::http::origin(upstream),
+            resource,
+            scopes: tokens.scopes.unwrap_or_else(|| asked.clone()),
+            issued: now,
+            expires: tokens.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
+            access: tokens.access,
+            refresh: tokens.refresh,
+            client,
+            server,
+            ended: false,
+        }
+    }
+
+    /// The same login with the tokens of a refresh. A server that does not rotate gives no new refresh token.
+    pub(crate) fn renewed(&self, tokens: Tokens, now: SystemTime) -> Self {
+        Self {
+            scopes: tokens.scopes.unwrap_or_else(|| self.scopes.clone()),
+            issued: now,
+            expires: tokens.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
+            access: tokens.access,
+            refresh: tokens.refresh.or_else(|| self.refresh.clone()),
+            ended: false,
+            ..self.clone()
+        }
+    }
+
+    /// Whether its access token is good for at least `margin` more, as far as anybody said.
+    pub(crate) fn is_good(&self, now: SystemTime, margin: Duration) -> bool {
+        self.expires.is_none_or(|expires| now.checked_add(margin).is_some_and(|until| until < expires))
+    }
+
+    pub(crate) fn value(&self) -> Value {
+        let about = About {
+            origin: self.origin.clone(),
+            scopes: self.scopes.render(),
+            issued: millis(self.issued),
+            expires: self.expires.map(millis),
+            refreshable: self.refresh.is_some(),
+            ended: self.ended,
+        };
+        let kept = Kept::from(self);
+        Value {
+            about: serde_json::to_string(&about).unwrap_or_default(),
+            secret: Zeroizing::new(serde_json::to_vec(&kept).unwrap_or_default()),
+        }
+    }
+
+    pub(crate) fn from_value(value: &Value) -> Option<Self> {
+        let about: About = serde_json::from_str(&value.about).ok()?;
+        let kept: Kept = serde_json::from_slice(&value.secret).ok()?;
+        kept.into_login(&about)
+    }
+}
+
+impl LoginSummary {
+    /// Of a login that the store has not got yet in place of the version given.
+    pub(crate) fn of(key: &LoginKey, login: &Login, version: Version) -> Self {
+        Self {
+            key: key.clone(),
+            origin: login.origin.clone(),
+            issued: login.issued,
+            scopes: login.scopes.clone(),
+            expires: login.expires,
+            refreshable: login.refresh.is_some(),
+            ended: login.ended,
+            version,
+        }
+    }
+
+    /// From a list of the store.
+    #[must_use]
+    pub fn from_listed(listed: &Listed) -> Option<Self> {
+        let about: About = serde_json::from_str(&listed.about).ok()?;
+        Some(Self {
+            key: LoginKey::from_key(&listed.key)?,
+            origin: about.origin,
+            issued: time(about.issued),
+            scopes: Scopes::parse(&about.scopes),
+            expires: about.expires.map(time),
+            refreshable: about.refreshable,
+            ended: about.ended,
+            version: listed.version,
+        })
+    }
+}
+
+/// What anybody may read.
+#[derive(Deserialize, Serialize)]
+struct About {
+    origin: String,
+    scopes: String,
+    /// In milliseconds since 1970.
+    issued: u64,
+    /// In milliseconds since 1970.
+    expires: Option<u64>,
+    refreshable: bool,
+    ended: bool,
+}
+
+/// What is encrypted. The one place where secrets are written.
+#[derive(Deserialize, Serialize)]
+struct Kept {
+    #[serde(default, deserialize_with = "lenient")]
+    resource: Option<String>,
+    access: String,
+    #[serde(default, deserialize_with = "lenient")]
+    refresh: Option<String>,
+    client: KeptClient,
+    issuer: String,
+    token_endpoint: Option<Url>,
+    revocation_endpoint: Option<Url>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct KeptClient {
+    id: String,
+    method: String,
+    secret: Option<String>,
+    algorithm: Option<String>,
+    key_id: Option<String>,
+}
+
+impl From<&Login> for Kept {
+    fn from(login: &Login) -> Self {
+        Self {
+            resource: login.resource.clone(),
+            access: login.access.expose().to_owned(),
+            refresh: login.refresh.as_ref().map(|token| token.expose().to_owned()),
+            client: KeptClient::from(&login.client),
+            issuer: login.server.issuer.clone(),
+            token_endpoint: login.server.token_endpoint.clone(),
+            revocation_endpoint: login.server.revocation_endpoint.clone(),
+        }
+    }
+}
+
+impl Kept {
+    fn into_login(self, about: &About) -> Option<Login> {
+        Some(Login {
+            origin: about.origin.clone(),
+            resource: self.resource,
+            scopes: Scopes::parse(&about.scopes),
+            access: Secret::new(self.access),
+            issued: time(about.issued),
+            expires: about.expires.map(time),
+            refresh: self.refresh.map(Secret::new),
+            client: self.client.into_client()?,
+            server: ServerMetadata {
+                issuer: self.issuer,
+                token_endpoint: self.token_endpoint,
+                revocation_endpoint: self.revocation_endpoint,
+                ..ServerMetadata::default()
+            },
+            ended: about.ended,
+        })
+    }
+}
+
+impl From<&Client> for KeptClient {
+    fn from(client: &Client) -> Self {
+        let (method, secret, key) = match &client.auth {
+            ClientAuth::None => ("none", None, None),
+            ClientAuth::Basic(secret) => ("client_secret_basic", Some(secret), None),
+            ClientAuth::Post(secret) => ("client_secret_post", Some(secret), None),
+            ClientAuth::PrivateKey(key) => ("private_key_jwt", Some(&key.pem), Some(key)),
+        };
+        Self {
+            id: client.id.clone(),
+            method: method.to_owned(),
+            secret: secret.map(|secret| secret.expose().to_owned()),
+            algorithm: key.map(|key| key.algorithm.clone()),
+            key_id: key.and_then(|key| key.id.clone()),
+        }
+    }
+}
+
+impl KeptClient {
+    fn into_client(self) -> Option<Client> {
+        let secret = self.secret.map(Secret::new);
+        let auth = match self.method.as_str() {
+            "none" => ClientAuth::None,
+            "client_secret_basic" => ClientAuth::Basic(secret?),
+            "client_secret_post" => ClientAuth::Post(secret?),
+            "private_key_jwt" => {
+                ClientAuth::PrivateKey(PrivateKey { pem: secret?, algorithm: self.algorithm?, id: self.key_id })
+            }
+            _ => return None,
+        };
+        Some(Client { id: self.id, auth })
+    }
+}
+
+fn millis(time: SystemTime) -> u64 {
+    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn time(millis: u64) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(UNIX_EPOCH)
+}

@@ -1,0 +1,389 @@
+//! Refreshing that never loses a login.
+//!
+//! However many calls need a credential, it is refreshed once: within the process by one task that all wait for, between
+//! processes by a lease in the store. The task belongs to nobody who waits, so a call that goes away cannot tear a
+//! rotation in two. What the server gave is on disk before anybody uses it, and replaces the old only there and then.
+//! Trouble of the server leaves the login as it is; only its own "not any more" ends it, and nothing but a new login or
+//! its owner takes it away.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use async_trait::async_trait;
+use thiserror::Error;
+use tokio::{sync::watch, task::JoinSet};
+use weir_store::{Clock, Secret, Store, StoreError, Version};
+
+use crate::{
+    Client, Http, Login, LoginKey, LoginSummary, Owner, Revoked, Scopes, TokenError, login::NAMESPACE, revoke::revoke,
+    token::Endpoint,
+};
+
+use renew::Renewing;
+use slot::{Known, Slot};
+
+mod renew;
+mod slot;
+
+/// All logins, of all owners.
+#[derive(Clone)]
+pub struct Logins {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    timing: Timing,
+    slots: Mutex<HashMap<LoginKey, Arc<Slot>>>,
+    /// Refreshes under way.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// How long before its end a token is refreshed.
+    pub ahead: Duration,
+    /// How long a token must be good to be sent: the way to the upstream, and clocks that differ.
+    pub margin: Duration,
+    /// How long one process may refresh alone. Longer than a request may take, for what it gets must be kept.
+    pub lease: Duration,
+    /// How long after trouble the server is left alone; doubled each time up to `most`.
+    pub pause: Duration,
+    /// The longest pause, also if the server asks for more.
+    pub most: Duration,
+    /// How long what was read from the store counts as read: within this time a sign-out elsewhere is noticed.
+    pub fresh: Duration,
+}
+
+/// A credential to use now.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Goes into the header.
+    pub token: Secret,
+    /// The only origin that may see it.
+    pub origin: String,
+    /// When it ends; none if nobody said.
+    pub expires: Option<SystemTime>,
+    /// What it may do.
+    pub scopes: Scopes,
+}
+
+/// A token that will not do.
+#[derive(Clone)]
+struct Stale {
+    token: Secret,
+    /// Whether the upstream has said so, or its end is near.
+    refused: bool,
+}
+
+/// Why there is no credential.
+#[derive(Clone, Debug, Error)]
+pub enum LoginError {
+    /// Nobody has signed in.
+    #[error("a sign-in is needed")]
+    Missing,
+    /// It has ended: revoked, expired, or never refreshable.
+    #[error("the login has ended; sign in again")]
+    Ended,
+    /// A token that was made a moment ago is refused.
+    #[error(
+        "the upstream refuses a token that was just made for it; check the resource and the scopes, then sign in again"
+    )]
+    NotAccepted,
+    /// The authorization server has no token for it now; the login stays.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+}
+
+/// How a credential is made anew.
+#[derive(Clone)]
+pub enum Renewal {
+    /// With the refresh token of the sign-in. The client is from the config, where its secret may have changed since.
+    Refresh(Option<Client>),
+    /// Without anybody: client credentials, exchange.
+    Obtain(Arc<dyn Obtain>),
+}
+
+/// Makes a login without a user.
+#[async_trait]
+pub trait Obtain: Send + Sync {
+    /// A new login.
+    async fn obtain(&self) -> Result<Login, TokenError>;
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            ahead: Duration::from_secs(60),
+            margin: Duration::from_secs(5),
+            lease: Duration::from_secs(60),
+            pause: Duration::from_secs(2),
+            most: Duration::from_secs(120),
+            fresh: Duration::from_secs(5),
+        }
+    }
+}
+
+impl LoginError {
+    /// Whether a sign-in is what it takes.
+    #[must_use]
+    pub fn needs_sign_in(&self) -> bool {
+        matches!(self, Self::Missing | Self::Ended | Self::NotAccepted)
+    }
+
+    /// Whether it is likely to pass by itself.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Token(error) if error.is_temporary())
+    }
+}
+
+impl From<StoreError> for LoginError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+impl Logins {
+    /// The logins in `store`.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, clock: Clock, timing: Timing) -> Self {
+        let shared = Shared { store, clock, timing, slots: Mutex::default(), tasks: Mutex::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A credential that is good now, refreshed if need be. `refused` is one that the upstream has just answered 401 to.
+    ///
+    /// While a token is good and its refresh is only due, nobody waits. May be cancelled: a refresh goes on.
+    ///
+    /// # Errors
+    /// If there is none; [`LoginError::needs_sign_in`] says whether a sign-in helps.
+    pub async fn access(
+        &self,
+        http: &Http,
+        key: &LoginKey,
+        refused: Option<&Secret>,
+        renewal: &Renewal,
+    ) -> Result<Access, LoginError> {
+        self.other_than(http, key, refused.map(|token| Stale { token: token.clone(), refused: true }), renewal).await
+    }
+
+    /// Makes a login anew whose token `token` is, because its end is near; another one that is there already will do.
+    ///
+    /// # Errors
+    /// As [`access`](Self::access).
+    pub async fn renew(
+        &self,
+        http: &Http,
+        key: &LoginKey,
+        token: &Secret,
+        renewal: &Renewal,
+    ) -> Result<Access, LoginError> {
+        let stale = Stale { token: token.clone(), refused: false };
+        self.other_than(http, key, Some(stale), renewal).await
+    }
+
+    async fn other_than(
+        &self,
+        http: &Http,
+        key: &LoginKey,
+        stale: Option<Stale>,
+        renewal: &Renewal,
+    ) -> Result<Access, LoginError> {
+        let refused = stale.as_ref().map(|stale| &stale.token);
+        let slot = self.slot(key);
+        loop {
+            let now = self.shared.clock.now();
+            let (good, mut running) = {
+                let mut known = slot.lock();
+                let good = known.usable(refused, now, &self.shared.timing);
+                if let Some(login) = &good
+                    && known.is_settled(login, renewal, now, &self.shared.timing)
+                {
+                    return Ok(login.access());
+                }
+                (good, self.start(&mut known, &slot, http, key, stale.as_ref(), renewal))
+            };
+            if let Some(login) = good {
+                return Ok(login.access());
+            }
+            let outcome = match running.wait_for(Option::is_some).await {
+                Ok(outcome) => (*outcome).clone().unwrap_or(Err(LoginError::Missing)),
+                // The task is gone without a word, as when the program ends.
+                Err(_) => return Err(interrupted()),
+            };
+            match outcome {
+                // It was begun for somebody who did not know yet that this token is refused.
+                Ok(access) if refused == Some(&access.token) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Says that the store has this writing of a login now: if another one is remembered here, it is read anew.
+    pub fn seen(&self, key: &LoginKey, version: Version) {
+        let slot = self.slot(key);
+        let mut known = slot.lock();
+        if known.version != Some(version) && !known.unsaved {
+            known.read = None;
+        }
+    }
+
+    /// Keeps a login, in place of one that was there. Called only when a sign-in has ended well.
+    ///
+    /// # Errors
+    /// If the store cannot be written; what was there is then still there.
+    pub async fn save(&self, key: &LoginKey, login: &Login) -> Result<(), StoreError> {
+        let version = self.shared.store.put(&key.place(), &login.value(), None).await?;
+        let slot = self.slot(key);
+        let mut known = slot.lock();
+        *known = Known { running: known.running.take(), made: known.made, ..Known::default() };
+        known.keep(Arc::new(login.clone()), version, self.shared.clock.now());
+        Ok(())
+    }
+
+    /// What is kept under this key, as it is.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn get(&self, key: &LoginKey) -> Result<Option<Login>, StoreError> {
+        Ok(self.shared.store.get(&key.place()).await?.and_then(|entry| Login::from_value(&entry.value)))
+    }
+
+    /// Forgets a login, and has the server forget it. Says whether there was one, and what the server said to it.
+    ///
+    /// # Errors
+    /// If the store cannot be used.
+    pub async fn forget(&self, http: &Http, key: &LoginKey) -> Result<Option<Result<(), TokenError>>, StoreError> {
+        let login = self.get(key).await;
+        self.shared.store.delete(&key.place()).await?;
+        *self.slot(key).lock() = Known::default();
+        let Some(login) = login? else { return Ok(None) };
+        let endpoint =
+            Endpoint { server: &login.server, client: &login.client, resource: None, clock: &self.shared.clock };
+        let (token, kind) = match &login.refresh {
+            Some(token) => (token, Revoked::Refresh),
+            None => (&login.access, Revoked::Access),
+        };
+        Ok(Some(revoke(http, &endpoint, token, kind).await))
+    }
+
+    /// All logins, without their secrets.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn list(&self) -> Result<Vec<LoginSummary>, StoreError> {
+        Ok(self.shared.store.list(NAMESPACE).await?.iter().filter_map(LoginSummary::from_listed).collect())
+    }
+
+    /// The latest login of an owner for an upstream, of whatever issuer; one that has not ended before one that has.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn latest(&self, upstream: &str, owner: &Owner) -> Result<Option<LoginSummary>, StoreError> {
+        let is_theirs = |key: &LoginKey| key.upstream == upstream && key.owner == *owner;
+        let unsaved = self.unsaved(is_theirs);
+        let listed = match self.list().await {
+            Err(_) if unsaved.is_some() => Vec::new(),
+            listed => listed?,
+        };
+        let listed = listed.into_iter().filter(|login| is_theirs(&login.key));
+        Ok(listed.chain(unsaved).max_by_key(|login| (!login.ended, login.version)))
+    }
+
+    /// A login that the disk has refused: it replaces the one of the same version.
+    fn unsaved(&self, wanted: impl Fn(&LoginKey) -> bool) -> Option<LoginSummary> {
+        let slots = self.shared.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.iter().filter(|(key, _)| wanted(key)).find_map(|(key, slot)| {
+            let known = slot.lock();
+            let (login, version) = (known.login.as_ref()?, known.version?);
+            known.unsaved.then(|| LoginSummary::of(key, login, version))
+        })
+    }
+
+    /// Waits for a login of an owner for an upstream that is later than `after`, made here or by another process.
+    /// Waits for ever: the caller sets the limit.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn wait(
+        &self,
+        upstream: &str,
+        owner: &Owner,
+        after: Option<Version>,
+    ) -> Result<LoginSummary, StoreError> {
+        /// The store has no bell; a person has just typed a password and does not notice this.
+        const LOOK: Duration = Duration::from_millis(300);
+        loop {
+            if let Some(login) = self.latest(upstream, owner).await?
+                && !login.ended
+                && after.is_none_or(|after| login.version > after)
+            {
+                return Ok(login);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits for all refreshes under way. To be called before the program ends, for what a server gives is only safe
+    /// when it is kept.
+    pub async fn close(&self) {
+        let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        while tasks.join_next().await.is_some() {}
+    }
+
+    fn slot(&self, key: &LoginKey) -> Arc<Slot> {
+        let mut slots = self.shared.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(slots.entry(key.clone()).or_default())
+    }
+
+    /// The task that is at it, started if there is none.
+    fn start(
+        &self,
+        known: &mut Known,
+        slot: &Arc<Slot>,
+        http: &Http,
+        key: &LoginKey,
+        stale: Option<&Stale>,
+        renewal: &Renewal,
+    ) -> watch::Receiver<Option<Result<Access, LoginError>>> {
+        if let Some(running) = &known.running
+            && running.borrow().is_none()
+            && running.has_changed().is_ok()
+        {
+            return running.clone();
+        }
+        let (done, running) = watch::channel(None);
+        known.running = Some(running.clone());
+        let renewing = Renewing {
+            shared: Arc::clone(&self.shared),
+            slot: Arc::clone(slot),
+            http: http.clone(),
+            key: key.clone(),
+            stale: stale.cloned(),
+            renewal: renewal.clone(),
+        };
+        let mut tasks = self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
+            let outcome = renewing.run().await;
+            done.send_replace(Some(outcome));
+        });
+        running
+    }
+}
+
+fn interrupted() -> LoginError {
+    TokenError::Temporary { reason: "the refresh was interrupted".to_owned(), retry_after: None }.into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::UNIX_EPOCH,
+};
+
+use serde_json::json;
+use tokio::sync::Semaphore;
+use weir_store::MemoryStore;
+
+use super::*;
+use crate::{
+    ServerMetadata,
+    scripted::{Reply, Scripted, http},
+};
+
+mod killed;
+mod kept;
+mod trouble;
+
+/// When the tests begin, in seconds since 1970.
+const NOW: u64 = 1_800_000_000;
+
+/// An authorization server that rotates refresh tokens: it takes `r<n>` once, and gives `a<n+1>` and `r<n+1>`.
+struct Scene {
+    server: Scripted,
+    /// Answers in place of tokens, in turn.
+    instead: Arc<Mutex<Vec<Reply>>>,
+    /// Permits to answer.
+    answers: Arc<Semaphore>,
+    store: Arc<dyn Store>,
+    now: Arc<AtomicU64>,
+    logins: Logins,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        Self::with(|clock| Arc::new(MemoryStore::new(clock))).await
+    }
+
+    async fn with(store: impl FnOnce(Clock) -> Arc<dyn Store>) -> Self {
+        let (instead, answers) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Semaphore::new(10_000)));
+        let (replies, hold, current) = (Arc::clone(&instead), Arc::clone(&answers), AtomicU64::new(1));
+        let server = Scripted::start(move |_, seen| {
+            if seen.path == "/revoke" {
+                return Reply::status(200);
+            }
+            let instead: Option<Reply> = { replies.lock().unwrap().pop() };
+            if let Some(instead) = instead {
+                return instead.hold(&hold);
+            }
+            let given = seen.form("refresh_token").unwrap();
+            let next = current.load(Ordering::SeqCst);
+            if given != format!("r{next}") {
+                return Reply::error(400, "invalid_grant").hold(&hold);
+            }
+            current.store(next + 1, Ordering::SeqCst);
+            tokens(next + 1).hold(&hold)
+        })
+        .await;
+        let now = Arc::new(AtomicU64::new(NOW));
+        let clock = clock(&now);
+        let store = store(clock.clone());
+        let logins = Logins::new(Arc::clone(&store), clock, Timing::default());
+        Self { server, instead, answers, store, now, logins }
+    }
+
+    /// A login that is good for `lifetime` seconds.
+    async fn signed_in(&self, lifetime: u64) {
+        self.logins.save(&self.key(), &self.login(lifetime)).await.unwrap();
+    }
+
+    fn login(&self, lifetime: u64) -> Login {
+        let server = json!({
+            "issuer": self.server.issuer(), "token_endpoint": self.server.at("/token"),
+            "revocation_endpoint": self.server.at("/revoke"),
+        });
+        let server: ServerMetadata = serde_json::from_value(server).unwrap();
+        Login {
+            origin: "https://mcp.example".to_owned(),
+            resource: Some("https://mcp.example/mcp".to_owned()),
+            scopes: Scopes::parse("read"),
+            access: Secret::new("a1".to_owned()),
+            issued: UNIX_EPOCH,
+            expires: Some(UNIX_EPOCH + Duration::from_secs(self.now.load(Ordering::SeqCst) + lifetime)),
+            refresh: Some(Secret::new("r1".to_owned())),
+            client: Client::public("weir"),
+            server,
+            ended: false,
+        }
+    }
+
+    fn key(&self) -> LoginKey {
+        LoginKey { upstream: "github".to_owned(), owner: Owner::Shared, issuer: self.server.issuer() }
+    }
+
+    async fn access(&self, refused: Option<&str>) -> Result<String, LoginError> {
+        get(&self.logins, &self.key(), refused).await
+    }
+
+    /// What is in the store, as another process finds it.
+    async fn kept(&self) -> Login {
+        Login::from_value(&self.store.get(&self.key().place()).await.unwrap().unwrap().value).unwrap()
+    }
+
+    fn later(&self, seconds: u64) {
+        self.now.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    fn instead(&self, replies: impl IntoIterator<Item = Reply>) {
+        let mut instead = self.instead.lock().unwrap();
+        instead.extend(replies);
+        instead.reverse();
+    }
+
+    fn asked(&self) -> usize {
+        self.server.seen("/token").len()
+    }
+
+    /// Waits until the server has been asked so often.
+    async fn until_asked(&self, times: usize) {
+        while self.asked() < times {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// No answers until they are let through.
+    fn hold(&self) {
+        self.answers.forget_permits(self.answers.available_permits());
+    }
+}
+
+fn tokens(number: u64) -> Reply {
+    Reply::json(
+        200,
+        &json!({ "access_token": format!("a{number}"), "refresh_token": format!("r{number}"), "expires_in": 3600 }),
+    )
+}
+
+fn clock(now: &Arc<AtomicU64>) -> Clock {
+    let now = Arc::clone(now);
+    Clock::from_fn(move || UNIX_EPOCH + Duration::from_secs(now.load(Ordering::SeqCst)))
+}
+
+async fn get(logins: &Logins, key: &LoginKey, refused: Option<&str>) -> Result<String, LoginError> {
+    let refused = refused.map(|token| Secret::new(token.to_owned()));
+    let access = logins.access(&http(), key, refused.as_ref(), &Renewal::Refresh(None)).await?;
+    assert_eq!(access.origin, "https://mcp.example");
+    Ok(access.token.expose().to_owned())
+}
+
+#[tokio::test]
+async fn a_good_token_is_used_without_asking_anybody() {
+    let scene = Scene::new().await;
+    assert!(matches!(scene.access(None).await, Err(LoginError::Missing)));
+    scene.signed_in(3600).await;
+    for _ in 0..3 {
+        assert_eq!(scene.access(None).await.unwrap(), "a1");
+        scene.later(1000);
+    }
+    assert_eq!(scene.asked(), 0);
+}
+
+#[tokio::test]
+async fn fifty_calls_at_expiry_make_one_refresh() {
+    let scene = Arc::new(Scene::new().await);
+    scene.signed_in(1).await;
+    scene.later(2);
+    scene.hold();
+    let mut calls = JoinSet::new();
+    for _ in 0..50 {
+        let scene = Arc::clone(&scene);
+        calls.spawn(async move { scene.access(None).await.unwrap() });
+    }
+    scene.until_asked(1).await;
+    scene.answers.add_permits(100);
+    assert!(calls.join_all().await.iter().all(|token| token == "a2"));
+    assert_eq!(scene.asked(), 1);
+    let sent = &scene.server.seen("/token")[0];
+    for (name, value) in
+        [("grant_type", "refresh_token"), ("resource", "https://mcp.example/mcp"), ("client_id", "weir")]
+    {
+        assert_eq!(sent.form(name).as_deref(), Some(value));
+    }
+}
+
+#[tokio::test]
+async fn while_a_refresh_is_only_due_nobody_waits() {
+    let scene = Scene::new().await;
+    scene.signed_in(30).await;
+    scene.hold();
+    for _ in 0..20 {
+        assert_eq!(scene.access(None).await.unwrap(), "a1");
+    }
+    scene.until_asked(1).await;
+    scene.answers.add_permits(100);
+    scene.logins.close().await;
+    assert_eq!(scene.access(None).await.unwrap(), "a2");
+    assert_eq!(scene.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_goes_away_does_not_tear_a_rotation() {
+    let scene = Scene::new().await;
+    scene.signed_in(0).await;
+    scene.hold();
+    tokio::select! {
+        _ = scene.access(None) => panic!("it cannot be there yet"),
+        () = scene.until_asked(1) => {}
+    }
+    scene.answers.add_permits(100);
+    assert_eq!(scene.access(None).await.unwrap(), "a2");
+    assert_eq!((scene.asked(), scene.kept().await.refresh.unwrap().expose()), (1, "r2"));
+}
+
+#[tokio::test]
+async fn a_refused_token_is_refreshed_once_and_its_successor_not_again() {
+    let scene = Scene::new().await;
+    scene.signed_in(3600).await;
+    let calls = (0..20).map(|_| scene.access(Some("a1")));
+    for token in join_all(calls).await {
+        assert_eq!(token.unwrap(), "a2");
+    }
+    assert_eq!(scene.asked(), 1);
+    assert_eq!(scene.access(Some("a1")).await.unwrap(), "a2", "a late answer to the old one");
+    for _ in 0..5 {
+        assert!(matches!(scene.access(Some("a2")).await, Err(LoginError::NotAccepted)));
+    }
+    assert_eq!(scene.asked(), 1, "no storm");
+    scene.later(60);
+    assert_eq!(scene.access(Some("a2")).await.unwrap(), "a3");
+}
+
+#[tokio::test]
+async fn two_processes_refresh_once() {
+    let scene = Scene::new().await;
+    let other = Logins::new(Arc::clone(&scene.store), clock(&scene.now), Timing::default());
+    scene.signed_in(0).await;
+    scene.hold();
+    let key = scene.key();
+    let here = (0..25).map(|_| get(&scene.logins, &key, None));
+    let there = (0..25).map(|_| get(&other, &key, None));
+    let release = async {
+        scene.until_asked(1).await;
+        scene.answers.add_permits(100);
+    };
+    let (here, there, ()) = tokio::join!(join_all(here), join_all(there), release);
+    assert!(here.into_iter().chain(there).all(|token| token.unwrap() == "a2"));
+    assert_eq!(scene.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_token_that_nobody_signs_in_for_is_made_once() {
+    struct Service(AtomicU64, Login);
+    #[async_trait]
+    impl Obtain for Service {
+        async fn obtain(&self) -> Result<Login, TokenError> {
+            tokio::task::yield_now().await;
+            if self.0.fetch_add(1, Ordering::SeqCst) == 0 { Ok(self.1.clone()) } else { Err(TokenError::InvalidGrant) }
+        }
+    }
+    let scene = Scene::new().await;
+    let service = Arc::new(Service(AtomicU64::new(0), Login { refresh: None, ..scene.login(3600) }));
+    let renewal = Renewal::Obtain(service.clone());
+    let (http, key) = (http(), scene.key());
+    let calls = (0..30).map(|_| scene.logins.access(&http, &key, None, &renewal));
+    assert!(join_all(calls).await.into_iter().all(|access| access.unwrap().token.expose() == "a1"));
+    assert_eq!(service.0.load(Ordering::SeqCst), 1);
+    scene.later(4000);
+    let failed = scene.logins.access(&http, &key, None, &renewal).await.unwrap_err();
+    assert!(matches!(failed, LoginError::Token(TokenError::InvalidGrant)), "{failed}");
+    assert!(!scene.kept().await.ended);
+}
+
+/// All at the same time, as far as one thread goes.
+async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        for (future, output) in &mut futures {
+            if output.is_none()
+                && let std::task::Poll::Ready(done) = future.as_mut().poll(context)
+            {
+                *output = Some(done);
+            }
+        }
+        if futures.iter().all(|(_, output)| output.is_some()) {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    })
+    .await;
+    futures.into_iter().map(|(_, output)| output.unwrap()).collect()
+}

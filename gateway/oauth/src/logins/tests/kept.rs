@@ -1,0 +1,286 @@
+//! What is in the store, and who else writes there.
+
+use std::sync::atomic::AtomicBool;
+
+use weir_store::{Entry, Key, Lease, Listed, Swap, Value};
+
+use super::*;
+use crate::scripted::nobody;
+
+#[tokio::test]
+async fn what_the_server_gave_is_kept_before_it_is_used() {
+    let scene = Scene::new().await;
+    scene.signed_in(0).await;
+    assert_eq!(scene.access(None).await.unwrap(), "a2");
+    let kept = scene.kept().await;
+    assert_eq!((kept.access.expose(), kept.refresh.unwrap().expose()), ("a2", "r2"));
+    assert_eq!(kept.scopes.render(), "read", "a server that says nothing of scopes changes none");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_rotate_leaves_the_refresh_token() {
+    let scene = Scene::new().await;
+    scene.signed_in(0).await;
+    scene.instead([Reply::json(200, &json!({ "access_token": "a9", "scope": "read write" }))]);
+    assert_eq!(scene.access(None).await.unwrap(), "a9");
+    let kept = scene.kept().await;
+    assert_eq!((kept.refresh.unwrap().expose(), kept.scopes.render().as_str()), ("r1", "read write"));
+}
+
+#[tokio::test]
+async fn a_sign_in_during_a_refresh_counts() {
+    let scene = Scene::new().await;
+    scene.signed_in(0).await;
+    scene.hold();
+    let anew = async {
+        scene.until_asked(1).await;
+        let login = Login { access: Secret::new("new".to_owned()), ..scene.login(3600) };
+        scene.logins.save(&scene.key(), &login).await.unwrap();
+        scene.answers.add_permits(10);
+    };
+    let (access, ()) = tokio::join!(scene.access(None), anew);
+    assert_eq!(access.unwrap(), "new");
+    assert_eq!(scene.kept().await.access.expose(), "new");
+    assert_eq!(scene.access(None).await.unwrap(), "new");
+}
+
+#[tokio::test]
+async fn a_sign_out_during_a_refresh_counts() {
+    let scene = Scene::new().await;
+    scene.signed_in(0).await;
+    scene.hold();
+    let out = async {
+        scene.until_asked(1).await;
+        scene.store.delete(&scene.key().place()).await.unwrap();
+        scene.answers.add_permits(10);
+    };
+    let (access, ()) = tokio::join!(scene.access(None), out);
+    assert!(matches!(access, Err(LoginError::Missing)));
+    assert!(scene.logins.get(&scene.key()).await.unwrap().is_none());
+    assert_eq!(
+        scene.server.seen("/revoke")[0].form("token").as_deref(),
+        Some("r2"),
+        "what came too late is given back"
+    );
+}
+
+#[tokio::test]
+async fn invalid_grant_because_another_process_was_faster_ends_nothing() {
+    let scene = Scene::new().await;
+    scene.signed_in(0).await;
+    scene.instead([Reply::error(400, "invalid_grant")]);
+    scene.hold();
+    let other = async {
+        scene.until_asked(1).await;
+        // One that does not know of leases.
+        let login = Login { access: Secret::new("theirs".to_owned()), ..scene.login(3600) };
+        scene.store.put(&scene.key().place(), &login.value(), None).await.unwrap();
+        scene.answers.add_permits(10);
+    };
+    let (access, ()) = tokio::join!(scene.access(None), other);
+    assert_eq!(access.unwrap(), "theirs");
+    assert!(!scene.kept().await.ended);
+}
+
+#[tokio::test]
+async fn what_another_process_does_is_noticed() {
+    let scene = Scene::new().await;
+    let other = Logins::new(Arc::clone(&scene.store), clock(&scene.now), Timing::default());
+    let waiting = scene.logins.wait("github", &Owner::Shared, None);
+    let (key, login) = (scene.key(), scene.login(3600));
+    let (found, saved) = tokio::join!(waiting, other.save(&key, &login));
+    saved.unwrap();
+    let found = found.unwrap();
+    assert_eq!((found.key, found.refreshable), (scene.key(), true));
+    assert_eq!(scene.access(None).await.unwrap(), "a1");
+    assert!(other.forget(&http(), &scene.key()).await.unwrap().unwrap().is_ok());
+    scene.later(5);
+    assert!(matches!(scene.access(None).await, Err(LoginError::Missing)));
+}
+
+#[tokio::test]
+async fn a_sign_out_reaches_the_server() {
+    let scene = Scene::new().await;
+    assert!(scene.logins.forget(&http(), &scene.key()).await.unwrap().is_none());
+    scene.signed_in(3600).await;
+    scene.logins.forget(&http(), &scene.key()).await.unwrap().unwrap().unwrap();
+    assert_eq!(scene.server.seen("/revoke")[0].form("token").as_deref(), Some("r1"));
+    assert!(matches!(scene.access(None).await, Err(LoginError::Missing)));
+    let mut unreachable = scene.login(3600);
+    let (gone, _socket) = nobody("/revoke");
+    unreachable.server.revocation_endpoint = Some(gone);
+    scene.logins.save(&scene.key(), &unreachable).await.unwrap();
+    let said = scene.logins.forget(&http(), &scene.key()).await.unwrap().unwrap();
+    assert!(said.unwrap_err().is_temporary());
+    assert!(scene.logins.get(&scene.key()).await.unwrap().is_none(), "here it is forgotten all the same");
+}
+
+#[tokio::test]
+async fn logins_are_told_apart_and_listed_without_secrets() {
+    let scene = Scene::new().await;
+    let alice = Owner::Principal("https://idp.example".to_owned(), "alice".to_owned());
+    let key = |owner: &Owner, issuer: &str| LoginKey {
+        upstream: "github".to_owned(),
+        owner: owner.clone(),
+        issuer: issuer.to_owned(),
+    };
+    for (owner, issuer, token) in [
+        (&Owner::Shared, "https://one.example", "shared-one"),
+        (&alice, "https://one.example", "alice-one"),
+        (&alice, "https://two.example", "alice-two"),
+    ] {
+        let login = Login { access: Secret::new(token.to_owned()), ..scene.login(3600) };
+        scene.logins.save(&key(owner, issuer), &login).await.unwrap();
+    }
+    for (owner, issuer, token) in
+        [(&Owner::Shared, "https://one.example", "shared-one"), (&alice, "https://one.example", "alice-one")]
+    {
+        assert_eq!(get(&scene.logins, &key(owner, issuer), None).await.unwrap(), token);
+    }
+    assert!(matches!(
+        get(&scene.logins, &key(&Owner::Shared, "https://two.example"), None).await,
+        Err(LoginError::Missing)
+    ));
+    let listed = scene.logins.list().await.unwrap();
+    assert_eq!(listed.len(), 3);
+    let latest = scene.logins.latest("github", &alice).await.unwrap().unwrap();
+    assert_eq!(latest.key, key(&alice, "https://two.example"));
+    assert_eq!(scene.logins.latest("other", &alice).await.unwrap(), None);
+    let shown = format!("{listed:?} {latest:?} {:?}", scene.logins.get(&latest.key).await.unwrap());
+    for secret in ["shared-one", "alice-one", "alice-two", "r1"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+#[test]
+fn a_login_comes_back_from_the_store_as_it_was() {
+    let key = crate::PrivateKey {
+        pem: Secret::new("pem".to_owned()),
+        algorithm: "ES256".to_owned(),
+        id: Some("k".to_owned()),
+    };
+    let secret = || Secret::new("s".to_owned());
+    for auth in [
+        crate::ClientAuth::None,
+        crate::ClientAuth::Basic(secret()),
+        crate::ClientAuth::Post(secret()),
+        crate::ClientAuth::PrivateKey(key),
+    ] {
+        let login = Login {
+            origin: "https://mcp.example".to_owned(),
+            resource: None,
+            scopes: Scopes::parse("a b"),
+            access: secret(),
+            issued: UNIX_EPOCH,
+            expires: Some(UNIX_EPOCH + Duration::from_millis(1_234)),
+            refresh: None,
+            client: Client { id: "c".to_owned(), auth },
+            server: ServerMetadata { issuer: "https://as.example".to_owned(), ..ServerMetadata::default() },
+            ended: true,
+        };
+        let back = Login::from_value(&login.value()).unwrap();
+        assert_eq!((back.client, back.scopes, back.expires), (login.client, login.scopes, login.expires));
+        assert_eq!((back.ended, back.refresh, back.resource), (true, None, None));
+    }
+}
+
+/// A store whose disk is full, or gone, for a while.
+struct Full {
+    inner: MemoryStore,
+    writable: Arc<AtomicBool>,
+    readable: Arc<AtomicBool>,
+}
+
+impl Full {
+    fn check(&self, key: &Key) -> Result<(), StoreError> {
+        let lease = format!("{key:?}").contains("refresh");
+        if lease || self.writable.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        Err(StoreError::Io { path: "store".into(), reason: "no space left on device".to_owned() })
+    }
+}
+
+#[async_trait]
+impl Store for Full {
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        if !self.readable.load(Ordering::SeqCst) {
+            return Err(StoreError::Busy("store".into()));
+        }
+        self.inner.get(key).await
+    }
+    async fn put(&self, key: &Key, value: &Value, ttl: Option<Duration>) -> Result<Version, StoreError> {
+        self.check(key)?;
+        self.inner.put(key, value, ttl).await
+    }
+    async fn swap(
+        &self,
+        key: &Key,
+        expected: Option<Version>,
+        value: &Value,
+        ttl: Option<Duration>,
+    ) -> Result<Swap, StoreError> {
+        self.check(key)?;
+        self.inner.swap(key, expected, value, ttl).await
+    }
+    async fn delete(&self, key: &Key) -> Result<bool, StoreError> {
+        self.check(key)?;
+        self.inner.delete(key).await
+    }
+    async fn list(&self, namespace: &str) -> Result<Vec<Listed>, StoreError> {
+        self.inner.list(namespace).await
+    }
+    async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Lease>, StoreError> {
+        self.inner.lease(key, ttl).await
+    }
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.inner.release(lease).await
+    }
+}
+
+async fn failing() -> (Scene, Arc<AtomicBool>, Arc<AtomicBool>) {
+    let (writable, readable) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
+    let (writes, reads) = (Arc::clone(&writable), Arc::clone(&readable));
+    let store = |clock| Arc::new(Full { inner: MemoryStore::new(clock), writable: writes, readable: reads }) as _;
+    (Scene::with(store).await, writable, readable)
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_stops_no_good_token() {
+    let (scene, _, readable) = failing().await;
+    scene.signed_in(3600).await;
+    readable.store(false, Ordering::SeqCst);
+    for _ in 0..5 {
+        scene.later(100);
+        assert_eq!(scene.access(None).await.unwrap(), "a1");
+    }
+    scene.later(3600);
+    let failed = scene.access(None).await.unwrap_err();
+    assert!(matches!(failed, LoginError::Store(_)) && !failed.needs_sign_in(), "{failed}");
+    assert_eq!(scene.asked(), 0, "nothing is rotated that could not be kept");
+    readable.store(true, Ordering::SeqCst);
+    assert_eq!(scene.access(None).await.unwrap(), "a2");
+}
+
+#[tokio::test]
+async fn a_full_disk_loses_no_rotation() {
+    let (scene, writable, _) = failing().await;
+    scene.signed_in(0).await;
+    writable.store(false, Ordering::SeqCst);
+    assert!(scene.logins.save(&scene.key(), &scene.login(3600)).await.is_err());
+    assert_eq!(scene.access(None).await.unwrap(), "a2", "the call goes on");
+    assert_eq!(scene.kept().await.refresh.unwrap().expose(), "r1");
+    assert_eq!(scene.access(None).await.unwrap(), "a2");
+    scene.later(4000);
+    assert_eq!(scene.access(None).await.unwrap(), "a3", "and so does the next rotation");
+    writable.store(true, Ordering::SeqCst);
+    assert_eq!(scene.access(None).await.unwrap(), "a3");
+    scene.logins.close().await;
+    let kept = scene.kept().await;
+    assert_eq!(
+        (kept.access.expose(), kept.refresh.unwrap().expose()),
+        ("a3", "r3"),
+        "it is saved when that is possible"
+    );
+    assert_eq!(scene.asked(), 2);
+}

@@ -1,0 +1,151 @@
+//! Steps one to five in a row: all that must be known of an upstream before anybody signs in.
+
+use std::time::SystemTime;
+
+use thiserror::Error;
+use url::Url;
+use weir_store::{Clock, Store};
+
+use crate::{
+    Challenge, Client, Discovered, DiscoveryError, Endpoint, Http, Login, LoginKey, Owner, Registration,
+    RegistrationError, Scopes, ServerMetadata, SignIn, Tokens, Wishes,
+    discover::{self, discover},
+    registration, scope,
+};
+
+/// What the config says of an upstream.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub url: Url,
+    /// Its authorization server, if it is not asked for it.
+    pub issuer: Option<String>,
+    /// Who Weir is to its authorization server.
+    pub registration: Registration,
+    /// What to ask for; as the servers say, if it is not given.
+    pub scopes: Option<Scopes>,
+    /// What tokens are asked for.
+    pub resource: ResourceParameter,
+    /// Whether somebody signs in, so that a refresh token is of use.
+    pub signs_in: bool,
+}
+
+/// The `resource` parameter (RFC 8707).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ResourceParameter {
+    /// As the upstream says, else its URL.
+    #[default]
+    Found,
+    /// This.
+    Fixed(String),
+    /// None: some servers refuse requests that have one.
+    Omitted,
+}
+
+/// All that a sign-in or a grant needs.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// Name of the upstream.
+    pub upstream: String,
+    /// Where it is.
+    pub url: Url,
+    /// Who makes tokens for it.
+    pub server: ServerMetadata,
+    /// Who Weir is there.
+    pub client: Client,
+    /// What tokens are asked for.
+    pub resource: Option<String>,
+    /// What they shall allow. To be replaced for a step-up.
+    pub scopes: Scopes,
+}
+
+/// Why that is not known.
+#[derive(Debug, Error)]
+pub enum PrepareError {
+    /// It is not known where tokens come from.
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    /// Weir is nobody there.
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
+}
+
+impl PrepareError {
+    /// Whether the same may succeed later.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Discovery(error) => error.is_temporary(),
+            Self::Registration(RegistrationError::Http(error)) => error.is_temporary(),
+            Self::Registration(error) => matches!(error, RegistrationError::Trouble { .. }),
+        }
+    }
+}
+
+/// Finds out what a sign-in for an upstream needs. `challenge` is from its refusal, `issuer` from a login that is there.
+///
+/// # Errors
+/// If that cannot be found out; nothing that is kept is changed then.
+pub async fn prepare(
+    http: &Http,
+    store: &dyn Store,
+    clock: &Clock,
+    upstream: &Upstream,
+    challenge: Option<&Challenge>,
+    issuer: Option<&str>,
+) -> Result<Prepared, PrepareError> {
+    let Discovered { resource, scopes, server } = match &upstream.issuer {
+        Some(issuer) => discover::with_issuer(http, &upstream.url, challenge, issuer).await?,
+        None => discover(http, &upstream.url, challenge, issuer).await?,
+    };
+    let client = registration::client(http, store, clock, &server, &upstream.registration).await?;
+    let wishes = Wishes {
+        configured: upstream.scopes.as_ref(),
+        challenge,
+        resource: &scopes,
+        server: &server.scopes_supported,
+        offline: upstream.signs_in,
+    };
+    let scopes = scope::choose(&wishes);
+    let resource = match &upstream.resource {
+        ResourceParameter::Found => Some(resource),
+        ResourceParameter::Fixed(resource) => Some(resource.clone()),
+        ResourceParameter::Omitted => None,
+    };
+    Ok(Prepared { upstream: upstream.name.clone(), url: upstream.url.clone(), server, client, resource, scopes })
+}
+
+impl Prepared {
+    /// Where a login of this owner is kept.
+    #[must_use]
+    pub fn key(&self, owner: Owner) -> LoginKey {
+        LoginKey { upstream: self.upstream.clone(), owner, issuer: self.server.issuer.clone() }
+    }
+
+    /// A sign-in that comes back to `redirect`, which is one of those registered.
+    #[must_use]
+    pub fn sign_in(&self, redirect: &str) -> SignIn {
+        SignIn {
+            server: self.server.clone(),
+            client: self.client.clone(),
+            redirect: redirect.to_owned(),
+            resource: self.resource.clone(),
+            scopes: self.scopes.clone(),
+        }
+    }
+
+    /// The token endpoint, for a grant or a device.
+    #[must_use]
+    pub fn endpoint<'a>(&'a self, clock: &'a Clock) -> Endpoint<'a> {
+        Endpoint { server: &self.server, client: &self.client, resource: self.resource.as_deref(), clock }
+    }
+
+    /// What to keep of `tokens` that were asked for at `asked`.
+    #[must_use]
+    pub fn login(&self, tokens: Tokens, asked: SystemTime) -> Login {
+        let (resource, client, server) = (self.resource.clone(), self.client.clone(), self.server.clone());
+        Login::new(tokens, &self.url, resource, &self.scopes, client, server, asked)
+    }
+}

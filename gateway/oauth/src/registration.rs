@@ -1,0 +1,261 @@
+//! Fourth step: who Weir is to this server. Registered by its owner, else by a document that the server reads (Client ID
+//! Metadata Documents), else by asking it (RFC 7591), else the owner must be asked.
+//!
+//! A registration belongs to the issuer that gave it and to the address to which users come back.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use thiserror::Error;
+use url::Url;
+use weir_store::{Clock, Key, Secret, Store, StoreError};
+use zeroize::Zeroizing;
+
+use crate::{
+    Client, ClientAuth, Http, HttpError, ServerMetadata,
+    discover::lenient,
+    http::{is_loopback, origin},
+};
+
+/// What Weir is to servers that do not know it yet.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// From the config; it wins.
+    pub known: Option<KnownClient>,
+    /// Where the document of [`document`] is published: https, with a path.
+    pub document: Option<Url>,
+    /// What users read when they are asked.
+    pub name: String,
+    /// Where users come back to.
+    pub redirects: Vec<String>,
+    /// The grants that it will use.
+    pub grants: Vec<&'static str>,
+}
+
+/// A client that the owner has registered.
+#[derive(Clone, Debug)]
+pub struct KnownClient {
+    /// With its way to show itself; of a secret, header or body is chosen as the server likes.
+    pub client: Client,
+    /// The only issuer that may see it; any, if it is not given.
+    pub issuer: Option<String>,
+}
+
+/// Why Weir is nobody to a server. Never holds a secret.
+#[derive(Debug, Error)]
+pub enum RegistrationError {
+    /// There is no way but by hand.
+    #[error("{0} lets no client register itself; register one there, and put its id into the config")]
+    ByHand(String),
+    /// The registered client is for another server.
+    #[error("the client in the config is for another issuer than {0}, which the upstream names now")]
+    OtherIssuer(String),
+    /// The server says no.
+    #[error("{origin} does not register Weir: {code}")]
+    Refused {
+        /// Of the server.
+        origin: String,
+        /// Its word for it.
+        code: String,
+    },
+    /// The server has trouble.
+    #[error("{origin} does not register anybody now ({status}); this is likely to pass")]
+    Trouble {
+        /// Of the server.
+        origin: String,
+        /// HTTP status code.
+        status: u16,
+    },
+    /// There is no answer.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// It could not be looked up or kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The namespace of registrations.
+const NAMESPACE: &str = "client";
+
+/// Who Weir is to `server`, registering it if need be.
+///
+/// # Errors
+/// If it cannot become anybody there.
+pub async fn client(
+    http: &Http,
+    store: &dyn Store,
+    clock: &Clock,
+    server: &ServerMetadata,
+    wanted: &Registration,
+) -> Result<Client, RegistrationError> {
+    if let Some(known) = &wanted.known {
+        if known.issuer.as_ref().is_some_and(|issuer| *issuer != server.issuer) {
+            return Err(RegistrationError::OtherIssuer(shown(server)));
+        }
+        return Ok(Client { id: known.client.id.clone(), auth: as_liked(server, known.client.auth.clone()) });
+    }
+    if server.client_id_metadata_document_supported
+        && let Some(document) = wanted.document.as_ref().filter(|url| is_document(url))
+    {
+        return Ok(Client::public(document.as_str()));
+    }
+    let key = key(server, wanted);
+    if let Some(entry) = store.get(&key).await?
+        && let Ok(kept) = serde_json::from_slice::<Kept>(&entry.value.secret)
+    {
+        return Ok(kept.into_client());
+    }
+    let endpoint = server.registration_endpoint.as_ref().ok_or_else(|| RegistrationError::ByHand(shown(server)))?;
+    let (kept, lifetime) = register(http, clock, endpoint, server, wanted).await?;
+    let secret = Zeroizing::new(serde_json::to_vec(&kept).unwrap_or_default());
+    let about = json!({ "issuer": server.issuer, "client_id": kept.id }).to_string();
+    store.put(&key, &weir_store::Value { about, secret }, lifetime).await?;
+    Ok(kept.into_client())
+}
+
+/// Forgets what `server` registered, so that it is done again: it may have forgotten it too.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn forget(store: &dyn Store, server: &ServerMetadata, wanted: &Registration) -> Result<(), StoreError> {
+    store.delete(&key(server, wanted)).await?;
+    Ok(())
+}
+
+/// The document to publish at [`Registration::document`].
+#[must_use]
+pub fn document(url: &Url, wanted: &Registration) -> Value {
+    let mut document = description(wanted, "none");
+    if let Some(fields) = document.as_object_mut() {
+        fields.insert("client_id".to_owned(), url.as_str().into());
+    }
+    document
+}
+
+/// The same client with its secret where the server likes it.
+fn as_liked(server: &ServerMetadata, auth: ClientAuth) -> ClientAuth {
+    match auth {
+        ClientAuth::Basic(secret)
+            if !server.has_auth("client_secret_basic") && server.has_auth("client_secret_post") =>
+        {
+            ClientAuth::Post(secret)
+        }
+        ClientAuth::Post(secret)
+            if !server.has_auth("client_secret_post") && server.has_auth("client_secret_basic") =>
+        {
+            ClientAuth::Basic(secret)
+        }
+        other => other,
+    }
+}
+
+fn is_document(url: &Url) -> bool {
+    url.scheme() == "https" && url.path() != "/" && url.fragment().is_none()
+}
+
+fn description(wanted: &Registration, method: &str) -> Value {
+    json!({
+        "client_name": wanted.name,
+        "redirect_uris": wanted.redirects,
+        "grant_types": wanted.grants,
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+        "application_type": kind(wanted),
+    })
+}
+
+/// OpenID Connect Registration 1.0 §2: a program on the user's machine is `native`, and may come back to any port.
+fn kind(wanted: &Registration) -> &'static str {
+    let local =
+        |text: &String| Url::parse(text).is_ok_and(|url| is_loopback(&url) || !url.scheme().starts_with("http"));
+    if wanted.redirects.iter().all(local) { "native" } else { "web" }
+}
+
+async fn register(
+    http: &Http,
+    clock: &Clock,
+    endpoint: &Url,
+    server: &ServerMetadata,
+    wanted: &Registration,
+) -> Result<(Kept, Option<Duration>), RegistrationError> {
+    let method = ["none", "client_secret_basic", "client_secret_post"]
+        .into_iter()
+        .find(|method| server.has_auth(method))
+        .unwrap_or("none");
+    let answer = http.post_json(endpoint, description(wanted, method).to_string()).await?;
+    let (origin, status) = (origin(endpoint), answer.status.as_u16());
+    match status {
+        200..300 => {}
+        408 | 425 | 429 | 500.. => return Err(RegistrationError::Trouble { origin, status }),
+        _ => {
+            let code = serde_json::from_slice::<Value>(&answer.body)
+                .ok()
+                .and_then(|body| Some(body.get("error")?.as_str()?.to_owned()))
+                .filter(|code| code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_graphic()));
+            return Err(RegistrationError::Refused {
+                origin,
+                code: code.unwrap_or_else(|| format!("status {status}")),
+            });
+        }
+    }
+    let given: Given = serde_json::from_slice(&answer.body)
+        .map_err(|_| RegistrationError::Refused { origin, code: "an answer without a client id".to_owned() })?;
+    let now = clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    // RFC 7591 §3.2.1: 0 is never.
+    let lifetime = Some(given.client_secret_expires_at).filter(|at| *at > 0).map(|at| at.saturating_sub(now));
+    let kept = Kept {
+        id: given.client_id,
+        method: if given.client_secret.is_some() {
+            given.token_endpoint_auth_method.unwrap_or_else(|| method.to_owned())
+        } else {
+            "none".to_owned()
+        },
+        secret: given.client_secret,
+    };
+    Ok((kept, lifetime.map(Duration::from_secs)))
+}
+
+fn key(server: &ServerMetadata, wanted: &Registration) -> Key {
+    let mut parts = vec![server.issuer.as_str()];
+    parts.extend(wanted.redirects.iter().map(String::as_str));
+    Key::new(NAMESPACE, &parts)
+}
+
+fn shown(server: &ServerMetadata) -> String {
+    Url::parse(&server.issuer).map_or_else(|_| "the authorization server".to_owned(), |url| origin(&url))
+}
+
+/// RFC 7591 §3.2.1.
+#[derive(Deserialize)]
+struct Given {
+    client_id: String,
+    #[serde(default, deserialize_with = "lenient")]
+    client_secret: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    client_secret_expires_at: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    token_endpoint_auth_method: Option<String>,
+}
+
+/// In the encrypted part of the store.
+#[derive(Deserialize, Serialize)]
+struct Kept {
+    id: String,
+    method: String,
+    secret: Option<String>,
+}
+
+impl Kept {
+    fn into_client(self) -> Client {
+        let auth = match (self.secret.map(Secret::new), self.method.as_str()) {
+            (None, _) | (_, "none") => ClientAuth::None,
+            (Some(secret), "client_secret_post") => ClientAuth::Post(secret),
+            (Some(secret), _) => ClientAuth::Basic(secret),
+        };
+        Client { id: self.id, auth }
+    }
+}
+
+#[cfg(test)]
+mod tests;

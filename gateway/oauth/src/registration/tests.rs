@@ -1,0 +1,154 @@
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use weir_store::MemoryStore;
+
+use super::*;
+use crate::scripted::{Reply, Scripted, http};
+
+fn wanted() -> Registration {
+    Registration {
+        known: None,
+        document: Some(Url::parse("https://weir.example/client.json").unwrap()),
+        name: "Weir".to_owned(),
+        redirects: vec!["http://127.0.0.1/oauth/callback".to_owned()],
+        grants: vec!["authorization_code", "refresh_token"],
+    }
+}
+
+fn server(own: &Scripted, fields: Value) -> ServerMetadata {
+    let mut metadata = json!({ "issuer": own.issuer(), "registration_endpoint": own.at("/register") });
+    metadata.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    serde_json::from_value(metadata).unwrap()
+}
+
+/// A server that registers everybody, each under the next number.
+async fn registering(extra: Value) -> Scripted {
+    let count = AtomicU64::new(0);
+    Scripted::start(move |_, _| {
+        let mut given = json!({ "client_id": format!("client-{}", count.fetch_add(1, Ordering::Relaxed)) });
+        given.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        Reply::json(201, &given)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn each_way_has_its_turn() {
+    let own = registering(json!({})).await;
+    let store = MemoryStore::new(Clock::system());
+    let get = async |server: &ServerMetadata, wanted: &Registration| {
+        client(&http(), &store, &Clock::system(), server, wanted).await
+    };
+    let with_documents = server(&own, json!({ "client_id_metadata_document_supported": true }));
+    let known = KnownClient { client: Client::public("mine"), issuer: None };
+    let by_hand = Registration { known: Some(known), ..wanted() };
+    assert_eq!(get(&with_documents, &by_hand).await.unwrap().id, "mine");
+    assert_eq!(get(&with_documents, &wanted()).await.unwrap().id, "https://weir.example/client.json");
+    assert!(own.seen("").is_empty());
+    for no_document in [None, Some("https://weir.example/"), Some("http://weir.example/client.json")] {
+        let wanted = Registration { document: no_document.map(|url| Url::parse(url).unwrap()), ..wanted() };
+        assert_eq!(get(&with_documents, &wanted).await.unwrap().id, "client-0");
+    }
+    let none: ServerMetadata = serde_json::from_value(json!({ "issuer": own.issuer() })).unwrap();
+    let elsewhere = Registration { redirects: vec!["http://127.0.0.1/other".to_owned()], ..wanted() };
+    let refused = get(&none, &elsewhere).await.unwrap_err();
+    assert!(refused.to_string().contains("put its id into the config"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_registration_is_kept_for_its_issuer_alone() {
+    let (one, two) = (registering(json!({})).await, registering(json!({ "client_secret": "hunter2" })).await);
+    let store = MemoryStore::new(Clock::system());
+    let get =
+        async |server: &ServerMetadata| client(&http(), &store, &Clock::system(), server, &wanted()).await.unwrap();
+    let (first, second) = (server(&one, json!({})), server(&two, json!({})));
+    assert_eq!(get(&first).await, Client::public("client-0"));
+    assert_eq!(get(&first).await, Client::public("client-0"));
+    assert!(matches!(get(&second).await.auth, ClientAuth::Basic(secret) if secret.expose() == "hunter2"));
+    assert_eq!((one.seen("").len(), two.seen("").len()), (1, 1));
+    assert!(!format!("{:?}", store.list("client").await.unwrap()).contains("hunter2"));
+    forget(&store, &first, &wanted()).await.unwrap();
+    assert_eq!(get(&first).await.id, "client-1");
+}
+
+#[tokio::test]
+async fn what_is_sent_says_what_weir_is() {
+    for (redirect, kind, methods, method) in [
+        ("http://127.0.0.1/oauth/callback", "native", json!(["none", "client_secret_basic"]), "none"),
+        ("http://localhost:8080/oauth/callback", "native", json!(["client_secret_post"]), "client_secret_post"),
+        ("https://weir.example/oauth/callback", "web", json!(null), "client_secret_basic"),
+    ] {
+        let own = registering(json!({})).await;
+        let wanted = Registration { redirects: vec![redirect.to_owned()], ..wanted() };
+        let server = server(&own, json!({ "token_endpoint_auth_methods_supported": methods }));
+        client(&http(), &MemoryStore::default(), &Clock::system(), &server, &wanted).await.unwrap();
+        let sent: Value = serde_json::from_str(&own.seen("/register")[0].body).unwrap();
+        assert_eq!((&sent["application_type"], &sent["token_endpoint_auth_method"]), (&json!(kind), &json!(method)));
+        assert_eq!(sent["redirect_uris"], json!([redirect]));
+        assert_eq!(sent["grant_types"], json!(["authorization_code", "refresh_token"]));
+    }
+}
+
+#[tokio::test]
+async fn a_secret_that_ends_is_registered_again() {
+    let now = Arc::new(AtomicU64::new(1000));
+    let clock = Clock::from_fn({
+        let now = Arc::clone(&now);
+        move || UNIX_EPOCH + Duration::from_secs(now.load(Ordering::Relaxed))
+    });
+    let own = registering(json!({ "client_secret": "s", "client_secret_expires_at": 1100 })).await;
+    let store = MemoryStore::new(clock.clone());
+    let server = server(&own, json!({}));
+    let get = async || client(&http(), &store, &clock, &server, &wanted()).await.unwrap().id;
+    assert_eq!((get().await.as_str(), get().await.as_str()), ("client-0", "client-0"));
+    now.store(1100, Ordering::Relaxed);
+    assert_eq!(get().await, "client-1");
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_and_shows_nothing() {
+    for (status, body, temporary) in [
+        (400, json!({ "error": "invalid_redirect_uri", "error_description": "hunter2" }), false),
+        (400, json!({ "error": "evil\n\u{1b}[31m" }), false),
+        (403, json!("no"), false),
+        (201, json!({ "client_secret": "hunter2" }), false),
+        (503, json!(null), true),
+        (429, json!(null), true),
+    ] {
+        let own = Scripted::start(move |_, _| Reply::json(status, &body)).await;
+        let (store, clock, server) = (MemoryStore::default(), Clock::system(), server(&own, json!({})));
+        let failed = client(&http(), &store, &clock, &server, &wanted()).await.unwrap_err();
+        assert_eq!(matches!(failed, RegistrationError::Trouble { .. }), temporary, "{failed}");
+        assert!(!failed.to_string().contains("hunter2") && !failed.to_string().contains('\n'), "{failed}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_the_config_is_shown_to_its_issuer_alone() {
+    let own = registering(json!({})).await;
+    let post = server(&own, json!({ "token_endpoint_auth_methods_supported": ["client_secret_post"] }));
+    let secret = ClientAuth::Basic(Secret::new("s".to_owned()));
+    let known = |issuer: &str| KnownClient {
+        client: Client { id: "mine".to_owned(), auth: secret.clone() },
+        issuer: Some(issuer.to_owned()),
+    };
+    let mine = Registration { known: Some(known(&own.issuer())), ..wanted() };
+    let found = client(&http(), &MemoryStore::default(), &Clock::system(), &post, &mine).await.unwrap();
+    assert!(matches!(found.auth, ClientAuth::Post(_)), "as the server likes it");
+    let other = Registration { known: Some(known("https://other.example")), ..wanted() };
+    let refused = client(&http(), &MemoryStore::default(), &Clock::system(), &post, &other).await;
+    assert!(matches!(refused, Err(RegistrationError::OtherIssuer(_))));
+}
+
+#[test]
+fn the_document_describes_itself() {
+    let url = Url::parse("https://weir.example/client.json").unwrap();
+    let document = document(&url, &wanted());
+    assert_eq!(document["client_id"], url.as_str());
+    assert_eq!(document["token_endpoint_auth_method"], "none");
+}

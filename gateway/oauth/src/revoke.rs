@@ -1,0 +1,34 @@
+//! Giving tokens back (RFC 7009).
+
+use crate::{
+    Http, TokenError,
+    token::{Endpoint, call::call},
+};
+use http::StatusCode;
+use weir_store::Secret;
+
+/// Which token is given back, as a hint for the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Revoked {
+    /// The access token.
+    Access,
+    /// The refresh token, and with it the whole login.
+    Refresh,
+}
+
+/// Has the server forget a token. One that it does not know counts as forgotten.
+///
+/// # Errors
+/// If the server has no such endpoint or did not do it. The token is then to be forgotten here all the same.
+pub async fn revoke(http: &Http, endpoint: &Endpoint<'_>, token: &Secret, kind: Revoked) -> Result<(), TokenError> {
+    let url = endpoint.server.revocation_endpoint.as_ref().ok_or(TokenError::Unsupported("revocation endpoint"))?;
+    let hint = match kind {
+        Revoked::Access => "access_token",
+        Revoked::Refresh => "refresh_token",
+    };
+    let fields = [("token", token.expose()), ("token_type_hint", hint)];
+    // The resource is no parameter of this endpoint.
+    let extra = Endpoint { resource: None, ..*endpoint }.extra()?;
+    let answer = call(http, endpoint.form(url, &fields, extra)?).await?;
+    if answer.status() == StatusCode::OK { Ok(()) } else { Err(TokenError::Refused("the revocation".to_owned())) }
+}

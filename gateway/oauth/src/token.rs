@@ -1,0 +1,150 @@
+//! What comes back from the token endpoint, and what a refusal means for the login.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use weir_store::Secret;
+
+use crate::{HttpError, KeyFault, Scopes};
+
+pub(crate) use call::{Caller, failure};
+pub use endpoint::Endpoint;
+pub(crate) use endpoint::borrowed;
+
+pub(crate) mod call;
+mod endpoint;
+mod reply;
+
+/// What an authorization server gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// Goes into the header.
+    pub access: Secret,
+    /// Buys the next one.
+    pub refresh: Option<Secret>,
+    /// How long the first is good, from when it was asked for.
+    pub lifetime: Option<Duration>,
+    /// What it may do, where that differs from what was asked for.
+    pub scopes: Option<Scopes>,
+    /// Who signed in (OpenID Connect).
+    pub identity: Option<Secret>,
+    /// What kind of token it is (RFC 8693).
+    pub kind: Option<String>,
+}
+
+/// Why there is no token. Never holds one.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum TokenError {
+    /// The server has trouble, or there is no way to it. What was there before is as good as before.
+    #[error("the authorization server has trouble: {reason}; this is likely to pass")]
+    Temporary {
+        /// In words.
+        reason: String,
+        /// How long the server asks to be left alone.
+        retry_after: Option<Duration>,
+    },
+    /// What was given in exchange is not good any more (RFC 6749 §5.2 `invalid_grant`).
+    #[error("the authorization server does not accept the login any more; sign in again")]
+    InvalidGrant,
+    /// The server does not know this client, or not any more.
+    #[error("the authorization server does not accept this client; check its id and secret, or let it register again")]
+    InvalidClient,
+    /// Another refusal, by its code.
+    #[error("the authorization server refuses: {0}")]
+    Refused(String),
+    /// The user, or somebody for him, said no.
+    #[error("the sign-in was refused")]
+    Denied,
+    /// Nobody signed in in time.
+    #[error("nobody signed in in time; start again")]
+    Expired,
+    /// It is an answer, but not of this kind.
+    #[error("{0} answers with something that is no token")]
+    Malformed(String),
+    /// The server has no such endpoint.
+    #[error("the authorization server has no {0}")]
+    Unsupported(&'static str),
+    /// The request must not be made.
+    #[error(transparent)]
+    Http(HttpError),
+    /// The client cannot show who it is.
+    #[error(transparent)]
+    Key(#[from] KeyFault),
+}
+impl TokenError {
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Temporary { .. })
+    }
+
+    pub(crate) fn from_code(code: &str) -> Self {
+        match code {
+            "temporarily_unavailable" | "server_error" => {
+                Self::Temporary { reason: code.to_owned(), retry_after: None }
+            }
+            "invalid_grant" => Self::InvalidGrant,
+            "invalid_client" | "unauthorized_client" => Self::InvalidClient,
+            "access_denied" => Self::Denied,
+            "expired_token" => Self::Expired,
+            // RFC 6749 §5.2: printable ASCII. It is the server's word, so it is short and one word.
+            other if !other.is_empty() && other.len() <= 64 && other.bytes().all(|b| b.is_ascii_graphic()) => {
+                Self::Refused(other.to_owned())
+            }
+            _ => Self::Refused("for a reason that cannot be shown".to_owned()),
+        }
+    }
+}
+
+impl From<HttpError> for TokenError {
+    fn from(error: HttpError) -> Self {
+        if error.is_temporary() {
+            Self::Temporary { reason: error.to_string(), retry_after: None }
+        } else {
+            Self::Http(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::{reply::Reply, *};
+
+    #[test]
+    fn an_answer_is_read_with_patience() {
+        for (text, lifetime) in [
+            (r#"{"access_token":"a","expires_in":3600,"token_type":"Bearer"}"#, Some(3600)),
+            (r#"{"access_token":"a","expires_in":"3600","token_type":"bearer"}"#, Some(3600)),
+            (r#"{"access_token":"a","expires_in":3600.5}"#, Some(3600)),
+            (r#"{"access_token":"a","expires_in":null,"scope":null,"refresh_token":null}"#, None),
+            (r#"{"access_token":"a","expires_in":-1}"#, None),
+            (r#"{"access_token":"a","expires_in":1e300}"#, None),
+        ] {
+            let tokens = Tokens::from(serde_json::from_str::<Reply>(text).unwrap());
+            assert_eq!(tokens.lifetime.map(|lifetime| lifetime.as_secs()), lifetime, "{text}");
+            assert_eq!(tokens.access.expose(), "a");
+        }
+    }
+
+    #[test]
+    fn a_code_says_what_becomes_of_the_login() {
+        assert!(TokenError::from_code("temporarily_unavailable").is_temporary());
+        assert!(TokenError::from_code("server_error").is_temporary());
+        assert_eq!(TokenError::from_code("invalid_grant"), TokenError::InvalidGrant);
+        assert_eq!(TokenError::from_code("invalid_target"), TokenError::Refused("invalid_target".to_owned()));
+        let hostile = TokenError::from_code("x\n\u{1b}[31m");
+        assert!(!hostile.to_string().contains('\n'), "{hostile}");
+    }
+
+    #[test]
+    fn nothing_shows_a_token() {
+        let text = r#"{"access_token":"hunter2","refresh_token":"hunter2","id_token":"hunter2"}"#;
+        let reply: Reply = serde_json::from_str(text).unwrap();
+        assert!(serde_json::to_string(&reply).is_err());
+        assert!(
+            !format!("{reply:?} {:?}", Tokens::from(serde_json::from_str::<Reply>(text).unwrap())).contains("hunter2")
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! The same against another make: an issuer with a path, secrets for everybody, opaque tokens, no `resource`.
+
+use std::sync::Arc;
+
+use url::{Url, form_urlencoded};
+use weir_oauth::{
+    Callback, Client, ClientAuth, Login, LoginError, Logins, Owner, Prepared, Renewal, Scopes, Timing, TokenError,
+    authorize, device, grants, registration, server,
+};
+use weir_store::{Clock, MemoryStore, Secret};
+
+use super::{REDIRECT, browser::Browser, http, peer::Peer, wanted};
+
+/// Weir, registered there.
+async fn prepared(peer: &Peer, extra: &'static str) -> Prepared {
+    let server = server::find(&http(), &peer.issuer).await.unwrap();
+    let mut wanted = wanted();
+    wanted.grants.push(extra);
+    let store = MemoryStore::new(Clock::system());
+    let client = registration::client(&http(), &store, &Clock::system(), &server, &wanted).await.unwrap();
+    Prepared {
+        upstream: "authlib".to_owned(),
+        url: "https://mcp.example/mcp".parse().unwrap(),
+        server,
+        client,
+        resource: Some("https://mcp.example/mcp".to_owned()),
+        scopes: Scopes::parse("read write"),
+    }
+}
+
+async fn signed_in(prepared: &Prepared) -> Login {
+    let (url, pending) = authorize::begin(&http(), prepared.sign_in(REDIRECT)).unwrap();
+    let back = Browser::default().sign_in(&url, REDIRECT).await;
+    let clock = Clock::system();
+    let tokens = pending.finish(&http(), Callback::parse(back.query().unwrap()), &clock).await.unwrap();
+    prepared.login(tokens, clock.now())
+}
+
+#[tokio::test]
+async fn a_login_from_the_first_to_the_last_step() {
+    let peer = Peer::authlib().await;
+    let prepared = prepared(&peer, "client_credentials").await;
+    assert!(matches!(prepared.client.auth, ClientAuth::Basic(_)), "this server wants a secret");
+    let login = signed_in(&prepared).await;
+    assert_eq!(login.scopes.render(), "read write");
+    let logins = Logins::new(Arc::new(MemoryStore::new(Clock::system())), Clock::system(), Timing::default());
+    let (http, key, renewal) = (http(), prepared.key(Owner::Shared), Renewal::Refresh(None));
+    logins.save(&key, &login).await.unwrap();
+    let first = logins.access(&http, &key, None, &renewal).await.unwrap().token;
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let (logins, http, key, renewal, first) =
+            (logins.clone(), http.clone(), key.clone(), renewal.clone(), first.clone());
+        calls.spawn(async move { logins.access(&http, &key, Some(&first), &renewal).await.unwrap().token });
+    }
+    let second = calls.join_all().await;
+    assert!(second.iter().all(|token| *token == second[0] && *token != first));
+    let (kept, clock) = (logins.get(&key).await.unwrap().unwrap().refresh.unwrap(), Clock::system());
+    assert_ne!(login.refresh, Some(kept.clone()), "rotated");
+    let spent = grants::refresh(&http, &prepared.endpoint(&clock), login.refresh.as_ref().unwrap()).await;
+    assert_eq!(spent.unwrap_err(), TokenError::InvalidGrant);
+    logins.forget(&http, &key).await.unwrap().unwrap().unwrap();
+    let revoked = grants::refresh(&http, &prepared.endpoint(&clock), &kept).await;
+    assert_eq!(revoked.unwrap_err(), TokenError::InvalidGrant);
+    let gone = logins.access(&http, &key, None, &renewal).await.unwrap_err();
+    assert!(matches!(gone, LoginError::Missing));
+}
+
+#[tokio::test]
+async fn a_device_signs_in() {
+    let peer = Peer::authlib().await;
+    let prepared = prepared(&peer, "client_credentials").await;
+    let (clock, http) = (Clock::system(), http());
+    let begun = device::begin(&http, &prepared.endpoint(&clock), &prepared.scopes).await.unwrap();
+    approve(&begun.page, &begun.code).await;
+    let tokens = begun.finish(&http, &prepared.endpoint(&clock)).await.unwrap();
+    assert_eq!(tokens.scopes.unwrap().render(), "read write");
+}
+
+#[tokio::test]
+async fn a_service_needs_its_secret() {
+    let peer = Peer::authlib().await;
+    let mut prepared = prepared(&peer, "client_credentials").await;
+    let (clock, http) = (Clock::system(), http());
+    let tokens = grants::client_credentials(&http, &prepared.endpoint(&clock), &Scopes::parse("read")).await.unwrap();
+    assert_eq!(tokens.scopes.unwrap().render(), "read");
+    for wrong in [ClientAuth::Basic(Secret::new("wrong".to_owned())), ClientAuth::None] {
+        prepared.client = Client { id: prepared.client.id.clone(), auth: wrong };
+        let refused = grants::client_credentials(&http, &prepared.endpoint(&clock), &Scopes::default()).await;
+        assert_eq!(refused.unwrap_err(), TokenError::InvalidClient);
+    }
+}
+
+async fn approve(page: &Url, code: &str) {
+    let body = form_urlencoded::Serializer::new(String::new()).append_pair("user_code", code).finish();
+    Browser::default().post(page, body).await;
+}

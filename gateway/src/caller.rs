@@ -1,0 +1,132 @@
+//! Who is calling.
+//!
+//! A [`Caller`] is made where a request comes in and goes with it to wherever something is opened, asked or kept on its
+//! behalf. Nothing that one caller has opened is given to another: whatever is shared is keyed by [`Caller::apart`]. No
+//! caller at all is Weir itself, or somebody at a gateway that is open to everybody.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use weir_flow::facts::Principal;
+
+use crate::config::Secret;
+
+/// The subject of whoever calls from this machine.
+const LOCAL: &str = "local";
+
+/// One who has proved who they are, or calls from this machine.
+pub struct Caller {
+    principal: Principal,
+    id: Arc<str>,
+    token: Option<Secret>,
+}
+
+impl Caller {
+    /// Whoever calls from this machine, where no tokens are asked for.
+    #[must_use]
+    pub fn local() -> Arc<Self> {
+        static CALLER: OnceLock<Arc<Caller>> = OnceLock::new();
+        let principal =
+            || Principal { subject: LOCAL.to_owned(), issuer: None, scopes: Vec::new(), claims: "{}".to_owned() };
+        Arc::clone(CALLER.get_or_init(|| Arc::new(Self { principal: principal(), id: LOCAL.into(), token: None })))
+    }
+
+    /// Who a checked token is for.
+    #[must_use]
+    pub fn new(principal: Principal, token: Secret) -> Arc<Self> {
+        // An issuer is a URL and has no line break, so no two principals come to the same text.
+        let id = [principal.issuer.as_deref().unwrap_or_default(), &principal.subject].join("\n").into();
+        Arc::new(Self { principal, id, token: Some(token) })
+    }
+
+    /// What is known of them.
+    #[must_use]
+    pub const fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// The same text for the same principal, and for no other. Good as a key; not meant to be shown.
+    #[must_use]
+    pub const fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// The token that they came with, to be exchanged for others. It goes to no upstream.
+    #[must_use]
+    pub const fn token(&self) -> Option<&Secret> {
+        self.token.as_ref()
+    }
+
+    /// The same principal, with nothing that could be passed on.
+    #[must_use]
+    pub fn without_token(&self) -> Arc<Self> {
+        Arc::new(Self { principal: self.principal.clone(), id: Arc::clone(&self.id), token: None })
+    }
+
+    /// Whether nobody else can be calling, so that Weir's own is theirs.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.principal.issuer.is_none()
+    }
+
+    /// What to keep apart by what is opened for a caller; none for what may be shared with Weir's own.
+    #[must_use]
+    pub fn apart(caller: Option<&Arc<Self>>) -> Option<Arc<str>> {
+        caller.filter(|caller| !caller.is_local()).map(|caller| Arc::clone(&caller.id))
+    }
+
+    /// Whether both are the same principal.
+    #[must_use]
+    pub fn is_same(one: Option<&Arc<Self>>, other: Option<&Arc<Self>>) -> bool {
+        match (one, other) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one.id == other.id,
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").field("subject", &self.principal.subject).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(issuer: &str, subject: &str, token: &str) -> Arc<Caller> {
+        let (subject, issuer) = (subject.to_owned(), Some(issuer.to_owned()));
+        let principal = Principal { subject, issuer, scopes: Vec::new(), claims: "{}".to_owned() };
+        Caller::new(principal, Secret::new(token.to_owned()))
+    }
+
+    #[test]
+    fn a_principal_is_its_issuer_and_its_subject() {
+        let ada = caller("https://a.example", "ada", "t1");
+        assert!(Caller::is_same(Some(&ada), Some(&caller("https://a.example", "ada", "t2"))));
+        for other in
+            [caller("https://b.example", "ada", "t1"), caller("https://a.example", "eve", "t1"), Caller::local()]
+        {
+            assert!(!Caller::is_same(Some(&ada), Some(&other)), "{other:?}");
+            assert_ne!(Caller::apart(Some(&ada)), Caller::apart(Some(&other)), "{other:?}");
+        }
+        assert!(!Caller::is_same(Some(&ada), None));
+        // One who calls himself as those of this machine are called is none of them.
+        let posing = caller("https://a.example", "local", "t1");
+        assert!(!Caller::is_same(Some(&posing), Some(&Caller::local())) && Caller::apart(Some(&posing)).is_some());
+    }
+
+    #[test]
+    fn those_of_this_machine_share_with_weir() {
+        assert_eq!(Caller::apart(Some(&Caller::local())), Caller::apart(None));
+    }
+
+    #[test]
+    fn nothing_prints_the_token() {
+        assert!(!format!("{:?}", caller("https://a.example", "ada", "s3cret")).contains("s3cret"));
+    }
+}

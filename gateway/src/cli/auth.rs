@@ -1,0 +1,164 @@
+//! `weir auth`: the logins at upstreams, from a terminal. A gateway that runs with the same store notices at once what is
+//! done here.
+
+mod browser;
+mod login;
+mod show;
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+
+use crate::{
+    config::{self, Auth, Config},
+    login::{Account, Asker, DEFAULT_FILE, Wallet},
+    observe,
+};
+
+use super::BAD_CONFIG;
+
+/// The exit code of what Ctrl-C has ended (128 and the number of the signal).
+const INTERRUPTED: u8 = 130;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Sign in at an upstream.
+    ///
+    /// Opens the page in a browser, and prints its address for those who have none here. The login is kept, encrypted,
+    /// and a running gateway uses it at once. Ends with 0 when it is kept, with 1 if it came to nothing, with 130 on
+    /// Ctrl-C; in the latter cases a login that was there is as good as before.
+    Login {
+        /// The upstream.
+        name: String,
+        /// Sign in with a code that is typed on another device (RFC 8628).
+        #[arg(long)]
+        device: bool,
+        /// Print the address and open no browser.
+        #[arg(long)]
+        no_browser: bool,
+        /// What the login must be good for, beside what the upstream asks for.
+        #[arg(long, value_name = "SCOPES")]
+        scopes: Option<String>,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// Show how Weir stands with each upstream that takes a login, or with one.
+    ///
+    /// Asks nobody and needs no key. Ends with 1 if somebody has to sign in.
+    Status {
+        /// The upstream; all of them if it is left out.
+        name: Option<String>,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// Forget the login at an upstream, and have its server forget it (RFC 7009).
+    Logout {
+        /// The upstream.
+        name: String,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// Renew the login at an upstream now.
+    Refresh {
+        /// The upstream.
+        name: String,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// List the upstreams that take a login: those of which the configuration says so, and those that ask for one.
+    List {
+        #[command(flatten)]
+        options: Options,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// The configuration, a TOML file.
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    config: PathBuf,
+    /// Keep logins as plain text: whoever reads the file has them.
+    #[arg(long)]
+    allow_plaintext_token_store: bool,
+}
+
+/// What a command is about.
+struct About {
+    config: Config,
+    wallet: Arc<Wallet>,
+}
+
+pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let _log = observe::start("warn");
+    let options = match &command {
+        Command::Login { options, .. }
+        | Command::Status { options, .. }
+        | Command::Logout { options, .. }
+        | Command::Refresh { options, .. }
+        | Command::List { options } => options,
+    };
+    let config = match Config::load(&options.config) {
+        Ok(config) => config,
+        Err(problems) => {
+            eprintln!("{problems}");
+            return Ok(ExitCode::from(BAD_CONFIG));
+        }
+    };
+    let wallet = Wallet::new(&config, options.allow_plaintext_token_store);
+    let about = About { config, wallet };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
+    let ended = runtime.block_on(async {
+        let work = async {
+            match command {
+                Command::Login { name, device, no_browser, scopes, .. } => {
+                    let scopes = scopes.map(|all| all.split_ascii_whitespace().map(str::to_owned).collect());
+                    login::run(&about, &name, &login::How { device, no_browser, scopes }).await
+                }
+                Command::Status { name, .. } => show::status(&about, name.as_deref()).await,
+                Command::Logout { name, .. } => login::out(&about, &name).await,
+                Command::Refresh { name, .. } => login::refresh(&about, &name).await,
+                Command::List { .. } => show::list(&about).await,
+            }
+        };
+        let ended = tokio::select! {
+            ended = work => ended,
+            _ = tokio::signal::ctrl_c() => {
+                eprintln!("\nInterrupted. Nothing was changed.");
+                Ok(ExitCode::from(INTERRUPTED))
+            }
+        };
+        about.wallet.close().await;
+        ended
+    });
+    runtime.shutdown_background();
+    ended
+}
+
+impl About {
+    /// The account at an upstream, or why there is none.
+    fn account(&self, name: &str) -> anyhow::Result<&Arc<Account>> {
+        if let Some(account) = self.wallet.account(name) {
+            return Ok(account);
+        }
+        let Some(upstream) = self.config.upstreams.iter().find(|upstream| upstream.name.as_str() == name) else {
+            let known: Vec<&str> = self.wallet.accounts().iter().map(|account| account.name()).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            bail!("there is no upstream `{name}`; those that may take a login: {known}");
+        };
+        match (&upstream.reach, &upstream.auth) {
+            _ if !upstream.enabled => bail!("`{name}` is disabled in the configuration"),
+            (config::Reach::Stdio(_), _) => bail!("`{name}` is a process that Weir starts; it takes no login"),
+            (_, Auth::Bearer(source)) => bail!("`{name}` is opened by the token from {source}, and not by a login"),
+            _ => bail!("`{name}` takes no login (`auth = \"none\"`)"),
+        }
+    }
+
+    /// As whom a terminal signs in.
+    fn asker(&self, account: &Account) -> anyhow::Result<Asker> {
+        let page = self.config.public_url.as_deref().map_or_else(String::new, |url| format!(", at {url}/connect"));
+        account.asker(None).with_context(|| {
+            format!("each caller has a login of their own at `{}`, and gets it from the gateway{page}", account.name())
+        })
+    }
+}

@@ -1,0 +1,143 @@
+//! Signing in and out, and renewing.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use weir_flow::facts::Ending;
+use weir_oauth::{Loopback, TokenError, authorize::SIGN_IN_TIME};
+
+use crate::login::{Account, Asker};
+
+use super::{About, browser, show};
+
+/// How a sign-in is to go.
+pub(super) struct How {
+    pub(super) device: bool,
+    pub(super) no_browser: bool,
+    pub(super) scopes: Option<Vec<String>>,
+}
+
+/// The port of this machine that browsers come back to, if it is free: a server that knows Weir's address with a port in
+/// it need not be told another one each time.
+const PORT: u16 = 41_789;
+
+/// Signs in.
+pub(super) async fn run(about: &About, name: &str, how: &How) -> anyhow::Result<ExitCode> {
+    let account = about.account(name)?;
+    let asker = about.asker(account)?;
+    if how.device || account.is_by_code() {
+        with_code(account, &asker, how).await?;
+    } else {
+        with_browser(account, &asker, how).await?;
+    }
+    let state = account.state(&asker.owner).await?;
+    say(&format!("Signed in at {name}{}.", show::details(&state)))
+}
+
+async fn with_browser(account: &Account, asker: &Asker, how: &How) -> anyhow::Result<()> {
+    let loopback = match Loopback::bind(PORT).await {
+        Ok(loopback) => loopback,
+        Err(_) => Loopback::bind(0).await.context("no port to come back to")?,
+    };
+    let redirect = loopback.redirect().to_owned();
+    let prepared = account.prepare(&asker.owner, vec![redirect.clone()], how.scopes.clone()).await?;
+    let (page, pending) = account.begin(&prepared, &redirect)?;
+    let opened = !how.no_browser && browser::open(&page);
+    let what = if opened { "A browser was opened to sign in. If it was not, open" } else { "To sign in, open" };
+    eprintln!("{what} this page:\n\n  {page}\n");
+    let state = pending.state().clone();
+    let callback = waiting(SIGN_IN_TIME, loopback.wait(&state)).await?.context("the port could not be listened on")?;
+    account.end(&asker.owner, &prepared, pending, callback).await?;
+    Ok(())
+}
+
+async fn with_code(account: &Account, asker: &Asker, how: &How) -> anyhow::Result<()> {
+    let prepared = account.prepare(&asker.owner, Vec::new(), how.scopes.clone()).await?;
+    let begun = account.begin_with_code(&prepared).await?;
+    eprintln!(
+        "To sign in, open this page on any device:\n\n  {}\n\nand type this code:\n\n  {}\n",
+        begun.page, begun.code
+    );
+    if let Some(page) = &begun.page_with_code {
+        eprintln!("or open this page, which knows the code:\n\n  {page}\n");
+        if !how.no_browser {
+            browser::open(page);
+        }
+    }
+    let lifetime = begun.lifetime;
+    waiting(lifetime, account.end_with_code(&asker.owner, &prepared, begun)).await??;
+    Ok(())
+}
+
+/// Signs out.
+pub(super) async fn out(about: &About, name: &str) -> anyhow::Result<ExitCode> {
+    let account = about.account(name)?;
+    let asker = about.asker(account)?;
+    match account.sign_out(&asker.owner).await? {
+        None => say(&format!("There is no login at {name}.")),
+        Some(Ok(())) => say(&format!("Signed out of {name}; its server has forgotten the login too.")),
+        Some(Err(TokenError::Unsupported(_))) => {
+            say(&format!("Signed out of {name}. Its server has no way to be told; the login ends there with its time."))
+        }
+        Some(Err(why)) => bail!("the login at {name} is forgotten here, and its server was not told: {why}"),
+    }
+}
+
+/// Renews.
+pub(super) async fn refresh(about: &About, name: &str) -> anyhow::Result<ExitCode> {
+    let account = about.account(name)?;
+    let asker = about.asker(account)?;
+    let ending = match account.stored(&asker.owner).await? {
+        Some(stored) if account.fact(&stored, true).renewable => account.renew(&asker, &stored, false).await,
+        None if !account.is_for_people() => account.obtain(&asker, &[], None).await,
+        Some(_) => bail!("the login at {name} cannot be renewed; sign in again with `weir auth login {name}`"),
+        None => bail!("there is no login at {name}; sign in with `weir auth login {name}`"),
+    };
+    match ending {
+        Ending::Done => {
+            let state = account.state(&asker.owner).await?;
+            say(&format!("Renewed the login at {name}{}.", show::details(&state)))
+        }
+        Ending::Denied(why) => bail!("the login at {name} was not renewed: {why}"),
+        Ending::Failed(why) => bail!("the login at {name} is kept, and was not renewed: {why}"),
+    }
+}
+
+/// Waits for a person, and shows that it does.
+async fn waiting<T>(limit: Duration, person: impl Future<Output = T>) -> anyhow::Result<T> {
+    let start = Instant::now();
+    let terminal = io::stderr().is_terminal();
+    if !terminal {
+        eprintln!(
+            "Waiting for at most {} minutes. Ctrl-C ends this and changes nothing.",
+            limit.as_secs().div_ceil(60)
+        );
+    }
+    let progress = async {
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tick.tick().await;
+            if terminal {
+                let left = limit.saturating_sub(start.elapsed()).as_secs();
+                eprint!("\rWaiting; {}:{:02} left. Ctrl-C ends this and changes nothing. ", left / 60, left % 60);
+            }
+        }
+    };
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(limit, person) => ended,
+        () = progress => bail!("nobody waits any more"),
+    };
+    if terminal {
+        eprintln!();
+    }
+    ended.context("nobody signed in in time; nothing was changed")
+}
+
+fn say(text: &str) -> anyhow::Result<ExitCode> {
+    writeln!(io::stdout().lock(), "{text}")?;
+    Ok(ExitCode::SUCCESS)
+}

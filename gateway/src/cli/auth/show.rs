@@ -1,0 +1,158 @@
+//! How Weir stands with its upstreams, in a table.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+    process::ExitCode,
+    time::{Duration, SystemTime},
+};
+
+use crate::{
+    config::{Auth, Flow},
+    login::{Account, Standing, State},
+};
+
+use super::About;
+
+/// How long an upstream may take to say whether it asks for a login.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// One line of a table.
+struct Line {
+    name: String,
+    how: String,
+    standing: String,
+}
+
+/// Shows one upstream, or all that take a login.
+pub(super) async fn status(about: &About, name: Option<&str>) -> anyhow::Result<ExitCode> {
+    let accounts: Vec<&Account> = match name {
+        Some(name) => vec![about.account(name)?.as_ref()],
+        None => about.wallet.accounts().iter().map(AsRef::as_ref).collect(),
+    };
+    let (mut lines, mut wanting) = (Vec::new(), false);
+    for account in accounts {
+        let Some(asker) = account.asker(None) else {
+            lines.push(personal(about, account));
+            continue;
+        };
+        let state = account.state(&asker.owner).await?;
+        if state.standing == Standing::Unasked && name.is_none() {
+            continue;
+        }
+        let needs = matches!(state.standing, Standing::Missing | Standing::Ended | Standing::TooLittle);
+        wanting |= needs && account.is_for_people();
+        lines.push(line(about, account, &state, None));
+    }
+    print(&lines, "No upstream takes a login.")?;
+    Ok(if wanting { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Lists every upstream that takes a login or asks for one, and logins of upstreams that are gone.
+pub(super) async fn list(about: &About) -> anyhow::Result<ExitCode> {
+    let mut asking = tokio::task::JoinSet::new();
+    for (place, account) in about.wallet.accounts().iter().enumerate() {
+        let account = std::sync::Arc::clone(account);
+        asking.spawn(async move {
+            let asks = match account.is_configured() {
+                true => Some(true),
+                false => tokio::time::timeout(PATIENCE, account.asks()).await.ok().and_then(Result::ok),
+            };
+            (place, asks)
+        });
+    }
+    let mut asked = asking.join_all().await;
+    asked.sort_unstable();
+    let mut lines = Vec::new();
+    let mut names = BTreeSet::new();
+    for ((_, asks), account) in asked.into_iter().zip(about.wallet.accounts()) {
+        names.insert(account.name().to_owned());
+        let Some(asker) = account.asker(None) else {
+            lines.push(personal(about, account));
+            continue;
+        };
+        let state = account.state(&asker.owner).await?;
+        if asks == Some(true) || state.login.is_some() {
+            lines.push(line(about, account, &state, asks));
+        }
+    }
+    for login in about.wallet.list().await? {
+        if names.insert(login.key.upstream.clone()) {
+            let (how, standing) = ("not in the configuration".to_owned(), "a login is kept".to_owned());
+            lines.push(Line { name: login.key.upstream, how, standing });
+        }
+    }
+    print(&lines, "No upstream takes a login.")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What there is to say of a login, for the end of a sentence.
+pub(super) fn details(state: &State) -> String {
+    let Some(login) = &state.login else { return String::new() };
+    let mut parts = Vec::new();
+    let scopes = login.scopes.render();
+    if !scopes.is_empty() {
+        parts.push(format!("scopes {scopes}"));
+    }
+    let renewed = if login.refreshable || !state.for_people { ", then renewed by itself" } else { "" };
+    match login.expires.map(|end| end.duration_since(SystemTime::now()).unwrap_or_default()) {
+        Some(left) if left.is_zero() => parts.push(format!("ended{renewed}")),
+        Some(left) => parts.push(format!("for {}{renewed}", span(left))),
+        None => {}
+    }
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) }
+}
+
+fn line(about: &About, account: &Account, state: &State, asks: Option<bool>) -> Line {
+    let sign_in = format!("sign in with `weir auth login {}`", account.name());
+    let standing = match state.standing {
+        Standing::Good => format!("signed in{}", details(state)),
+        Standing::Ended if account.is_for_people() => format!("the login has ended; {sign_in}"),
+        Standing::TooLittle => format!("the login may do too little; {sign_in}"),
+        Standing::Missing if account.is_for_people() => format!("not signed in; {sign_in}"),
+        Standing::Unasked if asks == Some(true) => format!("not signed in; {sign_in}"),
+        Standing::Unasked => "not signed in, and not asked to".to_owned(),
+        Standing::Ended | Standing::Missing => "no token yet; Weir gets one when it is needed".to_owned(),
+    };
+    Line { name: account.name().to_owned(), how: how(about, account), standing }
+}
+
+fn personal(about: &About, account: &Account) -> Line {
+    let standing = "each caller signs in at the gateway".to_owned();
+    Line { name: account.name().to_owned(), how: how(about, account), standing }
+}
+
+fn how(about: &About, account: &Account) -> String {
+    let written = about.config.upstreams.iter().find(|upstream| upstream.name.as_str() == account.name());
+    match written.map(|upstream| &upstream.auth) {
+        Some(Auth::OAuth(oauth)) => match oauth.flow {
+            Flow::AuthorizationCode => "oauth",
+            Flow::DeviceCode => "device",
+            Flow::ClientCredentials => "client_credentials",
+            Flow::TokenExchange => "exchange",
+        },
+        _ => "detected",
+    }
+    .to_owned()
+}
+
+fn print(lines: &[Line], empty: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if lines.is_empty() {
+        return writeln!(out, "{empty}");
+    }
+    let width = |of: fn(&Line) -> &str| lines.iter().map(|line| of(line).len()).max().unwrap_or(0);
+    let (name, how) = (width(|line| &line.name), width(|line| &line.how));
+    for line in lines {
+        writeln!(out, "{:name$}  {:how$}  {}", line.name, line.how, line.standing)?;
+    }
+    Ok(())
+}
+
+fn span(left: Duration) -> String {
+    match left.as_secs() {
+        seconds @ ..120 => format!("{seconds} s"),
+        seconds @ ..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}

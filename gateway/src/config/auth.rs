@@ -1,0 +1,105 @@
+//! Who may call Weir, what opens an upstream, and where logins are kept.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::SecretSource;
+
+/// What opens an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// Nothing is sent, and nothing is asked for.
+    None,
+    /// Nothing was said. If the upstream asks for a login, it is offered.
+    Unsaid,
+    /// A token in the `Authorization` header (RFC 6750 §2.1).
+    Bearer(SecretSource),
+    /// A token of an authorization server.
+    OAuth(Box<OAuth>),
+}
+
+/// How a token is got from an authorization server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// A person signs in with a browser (RFC 6749 §4.1).
+    AuthorizationCode,
+    /// A person types a code on another device (RFC 8628).
+    DeviceCode,
+    /// Weir proves who it is itself (RFC 6749 §4.4).
+    ClientCredentials,
+    /// The caller's identity is exchanged (RFC 8693).
+    TokenExchange,
+}
+
+/// Whose a login is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// One for all callers.
+    Shared,
+    /// One for each.
+    Principal,
+}
+
+/// How Weir is a client of an upstream's authorization server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OAuth {
+    /// The way to a token.
+    pub flow: Flow,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The authorization server, if the upstream is not asked for it.
+    pub issuer: Option<String>,
+    /// Weir's name there, if it is not registered when it first comes.
+    pub client_id: Option<String>,
+    /// Its password.
+    pub client_secret: Option<SecretSource>,
+    /// The key that it signs with instead, and how; PEM.
+    pub private_key: Option<SecretSource>,
+    /// How it signs; by the kind of key if this is none.
+    pub algorithm: Option<&'static str>,
+    /// The scopes to ask for; empty for those that the upstream names.
+    pub scopes: Vec<String>,
+    /// For whom a token is exchanged.
+    pub audience: Option<String>,
+    /// Whether requests name the upstream as `resource` (RFC 8707).
+    pub resource: bool,
+    /// Whether authorization servers may be at private addresses.
+    pub private_network: bool,
+    /// How long before its end a token is renewed.
+    pub skew: Option<Duration>,
+    /// Where the caller's identity is exchanged first.
+    pub identity_provider: Option<IdentityProvider>,
+}
+
+/// The authorization server that vouches for callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityProvider {
+    /// Where tokens are exchanged.
+    pub token_endpoint: String,
+    /// Weir's name there.
+    pub client_id: Option<String>,
+    /// Its password there.
+    pub client_secret: Option<SecretSource>,
+}
+
+/// Whose tokens clients must bring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inbound {
+    /// The authorization server, exactly as `iss` names it.
+    pub issuer: String,
+    /// What `aud` must name.
+    pub audience: String,
+    /// The signatures that are accepted.
+    pub algorithms: Vec<&'static str>,
+    /// Where its keys are, if its metadata does not say.
+    pub jwks: Option<String>,
+}
+
+/// Where logins are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoginStore {
+    /// The file; none if the system names no place for it.
+    pub path: Option<PathBuf>,
+    /// Where its key is; none for the system's keyring or a file beside the store.
+    pub key: Option<SecretSource>,
+}

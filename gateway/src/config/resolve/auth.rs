@@ -1,0 +1,181 @@
+//! What opens an upstream, who may call Weir, and where logins are kept.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::context::Context;
+use crate::config::read::{At, Field};
+use crate::config::string::Text;
+use crate::config::value::List;
+use crate::config::written::{self, AuthKind, Root, Upstream};
+use crate::config::{Auth, Environment, Flow, IdentityProvider, Inbound, LoginStore, OAuth, Owner};
+
+/// The signatures that are accepted unless the configuration says otherwise.
+const ALGORITHMS: [&str; 3] = ["RS256", "ES256", "EdDSA"];
+
+/// The most that a token may be renewed ahead of its end.
+const LONGEST_SKEW: Duration = Duration::from_secs(3600);
+
+pub(super) fn upstream(upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<Auth> {
+    let kind = upstream.auth.set().map(|at| at.value);
+    let flow = match kind {
+        Some(AuthKind::OAuth) => Some(Flow::AuthorizationCode),
+        Some(AuthKind::Device) => Some(Flow::DeviceCode),
+        Some(AuthKind::ClientCredentials) => Some(Flow::ClientCredentials),
+        Some(AuthKind::Exchange) => Some(Flow::TokenExchange),
+        Some(AuthKind::None | AuthKind::Bearer) | None => None,
+    };
+    match flow {
+        Some(flow) => oauth(flow, upstream, context).map(|oauth| Auth::OAuth(Box::new(oauth))),
+        None => {
+            only_with_login(upstream, context);
+            without_login(kind, upstream, context)
+        }
+    }
+}
+
+/// Reports what says something of a login where there is none.
+fn only_with_login(upstream: &Upstream, context: &mut Context<'_, '_>) {
+    for (name, key) in [("owner", upstream.owner.key()), ("oauth", upstream.oauth.key())] {
+        if let Some(key) = key {
+            let hint = "auth = \"oauth\", \"device\", \"client_credentials\" or \"exchange\"".to_owned();
+            context.report.add(key, format!("`{name}` goes with a login"), Some(hint));
+        }
+    }
+}
+
+fn without_login(kind: Option<AuthKind>, upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<Auth> {
+    match (kind, &upstream.bearer) {
+        (Some(AuthKind::None), Field::Set(at)) => {
+            let hint = "leave out one of the two".to_owned();
+            context.report.add(at.key.clone(), "`auth = \"none\"` sends no `bearer`", Some(hint));
+            None
+        }
+        (Some(AuthKind::Bearer), Field::Absent) => {
+            let at = upstream.auth.key().unwrap_or_default();
+            let hint = "bearer = { env = \"NAME\" }".to_owned();
+            context.report.add(at, "`auth = \"bearer\"` needs to know where the token is", Some(hint));
+            None
+        }
+        (_, Field::Set(at)) => context.source(at).map(Auth::Bearer),
+        (Some(_), Field::Absent) => Some(Auth::None),
+        (None, Field::Absent) => Some(Auth::Unsaid),
+        (_, Field::Unreadable(_)) => None,
+    }
+}
+
+fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<OAuth> {
+    let key = upstream.auth.key().unwrap_or_default();
+    if let Some(bearer) = upstream.bearer.key() {
+        let hint = "leave out one of the two".to_owned();
+        context.report.add(bearer, "an upstream is opened by a `bearer` or by a login, not both", Some(hint));
+    }
+    let owner = match upstream.owner.set().map(|at| at.value) {
+        Some(written::Owner::Principal) => Owner::Principal,
+        Some(written::Owner::Shared) | None => Owner::Shared,
+    };
+    let empty = written::OAuth::default();
+    let written = upstream.oauth.set().map_or(&empty, |at| &at.value);
+    let oauth = OAuth {
+        flow,
+        owner,
+        issuer: written.issuer.set().map(|at| at.value.0.clone()),
+        client_id: plain(&written.client_id, context),
+        client_secret: written.client_secret.set().and_then(|at| context.source(at)),
+        private_key: written.private_key.set().and_then(|at| context.document(at)),
+        algorithm: written.algorithm.set().map(|at| at.value.0),
+        scopes: plain_list(&written.scopes, context),
+        audience: plain(&written.audience, context),
+        resource: written.resource.or(true),
+        private_network: written.private_network.or(false),
+        skew: written.skew.set().map(|at| at.value.0),
+        identity_provider: written.identity_provider.set().and_then(|at| identity_provider(at, context)),
+    };
+    if let Some(at) = written.skew.set().filter(|at| at.value.0 > LONGEST_SKEW) {
+        context.report.add(at.span.clone(), "a token is renewed at most an hour ahead", None);
+    }
+    let knows = oauth.client_secret.is_some() || oauth.private_key.is_some();
+    if flow == Flow::ClientCredentials && !knows && context.report.is_clean() {
+        let hint = "oauth = { client_id = \"weir\", client_secret = { env = \"NAME\" } }".to_owned();
+        let message = "`auth = \"client_credentials\"` needs a `client_id` and a `client_secret` or `private_key`";
+        context.report.add(key, message, Some(hint));
+    }
+    if let (Some(_), Some(at)) = (&oauth.client_secret, written.private_key.set()) {
+        context.report.add(at.key.clone(), "a client has a `client_secret` or a `private_key`, not both", None);
+    }
+    Some(oauth)
+}
+
+fn identity_provider(at: &At<written::IdentityProvider>, context: &mut Context<'_, '_>) -> Option<IdentityProvider> {
+    let written = &at.value;
+    if matches!(written.token_endpoint, Field::Absent) {
+        let hint = "token_endpoint = \"https://login.example.com/token\"".to_owned();
+        context.report.add(at.key.clone(), "an identity provider needs a `token_endpoint`", Some(hint));
+    }
+    Some(IdentityProvider {
+        token_endpoint: written.token_endpoint.set()?.value.0.clone(),
+        client_id: plain(&written.client_id, context),
+        client_secret: written.client_secret.set().and_then(|at| context.source(at)),
+    })
+}
+
+/// Whose tokens clients must bring.
+pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<Inbound> {
+    let at = root.auth.set()?;
+    let written = &at.value;
+    let needed = [
+        ("issuer", matches!(written.issuer, Field::Absent), "https://login.example.com"),
+        ("audience", matches!(written.audience, Field::Absent), "https://weir.example.com/mcp"),
+    ];
+    for (name, absent, example) in needed {
+        if absent {
+            let hint = format!("{name} = \"{example}\"");
+            context.report.add(at.key.clone(), format!("`auth` needs an `{name}`"), Some(hint));
+        }
+    }
+    let mut algorithms: Vec<&'static str> =
+        written.algorithms.set().iter().flat_map(|all| &all.value.0).map(|algorithm| algorithm.value.0).collect();
+    if algorithms.is_empty() {
+        algorithms = ALGORITHMS.to_vec();
+    }
+    Some(Inbound {
+        issuer: written.issuer.set()?.value.0.clone(),
+        audience: plain(&written.audience, context)?,
+        algorithms,
+        jwks: written.jwks.set().map(|at| at.value.0.clone()),
+    })
+}
+
+/// Where logins are kept.
+pub(super) fn store(root: &Root, context: &mut Context<'_, '_>) -> LoginStore {
+    let written = root.store.set().map(|at| &at.value);
+    let path = written.and_then(|store| store.path.set()).map(|path| context.base.join(&path.value.0));
+    let key = written.and_then(|store| store.key.set()).and_then(|at| context.source(at));
+    LoginStore { path: path.or_else(|| default_store(context.environment)), key }
+}
+
+/// Where logins are kept unless the configuration says otherwise; none if the system names no place (XDG Base Directory
+/// Specification: only absolute values of variables count).
+pub fn default_store(environment: &dyn Environment) -> Option<PathBuf> {
+    let variable = |name| environment.variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")))?;
+    Some(state.join("weir/logins.redb"))
+}
+
+/// A text that is printed, so that nothing secret may be expanded in it.
+fn plain(written: &Field<Text>, context: &mut Context<'_, '_>) -> Option<String> {
+    one(written.set()?, context)
+}
+
+fn plain_list(written: &Field<List<Text>>, context: &mut Context<'_, '_>) -> Vec<String> {
+    let all: Vec<_> = written.set().iter().flat_map(|all| &all.value.0).collect();
+    all.into_iter().filter_map(|at| one(at, context)).collect()
+}
+
+fn one(at: &At<Text>, context: &mut Context<'_, '_>) -> Option<String> {
+    if at.value.0.is_empty() || at.value.0.contains("${") {
+        context.report.add(at.span.clone(), "this cannot be empty, and `${…}` is not expanded in it", None);
+        return None;
+    }
+    Some(at.value.0.clone())
+}

@@ -1,0 +1,73 @@
+//! The tables that say who may call Weir, how it signs in at upstreams, and where it keeps what it got there.
+
+use crate::config::origin::WebUrl;
+use crate::config::quantity::Period;
+use crate::config::read::table;
+use crate::config::string::{FilePath, Text};
+use crate::config::value::List;
+
+use super::{Algorithm, Source};
+
+table! {
+    /// Clients prove who they are with a token of this authorization server (RFC 9068). Without this table everybody
+    /// who reaches Weir is the same local caller.
+    #[schemars(extend("required" = ["issuer", "audience"]))]
+    struct Inbound("a table with `issuer` and `audience`") {
+        /// The authorization server, exactly as the `iss` of its tokens.
+        issuer: WebUrl,
+        /// What the `aud` of a token must name: Weir's own address as clients know it.
+        audience: Text,
+        /// The signatures that are accepted. Default: `["RS256", "ES256", "EdDSA"]`.
+        algorithms: List<Algorithm>,
+        /// Where the server's keys are, if its metadata does not say.
+        jwks: WebUrl,
+    }
+
+    /// How Weir is a client of the upstream's authorization server. Whatever is left out is found out.
+    struct OAuth("a table such as { scopes = [\"read\"] }") {
+        /// The authorization server, if the upstream's own word is not to be taken for it.
+        issuer: WebUrl,
+        /// Weir's name at the authorization server. Default: its metadata URL, or what it is registered as when it first
+        /// comes.
+        client_id: Text,
+        /// Weir's password there.
+        client_secret: Source,
+        /// The key that Weir signs with instead of sending a password (RFC 7523): a PEM file.
+        private_key: Source,
+        /// How it signs. Default: what the key is for.
+        algorithm: Algorithm,
+        /// The scopes to ask for. Default: those that the upstream names.
+        scopes: List<Text>,
+        /// For whom a token is exchanged (RFC 8693). Default: the upstream.
+        audience: Text,
+        /// Whether requests name the upstream as `resource` (RFC 8707). Some servers refuse that. Default: `true`.
+        resource: bool,
+        /// Whether authorization servers may be at private addresses. Those of an upstream on this machine may. Default:
+        /// `false`.
+        private_network: bool,
+        /// How long before its end a token is renewed. Default: `"60s"`.
+        skew: Period,
+        /// Where the caller's identity is exchanged first, for `auth = "exchange"`.
+        identity_provider: IdentityProvider,
+    }
+
+    /// The authorization server that vouches for callers.
+    #[schemars(extend("required" = ["token_endpoint"]))]
+    struct IdentityProvider("a table with a `token_endpoint`") {
+        /// Where tokens are exchanged.
+        token_endpoint: WebUrl,
+        /// Weir's name there.
+        client_id: Text,
+        /// Weir's password there.
+        client_secret: Source,
+    }
+
+    /// Where logins are kept, encrypted.
+    struct Store("a table such as { path = \"logins.redb\" }") {
+        /// The file. Default: `weir/logins.redb` in `$XDG_STATE_HOME`, else in `~/.local/state`.
+        path: FilePath,
+        /// Where the key is that encrypts it, 32 bytes in base64. Default: the keyring of the system, else a file beside
+        /// the store that only its owner can read.
+        key: Source,
+    }
+}

@@ -1,0 +1,95 @@
+//! The logins at upstreams: where they are kept, how a token is made without anybody, and how somebody signs in.
+//!
+//! A [`Wallet`] is made from the configuration and touches nothing until an upstream needs a login: only then is its
+//! store opened, or made, and its key asked for. Each upstream that may need one has an [`Account`] in it, which does
+//! what a policy decides ([`weir_flow::facts::Choice`]). What a person has to do is in `sign_in`.
+
+mod account;
+mod alone;
+mod asker;
+mod settings;
+mod sign_in;
+mod vault;
+mod watch;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use weir_oauth::{LoginSummary, PendingSignIns};
+
+use crate::config::{self, Auth, Config};
+
+pub use account::{Account, DEFAULT_FILE, Placed, Stored};
+pub use asker::Asker;
+pub use sign_in::{Needed, SignInFailure, Standing, State};
+pub use vault::WalletError;
+pub use watch::Mark;
+pub use weir_oauth::{Owner, Secret};
+
+use vault::Vault;
+
+/// All logins of one configuration.
+pub struct Wallet {
+    vault: Arc<Vault>,
+    /// In the order of the configuration.
+    accounts: Vec<Arc<Account>>,
+    places: HashMap<String, usize>,
+    pending: PendingSignIns,
+    /// What the pending ones are for; the oldest first.
+    purposes: Mutex<VecDeque<sign_in::Purpose>>,
+}
+
+impl Wallet {
+    /// The logins that `config` speaks of; `plaintext` to keep them unprotected. Opens nothing.
+    #[must_use]
+    pub fn new(config: &Config, plaintext: bool) -> Arc<Self> {
+        let vault = Arc::new(Vault::new(config, plaintext));
+        let mut accounts = Vec::new();
+        for upstream in config.upstreams.iter().filter(|upstream| upstream.enabled) {
+            if let (config::Reach::Http(reach), Auth::OAuth(_) | Auth::Unsaid) = (&upstream.reach, &upstream.auth) {
+                accounts.push(Arc::new(Account::new(Arc::clone(&vault), config, upstream, reach)));
+            }
+        }
+        let places = accounts.iter().enumerate().map(|(at, account)| (account.name().to_owned(), at)).collect();
+        let pending = PendingSignIns::new(vault.clock.clone());
+        Arc::new(Self { vault, accounts, places, pending, purposes: Mutex::default() })
+    }
+
+    /// The account at an upstream; none if it can have no login.
+    #[must_use]
+    pub fn account(&self, upstream: &str) -> Option<&Arc<Account>> {
+        self.accounts.get(*self.places.get(upstream)?)
+    }
+
+    /// All of them, in the order of the configuration.
+    #[must_use]
+    pub fn accounts(&self) -> &[Arc<Account>] {
+        &self.accounts
+    }
+
+    /// Says at which URL people find the page where they sign in. The first word counts.
+    pub fn set_page(&self, url: String) {
+        drop(self.vault.page.set(url));
+    }
+
+    /// All logins, without their secrets. Needs no key, and makes no file.
+    ///
+    /// # Errors
+    /// If there is a store that cannot be read.
+    pub async fn list(&self) -> Result<Vec<LoginSummary>, WalletError> {
+        self.vault.list().await
+    }
+
+    /// Waits until what servers have given is kept. To be called before the program ends.
+    pub async fn close(&self) {
+        if let Some(opened) = self.vault.opened() {
+            opened.logins.close().await;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,356 @@
+//! What Weir is and has at one upstream, and what it does there on a policy's word.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock},
+    time::{Duration, SystemTime},
+};
+
+use url::Url;
+use weir_flow::facts::{self, Challenge, Ending};
+use weir_oauth::{Access, Http, HttpError, LoginError, LoginSummary, Owner, Reach, Renewal, Secret};
+
+use crate::{
+    caller::Caller,
+    config::{self, Auth, Config, Flow, HttpReach, OAuth},
+};
+
+use super::{
+    Asker, Mark, Needed, WalletError, lock, settings,
+    vault::{Opened, Vault},
+};
+
+/// Weir at one upstream.
+pub struct Account {
+    pub(super) vault: Arc<Vault>,
+    pub(super) name: String,
+    pub(super) url: Url,
+    /// The only one that may see a token from here.
+    origin: String,
+    pub(super) oauth: OAuth,
+    configured: bool,
+    /// Whether clients prove who they are; else everybody is the same local caller.
+    proved: bool,
+    /// What a command needs to be about this configuration.
+    pub(super) options: String,
+    pub(super) document: Option<Url>,
+    http: OnceLock<Http>,
+    /// What a refusal has asked for, for the sign-in that follows.
+    wanted: Mutex<HashMap<Owner, Wanted>>,
+}
+
+/// A login that is there.
+#[derive(Clone, Debug)]
+pub struct Stored(LoginSummary);
+
+/// A token on its way into a header.
+#[derive(Debug)]
+pub struct Placed {
+    /// Its text.
+    pub text: Secret,
+    /// The only origin that may see it.
+    pub origin: String,
+    /// For how much longer it is good; none if nobody said.
+    pub left: Option<Duration>,
+}
+
+/// What a sign-in is to bring.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) challenge: Option<weir_oauth::Challenge>,
+    /// What it must be good for; empty to leave that to the servers.
+    pub(super) scopes: Vec<String>,
+}
+
+/// The configuration that a command is about unless it is told another one.
+pub const DEFAULT_FILE: &str = "weir.toml";
+
+/// Owners whose wishes are remembered at once. One that is forgotten is learned again from the next refusal.
+const MAX_WANTED: usize = 10_000;
+
+impl Account {
+    pub(super) fn new(vault: Arc<Vault>, config: &Config, upstream: &config::Upstream, reach: &HttpReach) -> Self {
+        let url = reach.url.as_url().clone();
+        let (oauth, configured) = match &upstream.auth {
+            Auth::OAuth(oauth) => ((**oauth).clone(), true),
+            _ => (unsaid(), false),
+        };
+        Self {
+            name: upstream.name.to_string(),
+            origin: url.origin().ascii_serialization(),
+            url,
+            oauth,
+            configured,
+            proved: config.inbound.is_some(),
+            options: options(config, vault.is_plaintext()),
+            document: config.client_metadata_url.as_deref().and_then(|url| url.parse().ok()),
+            http: OnceLock::new(),
+            wanted: Mutex::default(),
+            vault,
+        }
+    }
+
+    /// The name of the upstream.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the configuration says that it takes a login; else it is only if the upstream asks for one.
+    #[must_use]
+    pub const fn is_configured(&self) -> bool {
+        self.configured
+    }
+
+    /// Whether a person has to sign in.
+    #[must_use]
+    pub const fn is_for_people(&self) -> bool {
+        matches!(self.oauth.flow, Flow::AuthorizationCode | Flow::DeviceCode)
+    }
+
+    /// Whether each caller has a login of their own.
+    #[must_use]
+    pub fn is_personal(&self) -> bool {
+        self.oauth.owner == config::Owner::Principal || self.oauth.flow == Flow::TokenExchange
+    }
+
+    /// Whether a person signs in with a code and another device, and not with a browser.
+    #[must_use]
+    pub fn is_by_code(&self) -> bool {
+        self.oauth.flow == Flow::DeviceCode
+    }
+
+    /// How long before its end a token is to be renewed, if the configuration says.
+    #[must_use]
+    pub const fn skew(&self) -> Option<Duration> {
+        self.oauth.skew
+    }
+
+    /// Whose credential a caller uses; none for Weir itself where each caller has their own.
+    #[must_use]
+    pub fn asker(&self, caller: Option<&Arc<Caller>>) -> Option<Asker> {
+        match caller {
+            _ if !self.is_personal() => Some(Asker::shared()),
+            Some(caller) => Some(Asker::principal(caller)),
+            None => (!self.proved).then(Asker::local),
+        }
+    }
+
+    /// The ways to a token, as a policy is told them.
+    #[must_use]
+    pub fn flows(&self) -> Vec<facts::Flow> {
+        vec![match self.oauth.flow {
+            Flow::AuthorizationCode => facts::Flow::AuthorizationCode,
+            Flow::DeviceCode => facts::Flow::DeviceCode,
+            Flow::ClientCredentials => facts::Flow::ClientCredentials,
+            Flow::TokenExchange => facts::Flow::TokenExchange,
+        }]
+    }
+
+    /// The login that an owner has here. Needs no key, and makes no file.
+    ///
+    /// # Errors
+    /// If there is a store that cannot be read.
+    pub async fn stored(&self, owner: &Owner) -> Result<Option<Stored>, WalletError> {
+        let found = self.vault.latest(&self.name, owner).await?;
+        // One for another place or from another server than the configuration says now is none.
+        let fits = |login: &LoginSummary| {
+            login.origin == self.origin && self.oauth.issuer.as_ref().is_none_or(|issuer| *issuer == login.key.issuer)
+        };
+        Ok(found.filter(fits).map(Stored))
+    }
+
+    /// What a policy is told of a login; `accepted` if the upstream has let somebody in with it.
+    #[must_use]
+    pub fn fact(&self, stored: &Stored, accepted: bool) -> facts::Token {
+        let (now, Stored(login)) = (self.vault.clock.now(), stored);
+        facts::Token {
+            issuer: login.key.issuer.clone(),
+            scopes: login.scopes.iter().map(str::to_owned).collect(),
+            age: seconds(now.duration_since(login.issued).unwrap_or_default()),
+            ends_in: login.expires.map(|end| seconds(end.duration_since(now).unwrap_or_default())),
+            accepted,
+            renewable: !self.is_for_people() || (login.refreshable && !login.ended),
+        }
+    }
+
+    /// Tells from now on whether an owner's login is still the one that it is now.
+    #[must_use]
+    pub fn mark(&self, owner: &Owner) -> Mark {
+        self.vault.changes.mark(&self.name, owner)
+    }
+
+    /// The token of a login.
+    ///
+    /// # Errors
+    /// In words, if it cannot be had.
+    pub async fn token(&self, stored: &Stored) -> Result<Placed, String> {
+        let (opened, http) = self.tools().await?;
+        opened.logins.seen(&stored.0.key, stored.0.version);
+        let access = opened.logins.access(http, &stored.0.key, None, &Renewal::Refresh(None)).await;
+        let Access { token, origin, expires, .. } = access.map_err(|why| why.to_string())?;
+        let left = expires.map(|end| end.duration_since(self.vault.clock.now()).unwrap_or_default());
+        Ok(Placed { text: token, origin, left })
+    }
+
+    /// Renews a login; `refused` if the upstream does not accept its token, rather than that its end is near.
+    pub async fn renew(self: &Arc<Self>, asker: &Asker, stored: &Stored, refused: bool) -> Ending {
+        let renewed = async {
+            let (opened, http) = self.tools().await.map_err(Ending::Failed)?;
+            let kept = opened.logins.get(&stored.0.key).await.map_err(|why| Ending::Failed(why.to_string()))?;
+            let kept = kept.ok_or_else(|| Ending::Denied("the login is gone".to_owned()))?;
+            if kept.issued != round(stored.0.issued) && kept.issued != stored.0.issued {
+                return Ok(());
+            }
+            let renewal = if self.is_for_people() {
+                Renewal::Refresh(settings::client(&self.oauth).map_err(|why| Ending::Failed(why.to_string()))?)
+            } else {
+                self.prepared_alone(asker, &[], None, Some(&kept)).await?.1
+            };
+            let (logins, key) = (&opened.logins, &stored.0.key);
+            let access = if refused {
+                logins.access(http, key, Some(&kept.access), &renewal).await
+            } else {
+                logins.renew(http, key, &kept.access, &renewal).await
+            };
+            access.map(drop).map_err(ending)
+        };
+        renewed.await.err().unwrap_or(Ending::Done)
+    }
+
+    /// Gets a token without anybody. `refused` is what the upstream said to the one that is there, if it refused it.
+    pub async fn obtain(
+        self: &Arc<Self>,
+        asker: &Asker,
+        scopes: &[String],
+        refused: Option<&facts::Refusal>,
+    ) -> Ending {
+        let obtained = async {
+            let (opened, http) = self.tools().await.map_err(Ending::Failed)?;
+            let challenge = refused.map(|refused| challenge(&refused.challenge));
+            let (key, renewal) = self.prepared_alone(asker, scopes, challenge.as_ref(), None).await?;
+            let kept = opened.logins.get(&key).await.map_err(|why| Ending::Failed(why.to_string()))?;
+            let access = match (kept, refused) {
+                (Some(kept), Some(refused)) if refused.status == 401 => {
+                    opened.logins.access(http, &key, Some(&kept.access), &renewal).await
+                }
+                (Some(kept), _) => opened.logins.renew(http, &key, &kept.access, &renewal).await,
+                (None, _) => opened.logins.access(http, &key, None, &renewal).await,
+            };
+            access.map(drop).map_err(ending)
+        };
+        obtained.await.err().unwrap_or(Ending::Done)
+    }
+
+    /// What a person has to do; remembered for when they come.
+    pub fn need(&self, owner: &Owner, scopes: &[String], refused: Option<&facts::Refusal>) -> Needed {
+        let challenge = refused.map(|refused| challenge(&refused.challenge));
+        let mut wanted = lock(&self.wanted);
+        if wanted.len() >= MAX_WANTED {
+            wanted.clear();
+        }
+        if challenge.is_some() || !scopes.is_empty() {
+            wanted.insert(owner.clone(), Wanted { challenge, scopes: scopes.to_vec() });
+        }
+        drop(wanted);
+        self.needed(owner, scopes)
+    }
+
+    pub(super) fn wanted(&self, owner: &Owner) -> Option<Wanted> {
+        lock(&self.wanted).get(owner).cloned()
+    }
+
+    /// Whether somebody has been asked to sign in as this owner since they last did.
+    pub(super) fn is_wanted(&self, owner: &Owner) -> bool {
+        lock(&self.wanted).contains_key(owner)
+    }
+
+    pub(super) fn satisfied(&self, owner: &Owner) {
+        lock(&self.wanted).remove(owner);
+    }
+
+    /// The client for this upstream's servers: this machine only if that is where the upstream is, or if the
+    /// configuration opens the private network.
+    pub(super) fn http(&self) -> Result<&Http, HttpError> {
+        if let Some(http) = self.http.get() {
+            return Ok(http);
+        }
+        let toward = Reach::toward(&self.url);
+        let private = self.oauth.private_network;
+        let made = self.vault.http(Reach { loopback: toward.loopback || private, private })?;
+        Ok(self.http.get_or_init(|| made))
+    }
+
+    pub(super) async fn tools(&self) -> Result<(&Opened, &Http), String> {
+        let opened = self.vault.open().await.map_err(|why| why.to_string())?;
+        Ok((opened, self.http().map_err(|why| why.to_string())?))
+    }
+}
+
+impl Stored {
+    /// What may be shown of it.
+    #[must_use]
+    pub const fn summary(&self) -> &LoginSummary {
+        &self.0
+    }
+}
+
+/// As a shell reads them.
+fn options(config: &Config, plaintext: bool) -> String {
+    let file = config.file.display().to_string();
+    let mut options = String::new();
+    if file != DEFAULT_FILE {
+        let plain = file.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+,:@%".contains(&byte));
+        let quoted = if plain { file } else { format!("'{}'", file.replace('\'', "'\\''")) };
+        options = format!(" --config {quoted}");
+    }
+    if plaintext {
+        options.push_str(" --allow-plaintext-token-store");
+    }
+    options
+}
+
+/// What an upstream of which nothing is said may need.
+fn unsaid() -> OAuth {
+    OAuth {
+        flow: Flow::AuthorizationCode,
+        owner: config::Owner::Shared,
+        issuer: None,
+        client_id: None,
+        client_secret: None,
+        private_key: None,
+        algorithm: None,
+        scopes: Vec::new(),
+        audience: None,
+        resource: true,
+        private_network: false,
+        skew: None,
+        identity_provider: None,
+    }
+}
+
+pub(super) fn challenge(fact: &Challenge) -> weir_oauth::Challenge {
+    let parameters = [("error", &fact.error), ("scope", &fact.scope), ("resource_metadata", &fact.resource_metadata)];
+    let parameters =
+        parameters.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?))).collect();
+    weir_oauth::Challenge { scheme: fact.scheme.clone(), parameters }
+}
+
+pub(super) fn ending(why: LoginError) -> Ending {
+    match &why {
+        LoginError::Token(error) if !error.is_temporary() => Ending::Denied(why.to_string()),
+        LoginError::Token(_) | LoginError::Store(_) => Ending::Failed(why.to_string()),
+        LoginError::Missing | LoginError::Ended | LoginError::NotAccepted => Ending::Denied(why.to_string()),
+    }
+}
+
+fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+/// A time as the store keeps it.
+fn round(time: SystemTime) -> SystemTime {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
+}

@@ -1,0 +1,119 @@
+//! Tokens that Weir gets without anybody: in its own name, or with the identity that a caller has brought.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use url::Url;
+use weir_flow::facts::Ending;
+use weir_oauth::{
+    Challenge, Client, ClientAuth, Clock, Endpoint, Http, Login, LoginKey, Obtain, Prepared, Renewal, Scopes, Secret,
+    ServerMetadata, Subject, TokenError, TokenKind, grants, prepare,
+};
+
+use crate::config::{Flow, IdentityProvider};
+
+use super::{Account, Asker, settings};
+
+/// One way to a token, with all that it takes.
+struct Alone {
+    http: Http,
+    clock: Clock,
+    prepared: Prepared,
+    way: Way,
+}
+
+enum Way {
+    /// RFC 6749 §4.4.
+    Credentials,
+    /// RFC 8693.
+    Exchange { subject: Secret, audience: Option<String> },
+    /// The same at the company's identity provider, and what that vouches for at the upstream's server (ID-JAG).
+    Vouched { subject: Secret, provider: Box<ServerMetadata>, client: Client },
+}
+
+impl Account {
+    /// Where a login of its own is kept, and how it is made. `before` is the one that is there, which must not become
+    /// less.
+    pub(super) async fn prepared_alone(
+        &self,
+        asker: &Asker,
+        scopes: &[String],
+        challenge: Option<&Challenge>,
+        before: Option<&Login>,
+    ) -> Result<(LoginKey, Renewal), Ending> {
+        let (opened, http) = self.tools().await.map_err(Ending::Failed)?;
+        let upstream =
+            settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), Vec::new(), false)
+                .map_err(|why| Ending::Failed(why.to_string()))?;
+        let way = self.way(asker)?;
+        let clock = &self.vault.clock;
+        let issuer = before.map(|login| login.server.issuer.as_str());
+        let prepared = prepare(http, opened.store.as_ref(), clock, &upstream, challenge, issuer).await;
+        let mut prepared = prepared.map_err(|why| match why.is_temporary() {
+            true => Ending::Failed(why.to_string()),
+            false => Ending::Denied(why.to_string()),
+        })?;
+        if !scopes.is_empty() {
+            prepared.scopes = scopes.iter().cloned().collect::<Scopes>();
+        } else if let Some(before) = before {
+            prepared.scopes = prepared.scopes.union(&before.scopes);
+        }
+        let key = prepared.key(asker.owner.clone());
+        let alone = Alone { http: http.clone(), clock: clock.clone(), prepared, way };
+        Ok((key, Renewal::Obtain(Arc::new(alone))))
+    }
+
+    fn way(&self, asker: &Asker) -> Result<Way, Ending> {
+        if self.oauth.flow != Flow::TokenExchange {
+            return Ok(Way::Credentials);
+        }
+        let subject = asker.token.clone();
+        let subject =
+            subject.ok_or_else(|| Ending::Denied("the caller has brought no token to exchange".to_owned()))?;
+        match &self.oauth.identity_provider {
+            None => Ok(Way::Exchange { subject, audience: self.oauth.audience.clone() }),
+            Some(provider) => {
+                let (provider, client) = identity_provider(provider).map_err(Ending::Failed)?;
+                Ok(Way::Vouched { subject, provider: Box::new(provider), client })
+            }
+        }
+    }
+}
+
+fn identity_provider(written: &IdentityProvider) -> Result<(ServerMetadata, Client), String> {
+    let endpoint: Url = written.token_endpoint.parse().map_err(|_| "the token endpoint is no URL".to_owned())?;
+    let auth = match &written.client_secret {
+        Some(source) => {
+            let secret = source.read().map_err(|why| why.to_string())?;
+            ClientAuth::Basic(Secret::new(secret.expose().to_owned()))
+        }
+        None => ClientAuth::None,
+    };
+    let server = ServerMetadata {
+        issuer: endpoint.origin().ascii_serialization(),
+        token_endpoint: Some(endpoint),
+        ..ServerMetadata::default()
+    };
+    Ok((server, Client { id: written.client_id.clone().unwrap_or_default(), auth }))
+}
+
+#[async_trait]
+impl Obtain for Alone {
+    async fn obtain(&self) -> Result<Login, TokenError> {
+        let asked = self.clock.now();
+        let (endpoint, scopes) = (self.prepared.endpoint(&self.clock), &self.prepared.scopes);
+        let tokens = match &self.way {
+            Way::Credentials => grants::client_credentials(&self.http, &endpoint, scopes).await?,
+            Way::Exchange { subject, audience } => {
+                let subject = Subject { token: subject, kind: TokenKind::Access };
+                grants::exchange(&self.http, &endpoint, subject, audience.as_deref(), scopes).await?
+            }
+            Way::Vouched { subject, provider, client } => {
+                let subject = Subject { token: subject, kind: TokenKind::Identity };
+                let provider = Endpoint { server: provider, client, resource: None, clock: &self.clock };
+                grants::vouched(&self.http, &provider, subject, &endpoint, scopes).await?
+            }
+        };
+        Ok(self.prepared.login(tokens, asked))
+    }
+}

@@ -1,0 +1,385 @@
+//! What a person has to do, and what becomes of it: in a browser, which comes back here or to a port of the terminal, or
+//! with a code on another device.
+
+use std::fmt;
+
+use url::Url;
+use weir_oauth::{
+    Callback, DeviceSignIn, LoginSummary, Owner, PendingSignIn, PrepareError, Prepared, Probed, Reach, Scopes, Secret,
+    SignInError, TokenError, Tokens, authorize, device, prepare, probe, registration, resource,
+};
+
+use crate::{
+    caller::Caller,
+    config::{Flow, SecretError},
+};
+
+use super::{Account, Wallet, WalletError, account::Wanted, lock, settings};
+
+/// Somebody must sign in. Its text is for the one who can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needed {
+    /// At which upstream.
+    pub upstream: String,
+    /// As whom.
+    pub owner: Owner,
+    /// What the new login must be good for; empty to leave that to the servers.
+    pub scopes: Vec<String>,
+    /// Where that can be done with a browser.
+    pub link: Option<String>,
+    /// What does it at a terminal; none where the login is that of one principal.
+    pub command: Option<String>,
+}
+
+/// Why a sign-in did not come to its end. What was there before is as good as before.
+#[derive(Debug, thiserror::Error)]
+pub enum SignInFailure {
+    /// It has no login that a person could make.
+    #[error("{0}")]
+    Not(String),
+    /// Logins cannot be kept.
+    #[error(transparent)]
+    Wallet(#[from] WalletError),
+    /// A secret of the configuration is not there.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// It is not known where to go, or as whom.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    /// It went wrong on the way.
+    #[error(transparent)]
+    SignIn(#[from] SignInError),
+    /// It went wrong at its end.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
+
+/// How an owner stands with one upstream.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The name of the upstream.
+    pub upstream: String,
+    /// Whose login it is.
+    pub owner: Owner,
+    /// How that stands.
+    pub standing: Standing,
+    /// The login, if there is one.
+    pub login: Option<LoginSummary>,
+    /// Whether a person makes it.
+    pub for_people: bool,
+}
+
+/// How a login stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is there and good, as far as is known.
+    Good,
+    /// It is there and will do no more: somebody must sign in again.
+    Ended,
+    /// It is there and may do too little: somebody must sign in for more.
+    TooLittle,
+    /// There is none, and one is needed.
+    Missing,
+    /// There is none, and none has been asked for.
+    Unasked,
+}
+
+impl Standing {
+    /// Whether something has to be done before there is a token.
+    #[must_use]
+    pub const fn is_wanting(self) -> bool {
+        matches!(self, Self::Missing | Self::Ended)
+    }
+}
+
+/// What a pending sign-in is for.
+pub(super) struct Purpose {
+    state: Secret,
+    owner: Owner,
+    prepared: Prepared,
+}
+
+/// As many as sign-ins are pending at once.
+const MAX_PURPOSES: usize = 1000;
+
+impl fmt::Display for Needed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` needs a sign-in", self.upstream)?;
+        match (&self.command, &self.link) {
+            (Some(command), Some(link)) => write!(f, ": run `{command}` or open {link}"),
+            (Some(command), None) => write!(f, ": run `{command}`"),
+            (None, Some(link)) => write!(f, ": open {link}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Account {
+    pub(super) fn needed(&self, owner: &Owner, scopes: &[String]) -> Needed {
+        // What one principal of many has to do is done where it is known who they are.
+        let terminal = !matches!(owner, Owner::Principal(issuer, _) if issuer != "local");
+        let more = if scopes.is_empty() { String::new() } else { format!(" --scopes \"{}\"", scopes.join(" ")) };
+        Needed {
+            upstream: self.name.clone(),
+            owner: owner.clone(),
+            scopes: scopes.to_vec(),
+            link: self.vault.page.get().filter(|_| !self.is_by_code()).cloned(),
+            command: terminal.then(|| format!("weir auth login {}{}{more}", self.name, self.options)),
+        }
+    }
+
+    /// Finds out all that a sign-in takes. `redirects` are the addresses that it may come back to, none for one with a code;
+    /// `more` is what it must be good for beside what the servers say.
+    ///
+    /// # Errors
+    /// If that cannot be found out, or there is nothing to sign in for.
+    pub async fn prepare(
+        &self,
+        owner: &Owner,
+        redirects: Vec<String>,
+        more: Option<Vec<String>>,
+    ) -> Result<Prepared, SignInFailure> {
+        if !self.is_for_people() {
+            let name = &self.name;
+            return Err(SignInFailure::Not(format!(
+                "Weir signs in at `{name}` by itself; nobody else can (see `auth` in the configuration)"
+            )));
+        }
+        let by_code = redirects.is_empty();
+        let opened = self.vault.open().await?;
+        let http = self.http().map_err(TokenError::from)?;
+        let mut wanted = self.wanted(owner).unwrap_or_default();
+        if let Some(more) = more {
+            wanted.scopes = more;
+        }
+        if wanted.challenge.is_none() {
+            wanted.challenge = self.knock().await?;
+        }
+        let upstream =
+            settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), redirects, by_code)?;
+        let before = self.stored(owner).await?.map(|stored| stored.summary().key.issuer.clone());
+        let Wanted { challenge, scopes } = wanted;
+        let clock = &self.vault.clock;
+        let prepared =
+            prepare(http, opened.store.as_ref(), clock, &upstream, challenge.as_ref(), before.as_deref()).await;
+        let mut prepared = prepared?;
+        if !scopes.is_empty() {
+            prepared.scopes = prepared.scopes.union(&scopes.into_iter().collect::<Scopes>());
+        }
+        Ok(prepared)
+    }
+
+    /// What the upstream says to somebody without a credential. It may be where no URL from outside may lead, for its own
+    /// address is from the configuration.
+    async fn knock(&self) -> Result<Option<weir_oauth::Challenge>, SignInFailure> {
+        let http = self.vault.http(Reach { loopback: true, private: true }).map_err(TokenError::from)?;
+        match probe(&http, &self.url).await {
+            Ok(Probed::Refused(challenge)) => Ok(challenge),
+            Ok(Probed::Answered(200..300)) if !self.is_configured() && !self.has_metadata().await => {
+                Err(SignInFailure::Not(format!("`{}` asks for no login", self.name)))
+            }
+            // It may ask for one later. Whatever is wrong with it is seen better where its metadata is looked for.
+            Ok(Probed::Answered(_)) => Ok(None),
+            Err(why) if why.is_temporary() => Err(TokenError::from(why).into()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether it says who makes tokens for it, though it has not asked for one.
+    async fn has_metadata(&self) -> bool {
+        let Ok(http) = self.http() else { return false };
+        matches!(resource::find(http, &self.url, None).await, Ok(Some(_)))
+    }
+
+    /// Whether the upstream asks somebody without a credential for one.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn asks(&self) -> Result<bool, SignInFailure> {
+        let http = self.vault.http(Reach { loopback: true, private: true }).map_err(TokenError::from)?;
+        let said = probe(&http, &self.url).await.map_err(TokenError::from)?;
+        Ok(matches!(said, Probed::Refused(_)))
+    }
+
+    /// Starts a sign-in with a browser that comes back to `redirect`: the page to open, and what to keep until then.
+    ///
+    /// # Errors
+    /// If the server cannot do it.
+    pub fn begin(&self, prepared: &Prepared, redirect: &str) -> Result<(Url, PendingSignIn), SignInFailure> {
+        let http = self.http().map_err(TokenError::from)?;
+        Ok(authorize::begin(http, prepared.sign_in(redirect))?)
+    }
+
+    /// Ends a sign-in with a browser, and keeps the login.
+    ///
+    /// # Errors
+    /// If what came back is not good, or cannot be kept.
+    pub async fn end(
+        &self,
+        owner: &Owner,
+        prepared: &Prepared,
+        pending: PendingSignIn,
+        callback: Callback,
+    ) -> Result<(), SignInFailure> {
+        let (http, asked) = (self.http().map_err(TokenError::from)?, self.vault.clock.now());
+        let redirect = pending.what().redirect.clone();
+        let tokens = match pending.finish(http, callback, &self.vault.clock).await {
+            Err(SignInError::Token(TokenError::InvalidClient)) => {
+                self.forget_registration(prepared, redirect).await?;
+                return Err(TokenError::InvalidClient.into());
+            }
+            tokens => tokens?,
+        };
+        self.keep(owner, prepared, tokens, asked).await
+    }
+
+    /// Starts a sign-in with a code and another device.
+    ///
+    /// # Errors
+    /// If the server cannot do it.
+    pub async fn begin_with_code(&self, prepared: &Prepared) -> Result<DeviceSignIn, SignInFailure> {
+        let http = self.http().map_err(TokenError::from)?;
+        Ok(device::begin(http, &prepared.endpoint(&self.vault.clock), &prepared.scopes).await?)
+    }
+
+    /// Waits for it, and keeps the login.
+    ///
+    /// # Errors
+    /// If nobody signs in, or it cannot be kept.
+    pub async fn end_with_code(
+        &self,
+        owner: &Owner,
+        prepared: &Prepared,
+        begun: DeviceSignIn,
+    ) -> Result<(), SignInFailure> {
+        let (http, clock) = (self.http().map_err(TokenError::from)?, &self.vault.clock);
+        let tokens = begun.finish(http, &prepared.endpoint(clock)).await?;
+        self.keep(owner, prepared, tokens, clock.now()).await
+    }
+
+    /// Forgets the login of an owner, and has the server forget it. Says whether there was one, and what the server said.
+    ///
+    /// # Errors
+    /// If the store cannot be used.
+    pub async fn sign_out(&self, owner: &Owner) -> Result<Option<Result<(), TokenError>>, SignInFailure> {
+        let Some(login) = self.vault.latest(&self.name, owner).await? else { return Ok(None) };
+        let opened = self.vault.open().await?;
+        let http = self.http().map_err(TokenError::from)?;
+        let said = opened.logins.forget(http, &login.key).await.map_err(WalletError::from)?;
+        self.vault.changes.tell(&self.name, owner);
+        Ok(said)
+    }
+
+    /// How an owner stands here.
+    ///
+    /// # Errors
+    /// If there is a store that cannot be read.
+    pub async fn state(&self, owner: &Owner) -> Result<State, WalletError> {
+        let login = self.stored(owner).await?.map(|stored| stored.summary().clone());
+        let now = self.vault.clock.now();
+        let standing = match &login {
+            None if self.is_configured() || self.is_wanted(owner) => Standing::Missing,
+            None => Standing::Unasked,
+            Some(login) if login.ended => Standing::Ended,
+            Some(login) if !login.refreshable && login.expires.is_some_and(|end| end <= now) => Standing::Ended,
+            Some(login) => match self.wanted(owner) {
+                Some(wanted) if !login.scopes.covers(&wanted.scopes.iter().cloned().collect()) => Standing::TooLittle,
+                _ => Standing::Good,
+            },
+        };
+        let (upstream, for_people) = (self.name.clone(), self.is_for_people());
+        Ok(State { upstream, owner: owner.clone(), standing, login, for_people })
+    }
+
+    async fn keep(
+        &self,
+        owner: &Owner,
+        prepared: &Prepared,
+        tokens: Tokens,
+        asked: std::time::SystemTime,
+    ) -> Result<(), SignInFailure> {
+        let login = prepared.login(tokens, asked);
+        let opened = self.vault.open().await?;
+        opened.logins.save(&prepared.key(owner.clone()), &login).await.map_err(WalletError::from)?;
+        self.satisfied(owner);
+        self.vault.changes.tell(&self.name, owner);
+        Ok(())
+    }
+
+    /// The server may have lost what it registered: the next sign-in registers anew.
+    async fn forget_registration(&self, prepared: &Prepared, redirect: String) -> Result<(), SignInFailure> {
+        let opened = self.vault.open().await?;
+        let upstream = settings::upstream(&self.name, &self.url, &self.oauth, None, vec![redirect], false)?;
+        let forgotten = registration::forget(opened.store.as_ref(), &prepared.server, &upstream.registration).await;
+        Ok(forgotten.map_err(WalletError::from)?)
+    }
+}
+
+impl Wallet {
+    /// Starts a sign-in of `owner` with a browser that comes back to `redirect`, and says which page to open. `binding` is
+    /// what only that browser and that principal can bring back.
+    ///
+    /// # Errors
+    /// If there is no such upstream, or no sign-in there.
+    pub async fn begin_sign_in(
+        &self,
+        upstream: &str,
+        owner: &Owner,
+        redirect: &str,
+        binding: Secret,
+    ) -> Result<Url, SignInFailure> {
+        let account = self.account(upstream).ok_or_else(|| unknown(upstream))?;
+        if account.oauth.flow == Flow::DeviceCode {
+            let how =
+                format!("sign in at `{upstream}` with a code: run `weir auth login {upstream}{}`", account.options);
+            return Err(SignInFailure::Not(how));
+        }
+        let prepared = account.prepare(owner, vec![redirect.to_owned()], None).await?;
+        let (url, pending) = account.begin(&prepared, redirect)?;
+        let mut purposes = lock(&self.purposes);
+        if purposes.len() >= MAX_PURPOSES {
+            purposes.pop_front();
+        }
+        purposes.push_back(Purpose { state: pending.state().clone(), owner: owner.clone(), prepared });
+        drop(purposes);
+        self.pending.keep(pending, binding);
+        Ok(url)
+    }
+
+    /// Ends a sign-in: `query` is what the browser brought back, without its `?`. Says at which upstream, and as whom.
+    ///
+    /// # Errors
+    /// If nobody waits for it, it was begun by somebody else, or the server does not give a token for it.
+    pub async fn finish_sign_in(&self, query: &str, binding: &Secret) -> Result<(String, Owner), SignInFailure> {
+        let callback = Callback::parse(query);
+        let pending = self.pending.take(&callback, binding)?;
+        let purpose = {
+            let mut purposes = lock(&self.purposes);
+            let at = purposes.iter().position(|purpose| purpose.state == *pending.state());
+            at.and_then(|at| purposes.remove(at)).ok_or(SignInError::Unknown)?
+        };
+        let Purpose { owner, prepared, .. } = purpose;
+        let account = self.account(&prepared.upstream).ok_or_else(|| unknown(&prepared.upstream))?;
+        account.end(&owner, &prepared, pending, callback).await?;
+        Ok((prepared.upstream, owner))
+    }
+
+    /// How a caller stands with every upstream that may need a login, in the order of the configuration.
+    ///
+    /// # Errors
+    /// If there is a store that cannot be read.
+    pub async fn states(&self, caller: Option<&std::sync::Arc<Caller>>) -> Result<Vec<State>, WalletError> {
+        let mut states = Vec::new();
+        for account in self.accounts() {
+            if let Some(asker) = account.asker(caller) {
+                states.push(account.state(&asker.owner).await?);
+            }
+        }
+        Ok(states)
+    }
+}
+
+fn unknown(upstream: &str) -> SignInFailure {
+    let name: String = upstream.chars().filter(|c| !c.is_control()).take(64).collect();
+    SignInFailure::Not(format!("there is no upstream `{name}` that takes a login"))
+}

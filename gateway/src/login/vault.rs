@@ -1,0 +1,142 @@
+//! What all accounts share: the store, the way to the servers, and the news.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use tokio::sync::OnceCell;
+use weir_oauth::{Clock, Http, HttpError, Limits, LoginSummary, Logins, NAMESPACE, Owner, Reach, Timing};
+use weir_store::{FileStore, KeySources, Protection, Secret, Store, StoreError};
+
+use crate::config::{self, Config, SecretSource};
+
+use super::watch::Changes;
+
+/// The store and what hangs on it. Nothing is opened before something is needed from it.
+pub(super) struct Vault {
+    path: Option<PathBuf>,
+    key: Option<SecretSource>,
+    plaintext: bool,
+    pub(super) clock: Clock,
+    opened: OnceCell<Opened>,
+    http: OnceLock<Http>,
+    pub(super) changes: Changes,
+    /// Where people sign in, as far as this process serves it.
+    pub(super) page: OnceLock<String>,
+}
+
+/// An open store.
+pub(super) struct Opened {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) logins: Logins,
+}
+
+/// Why logins cannot be used. Holds no secret.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum WalletError {
+    /// There is no place for them.
+    #[error("there is no place to keep logins; set `path` in the `[store]` table")]
+    NoPlace,
+    /// The key is not where the configuration says.
+    #[error("the key of the login store cannot be had: {0}")]
+    Key(#[from] config::SecretError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+}
+
+impl From<StoreError> for WalletError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+impl Vault {
+    pub(super) fn new(config: &Config, plaintext: bool) -> Self {
+        Self {
+            path: config.store.path.clone(),
+            key: config.store.key.clone(),
+            plaintext,
+            clock: Clock::system(),
+            opened: OnceCell::new(),
+            http: OnceLock::new(),
+            changes: Changes::default(),
+            page: OnceLock::new(),
+        }
+    }
+
+    pub(super) const fn is_plaintext(&self) -> bool {
+        self.plaintext
+    }
+
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The store, opened now if it is not yet, and made if it is not there.
+    pub(super) async fn open(&self) -> Result<&Opened, WalletError> {
+        self.opened
+            .get_or_try_init(|| async {
+                let path = self.path.clone().ok_or(WalletError::NoPlace)?;
+                let store = FileStore::open(path.clone(), self.protection(&path)?, self.clock.clone()).await?;
+                let store: Arc<dyn Store> = Arc::new(store);
+                // The policy decides when a token is renewed; this has no opinion of its own.
+                let timing = Timing { ahead: Default::default(), margin: Default::default(), ..Timing::default() };
+                Ok(Opened { logins: Logins::new(Arc::clone(&store), self.clock.clone(), timing), store })
+            })
+            .await
+    }
+
+    /// The store, if it is open already.
+    pub(super) fn opened(&self) -> Option<&Opened> {
+        self.opened.get()
+    }
+
+    /// All logins, without their secrets. Needs no key, and makes no file.
+    pub(super) async fn list(&self) -> Result<Vec<LoginSummary>, WalletError> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened.logins.list().await?);
+        }
+        let Some(path) = &self.path else { return Ok(Vec::new()) };
+        let listed = FileStore::peek(path.clone(), NAMESPACE, &self.clock).await?;
+        Ok(listed.iter().filter_map(LoginSummary::from_listed).collect())
+    }
+
+    /// The latest login of an owner for an upstream; one that has not ended before one that has.
+    pub(super) async fn latest(&self, upstream: &str, owner: &Owner) -> Result<Option<LoginSummary>, WalletError> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened.logins.latest(upstream, owner).await?);
+        }
+        let theirs = |login: &LoginSummary| login.key.upstream == upstream && login.key.owner == *owner;
+        let all = self.list().await?.into_iter().filter(theirs);
+        Ok(all.max_by_key(|login| (!login.ended, login.version)))
+    }
+
+    /// A client that may go where `reach` says. Reading the certificates of the machine takes a while, so it is done
+    /// once, and only when something is sent.
+    pub(super) fn http(&self, reach: Reach) -> Result<Http, HttpError> {
+        let base = match self.http.get() {
+            Some(base) => base,
+            None => {
+                let made = Http::new(Reach::default(), Limits::default(), &[])?;
+                self.http.get_or_init(|| made)
+            }
+        };
+        base.with_reach(reach)
+    }
+
+    fn protection(&self, path: &Path) -> Result<Protection, WalletError> {
+        if self.plaintext {
+            return Ok(Protection::Plaintext);
+        }
+        let sources = match &self.key {
+            Some(source) => {
+                let key = Secret::new(source.read()?.expose().to_owned());
+                KeySources { keyring: None, file: None, variable: Some((source.to_string(), key)) }
+            }
+            None => KeySources::beside(path, std::env::var("WEIR_STORE_KEY").ok().map(Secret::new)),
+        };
+        Ok(Protection::Encrypted(sources))
+    }
+}

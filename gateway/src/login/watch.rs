@@ -1,0 +1,118 @@
+//! Who is told that a login has come, changed or gone: here, or by another process that shares the store.
+//!
+//! The store has no bell. Its file is looked at twice a second, which costs nothing; only when it has changed is it read,
+//! and only what is about another writing of a login than before is news.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use tokio::sync::watch;
+use weir_oauth::{LoginKey, LoginSummary, Owner};
+
+use super::{Wallet, lock};
+
+/// How often to look.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Tells whether a login is still the one it was: one number to read.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    cell: Arc<AtomicU64>,
+    seen: u64,
+}
+
+/// The news.
+pub(super) struct Changes {
+    all: watch::Sender<u64>,
+    cells: Mutex<HashMap<(String, Owner), Arc<AtomicU64>>>,
+    /// What the store held when it was last read.
+    known: Mutex<HashMap<LoginKey, LoginSummary>>,
+}
+
+impl Mark {
+    /// Whether there was no news since it was made.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.cell.load(Ordering::Acquire) == self.seen
+    }
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self { all: watch::Sender::new(0), cells: Mutex::default(), known: Mutex::default() }
+    }
+}
+
+impl Changes {
+    /// Whoever owns a login at an upstream has news from now on.
+    pub(super) fn mark(&self, upstream: &str, owner: &Owner) -> Mark {
+        let mut cells = lock(&self.cells);
+        let cell = Arc::clone(cells.entry((upstream.to_owned(), owner.clone())).or_default());
+        let seen = cell.load(Ordering::Acquire);
+        Mark { cell, seen }
+    }
+
+    /// There is news of a login.
+    pub(super) fn tell(&self, upstream: &str, owner: &Owner) {
+        if let Some(cell) = lock(&self.cells).get(&(upstream.to_owned(), owner.clone())) {
+            cell.fetch_add(1, Ordering::AcqRel);
+        }
+        self.all.send_modify(|count| *count += 1);
+    }
+
+    /// Compares what is in the store with what was there.
+    fn compare(&self, found: Vec<LoginSummary>) {
+        let found: HashMap<LoginKey, LoginSummary> =
+            found.into_iter().map(|login| (login.key.clone(), login)).collect();
+        let mut known = lock(&self.known);
+        let changed =
+            found.iter().filter(|(key, login)| known.get(key).map(|known| known.version) != Some(login.version));
+        let gone = known.iter().filter(|(key, _)| !found.contains_key(key));
+        let news: Vec<LoginKey> = changed.chain(gone).map(|(key, _)| key.clone()).collect();
+        *known = found;
+        drop(known);
+        for key in news {
+            self.tell(&key.upstream, &key.owner);
+        }
+    }
+}
+
+impl Wallet {
+    /// A number that grows with each login that comes, changes or goes, here or elsewhere.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.vault.changes.all.subscribe()
+    }
+
+    /// Looks out for what other processes do to the store, until it is dropped. Ends at once where nothing can be kept.
+    pub async fn look_out(&self) {
+        let Some(path) = self.vault.path() else { return };
+        let mut before = None;
+        loop {
+            let now = state(path).await;
+            if now != before {
+                match self.vault.list().await {
+                    Ok(found) => {
+                        self.vault.changes.compare(found);
+                        before = now;
+                    }
+                    Err(why) => tracing::debug!(%why, "the login store cannot be read"),
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// What changes of a file whenever it is written.
+async fn state(path: &Path) -> Option<(SystemTime, u64)> {
+    let data = tokio::fs::metadata(path).await.ok()?;
+    Some((data.modified().ok()?, data.len()))
+}

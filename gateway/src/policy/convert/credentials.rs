@@ -1,0 +1,180 @@
+//! The facts and answers of a `credentials` policy.
+
+use weir_flow::facts;
+
+use super::{
+    super::{
+        bindings::exports::weir::policy::credentials,
+        limits::{DOCUMENT, TEXT},
+    },
+    Broken, TooMuch, all, broken, challenge, cut, message, types, upstream, whole,
+};
+
+/// What a `credentials` policy is asked.
+pub(in crate::policy) fn question(fact: &facts::Question, settings: &str) -> Result<credentials::Question, TooMuch> {
+    Ok(credentials::Question {
+        upstream: upstream(&fact.upstream, settings)?,
+        principal: fact.principal.as_ref().map(principal).transpose()?,
+        secrets: all("the names of secrets", &fact.secrets)?,
+        refused: fact.refused.as_ref().map(|refused| types::Refusal {
+            status: refused.status,
+            credential: refused.credential.is_some(),
+            challenge: challenge(&refused.challenge),
+        }),
+        flows: fact.flows.iter().copied().map(flow).collect(),
+        token: fact.token.as_ref().map(token).transpose()?,
+        efforts: fact.efforts.iter().map(effort).collect(),
+    })
+}
+
+/// The choice, if it names a secret that may be placed and a header that may carry it.
+pub(in crate::policy) fn choice(answer: credentials::Choice, about: &facts::Question) -> Result<facts::Choice, Broken> {
+    match answer {
+        credentials::Choice::None => Ok(facts::Choice::None),
+        credentials::Choice::Stop(text) => Ok(facts::Choice::Stop(message(&text)?)),
+        credentials::Choice::Attach(attachment) => Ok(facts::Choice::Attach(attach(attachment, about)?)),
+        credentials::Choice::Present(chosen) => Ok(facts::Choice::Present(present(chosen, about)?)),
+        credentials::Choice::Mint(minted) => Ok(facts::Choice::Mint(mint(minted)?)),
+        credentials::Choice::Renew => match &about.token {
+            Some(token) if token.renewable => Ok(facts::Choice::Renew),
+            _ => broken("it wants to renew a token that is not there or cannot be renewed".to_owned()),
+        },
+        credentials::Choice::Obtain(wish) => Ok(facts::Choice::Obtain(obtain(wish, about)?)),
+    }
+}
+
+fn principal(fact: &facts::Principal) -> Result<types::Principal, TooMuch> {
+    Ok(types::Principal {
+        subject: whole("the principal's subject", &fact.subject, TEXT)?,
+        issuer: fact.issuer.as_deref().map(|issuer| whole("the principal's issuer", issuer, TEXT)).transpose()?,
+        scopes: all("the principal's scopes", &fact.scopes)?,
+        claims: whole("the principal's claims", &fact.claims, DOCUMENT)?,
+    })
+}
+
+fn token(fact: &facts::Token) -> Result<credentials::Token, TooMuch> {
+    Ok(credentials::Token {
+        issuer: whole("the token's issuer", &fact.issuer, TEXT)?,
+        scopes: all("the token's scopes", &fact.scopes)?,
+        age: fact.age,
+        ends_in: fact.ends_in,
+        accepted: fact.accepted,
+        renewable: fact.renewable,
+    })
+}
+
+fn effort(fact: &facts::Effort) -> credentials::Effort {
+    let task = match fact.task {
+        facts::Task::Renew => credentials::Task::Renew,
+        facts::Task::Obtain(way) => credentials::Task::Obtain(flow(way)),
+    };
+    let ending = match &fact.ending {
+        facts::Ending::Done => credentials::Ending::Done,
+        facts::Ending::Denied(why) => credentials::Ending::Denied(cut(why, TEXT).to_owned()),
+        facts::Ending::Failed(why) => credentials::Ending::Failed(cut(why, TEXT).to_owned()),
+    };
+    credentials::Effort { task, ending }
+}
+
+fn flow(fact: facts::Flow) -> credentials::Flow {
+    match fact {
+        facts::Flow::AuthorizationCode => credentials::Flow::AuthorizationCode,
+        facts::Flow::DeviceCode => credentials::Flow::DeviceCode,
+        facts::Flow::ClientCredentials => credentials::Flow::ClientCredentials,
+        facts::Flow::TokenExchange => credentials::Flow::TokenExchange,
+    }
+}
+
+fn attach(answer: credentials::Attachment, about: &facts::Question) -> Result<facts::Attachment, Broken> {
+    let credentials::Attachment { header, scheme, secret, holds_for } = answer;
+    if !about.secrets.contains(&secret) {
+        return broken(format!("it chose the secret {:?}, which this upstream does not have", cut(&secret, TEXT)));
+    }
+    let (header, scheme) = place(&header, scheme)?;
+    Ok(facts::Attachment { header, scheme, secret, holds_for })
+}
+
+fn present(answer: credentials::Presentation, about: &facts::Question) -> Result<facts::Presentation, Broken> {
+    let credentials::Presentation { header, scheme, holds_for } = answer;
+    if about.token.is_none() {
+        return broken("it chose the token of an upstream that has none".to_owned());
+    }
+    let (header, scheme) = place(&header, scheme)?;
+    Ok(facts::Presentation { header, scheme, holds_for })
+}
+
+fn mint(answer: credentials::Minted) -> Result<facts::Minted, Broken> {
+    let credentials::Minted { header, scheme, text, holds_for } = answer;
+    let (header, scheme) = place(&header, scheme)?;
+    if text.is_empty() || text.len() > DOCUMENT || !text.bytes().all(|b| matches!(b, b' '..=b'~')) {
+        return broken("it made a token that no header can carry".to_owned());
+    }
+    Ok(facts::Minted { header, scheme, text, holds_for })
+}
+
+fn obtain(answer: credentials::Wish, about: &facts::Question) -> Result<facts::Wish, Broken> {
+    let flow = match answer.flow {
+        credentials::Flow::AuthorizationCode => facts::Flow::AuthorizationCode,
+        credentials::Flow::DeviceCode => facts::Flow::DeviceCode,
+        credentials::Flow::ClientCredentials => facts::Flow::ClientCredentials,
+        credentials::Flow::TokenExchange => facts::Flow::TokenExchange,
+    };
+    if !about.flows.contains(&flow) {
+        return broken(format!("it chose {flow}, which the configuration does not allow here"));
+    }
+    let size: usize = answer.scopes.iter().map(|scope| scope.len() + 1).sum();
+    if size > TEXT || !answer.scopes.iter().all(|scope| scope_token(scope)) {
+        return broken("it asked for scopes that are too long or malformed".to_owned());
+    }
+    Ok(facts::Wish { flow, scopes: answer.scopes })
+}
+
+/// The header that a credential goes into, and what stands before it, if they may be used for that.
+fn place(header: &str, scheme: Option<String>) -> Result<(String, Option<String>), Broken> {
+    let header = header.to_ascii_lowercase();
+    if header.len() > TEXT || !token_text(&header) {
+        return broken("it chose a header whose name is not a token".to_owned());
+    }
+    if !may_carry(&header) {
+        return broken(format!("it chose the header {header}, which belongs to the gateway"));
+    }
+    if scheme.as_deref().is_some_and(|scheme| scheme.len() > TEXT || !token_text(scheme)) {
+        return broken("it chose an authentication scheme that is not a token".to_owned());
+    }
+    Ok((header, scheme))
+}
+
+/// RFC 6749 §3.3.
+fn scope_token(scope: &str) -> bool {
+    !scope.is_empty() && scope.bytes().all(|b| matches!(b, b'!' | b'#'..=b'[' | b']'..=b'~'))
+}
+
+/// Headers that frame or route the message are never a policy's to set.
+fn may_carry(header: &str) -> bool {
+    const OURS: [&str; 18] = [
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "keep-alive",
+        "last-event-id",
+        "origin",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "via",
+        "user-agent",
+    ];
+    !OURS.contains(&header) && !header.starts_with("mcp-")
+}
+
+/// RFC 9110 §5.6.2.
+fn token_text(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}

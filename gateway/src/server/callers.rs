@@ -1,0 +1,267 @@
+//! Who may call, and who it is that does.
+//!
+//! Where the configuration names an issuer, every request brings a token of it, which is checked before anything else is
+//! looked at; whoever has none is told where to get one ([`resource`]). The token itself goes no further than this: what
+//! is passed on is a [`Caller`]. Checked tokens are remembered ([`checked`]), so a call does not pay for a signature.
+
+mod checked;
+mod resource;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant, SystemTime},
+};
+
+use bytes::Bytes;
+use serde_json::Value;
+use weir_flow::facts::Principal;
+use weir_mcp::answer;
+use weir_oauth::{
+    Clock, Http, HttpError, Limits, Reach,
+    inbound::{self, Algorithm, Issuer, Rejected, Verifier},
+};
+
+use crate::{
+    caller::Caller,
+    config::{Config, Inbound, Secret},
+    http::{self, HeaderName, HeaderValue},
+    session::lock,
+};
+
+use super::{cors, deliver, listen::Exchange};
+
+use checked::{Checked, Good};
+use resource::Resource;
+
+/// How far the issuer's clock and this one may differ.
+const LEEWAY: Duration = Duration::from_secs(60);
+
+/// How often the log is told that tokens cannot be checked.
+const REMIND: Duration = Duration::from_secs(60);
+
+const WWW_AUTHENTICATE: HeaderName = HeaderName::from_static("www-authenticate");
+
+/// Who may call.
+pub struct Callers(Kind);
+
+#[allow(clippy::large_enum_variant, reason = "there is one")]
+enum Kind {
+    /// Whoever reaches Weir; the configuration says so.
+    Everybody,
+    /// Those of this machine, for nobody else reaches it.
+    Local,
+    Proved(Proved),
+}
+
+/// Those with a token.
+struct Proved {
+    issuer: String,
+    verifier: Verifier,
+    resource: Resource,
+    checked: Checked,
+    clock: Clock,
+    reminded: Mutex<Option<Instant>>,
+}
+
+/// Why a request is not let in.
+struct Refused {
+    status: u16,
+    /// What `WWW-Authenticate` says.
+    challenge: Option<String>,
+    text: String,
+}
+
+impl Callers {
+    /// Those whom a configuration lets in.
+    ///
+    /// # Errors
+    ///
+    /// When there is no HTTPS to fetch the issuer's keys with.
+    pub fn new(config: &Config) -> Result<Self, HttpError> {
+        let Some(inbound) = &config.inbound else {
+            let local = config.listen.iter().all(|address| address.ip().is_loopback());
+            return Ok(Self(if local { Kind::Local } else { Kind::Everybody }));
+        };
+        Ok(Self(Kind::Proved(Proved::new(inbound, Resource::new(config, inbound), Clock::system())?)))
+    }
+
+    /// Whether each has to prove who they are.
+    #[must_use]
+    pub const fn are_proved(&self) -> bool {
+        matches!(self.0, Kind::Proved(_))
+    }
+
+    /// Whether only those of this machine can call.
+    #[must_use]
+    pub const fn are_local(&self) -> bool {
+        matches!(self.0, Kind::Local)
+    }
+
+    /// Finds out who sent a request. One that is not let in is answered, and there is nothing more to do.
+    pub(super) async fn admit(&self, exchange: &mut Exchange) -> bool {
+        let caller = match &self.0 {
+            Kind::Everybody => None,
+            Kind::Local => Some(Caller::local()),
+            Kind::Proved(proved) => match proved.caller(exchange).await {
+                Ok(caller) => Some(caller),
+                Err(refused) => {
+                    refuse(exchange, refused).await;
+                    return false;
+                }
+            },
+        };
+        exchange.set_caller(caller);
+        true
+    }
+
+    /// What Weir says of itself as a protected resource (RFC 9728 §3), if `path` asks for that.
+    pub(super) fn metadata(&self, exchange: &Exchange) -> Option<Bytes> {
+        let Kind::Proved(proved) = &self.0 else { return None };
+        let resource = proved.resource.described_at(exchange)?;
+        Some(inbound::metadata(&resource, &proved.issuer, &[]).to_string().into())
+    }
+}
+
+impl Proved {
+    fn new(inbound: &Inbound, resource: Resource, clock: Clock) -> Result<Self, HttpError> {
+        let issuer = Issuer {
+            issuer: inbound.issuer.clone(),
+            audiences: resource.audiences(),
+            keys: inbound.jwks.as_deref().and_then(|place| place.parse().ok()),
+            leeway: LEEWAY,
+            algorithms: inbound.algorithms.iter().filter_map(|name| name.parse::<Algorithm>().ok()).collect(),
+        };
+        // The operator has named the issuer, so it may be within the operator's network.
+        let loopback = inbound.issuer.parse().is_ok_and(|url| Reach::toward(&url).loopback);
+        let http = Http::new(Reach { loopback, private: true }, Limits::default(), &[])?;
+        Ok(Self {
+            issuer: issuer.issuer.clone(),
+            verifier: Verifier::new(issuer, http, clock.clone()),
+            resource,
+            checked: Checked::default(),
+            clock,
+            reminded: Mutex::default(),
+        })
+    }
+
+    async fn caller(&self, exchange: &Exchange) -> Result<Arc<Caller>, Refused> {
+        let Some(token) = exchange.header("authorization").and_then(bearer) else {
+            let text = format!("a bearer token of {} is needed", self.issuer);
+            return Err(self.refused(exchange, None, text));
+        };
+        let good = match self.checked.get(token, self.clock.now()) {
+            Some(good) => good,
+            // Boxed: nearly every token is known.
+            None => Box::pin(self.check(token)).await.map_err(|why| self.rejected(exchange, &why))?,
+        };
+        if !good.everywhere && !self.resource.is_for(&good.audiences, exchange.path()) {
+            return Err(self.rejected(exchange, &Rejected::Audience));
+        }
+        Ok(good.caller)
+    }
+
+    async fn check(&self, token: &str) -> Result<Good, Rejected> {
+        let found = self.verifier.verify(token).await?;
+        let expires = found.expires;
+        let audiences = audiences(found.claims.get("aud"));
+        let principal = Principal {
+            subject: found.subject,
+            issuer: Some(found.issuer),
+            scopes: found.scopes.iter().map(str::to_owned).collect(),
+            claims: Value::Object(found.claims).to_string(),
+        };
+        let caller = Caller::new(principal, Secret::new(token.to_owned()));
+        let everywhere = self.resource.is_whole(&audiences);
+        let good = Good { caller, everywhere, audiences: audiences.into() };
+        self.checked.keep(token, &good, expires, self.clock.now());
+        Ok(good)
+    }
+
+    fn rejected(&self, exchange: &Exchange, why: &Rejected) -> Refused {
+        if let Rejected::Unavailable(_) = why {
+            let mut reminded = lock(&self.reminded);
+            if reminded.is_none_or(|at| at.elapsed() >= REMIND) {
+                *reminded = Some(Instant::now());
+                tracing::error!(issuer = self.issuer, "callers cannot be let in: {why}");
+            }
+            let text = "the token cannot be checked now; try again".to_owned();
+            return Refused { status: 503, challenge: None, text };
+        }
+        self.refused(exchange, Some("invalid_token"), why.to_string())
+    }
+
+    fn refused(&self, exchange: &Exchange, error: Option<&str>, text: String) -> Refused {
+        let challenge = inbound::challenge(&self.resource.metadata_url(exchange), error, &[]);
+        Refused { status: 401, challenge: Some(challenge), text }
+    }
+}
+
+/// What browsers and clients have before the paths of Weir, which listens at `address`.
+#[must_use]
+pub fn root(config: &Config, address: SocketAddr) -> String {
+    let named = config.inbound.as_ref().and_then(|inbound| resource::root_of(&inbound.audience));
+    if let Some(root) = config.public_url.clone().or(named) {
+        return root;
+    }
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let here = match address.ip() {
+        ip if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()),
+        _ => address,
+    };
+    format!("{scheme}://{here}")
+}
+
+/// The token of an `Authorization` header (RFC 6750 §2.1).
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn audiences(claim: Option<&Value>) -> Vec<String> {
+    match claim {
+        Some(Value::String(one)) => vec![one.clone()],
+        Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
+
+async fn refuse(exchange: &mut Exchange, refused: Refused) {
+    let Refused { status, challenge, text } = refused;
+    tracing::debug!(status, why = text, "request not let in");
+    let mut head = Vec::with_capacity(6);
+    cors::add(exchange, &mut head);
+    head.push((http::CONTENT_TYPE, deliver::JSON));
+    if let Some(value) = challenge.and_then(|text| HeaderValue::from_str(&text).ok()) {
+        head.push((WWW_AUTHENTICATE, value));
+    }
+    let body = answer::error(None, answer::INVALID_REQUEST, &text, None);
+    exchange.respond(status, &head, body).await;
+}
+
+/// When what was checked at `now` has to be checked again: a key may have been taken back since.
+fn until(expires: SystemTime, now: SystemTime) -> SystemTime {
+    const AT_MOST: Duration = Duration::from_secs(600);
+    expires.min(now + AT_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_comes_in_one_header_and_one_scheme() {
+        for (value, token) in [
+            ("Bearer a.b.c", Some("a.b.c")),
+            ("bearer  a.b.c ", Some("a.b.c")),
+            ("Basic a.b.c", None),
+            ("Bearer", None),
+            ("Bearer ", None),
+            ("a.b.c", None),
+            ("", None),
+        ] {
+            assert_eq!(bearer(value), token, "{value:?}");
+        }
+    }
+}

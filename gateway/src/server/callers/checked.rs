@@ -1,0 +1,121 @@
+//! The tokens that were found good, until they end.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+    time::SystemTime,
+};
+
+use crate::caller::Caller;
+
+use super::until;
+
+/// How many tokens are remembered.
+const MOST: usize = 4096;
+
+/// What is known of a token that was found good.
+#[derive(Clone)]
+pub(super) struct Good {
+    /// Whose it is.
+    pub(super) caller: Arc<Caller>,
+    /// Whether it is for all that Weir serves.
+    pub(super) everywhere: bool,
+    /// For what else it is.
+    pub(super) audiences: Arc<[String]>,
+}
+
+/// Tokens by their last bytes, which are of the signature and as good as random: only what was found good is kept, so
+/// nobody can choose them. A hash over the whole of each token would cost a call more than all else that is done here.
+#[derive(Default)]
+pub(super) struct Checked(RwLock<HashMap<[u8; 32], (Good, SystemTime)>>);
+
+impl Checked {
+    /// What is known of a token, if it is good at `now`.
+    pub(super) fn get(&self, token: &str, now: SystemTime) -> Option<Good> {
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let (good, until) = known.get(&end(token)?)?;
+        let same = good.caller.token().is_some_and(|known| known.expose() == token);
+        (same && now < *until).then(|| good.clone())
+    }
+
+    /// Remembers a token that was found good at `now` and ends at `expires`.
+    pub(super) fn keep(&self, token: &str, good: &Good, expires: SystemTime, now: SystemTime) {
+        let Some(end) = end(token) else { return };
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST {
+            known.retain(|_, (_, until)| now < *until);
+        }
+        if known.len() >= MOST {
+            // Whoever is there still is checked once more.
+            known.clear();
+        }
+        known.insert(end, (good.clone(), until(expires, now)));
+    }
+}
+
+/// The last bytes; none if there are too few for a token.
+fn end(token: &str) -> Option<[u8; 32]> {
+    token.as_bytes().last_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use weir_flow::facts::Principal;
+
+    use super::*;
+    use crate::config::Secret;
+
+    /// A token of this name, which ends as long as real ones do.
+    fn token(name: &str) -> String {
+        format!("{name}.{name:->64}")
+    }
+
+    fn good(token: &str) -> Good {
+        let principal = Principal {
+            subject: "ada".into(),
+            issuer: Some("https://login.example".into()),
+            scopes: Vec::new(),
+            claims: "{}".into(),
+        };
+        let caller = Caller::new(principal, Secret::new(token.to_owned()));
+        Good { caller, everywhere: true, audiences: Arc::default() }
+    }
+
+    #[test]
+    fn a_token_is_known_until_it_ends_and_ten_minutes_at_most() {
+        let (checked, now) = (Checked::default(), UNIX_EPOCH + Duration::from_secs(1_000_000));
+        let after = |seconds| now + Duration::from_secs(seconds);
+        let keep = |name: &str, end| checked.keep(&token(name), &good(&token(name)), end, now);
+        let knows = |name: &str, at| checked.get(&token(name), at).is_some();
+        keep("short", after(5));
+        keep("long", after(9000));
+        keep("over", now - Duration::from_secs(1));
+        assert!(knows("short", after(4)) && !knows("short", after(5)));
+        assert!(knows("long", after(599)) && !knows("long", after(600)));
+        assert!(!knows("over", now) && !knows("other", now));
+    }
+
+    #[test]
+    fn all_of_a_token_counts() {
+        let (checked, now) = (Checked::default(), UNIX_EPOCH);
+        let known = token("ada");
+        checked.keep(&known, &good(&known), now + Duration::from_secs(60), now);
+        for other in [known.replace("ada.", "eve."), known[1..].to_owned(), known[known.len() - 32..].to_owned()] {
+            assert!(checked.get(&other, now).is_none(), "{other}");
+        }
+        assert!(checked.get("", now).is_none() && checked.get(&known, now).is_some());
+    }
+
+    #[test]
+    fn there_are_no_more_than_there_may_be() {
+        let (checked, now) = (Checked::default(), UNIX_EPOCH);
+        for number in 0..3 * MOST {
+            let token = token(&number.to_string());
+            checked.keep(&token, &good(&token), now + Duration::from_secs(60), now);
+        }
+        assert!(checked.0.read().unwrap_or_else(PoisonError::into_inner).len() <= MOST);
+        assert!(checked.get(&token(&(3 * MOST - 1).to_string()), now).is_some());
+    }
+}

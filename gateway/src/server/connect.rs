@@ -1,0 +1,325 @@
+//! `/connect`: where a caller sees how they stand with each upstream, and signs in there.
+//!
+//! Plain pages and forms, nothing that runs in the browser. What changes something is a POST with the key of the browser's
+//! own page; who the browser is, [`browsers`] knows. `/oauth/callback` is where authorization servers send it back to.
+//! A sign-in belongs to the browser and the caller that began it: nobody else can end it, and it ends once.
+
+mod browsers;
+mod page;
+
+use std::sync::Arc;
+
+use url::form_urlencoded;
+
+use crate::{
+    caller::Caller,
+    http::{HeaderName, HeaderValue},
+    invite::Invitations,
+    login::{Owner, Secret, Standing, State as LoginState, Wallet},
+    upstream::State as Health,
+};
+
+use super::{App, listen::Exchange};
+
+use browsers::{Browser, Browsers};
+use page::{Notice, Row, State};
+
+/// The longest form, in bytes.
+const FORM: usize = 16 * 1024;
+
+const LOCATION: HeaderName = HeaderName::from_static("location");
+const SET_COOKIE: HeaderName = HeaderName::from_static("set-cookie");
+
+/// What every page says to the browser: nothing is loaded, nothing runs, nobody frames it, nothing is kept, and no address
+/// with a ticket or a code in it is told to another site.
+const HEADERS: [(&str, &str); 6] = [
+    ("content-type", "text/html; charset=utf-8"),
+    (
+        "content-security-policy",
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    ("x-frame-options", "DENY"),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "same-origin"),
+    ("cache-control", "no-store"),
+];
+
+/// What it takes to sign in with a browser.
+pub struct Connect {
+    wallet: Arc<Wallet>,
+    invitations: Arc<Invitations>,
+    browsers: Browsers,
+}
+
+/// What a browser is given.
+enum Reply {
+    Page(u16, String),
+    /// Elsewhere, which is got and not posted to (RFC 9110 §15.4.4).
+    Go(String),
+}
+
+impl Connect {
+    /// Over these logins, for browsers that come by these invitations.
+    #[must_use]
+    pub fn new(wallet: Arc<Wallet>, invitations: Arc<Invitations>) -> Self {
+        let secure = invitations.root().starts_with("https:");
+        Self { wallet, invitations, browsers: Browsers::new(secure) }
+    }
+}
+
+/// Whether browsers come there.
+pub(super) fn is_page(path: &str) -> bool {
+    matches!(path, "/oauth/callback" | "/connect") || path.starts_with("/connect/")
+}
+
+impl App {
+    /// Answers a browser.
+    pub(super) async fn connect(&self, exchange: &mut Exchange) {
+        let path = exchange.path().to_owned();
+        let mut cookie = None;
+        let reply = match self.refused(exchange) {
+            Some(refused) => refused,
+            None => self.page(exchange, &path, &mut cookie).await,
+        };
+        let mut head: Vec<(HeaderName, HeaderValue)> = HEADERS
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        if let Some(mut cookie) = cookie.and_then(|cookie: String| HeaderValue::from_str(&cookie).ok()) {
+            cookie.set_sensitive(true);
+            head.push((SET_COOKIE, cookie));
+        }
+        match reply {
+            Reply::Page(status, html) => exchange.respond(status, &head, html.into()).await,
+            Reply::Go(to) => {
+                if let Ok(to) = HeaderValue::from_str(&to) {
+                    head.push((LOCATION, to));
+                }
+                exchange.respond(303, &head, bytes::Bytes::new()).await;
+            }
+        }
+    }
+
+    /// Why a request is turned away before it is looked at: a host that is not served here, a form from another site, or a
+    /// gateway at which nobody is known.
+    fn refused(&self, exchange: &Exchange) -> Option<Reply> {
+        if let Err(why) = self.guard.admit(exchange.host(), None) {
+            return Some(Reply::Page(403, page::alone("Not here", &why.to_string())));
+        }
+        let (origin, root) = (exchange.header("origin"), self.connect.invitations.root());
+        if origin.is_some_and(|origin| !self.is_own(origin, root)) {
+            return Some(Reply::Page(403, page::alone("Not here", "This form was sent by another site.")));
+        }
+        if !self.callers.are_proved() && !self.callers.are_local() {
+            let text = "Everybody may call this gateway, so nobody is known here. Its operator signs in with: weir auth login NAME";
+            return Some(Reply::Page(403, page::alone("Sign in elsewhere", text)));
+        }
+        None
+    }
+
+    fn is_own(&self, origin: &str, root: &str) -> bool {
+        let origin_of = |url: &str| url::Url::parse(url).map(|url| url.origin().ascii_serialization()).ok();
+        origin_of(root).is_some_and(|own| own == origin)
+    }
+
+    async fn page(&self, exchange: &mut Exchange, path: &str, cookie: &mut Option<String>) -> Reply {
+        let browser = self.connect.browsers.get(exchange.header("cookie"));
+        match (exchange.method(), path) {
+            ("GET", "/connect") => {
+                let query = exchange.query().unwrap_or_default();
+                match value(query.as_bytes(), "ticket") {
+                    Some(ticket) => self.invited(&ticket, browser),
+                    None => self.overview(exchange, browser, cookie).await,
+                }
+            }
+            ("POST", "/connect") => {
+                let Ok(form) = exchange.read_body(FORM).await else { return bad_form() };
+                let ticket = value(&form, "ticket").unwrap_or_default();
+                match self.connect.invitations.take(&ticket).and_then(|caller| self.connect.browsers.open(caller)) {
+                    Some((_, set)) => {
+                        *cookie = Some(set);
+                        Reply::Go(self.connect.invitations.page())
+                    }
+                    None => used(),
+                }
+            }
+            ("GET", "/oauth/callback") => {
+                let query = exchange.query().unwrap_or_default().to_owned();
+                self.come_back(&query, browser).await
+            }
+            ("POST", path) => {
+                let Some((name, act)) = path.strip_prefix("/connect/").and_then(|rest| rest.split_once('/')) else {
+                    return missing();
+                };
+                let (name, act) = (name.to_owned(), act.to_owned());
+                let Ok(form) = exchange.read_body(FORM).await else { return bad_form() };
+                let key = value(&form, "key").unwrap_or_default();
+                match browser.filter(|browser| browser.is_key(&key)) {
+                    Some(browser) => self.act(&browser, &name, &act).await,
+                    None => {
+                        let text = "This page is too old, or was not made for this browser. Open it again.";
+                        Reply::Page(403, page::message("Not done", text, &self.connect.invitations.page()))
+                    }
+                }
+            }
+            ("GET", _) => missing(),
+            _ => Reply::Page(405, page::alone("Not done", "This cannot be done here.")),
+        }
+    }
+
+    /// The way in with a ticket. Whoever opens the link is asked first: a program that looks at links must not use the
+    /// ticket up, and nobody is to sign in for somebody else without a warning.
+    fn invited(&self, ticket: &str, browser: Option<Arc<Browser>>) -> Reply {
+        let invited = self.connect.invitations.see(ticket);
+        let known = browser.filter(|browser| {
+            invited.as_ref().is_none_or(|caller| Caller::is_same(Some(caller), Some(browser.caller())))
+        });
+        match (known, invited) {
+            (Some(_), _) => Reply::Go(self.connect.invitations.page()),
+            (None, Some(caller)) => Reply::Page(200, page::welcome(&name_of(&caller), ticket)),
+            (None, None) => used(),
+        }
+    }
+
+    async fn overview(&self, exchange: &Exchange, browser: Option<Arc<Browser>>, cookie: &mut Option<String>) -> Reply {
+        let root = self.connect.invitations.root();
+        let browser = match browser {
+            Some(browser) => browser,
+            None if self.callers.are_local() => {
+                // The cookie belongs to the host that the authorization server sends the browser back to.
+                let by_name = exchange.host().is_some_and(|host| host.starts_with("localhost"));
+                if by_name && !root.contains("://localhost") && root.contains("://127.0.0.1") {
+                    return Reply::Go(self.connect.invitations.page());
+                }
+                let Some((browser, set)) = self.connect.browsers.open(Caller::local()) else { return trouble() };
+                *cookie = Some(set);
+                browser
+            }
+            None => {
+                let text = "Weir does not know this browser. Have your MCP client use a server that needs a sign-in, \
+                            and open the link that it shows.";
+                return Reply::Page(401, page::alone("Who are you?", text));
+            }
+        };
+        match self.rows(browser.caller()).await {
+            Ok(rows) => {
+                let who = (!browser.caller().is_local()).then(|| name_of(browser.caller()));
+                Reply::Page(200, page::page(&rows, who.as_deref(), browser.notice().as_ref(), browser.key()))
+            }
+            Err(why) => Reply::Page(500, page::message("Trouble", &why, &self.connect.invitations.page())),
+        }
+    }
+
+    /// How a caller stands with every upstream.
+    async fn rows(&self, caller: &Arc<Caller>) -> Result<Vec<Row>, String> {
+        let states = self.connect.wallet.states(Some(caller)).await.map_err(|why| why.to_string())?;
+        let row = |upstream: &Arc<crate::upstream::Upstream>| {
+            let name = upstream.name();
+            let state = states.iter().find(|state| state.upstream == name).filter(|state| state.for_people);
+            let asks = upstream.status().state == Health::AuthRequired;
+            let state = state.map_or(State::Open, |state| self.state(state, caller, asks));
+            Row { name: name.to_owned(), state }
+        };
+        Ok(self.relay.catalog().upstreams().iter().map(row).collect())
+    }
+
+    fn state(&self, login: &LoginState, caller: &Caller, asks: bool) -> State {
+        let own = caller.is_local() || login.owner != Owner::Shared;
+        let by_code = self.connect.wallet.account(&login.upstream).is_some_and(|account| account.is_by_code());
+        match login.standing {
+            Standing::Good => {
+                let issuer = login.login.as_ref().map(|login| login.key.issuer.clone()).unwrap_or_default();
+                State::SignedIn { issuer, own }
+            }
+            Standing::Unasked if !asks => State::Open,
+            _ if !own => State::Unavailable("its operator signs in for all".to_owned()),
+            _ if by_code => State::Unavailable(format!("sign in at a terminal: weir auth login {}", login.upstream)),
+            Standing::Ended => State::Expired("sign in again".to_owned()),
+            Standing::TooLittle => State::Expired("it may do too little for what was called".to_owned()),
+            Standing::Missing | Standing::Unasked => State::SignedOut,
+        }
+    }
+
+    /// Does what a button says.
+    async fn act(&self, browser: &Browser, name: &str, act: &str) -> Reply {
+        let Connect { wallet, invitations, .. } = &self.connect;
+        let owner = wallet.account(name).and_then(|account| account.asker(Some(browser.caller()))).map(|by| by.owner);
+        // What everybody shares is not one principal's to give or to take.
+        let own = owner.filter(|owner| browser.caller().is_local() || *owner != Owner::Shared);
+        let Some(owner) = own else { return missing() };
+        let done = match act {
+            "login" => {
+                let binding = binding(browser);
+                match wallet.begin_sign_in(name, &owner, &invitations.redirect(), binding).await {
+                    Ok(url) => return Reply::Go(url.into()),
+                    Err(why) => Notice::Failed(format!("{name}: {why}")),
+                }
+            }
+            "logout" => match self.sign_out(name, &owner).await {
+                Ok(text) => Notice::Done(text),
+                Err(why) => Notice::Failed(format!("{name}: {why}")),
+            },
+            _ => return missing(),
+        };
+        browser.tell(done);
+        Reply::Go(invitations.page())
+    }
+
+    async fn sign_out(&self, name: &str, owner: &Owner) -> Result<String, String> {
+        let Some(account) = self.connect.wallet.account(name) else { return Err("there is no such server".into()) };
+        match account.sign_out(owner).await.map_err(|why| why.to_string())? {
+            None => Ok(format!("Nobody was signed in at {name}.")),
+            Some(Ok(())) => Ok(format!("Signed out of {name}.")),
+            Some(Err(why)) => Ok(format!("Signed out of {name}; its server was told and said: {why}.")),
+        }
+    }
+
+    /// The end of a sign-in.
+    async fn come_back(&self, query: &str, browser: Option<Arc<Browser>>) -> Reply {
+        let Some(browser) = browser else {
+            let text = "This browser has not begun a sign-in, or too long ago. Nothing was changed.";
+            return Reply::Page(400, page::message("Not signed in", text, &self.connect.invitations.page()));
+        };
+        let notice = match self.connect.wallet.finish_sign_in(query, &binding(&browser)).await {
+            Ok((upstream, _)) => Notice::Done(format!("Signed in at {upstream}. You can go back to your work.")),
+            Err(why) => Notice::Failed(format!("Not signed in: {why}.")),
+        };
+        browser.tell(notice);
+        Reply::Go(self.connect.invitations.page())
+    }
+}
+
+/// What only this browser of this caller can bring back.
+fn binding(browser: &Browser) -> Secret {
+    Secret::new(format!("{}\n{}", browser.id(), browser.caller().id()))
+}
+
+/// Who somebody is, for themselves.
+fn name_of(caller: &Caller) -> String {
+    let claims: serde_json::Value = serde_json::from_str(&caller.principal().claims).unwrap_or_default();
+    let shown = ["email", "preferred_username", "name"].iter().find_map(|claim| claims[*claim].as_str());
+    let subject = &caller.principal().subject;
+    shown.map_or_else(|| subject.clone(), |shown| format!("{shown} ({subject})"))
+}
+
+/// The first value of a name in a query or a form.
+fn value(text: &[u8], name: &str) -> Option<String> {
+    form_urlencoded::parse(text).take(32).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
+}
+
+fn used() -> Reply {
+    let text = "This link was used already, or is too old. Have your MCP client call again: it will show a new one.";
+    Reply::Page(410, page::alone("This link is over", text))
+}
+
+fn missing() -> Reply {
+    Reply::Page(404, page::alone("Nothing here", "There is no such page, or no such server for you."))
+}
+
+fn bad_form() -> Reply {
+    Reply::Page(400, page::alone("Not done", "The form did not arrive."))
+}
+
+fn trouble() -> Reply {
+    Reply::Page(500, page::alone("Trouble", "The system has no randomness to give."))
+}

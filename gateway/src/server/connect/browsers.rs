@@ -1,0 +1,153 @@
+//! The browsers that are known, each by a cookie and for one caller.
+//!
+//! They are kept in memory: after a restart a browser comes with a new link.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use crate::{caller::Caller, invite::random, session::lock};
+
+use super::page::Notice;
+
+/// How long a browser is known after it came last.
+const KNOWN: Duration = Duration::from_secs(60 * 60);
+
+/// How many are known at once; of more, the one that was away for the longest time is forgotten.
+const BROWSERS: usize = 10_000;
+
+/// All of them, by their ids.
+pub(super) struct Browsers {
+    /// Whether the cookie is for TLS only.
+    secure: bool,
+    known: Mutex<HashMap<Box<str>, Seen>>,
+}
+
+/// A browser, and when it came last.
+type Seen = (Arc<Browser>, Instant);
+
+/// One browser of one caller.
+pub(super) struct Browser {
+    id: String,
+    caller: Arc<Caller>,
+    /// Goes into each form, so that no other site can send one.
+    key: String,
+    /// What to say on the next page.
+    notice: Mutex<Option<Notice>>,
+}
+
+impl Browsers {
+    pub(super) fn new(secure: bool) -> Self {
+        Self { secure, known: Mutex::default() }
+    }
+
+    /// Makes a browser a caller's; also gives the cookie that it is known by from now on.
+    pub(super) fn open(&self, caller: Arc<Caller>) -> Option<(Arc<Browser>, String)> {
+        let browser = Browser { id: random()?, caller, key: random()?, notice: Mutex::default() };
+        let browser = Arc::new(browser);
+        let now = Instant::now();
+        let mut known = lock(&self.known);
+        if known.len() >= BROWSERS {
+            known.retain(|_, (_, seen)| seen.elapsed() < KNOWN);
+        }
+        if known.len() >= BROWSERS
+            && let Some(oldest) = known.iter().min_by_key(|(_, (_, seen))| *seen).map(|(id, _)| id.clone())
+        {
+            known.remove(&oldest);
+        }
+        known.insert(browser.id.as_str().into(), (Arc::clone(&browser), now));
+        // `Lax`: it must come along when an authorization server sends the browser back.
+        let more = if self.secure { "; Secure" } else { "" };
+        let cookie = format!("{}={}; Path=/; HttpOnly; SameSite=Lax{more}", self.name(), browser.id);
+        Some((browser, cookie))
+    }
+
+    /// The browser that a `Cookie` header names.
+    pub(super) fn get(&self, cookies: Option<&str>) -> Option<Arc<Browser>> {
+        let named = cookies?.split(';').filter_map(|pair| pair.trim().split_once('='));
+        let mut known = lock(&self.known);
+        for (_, id) in named.filter(|(name, _)| *name == self.name()) {
+            if let Some((browser, seen)) = known.get_mut(id)
+                && seen.elapsed() < KNOWN
+            {
+                *seen = Instant::now();
+                return Some(Arc::clone(browser));
+            }
+        }
+        None
+    }
+
+    /// With TLS the name itself says that no other host and no plain page has set it (RFC 6265bis §4.1.3.2).
+    const fn name(&self) -> &'static str {
+        if self.secure { "__Host-weir" } else { "weir" }
+    }
+}
+
+impl Browser {
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn caller(&self) -> &Arc<Caller> {
+        &self.caller
+    }
+
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whether a form comes from this browser's own page.
+    pub(super) fn is_key(&self, key: &str) -> bool {
+        // Without telling by the time it takes how much of it is right.
+        let differ = key.bytes().zip(self.key.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
+        key.len() == self.key.len() && differ == 0
+    }
+
+    /// Says something on the next page.
+    pub(super) fn tell(&self, notice: Notice) {
+        *lock(&self.notice) = Some(notice);
+    }
+
+    /// What is to be said; once.
+    pub(super) fn notice(&self) -> Option<Notice> {
+        lock(&self.notice).take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_browser_is_known_by_its_cookie_alone() {
+        let browsers = Browsers::new(false);
+        let (browser, cookie) = browsers.open(Caller::local()).unwrap();
+        assert_eq!(cookie, format!("weir={}; Path=/; HttpOnly; SameSite=Lax", browser.id()));
+        let sent = format!("a=b; weir={}; weir=x", browser.id());
+        assert!(Arc::ptr_eq(&browsers.get(Some(&sent)).unwrap(), &browser));
+        assert!(browsers.get(Some(&format!("other={}", browser.id()))).is_none());
+        assert!(browsers.get(Some("weir=")).is_none() && browsers.get(None).is_none());
+        assert!(browser.is_key(browser.key()) && !browser.is_key("") && !browser.is_key(browser.id()));
+    }
+
+    #[test]
+    fn with_tls_the_cookie_is_for_tls() {
+        let (_, cookie) = Browsers::new(true).open(Caller::local()).unwrap();
+        assert!(cookie.starts_with("__Host-weir=") && cookie.ends_with("; Secure"), "{cookie}");
+    }
+
+    #[test]
+    fn there_are_no_more_than_there_may_be() {
+        let browsers = Browsers::new(false);
+        let (first, _) = browsers.open(Caller::local()).unwrap();
+        for _ in 0..BROWSERS {
+            browsers.open(Caller::local()).unwrap();
+        }
+        assert_eq!(lock(&browsers.known).len(), BROWSERS);
+        assert!(browsers.get(Some(&format!("weir={}", first.id()))).is_none());
+    }
+}

@@ -1,0 +1,197 @@
+//! The page where people sign in at upstreams: plain HTML that works without scripts, in one answer without anything to
+//! fetch.
+//!
+//! Whatever comes from elsewhere (names, issuers, reasons) goes through [`Text`], which is the only way into the page.
+
+use std::fmt;
+
+/// What the page shows of one upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// Its name in the configuration.
+    pub(super) name: String,
+    /// How it stands.
+    pub(super) state: State,
+}
+
+/// How an upstream stands for the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It needs no login.
+    Open,
+    /// There is a login.
+    SignedIn {
+        /// Who issued it.
+        issuer: String,
+        /// Whether the caller may end it.
+        own: bool,
+    },
+    /// There is none yet.
+    SignedOut,
+    /// There was one, and it is no longer good; the text says why.
+    Expired(String),
+    /// A login cannot be had here; the text says what to do.
+    Unavailable(String),
+}
+
+/// What the caller has just done, to be said at the top.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    /// It worked.
+    Done(String),
+    /// It did not; the text says why and what to do.
+    Failed(String),
+}
+
+/// The whole page, for `who` if that is not plain. `key` goes back with each form, so that no other site can send one (OWASP, synchronizer token).
+#[must_use]
+pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, key: &str) -> String {
+    let mut body = who.map(|who| format!("<p class=\"who\">For {}</p>", Text(who))).unwrap_or_default();
+    match notice {
+        Some(Notice::Done(text)) => body += &format!("<p class=\"notice done\" role=\"status\">{}</p>", Text(text)),
+        Some(Notice::Failed(text)) => body += &format!("<p class=\"notice failed\" role=\"alert\">{}</p>", Text(text)),
+        None => {}
+    }
+    if rows.is_empty() {
+        body += "<p>No server here needs a login.</p>";
+    } else {
+        body += "<ul>";
+        for row in rows {
+            body += &item(row, key);
+        }
+        body += "</ul>";
+    }
+    document("Sign in", &body)
+}
+
+/// A page with one sentence, and the way to the list, which is at `home`.
+#[must_use]
+pub(super) fn message(title: &str, text: &str, home: &str) -> String {
+    document(title, &format!("<p>{}</p><p><a href=\"{}\">All servers</a></p>", Text(text), Text(home)))
+}
+
+/// A page with one sentence, for whoever has no list.
+#[must_use]
+pub(super) fn alone(title: &str, text: &str) -> String {
+    document(title, &format!("<p>{}</p>", Text(text)))
+}
+
+/// Asks whoever brings a ticket whether they are the one it was made for.
+#[must_use]
+pub(super) fn welcome(who: &str, ticket: &str) -> String {
+    let (who, ticket) = (Text(who), Text(ticket));
+    let body = format!(
+        "<p>This link was made for <strong>{who}</strong>. What you sign in to from here is theirs to use.</p>\
+         <p>If that is not you, or you did not ask for it, close this page.</p>\
+         <form class=\"alone\" method=\"post\" action=\"connect\"><input type=\"hidden\" name=\"ticket\" value=\"{ticket}\">\
+         <button class=\"primary\">That is me</button></form>"
+    );
+    document("Is this you?", &body)
+}
+
+fn item(row: &Row, key: &str) -> String {
+    let name = Text(&row.name);
+    let (mark, class, says) = match &row.state {
+        State::Open => ("●", "good", "needs no login".to_owned()),
+        State::SignedIn { issuer, .. } => ("●", "good", format!("signed in at {}", Text(issuer))),
+        State::SignedOut => ("○", "idle", "not signed in".to_owned()),
+        State::Expired(why) => ("○", "bad", format!("the login has ended: {}", Text(why))),
+        State::Unavailable(why) => ("○", "bad", Text(why).to_string()),
+    };
+    let action = match &row.state {
+        State::SignedOut | State::Expired(_) => form(&row.name, "login", "Sign in", "primary", key),
+        State::SignedIn { own: true, .. } => form(&row.name, "logout", "Sign out", "plain", key),
+        State::Open | State::SignedIn { own: false, .. } | State::Unavailable(_) => String::new(),
+    };
+    format!(
+        "<li><div><h2><span class=\"mark {class}\" aria-hidden=\"true\">{mark}</span> {name}</h2>\
+         <p>{says}</p></div>{action}</li>"
+    )
+}
+
+fn form(name: &str, act: &str, label: &str, class: &str, key: &str) -> String {
+    let (name, key) = (Text(name), Text(key));
+    format!(
+        "<form method=\"post\" action=\"connect/{name}/{act}\"><input type=\"hidden\" name=\"key\" value=\"{key}\">\
+         <button class=\"{class}\" aria-label=\"{label}: {name}\">{label}</button></form>"
+    )
+}
+
+fn document(title: &str, body: &str) -> String {
+    let title = Text(title);
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title} · Weir</title>\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><style>{STYLE}</style></head>\
+         <body><main><h1>{title}</h1>{body}</main></body></html>"
+    )
+}
+
+const STYLE: &str = include_str!("page.css");
+
+/// Text that cannot become markup.
+struct Text<'a>(&'a str);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '&' => f.write_str("&amp;"),
+            '<' => f.write_str("&lt;"),
+            '>' => f.write_str("&gt;"),
+            '"' => f.write_str("&quot;"),
+            '\'' => f.write_str("&#39;"),
+            // What turns the direction of reading could make a text look like another.
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => Ok(()),
+            c if c.is_control() => f.write_str(" "),
+            c => fmt::Write::write_char(f, c),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, state: State) -> Row {
+        Row { name: name.into(), state }
+    }
+
+    #[test]
+    fn each_state_has_its_words_and_its_button() {
+        let signed_in = |own| State::SignedIn { issuer: "https://login.example.com".into(), own };
+        let cases = [
+            (State::Open, "needs no login", None),
+            (signed_in(true), "signed in at https://login.example.com", Some("connect/github/logout")),
+            (signed_in(false), "signed in at https://login.example.com", None),
+            (State::SignedOut, "not signed in", Some("connect/github/login")),
+            (
+                State::Expired("it was revoked".into()),
+                "the login has ended: it was revoked",
+                Some("connect/github/login"),
+            ),
+            (State::Unavailable("set client_id".into()), "set client_id", None),
+        ];
+        for (state, says, action) in cases {
+            let html = page(&[row("github", state.clone())], None, None, "k");
+            assert!(html.contains(says), "{state:?}: {html}");
+            match action {
+                Some(action) => assert!(html.contains(&format!("action=\"{action}\"")), "{state:?}: {html}"),
+                None => assert!(!html.contains("<form"), "{state:?}: {html}"),
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_from_elsewhere_becomes_markup() {
+        let evil = "\"><script>alert(1)</script>'\u{202e}&";
+        let html = page(
+            &[row(evil, State::Expired(evil.into())), row(evil, State::Unavailable(evil.into()))],
+            Some(evil),
+            Some(&Notice::Failed(evil.into())),
+            evil,
+        );
+        assert!(!html.contains("<script") && !html.contains('\u{202e}'), "{html}");
+        let others = [message(evil, evil, evil), alone(evil, evil), welcome(evil, evil)];
+        assert!(others.iter().all(|html| !html.contains("<script")), "{others:?}");
+        assert!(message(evil, evil, "/connect").contains("&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"));
+    }
+}

@@ -1,0 +1,155 @@
+//! One question to a `credentials` policy, from the facts to what it comes to: each answer that asks for an effort is
+//! carried out, and the policy is asked again with what came of it.
+
+use weir_flow::{
+    Origin,
+    facts::{Choice, Effort, Ending, Flow, Question, Refusal, Task, Token, Upstream, Wish},
+};
+
+use weir_oauth::LoginSummary;
+
+use crate::login::{Account, Asker, Stored};
+
+use super::{CredentialError, Source, slot::Kept};
+
+/// How much is done for one question, whatever the policy says.
+const EFFORTS: usize = 4;
+
+impl Source {
+    /// What the policy decides now. `before` is what is kept, `refused` what the upstream said to it or to nothing at all.
+    pub(super) async fn answer(
+        &self,
+        asker: &Asker,
+        upstream: Upstream,
+        origin: &Origin,
+        before: Option<Kept>,
+        refused: Option<Refusal>,
+    ) -> Result<Kept, CredentialError> {
+        if refused.is_some()
+            && let Some(changed) = before.as_ref().and_then(|before| self.changed(before, origin))
+        {
+            return Ok(changed);
+        }
+        let news = self.account.as_ref().map(|account| account.mark(&asker.owner));
+        let mut efforts = Vec::new();
+        loop {
+            let stored = self.stored(asker).await?;
+            let refused = refused.clone().filter(|refused| concerns(refused, before.as_ref(), stored.as_ref()));
+            let fact = stored.as_ref().zip(self.account.as_ref());
+            let fact = fact.map(|(stored, account)| account.fact(stored, accepted(before.as_ref(), stored)));
+            let question = self.question(asker, &upstream, fact, refused.clone(), efforts.clone());
+            let choice = self.policy.choose(&question, self).await.map_err(|why| failed(why.to_string()))?;
+            let task = match (choice, &self.account) {
+                (Choice::None, _) => return Ok(Kept { news, ..Kept::nothing() }),
+                (Choice::Attach(attachment), _) => return self.place(attachment, origin),
+                (Choice::Mint(minted), _) => return self.mint(&minted, origin),
+                (Choice::Stop(why), _) => return Err(failed(why)),
+                (Choice::Present(chosen), Some(account)) => {
+                    let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
+                    let kept = self.present(account, &stored, &chosen, origin).await?;
+                    let accepted = accepted(before.as_ref(), &stored);
+                    return Ok(Kept { news, accepted, trouble: trouble(&efforts), ..kept });
+                }
+                (Choice::Renew, Some(account)) => {
+                    let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
+                    let was_refused = refused.is_some_and(|refused| refused.status == 401);
+                    (Task::Renew, account.renew(asker, &stored, was_refused).await)
+                }
+                (Choice::Obtain(wish), Some(account)) => obtain(account, asker, wish, refused.as_ref()).await?,
+                (Choice::Present(_) | Choice::Renew | Choice::Obtain(_), None) => {
+                    let name = self.policy.name();
+                    return Err(failed(format!(
+                        "policy `{name}` asked for a token, and the configuration has no way to one here; set `auth`"
+                    )));
+                }
+            };
+            let (task, ending) = task;
+            tracing::debug!(upstream = upstream.name, ?task, ?ending, "credential");
+            efforts.push(Effort { task, ending });
+            if efforts.len() >= EFFORTS {
+                let name = self.policy.name();
+                return Err(failed(format!(
+                    "policy `{name}` asked for more than {EFFORTS} efforts for one credential"
+                )));
+            }
+        }
+    }
+
+    async fn stored(&self, asker: &Asker) -> Result<Option<Stored>, CredentialError> {
+        let Some(account) = &self.account else { return Ok(None) };
+        match account.stored(&asker.owner).await {
+            Ok(stored) => Ok(stored),
+            // Of an upstream that may need no login at all nothing is asked of the store.
+            Err(_) if !account.is_configured() => Ok(None),
+            Err(why) => Err(failed(why.to_string())),
+        }
+    }
+
+    fn question(
+        &self,
+        asker: &Asker,
+        upstream: &Upstream,
+        token: Option<Token>,
+        refused: Option<Refusal>,
+        efforts: Vec<Effort>,
+    ) -> Question {
+        Question {
+            upstream: upstream.clone(),
+            principal: asker.principal.clone(),
+            secrets: self.secrets.iter().map(|(name, _)| name.clone()).collect(),
+            flows: self.account.as_ref().map(|account| account.flows()).unwrap_or_default(),
+            token,
+            refused,
+            efforts,
+        }
+    }
+}
+
+/// Carries out a wish for a new token, if that takes nobody.
+async fn obtain(
+    account: &std::sync::Arc<Account>,
+    asker: &Asker,
+    wish: Wish,
+    refused: Option<&Refusal>,
+) -> Result<(Task, Ending), CredentialError> {
+    let Wish { flow, scopes } = wish;
+    match flow {
+        Flow::AuthorizationCode | Flow::DeviceCode => {
+            Err(CredentialError::SignIn(Box::new(account.need(&asker.owner, &scopes, refused))))
+        }
+        Flow::ClientCredentials | Flow::TokenExchange => {
+            Ok((Task::Obtain(flow), account.obtain(asker, &scopes, refused).await))
+        }
+    }
+}
+
+/// Whether what is stored has opened the upstream before.
+fn accepted(before: Option<&Kept>, stored: &Stored) -> bool {
+    let same = |login: &LoginSummary| login.key == stored.summary().key && login.version == stored.summary().version;
+    before.is_some_and(|kept| kept.accepted && kept.login.as_ref().is_some_and(same))
+}
+
+/// Whether what was refused is what there is now: somebody may have renewed it or signed in since.
+fn concerns(refused: &Refusal, before: Option<&Kept>, stored: Option<&Stored>) -> bool {
+    let was = before.and_then(|kept| Some((kept.credential.as_ref()?.mark(), kept.login.as_ref()?)));
+    match (refused.credential, was, stored) {
+        (Some(mark), Some((kept, login)), Some(stored)) if mark == kept => {
+            login.key == stored.summary().key && login.version == stored.summary().version
+        }
+        // It went along, and what it was is not known any more: something older than what there is now.
+        (Some(_), Some(_), Some(_)) => false,
+        _ => true,
+    }
+}
+
+/// What went wrong on the way to a credential all the same.
+fn trouble(efforts: &[Effort]) -> Option<String> {
+    efforts.iter().rev().find_map(|effort| match &effort.ending {
+        Ending::Denied(why) | Ending::Failed(why) => Some(why.clone()),
+        Ending::Done => None,
+    })
+}
+
+pub(super) const fn failed(why: String) -> CredentialError {
+    CredentialError::Failed(why)
+}

@@ -1,0 +1,122 @@
+//! From a decision to a header.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use url::Url;
+use weir_flow::{
+    Origin,
+    facts::{Attachment, Minted, Presentation},
+};
+
+use crate::{
+    http::{HeaderName, HeaderValue},
+    login::{Account, Placed, Stored},
+};
+
+use super::{
+    Credential, CredentialError, Source,
+    ask::failed,
+    slot::{Kept, next_mark},
+};
+
+/// How long "no credential" holds. A refusal and a new login end it at once.
+const UNASKED: Duration = Duration::from_secs(3600);
+
+/// How long before its end a token is not sent any more, at most: it has a way to go.
+const ON_THE_WAY: Duration = Duration::from_secs(2);
+
+impl Kept {
+    /// No credential.
+    pub(super) fn nothing() -> Self {
+        let until = Instant::now() + UNASKED;
+        Self {
+            credential: None,
+            attachment: None,
+            login: None,
+            due: until,
+            good: until,
+            news: None,
+            accepted: false,
+            trouble: None,
+        }
+    }
+
+    fn of(credential: Credential, holds_for: u32) -> Self {
+        let until = Instant::now() + Duration::from_secs(holds_for.into());
+        Self { credential: Some(credential), due: until, good: until, ..Self::nothing() }
+    }
+}
+
+impl Source {
+    /// The same choice with the secret as it is now, if it is another one: a file that was replaced.
+    pub(super) fn changed(&self, before: &Kept, origin: &Origin) -> Option<Kept> {
+        let now = self.place(before.attachment.clone()?, origin).ok()?;
+        let same = now.credential.as_ref().map(|c| &c.value) == before.credential.as_ref().map(|c| &c.value);
+        (!same).then_some(now)
+    }
+
+    /// A secret of the configuration.
+    pub(super) fn place(&self, attachment: Attachment, origin: &Origin) -> Result<Kept, CredentialError> {
+        let policy = self.policy.name();
+        let secret = &attachment.secret;
+        let (_, source) = self.secrets.iter().find(|(name, _)| name == secret).ok_or_else(|| {
+            failed(format!("policy `{policy}` asked for the secret `{secret}`, which it was not given"))
+        })?;
+        let value = source.read().map_err(|why| failed(why.to_string()))?;
+        let (header, scheme) = (&attachment.header, attachment.scheme.as_deref());
+        let credential = credential(header, scheme, value.expose(), origin.clone())
+            .ok_or_else(|| failed(format!("policy `{policy}` placed {source} in a header that cannot hold it")))?;
+        Ok(Kept { attachment: Some(attachment.clone()), ..Kept::of(credential, attachment.holds_for) })
+    }
+
+    /// A token of the policy's own making.
+    pub(super) fn mint(&self, minted: &Minted, origin: &Origin) -> Result<Kept, CredentialError> {
+        let credential = credential(&minted.header, minted.scheme.as_deref(), &minted.text, origin.clone());
+        let credential = credential
+            .ok_or_else(|| failed(format!("policy `{}` made a token that no header can hold", self.policy.name())))?;
+        Ok(Kept::of(credential, minted.holds_for))
+    }
+
+    /// The token of a login. It is for the origin that it was issued for, whatever upstream asks for it.
+    pub(super) async fn present(
+        &self,
+        account: &Account,
+        stored: &Stored,
+        chosen: &Presentation,
+        origin: &Origin,
+    ) -> Result<Kept, CredentialError> {
+        let Placed { text, origin: issued_for, left } = account.token(stored).await.map_err(failed)?;
+        let name = account.name();
+        let home = parse(&issued_for)
+            .filter(|home| home.admits(origin))
+            .ok_or_else(|| failed(format!("the login of `{name}` is for {issued_for}; sign in again")))?;
+        let (header, scheme) = (&chosen.header, chosen.scheme.as_deref());
+        let credential = credential(header, scheme, text.expose(), home)
+            .ok_or_else(|| failed(format!("the token of `{name}` is nothing that a header can hold")))?;
+        let kept = Kept::of(credential, chosen.holds_for);
+        let good = left.map_or(kept.due, |left| Instant::now() + left.saturating_sub(ON_THE_WAY.min(left / 10)));
+        let (due, login) = (kept.due.min(good), Some(stored.summary().clone()));
+        Ok(Kept { due, good: good.max(due), login, ..kept })
+    }
+}
+
+/// A header of this text; none if it cannot be one.
+fn credential(header: &str, scheme: Option<&str>, text: &str, origin: Origin) -> Option<Credential> {
+    let name = HeaderName::from_bytes(header.as_bytes()).ok()?;
+    let mut value = match scheme {
+        Some(scheme) => HeaderValue::from_str(&format!("{scheme} {text}")).ok()?,
+        None => HeaderValue::from_str(text).ok()?,
+    };
+    value.set_sensitive(true);
+    Some(Credential { name, value, origin: Arc::new(origin), mark: next_mark() })
+}
+
+/// An origin as a login has it: `https://api.example.com`.
+fn parse(text: &str) -> Option<Origin> {
+    let url = Url::parse(text).ok()?;
+    let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']').to_owned();
+    Some(Origin { scheme: url.scheme().to_owned(), host, port: url.port_or_known_default()? })
+}

@@ -1,0 +1,180 @@
+//! What is kept for one owner, and who asks for more.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use weir_flow::{
+    Origin,
+    facts::{Attachment, Refusal, Upstream},
+};
+use weir_oauth::LoginSummary;
+
+use crate::{
+    login::{Asker, Mark},
+    upstream::lock,
+};
+
+use super::{Credential, CredentialError, Source};
+
+/// The credential of one owner.
+#[derive(Default)]
+pub(super) struct Slot {
+    kept: Mutex<Option<Kept>>,
+    /// Held while the policy is asked, so that many calls ask once.
+    asking: tokio::sync::Mutex<()>,
+    /// Whether somebody asks already although what is kept is still good.
+    ahead: AtomicBool,
+    /// How the last question ended that had no answer, and when.
+    failed: Mutex<Option<(Instant, CredentialError)>>,
+    /// Whether the operator has been told that somebody must sign in.
+    told: AtomicBool,
+}
+
+/// An answer and how long it holds.
+#[derive(Clone)]
+pub(super) struct Kept {
+    pub(super) credential: Option<Credential>,
+    pub(super) attachment: Option<Attachment>,
+    /// The login that it is from.
+    pub(super) login: Option<LoginSummary>,
+    /// When the policy is to be asked again.
+    pub(super) due: Instant,
+    /// Until when it can be used while that is done.
+    pub(super) good: Instant,
+    /// Tells whether there was news of the owner's login.
+    pub(super) news: Option<Mark>,
+    /// Whether it has opened the upstream.
+    pub(super) accepted: bool,
+    /// What went wrong while there is a credential all the same.
+    pub(super) trouble: Option<String>,
+}
+
+/// What is there for a call.
+pub(super) enum Look {
+    /// This, without a question.
+    Good(Option<Credential>),
+    /// This, and the policy is to be asked.
+    Due(Option<Credential>),
+    /// Nothing.
+    Nothing,
+}
+
+/// How long to wait before asking again what could not be answered ahead of time.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Numbers the credentials; 0 is none of them.
+pub(super) fn next_mark() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl Slot {
+    /// What is there; nothing that is what was refused.
+    pub(super) fn look(&self, refused: Option<&Refusal>) -> Look {
+        let kept = lock(&self.kept);
+        let Some(kept) = kept.as_ref() else { return Look::Nothing };
+        let is_refused = refused.is_some_and(|refused| refused.credential == kept.credential.as_ref().map(|c| c.mark));
+        let now = Instant::now();
+        if is_refused || now >= kept.good || kept.news.as_ref().is_some_and(|news| !news.holds()) {
+            Look::Nothing
+        } else if now >= kept.due {
+            Look::Due(kept.credential.clone())
+        } else {
+            Look::Good(kept.credential.clone())
+        }
+    }
+
+    /// Asks the policy, or waits for the answer to somebody else who does.
+    pub(super) async fn ask(
+        &self,
+        source: &Arc<Source>,
+        asker: &Asker,
+        upstream: Upstream,
+        origin: &Origin,
+        refused: Option<Refusal>,
+    ) -> Result<Option<Credential>, CredentialError> {
+        let entered = Instant::now();
+        let _asking = self.asking.lock().await;
+        // Whoever held the lock may have done the work.
+        if let Look::Good(credential) | Look::Due(credential) = self.look(refused.as_ref()) {
+            return Ok(credential);
+        }
+        if let Some((at, why)) = lock(&self.failed).clone()
+            && at >= entered
+        {
+            return Err(why);
+        }
+        let before = lock(&self.kept).clone();
+        match source.answer(asker, upstream, origin, before, refused).await {
+            Ok(kept) => Ok(self.keep(kept)),
+            Err(why) => {
+                *lock(&self.failed) = Some((Instant::now(), why.clone()));
+                if let CredentialError::SignIn(needed) = &why
+                    && !self.told.swap(true, Ordering::AcqRel)
+                {
+                    let (command, link) = (needed.command.as_deref(), needed.link.as_deref());
+                    tracing::info!(upstream = needed.upstream, command, link, "upstream needs a sign-in");
+                }
+                Err(why)
+            }
+        }
+    }
+
+    /// Asks the policy while what is kept is still good.
+    pub(super) fn ask_ahead(self: &Arc<Self>, source: Arc<Source>, asker: Asker, upstream: Upstream, origin: Origin) {
+        if self.ahead.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let slot = Arc::clone(self);
+        tokio::spawn(async move {
+            let _asking = slot.asking.lock().await;
+            if let Look::Due(_) = slot.look(None) {
+                let (name, before) = (upstream.name.clone(), lock(&slot.kept).clone());
+                let trouble = before.as_ref().and_then(|kept| kept.trouble.clone());
+                let now = match source.answer(&asker, upstream, &origin, before, None).await {
+                    Ok(kept) => {
+                        let trouble = kept.trouble.clone();
+                        slot.keep(kept);
+                        trouble
+                    }
+                    Err(why) => slot.put_off(&why),
+                };
+                if let Some(why) = now.filter(|now| trouble.as_ref() != Some(now)) {
+                    tracing::warn!(upstream = name, why, "a credential could not be renewed ahead of its end");
+                }
+            }
+            slot.ahead.store(false, Ordering::Release);
+        });
+    }
+
+    /// What was kept has opened the upstream.
+    pub(super) fn accepted(&self, credential: &Credential) {
+        if let Some(kept) = lock(&self.kept).as_mut()
+            && kept.credential.as_ref().is_some_and(|kept| kept.mark == credential.mark)
+        {
+            kept.accepted = true;
+        }
+    }
+
+    fn keep(&self, kept: Kept) -> Option<Credential> {
+        let credential = kept.credential.clone();
+        if kept.login.is_some() {
+            self.told.store(false, Ordering::Release);
+        }
+        *lock(&self.kept) = Some(kept);
+        credential
+    }
+
+    fn put_off(&self, why: &CredentialError) -> Option<String> {
+        let mut kept = lock(&self.kept);
+        let kept = kept.as_mut()?;
+        kept.due = Instant::now() + PAUSE;
+        kept.trouble = Some(why.to_string());
+        kept.trouble.clone()
+    }
+}

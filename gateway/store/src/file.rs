@@ -1,0 +1,296 @@
+//! A store in one file that several processes share.
+//!
+//! The database locks its file as long as it is open, so it is opened for one transaction at a time, under a lock on a
+//! second file that processes wait for in turn. That costs milliseconds for each access, which is why callers keep what
+//! they use often. A process that is killed leaves no lock behind, and the database repairs itself when opened next.
+//!
+//! A file that is not what was written is never overwritten, repaired by guessing or deleted.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use async_trait::async_trait;
+use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
+use zeroize::Zeroizing;
+
+use crate::{Clock, Entry, Key, KeySources, Lease, Listed, Store, StoreError, Swap, Value, Version};
+
+use create::{create, create_folder, seal_of_existing};
+use lock::FileLock;
+use record::Record;
+use seal::Seal;
+
+mod create;
+mod database;
+mod lock;
+mod record;
+mod seal;
+
+/// How values are protected in the file.
+#[derive(Debug)]
+pub enum Protection {
+    /// With ChaCha20-Poly1305 (RFC 8439) and a key from one of these places.
+    Encrypted(KeySources),
+    /// Not at all: whoever reads the file has the tokens.
+    Plaintext,
+}
+
+/// A store in a file of mode 0600.
+#[derive(Clone, Debug)]
+pub struct FileStore(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    seal: Seal,
+    clock: Clock,
+}
+
+/// The entries: a [`Key`] and a [`Record`].
+const ENTRIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("entries");
+/// What is true of the file: its format, its protection, a text to try a key on, the last version.
+const FILE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("file");
+/// The format that this code writes, and the last that it reads.
+const FORMAT: u32 = 1;
+
+impl FileStore {
+    /// Opens the store at `path`, or creates it with all folders above it.
+    ///
+    /// # Errors
+    /// If the file is damaged, of a newer version, readable by others, or protected in another way than asked; if no
+    /// key is found, or none that opens it.
+    pub async fn open(path: PathBuf, protection: Protection, clock: Clock) -> Result<Self, StoreError> {
+        blocking(path.clone(), move || {
+            let exists = || path.try_exists().map_err(|error| StoreError::io(&path, &error));
+            if !exists()? {
+                create_folder(&path)?;
+                // Others that come now wait, and find it made.
+                let _lock = FileLock::exclusive(&path)?;
+                if !exists()? {
+                    let seal = create(&path, &protection)?;
+                    return Ok(Self(Arc::new(Shared { path, seal, clock })));
+                }
+            }
+            // A keyring may have to ask somebody, so this is without the lock.
+            let seal = seal_of_existing(&path, &protection)?;
+            Ok(Self(Arc::new(Shared { path, seal, clock })))
+        })
+        .await
+    }
+
+    /// What [`Store::list`] says of the file at `path`, for those who need not and perhaps cannot open its values.
+    /// Nothing if there is no such file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn peek(path: PathBuf, namespace: &str, clock: &Clock) -> Result<Vec<Listed>, StoreError> {
+        let (namespace, now) = (namespace.to_owned(), clock.millis());
+        blocking(path.clone(), move || {
+            if !path.try_exists().map_err(|error| StoreError::io(&path, &error))? {
+                return Ok(Vec::new());
+            }
+            database::read(&path, |tx| {
+                database::check_format(&path, tx)?;
+                list(&path, tx, &namespace, now)
+            })
+        })
+        .await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shared) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let shared = Arc::clone(&self.0);
+        blocking(self.0.path.clone(), move || work(&shared)).await
+    }
+}
+
+impl Shared {
+    fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        database::write(&self.path, |tx| {
+            database::check_format_in(&self.path, tx)?;
+            work(tx)
+        })
+    }
+
+    fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        database::read(&self.path, |tx| {
+            database::check_format(&self.path, tx)?;
+            work(tx)
+        })
+    }
+
+    /// Writes if what is there has the version `expected`; whatever is there where that is not given.
+    fn set(
+        &self,
+        tx: &WriteTransaction,
+        key: &Key,
+        expected: Option<Option<Version>>,
+        value: &Value,
+        ttl: Option<Duration>,
+    ) -> Result<Swap, StoreError> {
+        let now = self.clock.millis();
+        let mut entries = tx.open_table(ENTRIES).map_err(|e| database::error(&self.path, e))?;
+        entries.retain(|_, bytes| !record::is_over(bytes, now)).map_err(|e| database::error(&self.path, e))?;
+        let found = {
+            let bytes = entries.get(key.text()).map_err(|e| database::error(&self.path, e))?;
+            bytes.and_then(|bytes| Record::parse(bytes.value()).map(|record| record.version))
+        };
+        if expected.is_some_and(|expected| expected != found) {
+            return Ok(Swap::Lost(found));
+        }
+        let version = next_version(&self.path, tx)?;
+        let until = ttl.map(|ttl| now.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)));
+        let bytes = record::render(&self.seal, key, value, version, until)
+            .map_err(|()| StoreError::io(&self.path, &std::io::Error::other("no random numbers to encrypt with")))?;
+        entries.insert(key.text(), bytes.as_slice()).map_err(|e| database::error(&self.path, e))?;
+        Ok(Swap::Done(version))
+    }
+
+    fn remove(&self, tx: &WriteTransaction, key: &Key, only: Option<Version>) -> Result<bool, StoreError> {
+        let mut entries = tx.open_table(ENTRIES).map_err(|e| database::error(&self.path, e))?;
+        let found = {
+            let bytes = entries.get(key.text()).map_err(|e| database::error(&self.path, e))?;
+            bytes.and_then(|bytes| Record::parse(bytes.value()).map(|record| record.version))
+        };
+        if only.is_some_and(|only| found != Some(only)) {
+            return Ok(false);
+        }
+        Ok(entries.remove(key.text()).map_err(|e| database::error(&self.path, e))?.is_some())
+    }
+}
+
+#[async_trait]
+impl Store for FileStore {
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        let key = key.clone();
+        self.run(move |shared| {
+            let now = shared.clock.millis();
+            shared.read(|tx| {
+                let entries = tx.open_table(ENTRIES).map_err(|e| database::error(&shared.path, e))?;
+                let Some(bytes) = entries.get(key.text()).map_err(|e| database::error(&shared.path, e))? else {
+                    return Ok(None);
+                };
+                if record::is_over(bytes.value(), now) {
+                    return Ok(None);
+                }
+                let entry = || {
+                    let record = Record::parse(bytes.value())?;
+                    let secret = record.open(&shared.seal, &key)?;
+                    let value = Value { about: record.about.to_owned(), secret };
+                    Some(Entry { value, version: record.version, expires: record.until.map(at) })
+                };
+                entry().map(Some).ok_or_else(|| StoreError::Entry(shared.path.clone()))
+            })
+        })
+        .await
+    }
+
+    async fn put(&self, key: &Key, value: &Value, ttl: Option<Duration>) -> Result<Version, StoreError> {
+        value.check()?;
+        let (key, value) = (key.clone(), value.clone());
+        self.run(move |shared| match shared.write(|tx| shared.set(tx, &key, None, &value, ttl))? {
+            Swap::Done(version) => Ok(version),
+            Swap::Lost(_) => Err(StoreError::damaged(&shared.path, "a write was neither done nor refused")),
+        })
+        .await
+    }
+
+    async fn swap(
+        &self,
+        key: &Key,
+        expected: Option<Version>,
+        value: &Value,
+        ttl: Option<Duration>,
+    ) -> Result<Swap, StoreError> {
+        value.check()?;
+        let (key, value) = (key.clone(), value.clone());
+        self.run(move |shared| shared.write(|tx| shared.set(tx, &key, Some(expected), &value, ttl))).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<bool, StoreError> {
+        let key = key.clone();
+        self.run(move |shared| shared.write(|tx| shared.remove(tx, &key, None))).await
+    }
+
+    async fn list(&self, namespace: &str) -> Result<Vec<Listed>, StoreError> {
+        let namespace = namespace.to_owned();
+        self.run(move |shared| {
+            let now = shared.clock.millis();
+            shared.read(|tx| list(&shared.path, tx, &namespace, now))
+        })
+        .await
+    }
+
+    async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Lease>, StoreError> {
+        // Those who wait for it ask again and again, and to look is much cheaper than to try.
+        if self.get(key).await?.is_some() {
+            return Ok(None);
+        }
+        let nothing = Value { about: String::new(), secret: Zeroizing::default() };
+        Ok(match self.swap(key, None, &nothing, Some(ttl)).await? {
+            Swap::Done(version) => Some(Lease { key: key.clone(), version }),
+            Swap::Lost(_) => None,
+        })
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.run(move |shared| shared.write(|tx| shared.remove(tx, &lease.key, Some(lease.version)))).await?;
+        Ok(())
+    }
+}
+
+/// Does blocking work where it disturbs nobody. It goes on to its end if the caller stops waiting.
+async fn blocking<T: Send + 'static>(
+    path: PathBuf,
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        // The database asserts what it believes of its own pages.
+        Err(error) if error.is_panic() => Err(StoreError::damaged(&path, "its pages contradict each other")),
+        Err(_) => Err(StoreError::io(&path, &std::io::Error::other("the program is ending"))),
+    }
+}
+
+fn list(path: &Path, tx: &ReadTransaction, namespace: &str, now: u64) -> Result<Vec<Listed>, StoreError> {
+    let entries = tx.open_table(ENTRIES).map_err(|e| database::error(path, e))?;
+    let mut listed = Vec::new();
+    for row in entries.iter().map_err(|e| database::error(path, e))? {
+        let (key, bytes) = row.map_err(|e| database::error(path, e))?;
+        let key = Key::from_text(key.value());
+        if !key.is_in(namespace) || record::is_over(bytes.value(), now) {
+            continue;
+        }
+        let record = Record::parse(bytes.value()).ok_or_else(|| StoreError::Entry(path.to_owned()))?;
+        listed.push(Listed {
+            key,
+            about: record.about.to_owned(),
+            version: record.version,
+            expires: record.until.map(at),
+        });
+    }
+    Ok(listed)
+}
+
+fn next_version(path: &Path, tx: &WriteTransaction) -> Result<Version, StoreError> {
+    let mut about = tx.open_table(FILE).map_err(|e| database::error(path, e))?;
+    let last = {
+        let value = about.get("last").map_err(|e| database::error(path, e))?;
+        value.and_then(|value| value.value().try_into().ok()).map_or(0, u64::from_be_bytes)
+    };
+    let next = last + 1;
+    about.insert("last", next.to_be_bytes().as_slice()).map_err(|e| database::error(path, e))?;
+    Ok(Version(next))
+}
+
+fn at(millis: u64) -> std::time::SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! The lock for which processes wait in turn.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::ErrorKind,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::StoreError;
+
+/// How long to wait for the others. They hold the lock for milliseconds; one that holds it for longer is stopped in a
+/// debugger, or on a file system that hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often to look whether the lock is free.
+const LOOK: Duration = Duration::from_millis(3);
+
+/// A lock on the file beside the store, given back when dropped or when the process ends in whatever way.
+pub(super) struct FileLock(#[expect(dead_code, reason = "closing it gives the lock back")] File);
+
+impl FileLock {
+    /// Waits until nobody else has it. Blocks the thread.
+    pub(super) fn exclusive(store: &Path) -> Result<Self, StoreError> {
+        take(store, File::try_lock)
+    }
+
+    /// Waits until nobody has it exclusively. Blocks the thread.
+    pub(super) fn shared(store: &Path) -> Result<Self, StoreError> {
+        take(store, File::try_lock_shared)
+    }
+}
+
+fn take(store: &Path, lock: impl Fn(&File) -> Result<(), TryLockError>) -> Result<FileLock, StoreError> {
+    let mut name = store.file_name().unwrap_or_default().to_owned();
+    name.push(".lock");
+    let path = store.with_file_name(name);
+    let file = open(&path).map_err(|error| StoreError::io(&path, &error))?;
+    let since = Instant::now();
+    loop {
+        match lock(&file) {
+            Ok(()) => return Ok(FileLock(file)),
+            Err(TryLockError::WouldBlock) if since.elapsed() < PATIENCE => thread::sleep(LOOK),
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Busy(store.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(StoreError::io(&path, &error)),
+        }
+    }
+}
+
+/// A reader that may not write here can still lock what is there.
+fn open(path: &Path) -> std::io::Result<File> {
+    let writable = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    match writable {
+        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+            File::open(path)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,161 @@
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Read,
+    os::unix::fs::MetadataExt,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use redb::Database;
+
+use super::*;
+use crate::Secret;
+
+mod shared;
+mod trouble;
+
+const TOKEN: &str = "hunter2-refresh-token";
+
+fn value(secret: &str) -> Value {
+    Value { about: r#"{"issuer":"https://a.example"}"#.to_owned(), secret: Zeroizing::new(secret.into()) }
+}
+
+fn key(name: &str) -> Key {
+    Key::new("login", &[name, "shared"])
+}
+
+/// Without a keyring: a test leaves nothing on the machine.
+fn sources(folder: &Path) -> KeySources {
+    KeySources { keyring: None, file: Some(folder.join("store.key")), variable: None }
+}
+
+async fn open(folder: &Path) -> Result<FileStore, StoreError> {
+    let path = folder.join("store");
+    FileStore::open(path, Protection::Encrypted(sources(folder)), Clock::system()).await
+}
+
+async fn text(store: &FileStore, key: &Key) -> Option<String> {
+    let entry = store.get(key).await.unwrap()?;
+    Some(String::from_utf8(entry.value.secret.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn what_was_put_is_there_for_the_next_process() {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).await.unwrap().put(&key("github"), &value(TOKEN), None).await.unwrap();
+    let again = open(folder.path()).await.unwrap();
+    assert_eq!(text(&again, &key("github")).await.as_deref(), Some(TOKEN));
+    assert!(again.delete(&key("github")).await.unwrap());
+    assert!(!again.delete(&key("github")).await.unwrap());
+    assert_eq!(text(&again, &key("github")).await, None);
+}
+
+#[tokio::test]
+async fn no_file_shows_a_secret_or_can_be_read_by_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("deeper")).await.unwrap();
+    store.put(&key("github"), &value(TOKEN), None).await.unwrap();
+    let mut names = BTreeSet::new();
+    for file in fs::read_dir(folder.path().join("deeper")).unwrap() {
+        let file = file.unwrap();
+        let bytes = fs::read(file.path()).unwrap();
+        assert!(!bytes.windows(TOKEN.len()).any(|window| window == TOKEN.as_bytes()), "{:?}", file.path());
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600, "{:?}", file.path());
+        names.insert(file.file_name().into_string().unwrap());
+    }
+    assert_eq!(names, ["store", "store.key", "store.lock"].map(str::to_owned).into());
+    assert_eq!(fs::metadata(folder.path().join("deeper")).unwrap().mode() & 0o777, 0o700);
+    let shown = format!("{store:?} {:?} {:?}", value(TOKEN), store.get(&key("github")).await.unwrap());
+    assert!(!shown.contains(TOKEN), "{shown}");
+}
+
+#[tokio::test]
+async fn a_list_needs_no_key_and_shows_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    assert_eq!(FileStore::peek(path.clone(), "login", &Clock::system()).await.unwrap(), []);
+    let store = open(folder.path()).await.unwrap();
+    store.put(&key("github"), &value(TOKEN), None).await.unwrap();
+    store.put(&key("docs"), &value(TOKEN), None).await.unwrap();
+    store.put(&Key::new("logins", &["other"]), &value(TOKEN), None).await.unwrap();
+    fs::remove_file(folder.path().join("store.key")).unwrap();
+
+    let listed = FileStore::peek(path, "login", &Clock::system()).await.unwrap();
+    assert_eq!(
+        listed.iter().map(|row| row.key.parts()).collect::<Vec<_>>(),
+        [["docs", "shared"], ["github", "shared"]]
+    );
+    assert_eq!(listed[0].about, value("").about);
+    assert!(!format!("{listed:?}").contains(TOKEN));
+    assert_eq!(store.list("login").await.unwrap(), listed);
+}
+
+#[tokio::test]
+async fn what_has_an_end_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = Arc::new(AtomicU64::new(1_000_000));
+    let clock = Clock::from_fn({
+        let now = Arc::clone(&now);
+        move || UNIX_EPOCH + Duration::from_secs(now.load(Ordering::Relaxed))
+    });
+    let path = folder.path().join("store");
+    let store = FileStore::open(path, Protection::Plaintext, clock).await.unwrap();
+    store.put(&key("brief"), &value("a"), Some(Duration::from_secs(10))).await.unwrap();
+    store.put(&key("long"), &value("b"), None).await.unwrap();
+    now.fetch_add(9, Ordering::Relaxed);
+    assert_eq!(text(&store, &key("brief")).await.as_deref(), Some("a"));
+    now.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(text(&store, &key("brief")).await, None);
+    assert_eq!(store.list("login").await.unwrap().len(), 1);
+    assert!(matches!(store.swap(&key("brief"), None, &value("c"), None).await.unwrap(), Swap::Done(_)));
+    assert_eq!(text(&store, &key("long")).await.as_deref(), Some("b"));
+}
+
+#[tokio::test]
+async fn a_swap_sees_every_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await.unwrap();
+    let Swap::Done(first) = store.swap(&key("a"), None, &value("1"), None).await.unwrap() else { panic!("not there") };
+    assert_eq!(store.swap(&key("a"), None, &value("2"), None).await.unwrap(), Swap::Lost(Some(first)));
+    let Swap::Done(second) = store.swap(&key("a"), Some(first), &value("2"), None).await.unwrap() else {
+        panic!("it was the first")
+    };
+    assert_eq!(store.swap(&key("a"), Some(first), &value("3"), None).await.unwrap(), Swap::Lost(Some(second)));
+    store.delete(&key("a")).await.unwrap();
+    let third = store.put(&key("a"), &value("1"), None).await.unwrap();
+    assert!(third > second, "a version never comes back");
+    assert_eq!(text(&store, &key("a")).await.as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn one_holds_a_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, other) = (open(folder.path()).await.unwrap(), open(folder.path()).await.unwrap());
+    let lease = Key::new("refresh", &["github"]);
+    let held = store.lease(&lease, Duration::from_secs(60)).await.unwrap().unwrap();
+    assert!(other.lease(&lease, Duration::from_secs(60)).await.unwrap().is_none());
+    store.release(held).await.unwrap();
+    let brief = other.lease(&lease, Duration::ZERO).await.unwrap().unwrap();
+    let next = store.lease(&lease, Duration::from_secs(60)).await.unwrap().unwrap();
+    other.release(brief).await.unwrap();
+    assert!(other.lease(&lease, Duration::from_secs(60)).await.unwrap().is_none(), "only its holder gives it back");
+    store.release(next).await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_do_not_run_into_each_other() {
+    assert_ne!(Key::new("a", &["b", "c"]), Key::new("a", &["b\",\"c"]));
+    assert_ne!(Key::new("a", &["b", "c"]), Key::new("a", &["b", "", "c"]));
+    assert_eq!(Key::new("a", &["\u{0}\"]", ""]).parts(), ["\u{0}\"]", ""]);
+}
+
+#[tokio::test]
+async fn a_value_beyond_measure_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await.unwrap();
+    let huge = value(&"x".repeat(300 * 1024));
+    assert!(matches!(store.put(&key("a"), &huge, None).await, Err(StoreError::TooLarge)));
+}

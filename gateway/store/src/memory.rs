@@ -1,0 +1,131 @@
+//! A store that forgets: for one process, and for tests.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use async_trait::async_trait;
+use zeroize::Zeroizing;
+
+use crate::{Clock, Entry, Key, Lease, Listed, Store, StoreError, Swap, Value, Version};
+
+/// Keeps everything in the memory of this process.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    clock: Clock,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    last: u64,
+    entries: BTreeMap<Key, Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    value: Value,
+    version: Version,
+    /// In milliseconds since 1970.
+    until: Option<u64>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, kept: Mutex::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.millis();
+        kept.entries.retain(|_, row| row.until.is_none_or(|until| now < until));
+        kept
+    }
+
+    fn until(&self, ttl: Option<Duration>) -> Option<u64> {
+        ttl.map(|ttl| self.clock.millis().saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Kept {
+    fn write(&mut self, key: &Key, value: &Value, until: Option<u64>) -> Version {
+        self.last += 1;
+        let version = Version(self.last);
+        self.entries.insert(key.clone(), Row { value: value.clone(), version, until });
+        version
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        Ok(self.kept().entries.get(key).map(|row| Entry {
+            value: row.value.clone(),
+            version: row.version,
+            expires: row.until.map(|until| UNIX_EPOCH + Duration::from_millis(until)),
+        }))
+    }
+
+    async fn put(&self, key: &Key, value: &Value, ttl: Option<Duration>) -> Result<Version, StoreError> {
+        value.check()?;
+        let until = self.until(ttl);
+        Ok(self.kept().write(key, value, until))
+    }
+
+    async fn swap(
+        &self,
+        key: &Key,
+        expected: Option<Version>,
+        value: &Value,
+        ttl: Option<Duration>,
+    ) -> Result<Swap, StoreError> {
+        value.check()?;
+        let until = self.until(ttl);
+        let mut kept = self.kept();
+        let found = kept.entries.get(key).map(|row| row.version);
+        if found != expected {
+            return Ok(Swap::Lost(found));
+        }
+        Ok(Swap::Done(kept.write(key, value, until)))
+    }
+
+    async fn delete(&self, key: &Key) -> Result<bool, StoreError> {
+        Ok(self.kept().entries.remove(key).is_some())
+    }
+
+    async fn list(&self, namespace: &str) -> Result<Vec<Listed>, StoreError> {
+        let listed = self
+            .kept()
+            .entries
+            .iter()
+            .filter(|(key, _)| key.is_in(namespace))
+            .map(|(key, row)| Listed {
+                key: key.clone(),
+                about: row.value.about.clone(),
+                version: row.version,
+                expires: row.until.map(|until| UNIX_EPOCH + Duration::from_millis(until)),
+            })
+            .collect();
+        Ok(listed)
+    }
+
+    async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Lease>, StoreError> {
+        let nothing = Value { about: String::new(), secret: Zeroizing::default() };
+        Ok(match self.swap(key, None, &nothing, Some(ttl)).await? {
+            Swap::Done(version) => Some(Lease { key: key.clone(), version }),
+            Swap::Lost(_) => None,
+        })
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        let mut kept = self.kept();
+        if kept.entries.get(&lease.key).is_some_and(|row| row.version == lease.version) {
+            kept.entries.remove(&lease.key);
+        }
+        Ok(())
+    }
+}

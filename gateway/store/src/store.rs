@@ -1,0 +1,259 @@
+//! The one trait of a store, and the words of its answers.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use async_trait::async_trait;
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use crate::KeyError;
+
+/// Keeps small values under keys, for one process or for several that behave as one.
+///
+/// Every method may be cancelled: what it began is then either done or not done, never half.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// What is kept under `key`, unless its time is over.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or its key does not open this value.
+    async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError>;
+
+    /// Keeps `value` under `key`, for good or for `ttl`, whatever was there. It is on disk when this returns.
+    ///
+    /// # Errors
+    /// If the store cannot be written. What was there before is then still there.
+    async fn put(&self, key: &Key, value: &Value, ttl: Option<Duration>) -> Result<Version, StoreError>;
+
+    /// Does the same only if what is there has the version `expected`; `None` means that nothing may be there.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    async fn swap(
+        &self,
+        key: &Key,
+        expected: Option<Version>,
+        value: &Value,
+        ttl: Option<Duration>,
+    ) -> Result<Swap, StoreError>;
+
+    /// Forgets what is under `key`; says whether there was anything.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    async fn delete(&self, key: &Key) -> Result<bool, StoreError>;
+
+    /// Everything in a namespace, in the order of the keys, without what is secret: this needs no encryption key.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    async fn list(&self, namespace: &str) -> Result<Vec<Listed>, StoreError>;
+
+    /// Tries to become the only holder of `key` for at most `ttl`; none if somebody else is.
+    ///
+    /// Give it back with [`release`](Self::release). A holder that dies is replaced when its time is over.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Lease>, StoreError>;
+
+    /// Gives a lease back. Does nothing if it has passed to somebody else.
+    ///
+    /// # Errors
+    /// If the store cannot be written; the lease then ends with its time.
+    async fn release(&self, lease: Lease) -> Result<(), StoreError>;
+}
+
+/// Under what a value is kept: a namespace and the parts of a name. Never secret.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// A JSON array of strings: no part can run into the next.
+    text: String,
+}
+
+impl Key {
+    /// A key in `namespace`.
+    #[must_use]
+    pub fn new(namespace: &str, parts: &[&str]) -> Self {
+        let all: Vec<&str> = std::iter::once(namespace).chain(parts.iter().copied()).collect();
+        Self { text: serde_json::Value::from(all).to_string() }
+    }
+
+    /// The parts after the namespace.
+    #[must_use]
+    pub fn parts(&self) -> Vec<String> {
+        let mut all: Vec<String> = serde_json::from_str(&self.text).unwrap_or_default();
+        if !all.is_empty() {
+            all.remove(0);
+        }
+        all
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn from_text(text: &str) -> Self {
+        Self { text: text.to_owned() }
+    }
+
+    pub(crate) fn is_in(&self, namespace: &str) -> bool {
+        let all: Vec<String> = serde_json::from_str(&self.text).unwrap_or_default();
+        all.first().is_some_and(|first| first == namespace)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What is kept.
+#[derive(Clone)]
+pub struct Value {
+    /// What may be listed by anybody who can read the file: issuer, scopes, expiry. Bound to the secret, so that
+    /// neither can be exchanged alone.
+    pub about: String,
+    /// What is encrypted.
+    pub secret: Zeroizing<Vec<u8>>,
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Value").field("about", &self.about).finish_non_exhaustive()
+    }
+}
+
+/// Which writing of a value this is. Grows with every write in the store, so a value that was deleted and written
+/// again has another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Version(pub(crate) u64);
+
+/// A value as it was found.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What is kept.
+    pub value: Value,
+    /// Of this writing.
+    pub version: Version,
+    /// When it will be forgotten.
+    pub expires: Option<SystemTime>,
+}
+
+/// A value in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Where it is.
+    pub key: Key,
+    /// See [`Value::about`].
+    pub about: String,
+    /// Of this writing.
+    pub version: Version,
+    /// When it will be forgotten.
+    pub expires: Option<SystemTime>,
+}
+
+/// How a compare-and-swap ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Swap {
+    /// Written.
+    Done(Version),
+    /// Not written: this is there instead.
+    Lost(Option<Version>),
+}
+
+/// The right to do something alone, for a while.
+#[derive(Debug)]
+#[must_use = "a lease that is not released keeps others waiting until its time is over"]
+pub struct Lease {
+    pub(crate) key: Key,
+    pub(crate) version: Version,
+}
+
+/// Why a store did not do it. Never names what is kept.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// Other processes have held the file for too long.
+    #[error("{0} is in use by another process and did not become free within 10 s")]
+    Busy(PathBuf),
+    /// The file is not what was written.
+    #[error(
+        "{path} is damaged ({reason}) and was left as it is; move it away to start with an empty store, and sign in again"
+    )]
+    Damaged {
+        /// Of the store.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// A value does not open with the key: it was changed, or moved here from under another name.
+    #[error("an entry of {0} does not open with its key and was left as it is; sign in again to replace it")]
+    Entry(PathBuf),
+    /// The operating system said no.
+    #[error("{path}: {reason}")]
+    Io {
+        /// Of the store.
+        path: PathBuf,
+        /// What it said.
+        reason: String,
+    },
+    /// The key cannot be had.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A later Weir wrote the file.
+    #[error("{path} has the format {found}, and this version of weir reads up to {known}; use a newer weir")]
+    Newer {
+        /// Of the store.
+        path: PathBuf,
+        /// In the file.
+        found: u32,
+        /// To this program.
+        known: u32,
+    },
+    /// Others can read the file.
+    #[error("{path} can be read by others (mode {mode:o}); run `chmod 600` on it")]
+    Permissions {
+        /// Of the file.
+        path: PathBuf,
+        /// Of the file.
+        mode: u32,
+    },
+    /// The file was made in the other way.
+    #[error("{path} is {found}, but was opened as {asked}; open it as it is, or move it away")]
+    Protection {
+        /// Of the store.
+        path: PathBuf,
+        /// In the file.
+        found: &'static str,
+        /// By the caller.
+        asked: &'static str,
+    },
+    /// A value is larger than any credential.
+    #[error("a value of more than {MAX_VALUE} bytes is not kept")]
+    TooLarge,
+}
+
+impl StoreError {
+    pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
+        Self::Io { path: path.to_owned(), reason: error.to_string() }
+    }
+
+    pub(crate) fn damaged(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+/// The largest value, both parts together. Tokens are kilobytes; a server that sends more is not helped by keeping it.
+pub(crate) const MAX_VALUE: usize = 256 * 1024;
+
+impl Value {
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        if self.about.len() + self.secret.len() > MAX_VALUE { Err(StoreError::TooLarge) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,305 @@
+//! Upstreams that want a login, through a gateway and from a terminal, with a real authorization server.
+
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use weir_tests::authority::browse;
+use weir_tests::process::Process;
+use weir_tests::wait::{PATIENCE, until};
+use weir_tests::{Authority, Client, Gateway, Stub, paths};
+
+const KEY: &str = "c2VjcmV0IGtleSBvZiB0aGUgc3RvcmUsIDMyIGJ5dGU=";
+const SECRET: &str = "basic secret: +&%";
+const ENVIRONMENT: [(&str, &str); 2] = [("WEIR_TESTS_KEY", KEY), ("WEIR_TESTS_SECRET", SECRET)];
+
+/// A configuration with one upstream, `u`, and a store of its own beside it.
+fn config(upstream: &Stub, auth: &str) -> String {
+    format!("[store]\npath = \"logins.redb\"\nkey = {{ env = \"WEIR_TESTS_KEY\" }}\n{}{auth}\n", upstream.config("u"))
+}
+
+async fn start(upstream: &Stub, auth: &str) -> Gateway {
+    Gateway::start_with(&config(upstream, auth), &ENVIRONMENT).await
+}
+
+/// `weir auth`, about the configuration of `gateway`.
+fn auth(gateway: &Gateway, arguments: &[&str]) -> Process {
+    let mut command = Command::new(paths::weir());
+    command.arg("auth").args(arguments).arg("--config").arg(gateway.directory().join("weir.toml"));
+    command.env("XDG_STATE_HOME", gateway.directory()).env_remove("BROWSER").env_remove("DISPLAY").envs(ENVIRONMENT);
+    Process::start("weir auth", &mut command)
+}
+
+/// Runs it to its end: the exit code, and what it said.
+async fn ended(mut process: Process) -> (Option<i32>, String) {
+    let status = process.end().await;
+    // What it printed last may be on its way through the pipe.
+    until("what it said is here", || process.output().ends_with('\n')).await;
+    (status.code(), process.output())
+}
+
+/// The page that a sign-in wants to have opened.
+async fn page(process: &mut Process) -> String {
+    process.says("where to sign in", |line| Some(line.trim().to_owned()).filter(|line| line.starts_with("http"))).await
+}
+
+/// Signs in at `u` with a browser, to the end.
+async fn sign_in(gateway: &Gateway, more: &[&str]) {
+    let mut process = auth(gateway, &[&["login", "u", "--no-browser"], more].concat());
+    let shown = browse(&page(&mut process).await).await;
+    assert!(shown.contains("Weir has what it needs"), "{shown}");
+    let (code, said) = ended(process).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Signed in at u"), "{said}");
+}
+
+async fn echo(gateway: &Gateway) -> Value {
+    Client::modern(gateway, "/mcp/u")
+        .ask("tools/call", json!({ "name": "echo", "arguments": { "message": "m" } }))
+        .await
+}
+
+/// Calls until something is so.
+async fn calling(gateway: &Gateway, is_so: impl Fn() -> bool) {
+    let patience = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < patience, "in vain");
+        echo(gateway).await;
+    }
+}
+
+/// The lines of the log with `part` in them.
+fn lines(gateway: &Gateway, part: &str) -> usize {
+    gateway.log().lines().filter(|line| line.contains(part)).count()
+}
+
+#[tokio::test]
+async fn a_gateway_signs_in_for_itself() {
+    let mut authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    let auth = r#"auth = "client_credentials"
+oauth = { client_id = "weir-basic", client_secret = { env = "WEIR_TESTS_SECRET" } }"#;
+    let gateway = start(&upstream, auth).await;
+    gateway.healthy(&["u"]).await;
+    let mut calls = JoinSet::new();
+    for _ in 0..20 {
+        let address = gateway.address();
+        calls.spawn(async move {
+            let client = Client::modern_at(address, "/mcp/u");
+            client.call("echo", json!({ "message": "m" })).await
+        });
+    }
+    assert_eq!(calls.join_all().await.len(), 20);
+    assert_eq!(authority.grants("client_credentials"), 1);
+    assert_eq!((lines(&gateway, "\"ERROR\""), lines(&gateway, "sign-in")), (0, 0), "{}", gateway.log());
+    // Another one with the same store needs no token of its own.
+    let second = Gateway::start_with(
+        &config(&upstream, auth).replace("logins.redb", gateway.directory().join("logins.redb").to_str().unwrap()),
+        &ENVIRONMENT,
+    )
+    .await;
+    second.healthy(&["u"]).await;
+    assert_eq!(authority.grants("client_credentials"), 1);
+}
+
+#[tokio::test]
+async fn a_login_from_the_terminal_to_the_call_and_out_again() {
+    let mut authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    // Nothing is said of a login: it is found out.
+    let gateway = start(&upstream, "").await;
+    gateway.logs("upstream needs a sign-in").await;
+    assert!(!gateway.directory().join("logins.redb").exists(), "a store was made for nobody");
+    let (code, said) = ended(auth(&gateway, &["list"])).await;
+    assert_eq!((code, said.matches("u  detected  not signed in").count()), (Some(0), 1), "{said}");
+    sign_in(&gateway, &[]).await;
+    // Nobody has told the gateway.
+    gateway.healthy(&["u"]).await;
+    let answer = echo(&gateway).await;
+    assert_eq!(answer["result"]["content"][0]["text"], "m", "{answer}");
+
+    let (code, said) = ended(auth(&gateway, &["status", "u"])).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("signed in (scopes mcp:read; for"), "{said}");
+    let (code, said) = ended(auth(&gateway, &["refresh", "u"])).await;
+    assert_eq!((code, authority.grants("refresh_token")), (Some(0), 1), "{said}");
+    let before = upstream.tokens().last().unwrap().clone();
+    calling(&gateway, || upstream.tokens().last() != Some(&before)).await;
+
+    let (code, said) = ended(auth(&gateway, &["logout", "u"])).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("its server has forgotten the login too"), "{said}");
+    let (code, said) = ended(auth(&gateway, &["logout", "u"])).await;
+    assert_eq!((code, said.contains("There is no login at u")), (Some(0), true), "{said}");
+    assert_eq!(ended(auth(&gateway, &["refresh", "u"])).await.0, Some(1));
+    // Before the login, and again without it: one line each.
+    until("the gateway has noticed", || lines(&gateway, "\"upstream needs a sign-in\"") == 2).await;
+    assert_eq!(lines(&gateway, "\"ERROR\""), 0, "{}", gateway.log());
+    nothing_secret_is_told(&gateway, &upstream, &mut authority, &said);
+}
+
+fn nothing_secret_is_told(gateway: &Gateway, upstream: &Stub, authority: &mut Authority, said: &str) {
+    let mut secrets = [authority.secrets(), upstream.tokens(), vec![KEY.to_owned(), SECRET.to_owned()]].concat();
+    secrets.dedup();
+    assert!(secrets.len() > 5, "{}", secrets.len());
+    let store = std::fs::read(gateway.directory().join("logins.redb")).unwrap();
+    let store = String::from_utf8_lossy(&store);
+    for secret in secrets {
+        assert!(!gateway.log().contains(&secret) && !said.contains(&secret) && !store.contains(&secret), "{secret}");
+    }
+}
+
+#[tokio::test]
+async fn fifty_calls_at_the_end_of_a_token_renew_it_once() {
+    let mut authority = Authority::start(8);
+    let upstream = authority.upstream().await;
+    let gateway = start(&upstream, "auth = \"oauth\"").await;
+    sign_in(&gateway, &[]).await;
+    gateway.healthy(&["u"]).await;
+    let client = Client::legacy(&gateway, "/mcp/u").await;
+    client.call("echo", json!({ "message": "m" })).await;
+    let before = authority.grants("refresh_token");
+    let last = upstream.tokens().last().unwrap().clone();
+    // Its time runs while nobody asks for it, and nothing that waits for it can make it run faster.
+    until("the token has ended", || over(&last)).await;
+    let renewed = authority.grants("refresh_token");
+    let mut calls = JoinSet::new();
+    for _ in 0..50 {
+        let address = gateway.address();
+        calls.spawn(async move { Client::modern_at(address, "/mcp/u").call("echo", json!({ "message": "m" })).await });
+    }
+    assert_eq!(calls.join_all().await.len(), 50);
+    // What keeps the lists may have renewed it shortly before; then nobody had to.
+    let after = authority.grants("refresh_token");
+    assert!(after - before <= 2 && after - renewed <= 1, "{before} {renewed} {after}");
+    assert!(after > 0);
+    let used: std::collections::BTreeSet<String> = upstream.tokens().into_iter().collect();
+    assert!(used.len() <= 3, "{}", used.len());
+}
+
+/// What a token says.
+fn claims(token: &str) -> Value {
+    let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+    serde_json::from_slice(&payload).unwrap()
+}
+
+/// When a token ends, in seconds since 1970.
+fn exp(token: &str) -> u64 {
+    claims(token)["exp"].as_u64().unwrap()
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Whether the time of a token is over.
+fn over(token: &str) -> bool {
+    exp(token) <= now()
+}
+
+#[tokio::test]
+async fn more_scopes_are_asked_for_when_they_are_needed() {
+    let authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    let gateway = start(&upstream, "auth = \"oauth\"").await;
+    sign_in(&gateway, &[]).await;
+    gateway.healthy(&["u"]).await;
+    upstream.demand("mcp:write");
+    let refused = echo(&gateway).await;
+    assert!(refused.get("error").is_some() || refused["result"]["isError"] == true, "{refused}");
+    gateway.logs("--scopes").await;
+    sign_in(&gateway, &["--scopes", "mcp:read mcp:write"]).await;
+    calling(&gateway, || upstream.tokens().last().is_some_and(|token| has(token, "mcp:write"))).await;
+    assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");
+}
+
+fn has(token: &str, scope: &str) -> bool {
+    claims(token)["scope"].as_str().unwrap().contains(scope)
+}
+
+#[tokio::test]
+async fn a_terminal_that_is_interrupted_has_changed_nothing() {
+    let authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    let gateway = start(&upstream, "auth = \"oauth\"").await;
+    sign_in(&gateway, &[]).await;
+    gateway.healthy(&["u"]).await;
+    let mut process = auth(&gateway, &["login", "u", "--no-browser"]);
+    page(&mut process).await;
+    process.signal(rustix::process::Signal::INT);
+    let (code, said) = ended(process).await;
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("Nothing was changed"), "{said}");
+    assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");
+    let (code, said) = ended(auth(&gateway, &["login", "nowhere"])).await;
+    assert_eq!(
+        (code, said.contains("there is no upstream `nowhere`; those that may take a login: u")),
+        (Some(1), true)
+    );
+}
+
+#[tokio::test]
+async fn an_authorization_server_that_is_away_is_one_error() {
+    let mut authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    authority.stop();
+    let auth = r#"auth = "client_credentials"
+oauth = { client_id = "weir-basic", client_secret = { env = "WEIR_TESTS_SECRET" } }"#;
+    let gateway = start(&upstream, auth).await;
+    gateway.logs("upstream cannot be reached").await;
+    let answer = echo(&gateway).await.to_string();
+    assert!(answer.contains("no token for u could be had"), "{answer}");
+    assert_eq!((lines(&gateway, "\"ERROR\""), lines(&gateway, "sign-in")), (1, 0), "{}", gateway.log());
+}
+
+/// What the server believes to be over is renewed, though it has minutes to go here.
+#[tokio::test]
+async fn a_clock_that_is_five_minutes_ahead_costs_no_login() {
+    let mut authority = Authority::start(600);
+    let upstream = authority.upstream().await;
+    let gateway = start(&upstream, "auth = \"oauth\"").await;
+    sign_in(&gateway, &[]).await;
+    gateway.healthy(&["u"]).await;
+    assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");
+    assert_eq!(authority.grants("refresh_token"), 0);
+    let first = upstream.tokens().last().unwrap().clone();
+    // Of ten minutes five are left: what was made a moment ago still opens it.
+    upstream.hurry(300);
+    assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");
+    assert_eq!(authority.grants("refresh_token"), 0);
+    // Now it is over there, and not here; what is made now has some seconds to go.
+    until("some seconds have passed", || now() + 597 > exp(&first)).await;
+    upstream.hurry(exp(&first) - now());
+    assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");
+    assert_eq!(authority.grants("refresh_token"), 1);
+    assert_ne!(upstream.tokens().last(), Some(&first));
+    assert_eq!(lines(&gateway, "\"upstream needs a sign-in\""), 1, "{}", gateway.log());
+}
+
+/// What is wrong with the store concerns the upstreams that need it, and is said once for each.
+#[tokio::test]
+async fn a_store_that_cannot_be_used_is_one_error_and_disturbs_nobody_else() {
+    use std::os::unix::fs::PermissionsExt;
+    let authority = Authority::start(3600);
+    let (upstream, other) = (authority.upstream().await, Stub::start().await);
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("logins.redb");
+    let garbage: Vec<u8> = (0..100_000_u32).map(|at| at.to_le_bytes()[1]).collect();
+    for content in [&b"redb"[..], &garbage] {
+        std::fs::write(&file, content).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let config = config(&upstream, "auth = \"oauth\"").replace("logins.redb", file.to_str().unwrap());
+        let gateway = Gateway::start_with(&(config + &other.config("other")), &ENVIRONMENT).await;
+        gateway.healthy(&["other"]).await;
+        gateway.logs("upstream cannot be reached").await;
+        let error = gateway.log().lines().find(|line| line.contains("\"ERROR\"")).unwrap().to_owned();
+        assert_eq!((lines(&gateway, "\"ERROR\""), error.contains("is damaged")), (1, true), "{}", gateway.log());
+        let (code, told) = ended(auth(&gateway, &["status"])).await;
+        assert_eq!((code, told.contains("is damaged")), (Some(1), true), "{told}");
+        assert_eq!(std::fs::read(&file).unwrap(), content, "it was written to");
+    }
+}

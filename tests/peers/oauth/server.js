@@ -1,0 +1,154 @@
+// A real authorization server: oidc-provider with all that the tests need switched on. Users sign in by themselves.
+//
+// Settings come as JSON in the first argument: access and refresh lifetimes in seconds, and the document that stands
+// behind a client id that is a URL. The first line it prints is {"issuer": …}. Lines on its standard input are commands:
+// `stats` prints how often each grant was asked for, `secrets` every token that was given.
+import { createServer } from 'node:http';
+import { createInterface } from 'node:readline';
+import { once } from 'node:events';
+
+import Provider from 'oidc-provider';
+
+const settings = { access: 3600, refresh: 86400, document: undefined, ...JSON.parse(process.argv[2] ?? '{}') };
+
+const http = createServer();
+http.listen(0, '127.0.0.1');
+await once(http, 'listening');
+const issuer = `http://127.0.0.1:${http.address().port}`;
+
+const SCOPES = 'mcp:read mcp:write';
+
+const provider = new Provider(issuer, {
+  clients: [
+    {
+      client_id: 'weir-native',
+      token_endpoint_auth_method: 'none',
+      application_type: 'native',
+      redirect_uris: ['http://127.0.0.1/oauth/callback'],
+      grant_types: ['authorization_code', 'refresh_token', 'urn:ietf:params:oauth:grant-type:device_code'],
+    },
+    {
+      client_id: 'weir-basic',
+      client_secret: 'basic secret: +&%',
+      token_endpoint_auth_method: 'client_secret_basic',
+      redirect_uris: [],
+      response_types: [],
+      grant_types: ['client_credentials'],
+    },
+    {
+      client_id: 'weir-post',
+      client_secret: 'post secret: +&%',
+      token_endpoint_auth_method: 'client_secret_post',
+      redirect_uris: [],
+      response_types: [],
+      grant_types: ['client_credentials'],
+    },
+    ...(settings.jwk
+      ? [
+          {
+            client_id: 'weir-jwt',
+            token_endpoint_auth_method: 'private_key_jwt',
+            jwks: { keys: [settings.jwk] },
+            redirect_uris: [],
+            response_types: [],
+            grant_types: ['client_credentials'],
+          },
+        ]
+      : []),
+  ],
+  scopes: ['openid', 'offline_access', ...SCOPES.split(' ')],
+  pkce: { required: () => true },
+  rotateRefreshToken: true,
+  ttl: {
+    AccessToken: settings.access,
+    ClientCredentials: settings.access,
+    RefreshToken: settings.refresh,
+    DeviceCode: 60,
+    Grant: 86400,
+    Session: 3600,
+    Interaction: 600,
+  },
+  features: {
+    devInteractions: { enabled: false },
+    clientCredentials: { enabled: true },
+    deviceFlow: { enabled: true },
+    registration: { enabled: true },
+    revocation: { enabled: true },
+    introspection: { enabled: true },
+    clientIdMetadataDocument: { enabled: true, ack: 'draft-02' },
+    resourceIndicators: {
+      enabled: true,
+      useGrantedResource: () => true,
+      getResourceServerInfo: (_, resource) => ({
+        scope: SCOPES,
+        audience: resource,
+        accessTokenFormat: 'jwt',
+        accessTokenTTL: settings.access,
+        jwt: { sign: { alg: 'RS256' } },
+      }),
+    },
+  },
+  // Metadata documents of clients: nothing is fetched from anywhere.
+  fetch: async (url) =>
+    settings.document && String(url) === settings.document.client_id
+      ? new Response(JSON.stringify(settings.document), { headers: { 'content-type': 'application/json' } })
+      : new Response('', { status: 404 }),
+  issueRefreshToken: (_, client, code) =>
+    client.grantTypeAllowed('refresh_token') && code.scopes.has('offline_access'),
+  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+  interactions: { url: (_, interaction) => `/sign-in/${interaction.uid}` },
+});
+
+// Whoever comes is alice, and agrees to everything.
+async function signIn(request, response) {
+  const { prompt, params, session, grantId } = await provider.interactionDetails(request, response);
+  if (prompt.name === 'login') {
+    return provider.interactionFinished(request, response, { login: { accountId: 'alice' } });
+  }
+  const grant = grantId
+    ? await provider.Grant.find(grantId)
+    : new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
+  const { missingOIDCScope, missingResourceScopes } = prompt.details;
+  if (missingOIDCScope) grant.addOIDCScope(missingOIDCScope.join(' '));
+  for (const [resource, scopes] of Object.entries(missingResourceScopes ?? {})) {
+    grant.addResourceScope(resource, scopes.join(' '));
+  }
+  const consent = { grantId: await grant.save() };
+  return provider.interactionFinished(request, response, { consent }, { mergeWithLastSubmission: true });
+}
+
+const asked = {};
+const secrets = new Set();
+const count = (name) => (asked[name] = (asked[name] ?? 0) + 1);
+provider.on('grant.success', (ctx) => {
+  count(ctx.oidc.params.grant_type);
+  for (const name of ['code', 'refresh_token', 'client_secret', 'code_verifier', 'device_code']) {
+    if (ctx.oidc.params[name]) secrets.add(ctx.oidc.params[name]);
+  }
+  for (const name of ['access_token', 'refresh_token', 'id_token']) {
+    if (ctx.body[name]) secrets.add(ctx.body[name]);
+  }
+});
+provider.on('grant.error', (ctx) => count(`${ctx.oidc.params?.grant_type} refused`));
+provider.on('server_error', (_, error) => console.error(error));
+
+const handle = provider.callback();
+http.on('request', (request, response) => {
+  if (request.url.startsWith('/sign-in/')) {
+    signIn(request, response).catch((error) => {
+      console.error(error);
+      response.writeHead(500).end();
+    });
+  } else {
+    handle(request, response);
+  }
+});
+
+console.log(JSON.stringify({ issuer }));
+const lines = createInterface({ input: process.stdin });
+lines.on('line', (line) => {
+  if (line === 'stats') console.log(JSON.stringify(asked));
+  if (line === 'secrets') console.log(JSON.stringify([...secrets]));
+});
+// Whoever started it has gone.
+lines.on('close', () => process.exit(0));

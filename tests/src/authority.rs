@@ -1,0 +1,131 @@
+//! A real authorization server, npm `oidc-provider`, and as much of a browser as signing in there takes.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use http::Uri;
+use serde_json::{Value, json};
+
+use crate::http::{Request, Response};
+use crate::paths::{node, peers};
+use crate::stub::Stub;
+
+/// A running authorization server. It ends with the test.
+pub struct Authority {
+    issuer: String,
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Authority {
+    /// Starts one whose access tokens are good for so many seconds.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start(lifetime: u32) -> Self {
+        Self::with(&json!({ "access": lifetime }))
+    }
+
+    /// Starts one with settings of `peers/oauth/server.js`.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn with(settings: &Value) -> Self {
+        let mut command = Command::new(node());
+        command.arg(peers("oauth/server.js")).arg(settings.to_string()).env("NODE_NO_WARNINGS", "1");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("node starts");
+        let input = child.stdin.take().expect("stdin is piped");
+        let mut output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let issuer = line(&mut output)["issuer"].as_str().expect("it says its issuer first").to_owned();
+        Self { issuer, child, input, output }
+    }
+
+    /// Its name, which is its address.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// An upstream that wants its tokens.
+    pub async fn upstream(&self) -> Stub {
+        let jwks: Uri = format!("{}/jwks", self.issuer).parse().expect("the issuer is a URL");
+        let keys = get(&jwks, "").await.json().await;
+        Stub::behind(&self.issuer, keys).await
+    }
+
+    /// How often a grant was asked for with success.
+    pub fn grants(&mut self, grant: &str) -> u64 {
+        self.ask("stats")[grant].as_u64().unwrap_or(0)
+    }
+
+    /// Every token, code and password that went through it.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn secrets(&mut self) -> Vec<String> {
+        serde_json::from_value(self.ask("secrets")).expect("a list of texts")
+    }
+
+    /// Ends it before its time.
+    pub fn stop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn ask(&mut self, command: &str) -> Value {
+        writeln!(self.input, "{command}").expect("it listens");
+        line(&mut self.output)
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Opens `page` as a browser does, and follows where it leads until that is the last answer of all, which is shown.
+///
+/// # Panics
+/// When there is no end to it.
+pub async fn browse(page: &str) -> String {
+    let mut cookies: BTreeMap<(String, String), String> = BTreeMap::new();
+    let mut at: Uri = page.parse().expect("the page is a URL");
+    for _ in 0..20 {
+        let host = at.authority().expect("an absolute URL").to_string();
+        let mine = cookies.iter().filter(|((of, _), _)| *of == host);
+        let all: Vec<String> = mine.map(|((_, name), value)| format!("{name}={value}")).collect();
+        let response = get(&at, &all.join("; ")).await;
+        for cookie in response.headers.get_all("set-cookie") {
+            let text = cookie.to_str().expect("a cookie is text");
+            let (name, value) = text.split(';').next().and_then(|pair| pair.split_once('=')).expect("name and value");
+            cookies.insert((host.clone(), name.to_owned()), value.to_owned());
+        }
+        let Some(next) = response.header("location").map(str::to_owned) else {
+            return String::from_utf8_lossy(&response.bytes().await).into_owned();
+        };
+        at = if next.starts_with('/') { format!("http://{host}{next}") } else { next }.parse().expect("a URL");
+    }
+    panic!("no end of redirects from {page}");
+}
+
+async fn get(at: &Uri, cookies: &str) -> Response {
+    let address = at.authority().expect("an absolute URL").as_str().parse().expect("an address of this machine");
+    let path = at.path_and_query().map_or("/", |path| path.as_str());
+    let request = Request::get(path).header("host", &format!("{address}"));
+    let request = if cookies.is_empty() { request } else { request.header("cookie", cookies) };
+    request.send(address).await
+}
+
+fn line(output: &mut BufReader<ChildStdout>) -> Value {
+    let mut text = String::new();
+    loop {
+        text.clear();
+        assert!(output.read_line(&mut text).expect("it says something") > 0, "the authorization server has ended");
+        if let Ok(value) = serde_json::from_str(&text) {
+            return value;
+        }
+    }
+}
