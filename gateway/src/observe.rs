@@ -34,6 +34,9 @@ pub fn start(default: &str) -> Flush {
     flush
 }
 
+/// Why a call came to nothing whose caller, or somebody else, has to sign in first.
+pub const NEEDS_SIGN_IN: &str = "needs a sign-in";
+
 /// One finished call, for the log.
 #[derive(Clone, Debug)]
 pub struct CallRecord<'a> {
@@ -64,6 +67,10 @@ impl CallRecord<'_> {
         let ms = (ms * 1000.0).round() / 1000.0;
         match failure {
             None => tracing::info!(target: "weir::call", upstream, method, name, %era, status, attempts, ms, "call"),
+            // Nothing is broken: somebody is asked to do something, and told so elsewhere.
+            Some(why) if *why == NEEDS_SIGN_IN => {
+                tracing::info!(target: "weir::call", upstream, method, name, %era, status, attempts, ms, why, "call");
+            }
             Some(why) => {
                 tracing::error!(target: "weir::call", upstream, method, name, %era, status, attempts, ms, why, "call failed");
             }

@@ -212,6 +212,7 @@ async fn more_scopes_are_asked_for_when_they_are_needed() {
     let refused = echo(&gateway).await;
     assert!(refused.get("error").is_some() || refused["result"]["isError"] == true, "{refused}");
     gateway.logs("--scopes").await;
+    assert_eq!(lines(&gateway, "\"ERROR\""), 0, "{}", gateway.log());
     sign_in(&gateway, &["--scopes", "mcp:read mcp:write"]).await;
     calling(&gateway, || upstream.tokens().last().is_some_and(|token| has(token, "mcp:write"))).await;
     assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");

@@ -18,6 +18,7 @@ use crate::{
     catalog::Merged,
     invite::Invitations,
     login::{Needed, Owner, Standing, Wallet},
+    observe::NEEDS_SIGN_IN,
     seal::Seal,
     session::Session,
     upstream::State as Health,
@@ -65,7 +66,7 @@ impl Relay {
 
     /// The answer to a call that needs a login first.
     pub(super) async fn ask_to_sign_in(&self, inquiry: &Inquiry, needed: &Needed, record: &mut Record) -> Answer {
-        record.failure = Some("needs a sign-in".to_owned());
+        record.failure = Some(NEEDS_SIGN_IN.to_owned());
         self.sign_in_answer(inquiry, needed).await
     }
 
