@@ -68,7 +68,11 @@ pub struct Inquiry {
 
 impl Inquiry {
     /// The first message of a legacy client.
-    fn introducing(caller: Option<&Arc<Caller>>, endpoint: Endpoint, initialize: &Message) -> Self {
+    pub(in crate::relay) fn introducing(
+        caller: Option<&Arc<Caller>>,
+        endpoint: Endpoint,
+        initialize: &Message,
+    ) -> Self {
         let (caller, message) = (caller.cloned(), initialize.clone());
         Self { era: Era::Legacy, endpoint, caller, message, version: None, headers: Vec::new(), session: None }
     }

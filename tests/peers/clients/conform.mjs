@@ -53,12 +53,12 @@ async function authorized() {
   try {
     for (let round = 0; ; round++) {
       const asked = gateway.asked();
-      if (asked !== undefined) await gateway.signIn(asked);
+      if (asked.length > 0) await gateway.signIn(asked.at(-1));
       try {
         await visit(new StreamableHTTPClientTransport(new URL('/mcp/mock', gateway.address)));
         return;
       } catch (error) {
-        if (round === PATIENCE || !(await gateway.asks(asked))) throw error;
+        if (round === PATIENCE || !(await gateway.asks(asked.length))) throw error;
       }
     }
   } finally {
@@ -93,9 +93,12 @@ async function visit(transport) {
   const can = client.getServerCapabilities() ?? {};
   const { tools } = can.tools || modern ? await client.listTools() : { tools: [] };
   for (const call of calls(tools)) {
-    await client.callTool(call).catch((error) => {
+    const result = await client.callTool(call).catch((error) => {
       if (!FAILING.includes(native(call.name))) throw error;
     });
+    // What the gateway tells a model, which would tell its user.
+    const [said] = (result?.isError && result.content) || [];
+    if (said?.text?.includes('needs a sign-in')) throw new Error(said.text);
   }
   if (can.resources) {
     const { resources } = await client.listResources();
@@ -163,11 +166,10 @@ async function start(upstream) {
   while (!(await fetch(`${address}/readyz`)).ok) await new Promise((resolve) => setTimeout(resolve, 20));
   return {
     address,
-    /** The scopes that the gateway asks for more, if it asks for a sign-in; the last of all. */
-    asked: () => asked.at(-1),
-    /** Whether it has asked again since it asked for `before`. */
-    async asks(before) {
-      const count = asked.lastIndexOf(before) + 1;
+    /** Each time that the gateway has asked for a sign-in, the scopes that it asked for more. */
+    asked: () => [...asked],
+    /** Whether it asks more often than `count` times. */
+    async asks(count) {
       for (let wait = 0; wait < 50 && asked.length <= count; wait++) await new Promise((r) => setTimeout(r, 20));
       return asked.length > count;
     },

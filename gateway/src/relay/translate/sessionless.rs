@@ -13,6 +13,7 @@ use crate::{
     http::HeaderValue,
     relay::{Answer, Body, Delivery, Inquiry, Record, Relay, route::Leg},
     session::{Endpoint, Session, lock},
+    upstream::ConnectError,
 };
 
 use super::rounds::{Piece, Rounds, Said};
@@ -38,6 +39,10 @@ impl Relay {
         let upstream = self.upstream(place);
         let opened = match upstream.open(caller, Some(Era::Modern)).await {
             Ok(opened) => opened,
+            Err(ConnectError::SignIn(needed)) => {
+                let inquiry = Inquiry::introducing(caller, Endpoint::One(place), initialize);
+                return Box::pin(self.ask_to_sign_in(&inquiry, &needed, record)).await;
+            }
             Err(why) => {
                 let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
                 record.failure = Some(format!("cannot be reached: {why}"));
