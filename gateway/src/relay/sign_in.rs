@@ -129,18 +129,24 @@ impl Relay {
         Some(Behind::Missing(Box::new(self.sign_in_answer(inquiry, &needed).await)))
     }
 
-    /// Waits until an upstream is reached whose login has just come.
+    /// Waits until an upstream is listed whose login has just come.
     async fn once_listed(&self, inquiry: &Inquiry, place: usize) -> Option<Behind> {
         let upstream = self.upstream(place);
-        let mut changes = self.catalog.changes();
-        let end = Instant::now() + upstream.list_timeout();
-        if upstream.is_personal() || upstream.status().state == Health::Healthy {
+        if upstream.is_personal() {
             return None;
         }
-        while upstream.status().state != Health::Healthy {
+        let mut changes = self.catalog.changes();
+        let end = Instant::now() + upstream.list_timeout();
+        loop {
+            let offers = self.catalog.merged(inquiry.caller.as_ref(), inquiry.era).await;
+            if offers.traits(place).is_some() {
+                return Some(Behind::Done(offers));
+            }
+            if !matches!(upstream.status().state, Health::AuthRequired | Health::Connecting | Health::Healthy) {
+                return None;
+            }
             timeout_at(end, changes.changed()).await.ok()?.ok()?;
         }
-        Some(Behind::Done(self.catalog.merged(inquiry.caller.as_ref(), inquiry.era).await))
     }
 
     /// Takes up a call whose client was asked to have somebody sign in: waits for that, and gives the call as it was; or
