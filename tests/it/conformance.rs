@@ -222,5 +222,7 @@ async fn signing_in_at_servers_of_2025_03_26() {
 /// Extensions, which no revision requires.
 #[tokio::test]
 async fn signing_in_without_anybody() {
-    all_pass("", ["auth/client-credentials-jwt", "auth/client-credentials-basic"].into_iter()).await;
+    let alone =
+        ["auth/client-credentials-jwt", "auth/client-credentials-basic", "auth/enterprise-managed-authorization"];
+    all_pass("", alone.into_iter()).await;
 }

@@ -59,6 +59,8 @@ pub struct OAuth {
     pub algorithm: Option<&'static str>,
     /// The scopes to ask for; empty for those that the upstream names.
     pub scopes: Vec<String>,
+    /// The token that is exchanged; none for the caller's own.
+    pub subject_token: Option<SecretSource>,
     /// For whom a token is exchanged.
     pub audience: Option<String>,
     /// Whether requests name the upstream as `resource` (RFC 8707).

@@ -111,7 +111,8 @@ impl Account {
     /// Whether each caller has a login of their own.
     #[must_use]
     pub fn is_personal(&self) -> bool {
-        self.oauth.owner == config::Owner::Principal || self.oauth.flow == Flow::TokenExchange
+        let is_exchanged = self.oauth.flow == Flow::TokenExchange && self.oauth.subject_token.is_none();
+        is_exchanged || self.oauth.owner == config::Owner::Principal
     }
 
     /// Whether a person signs in with a code and another device, and not with a browser.
@@ -321,6 +322,7 @@ fn unsaid() -> OAuth {
         private_key: None,
         algorithm: None,
         scopes: Vec::new(),
+        subject_token: None,
         audience: None,
         resource: true,
         private_network: false,

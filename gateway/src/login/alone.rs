@@ -67,9 +67,16 @@ impl Account {
         if self.oauth.flow != Flow::TokenExchange {
             return Ok(Way::Credentials);
         }
-        let subject = asker.token.clone();
-        let subject =
-            subject.ok_or_else(|| Ending::Denied("the caller has brought no token to exchange".to_owned()))?;
+        let subject = match &self.oauth.subject_token {
+            Some(source) => {
+                let token = source.read().map_err(|why| Ending::Denied(why.to_string()))?;
+                Secret::new(token.expose().to_owned())
+            }
+            None => {
+                let none = || Ending::Denied("the caller has brought no token to exchange".to_owned());
+                asker.token.clone().ok_or_else(none)?
+            }
+        };
         match &self.oauth.identity_provider {
             None => Ok(Way::Exchange { subject, audience: self.oauth.audience.clone() }),
             Some(provider) => {

@@ -75,6 +75,12 @@ async function login(directory) {
     await writeFile(join(directory, 'key.pem'), pem);
     client.push('private_key = { file = "key.pem" }', `algorithm = ${JSON.stringify(algorithm ?? 'ES256')}`);
   }
+  if (scenario.includes('enterprise-managed')) {
+    // The identity is Weir's own here: nobody serves the keys by which a caller's could be checked.
+    const at = `token_endpoint = "${context.idp_token_endpoint}", client_id = "${context.idp_client_id}"`;
+    client.push('subject_token = { env = "WEIR_CONFORM_IDENTITY" }', `identity_provider = { ${at} }`);
+    return `auth = "exchange"\noauth = { ${client.join(', ')} }\n`;
+  }
   const oauth = id === undefined ? '' : `oauth = { ${client.join(', ')} }\n`;
   if (scenario.includes('client-credentials')) return `auth = "client_credentials"\n${oauth}`;
   return id === undefined ? '' : `auth = "oauth"\n${oauth}`;
@@ -149,6 +155,7 @@ async function start(upstream) {
     ...process.env,
     WEIR_CONFORM_KEY: Buffer.alloc(32, 'k').toString('base64'),
     WEIR_CONFORM_SECRET: context.client_secret ?? 'none',
+    WEIR_CONFORM_IDENTITY: context.idp_id_token ?? 'none',
   };
   const gateway = spawn(weir, ['serve', '--config', config], { env, stdio: ['ignore', 'ignore', 'pipe'] });
   const asked = [];

@@ -85,6 +85,7 @@ fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Opti
         private_key: written.private_key.set().and_then(|at| context.document(at)),
         algorithm: written.algorithm.set().map(|at| at.value.0),
         scopes: plain_list(&written.scopes, context),
+        subject_token: written.subject_token.set().and_then(|at| context.source(at)),
         audience: plain(&written.audience, context),
         resource: written.resource.or(true),
         private_network: written.private_network.or(false),
@@ -99,6 +100,9 @@ fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Opti
         let hint = "oauth = { client_id = \"weir\", client_secret = { env = \"NAME\" } }".to_owned();
         let message = "`auth = \"client_credentials\"` needs a `client_id` and a `client_secret` or `private_key`";
         context.report.add(key, message, Some(hint));
+    }
+    if let Some(key) = written.subject_token.key().filter(|_| flow != Flow::TokenExchange) {
+        context.report.add(key, "a `subject_token` is exchanged", Some("auth = \"exchange\"".to_owned()));
     }
     if let (Some(_), Some(at)) = (&oauth.client_secret, written.private_key.set()) {
         context.report.add(at.key.clone(), "a client has a `client_secret` or a `private_key`, not both", None);

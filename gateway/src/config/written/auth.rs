@@ -38,6 +38,9 @@ table! {
         algorithm: Algorithm,
         /// The scopes to ask for. Default: those that the upstream names.
         scopes: List<Text>,
+        /// The token that is exchanged, where all callers share what comes of it: a workload's identity. Read anew each time.
+        /// Default: the token that the caller has brought.
+        subject_token: Source,
         /// For whom a token is exchanged (RFC 8693). Default: the upstream.
         audience: Text,
         /// Whether requests name the upstream as `resource` (RFC 8707). Some servers refuse that. Default: `true`.
@@ -47,7 +50,7 @@ table! {
         private_network: bool,
         /// How long before its end a token is renewed. Default: `"60s"`.
         skew: Period,
-        /// Where the caller's identity is exchanged first, for `auth = "exchange"`.
+        /// Where the identity is exchanged first, for `auth = "exchange"`.
         identity_provider: IdentityProvider,
     }
 
