@@ -8,7 +8,8 @@
 //!    unknown fields and methods pass through. The same scan and the headers tell the client's era.
 //! 3. A legacy client enters through [`session`], which adds what its session remembers. The stateless call is the
 //!    spine; the session is an adapter.
-//! 4. [`catalog`] turns the public name into an upstream and its own name; what is not there is an unknown tool.
+//! 4. [`catalog`] turns the public name into an upstream and its own name. What nobody lists still goes to the upstream
+//!    that the name begins with, which may have it for some clients only; any other name is an unknown tool.
 //! 5. [`relay`] drives one [`weir_flow::Call`]: credential, connection, attempt, outcome, and again, until it may
 //!    deliver. Which credential and which connection is decided by components in [`policy`]; their answers are kept, so
 //!    a call in the steady state asks nobody. A call can be refused before the attempt, repeated where that is safe,

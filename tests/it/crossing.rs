@@ -376,4 +376,7 @@ async fn a_storm_of_changes_is_few_lists_and_few_words() {
     assert!(told <= 10, "told {told} times");
     let listed = stub.asked("tools/list").len() - before;
     assert!(listed <= 10, "listed {listed} times");
+    // A tool that was there a moment ago is unknown, by the upstream's own word.
+    let gone = client.ask("tools/call", json!({ "name": "stub__tool_0", "arguments": {} })).await;
+    assert_eq!(gone["error"]["code"], -32602);
 }
