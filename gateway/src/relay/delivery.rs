@@ -11,7 +11,7 @@ use weir_mcp::{Field, public::Asked, sse};
 
 use crate::{
     catalog::{Catalog, Changes},
-    session::{Endpoint, Keeper, Replay, Running, Session, Taken},
+    session::{Endpoint, Keeper, Replay, Run, Running, Session, Taken},
     upstream::{Listened, SendError, Upstream},
 };
 
@@ -100,7 +100,7 @@ enum Source {
     /// A message that is all there is.
     Ready(Bytes),
     /// The answer of a modern upstream to a legacy client; the message is one that was read ahead.
-    Rounds { first: Option<Said>, heard: mpsc::Receiver<Piece> },
+    Rounds { first: Option<Said>, heard: mpsc::Receiver<Piece>, run: Arc<Run> },
     /// Nothing at all.
     Nothing,
 }
@@ -202,13 +202,13 @@ impl Delivery {
     /// The answer of a modern upstream to a legacy client's request with this raw id.
     pub(super) fn rounds(
         first: Option<Said>,
-        heard: mpsc::Receiver<Piece>,
+        (heard, run): (mpsc::Receiver<Piece>, Arc<Run>),
         id: &[u8],
         upstream: &str,
         deadline: Instant,
     ) -> Self {
         let answers = Some(Answers { id: Bytes::copy_from_slice(id), upstream: upstream.to_owned() });
-        Self { answers, deadline: Some(deadline), ..Self::new(Source::Rounds { first, heard }) }
+        Self { answers, deadline: Some(deadline), ..Self::new(Source::Rounds { first, heard, run }) }
     }
 
     fn new(source: Source) -> Self {
@@ -363,15 +363,15 @@ impl Delivery {
                 self.over = last;
                 Ok(Some(encoded(message, &mut self.out)))
             }
-            Source::Rounds { first, heard } => {
+            Source::Rounds { first, heard, run } => {
                 let piece = match first.take() {
                     Some(said) => Some(Piece::Said(said)),
                     None => heard.recv().await,
                 };
                 let Some(piece) = piece else {
-                    // Only a cancelled request is left without an answer.
-                    self.cancelled = true;
-                    return Ok(None);
+                    // Whoever works on it ends without a word when it is cancelled, and otherwise never on purpose.
+                    self.cancelled = run.is_cancelled();
+                    return if self.cancelled { Ok(None) } else { Err(broken()) };
                 };
                 let Piece::Said(Said { message, last, attempts, failure }) = piece else {
                     return Err(SendError::SessionLost);

@@ -60,15 +60,7 @@ impl Relay {
             Err(ConnectError::OtherEra { .. }) => {
                 return self.begin_sessionless(caller, place, initialize, record).await;
             }
-            Err(ConnectError::SignIn(needed)) => {
-                let inquiry = Inquiry::introducing(caller, Endpoint::One(place), initialize);
-                return Box::pin(self.ask_to_sign_in(&inquiry, &needed, record)).await;
-            }
-            Err(why) => {
-                let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
-                record.failure = Some(format!("cannot be reached: {why}"));
-                return Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None));
-            }
+            Err(why) => return Box::pin(self.not_begun(caller, place, initialize, why, record)).await,
         };
         let agreed =
             opened.answer.result().and_then(|result| json::get(result, &["protocolVersion"])).and_then(json::string);
@@ -80,6 +72,24 @@ impl Relay {
         let bytes = if same { opened.answer.bytes().clone() } else { opened.answer.edit().set(Field::Id, id).finish() };
         let line = Some((place, opened.channel));
         self.admit(caller, Endpoint::One(place), initialize, version, line, Answer::whole(200, bytes)).await
+    }
+
+    /// The answer to an `initialize` whose upstream cannot be opened.
+    pub(super) async fn not_begun(
+        self: &Arc<Self>,
+        caller: Option<&Arc<Caller>>,
+        place: usize,
+        initialize: &Message,
+        why: ConnectError,
+        record: &mut Record,
+    ) -> Answer {
+        if let ConnectError::SignIn(needed) = why {
+            let inquiry = Inquiry::introducing(caller, Endpoint::One(place), initialize);
+            return self.ask_to_sign_in(&inquiry, &needed, record).await;
+        }
+        let text = format!("upstream `{}` cannot be reached: {why}", self.upstream(place).name());
+        record.failure = Some(format!("cannot be reached: {why}"));
+        Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None))
     }
 
     pub(super) async fn admit(

@@ -58,6 +58,12 @@ impl Run {
         }
     }
 
+    /// Whether it is cancelled.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
     /// Whether progress is this request's.
     #[must_use]
     pub fn hears(&self, progress: &Message) -> bool {

@@ -12,8 +12,7 @@ use crate::{
     caller::Caller,
     http::HeaderValue,
     relay::{Answer, Body, Delivery, Inquiry, Record, Relay, route::Leg},
-    session::{Endpoint, Session, lock},
-    upstream::ConnectError,
+    session::{Endpoint, Run, Session, lock},
 };
 
 use super::rounds::{Piece, Rounds, Said};
@@ -39,15 +38,7 @@ impl Relay {
         let upstream = self.upstream(place);
         let opened = match upstream.open(caller, Some(Era::Modern)).await {
             Ok(opened) => opened,
-            Err(ConnectError::SignIn(needed)) => {
-                let inquiry = Inquiry::introducing(caller, Endpoint::One(place), initialize);
-                return Box::pin(self.ask_to_sign_in(&inquiry, &needed, record)).await;
-            }
-            Err(why) => {
-                let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
-                record.failure = Some(format!("cannot be reached: {why}"));
-                return Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None));
-            }
+            Err(why) => return Box::pin(self.not_begun(caller, place, initialize, why, record)).await,
         };
         let requested =
             initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
@@ -88,8 +79,9 @@ impl Relay {
             Ok(rounds) => rounds,
             Err(why) => return Some(Answer::error(Era::Legacy, message, answer::INTERNAL, &why)),
         };
+        let run = Arc::clone(&rounds.running.run);
         session.stateless().work(rounds.run());
-        answered(heard, message, upstream.name(), deadline, record).await
+        answered((heard, run), message, upstream.name(), deadline, record).await
     }
 
     fn rounds(
@@ -122,7 +114,7 @@ impl Relay {
 
 /// What a client is given: the answer, if it is here soon, else a stream that ends with it.
 async fn answered(
-    mut heard: mpsc::Receiver<Piece>,
+    (mut heard, run): (mpsc::Receiver<Piece>, Arc<Run>),
     request: &Message,
     upstream: &str,
     deadline: Instant,
@@ -141,7 +133,7 @@ async fn answered(
         Ok(None) | Err(_) => None,
     };
     let id = request.id().unwrap_or(b"null");
-    let delivery = Delivery::rounds(first, heard, id, upstream, deadline + BEYOND);
+    let delivery = Delivery::rounds(first, (heard, run), id, upstream, deadline + BEYOND);
     let body = Body::Events(Box::new(delivery));
     Some(Answer { status: 200, session: None, allow: None, body, record: None })
 }
