@@ -110,7 +110,8 @@ impl Relay {
             && let Some(came) = Box::pin(self.signed_in(inquiry)).await
         {
             return match came {
-                Ok(call) => self.route_and_drive(&call, record).await,
+                // Boxed: it happens once in a login, and every call would have room for it.
+                Ok(call) => Box::pin(self.route_and_drive(&call, record)).await,
                 Err(answer) => answer,
             };
         }

@@ -39,11 +39,15 @@ impl Relay {
         let running = inquiry.session.as_ref().and_then(|session| session.run(&inquiry.message, leg.upstream));
         let run = running.as_ref().map(|running| Arc::clone(&running.run));
         leg.run.clone_from(&run);
-        // A request that is not out yet must not go out any more, so the cancellation is looked at first.
-        let answer = tokio::select! {
-            biased;
-            () = cancelled(run.as_deref()) => None,
-            answer = self.attempts(inquiry, leg, running, record) => Some(answer),
+        let answer = {
+            // Pinned here, for `select!` would move it, and it is large.
+            let attempts = std::pin::pin!(self.attempts(inquiry, leg, running, record));
+            tokio::select! {
+                // A request that is not out yet must not go out any more, so the cancellation is looked at first.
+                biased;
+                () = cancelled(run.as_deref()) => None,
+                answer = attempts => Some(answer),
+            }
         };
         answer.unwrap_or_else(|| {
             record.failure = Some("cancelled by the client".into());
