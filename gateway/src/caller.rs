@@ -36,9 +36,15 @@ impl Caller {
     /// Who a checked token is for.
     #[must_use]
     pub fn new(principal: Principal, token: Secret) -> Arc<Self> {
-        // An issuer is a URL and has no line break, so no two principals come to the same text.
-        let id = [principal.issuer.as_deref().unwrap_or_default(), &principal.subject].join("\n").into();
+        let id = id(&principal);
         Arc::new(Self { principal, id, token: Some(token) })
+    }
+
+    /// One who has signed in with a browser.
+    #[must_use]
+    pub fn signed_in(principal: Principal) -> Arc<Self> {
+        let id = id(&principal);
+        Arc::new(Self { principal, id, token: None })
     }
 
     /// What is known of them.
@@ -86,6 +92,11 @@ impl Caller {
             (Some(_), None) | (None, Some(_)) => false,
         }
     }
+}
+
+/// An issuer is a URL and has no line break, so no two principals come to the same text.
+fn id(principal: &Principal) -> Arc<str> {
+    [principal.issuer.as_deref().unwrap_or_default(), &principal.subject].join("\n").into()
 }
 
 impl fmt::Debug for Caller {

@@ -1,8 +1,8 @@
 //! Where people come with their browsers to sign in, and how a browser is known to be a caller's.
 //!
-//! A browser brings no token. So the link that a caller is given carries a ticket, which is good once and for the browser
-//! that brings it first; what follows is between that browser and the page. On a listener that only this machine reaches
-//! everybody is the same caller, and the link is the bare address of the page.
+//! A browser brings no token. So the link that a caller is given carries a ticket, which says for whom it was made and is
+//! good once. By itself it opens nothing: who brings it has to show that it was made for them. On a listener that only
+//! this machine reaches everybody is the same caller, and the link is the bare address of the page.
 
 use std::{
     collections::HashMap,
@@ -26,6 +26,17 @@ pub struct Invitations {
     /// What stands before every path, without a slash at its end.
     root: String,
     tickets: Mutex<Tickets>,
+}
+
+/// What becomes of a ticket that somebody brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redeemed {
+    /// It was made for them, and is used up from now on.
+    Theirs,
+    /// It was made for somebody else, for whom it is as good as before.
+    Another,
+    /// It is not good, or not any more.
+    Gone,
 }
 
 #[derive(Default)]
@@ -88,19 +99,39 @@ impl Invitations {
         (*until > Instant::now()).then(|| Arc::clone(caller))
     }
 
-    /// The same, and from now on it is not good any more.
+    /// Uses a ticket up if it was made for this caller.
+    #[must_use]
+    pub fn redeem(&self, ticket: &str, caller: &Caller) -> Redeemed {
+        let mut tickets = crate::session::lock(&self.tickets);
+        match tickets.open.get(ticket) {
+            Some((_, until)) if *until <= Instant::now() => Redeemed::Gone,
+            Some((owner, _)) if owner.id() != caller.id() => Redeemed::Another,
+            Some(_) => {
+                tickets.close(ticket);
+                Redeemed::Theirs
+            }
+            None => Redeemed::Gone,
+        }
+    }
+
+    /// Uses a ticket up, whoever brings it, and says for whom it was made.
     #[must_use]
     pub fn take(&self, ticket: &str) -> Option<Arc<Caller>> {
         let mut tickets = crate::session::lock(&self.tickets);
-        let (caller, until) = tickets.open.remove(ticket)?;
-        if tickets.of.get(caller.id()).is_some_and(|own| &**own == ticket) {
-            tickets.of.remove(caller.id());
-        }
+        let (caller, until) = tickets.close(ticket)?;
         (until > Instant::now()).then_some(caller)
     }
 }
 
 impl Tickets {
+    fn close(&mut self, ticket: &str) -> Option<(Arc<Caller>, Instant)> {
+        let (caller, until) = self.open.remove(ticket)?;
+        if self.of.get(caller.id()).is_some_and(|own| &**own == ticket) {
+            self.of.remove(caller.id());
+        }
+        Some((caller, until))
+    }
+
     fn issue(&mut self, caller: &Arc<Caller>, now: Instant) -> Option<Box<str>> {
         let ticket: Box<str> = random()?.into();
         if self.open.len() >= TICKETS {
@@ -158,6 +189,21 @@ mod tests {
         assert!(weir.see(ticket(&ada)).is_none() && weir.take(ticket(&ada)).is_none());
         assert_ne!(weir.link(Some(&caller("ada"))).unwrap(), ada);
         assert!(weir.see("").is_none() && weir.see(ticket(&eve)).is_some());
+    }
+
+    #[test]
+    fn a_ticket_is_used_up_by_its_caller_alone() {
+        let weir = Invitations::new("https://weir.example");
+        let link = weir.link(Some(&caller("ada"))).unwrap();
+        for _ in 0..2 {
+            assert_eq!(weir.redeem(ticket(&link), &caller("eve")), Redeemed::Another);
+            assert_eq!(weir.redeem(ticket(&link), &Caller::local()), Redeemed::Another);
+        }
+        assert_eq!(weir.redeem(ticket(&link), &caller("ada").without_token()), Redeemed::Theirs);
+        for name in ["ada", "eve"] {
+            assert_eq!(weir.redeem(ticket(&link), &caller(name)), Redeemed::Gone);
+        }
+        assert_ne!(weir.link(Some(&caller("ada"))).unwrap(), link);
     }
 
     #[test]

@@ -2,18 +2,20 @@
 //!
 //! A [`Wallet`] is made from the configuration and touches nothing until an upstream needs a login: only then is its
 //! store opened, or made, and its key asked for. Each upstream that may need one has an [`Account`] in it, which does
-//! what a policy decides ([`weir_flow::facts::Choice`]). What a person has to do is in `sign_in`.
+//! what a policy decides ([`weir_flow::facts::Choice`]). What a person has to do is in `sign_in`; who Weir is where people
+//! say who they are, in `identity`.
 
 mod account;
 mod alone;
 mod asker;
+mod identity;
 mod settings;
 mod sign_in;
 mod vault;
 mod watch;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -23,6 +25,7 @@ use crate::config::{self, Auth, Config};
 
 pub use account::{Account, DEFAULT_FILE, Placed, Stored};
 pub use asker::Asker;
+pub use identity::Identity;
 pub use sign_in::{Needed, SignInFailure, Standing, State};
 pub use vault::WalletError;
 pub use watch::Mark;
@@ -36,9 +39,7 @@ pub struct Wallet {
     /// In the order of the configuration.
     accounts: Vec<Arc<Account>>,
     places: HashMap<String, usize>,
-    pending: PendingSignIns,
-    /// What the pending ones are for; the oldest first.
-    purposes: Mutex<VecDeque<sign_in::Purpose>>,
+    pending: PendingSignIns<sign_in::Purpose>,
 }
 
 impl Wallet {
@@ -54,7 +55,7 @@ impl Wallet {
         }
         let places = accounts.iter().enumerate().map(|(at, account)| (account.name().to_owned(), at)).collect();
         let pending = PendingSignIns::new(vault.clock.clone());
-        Arc::new(Self { vault, accounts, places, pending, purposes: Mutex::default() })
+        Arc::new(Self { vault, accounts, places, pending })
     }
 
     /// The account at an upstream; none if it can have no login.

@@ -4,7 +4,11 @@
 
 mod writer;
 
-use std::{io::IsTerminal, time::Duration};
+use std::{
+    io::IsTerminal,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 use weir_mcp::Era;
@@ -32,6 +36,24 @@ pub fn start(default: &str) -> Flush {
     // A second start in one process (a test) keeps the first log.
     drop(started);
     flush
+}
+
+/// Something that the log is told at most once in a while, however often it happens.
+#[derive(Debug, Default)]
+pub struct Seldom(Mutex<Option<Instant>>);
+
+impl Seldom {
+    /// Whether it is to be said again: not if it was within the last minute.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        const PAUSE: Duration = Duration::from_secs(60);
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = said.is_none_or(|at| at.elapsed() >= PAUSE);
+        if due {
+            *said = Some(Instant::now());
+        }
+        due
+    }
 }
 
 /// Why a call came to nothing whose caller, or somebody else, has to sign in first.

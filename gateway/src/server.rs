@@ -156,7 +156,8 @@ impl Handler for App {
                 let (status, body) = health::ready(self.relay.catalog(), *self.draining.borrow(), names);
                 deliver::json(exchange, status, body).await;
             }
-            path if connect::is_page(path) => self.connect(exchange).await,
+            // Boxed: calls go another way, and would have room for all that is awaited there.
+            path if connect::is_page(path) => Box::pin(self.connect(exchange)).await,
             _ => {
                 if let Some(answer) = self.answer(exchange).await {
                     deliver::deliver(exchange, answer, self.draining.subscribe()).await;

@@ -30,4 +30,5 @@ mod sse_clients;
 mod stateless_upstream;
 mod status;
 mod tasks;
+mod visits;
 mod wire;

@@ -1,4 +1,6 @@
 //! Signing in through the gateway: a call that needs a login says where, `/connect` leads there, and the call goes through.
+//!
+//! Links are trusted here (`trust_links`); that people say who they are is seen to in `visits`.
 
 use serde_json::{Value, json};
 use weir_tests::browser::Page;
@@ -6,14 +8,14 @@ use weir_tests::client::{answer, with_meta};
 use weir_tests::wait::until;
 use weir_tests::{Authority, Browser, Client, Gateway, Issuer, LEGACY, Stub};
 
-const AUDIENCE: &str = "https://weir.example/mcp";
+pub(crate) const AUDIENCE: &str = "https://weir.example/mcp";
 
-fn text(result: &Value) -> &str {
+pub(crate) fn text(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {result}"))
 }
 
 /// An upstream that wants a login, and the lines that make it `name` with a login for each caller.
-async fn guarded(authority: &Authority, name: &str, owner: &str) -> (Stub, String) {
+pub(crate) async fn guarded(authority: &Authority, name: &str, owner: &str) -> (Stub, String) {
     let stub = authority.upstream().await;
     let config = format!("{}auth = \"oauth\"\nowner = \"{owner}\"\n", stub.config(name));
     (stub, config)
@@ -23,7 +25,7 @@ async fn guarded(authority: &Authority, name: &str, owner: &str) -> (Stub, Strin
 async fn proved(issuer: &Issuer, upstreams: &str) -> Gateway {
     let port = weir_tests::peer::free_port();
     let public = format!("http://127.0.0.1:{port}");
-    let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", issuer.issuer());
+    let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\ntrust_links = true\n", issuer.issuer());
     Gateway::start_at(port, &format!("public_url = \"{public}\"\n{auth}{upstreams}")).await
 }
 
@@ -41,7 +43,7 @@ fn call(client: &Client, tool: &str, more: Value) -> (u64, weir_tests::Request) 
     client.request_with("tools/call", with_meta(params, &json!({ "elicitation": { "url": {} } })))
 }
 
-async fn modern(client: &Client, tool: &str, more: Value) -> Value {
+pub(crate) async fn modern(client: &Client, tool: &str, more: Value) -> Value {
     let (id, request) = call(client, tool, more);
     let (method, params) = ("tools/call", json!({ "name": tool }));
     answer(client.send(client.dressed(request, method, &params)).await, id).await

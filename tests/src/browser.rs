@@ -32,6 +32,28 @@ impl Browser {
         Self::default()
     }
 
+    /// One of a person whom npm `oidc-provider` signs in by that name.
+    pub fn of(person: &str) -> Self {
+        let mut browser = Self::default();
+        browser.is_of(person);
+        browser
+    }
+
+    /// Another person sits down at it, who takes over what it is signed in to.
+    pub fn is_of(&mut self, person: &str) {
+        self.cookies.insert("person".to_owned(), person.to_owned());
+    }
+
+    /// What it keeps under a name.
+    pub fn cookie(&self, name: &str) -> Option<&str> {
+        self.cookies.get(name).map(String::as_str)
+    }
+
+    /// Has it keep another value, as somebody could who has come by one.
+    pub fn set_cookie(&mut self, name: &str, value: &str) {
+        self.cookies.insert(name.to_owned(), value.to_owned());
+    }
+
     /// Opens an address, and goes where that leads.
     ///
     /// # Panics

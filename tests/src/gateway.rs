@@ -35,7 +35,15 @@ impl Gateway {
     /// # Panics
     /// When it does not start, with what it said.
     pub async fn start_at(port: u16, config: &str) -> Self {
-        Self::started(&format!("127.0.0.1:{port}"), config, &[]).await
+        Self::start_at_with(port, config, &[]).await
+    }
+
+    /// The same, with environment variables on top of the test's own.
+    ///
+    /// # Panics
+    /// When it does not start, with what it said.
+    pub async fn start_at_with(port: u16, config: &str, environment: &[(&str, &str)]) -> Self {
+        Self::started(&format!("127.0.0.1:{port}"), config, environment).await
     }
 
     /// The same on any address that this machine can be reached at, as this machine.

@@ -1,4 +1,7 @@
-//! An issuer of our own, which signs whatever it is told to, and has keys that come and go.
+//! An issuer of our own, which signs whatever it is told to, has keys that come and go, and a desk at which it signs people
+//! in as a test wants it.
+
+mod desk;
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -17,6 +20,9 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
+
+pub use desk::Asked;
+use desk::Desk;
 
 /// Serves its metadata and its keys until it is dropped.
 pub struct Issuer {
@@ -30,6 +36,7 @@ struct Shared {
     id: String,
     /// How often the keys were asked for, and what is said in place of them.
     keys: Mutex<(usize, Option<Bytes>)>,
+    desk: Mutex<Desk>,
 }
 
 impl Issuer {
@@ -45,7 +52,7 @@ impl Issuer {
         let key = key.expect("a key that was just made is one");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("there is a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let shared = Arc::new(Shared { key, id: "one".to_owned(), keys: Mutex::default() });
+        let shared = Arc::new(Shared { key, id: "one".to_owned(), keys: Mutex::default(), desk: Mutex::default() });
         let server = tokio::spawn(serve(listener, address, Arc::clone(&shared))).abort_handle();
         Self { address, shared, server }
     }
@@ -133,30 +140,32 @@ async fn serve(listener: TcpListener, address: SocketAddr, shared: Arc<Shared>) 
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-                let answer = answer(request.uri().path(), address, &shared);
-                async move { Ok::<_, Infallible>(answer) }
+                let shared = Arc::clone(&shared);
+                async move {
+                    let (head, body) = request.into_parts();
+                    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                    Ok::<_, Infallible>(answer(&head.uri, &body, address, &shared))
+                }
             });
             drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
         });
     }
 }
 
-fn answer(path: &str, address: SocketAddr, shared: &Shared) -> hyper::Response<Full<Bytes>> {
+fn answer(uri: &http::Uri, body: &[u8], address: SocketAddr, shared: &Shared) -> hyper::Response<Full<Bytes>> {
     let issuer = format!("http://{address}");
-    let body = match path {
+    let body = match uri.path() {
         "/.well-known/openid-configuration" => {
-            json!({ "issuer": issuer, "jwks_uri": format!("{issuer}/keys") }).to_string().into()
+            let mut metadata = json!({ "issuer": issuer, "jwks_uri": format!("{issuer}/keys") });
+            shared.desk().describe(&issuer, &mut metadata);
+            metadata.to_string().into()
         }
         "/keys" => {
             let mut keys = shared.keys.lock().expect("no request panics");
             keys.0 += 1;
             keys.1.clone().unwrap_or_else(|| json!({ "keys": [shared.jwk()] }).to_string().into())
         }
-        _ => {
-            let mut missing = hyper::Response::default();
-            *missing.status_mut() = hyper::StatusCode::NOT_FOUND;
-            return missing;
-        }
+        path => return shared.desk().answer(path, uri.query().unwrap_or_default(), body),
     };
     let mut response = hyper::Response::new(Full::new(body));
     response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
@@ -164,6 +173,10 @@ fn answer(path: &str, address: SocketAddr, shared: &Shared) -> hyper::Response<F
 }
 
 impl Shared {
+    fn desk(&self) -> std::sync::MutexGuard<'_, Desk> {
+        self.desk.lock().expect("no request panics")
+    }
+
     fn jwk(&self) -> Value {
         // An uncompressed point: a byte 4, then both coordinates.
         let (x, y) = self.key.public_key().as_ref()[1..].split_at(32);

@@ -1,7 +1,12 @@
 //! Tokens that a real authorization server gives to those who call Weir.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
+use ring::digest::{SHA256, digest};
 
+use crate::browser::Browser;
 use crate::http::Request;
 
 /// The two clients that sign in without a person: each is a principal of its own.
@@ -13,7 +18,6 @@ const CLIENTS: [(&str, &str); 2] = [("weir-basic", "basic secret: +&%"), ("weir-
 /// When it gives none.
 pub async fn token(issuer: &str, principal: usize, audience: &str) -> String {
     let (id, secret) = CLIENTS[principal];
-    let address = issuer.trim_start_matches("http://").parse().expect("the issuer is an address");
     let mut form = vec![("grant_type", "client_credentials"), ("resource", audience), ("scope", "mcp:read")];
     let mut request = Request::new("POST", "/token").header("content-type", "application/x-www-form-urlencoded");
     if principal == 0 {
@@ -22,6 +26,41 @@ pub async fn token(issuer: &str, principal: usize, audience: &str) -> String {
     } else {
         form.extend([("client_id", id), ("client_secret", secret)]);
     }
+    given(issuer, request, &form).await
+}
+
+/// A token of whoever sits at a browser, as their MCP client gets one from `issuer`, npm `oidc-provider`, for `audience`.
+///
+/// # Panics
+/// When it gives none.
+pub async fn token_of(issuer: &str, browser: &mut Browser, audience: &str) -> String {
+    const BACK: &str = "http://127.0.0.1/oauth/callback";
+    const VERIFIER: &str = "a verifier that is long enough for PKCE to be used with it";
+    let verifier = VERIFIER.replace(' ', "-");
+    let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes()));
+    let page = format!(
+        "{issuer}/auth?response_type=code&client_id=weir-native&redirect_uri={}&scope=mcp%3Aread&resource={}\
+         &state=s&code_challenge={challenge}&code_challenge_method=S256",
+        encoded(BACK),
+        encoded(audience),
+    );
+    let back = browser.open_until(&page, |url| url.starts_with(BACK)).await.url;
+    let code = back.split("code=").nth(1).and_then(|rest| rest.split('&').next());
+    let code = code.unwrap_or_else(|| panic!("no code: {back}"));
+    let form = [
+        ("grant_type", "authorization_code"),
+        ("client_id", "weir-native"),
+        ("code", code),
+        ("redirect_uri", BACK),
+        ("code_verifier", &verifier),
+        ("resource", audience),
+    ];
+    let request = Request::new("POST", "/token").header("content-type", "application/x-www-form-urlencoded");
+    given(issuer, request, &form).await
+}
+
+async fn given(issuer: &str, request: Request, form: &[(&str, &str)]) -> String {
+    let address = issuer.trim_start_matches("http://").parse().expect("the issuer is an address");
     let body: Vec<String> = form.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     let answer = request.body(body.join("&")).send(address).await.json().await;
     answer["access_token"].as_str().unwrap_or_else(|| panic!("no token: {answer}")).to_owned()

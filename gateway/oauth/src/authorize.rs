@@ -3,12 +3,7 @@
 //! What is known of a sign-in that is under way is taken out when the user comes back, so a link works once. It belongs
 //! to whom it was made for: the one who comes back must bring the same binding.
 
-use std::{
-    borrow::Cow,
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::{Duration, SystemTime},
-};
+use std::borrow::Cow;
 
 use oauth2::{
     AuthUrl, AuthorizationCode, ClientId, CsrfToken, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
@@ -24,6 +19,10 @@ use crate::{
     token::{Caller, Endpoint, borrowed, failure},
 };
 
+pub use pending::{PendingSignIns, SIGN_IN_TIME};
+
+mod pending;
+
 /// What a sign-in is for.
 #[derive(Clone, Debug)]
 pub struct SignIn {
@@ -37,6 +36,10 @@ pub struct SignIn {
     pub resource: Option<String>,
     /// To do what; empty to leave that to the server.
     pub scopes: Scopes,
+    /// What an ID token has to say, where it is asked who signs in (OpenID Connect Core §3.1.2.1).
+    pub nonce: Option<Secret>,
+    /// What the server shall ask its user, whatever it knows already (OpenID Connect Core §3.1.2.1).
+    pub prompt: Option<&'static str>,
 }
 
 /// A sign-in that waits for its user. Holds the verifier of PKCE, so it is not to be shown.
@@ -97,7 +100,8 @@ pub enum SignInError {
 pub fn begin(http: &Http, what: SignIn) -> Result<(Url, PendingSignIn), SignInError> {
     let shown =
         || Url::parse(&what.server.issuer).map_or_else(|_| "the authorization server".to_owned(), |url| origin(&url));
-    if !what.server.has_pkce() {
+    // Many OpenID providers do S256 and do not say so. Who signs in there is bound by the nonce too.
+    if !what.server.has_pkce() && what.nonce.is_none() {
         return Err(SignInError::NoPkce(shown()));
     }
     let page = what.server.authorization_endpoint.clone().ok_or_else(|| SignInError::NoPage(shown()))?;
@@ -118,9 +122,13 @@ pub fn begin(http: &Http, what: SignIn) -> Result<(Url, PendingSignIn), SignInEr
     if let Some(resource) = &what.resource {
         request = request.add_extra_param("resource", resource.clone());
     }
-    if what.scopes.iter().any(|scope| scope == "offline_access") {
-        // OpenID Connect Core §11: without it the scope is to be ignored.
-        request = request.add_extra_param("prompt", "consent");
+    if let Some(nonce) = &what.nonce {
+        request = request.add_extra_param("nonce", nonce.expose().to_owned());
+    }
+    // OpenID Connect Core §11: without it the scope is to be ignored.
+    let offline = what.scopes.iter().any(|scope| scope == "offline_access").then_some("consent");
+    if let Some(prompt) = what.prompt.or(offline) {
+        request = request.add_extra_param("prompt", prompt);
     }
     let (url, state) = request.url();
     let state = Secret::new(state.into_secret());
@@ -206,59 +214,6 @@ impl Callback {
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         self.error.is_some()
-    }
-}
-
-/// The sign-ins under way. Each is taken once, by the one it was made for, before its time is over.
-pub struct PendingSignIns {
-    clock: Clock,
-    waiting: Mutex<HashMap<String, Waiting>>,
-}
-
-struct Waiting {
-    until: SystemTime,
-    binding: Secret,
-    sign_in: PendingSignIn,
-}
-
-/// How long a user has to sign in.
-pub const SIGN_IN_TIME: Duration = Duration::from_secs(600);
-/// Sign-ins that wait at the same time. With more, the oldest gives way.
-const MAX_WAITING: usize = 1000;
-
-impl PendingSignIns {
-    /// None yet.
-    #[must_use]
-    pub fn new(clock: Clock) -> Self {
-        Self { clock, waiting: Mutex::default() }
-    }
-
-    /// Keeps one until its user comes back. `binding` is what only that user can bring: of his browser and his identity.
-    pub fn keep(&self, sign_in: PendingSignIn, binding: Secret) {
-        let now = self.clock.now();
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|_, one| now < one.until);
-        if waiting.len() >= MAX_WAITING
-            && let Some(oldest) = waiting.iter().min_by_key(|(_, one)| one.until).map(|(state, _)| state.clone())
-        {
-            waiting.remove(&oldest);
-        }
-        let state = sign_in.state.expose().to_owned();
-        waiting.insert(state, Waiting { until: now + SIGN_IN_TIME, binding, sign_in });
-    }
-
-    /// Takes out the sign-in that `callback` ends. Somebody else's attempt leaves it where it is.
-    ///
-    /// # Errors
-    /// If there is none for this state and this binding.
-    pub fn take(&self, callback: &Callback, binding: &Secret) -> Result<PendingSignIn, SignInError> {
-        let state = callback.state.as_deref().ok_or(SignInError::Unknown)?;
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = waiting.get(state).ok_or(SignInError::Unknown)?;
-        if self.clock.now() >= one.until || !same(one.binding.expose(), binding.expose()) {
-            return Err(SignInError::Unknown);
-        }
-        waiting.remove(state).map(|one| one.sign_in).ok_or(SignInError::Unknown)
     }
 }
 

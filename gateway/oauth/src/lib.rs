@@ -12,7 +12,7 @@
 //! 7. [`Logins`] keeps them, and hands out what is good now, refreshed if need be. [`revoke`] gives them back.
 //!
 //! Every request goes through [`Http`], which guards where it may lead. Every error says what to do and holds no secret.
-//! The other way round, [`inbound`] checks the tokens of those who call.
+//! The other way round, [`inbound`] checks the tokens of those who call, and [`identity`] asks who sits at a browser.
 
 pub mod authorize;
 pub mod challenge;
@@ -22,6 +22,7 @@ pub mod device;
 pub mod discover;
 pub mod grants;
 mod http;
+pub mod identity;
 pub mod inbound;
 mod login;
 mod logins;
@@ -44,6 +45,7 @@ pub use device::DeviceSignIn;
 pub use discover::{Discovered, DiscoveryError, discover};
 pub use grants::{Subject, TokenKind};
 pub use http::{Http, HttpError, Limits, Reach};
+pub use identity::IdentityError;
 pub use login::{Login, LoginKey, LoginSummary, NAMESPACE, Owner};
 pub use logins::{Access, LoginError, Logins, Obtain, Renewal, Timing};
 pub use loopback::Loopback;

@@ -133,6 +133,8 @@ impl Prepared {
             redirect: redirect.to_owned(),
             resource: self.resource.clone(),
             scopes: self.scopes.clone(),
+            nonce: None,
+            prompt: None,
         }
     }
 

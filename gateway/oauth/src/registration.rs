@@ -89,16 +89,8 @@ pub async fn client(
     server: &ServerMetadata,
     wanted: &Registration,
 ) -> Result<Client, RegistrationError> {
-    if let Some(known) = &wanted.known {
-        if known.issuer.as_ref().is_some_and(|issuer| *issuer != server.issuer) {
-            return Err(RegistrationError::OtherIssuer(shown(server)));
-        }
-        return Ok(Client { id: known.client.id.clone(), auth: as_liked(server, known.client.auth.clone()) });
-    }
-    if server.client_id_metadata_document_supported
-        && let Some(document) = wanted.document.as_ref().filter(|url| is_document(url))
-    {
-        return Ok(Client::public(document.as_str()));
+    if let Some(client) = unasked(server, wanted)? {
+        return Ok(client);
     }
     let key = key(server, wanted);
     if let Some(entry) = store.get(&key).await?
@@ -112,6 +104,21 @@ pub async fn client(
     let about = json!({ "issuer": server.issuer, "client_id": kept.id }).to_string();
     store.put(&key, &weir_store::Value { about, secret }, lifetime).await?;
     Ok(kept.into_client())
+}
+
+/// Who Weir is to `server` without being registered by it; none if it has to be. Needs no store.
+///
+/// # Errors
+/// If the client of the config is for another server.
+pub fn unasked(server: &ServerMetadata, wanted: &Registration) -> Result<Option<Client>, RegistrationError> {
+    if let Some(known) = &wanted.known {
+        if known.issuer.as_ref().is_some_and(|issuer| *issuer != server.issuer) {
+            return Err(RegistrationError::OtherIssuer(shown(server)));
+        }
+        return Ok(Some(Client { id: known.client.id.clone(), auth: as_liked(server, known.client.auth.clone()) }));
+    }
+    let document = wanted.document.as_ref().filter(|url| is_document(url));
+    Ok(document.filter(|_| server.client_id_metadata_document_supported).map(|url| Client::public(url.as_str())))
 }
 
 /// Forgets what `server` registered, so that it is done again: it may have forgotten it too.

@@ -15,6 +15,8 @@ use url::{Url, form_urlencoded};
 
 use crate::{Http, Limits, Reach};
 
+pub(crate) mod pair;
+
 /// A server of this test.
 pub(crate) struct Scripted {
     pub(crate) url: Url,

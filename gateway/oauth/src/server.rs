@@ -47,6 +47,9 @@ pub struct ServerMetadata {
     /// Whether the URL of a document may be a client's id.
     #[serde(default, deserialize_with = "lenient")]
     pub client_id_metadata_document_supported: bool,
+    /// What it can be told to ask its user (Initiating User Registration via OpenID Connect 1.0 §4), perhaps not all.
+    #[serde(default, deserialize_with = "lenient")]
+    pub prompt_values_supported: Vec<String>,
     /// Whether it names itself when it sends the user back (RFC 9207).
     #[serde(default, deserialize_with = "lenient")]
     pub authorization_response_iss_parameter_supported: bool,

@@ -63,6 +63,8 @@ fn sign_in(found: &Discovered, client: &Client) -> SignIn {
         redirect: REDIRECT.to_owned(),
         resource: Some(found.resource.clone()),
         scopes: scopes(found),
+        nonce: None,
+        prompt: None,
     }
 }
 

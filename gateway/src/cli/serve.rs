@@ -84,7 +84,7 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
         // Elsewhere the page is open to those alone who are given a link of their own.
         wallet.set_page(invitations.page());
     }
-    let connect = Connect::new(Arc::clone(wallet), Arc::clone(&invitations));
+    let connect = Connect::new(config, Arc::clone(wallet), Arc::clone(&invitations), &callers);
     // By its own public name it is always called.
     let mut hosts = config.allowed_hosts.clone();
     hosts.extend(config.public_url.as_ref().and_then(|url| Some(Url::parse(url).ok()?.host_str()?.to_owned())));

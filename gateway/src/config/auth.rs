@@ -95,6 +95,12 @@ pub struct Inbound {
     pub algorithms: Vec<&'static str>,
     /// Where its keys are, if its metadata does not say.
     pub jwks: Option<String>,
+    /// Weir's name there, if it is not registered when somebody first comes to sign in.
+    pub client_id: Option<String>,
+    /// Its password there.
+    pub client_secret: Option<SecretSource>,
+    /// Whether whoever brings a link to sign in is taken for the caller it was made for.
+    pub trust_links: bool,
 }
 
 /// Where logins are kept.

@@ -6,7 +6,7 @@ use weir_oauth::{
     Client, ClientAuth, KnownClient, PrivateKey, Registration, ResourceParameter, Scopes, Secret, Upstream,
 };
 
-use crate::config::{Flow, OAuth, SecretError};
+use crate::config::{Flow, Inbound, OAuth, SecretError, SecretSource};
 
 /// The name that people read when they are asked whether they agree.
 const NAME: &str = "Weir";
@@ -22,19 +22,43 @@ pub(super) fn upstream(
 ) -> Result<Upstream, SecretError> {
     let people = matches!(oauth.flow, Flow::AuthorizationCode | Flow::DeviceCode);
     let known = client(oauth)?.map(|client| KnownClient { client, issuer: oauth.issuer.clone() });
-    let mut grants = vec!["authorization_code", "refresh_token"];
-    if by_code {
-        grants.push("urn:ietf:params:oauth:grant-type:device_code");
-    }
     Ok(Upstream {
         name: name.to_owned(),
         url: url.clone(),
         issuer: oauth.issuer.clone(),
-        registration: Registration { known, document: document.cloned(), name: NAME.to_owned(), redirects, grants },
+        registration: registration(known, document, redirects, by_code),
         scopes: (!oauth.scopes.is_empty()).then(|| oauth.scopes.iter().cloned().collect::<Scopes>()),
         resource: if oauth.resource { ResourceParameter::Found } else { ResourceParameter::Omitted },
         signs_in: people,
     })
+}
+
+/// Who Weir is to the issuer of its callers, and what it is there.
+pub(super) fn of_callers(
+    inbound: &Inbound,
+    document: Option<&Url>,
+    redirect: &str,
+) -> Result<Registration, SecretError> {
+    let client = inbound.client_id.clone().map(|id| {
+        let secret = inbound.client_secret.as_ref().map(SecretSource::read).transpose()?;
+        let auth = secret.map_or(ClientAuth::None, |secret| ClientAuth::Basic(Secret::new(secret.expose().to_owned())));
+        Ok(Client { id, auth })
+    });
+    let known = client.transpose()?.map(|client| KnownClient { client, issuer: Some(inbound.issuer.clone()) });
+    Ok(registration(known, document, vec![redirect.to_owned()], false))
+}
+
+fn registration(
+    known: Option<KnownClient>,
+    document: Option<&Url>,
+    redirects: Vec<String>,
+    by_code: bool,
+) -> Registration {
+    let mut grants = vec!["authorization_code", "refresh_token"];
+    if by_code {
+        grants.push("urn:ietf:params:oauth:grant-type:device_code");
+    }
+    Registration { known, document: document.cloned(), name: NAME.to_owned(), redirects, grants }
 }
 
 /// Who Weir is, if somebody has registered it.

@@ -14,7 +14,7 @@ use crate::{
     config::{Flow, SecretError},
 };
 
-use super::{Account, Wallet, WalletError, account::Wanted, lock, settings};
+use super::{Account, Wallet, WalletError, account::Wanted, settings};
 
 /// Somebody must sign in. Its text is for the one who can.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,13 +94,9 @@ impl Standing {
 
 /// What a pending sign-in is for.
 pub(super) struct Purpose {
-    state: Secret,
     owner: Owner,
     prepared: Prepared,
 }
-
-/// As many as sign-ins are pending at once.
-const MAX_PURPOSES: usize = 1000;
 
 impl fmt::Display for Needed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -336,13 +332,7 @@ impl Wallet {
         }
         let prepared = account.prepare(owner, vec![redirect.to_owned()], None).await?;
         let (url, pending) = account.begin(&prepared, redirect)?;
-        let mut purposes = lock(&self.purposes);
-        if purposes.len() >= MAX_PURPOSES {
-            purposes.pop_front();
-        }
-        purposes.push_back(Purpose { state: pending.state().clone(), owner: owner.clone(), prepared });
-        drop(purposes);
-        self.pending.keep(pending, binding);
+        self.pending.keep(pending, binding, Purpose { owner: owner.clone(), prepared });
         Ok(url)
     }
 
@@ -352,13 +342,7 @@ impl Wallet {
     /// If nobody waits for it, it was begun by somebody else, or the server does not give a token for it.
     pub async fn finish_sign_in(&self, query: &str, binding: &Secret) -> Result<(String, Owner), SignInFailure> {
         let callback = Callback::parse(query);
-        let pending = self.pending.take(&callback, binding)?;
-        let purpose = {
-            let mut purposes = lock(&self.purposes);
-            let at = purposes.iter().position(|purpose| purpose.state == *pending.state());
-            at.and_then(|at| purposes.remove(at)).ok_or(SignInError::Unknown)?
-        };
-        let Purpose { owner, prepared, .. } = purpose;
+        let (pending, Purpose { owner, prepared }) = self.pending.take(&callback, binding)?;
         let account = self.account(&prepared.upstream).ok_or_else(|| unknown(&prepared.upstream))?;
         account.end(&owner, &prepared, pending, callback).await?;
         Ok((prepared.upstream, owner))

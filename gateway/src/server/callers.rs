@@ -9,8 +9,8 @@ mod resource;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex},
-    time::{Duration, Instant, SystemTime},
+    sync::Arc,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
@@ -26,7 +26,7 @@ use crate::{
     caller::Caller,
     config::{Config, Inbound, Secret},
     http::{self, HeaderName, HeaderValue},
-    session::lock,
+    observe::Seldom,
 };
 
 use super::{cors, deliver, listen::Exchange};
@@ -36,9 +36,6 @@ use resource::Resource;
 
 /// How far the issuer's clock and this one may differ.
 const LEEWAY: Duration = Duration::from_secs(60);
-
-/// How often the log is told that tokens cannot be checked.
-const REMIND: Duration = Duration::from_secs(60);
 
 const WWW_AUTHENTICATE: HeaderName = HeaderName::from_static("www-authenticate");
 
@@ -56,12 +53,22 @@ enum Kind {
 
 /// Those with a token.
 struct Proved {
-    issuer: String,
-    verifier: Verifier,
+    provider: Provider,
     resource: Resource,
     checked: Checked,
-    clock: Clock,
-    reminded: Mutex<Option<Instant>>,
+    unavailable: Seldom,
+}
+
+/// The issuer of those with a token, and the way to it.
+#[derive(Clone)]
+pub(super) struct Provider {
+    /// Its name.
+    pub(super) issuer: String,
+    /// Checks what it has signed.
+    pub(super) verifier: Arc<Verifier>,
+    /// May go where it is.
+    pub(super) http: Http,
+    pub(super) clock: Clock,
 }
 
 /// Why a request is not let in.
@@ -98,6 +105,14 @@ impl Callers {
         matches!(self.0, Kind::Local)
     }
 
+    /// Who can say who somebody is; none where nobody has to prove it.
+    pub(super) const fn provider(&self) -> Option<&Provider> {
+        match &self.0 {
+            Kind::Proved(proved) => Some(&proved.provider),
+            Kind::Everybody | Kind::Local => None,
+        }
+    }
+
     /// Finds out who sent a request. One that is not let in is answered, and there is nothing more to do.
     pub(super) async fn admit(&self, exchange: &mut Exchange) -> bool {
         let caller = match &self.0 {
@@ -119,7 +134,7 @@ impl Callers {
     pub(super) fn metadata(&self, exchange: &Exchange) -> Option<Bytes> {
         let Kind::Proved(proved) = &self.0 else { return None };
         let resource = proved.resource.described_at(exchange)?;
-        Some(inbound::metadata(&resource, &proved.issuer, &[]).to_string().into())
+        Some(inbound::metadata(&resource, &proved.provider.issuer, &[]).to_string().into())
     }
 }
 
@@ -135,22 +150,18 @@ impl Proved {
         // The operator has named the issuer, so it may be within the operator's network.
         let loopback = inbound.issuer.parse().is_ok_and(|url| Reach::toward(&url).loopback);
         let http = Http::new(Reach { loopback, private: true }, Limits::default(), &[])?;
-        Ok(Self {
-            issuer: issuer.issuer.clone(),
-            verifier: Verifier::new(issuer, http, clock.clone()),
-            resource,
-            checked: Checked::default(),
-            clock,
-            reminded: Mutex::default(),
-        })
+        let name = issuer.issuer.clone();
+        let verifier = Arc::new(Verifier::new(issuer, http.clone(), clock.clone()));
+        let provider = Provider { issuer: name, verifier, http, clock };
+        Ok(Self { provider, resource, checked: Checked::default(), unavailable: Seldom::default() })
     }
 
     async fn caller(&self, exchange: &Exchange) -> Result<Arc<Caller>, Refused> {
         let Some(token) = exchange.header("authorization").and_then(bearer) else {
-            let text = format!("a bearer token of {} is needed", self.issuer);
+            let text = format!("a bearer token of {} is needed", self.provider.issuer);
             return Err(self.refused(exchange, None, text));
         };
-        let good = match self.checked.get(token, self.clock.now()) {
+        let good = match self.checked.get(token, self.provider.clock.now()) {
             Some(good) => good,
             // Boxed: nearly every token is known.
             None => Box::pin(self.check(token)).await.map_err(|why| self.rejected(exchange, &why))?,
@@ -162,28 +173,20 @@ impl Proved {
     }
 
     async fn check(&self, token: &str) -> Result<Good, Rejected> {
-        let found = self.verifier.verify(token).await?;
+        let found = self.provider.verifier.verify(token).await?;
         let expires = found.expires;
         let audiences = audiences(found.claims.get("aud"));
-        let principal = Principal {
-            subject: found.subject,
-            issuer: Some(found.issuer),
-            scopes: found.scopes.iter().map(str::to_owned).collect(),
-            claims: Value::Object(found.claims).to_string(),
-        };
-        let caller = Caller::new(principal, Secret::new(token.to_owned()));
+        let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
         let everywhere = self.resource.is_whole(&audiences);
         let good = Good { caller, everywhere, audiences: audiences.into() };
-        self.checked.keep(token, &good, expires, self.clock.now());
+        self.checked.keep(token, &good, expires, self.provider.clock.now());
         Ok(good)
     }
 
     fn rejected(&self, exchange: &Exchange, why: &Rejected) -> Refused {
         if let Rejected::Unavailable(_) = why {
-            let mut reminded = lock(&self.reminded);
-            if reminded.is_none_or(|at| at.elapsed() >= REMIND) {
-                *reminded = Some(Instant::now());
-                tracing::error!(issuer = self.issuer, "callers cannot be let in: {why}");
+            if self.unavailable.is_due() {
+                tracing::error!(issuer = self.provider.issuer, "callers cannot be let in: {why}");
             }
             let text = "the token cannot be checked now; try again".to_owned();
             return Refused { status: 503, challenge: None, text };
@@ -194,6 +197,16 @@ impl Proved {
     fn refused(&self, exchange: &Exchange, error: Option<&str>, text: String) -> Refused {
         let challenge = inbound::challenge(&self.resource.metadata_url(exchange), error, &[]);
         Refused { status: 401, challenge: Some(challenge), text }
+    }
+}
+
+/// What is known of one whom the issuer vouches for.
+pub(super) fn principal(found: inbound::Principal) -> Principal {
+    Principal {
+        subject: found.subject,
+        issuer: Some(found.issuer),
+        scopes: found.scopes.iter().map(str::to_owned).collect(),
+        claims: Value::Object(found.claims).to_string(),
     }
 }
 

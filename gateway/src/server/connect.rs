@@ -1,11 +1,17 @@
 //! `/connect`: where a caller sees how they stand with each upstream, and signs in there.
 //!
 //! Plain pages and forms, nothing that runs in the browser. What changes something is a POST with the key of the browser's
-//! own page; who the browser is, [`browsers`] knows. `/oauth/callback` is where authorization servers send it back to.
-//! A sign-in belongs to the browser and the caller that began it: nobody else can end it, and it ends once.
+//! own page; who the browser is, [`browsers`] knows, once its person has come in ([`entrance`]): as a rule by a sign-in at
+//! the issuer of callers ([`visit`]). What the buttons do is in [`acts`]. `/oauth/callback` is where authorization servers
+//! send browsers back to. A sign-in belongs to the browser and the caller that began it: nobody else can end it, and it
+//! ends once.
 
+mod acts;
 mod browsers;
+mod cookie;
+mod entrance;
 mod page;
+mod visit;
 
 use std::sync::Arc;
 
@@ -13,16 +19,18 @@ use url::form_urlencoded;
 
 use crate::{
     caller::Caller,
+    config::Config,
     http::{HeaderName, HeaderValue},
     invite::Invitations,
-    login::{Owner, Secret, Standing, State as LoginState, Wallet},
+    login::{Owner, Standing, State as LoginState, Wallet},
     upstream::State as Health,
 };
 
-use super::{App, listen::Exchange};
+use super::{App, callers::Callers, listen::Exchange};
 
 use browsers::{Browser, Browsers};
-use page::{Notice, Row, State};
+use page::{Row, State};
+use visit::Visits;
 
 /// The longest form, in bytes.
 const FORM: usize = 16 * 1024;
@@ -49,6 +57,8 @@ pub struct Connect {
     wallet: Arc<Wallet>,
     invitations: Arc<Invitations>,
     browsers: Browsers,
+    /// How people say who they are; none where nobody is asked.
+    visits: Option<Visits>,
 }
 
 /// What a browser is given.
@@ -59,11 +69,14 @@ enum Reply {
 }
 
 impl Connect {
-    /// Over these logins, for browsers that come by these invitations.
+    /// Over these logins, for browsers that come by these invitations and whose people are callers.
     #[must_use]
-    pub fn new(wallet: Arc<Wallet>, invitations: Arc<Invitations>) -> Self {
+    pub fn new(config: &Config, wallet: Arc<Wallet>, invitations: Arc<Invitations>, callers: &Callers) -> Self {
         let secure = invitations.root().starts_with("https:");
-        Self { wallet, invitations, browsers: Browsers::new(secure) }
+        let identity = wallet.identity(config).zip(callers.provider());
+        let visits = identity
+            .map(|(identity, provider)| Visits::new(identity, provider.clone(), invitations.redirect(), secure));
+        Self { wallet, invitations, browsers: Browsers::new(secure), visits }
     }
 }
 
@@ -125,27 +138,18 @@ impl App {
     async fn page(&self, exchange: &mut Exchange, path: &str, cookie: &mut Option<String>) -> Reply {
         let browser = self.connect.browsers.get(exchange.header("cookie"));
         match (exchange.method(), path) {
-            ("GET", "/connect") => {
-                let query = exchange.query().unwrap_or_default();
-                match value(query.as_bytes(), "ticket") {
-                    Some(ticket) => self.invited(&ticket, browser),
-                    None => self.overview(exchange, browser, cookie).await,
-                }
-            }
+            ("GET", "/connect") => self.arrive(exchange, browser, cookie).await,
             ("POST", "/connect") => {
                 let Ok(form) = exchange.read_body(FORM).await else { return bad_form() };
                 let ticket = value(&form, "ticket").unwrap_or_default();
-                match self.connect.invitations.take(&ticket).and_then(|caller| self.connect.browsers.open(caller)) {
-                    Some((_, set)) => {
-                        *cookie = Some(set);
-                        Reply::Go(self.connect.invitations.page())
-                    }
-                    None => used(),
-                }
+                self.confirm(exchange, &ticket, cookie).await
             }
             ("GET", "/oauth/callback") => {
                 let query = exchange.query().unwrap_or_default().to_owned();
-                self.come_back(&query, browser).await
+                match self.vouched_for(exchange, &query, browser.as_ref(), cookie).await {
+                    Some(reply) => reply,
+                    None => self.come_back(&query, browser).await,
+                }
             }
             ("POST", path) => {
                 let Some((name, act)) = path.strip_prefix("/connect/").and_then(|rest| rest.split_once('/')) else {
@@ -167,40 +171,7 @@ impl App {
         }
     }
 
-    /// The way in with a ticket. Whoever opens the link is asked first: a program that looks at links must not use the
-    /// ticket up, and nobody is to sign in for somebody else without a warning.
-    fn invited(&self, ticket: &str, browser: Option<Arc<Browser>>) -> Reply {
-        let invited = self.connect.invitations.see(ticket);
-        let known = browser.filter(|browser| {
-            invited.as_ref().is_none_or(|caller| Caller::is_same(Some(caller), Some(browser.caller())))
-        });
-        match (known, invited) {
-            (Some(_), _) => Reply::Go(self.connect.invitations.page()),
-            (None, Some(caller)) => Reply::Page(200, page::welcome(&name_of(&caller), ticket)),
-            (None, None) => used(),
-        }
-    }
-
-    async fn overview(&self, exchange: &Exchange, browser: Option<Arc<Browser>>, cookie: &mut Option<String>) -> Reply {
-        let root = self.connect.invitations.root();
-        let browser = match browser {
-            Some(browser) => browser,
-            None if self.callers.are_local() => {
-                // The cookie belongs to the host that the authorization server sends the browser back to.
-                let by_name = exchange.host().is_some_and(|host| host.starts_with("localhost"));
-                if by_name && !root.contains("://localhost") && root.contains("://127.0.0.1") {
-                    return Reply::Go(self.connect.invitations.page());
-                }
-                let Some((browser, set)) = self.connect.browsers.open(Caller::local()) else { return trouble() };
-                *cookie = Some(set);
-                browser
-            }
-            None => {
-                let text = "Weir does not know this browser. Have your MCP client use a server that needs a sign-in, \
-                            and open the link that it shows.";
-                return Reply::Page(401, page::alone("Who are you?", text));
-            }
-        };
+    async fn overview(&self, browser: &Browser) -> Reply {
         match self.rows(browser.caller()).await {
             Ok(rows) => {
                 let who = (!browser.caller().is_local()).then(|| name_of(browser.caller()));
@@ -239,59 +210,6 @@ impl App {
             Standing::Missing | Standing::Unasked => State::SignedOut,
         }
     }
-
-    /// Does what a button says.
-    async fn act(&self, browser: &Browser, name: &str, act: &str) -> Reply {
-        let Connect { wallet, invitations, .. } = &self.connect;
-        let owner = wallet.account(name).and_then(|account| account.asker(Some(browser.caller()))).map(|by| by.owner);
-        // What everybody shares is not one principal's to give or to take.
-        let own = owner.filter(|owner| browser.caller().is_local() || *owner != Owner::Shared);
-        let Some(owner) = own else { return missing() };
-        let done = match act {
-            "login" => {
-                let binding = binding(browser);
-                match wallet.begin_sign_in(name, &owner, &invitations.redirect(), binding).await {
-                    Ok(url) => return Reply::Go(url.into()),
-                    Err(why) => Notice::Failed(format!("{name}: {why}")),
-                }
-            }
-            "logout" => match self.sign_out(name, &owner).await {
-                Ok(text) => Notice::Done(text),
-                Err(why) => Notice::Failed(format!("{name}: {why}")),
-            },
-            _ => return missing(),
-        };
-        browser.tell(done);
-        Reply::Go(invitations.page())
-    }
-
-    async fn sign_out(&self, name: &str, owner: &Owner) -> Result<String, String> {
-        let Some(account) = self.connect.wallet.account(name) else { return Err("there is no such server".into()) };
-        match account.sign_out(owner).await.map_err(|why| why.to_string())? {
-            None => Ok(format!("Nobody was signed in at {name}.")),
-            Some(Ok(())) => Ok(format!("Signed out of {name}.")),
-            Some(Err(why)) => Ok(format!("Signed out of {name}; its server was told and said: {why}.")),
-        }
-    }
-
-    /// The end of a sign-in.
-    async fn come_back(&self, query: &str, browser: Option<Arc<Browser>>) -> Reply {
-        let Some(browser) = browser else {
-            let text = "This browser has not begun a sign-in, or too long ago. Nothing was changed.";
-            return Reply::Page(400, page::message("Not signed in", text, &self.connect.invitations.page()));
-        };
-        let notice = match self.connect.wallet.finish_sign_in(query, &binding(&browser)).await {
-            Ok((upstream, _)) => Notice::Done(format!("Signed in at {upstream}. You can go back to your work.")),
-            Err(why) => Notice::Failed(format!("Not signed in: {why}.")),
-        };
-        browser.tell(notice);
-        Reply::Go(self.connect.invitations.page())
-    }
-}
-
-/// What only this browser of this caller can bring back.
-fn binding(browser: &Browser) -> Secret {
-    Secret::new(format!("{}\n{}", browser.id(), browser.caller().id()))
 }
 
 /// Who somebody is, for themselves.
@@ -307,19 +225,10 @@ fn value(text: &[u8], name: &str) -> Option<String> {
     form_urlencoded::parse(text).take(32).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
 }
 
-fn used() -> Reply {
-    let text = "This link was used already, or is too old. Have your MCP client call again: it will show a new one.";
-    Reply::Page(410, page::alone("This link is over", text))
-}
-
 fn missing() -> Reply {
     Reply::Page(404, page::alone("Nothing here", "There is no such page, or no such server for you."))
 }
 
 fn bad_form() -> Reply {
     Reply::Page(400, page::alone("Not done", "The form did not arrive."))
-}
-
-fn trouble() -> Reply {
-    Reply::Page(500, page::alone("Trouble", "The system has no randomness to give."))
 }

@@ -1,15 +1,26 @@
-// A real authorization server: oidc-provider with all that the tests need switched on. Users sign in by themselves.
+// A real authorization server: oidc-provider with all that the tests need switched on. Users sign in by themselves, as
+// the cookie `person` says, or by a form.
 //
-// Settings come as JSON in the first argument: access and refresh lifetimes in seconds, and the document that stands
-// behind a client id that is a URL. The first line it prints is {"issuer": …}. Lines on its standard input are commands:
-// `stats` prints how often each grant was asked for, `secrets` every token that was given.
+// Settings come as JSON in the first argument: access and refresh lifetimes in seconds, the document that stands behind a
+// client id that is a URL, more clients, whether clients may register, whether it says how people are called, and whether
+// it asks them who they are. The first line it prints is {"issuer": …}. Lines on its standard input are commands: `stats`
+// prints how often each grant was asked for, `secrets` every token that was given.
 import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
 import { once } from 'node:events';
 
 import Provider from 'oidc-provider';
 
-const settings = { access: 3600, refresh: 86400, document: undefined, ...JSON.parse(process.argv[2] ?? '{}') };
+const settings = {
+  access: 3600,
+  refresh: 86400,
+  document: undefined,
+  clients: [],
+  registers: true,
+  names: false,
+  asks: false,
+  ...JSON.parse(process.argv[2] ?? '{}'),
+};
 
 const http = createServer();
 http.listen(0, '127.0.0.1');
@@ -55,7 +66,11 @@ const provider = new Provider(issuer, {
           },
         ]
       : []),
+    ...settings.clients,
   ],
+  ...(settings.names
+    ? { claims: { openid: ['sub'], email: ['email'], profile: ['name'] }, conformIdTokenClaims: false }
+    : {}),
   scopes: ['openid', 'offline_access', ...SCOPES.split(' ')],
   pkce: { required: () => true },
   rotateRefreshToken: true,
@@ -72,7 +87,7 @@ const provider = new Provider(issuer, {
     devInteractions: { enabled: false },
     clientCredentials: { enabled: true },
     deviceFlow: { enabled: true },
-    registration: { enabled: true },
+    registration: { enabled: settings.registers },
     revocation: { enabled: true },
     introspection: { enabled: true },
     clientIdMetadataDocument: { enabled: true, ack: 'draft-02' },
@@ -95,15 +110,34 @@ const provider = new Provider(issuer, {
       : new Response('', { status: 404 }),
   issueRefreshToken: (_, client, code) =>
     client.grantTypeAllowed('refresh_token') && code.scopes.has('offline_access'),
-  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+  findAccount: (_, id) => ({
+    accountId: id,
+    claims: () => ({ sub: id, name: `${id} of Tests`, email: `${id}@example.com` }),
+  }),
   interactions: { url: (_, interaction) => `/sign-in/${interaction.uid}` },
 });
 
-// Whoever comes is alice, and agrees to everything.
+const FORM = `<!doctype html><meta name="viewport" content="width=device-width"><title>Who are you?</title>
+<form method="post"><label>Name <input name="person" value="" autofocus></label> <button>Continue</button></form>`;
+
+// Who somebody is; undefined if that has to be asked first.
+async function person(request) {
+  if (!settings.asks) return /(?:^|; )person=([^;]*)/.exec(request.headers.cookie ?? '')?.[1] ?? 'alice';
+  if (request.method !== 'POST') return undefined;
+  let body = '';
+  for await (const part of request) body += part;
+  return new URLSearchParams(body).get('person') ?? undefined;
+}
+
+// Whoever comes agrees to everything.
 async function signIn(request, response) {
   const { prompt, params, session, grantId } = await provider.interactionDetails(request, response);
   if (prompt.name === 'login') {
-    return provider.interactionFinished(request, response, { login: { accountId: 'alice' } });
+    const accountId = await person(request);
+    if (accountId === undefined) return response.writeHead(200, { 'content-type': 'text/html' }).end(FORM);
+    // Somebody who wants to be nobody does not want to sign in.
+    const result = accountId === 'nobody' ? { error: 'access_denied' } : { login: { accountId } };
+    return provider.interactionFinished(request, response, result);
   }
   const grant = grantId
     ? await provider.Grant.find(grantId)

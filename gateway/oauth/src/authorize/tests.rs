@@ -1,14 +1,17 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::json;
 
-use super::*;
+use super::{pending::MAX_WAITING, *};
 use crate::scripted::{Reply, Scripted, http};
 
 fn sign_in(server: &Scripted, fields: serde_json::Value) -> SignIn {
@@ -25,6 +28,8 @@ fn sign_in(server: &Scripted, fields: serde_json::Value) -> SignIn {
         redirect: "http://127.0.0.1:3456/oauth/callback".to_owned(),
         resource: Some("https://mcp.example/mcp".to_owned()),
         scopes: Scopes::parse("read write"),
+        nonce: None,
+        prompt: None,
     }
 }
 
@@ -202,13 +207,15 @@ async fn a_sign_in_is_taken_once_by_the_one_it_was_made_for() {
     let keep = || {
         let (_, pending) = begin(&http(), sign_in(&server, json!({}))).unwrap();
         let callback = back(&pending, "code=a");
-        waiting.keep(pending, binding("browser of alice"));
+        waiting.keep(pending, binding("browser of alice"), "purpose");
         callback
     };
     let first = keep();
     assert!(waiting.take(&first, &binding("browser of mallory")).is_err());
     assert!(waiting.take(&Callback::parse("state=made-up&code=a"), &binding("browser of alice")).is_err());
-    assert!(waiting.take(&first, &binding("browser of alice")).is_ok(), "the attempts of others changed nothing");
+    // The attempts of others have changed nothing.
+    let (_, purpose) = waiting.take(&first, &binding("browser of alice")).unwrap();
+    assert_eq!(purpose, "purpose");
     assert!(matches!(waiting.take(&first, &binding("browser of alice")), Err(SignInError::Unknown)), "once");
     let late = keep();
     now.fetch_add(SIGN_IN_TIME.as_secs(), Ordering::Relaxed);
@@ -216,7 +223,7 @@ async fn a_sign_in_is_taken_once_by_the_one_it_was_made_for() {
     for _ in 0..MAX_WAITING + 10 {
         keep();
     }
-    assert_eq!(waiting.waiting.lock().unwrap().len(), MAX_WAITING);
+    assert_eq!(waiting.count(), MAX_WAITING);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The check of a bearer token that is a JWT (RFC 7519, RFC 8725, RFC 9068).
+//! The check of a token that is a JWT (RFC 7519, RFC 8725): of who calls (RFC 9068), or of who has signed in (OpenID
+//! Connect Core 1.0 §2).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +9,7 @@ use thiserror::Error;
 use url::Url;
 use weir_store::Clock;
 
-use crate::{DiscoveryError, Http, Scopes, crypto};
+use crate::{DiscoveryError, Http, Scopes, authorize::same, crypto};
 
 use super::keys::Keys;
 
@@ -73,6 +74,9 @@ pub enum Rejected {
     /// It is for somebody else.
     #[error("the token is for another audience")]
     Audience,
+    /// It tells of another sign-in.
+    #[error("the token is of another sign-in")]
+    Nonce,
     /// It says nothing of whom or until when.
     #[error("the token has no `{0}`")]
     Missing(&'static str),
@@ -102,13 +106,43 @@ impl Verifier {
     /// # Errors
     /// If it is not accepted; only [`Rejected::Unavailable`] is no answer about the token.
     pub async fn verify(&self, token: &str) -> Result<Principal, Rejected> {
+        // RFC 8725 §3.11: a token of another kind, as one of who signed in at some page, opens nothing here.
+        let claims = self.signed(token, &["jwt", "at+jwt", "application/at+jwt"]).await?;
+        let is_ours = |named: &str| self.issuer.audiences.iter().any(|audience| audience == named);
+        if !audiences(&claims).any(is_ours) {
+            return Err(Rejected::Audience);
+        }
+        self.principal(claims)
+    }
+
+    /// Who has signed in, by the ID token that `client` was given for the sign-in with this `nonce` (OpenID Connect Core
+    /// §3.1.3.7).
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub async fn verify_identity(&self, token: &str, client: &str, nonce: &str) -> Result<Principal, Rejected> {
+        let claims = self.signed(token, &["jwt"]).await?;
+        let text = |name: &str| claims.get(name).and_then(Value::as_str);
+        if !text("nonce").is_some_and(|named| same(named, nonce)) {
+            return Err(Rejected::Nonce);
+        }
+        let (ours, all) = (audiences(&claims).any(|named| named == client), audiences(&claims).count());
+        // One for several must name the one that it was given to; and whoever is named must be us.
+        let given = claims.get("azp").map_or(all == 1, |party| party.as_str() == Some(client));
+        if !ours || !given {
+            return Err(Rejected::Audience);
+        }
+        self.principal(claims)
+    }
+
+    /// What a token says that is of one of these kinds, and made by the issuer.
+    async fn signed(&self, token: &str, kinds: &[&str]) -> Result<Map<String, Value>, Rejected> {
         if token.len() > MAX_TOKEN {
             return Err(Rejected::Malformed);
         }
         let head = jsonwebtoken::decode_header(token).map_err(|_| Rejected::Malformed)?;
-        // RFC 8725 §3.11: a token of another kind, as one of who signed in at some page, opens nothing here.
         let kind = head.typ.as_deref().map(str::to_ascii_lowercase);
-        if !matches!(kind.as_deref(), None | Some("jwt" | "at+jwt" | "application/at+jwt")) {
+        if kind.is_some_and(|kind| !kinds.contains(&kind.as_str())) {
             return Err(Rejected::Malformed);
         }
         if !self.issuer.algorithms.contains(&head.alg) {
@@ -123,23 +157,16 @@ impl Verifier {
             .find_map(|key| jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &validation).ok())
             .ok_or(Rejected::Signature)?
             .claims;
-        self.principal(claims)
+        match claims.get("iss").and_then(Value::as_str) {
+            Some(named) if named == self.issuer.issuer => Ok(claims),
+            _ => Err(Rejected::Issuer),
+        }
     }
 
-    /// The claims are checked here and not by the library, by a clock that tests can set.
+    /// Of whom a token is, if its time is now. The claims are checked here and not by the library, by a clock that tests
+    /// can set.
     fn principal(&self, claims: Map<String, Value>) -> Result<Principal, Rejected> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
-        if text("iss") != Some(self.issuer.issuer.as_str()) {
-            return Err(Rejected::Issuer);
-        }
-        let is_ours = |value: &Value| {
-            value.as_str().is_some_and(|named| self.issuer.audiences.iter().any(|audience| audience == named))
-        };
-        match claims.get("aud") {
-            Some(Value::Array(all)) if all.iter().any(is_ours) => {}
-            Some(one) if is_ours(one) => {}
-            _ => return Err(Rejected::Audience),
-        }
         let now = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let leeway = self.issuer.leeway.as_secs_f64();
         let number = |name: &str| claims.get(name).and_then(Value::as_f64);
@@ -163,6 +190,16 @@ impl Verifier {
             claims,
         })
     }
+}
+
+/// Whom a token is for: `aud` is a text or a list (RFC 7519 §4.1.3).
+fn audiences(claims: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    let (one, all) = match claims.get("aud") {
+        Some(Value::String(one)) => (Some(one.as_str()), &[][..]),
+        Some(Value::Array(all)) => (None, &all[..]),
+        _ => (None, &[][..]),
+    };
+    one.into_iter().chain(all.iter().filter_map(Value::as_str))
 }
 
 /// `scope` as a text (RFC 9068), or the `scp` of some servers, a text or a list.

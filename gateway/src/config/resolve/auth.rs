@@ -142,12 +142,35 @@ pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<Inbo
     if algorithms.is_empty() {
         algorithms = ALGORITHMS.to_vec();
     }
+    let client_id = plain(&written.client_id, context);
+    let client_secret = written.client_secret.set().and_then(|at| context.source(at));
+    client_of_issuer(written, context);
     Some(Inbound {
         issuer: written.issuer.set()?.value.0.clone(),
         audience: plain(&written.audience, context)?,
         algorithms,
         jwks: written.jwks.set().map(|at| at.value.0.clone()),
+        client_id,
+        client_secret,
+        trust_links: written.trust_links.or(false),
     })
+}
+
+/// Reports what does not go together in who Weir is to the issuer.
+fn client_of_issuer(written: &written::Inbound, context: &mut Context<'_, '_>) {
+    let parts = [("client_id", written.client_id.key()), ("client_secret", written.client_secret.key())];
+    if written.trust_links.or(false) {
+        for (name, key) in parts {
+            if let Some(key) = key {
+                let hint = "leave out one of the two".to_owned();
+                let message = format!("with `trust_links` nobody signs in at the issuer, so `{name}` is not used");
+                context.report.add(key, message, Some(hint));
+            }
+        }
+    } else if let [(_, None), (_, Some(key))] = parts {
+        let hint = "client_id = \"weir\"".to_owned();
+        context.report.add(key, "a `client_secret` goes with a `client_id`", Some(hint));
+    }
 }
 
 /// Where logins are kept.

@@ -21,6 +21,15 @@ table! {
         algorithms: List<Algorithm>,
         /// Where the server's keys are, if its metadata does not say.
         jwks: WebUrl,
+        /// Weir's name at this server, where people who come to `/connect` with a browser say who they are (OpenID Connect).
+        /// Default: its metadata URL, or what it is registered as when the first of them comes.
+        client_id: Text,
+        /// Weir's password there.
+        client_secret: Source,
+        /// Ask nobody at `/connect` who they are: whoever opens a link to sign in and confirms it is taken for the caller it
+        /// was made for. Somebody who is sent the link of another and signs in has given *that* person their accounts, so
+        /// this is only for a server that signs nobody in with a browser. Default: `false`.
+        trust_links: bool,
     }
 
     /// How Weir is a client of the upstream's authorization server. Whatever is left out is found out.

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{caller::Caller, invite::random, session::lock};
 
-use super::page::Notice;
+use super::{cookie::Cookie, page::Notice};
 
 /// How long a browser is known after it came last.
 const KNOWN: Duration = Duration::from_secs(60 * 60);
@@ -20,8 +20,7 @@ const BROWSERS: usize = 10_000;
 
 /// All of them, by their ids.
 pub(super) struct Browsers {
-    /// Whether the cookie is for TLS only.
-    secure: bool,
+    cookie: Cookie,
     known: Mutex<HashMap<Box<str>, Seen>>,
 }
 
@@ -36,17 +35,19 @@ pub(super) struct Browser {
     key: String,
     /// What to say on the next page.
     notice: Mutex<Option<Notice>>,
+    /// The ticket that it has used, which is over for everybody else.
+    used: Mutex<Option<Box<str>>>,
 }
 
 impl Browsers {
     pub(super) fn new(secure: bool) -> Self {
-        Self { secure, known: Mutex::default() }
+        Self { cookie: Cookie::new("weir", secure), known: Mutex::default() }
     }
 
     /// Makes a browser a caller's; also gives the cookie that it is known by from now on.
     pub(super) fn open(&self, caller: Arc<Caller>) -> Option<(Arc<Browser>, String)> {
-        let browser = Browser { id: random()?, caller, key: random()?, notice: Mutex::default() };
-        let browser = Arc::new(browser);
+        let (id, key) = (random()?, random()?);
+        let browser = Arc::new(Browser { id, caller, key, notice: Mutex::default(), used: Mutex::default() });
         let now = Instant::now();
         let mut known = lock(&self.known);
         if known.len() >= BROWSERS {
@@ -58,17 +59,14 @@ impl Browsers {
             known.remove(&oldest);
         }
         known.insert(browser.id.as_str().into(), (Arc::clone(&browser), now));
-        // `Lax`: it must come along when an authorization server sends the browser back.
-        let more = if self.secure { "; Secure" } else { "" };
-        let cookie = format!("{}={}; Path=/; HttpOnly; SameSite=Lax{more}", self.name(), browser.id);
+        let cookie = self.cookie.set(&browser.id, None);
         Some((browser, cookie))
     }
 
     /// The browser that a `Cookie` header names.
     pub(super) fn get(&self, cookies: Option<&str>) -> Option<Arc<Browser>> {
-        let named = cookies?.split(';').filter_map(|pair| pair.trim().split_once('='));
         let mut known = lock(&self.known);
-        for (_, id) in named.filter(|(name, _)| *name == self.name()) {
+        for id in self.cookie.values(cookies) {
             if let Some((browser, seen)) = known.get_mut(id)
                 && seen.elapsed() < KNOWN
             {
@@ -79,9 +77,9 @@ impl Browsers {
         None
     }
 
-    /// With TLS the name itself says that no other host and no plain page has set it (RFC 6265bis §4.1.3.2).
-    const fn name(&self) -> &'static str {
-        if self.secure { "__Host-weir" } else { "weir" }
+    /// Forgets one, whose cookie is worth nothing from then on.
+    pub(super) fn close(&self, browser: &Browser) {
+        lock(&self.known).remove(browser.id());
     }
 }
 
@@ -110,6 +108,16 @@ impl Browser {
         *lock(&self.notice) = Some(notice);
     }
 
+    /// Remembers the ticket that it came in with.
+    pub(super) fn use_up(&self, ticket: &str) {
+        *lock(&self.used) = Some(ticket.into());
+    }
+
+    /// Whether it came in with this ticket.
+    pub(super) fn has_used(&self, ticket: &str) -> bool {
+        lock(&self.used).as_deref() == Some(ticket)
+    }
+
     /// What is to be said; once.
     pub(super) fn notice(&self) -> Option<Notice> {
         lock(&self.notice).take()
@@ -135,9 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn with_tls_the_cookie_is_for_tls() {
-        let (_, cookie) = Browsers::new(true).open(Caller::local()).unwrap();
-        assert!(cookie.starts_with("__Host-weir=") && cookie.ends_with("; Secure"), "{cookie}");
+    fn a_browser_that_is_forgotten_is_nobody() {
+        let browsers = Browsers::new(true);
+        let (browser, _) = browsers.open(Caller::local()).unwrap();
+        let sent = format!("__Host-weir={}", browser.id());
+        assert!(browsers.get(Some(&sent)).is_some());
+        browsers.close(&browser);
+        assert!(browsers.get(Some(&sent)).is_none());
     }
 
     #[test]

@@ -70,6 +70,28 @@ pub(super) fn message(title: &str, text: &str, home: &str) -> String {
     document(title, &format!("<p>{}</p><p><a href=\"{}\">All servers</a></p>", Text(text), Text(home)))
 }
 
+/// A page with one sentence, and the way to do once more what has not worked.
+#[must_use]
+pub(super) fn again(title: &str, text: &str, to: &str) -> String {
+    document(title, &format!("<p>{}</p><p><a href=\"{}\">Try again</a></p>", Text(text), Text(to)))
+}
+
+/// Tells `who` that a ticket is another's.
+#[must_use]
+pub(super) fn another(who: &str, ticket: &str, home: &str) -> String {
+    let (who, ticket, home) = (Text(who), Text(ticket), Text(home));
+    let body = format!(
+        "<p>You are signed in as <strong>{who}</strong>, and this link was made for somebody else. It was not used, and \
+         nothing was changed.</p>\
+         <p>If your own MCP client has shown you the link, sign in as the person that you are there. If somebody sent it \
+         to you, close this page: they would have been given what you sign in to.</p>\
+         <form class=\"alone\" method=\"post\" action=\"connect\"><input type=\"hidden\" name=\"ticket\" value=\"{ticket}\">\
+         <button class=\"primary\">Sign in as somebody else</button></form>\
+         <p><a href=\"{home}\">Your own servers</a></p>"
+    );
+    document("Not your link", &body)
+}
+
 /// A page with one sentence, for whoever has no list.
 #[must_use]
 pub(super) fn alone(title: &str, text: &str) -> String {
@@ -190,7 +212,13 @@ mod tests {
             evil,
         );
         assert!(!html.contains("<script") && !html.contains('\u{202e}'), "{html}");
-        let others = [message(evil, evil, evil), alone(evil, evil), welcome(evil, evil)];
+        let others = [
+            message(evil, evil, evil),
+            again(evil, evil, evil),
+            another(evil, evil, evil),
+            alone(evil, evil),
+            welcome(evil, evil),
+        ];
         assert!(others.iter().all(|html| !html.contains("<script")), "{others:?}");
         assert!(message(evil, evil, "/connect").contains("&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"));
     }

@@ -1,0 +1,79 @@
+//! Who Weir is to the issuer of its callers, where people say at the page who they are.
+//!
+//! It becomes a client there as it does at the authorization servers of upstreams, and is registered but once where both
+//! are the same.
+
+use std::sync::Arc;
+
+use url::Url;
+use weir_oauth::{Client, Http, PrepareError, RegistrationError, ServerMetadata, registration};
+
+use crate::config::{Config, Inbound};
+
+use super::{SignInFailure, Wallet, WalletError, settings, vault::Vault};
+
+/// Weir as a client of the issuer of its callers.
+pub struct Identity {
+    vault: Arc<Vault>,
+    inbound: Inbound,
+    document: Option<Url>,
+}
+
+impl Wallet {
+    /// Weir as a client of the issuer that a configuration names; none if people are not asked there who they are.
+    #[must_use]
+    pub fn identity(&self, config: &Config) -> Option<Identity> {
+        let inbound = config.inbound.as_ref().filter(|inbound| !inbound.trust_links)?.clone();
+        let document = config.client_metadata_url.as_deref().and_then(|url| url.parse().ok());
+        Some(Identity { vault: Arc::clone(&self.vault), inbound, document })
+    }
+}
+
+impl Identity {
+    /// Who Weir is to `server`, which is the issuer; registered there if need be, to have people come back to `redirect`.
+    ///
+    /// # Errors
+    /// If it is nobody there. The store is opened only if there is something to be kept.
+    pub async fn client(&self, http: &Http, server: &ServerMetadata, redirect: &str) -> Result<Client, SignInFailure> {
+        let wanted = settings::of_callers(&self.inbound, self.document.as_ref(), redirect)?;
+        if let Some(client) = registration::unasked(server, &wanted).map_err(PrepareError::from)? {
+            return Ok(client);
+        }
+        let opened = self.vault.open().await?;
+        let client = registration::client(http, opened.store.as_ref(), &self.vault.clock, server, &wanted).await;
+        Ok(client.map_err(PrepareError::from)?)
+    }
+
+    /// Forgets what the issuer has registered, so that it is done anew; false if that is not how Weir is known there.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn forget(&self, server: &ServerMetadata, redirect: &str) -> Result<bool, SignInFailure> {
+        let wanted = settings::of_callers(&self.inbound, self.document.as_ref(), redirect)?;
+        if registration::unasked(server, &wanted).map_err(PrepareError::from)?.is_some() {
+            return Ok(false);
+        }
+        let opened = self.vault.open().await?;
+        registration::forget(opened.store.as_ref(), server, &wanted).await.map_err(WalletError::from)?;
+        Ok(true)
+    }
+}
+
+impl SignInFailure {
+    /// Whether only the operator can help, by registering Weir.
+    #[must_use]
+    pub const fn is_nobody(&self) -> bool {
+        matches!(
+            self,
+            Self::Prepare(PrepareError::Registration(
+                RegistrationError::ByHand(_) | RegistrationError::Refused { .. } | RegistrationError::OtherIssuer(_)
+            ))
+        )
+    }
+
+    /// Whether the same may succeed later.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Prepare(why) if why.is_temporary())
+    }
+}

@@ -1,0 +1,68 @@
+//! What the buttons of the page do: a sign-in at an upstream, from the click to its end, and a sign-out.
+
+use std::sync::Arc;
+
+use crate::login::{Owner, Secret};
+
+use super::{
+    super::App,
+    Connect, Reply,
+    browsers::Browser,
+    missing,
+    page::{self, Notice},
+};
+
+impl App {
+    /// Does what a button says.
+    pub(super) async fn act(&self, browser: &Browser, name: &str, act: &str) -> Reply {
+        let Connect { wallet, invitations, .. } = &self.connect;
+        let owner = wallet.account(name).and_then(|account| account.asker(Some(browser.caller()))).map(|by| by.owner);
+        // What everybody shares is not one principal's to give or to take.
+        let own = owner.filter(|owner| browser.caller().is_local() || *owner != Owner::Shared);
+        let Some(owner) = own else { return missing() };
+        let done = match act {
+            "login" => {
+                let binding = binding(browser);
+                match wallet.begin_sign_in(name, &owner, &invitations.redirect(), binding).await {
+                    Ok(url) => return Reply::Go(url.into()),
+                    Err(why) => Notice::Failed(format!("{name}: {why}")),
+                }
+            }
+            "logout" => match self.sign_out(name, &owner).await {
+                Ok(text) => Notice::Done(text),
+                Err(why) => Notice::Failed(format!("{name}: {why}")),
+            },
+            _ => return missing(),
+        };
+        browser.tell(done);
+        Reply::Go(invitations.page())
+    }
+
+    async fn sign_out(&self, name: &str, owner: &Owner) -> Result<String, String> {
+        let Some(account) = self.connect.wallet.account(name) else { return Err("there is no such server".into()) };
+        match account.sign_out(owner).await.map_err(|why| why.to_string())? {
+            None => Ok(format!("Nobody was signed in at {name}.")),
+            Some(Ok(())) => Ok(format!("Signed out of {name}.")),
+            Some(Err(why)) => Ok(format!("Signed out of {name}; its server was told and said: {why}.")),
+        }
+    }
+
+    /// The end of a sign-in.
+    pub(super) async fn come_back(&self, query: &str, browser: Option<Arc<Browser>>) -> Reply {
+        let Some(browser) = browser else {
+            let text = "This browser has not begun a sign-in, or too long ago. Nothing was changed.";
+            return Reply::Page(400, page::message("Not signed in", text, &self.connect.invitations.page()));
+        };
+        let notice = match self.connect.wallet.finish_sign_in(query, &binding(&browser)).await {
+            Ok((upstream, _)) => Notice::Done(format!("Signed in at {upstream}. You can go back to your work.")),
+            Err(why) => Notice::Failed(format!("Not signed in: {why}.")),
+        };
+        browser.tell(notice);
+        Reply::Go(self.connect.invitations.page())
+    }
+}
+
+/// What only this browser of this caller can bring back.
+fn binding(browser: &Browser) -> Secret {
+    Secret::new(format!("{}\n{}", browser.id(), browser.caller().id()))
+}

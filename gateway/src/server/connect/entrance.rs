@@ -1,0 +1,204 @@
+//! How somebody comes in: with the link that a call has shown, or without one.
+//!
+//! Where callers prove who they are, so does whoever sits at a browser, at the same issuer; a ticket then only says for
+//! whom a link was made, and nobody else's browser uses it up. Otherwise a person who was sent the link of another, and
+//! signs in, gives that other one their accounts. That is so where the configuration has links trusted (`trust_links`):
+//! there whoever brings a ticket first, and confirms it, is taken for its owner. On a listener that only this machine
+//! reaches everybody is let in.
+
+use std::sync::Arc;
+
+use crate::{caller::Caller, invite::Redeemed};
+
+use super::{
+    super::{App, listen::Exchange},
+    Reply,
+    browsers::Browser,
+    name_of, page, value,
+    visit::{Ended, Stopped, Visits},
+};
+
+impl App {
+    /// Opens the page, with a link or without.
+    pub(super) async fn arrive(
+        &self,
+        exchange: &Exchange,
+        browser: Option<Arc<Browser>>,
+        cookie: &mut Option<String>,
+    ) -> Reply {
+        let ticket = value(exchange.query().unwrap_or_default().as_bytes(), "ticket");
+        match (&self.connect.visits, ticket, browser) {
+            (Some(visits), ticket, None) => self.ask(visits, exchange, ticket.as_deref(), cookie).await,
+            (Some(_), Some(ticket), Some(browser)) => self.redeem(&ticket, &browser),
+            (None, Some(ticket), browser) => self.invited(&ticket, browser),
+            (_, None, Some(browser)) => self.overview(&browser).await,
+            (None, None, None) => self.stranger(exchange, cookie).await,
+        }
+    }
+
+    /// A button that says who somebody is: the one for whom a link was made, or somebody else than just now.
+    pub(super) async fn confirm(&self, exchange: &Exchange, ticket: &str, cookie: &mut Option<String>) -> Reply {
+        if let Some(visits) = &self.connect.visits {
+            return match self.connect.invitations.see(ticket) {
+                Some(_) => self.send(visits, exchange, Some(ticket), true, cookie).await,
+                None => self.over(),
+            };
+        }
+        match self.connect.invitations.take(ticket).and_then(|caller| self.connect.browsers.open(caller)) {
+            Some((_, set)) => {
+                *cookie = Some(set);
+                Reply::Go(self.connect.invitations.page())
+            }
+            None => self.over(),
+        }
+    }
+
+    /// The end of a sign-in at the issuer of callers; none if it is another sign-in that comes back.
+    pub(super) async fn vouched_for(
+        &self,
+        exchange: &Exchange,
+        query: &str,
+        browser: Option<&Arc<Browser>>,
+        cookie: &mut Option<String>,
+    ) -> Option<Reply> {
+        let visits = self.connect.visits.as_ref()?;
+        let Ended { ticket, who } = visits.end(exchange.header("cookie"), query).await?;
+        let caller = match who {
+            Ok(caller) => caller,
+            Err(why) => return Some(self.stopped(&why, ticket.as_deref())),
+        };
+        // One who is known already may have begun something, which is bound to this browser as it is.
+        if !browser.is_some_and(|browser| Caller::is_same(Some(browser.caller()), Some(&caller))) {
+            let Some((_, set)) = self.connect.browsers.open(caller) else { return Some(no_randomness()) };
+            *cookie = Some(set);
+            if let Some(before) = browser {
+                self.connect.browsers.close(before);
+            }
+        }
+        Some(Reply::Go(self.page_with(ticket.as_deref())))
+    }
+
+    /// Has a browser that is not known say who it is for. A ticket that is over leads nowhere.
+    async fn ask(
+        &self,
+        visits: &Visits,
+        exchange: &Exchange,
+        ticket: Option<&str>,
+        cookie: &mut Option<String>,
+    ) -> Reply {
+        if ticket.is_some_and(|ticket| self.connect.invitations.see(ticket).is_none()) {
+            return self.over();
+        }
+        match self.elsewhere(exchange) {
+            Some(reply) => reply,
+            None => self.send(visits, exchange, ticket, false, cookie).await,
+        }
+    }
+
+    /// Sends a browser to the issuer; `anew` to be somebody else than the one whom the issuer remembers.
+    async fn send(
+        &self,
+        visits: &Visits,
+        exchange: &Exchange,
+        ticket: Option<&str>,
+        anew: bool,
+        cookie: &mut Option<String>,
+    ) -> Reply {
+        match visits.begin(exchange.header("cookie"), ticket, anew).await {
+            Ok((url, set)) => {
+                *cookie = Some(set);
+                Reply::Go(url.into())
+            }
+            Err(why) => self.stopped(&why, ticket),
+        }
+    }
+
+    /// The way in with a ticket of one who is known.
+    fn redeem(&self, ticket: &str, browser: &Browser) -> Reply {
+        let page = self.connect.invitations.page();
+        match self.connect.invitations.redeem(ticket, browser.caller()) {
+            Redeemed::Theirs => {
+                browser.use_up(ticket);
+                Reply::Go(page)
+            }
+            Redeemed::Another => {
+                tracing::info!("a link to /connect was opened by somebody else than the one it was made for");
+                Reply::Page(403, page::another(&name_of(browser.caller()), ticket, &page))
+            }
+            // Clients show one link for each server that wants a login, and all of them are the same.
+            Redeemed::Gone if browser.has_used(ticket) => Reply::Go(page),
+            Redeemed::Gone => self.over(),
+        }
+    }
+
+    /// The way in with a ticket alone. Whoever opens the link is asked first: a program that looks at links must not use
+    /// the ticket up, and nobody is to sign in for somebody else without a warning.
+    fn invited(&self, ticket: &str, browser: Option<Arc<Browser>>) -> Reply {
+        let invited = self.connect.invitations.see(ticket);
+        let known = browser.filter(|browser| {
+            invited.as_ref().is_none_or(|caller| Caller::is_same(Some(caller), Some(browser.caller())))
+        });
+        match (known, invited) {
+            (Some(_), _) => Reply::Go(self.connect.invitations.page()),
+            (None, Some(caller)) => Reply::Page(200, page::welcome(&name_of(&caller), ticket)),
+            (None, None) => self.over(),
+        }
+    }
+
+    /// A browser that is not known and brings nothing.
+    async fn stranger(&self, exchange: &Exchange, cookie: &mut Option<String>) -> Reply {
+        if !self.callers.are_local() {
+            let text = "Weir does not know this browser. Have your MCP client use a server that needs a sign-in, \
+                        and open the link that it shows.";
+            return Reply::Page(401, page::alone("Who are you?", text));
+        }
+        if let Some(reply) = self.elsewhere(exchange) {
+            return reply;
+        }
+        let Some((browser, set)) = self.connect.browsers.open(Caller::local()) else { return no_randomness() };
+        *cookie = Some(set);
+        self.overview(&browser).await
+    }
+
+    /// Sends a browser to the name that it will be sent back to, for its cookie belongs to that.
+    fn elsewhere(&self, exchange: &Exchange) -> Option<Reply> {
+        let root = self.connect.invitations.root();
+        let by_name = exchange.host().is_some_and(|host| host.starts_with("localhost"));
+        let differs = by_name && !root.contains("://localhost") && root.contains("://127.0.0.1");
+        let query = exchange.query().map(|query| format!("?{query}")).unwrap_or_default();
+        differs.then(|| Reply::Go(format!("{}{query}", self.connect.invitations.page())))
+    }
+
+    /// The page, with the ticket that somebody came with.
+    fn page_with(&self, ticket: Option<&str>) -> String {
+        let page = self.connect.invitations.page();
+        ticket.map_or_else(|| page.clone(), |ticket| format!("{page}?ticket={ticket}"))
+    }
+
+    /// Why somebody is not let in, with the way to try once more.
+    fn stopped(&self, why: &Stopped, ticket: Option<&str>) -> Reply {
+        let (status, title) = match why {
+            Stopped::Operator(_) => (500, "Nobody can sign in here yet"),
+            Stopped::Later(_) => (503, "Not now"),
+            Stopped::Refused(_) => (400, "Not signed in"),
+        };
+        let link = ticket.map_or("", |_| " The link is as good as before.");
+        let text = format!("{why} Nothing was changed.{link}");
+        Reply::Page(status, page::again(title, &text, &self.page_with(ticket)))
+    }
+
+    fn over(&self) -> Reply {
+        let title = "This link is over";
+        let text =
+            "This link was used already, or is too old. Have your MCP client call again: it will show a new one.";
+        let html = match &self.connect.visits {
+            Some(_) => page::message(title, text, &self.connect.invitations.page()),
+            None => page::alone(title, text),
+        };
+        Reply::Page(410, html)
+    }
+}
+
+fn no_randomness() -> Reply {
+    Reply::Page(500, page::alone("Trouble", "The system has no randomness to give."))
+}

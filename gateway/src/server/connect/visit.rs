@@ -1,0 +1,261 @@
+//! Who sits at a browser: its person signs in at the issuer of callers, and comes back (OpenID Connect Core 1.0 §3.1).
+//!
+//! A visit belongs to the browser that began it, by a cookie of its own, so nobody can be signed in as somebody else by an
+//! address that they are led to. It ends once, and in time. What is known of the issuer is kept for a while: strangers
+//! come this way, and must not make Weir ask it again and again.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use url::Url;
+use weir_oauth::{
+    Callback, Client, DiscoveryError, HttpError, IdentityError, PendingSignIns, Secret, ServerMetadata, SignInError,
+    TokenError,
+    authorize::{self, SIGN_IN_TIME},
+    identity,
+    inbound::Rejected,
+    server,
+};
+
+use crate::{
+    caller::Caller,
+    invite::random,
+    login::{Identity, SignInFailure},
+    observe::Seldom,
+    server::callers::{self, Provider},
+};
+
+use super::cookie::Cookie;
+
+/// For how long what is known of the issuer is taken for true.
+const KNOWN: Duration = Duration::from_secs(300);
+
+/// How long the issuer is left alone when nothing could be found out.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// All who are on their way.
+pub(super) struct Visits {
+    identity: Identity,
+    provider: Provider,
+    redirect: String,
+    cookie: Cookie,
+    /// With the tickets that they came with.
+    pending: PendingSignIns<Option<Box<str>>>,
+    known: tokio::sync::Mutex<Option<(Instant, Found)>>,
+    /// The log has been told that Weir is nobody to the issuer.
+    unregistered: OnceLock<()>,
+    /// The log has been told that the issuer names nobody.
+    nameless: OnceLock<()>,
+    trouble: Seldom,
+    /// Apart from the other, for strangers can bring it about.
+    disbelief: Seldom,
+}
+
+/// The issuer, and who Weir is there.
+type Found = Result<Arc<(ServerMetadata, Client)>, Stopped>;
+
+/// A visit that has come to its end.
+pub(super) struct Ended {
+    /// What the browser came with.
+    pub(super) ticket: Option<Box<str>>,
+    /// Who sits there.
+    pub(super) who: Result<Arc<Caller>, Stopped>,
+}
+
+/// Why it is not known who sits there: sentences for that person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// The operator has to do something first.
+    Operator(String),
+    /// It is likely to pass.
+    Later(String),
+    /// The issuer, or the person, said no; or what came back is not to be believed.
+    Refused(String),
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Operator(text) | Self::Later(text) | Self::Refused(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl Visits {
+    /// None yet. Whoever is vouched for comes back to `redirect`.
+    pub(super) fn new(identity: Identity, provider: Provider, redirect: String, secure: bool) -> Self {
+        let pending = PendingSignIns::new(provider.clock.clone());
+        Self {
+            identity,
+            provider,
+            redirect,
+            cookie: Cookie::new("weir-visit", secure),
+            pending,
+            known: tokio::sync::Mutex::default(),
+            unregistered: OnceLock::new(),
+            nameless: OnceLock::new(),
+            trouble: Seldom::default(),
+            disbelief: Seldom::default(),
+        }
+    }
+
+    /// Where a browser has to go, and the cookie that it has to bring back; `anew` to be somebody else than the one whom
+    /// the issuer remembers.
+    pub(super) async fn begin(
+        &self,
+        cookies: Option<&str>,
+        ticket: Option<&str>,
+        anew: bool,
+    ) -> Result<(Url, String), Stopped> {
+        // One for all windows of a browser, so that each can end what it has begun.
+        let known = self.cookie.values(cookies).find(|value| is_random(value)).map(str::to_owned);
+        let Some(binding) = known.or_else(random) else {
+            return Err(Stopped::Later("The system has no randomness to give.".to_owned()));
+        };
+        let found = self.found().await?;
+        let (server, client) = &*found;
+        let what = identity::sign_in(server, client, &self.redirect, anew);
+        let (url, pending) = authorize::begin(&self.provider.http, what).map_err(|why| self.unable(&why))?;
+        let set = self.cookie.set(&binding, Some(SIGN_IN_TIME));
+        self.pending.keep(pending, Secret::new(binding), ticket.map(Into::into));
+        Ok((url, set))
+    }
+
+    /// Ends the visit that a browser comes back from; none if it has not begun it.
+    pub(super) async fn end(&self, cookies: Option<&str>, query: &str) -> Option<Ended> {
+        let callback = Callback::parse(query);
+        let mut bindings = self.cookie.values(cookies).map(|value| Secret::new(value.to_owned()));
+        let (pending, ticket) = bindings.find_map(|binding| self.pending.take(&callback, &binding).ok())?;
+        let Provider { http, verifier, clock, .. } = &self.provider;
+        let server = pending.what().server.clone();
+        let who = match identity::finish(pending, http, verifier, callback, clock).await {
+            Ok(found) => Ok(Caller::signed_in(callers::principal(found))),
+            Err(why) => Err(self.stopped(why, &server).await),
+        };
+        Some(Ended { ticket, who })
+    }
+
+    /// The issuer, and who Weir is there; asked for by one visit at a time.
+    async fn found(&self) -> Found {
+        let mut known = self.known.lock().await;
+        if let Some((at, found)) = &*known
+            && at.elapsed() < if found.is_ok() { KNOWN } else { PAUSE }
+        {
+            return found.clone();
+        }
+        let found = self.find().await;
+        *known = Some((Instant::now(), found.clone()));
+        found
+    }
+
+    async fn find(&self) -> Found {
+        let Provider { issuer, http, .. } = &self.provider;
+        let server = server::find(http, issuer).await.map_err(|why| self.undiscovered(&why))?;
+        match self.identity.client(http, &server, &self.redirect).await {
+            Ok(client) => Ok(Arc::new((server, client))),
+            Err(why) => Err(self.unregistered(&why)),
+        }
+    }
+
+    fn undiscovered(&self, why: &DiscoveryError) -> Stopped {
+        if why.is_temporary() { self.later(why) } else { self.unable(why) }
+    }
+
+    fn unregistered(&self, why: &SignInFailure) -> Stopped {
+        if why.is_temporary() {
+            return self.later(why);
+        }
+        if !why.is_nobody() {
+            return self.unable(why);
+        }
+        let Provider { issuer, .. } = &self.provider;
+        if self.unregistered.set(()).is_ok() {
+            tracing::error!(
+                issuer,
+                redirect = self.redirect,
+                "nobody can sign in at /connect: {why}; register Weir as a client of the issuer, with the redirect \
+                 address given here, and set `client_id` under `[auth]`"
+            );
+        }
+        Stopped::Operator(format!(
+            "Weir is not registered at {issuer}, which says who people are. The operator of this gateway has to register \
+             it there and to set `client_id` under `[auth]`."
+        ))
+    }
+
+    fn nameless(&self, why: &IdentityError) -> Stopped {
+        let Provider { issuer, .. } = &self.provider;
+        if self.nameless.set(()).is_ok() {
+            tracing::error!(
+                issuer,
+                redirect = self.redirect,
+                "nobody can sign in at /connect: {why}; have the issuer let the client that is Weir sign people in with the \
+                 scope `openid`"
+            );
+        }
+        Stopped::Operator(format!(
+            "{issuer} does not say who has signed in. The operator of this gateway has to have it do so for Weir (OpenID \
+             Connect, scope `openid`)."
+        ))
+    }
+
+    /// What only the operator can change; the log says what it is.
+    fn unable(&self, why: &dyn fmt::Display) -> Stopped {
+        if self.trouble.is_due() {
+            tracing::error!(issuer = self.provider.issuer, "nobody can sign in at /connect: {why}");
+        }
+        Stopped::Operator("The operator of this gateway finds the reason in its log.".to_owned())
+    }
+
+    fn later(&self, why: &dyn fmt::Display) -> Stopped {
+        let Provider { issuer, .. } = &self.provider;
+        if self.trouble.is_due() {
+            tracing::warn!(issuer, "nobody can sign in at /connect for now: {why}");
+        }
+        Stopped::Later(format!(
+            "{issuer}, which says who people are, does not answer as it should. Try again in a moment."
+        ))
+    }
+
+    /// Why a sign-in came to nothing.
+    async fn stopped(&self, why: IdentityError, server: &ServerMetadata) -> Stopped {
+        let issuer = &self.provider.issuer;
+        match why {
+            IdentityError::Nobody(_) => self.nameless(&why),
+            IdentityError::Rejected(Rejected::Unavailable(why)) => self.later(&why),
+            IdentityError::SignIn(SignInError::Token(TokenError::InvalidClient)) => {
+                *self.known.lock().await = None;
+                match self.identity.forget(server, &self.redirect).await {
+                    // The issuer has forgotten what it registered, and will register it again.
+                    Ok(true) => self.later(&TokenError::InvalidClient),
+                    Ok(false) => self.unable(&TokenError::InvalidClient),
+                    Err(why) => self.unable(&why),
+                }
+            }
+            IdentityError::SignIn(SignInError::Token(why)) if why.is_temporary() => self.later(&why),
+            IdentityError::SignIn(SignInError::Http(why) | SignInError::Token(TokenError::Http(why))) => {
+                self.unreachable(&why)
+            }
+            IdentityError::SignIn(SignInError::Token(TokenError::Denied)) => {
+                Stopped::Refused(format!("{issuer} did not let you in, or you went no further there."))
+            }
+            why => {
+                if self.disbelief.is_due() {
+                    tracing::warn!(issuer, "a sign-in at /connect was not believed: {why}");
+                }
+                Stopped::Refused(format!("What came back from {issuer} does not say who you are: {why}."))
+            }
+        }
+    }
+
+    fn unreachable(&self, why: &HttpError) -> Stopped {
+        if why.is_temporary() { self.later(why) } else { self.unable(why) }
+    }
+}
+
+/// Whether it is what [`random`] makes.
+fn is_random(value: &str) -> bool {
+    value.len() == 64 && value.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
