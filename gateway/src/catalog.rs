@@ -9,6 +9,7 @@ mod keeper;
 mod merge;
 mod names;
 mod personal;
+mod sign_in;
 mod template;
 mod traits;
 mod view;
@@ -25,6 +26,7 @@ use crate::{caller::Caller, seal::Seal, upstream::Upstream};
 
 pub use heard::headers;
 pub use merge::{Kind, Merged, Offer};
+pub use sign_in::SIGN_IN;
 pub use traits::Traits;
 pub use view::View;
 
@@ -72,6 +74,8 @@ struct Slots {
     legacy: Slot,
     modern: Slot,
     since: Instant,
+    /// What stands in for it while it waits for a login that those who see this list can give.
+    waiting: Option<Arc<View>>,
     /// An era that has a keeper of its own, beside the one that takes whichever era is spoken.
     kept: Option<Era>,
 }
@@ -94,7 +98,7 @@ impl Catalog {
     #[must_use]
     pub fn new(upstreams: Arc<[Arc<Upstream>]>, page: usize) -> Arc<Self> {
         let now = Instant::now();
-        let new = || Slots { legacy: Slot::Pending, modern: Slot::Pending, since: now, kept: None };
+        let new = || Slots { legacy: Slot::Pending, modern: Slot::Pending, since: now, waiting: None, kept: None };
         let slots = upstreams.iter().map(|_| new()).collect();
         let personal = Personal::new(&upstreams);
         let pokes = upstreams.iter().map(|_| Default::default()).collect();
@@ -335,14 +339,15 @@ impl Catalog {
 enum Found {
     /// The lists of an era, and whether the other era was tried before and is not spoken.
     View { era: Era, view: Arc<View>, alone: bool },
-    /// Nothing in this era, or in any.
-    Nothing { era: Option<Era> },
+    /// Nothing in this era, or in any; perhaps because it waits for a login, and this is shown until then.
+    Nothing { era: Option<Era>, waiting: Option<Arc<View>> },
 }
 
 impl Slots {
     fn take(&mut self, found: Found) {
         match found {
             Found::View { era, view, alone } => {
+                self.waiting = None;
                 *self.slot(era) = Slot::Known(view);
                 // What was known of the other era before, nobody keeps any more.
                 let (other, now) = match era {
@@ -353,7 +358,8 @@ impl Slots {
                     *self.slot(other) = now;
                 }
             }
-            Found::Nothing { era } => {
+            Found::Nothing { era, waiting } => {
+                self.waiting = waiting;
                 for lost in [Era::Legacy, Era::Modern] {
                     if era.map_or(self.kept != Some(lost), |era| era == lost) {
                         *self.slot(lost) = Slot::Nothing;
@@ -390,7 +396,8 @@ impl Slots {
         };
         match (self.get(era), self.get(other)) {
             (Slot::Known(view), _) | (Slot::Nothing, Slot::Known(view)) => Some(Arc::clone(view)),
-            (Slot::Unasked | Slot::Pending | Slot::Nothing, _) => None,
+            (Slot::Nothing, _) => self.waiting.clone(),
+            (Slot::Unasked | Slot::Pending, _) => None,
         }
     }
 }

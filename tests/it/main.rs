@@ -31,4 +31,5 @@ mod stateless_upstream;
 mod status;
 mod tasks;
 mod visits;
+mod waiting;
 mod wire;

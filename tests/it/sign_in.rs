@@ -129,7 +129,7 @@ async fn a_client_that_opens_addresses_is_asked_once_for_all_that_is_missing() {
     assert_eq!(text(&result), "hi");
     assert!(client.tools().await.contains(&"two__echo".to_owned()));
     let eve = Client::legacy_with(&gateway, "/mcp", &issuer.token("eve", AUDIENCE), &json!({})).await;
-    assert!(eve.tools().await.is_empty(), "what ada is shown is nobody else's");
+    assert_eq!(eve.tools().await, ["one__sign_in", "two__sign_in"], "what ada is shown is nobody else's");
     let told = eve.call("two__echo", json!({ "message": "hi" })).await;
     assert!(told["isError"] == true && text(&told).contains("/connect?ticket="), "{told}");
 }
@@ -172,7 +172,7 @@ async fn a_modern_call_waits_for_its_login_and_goes_through() {
     let done = waiting.await.unwrap();
     assert_eq!(text(&done["result"]), "hi", "{done}");
     assert!(ada.tools().await.contains(&"github__echo".to_owned()));
-    assert!(eve.tools().await.is_empty());
+    assert_eq!(eve.tools().await, ["github__sign_in"]);
     for seen in stub.asked("tools/call") {
         assert!(seen.message()["params"].get("requestState").is_none(), "it is between the client and Weir");
     }

@@ -95,7 +95,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
         };
         failures += 1;
         let pause = if let ConnectError::OtherEra { .. } = why {
-            catalog.publish(index, Found::Nothing { era: wanted });
+            catalog.publish(index, Found::Nothing { era: wanted, waiting: None });
             OTHER_ERA
         } else {
             // The same failure again is no news.
@@ -103,13 +103,14 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
                 report(&upstream, &why);
             }
             fail(&upstream, &why);
+            let waiting = why.is_for_caller().then(|| Arc::new(View::waiting(upstream.name())));
             reported = Some(why);
             // Many upstreams may have gone at once, as with the machine that they run on.
             let pause = jittered(LONGEST_PAUSE.min(Duration::from_secs(1) * 2_u32.saturating_pow(failures - 1)));
             match absence.grace(Instant::now()).filter(|_| catalog.knows(index, wanted)) {
                 Some(left) => pause.min(left),
                 None => {
-                    catalog.publish(index, Found::Nothing { era: wanted });
+                    catalog.publish(index, Found::Nothing { era: wanted, waiting });
                     pause
                 }
             }

@@ -40,7 +40,7 @@ pub enum Kind {
 pub struct Merged {
     lists: [List; 4],
     templates: Vec<(String, usize)>,
-    /// By place; none where nothing is known.
+    /// By place; none where nothing is known, or only that it waits for a login.
     traits: Vec<Option<Traits>>,
     interfaces: Interfaces,
     /// For each scheme that some address has, the upstream that has it alone.
@@ -145,7 +145,8 @@ impl Merged {
             merged.note_schemes(writer.order());
             merged.lists[kind as usize] = writer.finish(era, &lists, paging.seal);
         }
-        let traits = |view: &Option<Arc<View>>| view.as_deref().map(|view| Traits::of(era, view));
+        let traits =
+            |view: &Option<Arc<View>>| view.as_deref().filter(|view| !view.waits).map(|view| Traits::of(era, view));
         merged.traits = views.iter().map(traits).collect();
         merged.capabilities = capabilities(era, merged.traits.iter().flatten());
         merged.instructions = instructions(known().map(|(_, name, view)| (name, view)));

@@ -107,6 +107,11 @@ impl Own {
         lock(&self.views).get(&place)?.view.clone()
     }
 
+    /// What stands in for an upstream that waits for a login: the same as before, if it did.
+    fn waiting(&self, place: usize, name: &str) -> Arc<View> {
+        self.view(place).filter(|view| view.waits).unwrap_or_else(|| Arc::new(View::waiting(name)))
+    }
+
     /// Fetches what is not known, or not for sure any more. Whoever is late is left out this time.
     pub(super) async fn refresh(&self, caller: &Arc<Caller>, upstreams: &[Arc<Upstream>], places: &[usize]) {
         let _fetching = self.fetching.lock().await;
@@ -128,7 +133,8 @@ impl Own {
                     (Some(view), lasts.clamp(SHORTEST, REFRESH))
                 }
                 // When there is a login, it must be seen at once.
-                Err(Missing::Login) => (None, Duration::ZERO),
+                Err(Missing::Login) => (Some(self.waiting(place, upstreams[place].name())), Duration::ZERO),
+                Err(Missing::Elsewhere) => (None, Duration::ZERO),
                 // What was known stays listed for a moment of trouble.
                 Err(Missing::Trouble) => (self.view(place), SHORTEST),
             };
@@ -164,14 +170,18 @@ impl Own {
 
 /// Why there is no list.
 enum Missing {
+    /// The caller has to sign in.
     Login,
+    /// Somebody has to, but the caller cannot.
+    Elsewhere,
     Trouble,
 }
 
 /// The lists of an upstream as a caller sees them, in whichever era it speaks.
 async fn fetch(caller: &Arc<Caller>, upstream: &Upstream) -> Result<Arc<View>, Missing> {
     let opened = upstream.open(Some(caller), None).await.map_err(|why| match why {
-        ConnectError::SignIn(_) | ConnectError::Personal => Missing::Login,
+        why if why.is_for_caller() => Missing::Login,
+        ConnectError::SignIn(_) | ConnectError::Personal => Missing::Elsewhere,
         why => {
             tracing::debug!(upstream = upstream.name(), %why, "a caller's lists cannot be had");
             Missing::Trouble

@@ -32,6 +32,8 @@ pub struct View {
     pub capabilities: Bytes,
     /// Its `instructions`.
     pub instructions: Option<String>,
+    /// Whether it only stands in for an upstream that waits for a login.
+    pub(super) waits: bool,
     /// How long its lists may be kept.
     pub lasts: Freshness,
     /// How long what it said of itself may be kept.

@@ -29,6 +29,8 @@ pub struct Needed {
     pub link: Option<String>,
     /// What does it at a terminal; none where the login is that of one principal.
     pub command: Option<String>,
+    /// Whether whoever calls can do it, not the operator alone.
+    pub for_caller: bool,
 }
 
 /// Why a sign-in did not come to its end. What was there before is as good as before.
@@ -114,6 +116,10 @@ impl Account {
     pub(super) fn needed(&self, owner: &Owner, scopes: &[String]) -> Needed {
         // What one principal of many has to do is done where it is known who they are.
         let terminal = !matches!(owner, Owner::Principal(issuer, _) if issuer != "local");
+        let for_caller = match owner {
+            Owner::Shared => self.vault.page.get().is_some(),
+            Owner::Principal(..) => terminal || !self.is_by_code(),
+        };
         let more = if scopes.is_empty() { String::new() } else { format!(" --scopes \"{}\"", scopes.join(" ")) };
         Needed {
             upstream: self.name.clone(),
@@ -121,6 +127,7 @@ impl Account {
             scopes: scopes.to_vec(),
             link: self.vault.page.get().filter(|_| !self.is_by_code()).cloned(),
             command: terminal.then(|| format!("weir auth login {}{}{more}", self.name, self.options)),
+            for_caller,
         }
     }
 

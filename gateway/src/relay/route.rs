@@ -71,9 +71,9 @@ impl Relay {
             leg = self.find(&offers, inquiry, Names::Listed);
         }
         if let Err(Unknown::Name(_, name)) = &leg {
-            match Box::pin(self.behind_sign_in(inquiry, name)).await {
-                Some(Behind::Missing(answer)) => return Route::Answered(*answer),
-                Some(Behind::Done(offers)) => leg = self.find(&offers, inquiry, Names::Listed),
+            match Box::pin(self.behind_sign_in(inquiry, &offers, name)).await {
+                Some(Behind::Answered(answer)) => return Route::Answered(*answer),
+                Some(Behind::Listed(offers)) => leg = self.find(&offers, inquiry, Names::Listed),
                 None => {}
             }
         }
@@ -166,7 +166,11 @@ impl Relay {
         names: Names,
     ) -> Result<(usize, &'a str), Unknown> {
         if let Some(offer) = offers.find(kind, name) {
-            return Ok((offer.upstream, &offer.native));
+            // What only stands in for an upstream that waits for a login is Weir's own.
+            return match offers.traits(offer.upstream) {
+                Some(_) => Ok((offer.upstream, &offer.native)),
+                None => Err(Unknown::Name(kind, name.to_owned())),
+            };
         }
         let split = public::split(name).filter(|(_, native)| names == Names::Any && !native.is_empty());
         let named = split.and_then(|(upstream, native)| Some((self.catalog.position(upstream)?, native)));

@@ -15,7 +15,7 @@ use weir_mcp::{
 
 use crate::{
     caller::Caller,
-    catalog::Merged,
+    catalog::{self, Merged, SIGN_IN},
     invite::Invitations,
     login::{Needed, Owner, Standing, Wallet},
     observe::NEEDS_SIGN_IN,
@@ -41,10 +41,10 @@ pub(super) struct Desk {
 
 /// What stands before a name that is not known.
 pub(super) enum Behind {
-    /// A login that is missing; this says so.
-    Missing(Box<Answer>),
+    /// Nothing but this: a login is missing, or is there now.
+    Answered(Box<Answer>),
     /// A login that has just come: these are the offers now.
-    Done(Arc<Merged>),
+    Listed(Arc<Merged>),
 }
 
 /// A login that somebody has to give.
@@ -111,26 +111,40 @@ impl Relay {
 
     /// What is to be said of a name that is not known because its upstream waits for a login, or did until a moment ago;
     /// none if that is not why.
-    pub(super) async fn behind_sign_in(&self, inquiry: &Inquiry, name: &str) -> Option<Behind> {
+    pub(super) async fn behind_sign_in(&self, inquiry: &Inquiry, offers: &Merged, name: &str) -> Option<Behind> {
         let desk = self.desk.as_ref()?;
-        let (upstream, _) = public::split(name)?;
-        let place = self.catalog.position(upstream)?;
+        let stands_in = offers.find(catalog::Kind::Tool, name).filter(|offer| offer.native == SIGN_IN);
+        let (upstream, place, native) = match stands_in {
+            Some(offer) => (self.upstream(offer.upstream).name(), offer.upstream, SIGN_IN),
+            None => {
+                let (upstream, native) = public::split(name)?;
+                (upstream, self.catalog.position(upstream)?, native)
+            }
+        };
         let account = desk.wallet.account(upstream).filter(|account| account.is_for_people())?;
         let owner = account.asker(inquiry.caller.as_ref())?.owner;
         let missing = match account.state(&owner).await.ok()?.standing {
             Standing::Missing | Standing::Ended | Standing::TooLittle => true,
             Standing::Unasked => self.upstream(place).status().state == Health::AuthRequired,
-            Standing::Good => return self.once_listed(inquiry, place).await,
+            Standing::Good => {
+                let listed = self.once_listed(inquiry, place).await;
+                let known = |offers: &Arc<Merged>| offers.find(catalog::Kind::Tool, name).is_some();
+                if native != SIGN_IN || listed.as_ref().is_some_and(known) {
+                    return listed.map(Behind::Listed);
+                }
+                let text = format!("Signed in at `{upstream}`. Its tools are listed now, or as soon as it answers.");
+                return Some(Behind::Answered(Box::new(told(inquiry, &text, false))));
+            }
         };
         if !missing {
             return None;
         }
         let needed = account.need(&owner, &[], None);
-        Some(Behind::Missing(Box::new(self.sign_in_answer(inquiry, &needed).await)))
+        Some(Behind::Answered(Box::new(self.sign_in_answer(inquiry, &needed).await)))
     }
 
     /// Waits until an upstream is listed whose login has just come.
-    async fn once_listed(&self, inquiry: &Inquiry, place: usize) -> Option<Behind> {
+    async fn once_listed(&self, inquiry: &Inquiry, place: usize) -> Option<Arc<Merged>> {
         let upstream = self.upstream(place);
         if upstream.is_personal() {
             return None;
@@ -140,7 +154,7 @@ impl Relay {
         loop {
             let offers = self.catalog.merged(inquiry.caller.as_ref(), inquiry.era).await;
             if offers.traits(place).is_some() {
-                return Some(Behind::Done(offers));
+                return Some(offers);
             }
             if !matches!(upstream.status().state, Health::AuthRequired | Health::Connecting | Health::Healthy) {
                 return None;
@@ -287,12 +301,16 @@ fn sentences(wanted: &[Wanted]) -> String {
 
 /// For clients that can only be told: what a model reads for a tool, and an error for the rest.
 fn plain(inquiry: &Inquiry, text: &str) -> Answer {
+    told(inquiry, text, true)
+}
+
+fn told(inquiry: &Inquiry, text: &str, is_error: bool) -> Answer {
     let message = &inquiry.message;
     if message.method() != method::TOOLS_CALL {
         return Answer::whole(200, answer::error(message.id(), answer::INTERNAL, text, None));
     }
     let kind = if inquiry.era == Era::Modern { "\"resultType\":\"complete\"," } else { "" };
     let text = json::quote(text);
-    let result = format!("{{{kind}\"content\":[{{\"type\":\"text\",\"text\":{text}}}],\"isError\":true}}");
+    let result = format!("{{{kind}\"content\":[{{\"type\":\"text\",\"text\":{text}}}],\"isError\":{is_error}}}");
     Answer::result(message, result.into())
 }

@@ -83,6 +83,12 @@ impl ConnectError {
     pub const fn is_temporary(&self) -> bool {
         matches!(self, Self::Outage(_) | Self::Silent(_))
     }
+
+    /// Whether whoever calls can mend it by signing in.
+    #[must_use]
+    pub fn is_for_caller(&self) -> bool {
+        matches!(self, Self::SignIn(needed) if needed.for_caller)
+    }
 }
 
 impl Upstream {
