@@ -7,6 +7,7 @@ use crate::messages::{self, Era, Request, Target, Workload};
 use crate::wire::{Inbox, Message, WireError};
 use anyhow::{Context, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -162,9 +163,20 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) async fn open(target: &Target) -> Result<Self> {
-        let stream = TcpStream::connect(target.address).await.context("cannot connect")?;
+        Self::open_at(target.address).await
+    }
+
+    pub(crate) async fn open_at(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).await.context("cannot connect")?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, inbox: Inbox::default() })
+    }
+
+    /// What is at a path, as text.
+    pub(crate) async fn get(&mut self, path: &str) -> Result<String> {
+        let answer = self.exchange(format!("GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n").as_bytes()).await?;
+        ensure!(answer.status() == 200, "{path} answered {}", answer.status());
+        Ok(String::from_utf8(answer.body.to_vec())?)
     }
 
     /// Opens a legacy session and returns its id, if it has one.

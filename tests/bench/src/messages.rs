@@ -41,12 +41,20 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Where calls go: an address, the path there, and what stands before a tool's name on that path.
+/// Where calls go: an address, the path there, what stands before a tool's name on that path, and whose token they bring.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     pub(crate) path: String,
     pub(crate) prefix: &'static str,
+    pub(crate) token: Option<String>,
+}
+
+impl Target {
+    /// The header with the token, if there is one.
+    fn authorization(&self) -> String {
+        self.token.as_ref().map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default()
+    }
 }
 
 /// Why an answer does not count.
@@ -77,9 +85,10 @@ impl Request {
         let body = body.replace("{ID}", &FIRST_ID.to_string());
         let bytes = format!(
             "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\naccept: application/json, \
-             text/event-stream\r\n{headers}content-length: {}\r\n\r\n{body}",
+             text/event-stream\r\n{}{headers}content-length: {}\r\n\r\n{body}",
             target.path,
             target.address,
+            target.authorization(),
             body.len()
         )
         .into_bytes();
@@ -155,7 +164,7 @@ pub(crate) fn initialized(target: &Target, session: Option<&str>) -> Request {
 
 /// The last message of a legacy session.
 pub(crate) fn delete(target: &Target, session: &str) -> Vec<u8> {
-    let headers = legacy_headers(Some(session));
+    let headers = target.authorization() + &legacy_headers(Some(session));
     format!("DELETE {} HTTP/1.1\r\nhost: {}\r\n{headers}\r\n", target.path, target.address).into_bytes()
 }
 

@@ -1,6 +1,6 @@
 //! The table of what is compared, and how each is started.
 
-use crate::load::Client;
+use crate::load::{Client, Connection};
 use crate::messages::{Era, Target, Workload};
 use crate::process::{self, Process, free_address, shown};
 use anyhow::{Result, bail};
@@ -32,12 +32,14 @@ pub(crate) enum Kind {
         path: &'static str,
         prefix: &'static str,
     },
+    /// Weir with the shipped policies, for callers who bring a token.
+    WeirProving,
     /// Weir with the shipped policies before an upstream of the era that its client does not speak.
     WeirTranslating {
         path: &'static str,
         prefix: &'static str,
     },
-    /// The same before the upstream over HTTP+SSE, which only knows the legacy era.
+    /// Weir with the shipped policies before the upstream over HTTP+SSE, which only knows the legacy era.
     WeirSse,
     /// The same before the upstream as one child process for all; its CPU time is not counted.
     WeirStdio,
@@ -52,6 +54,9 @@ const SHIPPED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }"#;
 const OAUTH: &str = r#"auth = "client_credentials"
 oauth = { client_id = "bench", client_secret = { env = "WEIR_BENCH_TOKEN" } }"#;
 
+/// What the tokens of callers are for.
+pub(crate) const AUDIENCE: &str = "bench";
+
 /// Where the upstream is called by its own names.
 const ENDPOINT: &str = "/mcp/bench";
 
@@ -65,6 +70,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "weir, no policy", kind: Kind::Weir { settings: NO_POLICY, path: ENDPOINT, prefix: "" } },
     SHIPPED_POLICIES,
     Subject { name: "weir, login", kind: Kind::Weir { settings: OAUTH, path: "/mcp/bench", prefix: "" } },
+    Subject { name: "weir, [auth]", kind: Kind::WeirProving },
     Subject {
         name: "weir, shipped policies, all at /mcp",
         kind: Kind::Weir { settings: SHIPPED, path: "/mcp", prefix: "bench__" },
@@ -94,7 +100,9 @@ impl Place {
         match subject.kind {
             Kind::Direct | Kind::Floor => true,
             Kind::Nginx => self.nginx.is_some(),
-            Kind::Weir { .. } | Kind::WeirTranslating { .. } | Kind::WeirSse | Kind::WeirStdio => self.weir.is_some(),
+            Kind::Weir { .. } | Kind::WeirProving | Kind::WeirTranslating { .. } | Kind::WeirSse | Kind::WeirStdio => {
+                self.weir.is_some()
+            }
         }
     }
 }
@@ -127,7 +135,7 @@ pub(crate) struct Running {
 /// Starts `subject` in front of the upstream of that era with that many tools and waits for its first right answer.
 pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usize) -> Result<Running> {
     let path = format!("/{era}/{tools}");
-    let mut target = Target { address: free_address()?, path: path.clone(), prefix: "" };
+    let mut target = Target { address: free_address()?, path: path.clone(), prefix: "", token: None };
     let command = match subject.kind {
         Kind::Direct => {
             target.address = place.upstream;
@@ -141,6 +149,13 @@ pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usi
             target.path = endpoint.to_owned();
             target.prefix = prefix;
             Some(command)
+        }
+        Kind::WeirProving => {
+            let auth = format!("[auth]\nissuer = \"http://{}\"\naudience = \"{AUDIENCE}\"", place.upstream);
+            let reach = format!("url = \"http://{}{path}\"\n{SHIPPED}\n\n{auth}", place.upstream);
+            target.path = ENDPOINT.to_owned();
+            target.token = Some(Connection::open_at(place.upstream).await?.get("/caller").await?);
+            Some(weir(place, target.address, &reach)?)
         }
         Kind::WeirTranslating { path: endpoint, prefix } => {
             let other = if era == Era::Legacy { Era::Modern } else { Era::Legacy };

@@ -1,15 +1,18 @@
 //! A fast MCP server of our own, so that what is measured is the proxy and not the server behind it.
 //!
 //! One thread, raw HTTP/1.1, every list built once at start. The path says who it is: `/legacy/20` speaks the legacy era and
-//! lists 20 tools, `/modern/500` the modern one and 500; `/sse/20` is HTTP+SSE. It gives a token to whoever wants one. The same is had over standard input and
-//! output. It checks nothing that an honest client would not need checked.
+//! lists 20 tools, `/modern/500` the modern one and 500; `/sse/20` is HTTP+SSE. It gives a token to whoever wants one, for
+//! itself and for Weir. The same is had over standard input and output. It checks nothing that an honest client would not
+//! need checked.
 
 mod answers;
+mod issuer;
 mod stdio;
 
 use crate::messages::Era;
 use crate::wire::{Inbox, Message, WireError};
 use answers::{Framing, Lists};
+use issuer::Issuer;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
@@ -26,7 +29,7 @@ pub(crate) fn serve(port: u16) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-        let server = Arc::new(Server { port, ..Server::default() });
+        let server = Arc::new(Server::new(port)?);
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
@@ -67,9 +70,9 @@ struct Meta<'a> {
     token: Option<&'a RawValue>,
 }
 
-#[derive(Default)]
 struct Server {
     port: u16,
+    issuer: Issuer,
     lists: Lists,
     sessions: AtomicU64,
     /// The streams of HTTP+SSE.
@@ -85,6 +88,11 @@ enum Next {
 }
 
 impl Server {
+    fn new(port: u16) -> anyhow::Result<Self> {
+        let issuer = Issuer::new(port)?;
+        Ok(Self { port, issuer, lists: Lists::default(), sessions: AtomicU64::default(), streams: Mutex::default() })
+    }
+
     async fn connection(&self, mut stream: TcpStream) -> Result<(), WireError> {
         let mut inbox = Inbox::default();
         let mut out = Vec::new();
@@ -122,16 +130,16 @@ impl Server {
             return self.beside_stream(verb, rest, message.body, out);
         }
         // Its own authorization server, so that Weir can get a token.
-        match path {
-            "/.well-known/oauth-authorization-server" => {
-                answers::document(out, &answers::authority(self.port));
-                return Next::Request;
-            }
-            "/token" => {
-                answers::document(out, answers::TOKEN);
-                return Next::Request;
-            }
-            _ => {}
+        let said = match path {
+            "/.well-known/oauth-authorization-server" => Some(answers::authority(self.port)),
+            "/keys" => Some(self.issuer.keys()),
+            "/token" => Some(answers::TOKEN.to_owned()),
+            "/caller" => Some(self.issuer.token()),
+            _ => None,
+        };
+        if let Some(said) = said {
+            answers::document(out, &said);
+            return Next::Request;
         }
         let (era, list) = match path {
             "/legacy/20" => (Era::Legacy, &self.lists.legacy_20),

@@ -30,12 +30,18 @@ impl Default for Lists {
 pub(super) const TOKEN: &str =
     r#"{"access_token":"not-a-secret-but-as-long-as-they-usually-are","token_type":"Bearer","expires_in":86400}"#;
 
+/// What it is called as an authorization server.
+pub(super) fn issuer(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
 /// What the authorization server says of itself (RFC 8414 §2).
 pub(super) fn authority(port: u16) -> String {
-    let issuer = format!("http://127.0.0.1:{port}");
+    let issuer = issuer(port);
     json!({
         "issuer": issuer,
         "token_endpoint": format!("{issuer}/token"),
+        "jwks_uri": format!("{issuer}/keys"),
         "grant_types_supported": ["client_credentials"],
         "token_endpoint_auth_methods_supported": ["client_secret_basic"],
     })
