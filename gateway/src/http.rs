@@ -112,7 +112,8 @@ impl Client {
     async fn send_to(&self, target: &Target, line: &[u8], request: &Request<'_>) -> Result<Response, Error> {
         let (mut stream, reused) = match target.shelf().take() {
             Some(stream) => (stream, true),
-            None => (self.dialer.connect(target).await?, false),
+            // Boxed, here as wherever few calls come by: the state of a handshake would be part of every call's.
+            None => (Box::pin(self.dialer.connect(target)).await?, false),
         };
         let patience = target.timeouts().read;
         let sent = timeout(patience, write(&mut stream, line, request)).await.map_err(|_| Error::ReadTimeout)?;

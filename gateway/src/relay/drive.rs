@@ -179,7 +179,7 @@ impl Relay {
         let Reply { status, body, .. } = reply;
         let (status, body) = match body {
             upstream::Body::Json(json) if (inquiry.era, status) == (Era::Legacy, 404) => {
-                (200, answered(json, deadline).await?)
+                (200, Box::pin(answered(json, deadline)).await?)
             }
             body => (status, body),
         };
@@ -187,7 +187,7 @@ impl Relay {
             (upstream::Body::Empty, _) => Body::Empty,
             (upstream::Body::Json(json), None) => Body::Json(json, deadline),
             (upstream::Body::Json(json), Some(asked)) => {
-                let bytes = named(json, deadline, upstream.name(), asked).await?;
+                let bytes = Box::pin(named(json, deadline, upstream.name(), asked)).await?;
                 Body::Whole([bytes, Bytes::new(), Bytes::new()])
             }
             (upstream::Body::Events(events), _) => {

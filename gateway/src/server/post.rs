@@ -1,6 +1,6 @@
 //! Messages from clients, by method: POST carries one or several, GET listens, DELETE ends.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use weir_mcp::{
@@ -118,8 +118,11 @@ impl App {
         let inquiry = inquiry(Era::Legacy, session.endpoint, exchange, message, Some(Arc::clone(session)));
         let mut record = Record::new(&inquiry);
         let id = inquiry.message.id().unwrap_or(b"null");
-        let asked = self.relay.request(&inquiry, &mut record);
-        slow::resumable(self, exchange, session, id, asked).await.recorded(record)
+        let answer = {
+            let asked = pin!(self.relay.request(&inquiry, &mut record));
+            slow::resumable(self, exchange, session, id, asked).await
+        };
+        answer.recorded(record)
     }
 
     async fn handle_message(self: &Arc<Self>, exchange: &mut Exchange, inquiry: Inquiry) -> Answer {
@@ -128,7 +131,10 @@ impl App {
             return Answer::empty(202);
         }
         let mut record = Record::new(&inquiry);
-        let answer = slow::while_there(exchange, self.relay.request(&inquiry, &mut record)).await;
+        let answer = {
+            let asked = pin!(self.relay.request(&inquiry, &mut record));
+            slow::while_there(exchange, asked).await
+        };
         answer.recorded(record)
     }
 

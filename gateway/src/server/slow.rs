@@ -2,8 +2,10 @@
 //!
 //! A client that loses its connection before anything came has no event id to come back with. So one that knows how to
 //! resume a stream is answered with a stream as soon as a call turns out to be slow, whatever the upstream will answer.
+//!
+//! The answers come pinned: the state of a call is large, and whoever takes it by value moves it.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
@@ -26,8 +28,7 @@ const SLOW: Duration = Duration::from_millis(750);
 ///
 /// Then the work is dropped: in the modern era that is how a client cancels (MCP 2026-07-28, basic/utilities/cancellation),
 /// and the upstream is told so; in the legacy era it is not, and the upstream works on.
-pub(super) async fn while_there(exchange: &mut Exchange, answer: impl Future<Output = Answer>) -> Answer {
-    let mut answer = pin!(answer);
+pub(super) async fn while_there(exchange: &mut Exchange, mut answer: Pin<&mut impl Future<Output = Answer>>) -> Answer {
     if let Ok(answer) = timeout(QUICK, &mut answer).await {
         return answer;
     }
@@ -43,9 +44,8 @@ pub(super) async fn resumable(
     exchange: &mut Exchange,
     session: &Arc<Session>,
     id: &[u8],
-    answer: impl Future<Output = Answer>,
+    mut answer: Pin<&mut impl Future<Output = Answer>>,
 ) -> Answer {
-    let mut answer = pin!(answer);
     if let Ok(answer) = timeout(QUICK, &mut answer).await {
         return kept(answer, session);
     }
@@ -86,7 +86,7 @@ pub(super) async fn resumable(
     match answer {
         Answer { body: Body::Events(delivery), .. } => Answer::events(delivery.keep(keep)),
         whole => {
-            let message = Messages::of(whole).next().await;
+            let message = Box::pin(Messages::of(whole).next()).await;
             let broken = || error::error(Some(id), error::INTERNAL, "the upstream's answer broke off", None);
             Answer::events(Delivery::ready(message.unwrap_or_else(broken)).keep(keep))
         }

@@ -292,6 +292,16 @@ fn unsolicited(listened: Option<Listened>) -> Reply {
     }
 }
 
+/// Sends what has no answer.
+async fn tell_shared<S: Shared>(stream: &S, outgoing: &Outgoing<'_>, message: &Message) -> Result<(), S::Fault> {
+    match outgoing.ticket.filter(|_| message.method() == CANCELLED).map(|ticket| *lock(&ticket.key)) {
+        Some(Some(key)) => stream.cancel(outgoing, key, message).await,
+        // It is not out yet. Its id is the client's, and may be that of another's request on this stream.
+        Some(None) => Ok(()),
+        None => stream.notify(outgoing, message).await,
+    }
+}
+
 async fn send_shared<S: Shared>(stream: &S, outgoing: Outgoing<'_>) -> Result<Reply, SendError>
 where
     SendError: From<S::Fault>,
@@ -304,12 +314,8 @@ where
         &spliced
     };
     if message.kind() != Kind::Request {
-        match outgoing.ticket.filter(|_| message.method() == CANCELLED).map(|ticket| *lock(&ticket.key)) {
-            Some(Some(key)) => stream.cancel(&outgoing, key, message).await?,
-            // It is not out yet. Its id is the client's, and may be that of another's request on this stream.
-            Some(None) => {}
-            None => stream.notify(&outgoing, message).await?,
-        }
+        // Boxed, so that requests do not carry its state.
+        Box::pin(tell_shared(stream, &outgoing, message)).await?;
         return Ok(Reply { status: 202, session: None, body: Body::Empty });
     }
     let cancels = outgoing.ticket.is_some_and(|ticket| ticket.cancels);

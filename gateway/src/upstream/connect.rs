@@ -129,7 +129,7 @@ impl Upstream {
             Way::Http(endpoint) if lock(&self.known).works(Era::Modern).is_some() => {
                 Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
             }
-            Way::Http(_) => Ok(patiently(|| self.walk(caller, Some(Era::Modern))).await?.channel),
+            Way::Http(_) => Ok(patiently(|| Box::pin(self.walk(caller, Some(Era::Modern)))).await?.channel),
             Way::Stdio { .. } => Ok(self.join(caller, Some(Era::Modern)).await?.channel),
         }
     }
@@ -143,12 +143,12 @@ impl Upstream {
         match &self.way {
             Way::Stdio { .. } => self.join(caller, wanted).await,
             Way::Http(_) => {
-                let opened = self.walk(caller, wanted).await?;
+                let opened = Box::pin(self.walk(caller, wanted)).await?;
                 if opened.era == Era::Legacy {
                     if let Channel::Sse { connection } = &opened.channel {
                         connection.serve_unasked();
                     }
-                    self.tell(caller, &opened.channel, &own::initialized()).await;
+                    Box::pin(self.tell(caller, &opened.channel, &own::initialized())).await;
                 }
                 Ok(opened)
             }
@@ -200,7 +200,7 @@ impl Upstream {
     /// Joins a child process that others may use too: in the modern era always, in the legacy era where the
     /// configuration shares it. Starts it if it does not run.
     async fn join(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
-        let Way::Stdio { pool, shared, .. } = &self.way else { return self.walk(caller, wanted).await };
+        let Way::Stdio { pool, shared, .. } = &self.way else { return Box::pin(self.walk(caller, wanted)).await };
         // What is started for one principal is no other's, unless the configuration shares it.
         let whose = if *shared { None } else { Caller::apart(caller) };
         let pool = pool.of(whose).ok_or_else(too_many)?;
@@ -210,11 +210,11 @@ impl Upstream {
             let channel = Channel::Stdio { process: member.process, shared: true };
             return Ok(Opened { channel, answer: member.answer, era });
         }
-        let opened = self.walk(caller, wanted).await?;
+        let opened = Box::pin(self.walk(caller, wanted)).await?;
         let Channel::Stdio { process, .. } = &opened.channel else { return Ok(opened) };
         if opened.era == Era::Legacy {
             process.serve_unasked();
-            self.tell(caller, &opened.channel, &own::initialized()).await;
+            Box::pin(self.tell(caller, &opened.channel, &own::initialized())).await;
             if !shared {
                 return Ok(opened);
             }
