@@ -44,6 +44,9 @@ struct Arguments {
     /// Length of each measured window; a quarter of it goes before as warm-up [default: 0.4, quick: 0.25]
     #[arg(long, value_name = "N")]
     seconds: Option<f64>,
+    /// How often each subject has its turn; the median counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Also write everything to FILE: rows as CSV if it ends in .csv, else all as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -124,7 +127,7 @@ async fn bench(arguments: &Arguments) -> Result<ExitCode> {
     );
     failures.extend(cells.iter().filter_map(table::Cell::told_failure));
     let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let rows = table::rows(&cells, subjects::FLOOR.name, subjects::untranslated);
+    let rows = table::rows(&cells, subjects::FLOOR.name, subjects::without);
     let report = Report { command, machine: machine(), rows, at_rest, failures };
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}\n\n{}", report.machine, report.markdown())?;

@@ -8,8 +8,6 @@ use crate::table::Cell;
 use crate::{Arguments, note};
 use anyhow::Result;
 
-/// Turns of each subject in each block; the median counts.
-const ROUNDS: usize = 3;
 /// The loads that need an upstream of so many tools.
 const GROUPS: &[(usize, &[Workload])] = &[(20, WITH_20_TOOLS), (500, &[Workload::List(500)])];
 const WITH_20_TOOLS: &[Workload] =
@@ -68,7 +66,7 @@ async fn take_turns(arguments: &Arguments, entrants: &[Entrant], upstream: &Proc
     if let Some(cell) = block.first() {
         note(&format!("{}, {}, {} connections", cell.era, cell.workload, cell.connections));
     }
-    for _ in 0..ROUNDS {
+    for _ in 0..arguments.rounds {
         for cell in block.iter_mut().filter(|cell| cell.failure.is_none()) {
             let entrant = entrants.iter().find(|entrant| entrant.subject.name == cell.subject);
             let Some(entrant) = entrant else { continue };

@@ -107,10 +107,13 @@ impl Place {
     }
 }
 
-/// The subject that one which translates is compared to: the same at an upstream of its client's era.
-pub(crate) fn untranslated(subject: &str) -> Option<&'static str> {
-    let Kind::WeirTranslating { path, .. } = SUBJECTS.iter().find(|known| known.name == subject)?.kind else {
-        return None;
+/// The subject without what another does besides: one that translates at an upstream of its client's era, a login with a
+/// fixed token, and callers whom nobody asks who they are.
+pub(crate) fn without(subject: &str) -> Option<&'static str> {
+    let path = match SUBJECTS.iter().find(|known| known.name == subject)?.kind {
+        Kind::WeirTranslating { path, .. } | Kind::Weir { settings: OAUTH, path, .. } => path,
+        Kind::WeirProving => ENDPOINT,
+        _ => return None,
     };
     let same = |kind: Kind| matches!(kind, Kind::Weir { settings: SHIPPED, path: at, .. } if at == path);
     SUBJECTS.iter().find(|other| same(other.kind)).map(|other| other.name)

@@ -7,12 +7,12 @@ use serde::Serialize;
 use std::fmt::Write as _;
 
 const HEADER: &str = "\
-| era | call | connections | subject | calls/s | p50 µs | p99 µs | CPU µs/call | (least–most) | × floor | × untranslated |
+| era | call | connections | subject | calls/s | p50 µs | p99 µs | CPU µs/call | (least–most) | × floor | × without |
 | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 ";
 
 const CSV_HEADER: &str =
-    "era,call,connections,subject,calls_per_second,p50,p99,cpu,cpu_least,cpu_most,times_floor,times_untranslated
+    "era,call,connections,subject,calls_per_second,p50,p99,cpu,cpu_least,cpu_most,times_floor,times_without
 ";
 
 /// All rounds of one subject under one load.
@@ -60,8 +60,8 @@ pub(crate) struct Row {
     cpu_least: f64,
     cpu_most: f64,
     times_floor: Option<f64>,
-    /// Where Weir translates: how it compares to the same call that needs no translation.
-    times_untranslated: Option<f64>,
+    /// Where Weir does something besides: how that compares to the same call without it.
+    times_without: Option<f64>,
     failed: bool,
 }
 
@@ -76,16 +76,18 @@ pub(crate) struct Report {
     pub(crate) failures: Vec<String>,
 }
 
-/// Turns cells into rows; `floor` names the subject that the others are compared to, and `untranslated` the one that a
-/// subject which translates is compared to.
-pub(crate) fn rows(cells: &[Cell], floor: &str, untranslated: impl Fn(&str) -> Option<&'static str>) -> Vec<Row> {
+/// Turns cells into rows; `floor` names the subject that the others are compared to, and `without` the one without
+/// what a subject does besides.
+pub(crate) fn rows(cells: &[Cell], floor: &str, without: impl Fn(&str) -> Option<&'static str>) -> Vec<Row> {
     let times = |cell: &Cell, subject: &str| {
         let same = |other: &&Cell| {
             other.subject == subject
                 && (other.era, other.workload, other.connections) == (cell.era, cell.workload, cell.connections)
         };
-        let cpu = |cell: &Cell| Some(median(cell, |figures| figures.cpu)).filter(|cpu| *cpu > 0.0);
-        Some(cpu(cell)? / cpu(cells.iter().find(same)?)?)
+        // Round by round: what disturbs the machine for a while disturbs both.
+        let rounds = cell.rounds.iter().zip(&cells.iter().find(same)?.rounds);
+        let ratios = rounds.filter(|(_, other)| other.cpu > 0.0).map(|(own, other)| own.cpu / other.cpu);
+        middle(ratios.collect())
     };
     let row = |cell: &Cell| {
         let cpu = median(cell, |figures| figures.cpu);
@@ -102,7 +104,7 @@ pub(crate) fn rows(cells: &[Cell], floor: &str, untranslated: impl Fn(&str) -> O
             cpu_least: all().reduce(f64::min).unwrap_or(0.0),
             cpu_most: all().reduce(f64::max).unwrap_or(0.0),
             times_floor: times(cell, floor),
-            times_untranslated: untranslated(cell.subject).and_then(|subject| times(cell, subject)),
+            times_without: without(cell.subject).and_then(|subject| times(cell, subject)),
             failed: cell.failure.is_some(),
         }
     };
@@ -133,10 +135,10 @@ impl Report {
         let mut text = String::from(CSV_HEADER);
         let told = |times: Option<f64>| times.map(|times| format!("{times:.3}")).unwrap_or_default();
         for row in &self.rows {
-            let (times_floor, times_untranslated) = (told(row.times_floor), told(row.times_untranslated));
+            let (times_floor, times_without) = (told(row.times_floor), told(row.times_without));
             let _ = writeln!(
                 text,
-                "{},{},{},\"{}\",{:.0},{:.1},{:.1},{:.2},{:.2},{:.2},{times_floor},{times_untranslated}",
+                "{},{},{},\"{}\",{:.0},{:.1},{:.1},{:.2},{:.2},{:.2},{times_floor},{times_without}",
                 row.era,
                 row.call,
                 row.connections,
@@ -156,18 +158,21 @@ impl Report {
 impl Row {
     fn figures(&self) -> String {
         let told = |times: Option<f64>| times.map(|times| format!("{times:.2}")).unwrap_or_default();
-        let (times_floor, times_untranslated) = (told(self.times_floor), told(self.times_untranslated));
+        let (times_floor, times_without) = (told(self.times_floor), told(self.times_without));
         format!(
-            " {:.0} | {:.0} | {:.0} | {:.1} | {:.1}–{:.1} | {times_floor} | {times_untranslated} ",
+            " {:.0} | {:.0} | {:.0} | {:.1} | {:.1}–{:.1} | {times_floor} | {times_without} ",
             self.calls_per_second, self.p50, self.p99, self.cpu, self.cpu_least, self.cpu_most
         )
     }
 }
 
 fn median(cell: &Cell, figure: impl Fn(&Figures) -> f64) -> f64 {
-    let mut values: Vec<f64> = cell.rounds.iter().map(figure).collect();
+    middle(cell.rounds.iter().map(figure).collect()).unwrap_or(0.0)
+}
+
+fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+    values.get(values.len() / 2).copied()
 }
 
 #[cfg(test)]
@@ -182,15 +187,15 @@ mod tests {
     }
 
     #[test]
-    fn compares_medians_and_keeps_the_spread() {
+    fn compares_round_by_round_and_keeps_the_spread() {
         let floor = cell("floor", &[60.0, 90.0, 50.0]);
         let weir = cell("weir", &[66.0, 72.0, 300.0]);
         let translating = cell("weir, translating", &[108.0, 108.0, 108.0]);
-        let untranslated = |subject: &str| (subject == "weir, translating").then_some("weir");
-        let rows = rows(&[floor, weir, translating], "floor", untranslated);
+        let without = |subject: &str| (subject == "weir, translating").then_some("weir");
+        let rows = rows(&[floor, weir, translating], "floor", without);
         assert_eq!(rows[0].times_floor, Some(1.0));
-        assert_eq!(rows[1].times_floor, Some(1.2));
-        assert_eq!(rows[1].figures(), " 1000 | 10 | 20 | 72.0 | 66.0–300.0 | 1.20 |  ");
+        assert_eq!(rows[1].times_floor, Some(1.1));
+        assert_eq!(rows[1].figures(), " 1000 | 10 | 20 | 72.0 | 66.0–300.0 | 1.10 |  ");
         assert_eq!(rows[2].figures(), " 1000 | 10 | 20 | 108.0 | 108.0–108.0 | 1.80 | 1.50 ");
     }
 
