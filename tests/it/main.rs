@@ -13,6 +13,7 @@ mod clients;
 mod conformance;
 mod connect;
 mod crossing;
+mod expiry;
 mod healing;
 mod logins;
 mod matrix;

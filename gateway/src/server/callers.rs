@@ -115,18 +115,17 @@ impl Callers {
 
     /// Finds out who sent a request. One that is not let in is answered, and there is nothing more to do.
     pub(super) async fn admit(&self, exchange: &mut Exchange) -> bool {
-        let caller = match &self.0 {
-            Kind::Everybody => None,
-            Kind::Local => Some(Caller::local()),
+        match &self.0 {
+            Kind::Everybody => exchange.set_caller(None, None),
+            Kind::Local => exchange.set_caller(Some(Caller::local()), None),
             Kind::Proved(proved) => match proved.caller(exchange).await {
-                Ok(caller) => Some(caller),
+                Ok(good) => exchange.set_caller(Some(good.caller), good.ends),
                 Err(refused) => {
                     refuse(exchange, refused).await;
                     return false;
                 }
             },
-        };
-        exchange.set_caller(caller);
+        }
         true
     }
 
@@ -156,7 +155,7 @@ impl Proved {
         Ok(Self { provider, resource, checked: Checked::default(), unavailable: Seldom::default() })
     }
 
-    async fn caller(&self, exchange: &Exchange) -> Result<Arc<Caller>, Refused> {
+    async fn caller(&self, exchange: &Exchange) -> Result<Good, Refused> {
         let Some(token) = exchange.header("authorization").and_then(bearer) else {
             let text = format!("a bearer token of {} is needed", self.provider.issuer);
             return Err(self.refused(exchange, None, text));
@@ -169,7 +168,7 @@ impl Proved {
         if !good.everywhere && !self.resource.is_for(&good.audiences, exchange.path()) {
             return Err(self.rejected(exchange, &Rejected::Audience));
         }
-        Ok(good.caller)
+        Ok(good)
     }
 
     async fn check(&self, token: &str) -> Result<Good, Rejected> {
@@ -178,7 +177,7 @@ impl Proved {
         let audiences = audiences(found.claims.get("aud"));
         let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
         let everywhere = self.resource.is_whole(&audiences);
-        let good = Good { caller, everywhere, audiences: audiences.into() };
+        let good = Good { caller, everywhere, audiences: audiences.into(), ends: expires.checked_add(LEEWAY) };
         self.checked.keep(token, &good, expires, self.provider.clock.now());
         Ok(good)
     }

@@ -4,7 +4,10 @@
 //! connection goes on with the call, without the connection, and keeps what comes until the client asks for it. A
 //! stream that is all there in its first piece, the usual one, is written as it is and costs nothing of that.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 use tokio::{
@@ -78,6 +81,15 @@ pub(super) async fn turns_true(watched: &mut watch::Receiver<bool>) {
     drop(watched.wait_for(|is_true| *is_true).await);
 }
 
+/// Resolves when what a client has shown to open a stream is good no longer; never if there is no end to it. Whoever comes
+/// back shows something younger.
+pub(super) async fn passes(end: Option<SystemTime>) {
+    match end {
+        Some(end) => sleep(end.duration_since(SystemTime::now()).unwrap_or_default()).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// How a stream that may be resumed begins.
 enum Start {
     /// With its first event, or without it if that takes its time.
@@ -110,7 +122,7 @@ impl Outlet<'_> {
         session: Option<(Arc<Session>, Start)>,
         draining: &mut watch::Receiver<bool>,
     ) -> Ended {
-        let mut over = None;
+        let (mut over, ends) = (None, self.exchange.ends());
         if let Some((session, start)) = session {
             let ended = match start {
                 Start::Held => self.hold(delivery, &session).await,
@@ -132,6 +144,10 @@ impl Outlet<'_> {
                     return ended;
                 },
                 () = turns_true(draining), if delivery.is_endless() || !self.is_here => {
+                    self.exchange.end_with(delivery.farewell()).await;
+                    return self.ended();
+                }
+                () = passes(ends), if delivery.is_endless() && self.is_here => {
                     self.exchange.end_with(delivery.farewell()).await;
                     return self.ended();
                 }

@@ -11,6 +11,7 @@ mod stream;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, OnceLock},
+    time::SystemTime,
 };
 
 use tokio::sync::mpsc;
@@ -47,6 +48,8 @@ struct Stream {
 /// A request on its way from its POST to its stream.
 struct Posted {
     caller: Option<Arc<Caller>>,
+    /// When what they have shown is no longer good.
+    ends: Option<SystemTime>,
     message: Message,
     version: Option<HeaderValue>,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -136,7 +139,7 @@ impl App {
         let inquiry = post::inquiry(Era::Legacy, stream.endpoint, exchange, message, stream.session.get().cloned());
         if inquiry.message.kind() == Kind::Request {
             let Inquiry { caller, message, version, headers, .. } = inquiry;
-            let posted = Posted { caller, message, version, headers };
+            let posted = Posted { caller, ends: exchange.ends(), message, version, headers };
             return stream.requests.try_send(posted).is_ok();
         }
         let own = |session: &Arc<Session>| session.is_of(exchange.caller());

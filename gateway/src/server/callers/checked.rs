@@ -22,6 +22,8 @@ pub(super) struct Good {
     pub(super) everywhere: bool,
     /// For what else it is.
     pub(super) audiences: Arc<[String]>,
+    /// When it is good for nothing any more; none if that is never.
+    pub(super) ends: Option<SystemTime>,
 }
 
 /// Tokens by their last bytes, which are of the signature and as good as random: only what was found good is kept, so
@@ -80,7 +82,7 @@ mod tests {
             claims: "{}".into(),
         };
         let caller = Caller::new(principal, Secret::new(token.to_owned()));
-        Good { caller, everywhere: true, audiences: Arc::default() }
+        Good { caller, everywhere: true, audiences: Arc::default(), ends: None }
     }
 
     #[test]

@@ -175,8 +175,8 @@ impl Visits {
             tracing::error!(
                 issuer,
                 redirect = self.redirect,
-                "nobody can sign in at /connect: {why}; register Weir as a client of the issuer, with the redirect \
-                 address given here, and set `client_id` under `[auth]`"
+                "nobody can sign in at /connect: {why}; what it takes is `client_id` under `[auth]`, of a client with the \
+                 redirect address given here"
             );
         }
         Stopped::Operator(format!(

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use ::http::{
@@ -44,6 +44,7 @@ pub struct Exchange {
     session: ServerSession,
     peer: SocketAddr,
     caller: Option<Arc<Caller>>,
+    ends: Option<SystemTime>,
     /// For the next bytes of a body, in either direction.
     patience: Duration,
     draining: Arc<AtomicBool>,
@@ -81,7 +82,7 @@ impl Exchange {
         draining: Arc<AtomicBool>,
         line: Option<Arc<Line>>,
     ) -> Self {
-        Self { session, peer, caller: None, patience, draining, line, answer: Answer::None }
+        Self { session, peer, caller: None, ends: None, patience, draining, line, answer: Answer::None }
     }
 
     /// The method, in upper case.
@@ -131,9 +132,15 @@ impl Exchange {
         self.caller.as_ref()
     }
 
-    /// Notes who sent it.
-    pub fn set_caller(&mut self, caller: Option<Arc<Caller>>) {
-        self.caller = caller;
+    /// When what they have shown is no longer good; none if there is no end to it.
+    #[must_use]
+    pub const fn ends(&self) -> Option<SystemTime> {
+        self.ends
+    }
+
+    /// Notes who sent it, and until when what they have shown is good.
+    pub fn set_caller(&mut self, caller: Option<Arc<Caller>>, ends: Option<SystemTime>) {
+        (self.caller, self.ends) = (caller, ends);
     }
 
     /// Where it came from: the other end of the connection.

@@ -1,6 +1,9 @@
 //! The stream of one client of HTTP+SSE. Whoever serves it owns everything that goes with it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::{Bytes, BytesMut};
 use tokio::{
@@ -54,7 +57,8 @@ impl App {
         let first = format!("event: endpoint\ndata: messages?sessionId={}\n\n", open.id);
         if exchange.write(first.into()).await {
             let (bring, brought) = mpsc::channel(WRITTEN_NEXT);
-            let mut client = Client { app: self, open, session: None, bring, running: JoinSet::new() };
+            let ends = exchange.ends();
+            let mut client = Client { app: self, open, session: None, ends, bring, running: JoinSet::new() };
             client.serve(exchange, posted, brought).await;
             client.end().await;
         }
@@ -67,6 +71,8 @@ struct Client<'a> {
     app: &'a Arc<App>,
     open: Open<'a>,
     session: Option<(Arc<Session>, Delivery)>,
+    /// When what the client has shown is no longer good; put off by each request that shows something younger.
+    ends: Option<SystemTime>,
     /// What requests are given to bring their answers.
     bring: mpsc::Sender<Bytes>,
     running: JoinSet<()>,
@@ -103,6 +109,8 @@ impl Client<'_> {
                 Some(posted) = posted.recv(), if self.running.len() < MAX_RUNNING => Next::Take(Box::new(posted)),
                 Some(_) = self.running.join_next() => Next::Nothing,
                 () = events::turns_true(&mut draining) => Next::Close,
+                // What runs is still answered.
+                () = events::passes(self.ends), if self.running.is_empty() => Next::Close,
                 () = exchange.gone() => Next::Gone,
                 () = sleep_until(introduction), if self.session.is_none() => Next::Close,
                 () = sleep(events::KEEP_ALIVE) => Next::KeepAlive,
@@ -129,7 +137,8 @@ impl Client<'_> {
 
     /// Begins a request; gives its answer if there is nothing to wait for.
     async fn take(&mut self, posted: Posted) -> Option<Bytes> {
-        let Posted { caller, message, version, headers } = posted;
+        let Posted { caller, ends, message, version, headers } = posted;
+        self.ends = self.ends.max(ends);
         let session = self.session.as_ref().map(|(session, _)| Arc::clone(session));
         match (&session, message.method()) {
             (None, "initialize") => return Some(self.introduce(caller.as_ref(), &message).await),
