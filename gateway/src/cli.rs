@@ -1,5 +1,6 @@
 //! The command line: one file for each command.
 
+mod address;
 mod assembly;
 mod auth;
 mod check;
@@ -61,7 +62,8 @@ enum Command {
     ///
     /// URL is any MCP server or a Weir. How it is reached and translated is what `weir serve` does with an upstream
     /// that has only a `url`: Streamable HTTP, else HTTP+SSE, in whichever era it speaks. Ends with 0 when the input
-    /// ends or on Ctrl-C, with 64 for options that cannot be used. Only protocol goes to standard output.
+    /// ends or on Ctrl-C, with 64 for options that cannot be used. Only protocol goes to standard output. A server that
+    /// wants a login says so in its answers: `weir auth login URL`.
     Connect(connect::Options),
     /// Serve a small built-in server, to try Weir out: no configuration, no network, nothing else to install.
     Demo {

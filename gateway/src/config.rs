@@ -47,7 +47,7 @@ pub use secret::{Secret, SecretError, SecretSource};
 /// Everything Weir was told, checked and complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The file this came from, as it was named; for messages.
+    /// The file this came from, as it was named; for messages. Empty if a command was told all there is.
     pub file: PathBuf,
     /// The addresses to listen on, at least one. Port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,

@@ -1,6 +1,7 @@
 //! `weir connect`: the same relay behind standard input and output.
 
 mod hosts;
+mod login;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -16,7 +16,7 @@ use crate::{
     observe,
 };
 
-use super::BAD_CONFIG;
+use super::{BAD_CONFIG, address};
 
 /// The exit code of what Ctrl-C has ended (128 and the number of the signal).
 const INTERRUPTED: u8 = 130;
@@ -29,7 +29,7 @@ pub(super) enum Command {
     /// and a running gateway uses it at once. Ends with 0 when it is kept, with 1 if it came to nothing, with 130 on
     /// Ctrl-C; in the latter cases a login that was there is as good as before.
     Login {
-        /// The upstream.
+        /// The upstream, or the address of a server that `weir connect` leads to.
         name: String,
         /// Sign in with a code that is typed on another device (RFC 8628).
         #[arg(long)]
@@ -47,21 +47,21 @@ pub(super) enum Command {
     ///
     /// Asks nobody and needs no key. Ends with 1 if somebody has to sign in.
     Status {
-        /// The upstream; all of them if it is left out.
+        /// The upstream, or an address; all upstreams if it is left out.
         name: Option<String>,
         #[command(flatten)]
         options: Options,
     },
     /// Forget the login at an upstream, and have its server forget it (RFC 7009).
     Logout {
-        /// The upstream.
+        /// The upstream, or the address of a server that `weir connect` leads to.
         name: String,
         #[command(flatten)]
         options: Options,
     },
     /// Renew the login at an upstream now.
     Refresh {
-        /// The upstream.
+        /// The upstream, or the address of a server that `weir connect` leads to.
         name: String,
         #[command(flatten)]
         options: Options,
@@ -98,7 +98,11 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
         | Command::Refresh { options, .. }
         | Command::List { options } => options,
     };
-    let config = match Config::load(&options.config) {
+    let config = match command.address() {
+        Some(address) => address::config("weir auth", address, toml::Table::new()),
+        None => Config::load(&options.config).map_err(|problems| problems.to_string()),
+    };
+    let config = match config {
         Ok(config) => config,
         Err(problems) => {
             eprintln!("{problems}");
@@ -135,9 +139,23 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
     ended
 }
 
+impl Command {
+    /// The address that it is about; none if it is about upstreams of a configuration.
+    fn address(&self) -> Option<&str> {
+        let name = match self {
+            Self::Login { name, .. } | Self::Logout { name, .. } | Self::Refresh { name, .. } => Some(name),
+            Self::Status { name, .. } => name.as_ref(),
+            Self::List { .. } => None,
+        };
+        name.map(String::as_str).filter(|name| address::is_address(name))
+    }
+}
+
 impl About {
     /// The account at an upstream, or why there is none.
     fn account(&self, name: &str) -> anyhow::Result<&Arc<Account>> {
+        let named = address::is_address(name).then(|| address::name(name));
+        let name = named.as_deref().unwrap_or(name);
         if let Some(account) = self.wallet.account(name) {
             return Ok(account);
         }

@@ -1,16 +1,17 @@
 //! `weir connect`: one upstream behind standard input and output.
 //!
 //! The options become a configuration with one upstream, so that what holds in a file holds here: which headers may be
-//! set, how `${env:NAME}` is expanded, what a policy is told.
+//! set, how `${env:NAME}` is expanded, what a policy is told, and which login is used.
 
-use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
 
 use crate::{
     catalog::Catalog,
-    config::{self, Config, SystemEnvironment},
+    config::{self, Config},
+    login::Wallet,
     observe,
     relay::Relay,
     server::stdio,
@@ -18,7 +19,7 @@ use crate::{
     upstream::Upstream,
 };
 
-use super::{BAD_CONFIG, assembly, serve::signalled};
+use super::{BAD_CONFIG, address, assembly, serve::signalled};
 
 /// The longest message that a client may send, in bytes; as long as the longest that is gathered from a server.
 const MAX_LINE: usize = 32 * 1024 * 1024;
@@ -28,9 +29,6 @@ const IDLE: Duration = Duration::from_secs(5 * 60);
 
 /// How much longer than its client a request may take, in seconds.
 const MORE: u64 = 2;
-
-/// The upstream's name in messages.
-const NAME: &str = "server";
 
 /// Where to and how.
 #[derive(Debug, Args)]
@@ -54,6 +52,9 @@ pub(super) struct Options {
     /// How long a request may take, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_000))]
     timeout: u64,
+    /// Use logins that are kept as plain text (`weir auth login URL --allow-plaintext-token-store`).
+    #[arg(long)]
+    allow_plaintext_token_store: bool,
     /// Say on standard error what happens.
     #[arg(long)]
     debug: bool,
@@ -69,32 +70,40 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(why) => return refused(why),
     };
-    let assembly = match assembly::assemble(&config, None) {
+    let wallet = Wallet::new(&config, options.allow_plaintext_token_store);
+    let assembly = match assembly::assemble(&config, Some(&wallet)) {
         Ok(assembly) => assembly,
         Err(why) => return refused(format!("{why:#}")),
     };
     let limits = stdio::Limits { line: MAX_LINE, request: Duration::from_secs(options.timeout) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
-    let served = runtime.block_on(connect(assembly.upstreams, limits));
+    let served = runtime.block_on(connect(assembly.upstreams, &wallet, limits));
     // Standard input is read by a thread that cannot be woken; there is nothing left to wait for.
     runtime.shutdown_background();
     served.context("standard output")?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn connect(upstreams: Arc<[Arc<Upstream>]>, limits: stdio::Limits) -> std::io::Result<()> {
+async fn connect(upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wallet>, limits: stdio::Limits) -> std::io::Result<()> {
     // There is one client, whose session lasts as long as it does.
     let sessions = Arc::new(Sessions::new(2, Duration::MAX, 0));
     let relay = Arc::new(Relay::new(Catalog::new(Arc::clone(&upstreams), config::Limits::default().page), sessions));
     let reaping = tokio::spawn(reap(Arc::clone(&relay)));
+    // A login that is made at a terminal is used at once.
+    let looking = tokio::spawn({
+        let wallet = Arc::clone(wallet);
+        async move { wallet.look_out().await }
+    });
     let pipes = (tokio::io::stdin(), tokio::io::stdout());
     let stop = async { drop(signalled().await) };
     let served = stdio::serve(Arc::clone(&relay), Endpoint::One(0), pipes, limits, stop).await;
     reaping.abort();
+    looking.abort();
     relay.stop().await;
     for upstream in upstreams.iter() {
         upstream.stop().await;
     }
+    wallet.close().await;
     served
 }
 
@@ -119,7 +128,10 @@ fn config(options: &Options) -> Result<Config, String> {
         }
     }
     let mut upstream = toml::Table::new();
-    upstream.insert("url".into(), options.url.clone().into());
+    if headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
+        // Whoever brings a token of their own wants no login.
+        upstream.insert("auth".into(), "none".into());
+    }
     upstream.insert("headers".into(), headers.into());
     if options.http {
         upstream.insert("type".into(), "http".into());
@@ -132,18 +144,7 @@ fn config(options: &Options) -> Result<Config, String> {
         timeouts.insert(name.into(), format!("{}s", options.timeout + MORE).into());
     }
     upstream.insert("timeouts".into(), timeouts.into());
-    let root = toml::Table::from_iter([(
-        "upstreams".to_owned(),
-        toml::Value::Table(toml::Table::from_iter([(NAME.to_owned(), toml::Value::Table(upstream))])),
-    )]);
-    Config::parse(&root.to_string(), Path::new("weir connect"), &SystemEnvironment).map_err(|problems| {
-        // Lines and columns would be those of a file that nobody has written.
-        let lines = problems.0.into_iter().map(|problem| match problem.hint {
-            Some(hint) => format!("weir connect: {}\n  hint: {hint}", problem.message),
-            None => format!("weir connect: {}", problem.message),
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    })
+    address::config("weir connect", &options.url, upstream)
 }
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ pub struct Account {
     configured: bool,
     /// Whether clients prove who they are; else everybody is the same local caller.
     proved: bool,
-    /// What a command needs to be about this configuration.
-    pub(super) options: String,
+    /// What names it to `weir auth login`.
+    pub(super) argument: String,
     pub(super) document: Option<Url>,
     http: OnceLock<Http>,
     /// What a refusal has asked for, for the sign-in that follows.
@@ -75,6 +75,7 @@ impl Account {
             Auth::OAuth(oauth) => ((**oauth).clone(), true),
             _ => (unsaid(), false),
         };
+        let argument = argument(config, upstream, &url, vault.is_plaintext());
         Self {
             name: upstream.name.to_string(),
             origin: url.origin().ascii_serialization(),
@@ -82,7 +83,7 @@ impl Account {
             oauth,
             configured,
             proved: config.inbound.is_some(),
-            options: options(config, vault.is_plaintext()),
+            argument,
             document: config.client_metadata_url.as_deref().and_then(|url| url.parse().ok()),
             http: OnceLock::new(),
             wanted: Mutex::default(),
@@ -296,19 +297,29 @@ impl Stored {
     }
 }
 
-/// As a shell reads them.
-fn options(config: &Config, plaintext: bool) -> String {
+/// What names an upstream to `weir auth login`, as a shell reads it.
+fn argument(config: &Config, upstream: &config::Upstream, url: &Url, plaintext: bool) -> String {
     let file = config.file.display().to_string();
-    let mut options = String::new();
-    if file != DEFAULT_FILE {
-        let plain = file.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+,:@%".contains(&byte));
-        let quoted = if plain { file } else { format!("'{}'", file.replace('\'', "'\\''")) };
-        options = format!(" --config {quoted}");
+    let mut argument = if !file.is_empty() {
+        upstream.name.to_string()
+    } else if url.query().is_some() {
+        // There may be a key in it.
+        "URL".to_owned()
+    } else {
+        quoted(url.as_str())
+    };
+    if !file.is_empty() && file != DEFAULT_FILE {
+        argument.push_str(&format!(" --config {}", quoted(&file)));
     }
     if plaintext {
-        options.push_str(" --allow-plaintext-token-store");
+        argument.push_str(" --allow-plaintext-token-store");
     }
-    options
+    argument
+}
+
+fn quoted(text: &str) -> String {
+    let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+,:@%".contains(&byte));
+    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// What an upstream of which nothing is said may need.

@@ -126,7 +126,7 @@ impl Account {
             owner: owner.clone(),
             scopes: scopes.to_vec(),
             link: self.vault.page.get().filter(|_| !self.is_by_code()).cloned(),
-            command: terminal.then(|| format!("weir auth login {}{}{more}", self.name, self.options)),
+            command: terminal.then(|| format!("weir auth login {}{more}", self.argument)),
             for_caller,
         }
     }
@@ -333,8 +333,7 @@ impl Wallet {
     ) -> Result<Url, SignInFailure> {
         let account = self.account(upstream).ok_or_else(|| unknown(upstream))?;
         if account.oauth.flow == Flow::DeviceCode {
-            let how =
-                format!("sign in at `{upstream}` with a code: run `weir auth login {upstream}{}`", account.options);
+            let how = format!("sign in at `{upstream}` with a code: run `weir auth login {}`", account.argument);
             return Err(SignInFailure::Not(how));
         }
         let prepared = account.prepare(owner, vec![redirect.to_owned()], None).await?;
