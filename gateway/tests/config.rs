@@ -225,6 +225,7 @@ fn logins_and_callers() {
         [auth]
         issuer = "https://login.example.com/"
         audience = "https://weir.example.com/mcp"
+        scopes = ["mcp:read", "mcp:call"]
         [upstreams.plain]
         url = "https://plain.example.com/mcp"
         [upstreams.person]
@@ -241,6 +242,7 @@ fn logins_and_callers() {
     let inbound = config.inbound.unwrap();
     assert_eq!(inbound.issuer, "https://login.example.com/", "compared as it is written");
     assert_eq!(inbound.algorithms, ["RS256", "ES256", "EdDSA"]);
+    assert_eq!(inbound.scopes, ["mcp:read", "mcp:call"]);
     assert_eq!(config.public_url.unwrap(), "https://weir.example.com");
     assert_eq!(config.store.path.unwrap(), Path::new("/home/me/.local/state/weir/logins.redb"));
     let [plain, person, machine] = &config.upstreams[..] else { panic!("three upstreams") };

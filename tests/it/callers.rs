@@ -148,6 +148,39 @@ async fn whoever_has_no_token_is_told_where_to_get_one() {
 }
 
 #[tokio::test]
+async fn a_token_that_allows_too_little_is_told_what_it_lacks() {
+    let stub = Stub::start().await;
+    let issuer = Issuer::start().await;
+    let scopes = "scopes = [\"mcp:read\", \"mcp:call\"]\n";
+    let gateway = Gateway::start(&(auth(&issuer.issuer()) + scopes + &stub.config("stub"))).await;
+    let token = |scope: Option<&str>| {
+        let mut claims = issuer.claims("ada", AUDIENCE);
+        if let Some(scope) = scope {
+            claims["scope"] = scope.into();
+        }
+        issuer.sign(&claims)
+    };
+    for scope in [None, Some("mcp:read"), Some("mcp:read mcp:caller"), Some("mcp:read mcp:call other")] {
+        let answer = gateway.send(with(tools("/mcp"), &token(scope))).await;
+        if scope.is_some_and(|scope| scope.ends_with("other")) {
+            assert_eq!(answer.status, 200);
+            continue;
+        }
+        // Once for a token that was never seen, and once for one that is known.
+        for answer in [answer, gateway.send(with(tools("/mcp"), &token(scope))).await] {
+            let (status, challenge, _) = refused(answer).await;
+            assert_eq!(status, 403, "{scope:?}");
+            let told = "error=\"insufficient_scope\", scope=\"mcp:read mcp:call\"";
+            assert!(challenge.contains(told) && challenge.contains("resource_metadata="), "{challenge}");
+        }
+    }
+    let (status, challenge, _) = refused(gateway.send(tools("/mcp")).await).await;
+    assert!(status == 401 && challenge.ends_with("scope=\"mcp:read mcp:call\""), "{challenge}");
+    let document = gateway.send(Request::get("/.well-known/oauth-protected-resource/mcp")).await.json().await;
+    assert_eq!(document["scopes_supported"], json!(["mcp:read", "mcp:call"]));
+}
+
+#[tokio::test]
 async fn forged_tokens_open_nothing() {
     let (issuer, other, stub) = (Issuer::start().await, Issuer::start().await, Stub::start().await);
     let gateway = Gateway::start(&(auth(&issuer.issuer()) + &stub.config("stub"))).await;

@@ -95,6 +95,8 @@ pub struct Inbound {
     pub algorithms: Vec<&'static str>,
     /// Where its keys are, if its metadata does not say.
     pub jwks: Option<String>,
+    /// What a token must allow, all of it.
+    pub scopes: Vec<String>,
     /// Weir's name there, if it is not registered when somebody first comes to sign in.
     pub client_id: Option<String>,
     /// Its password there.

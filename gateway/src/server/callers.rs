@@ -55,6 +55,8 @@ enum Kind {
 struct Proved {
     provider: Provider,
     resource: Resource,
+    /// What each token must allow.
+    scopes: Vec<String>,
     checked: Checked,
     unavailable: Seldom,
 }
@@ -133,7 +135,7 @@ impl Callers {
     pub(super) fn metadata(&self, exchange: &Exchange) -> Option<Bytes> {
         let Kind::Proved(proved) = &self.0 else { return None };
         let resource = proved.resource.described_at(exchange)?;
-        Some(inbound::metadata(&resource, &proved.provider.issuer, &[]).to_string().into())
+        Some(inbound::metadata(&resource, &proved.provider.issuer, &proved.scopes).to_string().into())
     }
 }
 
@@ -152,7 +154,8 @@ impl Proved {
         let name = issuer.issuer.clone();
         let verifier = Arc::new(Verifier::new(issuer, http.clone(), clock.clone()));
         let provider = Provider { issuer: name, verifier, http, clock };
-        Ok(Self { provider, resource, checked: Checked::default(), unavailable: Seldom::default() })
+        let scopes = inbound.scopes.clone();
+        Ok(Self { provider, resource, scopes, checked: Checked::default(), unavailable: Seldom::default() })
     }
 
     async fn caller(&self, exchange: &Exchange) -> Result<Good, Refused> {
@@ -168,6 +171,10 @@ impl Proved {
         if !good.everywhere && !self.resource.is_for(&good.audiences, exchange.path()) {
             return Err(self.rejected(exchange, &Rejected::Audience));
         }
+        if !good.enough {
+            let refused = self.refused(exchange, Some("insufficient_scope"), "the token allows too little".to_owned());
+            return Err(Refused { status: 403, ..refused });
+        }
         Ok(good)
     }
 
@@ -175,9 +182,11 @@ impl Proved {
         let found = self.provider.verifier.verify(token).await?;
         let expires = found.expires;
         let audiences = audiences(found.claims.get("aud"));
+        let enough = self.scopes.iter().all(|needed| found.scopes.iter().any(|scope| scope == needed));
         let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
         let everywhere = self.resource.is_whole(&audiences);
-        let good = Good { caller, everywhere, audiences: audiences.into(), ends: expires.checked_add(LEEWAY) };
+        let ends = expires.checked_add(LEEWAY);
+        let good = Good { caller, everywhere, audiences: audiences.into(), enough, ends };
         self.checked.keep(token, &good, expires, self.provider.clock.now());
         Ok(good)
     }
@@ -194,7 +203,7 @@ impl Proved {
     }
 
     fn refused(&self, exchange: &Exchange, error: Option<&str>, text: String) -> Refused {
-        let challenge = inbound::challenge(&self.resource.metadata_url(exchange), error, &[]);
+        let challenge = inbound::challenge(&self.resource.metadata_url(exchange), error, &self.scopes);
         Refused { status: 401, challenge: Some(challenge), text }
     }
 }

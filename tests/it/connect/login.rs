@@ -70,7 +70,7 @@ async fn a_weir_that_wants_to_know_its_callers_is_a_server_like_any_other() {
     let stub = Stub::start().await;
     let port = weir_tests::peer::free_port();
     let url = format!("http://127.0.0.1:{port}/mcp");
-    let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{url}\"\n", authority.issuer());
+    let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{url}\"\nscopes = [\"mcp:read\"]\n", authority.issuer());
     let _gateway = Gateway::start_at(port, &(auth + &stub.config("up"))).await;
     let home = tempfile::tempdir().unwrap();
     let home = home.path().to_str().unwrap();

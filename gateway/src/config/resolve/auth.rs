@@ -148,6 +148,7 @@ pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<Inbo
     Some(Inbound {
         issuer: written.issuer.set()?.value.0.clone(),
         audience: plain(&written.audience, context)?,
+        scopes: plain_list(&written.scopes, context),
         algorithms,
         jwks: written.jwks.set().map(|at| at.value.0.clone()),
         client_id,

@@ -17,6 +17,8 @@ table! {
         issuer: WebUrl,
         /// What the `aud` of a token must name: Weir's own address as clients know it.
         audience: Text,
+        /// What a token must allow, all of it. Clients are told to ask for these scopes. Default: none.
+        scopes: List<Text>,
         /// The signatures that are accepted. Default: `["RS256", "ES256", "EdDSA"]`.
         algorithms: List<Algorithm>,
         /// Where the server's keys are, if its metadata does not say.

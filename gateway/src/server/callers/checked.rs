@@ -22,6 +22,8 @@ pub(super) struct Good {
     pub(super) everywhere: bool,
     /// For what else it is.
     pub(super) audiences: Arc<[String]>,
+    /// Whether it allows what all tokens must.
+    pub(super) enough: bool,
     /// When it is good for nothing any more; none if that is never.
     pub(super) ends: Option<SystemTime>,
 }
@@ -82,7 +84,7 @@ mod tests {
             claims: "{}".into(),
         };
         let caller = Caller::new(principal, Secret::new(token.to_owned()));
-        Good { caller, everywhere: true, audiences: Arc::default(), ends: None }
+        Good { caller, everywhere: true, audiences: Arc::default(), enough: true, ends: None }
     }
 
     #[test]
