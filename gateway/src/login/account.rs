@@ -31,7 +31,6 @@ pub struct Account {
     configured: bool,
     /// Whether clients prove who they are; else everybody is the same local caller.
     proved: bool,
-    /// What names it to `weir auth login`.
     pub(super) argument: String,
     pub(super) document: Option<Url>,
     http: OnceLock<Http>,
@@ -95,6 +94,12 @@ impl Account {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What names it to `weir auth login`, as a shell reads it, with the options that go along.
+    #[must_use]
+    pub fn argument(&self) -> &str {
+        &self.argument
     }
 
     /// Whether the configuration says that it takes a login; else it is only if the upstream asks for one.

@@ -94,8 +94,10 @@ pub(super) async fn refresh(about: &About, name: &str) -> anyhow::Result<ExitCod
     let ending = match account.stored(&asker.owner).await? {
         Some(stored) if account.fact(&stored, true).renewable => account.renew(&asker, &stored, false).await,
         None if !account.is_for_people() => account.obtain(&asker, &[], None).await,
-        Some(_) => bail!("the login at {name} cannot be renewed; sign in again with `weir auth login {name}`"),
-        None => bail!("there is no login at {name}; sign in with `weir auth login {name}`"),
+        Some(_) => {
+            bail!("the login at {name} cannot be renewed; sign in again with `weir auth login {}`", account.argument())
+        }
+        None => bail!("there is no login at {name}; sign in with `weir auth login {}`", account.argument()),
     };
     match ending {
         Ending::Done => {

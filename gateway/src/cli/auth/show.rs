@@ -44,7 +44,7 @@ pub(super) async fn status(about: &About, name: Option<&str>) -> anyhow::Result<
         wanting |= needs && account.is_for_people();
         lines.push(line(about, account, &state, None));
     }
-    print(&lines, "No upstream takes a login.")?;
+    print(&lines, "No login is kept, and none is configured. `weir auth list` asks the upstreams.")?;
     Ok(if wanting { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -104,7 +104,7 @@ pub(super) fn details(state: &State) -> String {
 }
 
 fn line(about: &About, account: &Account, state: &State, asks: Option<bool>) -> Line {
-    let sign_in = format!("sign in with `weir auth login {}`", account.name());
+    let sign_in = format!("sign in with `weir auth login {}`", account.argument());
     let standing = match state.standing {
         Standing::Good => format!("signed in{}", details(state)),
         Standing::Ended if account.is_for_people() => format!("the login has ended; {sign_in}"),
