@@ -172,11 +172,14 @@ fn description(wanted: &Registration, method: &str) -> Value {
     })
 }
 
-/// OpenID Connect Registration 1.0 §2: a program on the user's machine is `native`, and may come back to any port.
+/// OpenID Connect Registration 1.0 §2: a program on the user's machine is `native`, and may come back to any port. What
+/// comes back with TLS is a site, wherever it is.
 fn kind(wanted: &Registration) -> &'static str {
-    let local =
-        |text: &String| Url::parse(text).is_ok_and(|url| is_loopback(&url) || !url.scheme().starts_with("http"));
-    if wanted.redirects.iter().all(local) { "native" } else { "web" }
+    let native = |url: Url| match url.scheme() {
+        "http" => is_loopback(&url),
+        scheme => scheme != "https",
+    };
+    if wanted.redirects.iter().all(|text| Url::parse(text).is_ok_and(native)) { "native" } else { "web" }
 }
 
 async fn register(

@@ -82,6 +82,7 @@ async fn what_is_sent_says_what_weir_is() {
         ("http://127.0.0.1/oauth/callback", "native", json!(["none", "client_secret_basic"]), "none"),
         ("http://localhost:8080/oauth/callback", "native", json!(["client_secret_post"]), "client_secret_post"),
         ("https://weir.example/oauth/callback", "web", json!(null), "client_secret_basic"),
+        ("https://127.0.0.1:8443/oauth/callback", "web", json!(["none"]), "none"),
     ] {
         let own = registering(json!({})).await;
         let wanted = Registration { redirects: vec![redirect.to_owned()], ..wanted() };
