@@ -1,6 +1,6 @@
 """A second real authorization server, of another make: Authlib on Flask.
 
-It keeps to RFC 6749, 7636, 8414, 8628, 7591 and 7009, and knows nothing of resource indicators or OpenID Connect. Its
+It keeps to RFC 6749, 7636, 8414, 8628, 7591, 7009 and OpenID Connect, and knows nothing of resource indicators. Its
 issuer has a path. Users sign in by themselves. The first line it prints is {"issuer": ...}.
 """
 
@@ -17,7 +17,10 @@ from authlib.oauth2.rfc7009 import RevocationEndpoint
 from authlib.oauth2.rfc7591 import ClientRegistrationEndpoint
 from authlib.oauth2.rfc7636 import CodeChallenge
 from authlib.oauth2.rfc8628 import DeviceAuthorizationEndpoint, DeviceCodeGrant, DeviceCredentialDict
+from authlib.oidc.core import UserInfo
+from authlib.oidc.core.grants import OpenIDCode
 from flask import Flask, jsonify, request
+from joserfc.jwk import ECKey
 from werkzeug.serving import make_server
 
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -30,6 +33,7 @@ class User:
 
 
 BOB = User()
+KEY = ECKey.generate_key("P-256", {"kid": "one", "use": "sig", "alg": "ES256"})
 
 
 class Client(ClientMixin):
@@ -53,7 +57,7 @@ class Client(ClientMixin):
         return self.metadata["redirect_uris"][0]
 
     def get_allowed_scope(self, scope):
-        return list_to_scope([word for word in scope_to_list(scope or "") if word in ("read", "write")])
+        return list_to_scope([word for word in scope_to_list(scope or "") if word in ("read", "write", "openid")])
 
     def check_redirect_uri(self, redirect_uri):
         return redirect_uri in self.metadata["redirect_uris"]
@@ -77,12 +81,21 @@ class Code:
         self.redirect_uri, self.scope = payload.redirect_uri, payload.scope
         self.code_challenge = payload.data.get("code_challenge")
         self.code_challenge_method = payload.data.get("code_challenge_method")
+        self.nonce = payload.data.get("nonce")
 
     def get_redirect_uri(self):
         return self.redirect_uri
 
     def get_scope(self):
         return self.scope
+
+    def get_nonce(self):
+        return self.nonce
+
+    def get_auth_time(self):
+        return None
+
+    get_acr = get_amr = get_auth_time
 
 
 class Token(TokenMixin):
@@ -135,6 +148,23 @@ class CodeGrant(grants.AuthorizationCodeGrant):
 
     def authenticate_user(self, authorization_code):
         return BOB
+
+
+class Identity(OpenIDCode):
+    def exists_nonce(self, nonce, request):
+        return any(kept.nonce == nonce for kept in codes.values())
+
+    def resolve_client_private_key(self, client):
+        return KEY
+
+    def get_client_algorithm(self, client):
+        return "ES256"
+
+    def get_client_claims(self, client):
+        return {"iss": issuer}
+
+    def generate_user_info(self, user, scope):
+        return UserInfo(sub=user.get_user_id(), name="Bob")
 
 
 class RefreshGrant(grants.RefreshTokenGrant):
@@ -209,7 +239,7 @@ app = Flask(__name__)
 server = AuthorizationServer(
     app, query_client=clients.get, save_token=lambda token, request: tokens.append(Token(token, request.client))
 )
-server.register_grant(CodeGrant, [CodeChallenge(required=True)])
+server.register_grant(CodeGrant, [CodeChallenge(required=True), Identity(require_nonce=True)])
 server.register_grant(RefreshGrant)
 server.register_grant(grants.ClientCredentialsGrant)
 server.register_grant(DeviceGrant)
@@ -228,7 +258,8 @@ def metadata():
         "revocation_endpoint": issuer + "/revoke",
         "device_authorization_endpoint": issuer + "/device_authorization",
         "code_challenge_methods_supported": ["S256"],
-        "scopes_supported": ["read", "write"],
+        "jwks_uri": issuer + "/keys",
+        "scopes_supported": ["read", "write", "openid"],
         "response_types_supported": ["code"],
         "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials", DEVICE],
         "token_endpoint_auth_methods_supported": ["client_secret_post", "client_secret_basic"],
@@ -238,6 +269,11 @@ def metadata():
 @app.get("/.well-known/oauth-authorization-server" + TENANT)
 def describe():
     return jsonify(metadata())
+
+
+@app.get(TENANT + "/keys")
+def keys():
+    return jsonify({"keys": [KEY.as_dict(private=False)]})
 
 
 @app.get(TENANT + "/authorize")

@@ -1,11 +1,13 @@
 //! The same against another make: an issuer with a path, secrets for everybody, opaque tokens, no `resource`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use url::{Url, form_urlencoded};
 use weir_oauth::{
-    Callback, Client, ClientAuth, Login, LoginError, Logins, Owner, Prepared, Renewal, Scopes, Timing, TokenError,
-    authorize, device, grants, registration, server,
+    Callback, Client, ClientAuth, IdentityError, Login, LoginError, Logins, Owner, Prepared, Renewal, Scopes, SignIn,
+    Timing, TokenError, authorize, device, grants, identity,
+    inbound::{Issuer, Principal, Verifier},
+    registration, server,
 };
 use weir_store::{Clock, MemoryStore, Secret};
 
@@ -64,6 +66,33 @@ async fn a_login_from_the_first_to_the_last_step() {
     assert_eq!(revoked.unwrap_err(), TokenError::InvalidGrant);
     let gone = logins.access(&http, &key, None, &renewal).await.unwrap_err();
     assert!(matches!(gone, LoginError::Missing));
+}
+
+#[tokio::test]
+async fn a_person_says_who_they_are() {
+    let peer = Peer::authlib().await;
+    let Prepared { server, client, .. } = prepared(&peer, "client_credentials").await;
+    let wanted = || identity::sign_in(&server, &client, REDIRECT, false);
+    let principal = vouched_for(wanted()).await.unwrap();
+    assert_eq!((principal.subject.as_str(), &principal.issuer), ("bob", &server.issuer));
+    assert_eq!(principal.claims["name"], "Bob");
+    let nameless = vouched_for(SignIn { scopes: Scopes::parse("read"), ..wanted() }).await;
+    assert_eq!(nameless, Err(IdentityError::Nobody(server.issuer.clone())));
+}
+
+async fn vouched_for(what: SignIn) -> Result<Principal, IdentityError> {
+    let issuer = Issuer {
+        issuer: what.server.issuer.clone(),
+        audiences: Vec::new(),
+        keys: None,
+        leeway: Duration::from_secs(5),
+        algorithms: Vec::new(),
+    };
+    let (http, clock) = (http(), Clock::system());
+    let verifier = Verifier::new(issuer, http.clone(), clock.clone());
+    let (url, pending) = authorize::begin(&http, what).unwrap();
+    let back = Browser::default().sign_in(&url, REDIRECT).await;
+    identity::finish(pending, &http, &verifier, Callback::parse(back.query().unwrap()), &clock).await
 }
 
 #[tokio::test]
