@@ -10,7 +10,7 @@ use weir_tests::browser::Page;
 use weir_tests::issuer::now;
 use weir_tests::peer::free_port;
 use weir_tests::tokens::token_of;
-use weir_tests::{Authority, Browser, Client, Gateway, Issuer, Stub};
+use weir_tests::{Authority, Browser, Client, Gateway, Issuer, Request, Stub};
 
 use crate::sign_in::{AUDIENCE, guarded, modern, text};
 
@@ -90,6 +90,10 @@ async fn a_person_comes_in_as_the_one_their_client_has_signed_in_as() {
         let late = Browser::of(person).open(&link).await;
         assert!(late.status == 410 && late.text.contains("used already"), "{}", late.text);
     }
+    // With HTTP/2 browsers send each cookie in a header of its own.
+    let apart = Request::get("/connect").header("cookie", "other=1");
+    let apart = apart.also("cookie", &format!("weir={}", browser.cookie("weir").unwrap()));
+    assert_eq!(scene.gateway.send(apart).await.status, 200);
     // Who they are is all that it takes.
     let page = Browser::of("ada").open(&scene.gateway.url("/connect")).await;
     assert!(is_own(&page) && page.text.contains("connect/github/logout"), "{}", page.text);

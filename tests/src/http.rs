@@ -60,6 +60,18 @@ impl Request {
         self
     }
 
+    /// Sets a header beside those of the same name.
+    ///
+    /// # Panics
+    /// As [`header`](Self::header).
+    #[must_use]
+    pub fn also(mut self, name: &str, value: &str) -> Self {
+        let name: HeaderName = name.parse().expect("a header name is a token");
+        let value = HeaderValue::from_bytes(value.as_bytes()).expect("a header value has no line breaks");
+        self.headers.append(name, value);
+        self
+    }
+
     /// Takes a header away.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {

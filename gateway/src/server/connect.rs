@@ -136,7 +136,7 @@ impl App {
     }
 
     async fn page(&self, exchange: &mut Exchange, path: &str, cookie: &mut Option<String>) -> Reply {
-        let browser = self.connect.browsers.get(exchange.header("cookie"));
+        let browser = self.connect.browsers.get(&exchange.cookies());
         match (exchange.method(), path) {
             ("GET", "/connect") => self.arrive(exchange, browser, cookie).await,
             ("POST", "/connect") => {

@@ -63,8 +63,8 @@ impl Browsers {
         Some((browser, cookie))
     }
 
-    /// The browser that a `Cookie` header names.
-    pub(super) fn get(&self, cookies: Option<&str>) -> Option<Arc<Browser>> {
+    /// The browser that its cookies name.
+    pub(super) fn get(&self, cookies: &str) -> Option<Arc<Browser>> {
         let mut known = lock(&self.known);
         for id in self.cookie.values(cookies) {
             if let Some((browser, seen)) = known.get_mut(id)
@@ -136,9 +136,9 @@ mod tests {
         let (browser, cookie) = browsers.open(Caller::local()).unwrap();
         assert_eq!(cookie, format!("weir={}; Path=/; HttpOnly; SameSite=Lax", browser.id()));
         let sent = format!("a=b; weir={}; weir=x", browser.id());
-        assert!(Arc::ptr_eq(&browsers.get(Some(&sent)).unwrap(), &browser));
-        assert!(browsers.get(Some(&format!("other={}", browser.id()))).is_none());
-        assert!(browsers.get(Some("weir=")).is_none() && browsers.get(None).is_none());
+        assert!(Arc::ptr_eq(&browsers.get(&sent).unwrap(), &browser));
+        assert!(browsers.get(&format!("other={}", browser.id())).is_none());
+        assert!(browsers.get("weir=").is_none() && browsers.get("").is_none());
         assert!(browser.is_key(browser.key()) && !browser.is_key("") && !browser.is_key(browser.id()));
     }
 
@@ -147,9 +147,9 @@ mod tests {
         let browsers = Browsers::new(true);
         let (browser, _) = browsers.open(Caller::local()).unwrap();
         let sent = format!("__Host-weir={}", browser.id());
-        assert!(browsers.get(Some(&sent)).is_some());
+        assert!(browsers.get(&sent).is_some());
         browsers.close(&browser);
-        assert!(browsers.get(Some(&sent)).is_none());
+        assert!(browsers.get(&sent).is_none());
     }
 
     #[test]
@@ -160,6 +160,6 @@ mod tests {
             browsers.open(Caller::local()).unwrap();
         }
         assert_eq!(lock(&browsers.known).len(), BROWSERS);
-        assert!(browsers.get(Some(&format!("weir={}", first.id()))).is_none());
+        assert!(browsers.get(&format!("weir={}", first.id())).is_none());
     }
 }

@@ -62,7 +62,7 @@ impl App {
         cookie: &mut Option<String>,
     ) -> Option<Reply> {
         let visits = self.connect.visits.as_ref()?;
-        let Ended { ticket, who } = visits.end(exchange.header("cookie"), query).await?;
+        let Ended { ticket, who } = visits.end(&exchange.cookies(), query).await?;
         let caller = match who {
             Ok(caller) => caller,
             Err(why) => return Some(self.stopped(&why, ticket.as_deref())),
@@ -104,7 +104,7 @@ impl App {
         anew: bool,
         cookie: &mut Option<String>,
     ) -> Reply {
-        match visits.begin(exchange.header("cookie"), ticket, anew).await {
+        match visits.begin(&exchange.cookies(), ticket, anew).await {
             Ok((url, set)) => {
                 *cookie = Some(set);
                 Reply::Go(url.into())

@@ -105,7 +105,7 @@ impl Visits {
     /// the issuer remembers.
     pub(super) async fn begin(
         &self,
-        cookies: Option<&str>,
+        cookies: &str,
         ticket: Option<&str>,
         anew: bool,
     ) -> Result<(Url, String), Stopped> {
@@ -124,7 +124,7 @@ impl Visits {
     }
 
     /// Ends the visit that a browser comes back from; none if it has not begun it.
-    pub(super) async fn end(&self, cookies: Option<&str>, query: &str) -> Option<Ended> {
+    pub(super) async fn end(&self, cookies: &str, query: &str) -> Option<Ended> {
         let callback = Callback::parse(query);
         let mut bindings = self.cookie.values(cookies).map(|value| Secret::new(value.to_owned()));
         let (pending, ticket) = bindings.find_map(|binding| self.pending.take(&callback, &binding).ok())?;

@@ -115,6 +115,13 @@ impl Exchange {
         self.session.get_header(name)
     }
 
+    /// All cookies, as in one `Cookie` header: with HTTP/2 they may come in several (RFC 9113 §8.2.3).
+    #[must_use]
+    pub fn cookies(&self) -> String {
+        let all = self.headers().filter(|(name, _)| name.as_str() == "cookie");
+        all.filter_map(|(_, value)| value.to_str().ok()).collect::<Vec<_>>().join("; ")
+    }
+
     /// `Host`, or what HTTP/2 has in its place (RFC 9113 §8.3.1).
     #[must_use]
     pub fn host(&self) -> Option<&str> {
