@@ -359,7 +359,10 @@ impl Slots {
                 }
             }
             Found::Nothing { era, waiting } => {
-                self.waiting = waiting;
+                // Whoever keeps one era alone may not know why the other is not there.
+                if era.is_none() || waiting.is_some() {
+                    self.waiting = waiting;
+                }
                 for lost in [Era::Legacy, Era::Modern] {
                     if era.map_or(self.kept != Some(lost), |era| era == lost) {
                         *self.slot(lost) = Slot::Nothing;

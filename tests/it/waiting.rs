@@ -96,3 +96,30 @@ async fn a_call_of_the_tool_waits_for_the_sign_in() {
     assert!(text(&done["result"]).contains("Signed in at `github`"), "{done}");
     assert!(stub.asked("tools/call").is_empty());
 }
+
+#[tokio::test]
+async fn a_login_that_its_upstream_throws_out_is_asked_for_again() {
+    let authority = Authority::start(3600);
+    let (_stub, config) = guarded(&authority, "github", "shared").await;
+    // Without a refresh token a 401 means that somebody has to sign in.
+    let gateway = Gateway::start(&(config + "oauth = { scopes = [\"mcp:read\"] }\n")).await;
+    let mut browser = Browser::new();
+    let page = browser.open(&gateway.url("/connect")).await;
+    let page = browser.press(&page, "connect/github/login").await;
+    assert!(page.text.contains("Signed in at github"), "{}", page.text);
+    gateway.healthy(&["github"]).await;
+    let client = Client::legacy(&gateway, "/mcp").await;
+    assert_eq!(text(&client.call("github__echo", json!({ "message": "hi" })).await), "hi");
+
+    let told = client.call("github__refuse", json!({})).await;
+    assert!(told["isError"] == true && text(&told).contains("needs a sign-in"), "{told}");
+    let page = browser.open(&gateway.url("/connect")).await;
+    assert!(page.text.contains("the login has ended"), "{}", page.text);
+    let told = client.call("github__sign_in", json!({})).await;
+    assert!(told["isError"] == true && text(&told).contains(&gateway.url("/connect")), "{told}");
+
+    let page = browser.press(&page, "connect/github/login").await;
+    assert!(page.text.contains("Signed in at github") && !page.text.contains("has ended"), "{}", page.text);
+    let told = client.call("github__sign_in", json!({})).await;
+    assert!(told["isError"] == false && text(&told).contains("Signed in"), "{told}");
+}

@@ -45,7 +45,7 @@ pub(super) enum Command {
     },
     /// Show how Weir stands with each upstream that takes a login, or with one.
     ///
-    /// Asks nobody and needs no key. Ends with 1 if somebody has to sign in.
+    /// Asks nobody, but for an address, and needs no key. Ends with 1 if somebody has to sign in.
     Status {
         /// The upstream, or an address; all upstreams if it is left out.
         name: Option<String>,

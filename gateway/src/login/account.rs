@@ -54,8 +54,10 @@ pub struct Placed {
 }
 
 /// What a sign-in is to bring.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Wanted {
+    /// When it was found out.
+    pub(super) since: SystemTime,
     pub(super) challenge: Option<weir_oauth::Challenge>,
     /// What it must be good for; empty to leave that to the servers.
     pub(super) scopes: Vec<String>,
@@ -74,7 +76,7 @@ impl Account {
             Auth::OAuth(oauth) => ((**oauth).clone(), true),
             _ => (unsaid(), false),
         };
-        let argument = argument(config, upstream, &url, vault.is_plaintext());
+        let argument = argument(config, upstream, &reach.url.to_string(), vault.is_plaintext());
         Self {
             name: upstream.name.to_string(),
             origin: url.origin().ascii_serialization(),
@@ -252,12 +254,13 @@ impl Account {
     /// What a person has to do; remembered for when they come.
     pub fn need(&self, owner: &Owner, scopes: &[String], refused: Option<&facts::Refusal>) -> Needed {
         let challenge = refused.map(|refused| challenge(&refused.challenge));
+        let since = self.vault.clock.now();
         let mut wanted = lock(&self.wanted);
         if wanted.len() >= MAX_WANTED {
             wanted.clear();
         }
         if challenge.is_some() || !scopes.is_empty() {
-            wanted.insert(owner.clone(), Wanted { challenge, scopes: scopes.to_vec() });
+            wanted.insert(owner.clone(), Wanted { since, challenge, scopes: scopes.to_vec() });
         }
         drop(wanted);
         self.needed(owner, scopes)
@@ -303,15 +306,15 @@ impl Stored {
 }
 
 /// What names an upstream to `weir auth login`, as a shell reads it.
-fn argument(config: &Config, upstream: &config::Upstream, url: &Url, plaintext: bool) -> String {
+fn argument(config: &Config, upstream: &config::Upstream, url: &str, plaintext: bool) -> String {
     let file = config.file.display().to_string();
     let mut argument = if !file.is_empty() {
         upstream.name.to_string()
-    } else if url.query().is_some() {
-        // There may be a key in it.
+    } else if url.contains('?') {
+        // The values of a query are masked, and what is masked leads nowhere.
         "URL".to_owned()
     } else {
-        quoted(url.as_str())
+        quoted(url)
     };
     if !file.is_empty() && file != DEFAULT_FILE {
         argument.push_str(&format!(" --config {}", quoted(&file)));

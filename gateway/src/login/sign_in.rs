@@ -14,7 +14,7 @@ use crate::{
     config::{Flow, SecretError},
 };
 
-use super::{Account, Wallet, WalletError, account::Wanted, settings};
+use super::{Account, Wallet, WalletError, settings};
 
 /// Somebody must sign in. Its text is for the one who can.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,17 +151,17 @@ impl Account {
         let by_code = redirects.is_empty();
         let opened = self.vault.open().await?;
         let http = self.http().map_err(TokenError::from)?;
-        let mut wanted = self.wanted(owner).unwrap_or_default();
+        let (mut challenge, mut scopes) =
+            self.wanted(owner).map(|wanted| (wanted.challenge, wanted.scopes)).unwrap_or_default();
         if let Some(more) = more {
-            wanted.scopes = more;
+            scopes = more;
         }
-        if wanted.challenge.is_none() {
-            wanted.challenge = self.knock().await?;
+        if challenge.is_none() {
+            challenge = self.knock().await?;
         }
         let upstream =
             settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), redirects, by_code)?;
         let before = self.stored(owner).await?.map(|stored| stored.summary().key.issuer.clone());
-        let Wanted { challenge, scopes } = wanted;
         let clock = &self.vault.clock;
         let prepared =
             prepare(http, opened.store.as_ref(), clock, &upstream, challenge.as_ref(), before.as_deref()).await;
@@ -287,6 +287,8 @@ impl Account {
             Some(login) if !login.refreshable && login.expires.is_some_and(|end| end <= now) => Standing::Ended,
             Some(login) => match self.wanted(owner) {
                 Some(wanted) if !login.scopes.covers(&wanted.scopes.iter().cloned().collect()) => Standing::TooLittle,
+                // The upstream has thrown it out, whatever its authorization server thinks of it.
+                Some(wanted) if wanted.challenge.is_some() && wanted.since > login.issued => Standing::Ended,
                 _ => Standing::Good,
             },
         };

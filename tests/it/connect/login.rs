@@ -43,6 +43,9 @@ async fn a_login_at_its_address_opens_a_server() {
     let told = said(&bridge.shake_hands(json!({})).await);
     assert!(told.contains(&format!("run `weir auth login {url}`")), "{told}");
 
+    let (code, told) = auth_at(home, &["status", &url]).await;
+    assert!(code == Some(1) && told.contains(&format!("sign in with `weir auth login {url}`")), "{told}");
+
     let (code, told) = auth_at(home, &["login", &url, "--no-browser"]).await;
     assert!(code == Some(0) && told.contains(&format!("Signed in at {url}")), "{told}");
     // A host that asks again is let in, by the same process.

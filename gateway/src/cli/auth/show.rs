@@ -12,7 +12,7 @@ use crate::{
     login::{Account, Standing, State},
 };
 
-use super::About;
+use super::{About, address};
 
 /// How long an upstream may take to say whether it asks for a login.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,9 +40,14 @@ pub(super) async fn status(about: &About, name: Option<&str>) -> anyhow::Result<
         if state.standing == Standing::Unasked && name.is_none() {
             continue;
         }
+        // Of what stands in no file nothing is known before it is asked.
+        let asks = match state.standing {
+            Standing::Unasked if name.is_some_and(address::is_address) => asks(account).await,
+            _ => None,
+        };
         let needs = matches!(state.standing, Standing::Missing | Standing::Ended | Standing::TooLittle);
-        wanting |= needs && account.is_for_people();
-        lines.push(line(about, account, &state, None));
+        wanting |= (needs && account.is_for_people()) || asks == Some(true);
+        lines.push(line(about, account, &state, asks));
     }
     print(&lines, "No login is kept, and none is configured. `weir auth list` asks the upstreams.")?;
     Ok(if wanting { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -56,7 +61,7 @@ pub(super) async fn list(about: &About) -> anyhow::Result<ExitCode> {
         asking.spawn(async move {
             let asks = match account.is_configured() {
                 true => Some(true),
-                false => tokio::time::timeout(PATIENCE, account.asks()).await.ok().and_then(Result::ok),
+                false => asks(&account).await,
             };
             (place, asks)
         });
@@ -101,6 +106,11 @@ pub(super) fn details(state: &State) -> String {
         None => {}
     }
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) }
+}
+
+/// Whether an upstream asks for a login; none if it does not say.
+async fn asks(account: &Account) -> Option<bool> {
+    tokio::time::timeout(PATIENCE, account.asks()).await.ok().and_then(Result::ok)
 }
 
 fn line(about: &About, account: &Account, state: &State, asks: Option<bool>) -> Line {

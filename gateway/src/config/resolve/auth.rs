@@ -84,7 +84,7 @@ fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Opti
         client_secret: written.client_secret.set().and_then(|at| context.source(at)),
         private_key: written.private_key.set().and_then(|at| context.document(at)),
         algorithm: written.algorithm.set().map(|at| at.value.0),
-        scopes: plain_list(&written.scopes, context),
+        scopes: scopes(&written.scopes, context),
         subject_token: written.subject_token.set().and_then(|at| context.source(at)),
         audience: plain(&written.audience, context),
         resource: written.resource.or(true),
@@ -148,7 +148,7 @@ pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<Inbo
     Some(Inbound {
         issuer: written.issuer.set()?.value.0.clone(),
         audience: plain(&written.audience, context)?,
-        scopes: plain_list(&written.scopes, context),
+        scopes: scopes(&written.scopes, context),
         algorithms,
         jwks: written.jwks.set().map(|at| at.value.0.clone()),
         client_id,
@@ -193,6 +193,17 @@ pub fn default_store(environment: &dyn Environment) -> Option<PathBuf> {
 /// A text that is printed, so that nothing secret may be expanded in it.
 fn plain(written: &Field<Text>, context: &mut Context<'_, '_>) -> Option<String> {
     one(written.set()?, context)
+}
+
+/// Scopes, each as RFC 6749 §3.3 has it: one with a blank or a quote in it could be in no token.
+fn scopes(written: &Field<List<Text>>, context: &mut Context<'_, '_>) -> Vec<String> {
+    let letter = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
+    let all: Vec<_> = written.set().iter().flat_map(|all| &all.value.0).collect();
+    for at in all.iter().filter(|at| !at.value.0.bytes().all(letter)) {
+        let hint = Some("one scope for each entry: [\"read\", \"write\"]".to_owned());
+        context.report.add(at.span.clone(), "a scope has no blanks, quotes or backslashes in it", hint);
+    }
+    plain_list(written, context)
 }
 
 fn plain_list(written: &Field<List<Text>>, context: &mut Context<'_, '_>) -> Vec<String> {
