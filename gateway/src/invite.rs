@@ -71,6 +71,13 @@ impl Invitations {
         format!("{}/oauth/callback", self.root)
     }
 
+    /// Where the issuer of callers sends them back to. No upstream's server sends anybody there, so that none can have a
+    /// code of that issuer brought to itself (RFC 9700 §4.4.2.2).
+    #[must_use]
+    pub fn visit_redirect(&self) -> String {
+        format!("{}/connect/callback", self.root)
+    }
+
     /// What a caller opens to sign in; none where nobody knows who is calling.
     #[must_use]
     pub fn link(&self, caller: Option<&Arc<Caller>>) -> Option<String> {
@@ -212,5 +219,6 @@ mod tests {
         assert_eq!(weir.link(Some(&Caller::local())).unwrap(), "http://127.0.0.1:8080/connect");
         assert_eq!(weir.link(None), None);
         assert_eq!(weir.redirect(), "http://127.0.0.1:8080/oauth/callback");
+        assert_eq!(weir.visit_redirect(), "http://127.0.0.1:8080/connect/callback");
     }
 }

@@ -45,7 +45,7 @@ impl Scene {
 
     /// Takes a browser by a link to the address at which it comes back from the issuer.
     async fn back(&self, browser: &mut Browser, link: &str) -> String {
-        let back = self.gateway.url("/oauth/callback");
+        let back = self.gateway.url("/connect/callback");
         browser.open_until(link, |url| url.starts_with(&back)).await.url
     }
 }
@@ -252,11 +252,11 @@ async fn weir_is_a_client_of_the_issuer_as_of_any_other() {
     let document = "https://weir.example/client.json";
     for kind in ["given", "public", "document", "registered"] {
         let port = free_port();
-        let redirect = format!("http://127.0.0.1:{port}/oauth/callback");
+        let redirect = format!("http://127.0.0.1:{port}/connect/callback");
+        let upstreams = format!("http://127.0.0.1:{port}/oauth/callback");
         let secret = json!({ "client_secret": "s3cret: +&%", "token_endpoint_auth_method": "client_secret_post" });
         let client = |id: &str, more: Value| {
-            let mut client =
-                json!({ "client_id": id, "redirect_uris": [redirect], "token_endpoint_auth_method": "none" });
+            let mut client = json!({ "client_id": id, "redirect_uris": [redirect, upstreams], "token_endpoint_auth_method": "none" });
             client["application_type"] = json!("native");
             client.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             client
@@ -344,7 +344,7 @@ async fn an_issuer_that_does_not_know_weir_is_the_operators_to_tell() {
     gateway.logs("nobody can sign in at /connect").await;
     let log = gateway.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("nobody can sign in")).collect();
-    assert!(lines.len() == 1 && lines[0].contains(&gateway.url("/oauth/callback")), "{lines:?}");
+    assert!(lines.len() == 1 && lines[0].contains(&gateway.url("/connect/callback")), "{lines:?}");
 }
 
 #[tokio::test]
@@ -447,4 +447,36 @@ async fn refused(link: &str, why: &str) {
     assert!(page.status == 400 && page.text.contains(why), "{why}: {}", page.text);
     assert!(page.text.contains("The link is as good as before.") && browser.cookie("weir").is_none(), "{why}");
     assert!(!page.text.contains("hunter2"), "{}", page.text);
+}
+
+#[tokio::test]
+async fn what_a_stranger_writes_into_an_address_changes_nothing() {
+    let issuer = Issuer::start().await;
+    issuer.open(true);
+    let (gateway, _authority, _stub, _link) = scripted(&issuer, "").await;
+    for error in ["invalid_client", "unauthorized_client", "server_error", "invalid_scope", "x"] {
+        let mut stranger = Browser::new();
+        let address = issuer.issuer();
+        let asked = stranger.open_until(&gateway.url("/connect"), |url| url.starts_with(&address)).await.url;
+        let state = asked.split("state=").nth(1).unwrap().split('&').next().unwrap();
+        let back = gateway.url(&format!("/connect/callback?error={error}&state={state}"));
+        let page = stranger.open(&back).await;
+        assert!(page.status == 400 && page.text.contains("does not say who you are"), "{}", page.text);
+    }
+    assert_eq!(issuer.registered(), 1, "it is the same client each time");
+    gateway.logs("not believed").await;
+    let log = gateway.log();
+    assert!(!log.contains("\"ERROR\"") && log.matches("not believed").count() == 1, "{log}");
+}
+
+#[tokio::test]
+async fn a_code_of_the_issuer_is_brought_to_no_upstream() {
+    let scene = Scene::new(&json!({})).await;
+    let (_client, mut browser, link) = scene.invited("ada").await;
+    let back = scene.back(&mut browser, &link).await;
+    // Where upstreams' servers send people, nobody waits for it; and it is good afterwards where it belongs.
+    let elsewhere = back.replace("/connect/callback", "/oauth/callback");
+    let page = browser.open(&elsewhere).await;
+    assert!(page.status == 400 && page.text.contains("has not begun a sign-in"), "{}", page.text);
+    assert!(is_own(&browser.open(&back).await));
 }

@@ -158,8 +158,8 @@ impl PendingSignIn {
             return Err(SignInError::Unknown);
         }
         self.check_issuer(callback.issuer.as_deref())?;
-        if let Some(code) = &callback.error {
-            return Err(TokenError::from_code(code).into());
+        if let Some(why) = callback.refusal() {
+            return Err(why.into());
         }
         let code = callback.code.ok_or(SignInError::NoCode)?;
         let SignIn { server, client, redirect, resource, .. } = &self.what;
@@ -208,6 +208,12 @@ impl Callback {
             };
         }
         callback
+    }
+
+    /// Why there is no code, if it says so. Anybody can write that into an address, so it is no more than a word.
+    #[must_use]
+    pub fn refusal(&self) -> Option<TokenError> {
+        self.error.as_deref().map(TokenError::from_code)
     }
 
     /// Whether it brings a no in place of a code.

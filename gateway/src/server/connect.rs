@@ -75,7 +75,7 @@ impl Connect {
         let secure = invitations.root().starts_with("https:");
         let identity = wallet.identity(config).zip(callers.provider());
         let visits = identity
-            .map(|(identity, provider)| Visits::new(identity, provider.clone(), invitations.redirect(), secure));
+            .map(|(identity, provider)| Visits::new(identity, provider.clone(), invitations.visit_redirect(), secure));
         Self { wallet, invitations, browsers: Browsers::new(secure), visits }
     }
 }
@@ -146,10 +146,11 @@ impl App {
             }
             ("GET", "/oauth/callback") => {
                 let query = exchange.query().unwrap_or_default().to_owned();
-                match self.vouched_for(exchange, &query, browser.as_ref(), cookie).await {
-                    Some(reply) => reply,
-                    None => self.come_back(&query, browser).await,
-                }
+                self.come_back(&query, browser).await
+            }
+            ("GET", "/connect/callback") => {
+                let query = exchange.query().unwrap_or_default().to_owned();
+                self.vouched_for(exchange, &query, browser.as_ref(), cookie).await
             }
             ("POST", path) => {
                 let Some((name, act)) = path.strip_prefix("/connect/").and_then(|rest| rest.split_once('/')) else {

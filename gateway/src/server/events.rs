@@ -140,14 +140,15 @@ impl Outlet<'_> {
                 self.keeper.as_ref().map_or_else(|| delivery.is_between_events(), |keeper| keeper.is_between_events());
             tokio::select! {
                 biased;
+                // First, for a stream that always has something to say would never come to it.
+                () = passes(ends), if delivery.is_endless() && self.is_here => {
+                    self.exchange.end_with(delivery.farewell()).await;
+                    return self.ended();
+                }
                 heard = delivery.next() => if let Some(ended) = self.pass_on(heard, delivery).await {
                     return ended;
                 },
                 () = turns_true(draining), if delivery.is_endless() || !self.is_here => {
-                    self.exchange.end_with(delivery.farewell()).await;
-                    return self.ended();
-                }
-                () = passes(ends), if delivery.is_endless() && self.is_here => {
                     self.exchange.end_with(delivery.farewell()).await;
                     return self.ended();
                 }

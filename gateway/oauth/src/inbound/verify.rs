@@ -106,8 +106,9 @@ impl Verifier {
     /// # Errors
     /// If it is not accepted; only [`Rejected::Unavailable`] is no answer about the token.
     pub async fn verify(&self, token: &str) -> Result<Principal, Rejected> {
-        // RFC 8725 §3.11: a token of another kind, as one of who signed in at some page, opens nothing here.
-        let claims = self.signed(token, &["jwt", "at+jwt", "application/at+jwt"]).await?;
+        // RFC 8725 §3.11: a token that says that it is of another kind opens nothing here. One that says nothing, as most ID
+        // tokens do, is told by its audience.
+        let claims = self.signed(token, &["jwt", "at+jwt", "application/at+jwt"], &[]).await?;
         let is_ours = |named: &str| self.issuer.audiences.iter().any(|audience| audience == named);
         if !audiences(&claims).any(is_ours) {
             return Err(Rejected::Audience);
@@ -121,7 +122,8 @@ impl Verifier {
     /// # Errors
     /// As [`verify`](Self::verify).
     pub async fn verify_identity(&self, token: &str, client: &str, nonce: &str) -> Result<Principal, Rejected> {
-        let claims = self.signed(token, &["jwt"]).await?;
+        // OpenID Connect Registration §2: RS256 unless the client has asked for something else.
+        let claims = self.signed(token, &["jwt"], &[Algorithm::RS256]).await?;
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
         if !text("nonce").is_some_and(|named| same(named, nonce)) {
             return Err(Rejected::Nonce);
@@ -135,8 +137,8 @@ impl Verifier {
         self.principal(claims)
     }
 
-    /// What a token says that is of one of these kinds, and made by the issuer.
-    async fn signed(&self, token: &str, kinds: &[&str]) -> Result<Map<String, Value>, Rejected> {
+    /// What a token says that is of one of these kinds, and made by the issuer; `also` with these algorithms.
+    async fn signed(&self, token: &str, kinds: &[&str], also: &[Algorithm]) -> Result<Map<String, Value>, Rejected> {
         if token.len() > MAX_TOKEN {
             return Err(Rejected::Malformed);
         }
@@ -145,7 +147,7 @@ impl Verifier {
         if kind.is_some_and(|kind| !kinds.contains(&kind.as_str())) {
             return Err(Rejected::Malformed);
         }
-        if !self.issuer.algorithms.contains(&head.alg) {
+        if !self.issuer.algorithms.contains(&head.alg) && !also.contains(&head.alg) {
             return Err(Rejected::Algorithm);
         }
         let fits = |key: &super::keys::Known| key.may_sign(head.kid.as_deref(), head.alg);

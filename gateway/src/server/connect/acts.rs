@@ -49,16 +49,26 @@ impl App {
 
     /// The end of a sign-in.
     pub(super) async fn come_back(&self, query: &str, browser: Option<Arc<Browser>>) -> Reply {
-        let Some(browser) = browser else {
-            let text = "This browser has not begun a sign-in, or too long ago. Nothing was changed.";
-            return Reply::Page(400, page::message("Not signed in", text, &self.connect.invitations.page()));
-        };
+        let Some(browser) = browser else { return self.not_begun(None) };
         let notice = match self.connect.wallet.finish_sign_in(query, &binding(&browser)).await {
             Ok((upstream, _)) => Notice::Done(format!("Signed in at {upstream}. You can go back to your work.")),
             Err(why) => Notice::Failed(format!("Not signed in: {why}.")),
         };
         browser.tell(notice);
         Reply::Go(self.connect.invitations.page())
+    }
+
+    /// Nobody waits for what a browser has brought back.
+    pub(super) fn not_begun(&self, browser: Option<&Browser>) -> Reply {
+        let text = "This browser has not begun a sign-in, or too long ago. Nothing was changed.";
+        let page = self.connect.invitations.page();
+        match browser {
+            Some(browser) => {
+                browser.tell(Notice::Failed(format!("Not signed in. {text}")));
+                Reply::Go(page)
+            }
+            None => Reply::Page(400, page::message("Not signed in", text, &page)),
+        }
     }
 }
 

@@ -15,6 +15,9 @@ use super::{cookie::Cookie, page::Notice};
 /// How long a browser is known after it came last.
 const KNOWN: Duration = Duration::from_secs(60 * 60);
 
+/// How long it is known at most: whoever is let go at the issuer must not stay here by coming again and again.
+const LONGEST: Duration = Duration::from_secs(8 * 60 * 60);
+
 /// How many are known at once; of more, the one that was away for the longest time is forgotten.
 const BROWSERS: usize = 10_000;
 
@@ -31,6 +34,7 @@ type Seen = (Arc<Browser>, Instant);
 pub(super) struct Browser {
     id: String,
     caller: Arc<Caller>,
+    since: Instant,
     /// Goes into each form, so that no other site can send one.
     key: String,
     /// What to say on the next page.
@@ -47,8 +51,9 @@ impl Browsers {
     /// Makes a browser a caller's; also gives the cookie that it is known by from now on.
     pub(super) fn open(&self, caller: Arc<Caller>) -> Option<(Arc<Browser>, String)> {
         let (id, key) = (random()?, random()?);
-        let browser = Arc::new(Browser { id, caller, key, notice: Mutex::default(), used: Mutex::default() });
         let now = Instant::now();
+        let (notice, used) = (Mutex::default(), Mutex::default());
+        let browser = Arc::new(Browser { id, caller, since: now, key, notice, used });
         let mut known = lock(&self.known);
         if known.len() >= BROWSERS {
             known.retain(|_, (_, seen)| seen.elapsed() < KNOWN);
@@ -69,6 +74,7 @@ impl Browsers {
         for id in self.cookie.values(cookies) {
             if let Some((browser, seen)) = known.get_mut(id)
                 && seen.elapsed() < KNOWN
+                && browser.since.elapsed() < LONGEST
             {
                 *seen = Instant::now();
                 return Some(Arc::clone(browser));

@@ -14,7 +14,7 @@ use super::{
     super::{App, listen::Exchange},
     Reply,
     browsers::Browser,
-    name_of, page, value,
+    missing, name_of, page, value,
     visit::{Ended, Stopped, Visits},
 };
 
@@ -53,29 +53,31 @@ impl App {
         }
     }
 
-    /// The end of a sign-in at the issuer of callers; none if it is another sign-in that comes back.
+    /// The end of a sign-in at the issuer of callers.
     pub(super) async fn vouched_for(
         &self,
         exchange: &Exchange,
         query: &str,
         browser: Option<&Arc<Browser>>,
         cookie: &mut Option<String>,
-    ) -> Option<Reply> {
-        let visits = self.connect.visits.as_ref()?;
-        let Ended { ticket, who } = visits.end(&exchange.cookies(), query).await?;
+    ) -> Reply {
+        let Some(visits) = &self.connect.visits else { return missing() };
+        let Some(Ended { ticket, who }) = visits.end(&exchange.cookies(), query).await else {
+            return self.not_begun(browser.map(AsRef::as_ref));
+        };
         let caller = match who {
             Ok(caller) => caller,
-            Err(why) => return Some(self.stopped(&why, ticket.as_deref())),
+            Err(why) => return self.stopped(&why, ticket.as_deref()),
         };
         // One who is known already may have begun something, which is bound to this browser as it is.
         if !browser.is_some_and(|browser| Caller::is_same(Some(browser.caller()), Some(&caller))) {
-            let Some((_, set)) = self.connect.browsers.open(caller) else { return Some(no_randomness()) };
+            let Some((_, set)) = self.connect.browsers.open(caller) else { return no_randomness() };
             *cookie = Some(set);
             if let Some(before) = browser {
                 self.connect.browsers.close(before);
             }
         }
-        Some(Reply::Go(self.page_with(ticket.as_deref())))
+        Reply::Go(self.page_with(ticket.as_deref()))
     }
 
     /// Has a browser that is not known say who it is for. A ticket that is over leads nowhere.

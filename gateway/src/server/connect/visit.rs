@@ -12,8 +12,8 @@ use std::{
 
 use url::Url;
 use weir_oauth::{
-    Callback, Client, DiscoveryError, HttpError, IdentityError, PendingSignIns, Secret, ServerMetadata, SignInError,
-    TokenError,
+    Callback, Client, DiscoveryError, HttpError, IdentityError, PendingSignIns, Secret, ServerMetadata, SignIn,
+    SignInError, TokenError,
     authorize::{self, SIGN_IN_TIME},
     identity,
     inbound::Rejected,
@@ -43,14 +43,18 @@ pub(super) struct Visits {
     redirect: String,
     cookie: Cookie,
     /// With the tickets that they came with.
-    pending: PendingSignIns<Option<Box<str>>>,
+    invited: PendingSignIns<Box<str>>,
+    /// Without one: anybody can begin as many as they like, and crowds out nobody but others of this kind.
+    uninvited: PendingSignIns<()>,
     known: tokio::sync::Mutex<Option<(Instant, Found)>>,
     /// The log has been told that Weir is nobody to the issuer.
     unregistered: OnceLock<()>,
     /// The log has been told that the issuer names nobody.
     nameless: OnceLock<()>,
     trouble: Seldom,
-    /// Apart from the other, for strangers can bring it about.
+    /// When a registration was forgotten last.
+    forgetting: Seldom,
+    /// Apart from the others, for strangers can bring it about.
     disbelief: Seldom,
 }
 
@@ -86,22 +90,25 @@ impl fmt::Display for Stopped {
 impl Visits {
     /// None yet. Whoever is vouched for comes back to `redirect`.
     pub(super) fn new(identity: Identity, provider: Provider, redirect: String, secure: bool) -> Self {
-        let pending = PendingSignIns::new(provider.clock.clone());
+        let (invited, uninvited) =
+            (PendingSignIns::new(provider.clock.clone()), PendingSignIns::new(provider.clock.clone()));
         Self {
             identity,
             provider,
             redirect,
             cookie: Cookie::new("weir-visit", secure),
-            pending,
+            invited,
+            uninvited,
             known: tokio::sync::Mutex::default(),
             unregistered: OnceLock::new(),
             nameless: OnceLock::new(),
             trouble: Seldom::default(),
+            forgetting: Seldom::default(),
             disbelief: Seldom::default(),
         }
     }
 
-    /// Where a browser has to go, and the cookie that it has to bring back; `anew` to be somebody else than the one whom
+    /// Where a browser has to go, and the cookie that it has to bring back; a ticket must be a good one, and `anew` is to be somebody else than the one whom
     /// the issuer remembers.
     pub(super) async fn begin(
         &self,
@@ -119,7 +126,11 @@ impl Visits {
         let what = identity::sign_in(server, client, &self.redirect, anew);
         let (url, pending) = authorize::begin(&self.provider.http, what).map_err(|why| self.unable(&why))?;
         let set = self.cookie.set(&binding, Some(SIGN_IN_TIME));
-        self.pending.keep(pending, Secret::new(binding), ticket.map(Into::into));
+        let binding = Secret::new(binding);
+        match ticket {
+            Some(ticket) => self.invited.keep(pending, binding, ticket.into()),
+            None => self.uninvited.keep(pending, binding, ()),
+        }
         Ok((url, set))
     }
 
@@ -127,12 +138,19 @@ impl Visits {
     pub(super) async fn end(&self, cookies: &str, query: &str) -> Option<Ended> {
         let callback = Callback::parse(query);
         let mut bindings = self.cookie.values(cookies).map(|value| Secret::new(value.to_owned()));
-        let (pending, ticket) = bindings.find_map(|binding| self.pending.take(&callback, &binding).ok())?;
+        let (pending, ticket) = bindings.find_map(|binding| {
+            let invited = self.invited.take(&callback, &binding).map(|(pending, ticket)| (pending, Some(ticket)));
+            invited.or_else(|_| self.uninvited.take(&callback, &binding).map(|(pending, ())| (pending, None))).ok()
+        })?;
+        // A stranger may have written it, so it changes nothing of what is known.
+        if let Some(why) = callback.refusal() {
+            return Some(Ended { ticket, who: Err(self.turned_away(&why)) });
+        }
         let Provider { http, verifier, clock, .. } = &self.provider;
-        let server = pending.what().server.clone();
+        let what = pending.what().clone();
         let who = match identity::finish(pending, http, verifier, callback, clock).await {
             Ok(found) => Ok(Caller::signed_in(callers::principal(found))),
-            Err(why) => Err(self.stopped(why, &server).await),
+            Err(why) => Err(self.stopped(why, &what).await),
         };
         Some(Ended { ticket, who })
     }
@@ -219,34 +237,50 @@ impl Visits {
         ))
     }
 
-    /// Why a sign-in came to nothing.
-    async fn stopped(&self, why: IdentityError, server: &ServerMetadata) -> Stopped {
+    /// The issuer has sent somebody back without a code, or somebody says that it has.
+    fn turned_away(&self, why: &TokenError) -> Stopped {
         let issuer = &self.provider.issuer;
+        if *why == TokenError::Denied {
+            return Stopped::Refused(format!("{issuer} did not let you in, or you went no further there."));
+        }
+        self.disbelieved(why)
+    }
+
+    fn disbelieved(&self, why: &dyn fmt::Display) -> Stopped {
+        let issuer = &self.provider.issuer;
+        if self.disbelief.is_due() {
+            tracing::warn!(issuer, "a sign-in at /connect was not believed: {why}");
+        }
+        Stopped::Refused(format!("What came back from {issuer} does not say who you are: {why}."))
+    }
+
+    /// Why a sign-in came to nothing.
+    async fn stopped(&self, why: IdentityError, what: &SignIn) -> Stopped {
         match why {
             IdentityError::Nobody(_) => self.nameless(&why),
             IdentityError::Rejected(Rejected::Unavailable(why)) => self.later(&why),
-            IdentityError::SignIn(SignInError::Token(TokenError::InvalidClient)) => {
-                *self.known.lock().await = None;
-                match self.identity.forget(server, &self.redirect).await {
-                    // The issuer has forgotten what it registered, and will register it again.
-                    Ok(true) => self.later(&TokenError::InvalidClient),
-                    Ok(false) => self.unable(&TokenError::InvalidClient),
-                    Err(why) => self.unable(&why),
-                }
-            }
+            IdentityError::SignIn(SignInError::Token(TokenError::InvalidClient)) => self.unknown(what).await,
             IdentityError::SignIn(SignInError::Token(why)) if why.is_temporary() => self.later(&why),
             IdentityError::SignIn(SignInError::Http(why) | SignInError::Token(TokenError::Http(why))) => {
                 self.unreachable(&why)
             }
-            IdentityError::SignIn(SignInError::Token(TokenError::Denied)) => {
-                Stopped::Refused(format!("{issuer} did not let you in, or you went no further there."))
-            }
-            why => {
-                if self.disbelief.is_due() {
-                    tracing::warn!(issuer, "a sign-in at /connect was not believed: {why}");
-                }
-                Stopped::Refused(format!("What came back from {issuer} does not say who you are: {why}."))
-            }
+            why => self.disbelieved(&why),
+        }
+    }
+
+    /// The issuer does not know the client of a sign-in any more: what it registered is forgotten, so that it is registered
+    /// again, unless that was done a moment ago.
+    async fn unknown(&self, what: &SignIn) -> Stopped {
+        let mut known = self.known.lock().await;
+        let is_current = |(_, found): &(Instant, Found)| matches!(found, Ok(found) if found.1.id == what.client.id);
+        if !known.as_ref().is_some_and(is_current) || !self.forgetting.is_due() {
+            return self.later(&TokenError::InvalidClient);
+        }
+        *known = None;
+        match self.identity.forget(&what.server, &self.redirect).await {
+            Ok(true) => self.later(&TokenError::InvalidClient),
+            Ok(false) => self.unable(&TokenError::InvalidClient),
+            Err(why) => self.unable(&why),
         }
     }
 
