@@ -15,7 +15,7 @@ use std::{
 use async_trait::async_trait;
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
-use weir_store::{Clock, Secret, Store, StoreError, Version};
+use weir_store::{Clock, Key, Secret, Store, StoreError, Version};
 
 use crate::{
     Client, Http, Login, LoginKey, LoginSummary, Owner, Revoked, Scopes, TokenError, login::NAMESPACE, revoke::revoke,
@@ -234,6 +234,19 @@ impl Logins {
         let mut known = slot.lock();
         if known.version != Some(version) && !known.unsaved {
             known.read = None;
+        }
+    }
+
+    /// Makes sure that a login can be kept, before somebody takes the trouble to sign in.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        let store = &self.shared.store;
+        match store.lease(&Key::new("check", &[]), Duration::from_secs(1)).await? {
+            Some(lease) => store.release(lease).await,
+            // Somebody else has just written.
+            None => Ok(()),
         }
     }
 

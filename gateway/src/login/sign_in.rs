@@ -150,6 +150,7 @@ impl Account {
         }
         let by_code = redirects.is_empty();
         let opened = self.vault.open().await?;
+        opened.logins.check().await.map_err(WalletError::from)?;
         let http = self.http().map_err(TokenError::from)?;
         let (mut challenge, mut scopes) =
             self.wanted(owner).map(|wanted| (wanted.challenge, wanted.scopes)).unwrap_or_default();

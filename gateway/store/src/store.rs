@@ -234,6 +234,14 @@ pub enum StoreError {
         /// By the caller.
         asked: &'static str,
     },
+    /// The file can be read, and not be written.
+    #[error("{path} cannot be written ({reason}); what is in it is used, and nothing new is kept")]
+    Sealed {
+        /// Of the store.
+        path: PathBuf,
+        /// What the operating system said.
+        reason: String,
+    },
     /// A value is larger than any credential.
     #[error("a value of more than {MAX_VALUE} bytes is not kept")]
     TooLarge,

@@ -3,12 +3,16 @@
 use std::path::Path;
 
 use redb::{
-    Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, ReadableTable, WriteTransaction,
+    Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, ReadableTable, StorageError,
+    WriteTransaction,
 };
 
 use crate::StoreError;
 
-use super::{FILE, FORMAT, lock::FileLock};
+use super::{
+    FILE, FORMAT,
+    lock::{FileLock, is_sealed},
+};
 
 /// What the database may keep of the file in memory while it is open: all of any sensible store.
 const CACHE: usize = 1 << 20;
@@ -88,7 +92,12 @@ fn check(path: &Path, about: &impl ReadableTable<&'static str, &'static [u8]>) -
 
 fn open(path: &Path) -> Result<Database, StoreError> {
     not_empty(path)?;
-    builder().open(path).map_err(|e| error(path, e))
+    builder().open(path).map_err(|why| match why {
+        DatabaseError::Storage(StorageError::Io(why)) if is_sealed(why.kind()) => {
+            StoreError::Sealed { path: path.to_owned(), reason: why.kind().to_string() }
+        }
+        why => error(path, why),
+    })
 }
 
 /// The database would take an empty file for a new one.

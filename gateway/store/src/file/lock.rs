@@ -17,8 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often to look whether the lock is free.
 const LOOK: Duration = Duration::from_millis(3);
 
-/// A lock on the file beside the store, given back when dropped or when the process ends in whatever way.
-pub(super) struct FileLock(#[expect(dead_code, reason = "closing it gives the lock back")] File);
+/// A lock on the file beside the store, given back when dropped or when the process ends in whatever way. None where there
+/// is no such file and none can be made: then nobody writes there.
+pub(super) struct FileLock(#[expect(dead_code, reason = "closing it gives the lock back")] Option<File>);
 
 impl FileLock {
     /// Waits until nobody else has it. Blocks the thread.
@@ -36,11 +37,11 @@ fn take(store: &Path, lock: impl Fn(&File) -> Result<(), TryLockError>) -> Resul
     let mut name = store.file_name().unwrap_or_default().to_owned();
     name.push(".lock");
     let path = store.with_file_name(name);
-    let file = open(&path).map_err(|error| StoreError::io(&path, &error))?;
+    let Some(file) = open(&path).map_err(|error| StoreError::io(&path, &error))? else { return Ok(FileLock(None)) };
     let since = Instant::now();
     loop {
         match lock(&file) {
-            Ok(()) => return Ok(FileLock(file)),
+            Ok(()) => return Ok(FileLock(Some(file))),
             Err(TryLockError::WouldBlock) if since.elapsed() < PATIENCE => thread::sleep(LOOK),
             Err(TryLockError::WouldBlock) => return Err(StoreError::Busy(store.to_owned())),
             Err(TryLockError::Error(error)) => return Err(StoreError::io(&path, &error)),
@@ -49,12 +50,18 @@ fn take(store: &Path, lock: impl Fn(&File) -> Result<(), TryLockError>) -> Resul
 }
 
 /// A reader that may not write here can still lock what is there.
-fn open(path: &Path) -> std::io::Result<File> {
+fn open(path: &Path) -> std::io::Result<Option<File>> {
     let writable = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     match writable {
-        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
-            File::open(path)
-        }
-        other => other,
+        Err(error) if is_sealed(error.kind()) => match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            other => other.map(Some),
+        },
+        other => other.map(Some),
     }
+}
+
+/// Whether that means that nothing can be written here.
+pub(super) fn is_sealed(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
