@@ -27,9 +27,9 @@ pub struct Registration {
     pub document: Option<Url>,
     /// What users read when they are asked.
     pub name: String,
-    /// Where users come back to.
+    /// Where users come back to; none for a client that nobody comes back to, such as one that signs in with a code.
     pub redirects: Vec<String>,
-    /// The grants that it will use.
+    /// The grants that it will use. That of an authorization code takes somewhere to come back to.
     pub grants: Vec<&'static str>,
 }
 
@@ -162,11 +162,13 @@ fn is_document(url: &Url) -> bool {
 }
 
 fn description(wanted: &Registration, method: &str) -> Value {
+    // RFC 7591 §2.1: grants and response types go together.
+    let responses: &[&str] = if wanted.grants.contains(&"authorization_code") { &["code"] } else { &[] };
     json!({
         "client_name": wanted.name,
         "redirect_uris": wanted.redirects,
         "grant_types": wanted.grants,
-        "response_types": ["code"],
+        "response_types": responses,
         "token_endpoint_auth_method": method,
         "application_type": kind(wanted),
     })

@@ -22,11 +22,18 @@ pub(super) fn upstream(
 ) -> Result<Upstream, SecretError> {
     let people = matches!(oauth.flow, Flow::AuthorizationCode | Flow::DeviceCode);
     let known = client(oauth)?.map(|client| KnownClient { client, issuer: oauth.issuer.clone() });
+    let grants = match oauth.flow {
+        // Nobody comes back from a device, and a server that hears of such a way wants to know where to.
+        _ if by_code => vec!["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"],
+        Flow::AuthorizationCode | Flow::DeviceCode => vec!["authorization_code", "refresh_token"],
+        Flow::ClientCredentials => vec!["client_credentials"],
+        Flow::TokenExchange => vec!["urn:ietf:params:oauth:grant-type:token-exchange"],
+    };
     Ok(Upstream {
         name: name.to_owned(),
         url: url.clone(),
         issuer: oauth.issuer.clone(),
-        registration: registration(known, document, redirects, by_code),
+        registration: registration(known, document, redirects, grants),
         scopes: (!oauth.scopes.is_empty()).then(|| oauth.scopes.iter().cloned().collect::<Scopes>()),
         resource: if oauth.resource { ResourceParameter::Found } else { ResourceParameter::Omitted },
         signs_in: people,
@@ -45,19 +52,16 @@ pub(super) fn of_callers(
         Ok(Client { id, auth })
     });
     let known = client.transpose()?.map(|client| KnownClient { client, issuer: Some(inbound.issuer.clone()) });
-    Ok(registration(known, document, vec![redirect.to_owned()], false))
+    let grants = vec!["authorization_code", "refresh_token"];
+    Ok(registration(known, document, vec![redirect.to_owned()], grants))
 }
 
 fn registration(
     known: Option<KnownClient>,
     document: Option<&Url>,
     redirects: Vec<String>,
-    by_code: bool,
+    grants: Vec<&'static str>,
 ) -> Registration {
-    let mut grants = vec!["authorization_code", "refresh_token"];
-    if by_code {
-        grants.push("urn:ietf:params:oauth:grant-type:device_code");
-    }
     Registration { known, document: document.cloned(), name: NAME.to_owned(), redirects, grants }
 }
 
