@@ -81,16 +81,19 @@ impl Renewing {
         }
         let (made, paused) = {
             let known = self.slot.lock();
-            (known.made, known.paused)
+            (known.made, known.paused.clone())
         };
         let just_made = made.is_some_and(|made| now.duration_since(made).is_ok_and(|age| age < JUST_MADE));
         if self.stale.as_ref().is_some_and(|stale| stale.refused) && just_made {
             return Some(Err(LoginError::NotAccepted));
         }
-        let left = paused.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero())?;
-        or_usable(
-            TokenError::Temporary { reason: "it had trouble a moment ago".to_owned(), retry_after: Some(left) }.into(),
-        )
+        let (until, why) = paused?;
+        let left = until.duration_since(now).ok().filter(|left| !left.is_zero())?;
+        let why = match why {
+            TokenError::Temporary { reason, .. } => TokenError::Temporary { reason, retry_after: Some(left) },
+            lasting => lasting,
+        };
+        or_usable(why.into())
     }
 
     /// The right to refresh, or what another process has got in the meantime.
@@ -246,7 +249,8 @@ impl Renewing {
             _ => timing.most,
         };
         known.troubles = known.troubles.saturating_add(1);
-        known.paused = self.now().checked_add(doubled.max(asked).min(timing.most));
+        let until = self.now().checked_add(doubled.max(asked).min(timing.most));
+        known.paused = until.map(|until| (until, failed.clone()));
     }
 
     /// What is in the store; what is in memory alone, as long as that could not be saved.

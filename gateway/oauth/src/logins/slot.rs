@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::watch;
 use weir_store::{Secret, Version};
 
-use crate::Login;
+use crate::{Login, TokenError};
 
 use super::{Access, LoginError, Renewal, Timing};
 
@@ -24,8 +24,8 @@ pub(super) struct Known {
     pub(super) read: Option<SystemTime>,
     /// Given by the server, but the disk refused it.
     pub(super) unsaved: bool,
-    /// The server is left alone until then.
-    pub(super) paused: Option<SystemTime>,
+    /// The server is left alone until then, for this reason.
+    pub(super) paused: Option<(SystemTime, TokenError)>,
     /// Times of trouble in a row.
     pub(super) troubles: u32,
     /// When the server last made a token.
@@ -56,7 +56,7 @@ impl Known {
     /// Whether there is nothing to do for a login that may be sent: its end is far, or nothing can be done about it now.
     pub(super) fn is_settled(&self, login: &Login, renewal: &Renewal, now: SystemTime, timing: &Timing) -> bool {
         let stuck = matches!(renewal, Renewal::Refresh(_)) && !login.is_refreshable();
-        let paused = self.paused.is_some_and(|until| now < until);
+        let paused = self.paused.as_ref().is_some_and(|(until, _)| now < *until);
         !self.unsaved && (stuck || paused || login.is_good(now, timing.ahead))
     }
 }

@@ -21,12 +21,32 @@ async fn trouble_of_the_server_keeps_the_login() {
         let kept = scene.kept().await;
         assert_eq!((kept.refresh.unwrap().expose(), kept.ended), ("r1", false));
         for _ in 0..10 {
-            assert!(scene.access(None).await.unwrap_err().is_temporary());
+            let again = scene.access(None).await.unwrap_err();
+            assert!(again.is_temporary() && again.to_string() == failed.to_string(), "{again} is not {failed}");
         }
         assert_eq!(scene.asked(), 1, "it is left alone for a while");
         scene.later(5);
         assert_eq!(scene.access(None).await.unwrap(), "a2", "and then it is as before");
     }
+}
+
+/// A server that says no is left alone for longer, and what it said is said again, not that it had trouble.
+#[tokio::test]
+async fn a_refusal_stays_a_refusal_while_the_server_is_left_alone() {
+    let scene = Scene::new().await;
+    scene.signed_in(0).await;
+    scene.instead([Reply::error(400, "invalid_target")]);
+    for _ in 0..10 {
+        let refused = scene.access(None).await.unwrap_err();
+        assert!(
+            matches!(&refused, LoginError::Token(TokenError::Refused(code)) if code == "invalid_target"),
+            "{refused}"
+        );
+        scene.later(10);
+    }
+    assert_eq!(scene.asked(), 1);
+    scene.later(30);
+    assert_eq!(scene.access(None).await.unwrap(), "a2");
 }
 
 #[tokio::test]
