@@ -124,7 +124,7 @@ impl Login {
             origin: crate::http::origin(upstream),
             resource,
             scopes: tokens.scopes.unwrap_or_else(|| asked.clone()),
-            issued: now,
+            issued: time(millis(now)),
             expires: tokens.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
             access: tokens.access,
             refresh: tokens.refresh,
@@ -138,7 +138,7 @@ impl Login {
     pub(crate) fn renewed(&self, tokens: Tokens, now: SystemTime) -> Self {
         Self {
             scopes: tokens.scopes.unwrap_or_else(|| self.scopes.clone()),
-            issued: now,
+            issued: time(millis(now)),
             expires: tokens.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
             access: tokens.access,
             refresh: tokens.refresh.or_else(|| self.refresh.clone()),

@@ -8,7 +8,7 @@ use std::{
 
 use url::Url;
 use weir_flow::facts::{self, Challenge, Ending};
-use weir_oauth::{Access, Http, HttpError, LoginError, LoginSummary, Owner, Reach, Renewal, Secret};
+use weir_oauth::{Access, Http, HttpError, LoginError, LoginSummary, Owner, Reach, Renewal, Secret, TokenError};
 
 use crate::{
     caller::Caller,
@@ -208,7 +208,7 @@ impl Account {
             let (opened, http) = self.tools().await.map_err(Ending::Failed)?;
             let kept = opened.logins.get(&stored.0.key).await.map_err(|why| Ending::Failed(why.to_string()))?;
             let kept = kept.ok_or_else(|| Ending::Denied("the login is gone".to_owned()))?;
-            if kept.issued != round(stored.0.issued) && kept.issued != stored.0.issued {
+            if kept.issued != stored.0.issued {
                 return Ok(());
             }
             let renewal = if self.is_for_people() {
@@ -357,21 +357,21 @@ pub(super) fn challenge(fact: &Challenge) -> weir_oauth::Challenge {
     weir_oauth::Challenge { scheme: fact.scheme.clone(), parameters }
 }
 
+/// Only what the authorization server has said itself is a no. An answer that is none, or that did not come, says nothing
+/// of the login: it may be from whatever stands in between.
 pub(super) fn ending(why: LoginError) -> Ending {
-    match &why {
-        LoginError::Token(error) if !error.is_temporary() => Ending::Denied(why.to_string()),
-        LoginError::Token(_) | LoginError::Store(_) => Ending::Failed(why.to_string()),
-        LoginError::Missing | LoginError::Ended | LoginError::NotAccepted => Ending::Denied(why.to_string()),
+    let text = why.to_string();
+    match why {
+        LoginError::Token(
+            TokenError::Temporary { .. } | TokenError::Malformed(_) | TokenError::Http(_) | TokenError::Key(_),
+        )
+        | LoginError::Store(_) => Ending::Failed(text),
+        LoginError::Token(_) | LoginError::Missing | LoginError::Ended | LoginError::NotAccepted => {
+            Ending::Denied(text)
+        }
     }
 }
 
 fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
-}
-
-/// A time as the store keeps it.
-fn round(time: SystemTime) -> SystemTime {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -125,21 +125,23 @@ async fn obtain(
 
 /// Whether what is stored has opened the upstream before.
 fn accepted(before: Option<&Kept>, stored: &Stored) -> bool {
-    let same = |login: &LoginSummary| login.key == stored.summary().key && login.version == stored.summary().version;
-    before.is_some_and(|kept| kept.accepted && kept.login.as_ref().is_some_and(same))
+    before.is_some_and(|kept| kept.accepted && kept.login.as_ref().is_some_and(|login| is_of(login, stored)))
 }
 
 /// Whether what was refused is what there is now: somebody may have renewed it or signed in since.
 fn concerns(refused: &Refusal, before: Option<&Kept>, stored: Option<&Stored>) -> bool {
     let was = before.and_then(|kept| Some((kept.credential.as_ref()?.mark(), kept.login.as_ref()?)));
     match (refused.credential, was, stored) {
-        (Some(mark), Some((kept, login)), Some(stored)) if mark == kept => {
-            login.key == stored.summary().key && login.version == stored.summary().version
-        }
+        (Some(mark), Some((kept, login)), Some(stored)) if mark == kept => is_of(login, stored),
         // It went along, and what it was is not known any more: something older than what there is now.
         (Some(_), Some(_), Some(_)) => false,
         _ => true,
     }
+}
+
+/// Whether a login has still the token that it had. One whose server has ended it was written anew, and has.
+fn is_of(login: &LoginSummary, stored: &Stored) -> bool {
+    login.key == stored.summary().key && login.issued == stored.summary().issued
 }
 
 /// What went wrong on the way to a credential all the same.

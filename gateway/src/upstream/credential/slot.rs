@@ -163,7 +163,8 @@ impl Slot {
 
     fn keep(&self, kept: Kept) -> Option<Credential> {
         let credential = kept.credential.clone();
-        if kept.login.is_some() {
+        // One that has ended may be shown once more, and whoever was told of that need not be told again.
+        if kept.login.as_ref().is_some_and(|login| !login.ended) {
             self.told.store(false, Ordering::Release);
         }
         *lock(&self.kept) = Some(kept);
