@@ -8,6 +8,7 @@
 mod ask;
 mod place;
 mod slot;
+mod steps;
 
 use std::{
     collections::HashMap,

@@ -1,16 +1,23 @@
 //! One question to a `credentials` policy, from the facts to what it comes to: each answer that asks for an effort is
 //! carried out, and the policy is asked again with what came of it.
 
+use std::time::Instant;
+
 use weir_flow::{
     Origin,
     facts::{Choice, Effort, Ending, Flow, Question, Refusal, Task, Token, Upstream, Wish},
 };
 
 use weir_oauth::LoginSummary;
+use weir_store::Version;
 
 use crate::login::{Account, Asker, Stored};
 
-use super::{CredentialError, Source, slot::Kept};
+use super::{
+    CredentialError, Source,
+    slot::Kept,
+    steps::{self, Steps},
+};
 
 /// How much is done for one question, whatever the policy says.
 const EFFORTS: usize = 4;
@@ -24,6 +31,7 @@ impl Source {
         origin: &Origin,
         before: Option<Kept>,
         refused: Option<Refusal>,
+        steps: &Steps<Version>,
     ) -> Result<Kept, CredentialError> {
         if refused.is_some()
             && let Some(changed) = before.as_ref().and_then(|before| self.changed(before, origin))
@@ -55,7 +63,11 @@ impl Source {
                     let was_refused = refused.is_some_and(|refused| refused.status == 401);
                     (Task::Renew, account.renew(asker, &stored, was_refused).await)
                 }
-                (Choice::Obtain(wish), Some(account)) => obtain(account, asker, wish, refused.as_ref()).await?,
+                (Choice::Obtain(wish), Some(account)) => {
+                    let held = stored.as_ref().map(|stored| stored.summary().version);
+                    check(refused.as_ref(), held, steps, &upstream.name)?;
+                    obtain(account, asker, wish, refused.as_ref()).await?
+                }
                 (Choice::Present(_) | Choice::Renew | Choice::Obtain(_), None) => {
                     let name = self.policy.name();
                     return Err(failed(format!(
@@ -102,6 +114,20 @@ impl Source {
             refused,
             efforts,
         }
+    }
+}
+
+/// Whether the upstream may have another token for one that it let in and found too narrow.
+fn check(
+    refused: Option<&Refusal>,
+    held: Option<Version>,
+    steps: &Steps<Version>,
+    upstream: &str,
+) -> Result<(), CredentialError> {
+    let (Some(refused), Some(held)) = (refused.filter(|refused| refused.status == 403), held) else { return Ok(()) };
+    match steps.take(held, Instant::now()) {
+        true => Ok(()),
+        false => Err(failed(steps::too_many(upstream, refused.challenge.scope.as_deref()))),
     }
 }
 

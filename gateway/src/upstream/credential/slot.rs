@@ -13,13 +13,14 @@ use weir_flow::{
     facts::{Attachment, Refusal, Upstream},
 };
 use weir_oauth::LoginSummary;
+use weir_store::Version;
 
 use crate::{
     login::{Asker, Mark},
     upstream::lock,
 };
 
-use super::{Credential, CredentialError, Source};
+use super::{Credential, CredentialError, Source, steps::Steps};
 
 /// The credential of one owner.
 #[derive(Default)]
@@ -33,6 +34,7 @@ pub(super) struct Slot {
     failed: Mutex<Option<(Instant, CredentialError)>>,
     /// Whether the operator has been told that somebody must sign in.
     told: AtomicBool,
+    steps: Steps<Version>,
 }
 
 /// An answer and how long it holds.
@@ -110,7 +112,7 @@ impl Slot {
             return Err(why);
         }
         let before = lock(&self.kept).clone();
-        match source.answer(asker, upstream, origin, before, refused).await {
+        match source.answer(asker, upstream, origin, before, refused, &self.steps).await {
             Ok(kept) => Ok(self.keep(kept)),
             Err(why) => {
                 *lock(&self.failed) = Some((Instant::now(), why.clone()));
@@ -136,7 +138,7 @@ impl Slot {
             if let Look::Due(_) = slot.look(None) {
                 let (name, before) = (upstream.name.clone(), lock(&slot.kept).clone());
                 let trouble = before.as_ref().and_then(|kept| kept.trouble.clone());
-                let now = match source.answer(&asker, upstream, &origin, before, None).await {
+                let now = match source.answer(&asker, upstream, &origin, before, None, &slot.steps).await {
                     Ok(kept) => {
                         let trouble = kept.trouble.clone();
                         slot.keep(kept);
