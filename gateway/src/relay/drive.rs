@@ -95,7 +95,10 @@ impl Relay {
                                 record.attempts = 1;
                                 return *answer;
                             }
-                            Err(why) => call.handle_failure(Failure::Unreachable(why)),
+                            Err(ConnectError::SignIn(needed)) => {
+                                return Box::pin(self.ask_to_sign_in(inquiry, &needed, record)).await;
+                            }
+                            Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
                         }
                     }
                     Err(ConnectError::OtherEra { wanted: Era::Legacy, other }) => {

@@ -29,7 +29,10 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 use weir_mcp::{Era, Field, answer, method, translate};
 
-use crate::{caller::Caller, upstream::Channel};
+use crate::{
+    caller::Caller,
+    upstream::{Channel, ConnectError},
+};
 
 use super::{Answer, Body, Delivery, Inquiry, Relay, route::Leg};
 
@@ -64,7 +67,7 @@ impl From<Answer> for Translated {
 
 impl Relay {
     /// Takes a modern request to a legacy upstream.
-    pub(super) async fn translate(&self, inquiry: &Inquiry, leg: &Leg) -> Result<Translated, String> {
+    pub(super) async fn translate(&self, inquiry: &Inquiry, leg: &Leg) -> Result<Translated, ConnectError> {
         let message = &inquiry.message;
         if message.raw(Field::RequestState).is_some() && translate::may_ask(message.method()) {
             return Ok(Translated::Resumed(Box::new(self.resume(inquiry, leg).await)));
@@ -91,9 +94,9 @@ impl Relay {
                 if message.raw(Field::LogLevel).is_some() && seat.line.can(&["logging"]) {
                     seat.line.talk().await;
                 }
-                let original = leg.message(inquiry).map_err(|why| why.to_string())?;
+                let original = leg.message(inquiry).map_err(|why| ConnectError::Stopped(why.to_string()))?;
                 let call = Call::new(inquiry, leg.upstream, &original, seat, &self.repeated);
-                let call = call.map_err(|why| why.to_string())?;
+                let call = call.map_err(|why| ConnectError::Stopped(why.to_string()))?;
                 Ok(Translated::Call(Box::new(call)))
             }
         }
@@ -153,7 +156,7 @@ impl Relay {
         place: usize,
         introduction: &translate::Introduction,
         number: usize,
-    ) -> Result<Arc<Line>, String> {
+    ) -> Result<Arc<Line>, ConnectError> {
         let caller = inquiry.caller.as_ref();
         let open = || {
             let (upstream, catalog) = (Arc::clone(self.upstream(place)), Arc::clone(&self.catalog));
@@ -174,7 +177,7 @@ impl Relay {
         place: usize,
         introduction: &translate::Introduction,
         first: Arc<Line>,
-    ) -> Result<line::Seat, String> {
+    ) -> Result<line::Seat, ConnectError> {
         let lines = match first.channel() {
             Channel::Http { .. } => pool::SIDE_BY_SIDE[0],
             Channel::Sse { .. } | Channel::Stdio { shared: false, .. } => pool::SIDE_BY_SIDE[1],

@@ -27,7 +27,7 @@ use crate::{
     caller::Caller,
     catalog::Catalog,
     session::lock,
-    upstream::{Body, Channel, Opened, Outgoing, Reply, SendError, Upstream, own},
+    upstream::{Body, Channel, ConnectError, Opened, Outgoing, Reply, SendError, Upstream, own},
 };
 
 use super::subscription::{LISTS, updated};
@@ -106,10 +106,10 @@ impl Line {
         catalog: &Arc<Catalog>,
         place: usize,
         introduction: &Introduction,
-    ) -> Result<Arc<Self>, String> {
-        let initialize = Message::parse(introduction.initialize()).map_err(|why| why.to_string())?;
-        let opened = upstream.open_session(caller, &initialize).await;
-        let Opened { channel, answer, .. } = opened.map_err(|why| why.to_string())?;
+    ) -> Result<Arc<Self>, ConnectError> {
+        let initialize = Message::parse(introduction.initialize());
+        let initialize = initialize.map_err(|why| ConnectError::Stopped(why.to_string()))?;
+        let Opened { channel, answer, .. } = upstream.open_session(caller, &initialize).await?;
         match &channel {
             // Each request there has a stream of its own.
             Channel::Http { .. } => {}

@@ -17,7 +17,7 @@ use std::{
 use tokio::{sync::oneshot, task::JoinSet};
 use weir_mcp::translate::Introduction;
 
-use crate::session::lock;
+use crate::{session::lock, upstream::ConnectError};
 
 use super::line::Line;
 
@@ -64,9 +64,9 @@ struct Slot {
 impl Pool {
     /// The line for this kind of client, opened by `open` if there is none that still carries. It is opened whatever
     /// becomes of the client, since others may wait for it and the upstream has a session by then.
-    pub(super) async fn get<F>(&self, key: Key, open: impl FnOnce() -> F) -> Result<Arc<Line>, String>
+    pub(super) async fn get<F>(&self, key: Key, open: impl FnOnce() -> F) -> Result<Arc<Line>, ConnectError>
     where
-        F: Future<Output = Result<Arc<Line>, String>> + Send + 'static,
+        F: Future<Output = Result<Arc<Line>, ConnectError>> + Send + 'static,
     {
         let slot = self.slot(key)?;
         if let Some(line) = slot.get() {
@@ -86,7 +86,7 @@ impl Pool {
             // A client that is gone needs no line.
             drop(tell.send(line));
         });
-        told.await.unwrap_or_else(|_| Err(ENDED.into()))
+        told.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Ends the lines that nobody used for `idle`, and forgets those that are gone.
@@ -104,12 +104,13 @@ impl Pool {
         close(all.into_values().collect()).await;
     }
 
-    fn slot(&self, key: Key) -> Result<Arc<Slot>, String> {
+    fn slot(&self, key: Key) -> Result<Arc<Slot>, ConnectError> {
         let mut slots = lock(&self.slots);
         if slots.len() >= LINES && !slots.contains_key(&key) {
             let Some(rests) = slots.iter().find(|(_, slot)| slot.rests(Duration::ZERO)).map(|(key, _)| key.clone())
             else {
-                return Err("too many different clients use legacy upstreams at once".into());
+                let why = "too many different clients use legacy upstreams at once";
+                return Err(ConnectError::Outage(why.into()));
             };
             if let (Some(slot), Ok(runtime)) = (slots.remove(&rests), tokio::runtime::Handle::try_current()) {
                 runtime.spawn(close(vec![slot]));
@@ -125,7 +126,10 @@ impl Slot {
     }
 
     /// Opens the line, and ends it at once if the slot is out of the pool by then.
-    async fn fill(&self, opening: impl Future<Output = Result<Arc<Line>, String>>) -> Result<Arc<Line>, String> {
+    async fn fill(
+        &self,
+        opening: impl Future<Output = Result<Arc<Line>, ConnectError>>,
+    ) -> Result<Arc<Line>, ConnectError> {
         let line = opening.await?;
         *lock(&self.line) = Some(Arc::clone(&line));
         if !self.over.load(Ordering::Acquire) {
@@ -135,7 +139,7 @@ impl Slot {
         if let Some(line) = line {
             line.close().await;
         }
-        Err(ENDED.into())
+        Err(ended())
     }
 
     /// Whether nobody used the line for `idle`. Whoever opens it, or is about to, holds the slot.
@@ -143,6 +147,10 @@ impl Slot {
         let held = Arc::strong_count(self) > 1;
         !held && lock(&self.line).as_ref().is_none_or(|line| line.idle().is_some_and(|rests| rests >= idle))
     }
+}
+
+fn ended() -> ConnectError {
+    ConnectError::Outage(ENDED.into())
 }
 
 async fn close(slots: Vec<Arc<Slot>>) {

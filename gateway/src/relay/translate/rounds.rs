@@ -21,9 +21,13 @@ use crate::{
     caller::Caller,
     catalog::{self, Catalog},
     http::{HeaderName, HeaderValue},
+    login::Needed,
+    observe::NEEDS_SIGN_IN,
     relay::{answer::failure_message, crossing},
     session::{Endpoint, Question, Running, Session},
-    upstream::{Body, Channel, ConnectError, Credential, JsonBody, Outgoing, Reply, SendError, Upstream},
+    upstream::{
+        Body, Channel, ConnectError, Credential, CredentialError, JsonBody, Outgoing, Reply, SendError, Upstream,
+    },
 };
 
 use super::repeated::{List, Repeated};
@@ -118,6 +122,8 @@ enum Heard {
 enum End {
     Answer(Bytes),
     Failed(Failure),
+    /// Somebody must sign in first.
+    SignIn(Box<Needed>),
     Turned,
 }
 
@@ -143,6 +149,11 @@ impl Rounds {
             End::Failed(failure) => {
                 let message = failure_message(Some(&id), self.upstream.name(), &failure);
                 Piece::Said(Said { message, last: true, attempts, failure: Some(failure.to_string()) })
+            }
+            End::SignIn(needed) => {
+                let failure = Failure::Policy(needed.to_string());
+                let message = failure_message(Some(&id), self.upstream.name(), &failure);
+                Piece::Said(Said { message, last: true, attempts, failure: Some(NEEDS_SIGN_IN.to_owned()) })
             }
         };
         // Fails if the client is gone.
@@ -234,6 +245,7 @@ impl<'a> Work<'a> {
                         credential = chosen;
                         call.handle_chosen();
                     }
+                    Err(CredentialError::SignIn(needed)) => return Err(End::SignIn(needed)),
                     Err(why) => call.handle_failure(Failure::Policy(format!("has no credential: {why}"))),
                 },
                 Action::Open => match upstream.open_modern(self.rounds.caller.as_ref()).await {
@@ -243,6 +255,7 @@ impl<'a> Work<'a> {
                         call.handle_open();
                     }
                     Err(ConnectError::OtherEra { .. }) if round == 1 => return Err(End::Turned),
+                    Err(ConnectError::SignIn(needed)) => return Err(End::SignIn(needed)),
                     Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
                 },
                 Action::Attempt => {
