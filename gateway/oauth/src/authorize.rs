@@ -52,8 +52,8 @@ pub struct PendingSignIn {
 /// What the user brings back, from the query of the address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callback {
-    /// Names the sign-in.
-    pub state: Option<String>,
+    /// Names the sign-in, which only the one who began it can.
+    pub(crate) state: Option<Secret>,
     /// Buys the token.
     code: Option<Secret>,
     /// Says who sent the user.
@@ -153,7 +153,7 @@ impl PendingSignIn {
     /// # Errors
     /// If it is not for this sign-in, not from the server asked, or not accepted.
     pub async fn finish(self, http: &Http, callback: Callback, clock: &Clock) -> Result<Tokens, SignInError> {
-        let known = callback.state.as_deref().is_some_and(|state| same(state, self.state.expose()));
+        let known = callback.state.as_ref().is_some_and(|state| same(state.expose(), self.state.expose()));
         if !known {
             return Err(SignInError::Unknown);
         }
@@ -197,7 +197,10 @@ impl Callback {
         for (name, value) in form_urlencoded::parse(query.as_bytes()).take(32) {
             let value = value.into_owned();
             match name.as_ref() {
-                "state" => callback.state.get_or_insert(value),
+                "state" => {
+                    callback.state.get_or_insert_with(|| Secret::new(value));
+                    continue;
+                }
                 "iss" => callback.issuer.get_or_insert(value),
                 "error" => callback.error.get_or_insert(value),
                 "code" => {

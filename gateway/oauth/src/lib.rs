@@ -27,6 +27,8 @@ pub mod inbound;
 mod login;
 mod logins;
 mod loopback;
+#[cfg(test)]
+mod panics;
 mod prepare;
 mod probe;
 pub mod registration;

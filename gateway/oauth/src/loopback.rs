@@ -90,7 +90,7 @@ async fn visit(stream: TcpStream, state: &Secret) -> io::Result<Option<Callback>
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let callback = Callback::parse(query);
-    let known = callback.state.as_deref().is_some_and(|given| same(given, state.expose()));
+    let known = callback.state.as_ref().is_some_and(|given| same(given.expose(), state.expose()));
     let (status, text, callback) = match (method, path) {
         ("GET", PATH) if known && callback.is_refusal() => {
             ("200 OK", "The sign-in was refused. You can close this page.", Some(callback))

@@ -13,7 +13,7 @@ pub(crate) use endpoint::borrowed;
 
 pub(crate) mod call;
 mod endpoint;
-mod reply;
+pub(crate) mod reply;
 
 /// What an authorization server gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
