@@ -13,6 +13,8 @@ guests! {
     CURIOUS = "curious";
     /// Logs far too much, and answers nevertheless.
     FLOOD = "flood";
+    /// Reads a secret and panics with it.
+    LEAKER = "leaker";
     /// Breaks the rule that its setting `lie` names.
     LIAR = "liar";
     /// Exports the right names with the wrong types.

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
 
 use http::Uri;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::http::{Request, Response};
@@ -35,7 +37,11 @@ impl Authority {
     pub fn with(settings: &Value) -> Self {
         let mut command = Command::new(node());
         command.arg(peers("oauth/server.js")).arg(settings.to_string()).env("NODE_NO_WARNINGS", "1");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("node starts");
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("node starts");
+        // Node makes the streams that it is given such that they may take nothing: the test's own must not be among them.
+        let mut errors = child.stderr.take().expect("stderr is piped");
+        thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
         let input = child.stdin.take().expect("stdin is piped");
         let mut output = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let issuer = line(&mut output)["issuer"].as_str().expect("it says its issuer first").to_owned();
@@ -65,6 +71,51 @@ impl Authority {
     /// When it is gone.
     pub fn secrets(&mut self) -> Vec<String> {
         serde_json::from_value(self.ask("secrets")).expect("a list of texts")
+    }
+
+    /// All that was asked of it, in the order it came: `method`, `path`, `query`, `body` of a form, `status`, the scheme of
+    /// its `authorization` and the `agent` that asked.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn requests(&mut self) -> Vec<Value> {
+        serde_json::from_value(self.ask("requests")).expect("a list")
+    }
+
+    /// The requests to one path, so far.
+    pub fn asked(&mut self, path: &str) -> Vec<Value> {
+        self.requests().into_iter().filter(|request| request["path"] == path).collect()
+    }
+
+    /// What goes wrong with it from now on, by path; see `peers/oauth/trouble.js`. `{}` for nothing.
+    pub fn trouble(&mut self, trouble: &Value) {
+        self.ask(&format!("trouble {trouble}"));
+    }
+
+    /// How many requests wait for the end of their trouble.
+    pub fn waiting(&mut self) -> u64 {
+        self.ask("waiting").as_u64().unwrap_or_default()
+    }
+
+    /// Stops it where it is: what is sent to it from now on waits.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = Pid::from_raw(self.child.id().cast_signed()).expect("a process id is not zero");
+        kill_process(id, signal).expect("the child is ours");
     }
 
     /// Ends it before its time.

@@ -42,15 +42,20 @@ impl Bridge {
     }
 
     /// The same, with environment variables on top of the test's own.
-    ///
-    /// # Panics
-    /// When it cannot be started.
     pub fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(paths::weir());
         command.arg("connect").args(arguments).envs(environment.iter().copied());
+        Self::run(command)
+    }
+
+    /// Starts any program that does the same.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn run(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut command = tokio::process::Command::from(command);
-        let mut child = command.kill_on_drop(true).spawn().expect("weir connect can be started");
+        let mut child = command.kill_on_drop(true).spawn().expect("the program can be started");
         let log = Arc::new(Mutex::new(String::new()));
         let (mut stderr, kept) = (child.stderr.take().expect("stderr is piped"), Arc::clone(&log));
         let reader = tokio::spawn(async move {

@@ -54,6 +54,11 @@ impl Browser {
         self.cookies.insert(name.to_owned(), value.to_owned());
     }
 
+    /// Its cookies, by name.
+    pub fn cookies(&self) -> &BTreeMap<String, String> {
+        &self.cookies
+    }
+
     /// Opens an address, and goes where that leads.
     ///
     /// # Panics
@@ -84,8 +89,15 @@ impl Browser {
     /// As [`press`](Self::press).
     pub async fn press_until(&mut self, page: &Page, action: &str, before: impl Fn(&str) -> bool) -> Page {
         let (to, fields) = page.form(action);
-        let body: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-        self.go(&to, Some(body.join("&")), before).await
+        self.go(&to, Some(form(&fields)), before).await
+    }
+
+    /// Sends a form with these fields.
+    ///
+    /// # Panics
+    /// As [`open`](Self::open).
+    pub async fn submit(&mut self, to: &str, fields: &[(String, String)]) -> Page {
+        self.go(to, Some(form(fields)), |_| false).await
     }
 
     /// Sends any form.
@@ -152,6 +164,11 @@ impl Page {
         }
         panic!("no form to {action} at {}: {}", self.url, self.text);
     }
+}
+
+fn form(fields: &[(String, String)]) -> String {
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    fields.join("&")
 }
 
 fn parts(url: &str) -> (SocketAddr, &str) {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::http::{Request, Response};
 use crate::paths;
-use crate::process::{Process, descendants};
+use crate::process::{Process, descendants, without_rights};
 use crate::wait::{PATIENCE, until};
 
 /// A running gateway, killed on drop. After a failed test its log is printed.
@@ -64,7 +64,24 @@ impl Gateway {
         Self::started("127.0.0.1:0", config, environment).await
     }
 
+    /// The same as [`start_with`](Self::start_with), but what a file's mode forbids is forbidden, also to root.
+    ///
+    /// # Panics
+    /// When it does not start, with what it said.
+    pub async fn start_without_rights(config: &str, environment: &[(&str, &str)]) -> Self {
+        Self::started_as("127.0.0.1:0", config, environment, |command| without_rights(&command)).await
+    }
+
     async fn started(address: &str, config: &str, environment: &[(&str, &str)]) -> Self {
+        Self::started_as(address, config, environment, |command| command).await
+    }
+
+    async fn started_as(
+        address: &str,
+        config: &str,
+        environment: &[(&str, &str)],
+        how: impl FnOnce(Command) -> Command,
+    ) -> Self {
         let directory = TempDir::new().expect("a temporary directory can be made");
         let file = directory.path().join("weir.toml");
         let text = format!("listen = {address:?}\ncache_dir = {:?}\n{config}\n", paths::cache());
@@ -73,7 +90,7 @@ impl Gateway {
         command.arg("serve").arg("--config").arg(&file);
         // No login of whoever runs the tests is of use to them.
         command.env("XDG_STATE_HOME", directory.path()).envs(environment.iter().copied());
-        let mut process = Process::start("the gateway", &mut command);
+        let mut process = Process::start("the gateway", &mut how(command));
         let address = process.says("where it listens", listening).await;
         Self { process, address, directory }
     }

@@ -19,10 +19,13 @@ pub mod matrix;
 pub mod paths;
 pub mod peer;
 pub mod process;
+pub mod remote;
 pub mod sse;
 pub mod stub;
 pub mod suite;
+pub mod terminal;
 pub mod tokens;
+mod verify;
 pub mod wait;
 
 pub use authority::Authority;

@@ -1,7 +1,7 @@
 //! Child processes of a test: their output is kept, they end with the test, and what they leave behind can be counted.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,16 @@ use crate::wait::until_some;
 pub struct Process {
     name: String,
     child: Child,
-    output: Arc<Mutex<String>>,
+    output: Arc<Mutex<Output>>,
+}
+
+/// What a process has printed.
+#[derive(Default)]
+struct Output {
+    /// Whole lines, of both streams.
+    lines: String,
+    /// The line of each stream that has no end yet.
+    rest: [Vec<u8>; 2],
 }
 
 impl Process {
@@ -31,15 +40,22 @@ impl Process {
             .process_group(0)
             .spawn()
             .unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
-        let output = Arc::new(Mutex::new(String::new()));
-        keep(child.stdout.take().expect("stdout is piped"), &output);
-        keep(child.stderr.take().expect("stderr is piped"), &output);
+        let output = Arc::<Mutex<Output>>::default();
+        keep(0, child.stdout.take().expect("stdout is piped"), &output);
+        keep(1, child.stderr.take().expect("stderr is piped"), &output);
         Self { name: name.to_owned(), child, output }
     }
 
-    /// Everything it has printed until now.
+    /// Every line it has printed until now.
     pub fn output(&self) -> String {
-        self.output.lock().expect("no reader panics").clone()
+        lock(&self.output).lines.clone()
+    }
+
+    /// The same with the lines that have no end yet.
+    pub fn shown(&self) -> String {
+        let output = lock(&self.output);
+        let rest = output.rest.iter().map(|rest| String::from_utf8_lossy(rest));
+        std::iter::once(output.lines.as_str().into()).chain(rest).collect()
     }
 
     /// Its process id.
@@ -62,9 +78,8 @@ impl Process {
     /// # Panics
     /// When that takes too long, with its output.
     pub async fn end(&mut self) -> ExitStatus {
-        let (name, output) = (self.name.clone(), Arc::clone(&self.output));
+        let what = format!("{} ends; it said:\n{}", self.name, self.shown());
         let child = &mut self.child;
-        let what = format!("{name} ends; it said:\n{}", output.lock().expect("no reader panics"));
         until_some(&what, || child.try_wait().expect("the child is ours")).await
     }
 
@@ -98,10 +113,32 @@ impl Drop for Process {
             let _ = self.child.wait();
         }
         if thread::panicking() {
-            let output = self.output();
+            let output = self.shown();
             eprintln!("--- {} said:\n{output}--- end of {}", self.name, self.name);
         }
     }
+}
+
+/// The same command without what lets root read and write where nobody may: the rights of files apply to it, as to
+/// everybody else.
+pub fn without_rights(command: &Command) -> Command {
+    if !rustix::process::geteuid().is_root() {
+        return again(Command::new(command.get_program()), command);
+    }
+    let mut humble = Command::new("setpriv");
+    humble.arg("--bounding-set=-dac_override,-dac_read_search").arg(command.get_program());
+    again(humble, command)
+}
+
+fn again(mut new: Command, command: &Command) -> Command {
+    new.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => new.env(name, value),
+            None => new.env_remove(name),
+        };
+    }
+    new
 }
 
 /// The processes that `parent` has started and that still run, and theirs, as (id, command line). Zombies do not run.
@@ -152,14 +189,24 @@ fn pid(id: u32) -> Pid {
     Pid::from_raw(id.cast_signed()).expect("a process id is not zero")
 }
 
-fn keep(stream: impl Read + Send + 'static, output: &Arc<Mutex<String>>) {
+fn keep(which: usize, mut stream: impl Read + Send + 'static, output: &Arc<Mutex<Output>>) {
     let output = Arc::clone(output);
     thread::spawn(move || {
-        let mut stream = BufReader::new(stream);
-        let mut line = Vec::new();
-        while stream.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-            output.lock().expect("no reader panics").push_str(&String::from_utf8_lossy(&line));
-            line.clear();
+        let mut chunk = [0; 4096];
+        while let Ok(length @ 1..) = stream.read(&mut chunk) {
+            let mut output = lock(&output);
+            let Output { lines, rest } = &mut *output;
+            rest[which].extend_from_slice(&chunk[..length]);
+            let whole = rest[which].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            lines.push_str(&String::from_utf8_lossy(&rest[which][..whole]));
+            rest[which].drain(..whole);
         }
+        let mut output = lock(&output);
+        let rest = std::mem::take(&mut output.rest[which]);
+        output.lines.push_str(&String::from_utf8_lossy(&rest));
     });
+}
+
+fn lock(output: &Mutex<Output>) -> std::sync::MutexGuard<'_, Output> {
+    output.lock().expect("no reader panics")
 }

@@ -181,12 +181,28 @@ impl Stub {
         self.shared.door.as_ref().expect("it asks for tokens").demand(scope);
     }
 
+    /// Wants one scope more for every call than its token has.
+    ///
+    /// # Panics
+    /// When it has no door.
+    pub fn be_greedy(&self) {
+        self.shared.door.as_ref().expect("it asks for tokens").be_greedy();
+    }
+
     /// Sets its clock ahead of everybody else's, by so many seconds.
     ///
     /// # Panics
     /// When it has no door.
     pub fn hurry(&self, seconds: u64) {
         self.shared.door.as_ref().expect("it asks for tokens").hurry(seconds);
+    }
+
+    /// Takes none of the tokens any more that it has been shown until now.
+    ///
+    /// # Panics
+    /// When it has no door.
+    pub fn revoke(&self) {
+        self.shared.door.as_ref().expect("it asks for tokens").revoke(self.tokens());
     }
 
     /// The tokens that it has been shown.

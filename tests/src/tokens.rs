@@ -5,6 +5,7 @@ use base64::{
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
 use ring::digest::{SHA256, digest};
+use serde_json::Value;
 
 use crate::browser::Browser;
 use crate::http::Request;
@@ -64,6 +65,15 @@ async fn given(issuer: &str, request: Request, form: &[(&str, &str)]) -> String 
     let body: Vec<String> = form.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     let answer = request.body(body.join("&")).send(address).await.json().await;
     answer["access_token"].as_str().unwrap_or_else(|| panic!("no token: {answer}")).to_owned()
+}
+
+/// What a token says, whoever signed it.
+///
+/// # Panics
+/// When it is no JWT.
+pub fn claims(token: &str) -> Value {
+    let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok()).expect("a JWT");
+    serde_json::from_slice(&payload).expect("claims are JSON")
 }
 
 /// As a value in a form or a query.

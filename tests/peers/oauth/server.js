@@ -2,14 +2,19 @@
 // the cookie `person` says, or by a form.
 //
 // Settings come as JSON in the first argument: access and refresh lifetimes in seconds, the document that stands behind a
-// client id that is a URL, more clients, whether clients may register, whether it says how people are called, and whether
-// it asks them who they are. The first line it prints is {"issuer": …}. Lines on its standard input are commands: `stats`
-// prints how often each grant was asked for, `secrets` every token that was given.
+// client id that is a URL, more clients, whether clients may register, whether it says how people are called, whether it
+// asks them who they are, whose tokens are exchanged, and whether a refresh token that was used may be used again. The
+// first line it prints is {"issuer": …}. Lines on its standard input are commands, each answered with one line: `stats`
+// is how often each grant was asked for, `secrets` every token that was given, `requests` all that was asked of it,
+// `trouble {…}` what is to go wrong from now on (see trouble.js), `waiting` how many requests wait for that to end.
 import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
 import { once } from 'node:events';
 
 import Provider from 'oidc-provider';
+
+import * as exchange from './exchange.js';
+import * as trouble from './trouble.js';
 
 const settings = {
   access: 3600,
@@ -27,7 +32,15 @@ http.listen(0, '127.0.0.1');
 await once(http, 'listening');
 const issuer = `http://127.0.0.1:${http.address().port}`;
 
-const SCOPES = 'mcp:read mcp:write';
+const SCOPES = 'mcp:read mcp:write mcp:admin mcp:audit mcp:owner';
+
+const getResourceServerInfo = (_, resource) => ({
+  scope: SCOPES,
+  audience: resource,
+  accessTokenFormat: 'jwt',
+  accessTokenTTL: settings.access,
+  jwt: { sign: { alg: 'RS256' } },
+});
 
 const provider = new Provider(issuer, {
   clients: [
@@ -54,6 +67,7 @@ const provider = new Provider(issuer, {
       response_types: [],
       grant_types: ['client_credentials'],
     },
+    ...(settings.exchange ? [exchange.client] : []),
     ...(settings.jwk
       ? [
           {
@@ -94,13 +108,7 @@ const provider = new Provider(issuer, {
     resourceIndicators: {
       enabled: true,
       useGrantedResource: () => true,
-      getResourceServerInfo: (_, resource) => ({
-        scope: SCOPES,
-        audience: resource,
-        accessTokenFormat: 'jwt',
-        accessTokenTTL: settings.access,
-        jwt: { sign: { alg: 'RS256' } },
-      }),
+      getResourceServerInfo,
     },
   },
   // Metadata documents of clients: nothing is fetched from anywhere.
@@ -116,6 +124,10 @@ const provider = new Provider(issuer, {
   }),
   interactions: { url: (_, interaction) => `/sign-in/${interaction.uid}` },
 });
+
+if (settings.exchange) exchange.register(provider, { barred: [], ...settings.exchange }, getResourceServerInfo);
+// Some servers let a client that has not heard the answer ask again.
+if (settings.forgiving) provider.RefreshToken.prototype.consume = async () => {};
 
 const FORM = `<!doctype html><meta name="viewport" content="width=device-width"><title>Who are you?</title>
 <form method="post"><label>Name <input name="person" value="" autofocus></label> <button>Continue</button></form>`;
@@ -156,9 +168,6 @@ const secrets = new Set();
 const count = (name) => (asked[name] = (asked[name] ?? 0) + 1);
 provider.on('grant.success', (ctx) => {
   count(ctx.oidc.params.grant_type);
-  for (const name of ['code', 'refresh_token', 'client_secret', 'code_verifier', 'device_code']) {
-    if (ctx.oidc.params[name]) secrets.add(ctx.oidc.params[name]);
-  }
   for (const name of ['access_token', 'refresh_token', 'id_token']) {
     if (ctx.body[name]) secrets.add(ctx.body[name]);
   }
@@ -166,23 +175,54 @@ provider.on('grant.success', (ctx) => {
 provider.on('grant.error', (ctx) => count(`${ctx.oidc.params?.grant_type} refused`));
 provider.on('server_error', (_, error) => console.error(error));
 
+// What nobody else may see of what is sent to it.
+const SECRETS = ['code', 'code_verifier', 'device_code', 'refresh_token', 'token', 'subject_token'].concat(
+  ['client_secret', 'client_assertion'],
+);
+const requests = [];
+const seen = new WeakMap();
+provider.use(async (ctx, next) => {
+  await next();
+  // As they were sent, once they have been read.
+  const { body } = ctx.oidc ?? {};
+  if (body) seen.get(ctx.req).body = body;
+  for (const name of SECRETS) if (body?.[name]) secrets.add(body[name]);
+});
+
 const handle = provider.callback();
 http.on('request', (request, response) => {
-  if (request.url.startsWith('/sign-in/')) {
-    signIn(request, response).catch((error) => {
-      console.error(error);
-      response.writeHead(500).end();
-    });
-  } else {
-    handle(request, response);
-  }
+  const { pathname, searchParams } = new URL(request.url, issuer);
+  const record = { method: request.method, path: pathname, query: Object.fromEntries(searchParams) };
+  record.authorization = request.headers.authorization?.split(' ')[0];
+  record.agent = request.headers['user-agent'];
+  seen.set(request, record);
+  requests.push(record);
+  response.on('finish', () => (record.status = response.statusCode));
+  const go = () => {
+    if (pathname.startsWith('/sign-in/')) {
+      signIn(request, response).catch((error) => {
+        console.error(error);
+        response.writeHead(500).end();
+      });
+    } else {
+      handle(request, response);
+    }
+  };
+  if (!trouble.meet(pathname, response, go)) go();
 });
 
 console.log(JSON.stringify({ issuer }));
 const lines = createInterface({ input: process.stdin });
 lines.on('line', (line) => {
-  if (line === 'stats') console.log(JSON.stringify(asked));
-  if (line === 'secrets') console.log(JSON.stringify([...secrets]));
+  const [command] = line.split(' ', 1);
+  const answers = {
+    stats: () => asked,
+    secrets: () => [...secrets],
+    requests: () => requests,
+    waiting: trouble.waiting,
+    trouble: () => trouble.make(JSON.parse(line.slice(command.length))) ?? true,
+  };
+  console.log(JSON.stringify(answers[command]()));
 });
 // Whoever started it has gone.
 lines.on('close', () => process.exit(0));

@@ -1,16 +1,13 @@
 //! Who may come in: whoever brings a token of one issuer for this server.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
-use ring::signature::{RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents};
 use serde_json::{Value, json};
 
 use super::{Body, Seen, lock, status};
+use crate::verify;
 
 const METADATA: &str = "/.well-known/oauth-protected-resource/mcp";
 
@@ -21,7 +18,14 @@ pub(super) struct Door {
     scopes: Mutex<Vec<String>>,
     /// How far its clock is ahead, in seconds.
     ahead: AtomicU64,
+    /// Tokens that it takes no more.
+    revoked: Mutex<Vec<String>>,
+    /// Whether a call wants one scope more than any token has.
+    greedy: AtomicBool,
 }
+
+/// What a greedy one asks for, one after the other.
+const MORE: [&str; 5] = ["mcp:read", "mcp:write", "mcp:admin", "mcp:audit", "mcp:owner"];
 
 impl Door {
     pub(super) fn new(issuer: &str, keys: Value) -> Self {
@@ -30,11 +34,21 @@ impl Door {
             keys,
             scopes: Mutex::new(vec!["mcp:read".to_owned()]),
             ahead: AtomicU64::new(0),
+            revoked: Mutex::default(),
+            greedy: AtomicBool::new(false),
         }
     }
 
     pub(super) fn demand(&self, scope: &str) {
         lock(&self.scopes).push(scope.to_owned());
+    }
+
+    pub(super) fn be_greedy(&self) {
+        self.greedy.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn revoke(&self, tokens: Vec<String>) {
+        lock(&self.revoked).extend(tokens);
     }
 
     pub(super) fn hurry(&self, seconds: u64) {
@@ -62,7 +76,9 @@ impl Door {
     /// Its no, if the request brings no token that is good enough.
     pub(super) fn refuses(&self, seen: &Seen, host: &str) -> Option<hyper::Response<Body>> {
         let token = seen.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
-        let claims = token.and_then(|token| self.claims(token, &format!("http://{host}/mcp")));
+        let (audience, ahead) = (format!("http://{host}/mcp"), self.ahead.load(Ordering::SeqCst));
+        let good = token.filter(|token| !lock(&self.revoked).iter().any(|revoked| revoked == token));
+        let claims = good.and_then(|token| verify::claims(token, &self.keys, &self.issuer, &audience, ahead).ok());
         let metadata = format!("resource_metadata=\"http://{host}{METADATA}\"");
         let (code, challenge) = match claims {
             None if token.is_some() => {
@@ -70,8 +86,12 @@ impl Door {
             }
             None => (StatusCode::UNAUTHORIZED, format!("Bearer {metadata}")),
             Some(claims) => {
-                let scopes = lock(&self.scopes).clone();
+                let mut scopes = lock(&self.scopes).clone();
                 let granted = claims["scope"].as_str().unwrap_or_default();
+                if self.greedy.load(Ordering::SeqCst) && seen.envelope().method.as_deref() == Some("tools/call") {
+                    let next = MORE.iter().find(|scope| !granted.split(' ').any(|granted| granted == **scope));
+                    scopes.push((*next.unwrap_or(&"mcp:all")).to_owned());
+                }
                 if scopes.iter().all(|scope| granted.split(' ').any(|granted| granted == scope)) {
                     return None;
                 }
@@ -83,20 +103,5 @@ impl Door {
         let mut response = status(code);
         response.headers_mut().insert("www-authenticate", challenge.parse().expect("a header"));
         Some(response)
-    }
-
-    /// What a token says, if it is signed by the issuer, for this server, and not over.
-    fn claims(&self, token: &str, audience: &str) -> Option<Value> {
-        let (signed, signature) = token.rsplit_once('.')?;
-        let (head, payload) = signed.split_once('.')?;
-        let read = |part: &str| URL_SAFE_NO_PAD.decode(part).ok();
-        let head: Value = serde_json::from_slice(&read(head)?).ok()?;
-        let key = self.keys["keys"].as_array()?.iter().find(|key| key["kid"] == head["kid"])?;
-        let key = RsaPublicKeyComponents { n: read(key["n"].as_str()?)?, e: read(key["e"].as_str()?)? };
-        key.verify(&RSA_PKCS1_2048_8192_SHA256, signed.as_bytes(), &read(signature)?).ok()?;
-        let claims: Value = serde_json::from_slice(&read(payload)?).ok()?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs() + self.ahead.load(Ordering::SeqCst);
-        let good = claims["iss"] == self.issuer.as_str() && claims["aud"] == audience && claims["exp"].as_u64()? > now;
-        good.then_some(claims)
     }
 }
