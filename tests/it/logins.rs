@@ -1,89 +1,51 @@
 //! Upstreams that want a login, through a gateway and from a terminal, with a real authorization server.
 
-use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
-use weir_tests::authority::browse;
-use weir_tests::process::Process;
-use weir_tests::wait::{PATIENCE, until};
-use weir_tests::{Authority, Client, Gateway, Stub, paths};
+use weir_tests::terminal::{
+    ALONE, ENVIRONMENT, KEY, SECRET, auth, calling, config, config_beside, echo, ended, failed, lines, page, sign_in,
+    start, tells,
+};
+use weir_tests::tokens::{claims, token};
+use weir_tests::wait::until;
+use weir_tests::{Authority, Client, Gateway, Stub};
 
-const KEY: &str = "c2VjcmV0IGtleSBvZiB0aGUgc3RvcmUsIDMyIGJ5dGU=";
-const SECRET: &str = "basic secret: +&%";
-const ENVIRONMENT: [(&str, &str); 2] = [("WEIR_TESTS_KEY", KEY), ("WEIR_TESTS_SECRET", SECRET)];
-
-/// A configuration with one upstream, `u`, and a store of its own beside it.
-fn config(upstream: &Stub, auth: &str) -> String {
-    format!("[store]\npath = \"logins.redb\"\nkey = {{ env = \"WEIR_TESTS_KEY\" }}\n{}{auth}\n", upstream.config("u"))
-}
-
-async fn start(upstream: &Stub, auth: &str) -> Gateway {
-    Gateway::start_with(&config(upstream, auth), &ENVIRONMENT).await
-}
-
-/// `weir auth`, about the configuration of `gateway`.
-fn auth(gateway: &Gateway, arguments: &[&str]) -> Process {
-    let mut command = Command::new(paths::weir());
-    command.arg("auth").args(arguments).arg("--config").arg(gateway.directory().join("weir.toml"));
-    command.env("XDG_STATE_HOME", gateway.directory()).env_remove("BROWSER").env_remove("DISPLAY").envs(ENVIRONMENT);
-    Process::start("weir auth", &mut command)
-}
-
-/// Runs it to its end: the exit code, and what it said.
-async fn ended(mut process: Process) -> (Option<i32>, String) {
-    let status = process.end().await;
-    // What it printed last may be on its way through the pipe.
-    until("what it said is here", || process.output().ends_with('\n')).await;
-    (status.code(), process.output())
-}
-
-/// The page that a sign-in wants to have opened.
-async fn page(process: &mut Process) -> String {
-    process.says("where to sign in", |line| Some(line.trim().to_owned()).filter(|line| line.starts_with("http"))).await
-}
-
-/// Signs in at `u` with a browser, to the end.
-async fn sign_in(gateway: &Gateway, more: &[&str]) {
-    let mut process = auth(gateway, &[&["login", "u", "--no-browser"], more].concat());
-    let shown = browse(&page(&mut process).await).await;
-    assert!(shown.contains("Weir has what it needs"), "{shown}");
-    let (code, said) = ended(process).await;
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("Signed in at u"), "{said}");
-}
-
-async fn echo(gateway: &Gateway) -> Value {
-    Client::modern(gateway, "/mcp/u")
-        .ask("tools/call", json!({ "name": "echo", "arguments": { "message": "m" } }))
-        .await
-}
-
-/// Calls until something is so.
-async fn calling(gateway: &Gateway, is_so: impl Fn() -> bool) {
-    let patience = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < patience, "in vain");
-        echo(gateway).await;
+/// What the other tests here rest upon: an upstream that believes no token but those that were made for it.
+#[tokio::test]
+async fn an_upstream_lets_in_whom_it_should() {
+    let (authority, other) = (Authority::start(3600), Authority::start(3600));
+    let upstream = authority.upstream().await;
+    let status = async |token: &str| {
+        let (_, request) = Client::modern_at(upstream.address(), "/mcp").with_token(token).request("ping", json!({}));
+        request.send(upstream.address()).await.status
+    };
+    let good = token(authority.issuer(), 0, &upstream.url()).await;
+    assert_eq!(status(&good).await, 200);
+    // Both servers of the tests sign with the same key, so only what is signed tells them apart.
+    let (signed, signature) = good.rsplit_once('.').unwrap();
+    let elsewhere = token(other.issuer(), 0, &upstream.url()).await;
+    let narrow = token(authority.issuer(), 0, "http://127.0.0.1:1/mcp").await;
+    let turned: String = signature.chars().rev().collect();
+    for (bad, why) in [
+        (elsewhere, "of another issuer"),
+        (narrow, "for another resource"),
+        (format!("{signed}.{turned}"), "with another signature"),
+        (format!("{signed}."), "without one"),
+        ("token".to_owned(), "that is none"),
+    ] {
+        assert_eq!(status(&bad).await, 401, "a token {why}");
     }
-}
-
-/// The lines of the log with `part` in them.
-fn lines(gateway: &Gateway, part: &str) -> usize {
-    gateway.log().lines().filter(|line| line.contains(part)).count()
+    upstream.hurry(3601);
+    assert_eq!(status(&good).await, 401, "a token whose time is over");
 }
 
 #[tokio::test]
 async fn a_gateway_signs_in_for_itself() {
     let mut authority = Authority::start(3600);
     let upstream = authority.upstream().await;
-    let auth = r#"auth = "client_credentials"
-oauth = { client_id = "weir-basic", client_secret = { env = "WEIR_TESTS_SECRET" } }"#;
-    let gateway = start(&upstream, auth).await;
+    let gateway = start(&upstream, ALONE).await;
     gateway.healthy(&["u"]).await;
     let mut calls = JoinSet::new();
     for _ in 0..20 {
@@ -97,11 +59,7 @@ oauth = { client_id = "weir-basic", client_secret = { env = "WEIR_TESTS_SECRET" 
     assert_eq!(authority.grants("client_credentials"), 1);
     assert_eq!((lines(&gateway, "\"ERROR\""), lines(&gateway, "sign-in")), (0, 0), "{}", gateway.log());
     // Another one with the same store needs no token of its own.
-    let second = Gateway::start_with(
-        &config(&upstream, auth).replace("logins.redb", gateway.directory().join("logins.redb").to_str().unwrap()),
-        &ENVIRONMENT,
-    )
-    .await;
+    let second = Gateway::start_with(&config_beside(&gateway, &upstream, ALONE), &ENVIRONMENT).await;
     second.healthy(&["u"]).await;
     assert_eq!(authority.grants("client_credentials"), 1);
 }
@@ -181,12 +139,6 @@ async fn fifty_calls_at_the_end_of_a_token_renew_it_once() {
     assert!(used.len() <= 3, "{}", used.len());
 }
 
-/// What a token says.
-fn claims(token: &str) -> Value {
-    let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
-    serde_json::from_slice(&payload).unwrap()
-}
-
 /// When a token ends, in seconds since 1970.
 fn exp(token: &str) -> u64 {
     claims(token)["exp"].as_u64().unwrap()
@@ -248,13 +200,16 @@ async fn an_authorization_server_that_is_away_is_one_error() {
     let mut authority = Authority::start(3600);
     let upstream = authority.upstream().await;
     authority.stop();
-    let auth = r#"auth = "client_credentials"
-oauth = { client_id = "weir-basic", client_secret = { env = "WEIR_TESTS_SECRET" } }"#;
-    let gateway = start(&upstream, auth).await;
+    let gateway = start(&upstream, ALONE).await;
     gateway.logs("upstream cannot be reached").await;
-    let answer = echo(&gateway).await.to_string();
-    assert!(answer.contains("no token for u could be had"), "{answer}");
-    assert_eq!((lines(&gateway, "\"ERROR\""), lines(&gateway, "sign-in")), (1, 0), "{}", gateway.log());
+    for _ in 0..10 {
+        let answer = echo(&gateway).await.to_string();
+        assert!(answer.contains("no token for u could be had"), "{answer}");
+    }
+    // One for the upstream, one for each call, and nothing beside them.
+    failed(&gateway, 10).await;
+    tells(&gateway, (1, 0)).await;
+    assert_eq!(lines(&gateway, "sign-in"), 0);
 }
 
 /// What the server believes to be over is renewed, though it has minutes to go here.
@@ -274,7 +229,7 @@ async fn a_clock_that_is_five_minutes_ahead_costs_no_login() {
     assert_eq!(authority.grants("refresh_token"), 0);
     // Now it is over there, and not here; what is made now has some seconds to go.
     until("some seconds have passed", || now() + 597 > exp(&first)).await;
-    upstream.hurry(exp(&first) - now());
+    upstream.hurry(exp(&first) - now() + 1);
     assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");
     assert_eq!(authority.grants("refresh_token"), 1);
     assert_ne!(upstream.tokens().last(), Some(&first));

@@ -91,3 +91,27 @@ async fn a_policy_gets_its_token_from_a_service_that_the_configuration_names() {
     gateway.logs("is not named in the configuration; to allow it, write: http = ").await;
     assert!(!gateway.log().contains("minted-1"), "{}", gateway.log());
 }
+
+/// What a component knows when it fails stays with it: its message goes nowhere, with all that can be logged.
+#[tokio::test]
+async fn a_policy_that_panics_with_a_secret_tells_nobody() {
+    const SECRET: &str = "leaked-5b1f0c77";
+    let stub = Stub::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let component = directory.path().join("leaker.wasm");
+    fs::write(&component, weir_guests::LEAKER).unwrap();
+    let policy = format!(
+        "bearer = {{ env = \"LEAKED\" }}\n[[upstreams.u.policies]]\ncomponent = {:?}\ngrants = [\"secrets\"]\n",
+        component.display().to_string()
+    );
+    let config = stub.config("u") + &policy;
+    let gateway = Gateway::start_with(&config, &[("LEAKED", SECRET), ("RUST_LOG", weir_tests::terminal::TRACE)]).await;
+    gateway.logs("upstream cannot be reached").await;
+    let call = json!({ "name": "u__echo", "arguments": {} });
+    for client in [Client::modern(&gateway, "/mcp"), Client::legacy(&gateway, "/mcp").await] {
+        let answer = client.ask("tools/call", call.clone()).await.to_string();
+        assert!(answer.contains("leaker.wasm") && !answer.contains(SECRET), "{answer}");
+    }
+    assert!(!gateway.log().contains(SECRET), "{}", gateway.log());
+    assert!(stub.seen().is_empty());
+}

@@ -15,8 +15,9 @@ export const client = {
   grant_types: [GRANT],
 };
 
-// `trusts` is whose tokens are taken, if they were made for `audience`; `barred` are those who get nothing for them.
-export function register(provider, { trusts, audience, barred }, getResourceServerInfo) {
+// `trusts` is whose tokens are taken, its own if it is left out, if they were made for `audience`; `barred` are those who
+// get nothing for them.
+export function register(provider, { trusts = provider.issuer, audience, barred }, getResourceServerInfo) {
   let keys;
   const subject = async (token) => {
     const metadata = await fetch(`${trusts}/.well-known/openid-configuration`);

@@ -57,7 +57,7 @@ impl<T> PendingSignIns<T> {
     /// # Errors
     /// If there is none for this state and this binding.
     pub fn take(&self, callback: &Callback, binding: &Secret) -> Result<(PendingSignIn, T), SignInError> {
-        let state = callback.state.as_deref().ok_or(SignInError::Unknown)?;
+        let state = callback.state.as_ref().map(Secret::expose).ok_or(SignInError::Unknown)?;
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let one = waiting.get(state).ok_or(SignInError::Unknown)?;
         if self.clock.now() >= one.until || !same(one.binding.expose(), binding.expose()) {
