@@ -49,6 +49,13 @@ async fn streams_end_with_the_token_that_opened_them() {
         let wish = json!({ "notifications": { "toolsListChanged": true } });
         ending.push(client.send(client.request("subscriptions/listen", wish).1).await.events());
     }
+    let ended = ending.into_iter().map(|mut stream| {
+        tokio::spawn(async move {
+            while stream.next().await.is_some() {}
+            now()
+        })
+    });
+    let ended: Vec<_> = ended.collect();
     // A client that comes with a younger token in time keeps its stream.
     let open = Request::get("/sse").header("accept", "text/event-stream");
     let mut renewed = gateway.send(with(open, &short)).await.events();
@@ -62,8 +69,10 @@ async fn streams_end_with_the_token_that_opened_them() {
     let held = tokio::spawn(async move { answer(request.send(address).await, id).await });
     until("the call waits", || stub.held() == 1).await;
 
-    for stream in &mut ending {
-        while stream.next().await.is_some() {}
+    let end = claims["exp"].as_u64().unwrap() + LEEWAY;
+    for ended in ended {
+        // Both are whole seconds.
+        assert!(ended.await.unwrap() + 1 >= end, "not before its time");
     }
     assert_eq!(gateway.send(with(own.request("ping", json!({})).1, &short)).await.status, 401);
     stub.release(1);

@@ -364,7 +364,7 @@ async fn an_issuer_that_names_nobody_is_the_operators_to_change() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_away_is_asked_again() {
+async fn an_issuer_that_is_away_is_said_once() {
     let mut scene = Scene::new(&json!({})).await;
     let (_client, mut browser, link) = scene.invited("ada").await;
     scene.authority.stop();
