@@ -125,12 +125,24 @@ impl Heard {
     }
 }
 
+/// Waits until somebody listens where a page sends its user back to: the yardstick opens a browser first.
+async fn until_awaited(page: &str) {
+    let port = page.split("127.0.0.1%3A").nth(1).map(|rest| rest.split('%').next().unwrap_or_default());
+    let port: u16 = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("no way back in {page}"));
+    let listens = || std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port)).is_ok();
+    until("the way back is open", listens).await;
+}
+
 /// The yardstick's way: a host starts it, and it opens a browser while its first message waits.
 async fn through_mcp_remote() -> Heard {
     let (mut authority, remote) = (Authority::start(TOKEN), Remote::new());
     let upstream = authority.upstream().await;
     let mut bridge: Bridge = remote.start(&upstream.url(), &["--host", "127.0.0.1", "--auth-timeout", "60"]);
-    let user = async { browse(&remote.page(0).await).await };
+    let user = async {
+        let page = remote.page(0).await;
+        until_awaited(&page).await;
+        browse(&page).await
+    };
     let (hello, shown) = tokio::join!(bridge.shake_hands(json!({})), user);
     assert!(hello["result"]["serverInfo"].is_object() && shown.contains("Authorization successful"), "{hello} {shown}");
     let mut calls = async |what: &str| {
@@ -146,6 +158,7 @@ async fn through_mcp_remote() -> Heard {
     let user = async {
         let page = remote.page(1).await;
         authority.trouble(&json!({}));
+        until_awaited(&page).await;
         browse(&page).await
     };
     tokio::join!(calls("after another sign-in"), user);
