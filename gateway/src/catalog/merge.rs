@@ -34,8 +34,8 @@ pub enum Kind {
 
 /// The merged lists of one era.
 ///
-/// One for all callers: what an upstream shows is asked for in Weir's own name and with the credential that all share. Once
-/// callers have credentials of their own, lists marked `private` need one of these for each of them.
+/// One for all callers, of what is asked for in Weir's own name and with the credential that all share; where callers have
+/// logins of their own, one for each of them.
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
     lists: [List; 4],

@@ -91,9 +91,10 @@ impl Wallet {
         self.vault.changes.all.subscribe()
     }
 
-    /// Looks out for what other processes do to the store, until it is dropped. Ends at once where nothing can be kept.
+    /// Looks out for what other processes do to the store, until it is dropped. Ends at once where nothing can be kept, or
+    /// no upstream takes a login.
     pub async fn look_out(&self) {
-        let Some(path) = self.vault.path() else { return };
+        let Some(path) = self.vault.path().filter(|_| !self.accounts.is_empty()) else { return };
         let mut before = None;
         loop {
             let now = state(path).await;

@@ -85,7 +85,12 @@ pub(super) async fn turns_true(watched: &mut watch::Receiver<bool>) {
 /// back shows something younger.
 pub(super) async fn passes(end: Option<SystemTime>) {
     match end {
-        Some(end) => sleep(end.duration_since(SystemTime::now()).unwrap_or_default()).await,
+        // Over is over at the first look: no timer is, and a stream that always has something to say looks but once.
+        Some(end) => {
+            if let Ok(left) = end.duration_since(SystemTime::now()) {
+                sleep(left).await;
+            }
+        }
         None => std::future::pending().await,
     }
 }
@@ -276,5 +281,26 @@ async fn session_over(over: &mut Option<watch::Receiver<bool>>) {
     match over {
         Some(over) => turns_true(over).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Waker},
+    };
+
+    use super::*;
+
+    /// A timer that is due is not always ready when it is looked at first.
+    #[tokio::test]
+    async fn what_is_over_is_over_at_the_first_look() {
+        let mut looked = Context::from_waker(Waker::noop());
+        let mut is_ready = |end| pin!(passes(end)).poll(&mut looked).is_ready();
+        for _ in 0..100 {
+            assert!(is_ready(Some(SystemTime::now())) && is_ready(Some(SystemTime::UNIX_EPOCH)));
+        }
+        assert!(!is_ready(Some(SystemTime::now() + Duration::from_secs(60))) && !is_ready(None));
     }
 }

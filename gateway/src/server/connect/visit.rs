@@ -108,8 +108,8 @@ impl Visits {
         }
     }
 
-    /// Where a browser has to go, and the cookie that it has to bring back; a ticket must be a good one, and `anew` is to be somebody else than the one whom
-    /// the issuer remembers.
+    /// Where a browser has to go, and the cookie that it has to bring back. A ticket must be a good one; `anew` is to be
+    /// somebody else than the one whom the issuer remembers.
     pub(super) async fn begin(
         &self,
         cookies: &str,
