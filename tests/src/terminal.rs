@@ -56,13 +56,14 @@ pub fn command(gateway: &Gateway, arguments: &[&str]) -> Command {
     command
 }
 
-/// The same at a terminal, with all that it shows there. Its process is [`at_terminal`]'s.
+/// The same at a terminal, with all that it shows there. Its process is [`at_terminal`]'s: whichever shell `script` takes,
+/// it makes way for `weir`, so that a signal has only one process to go to.
 ///
 /// # Panics
 /// When a path is no text.
 pub fn auth_at_terminal(gateway: &Gateway, arguments: &[&str]) -> Process {
     let config = gateway.directory().join("weir.toml");
-    let line = format!("{} auth {} --config {}", paths::weir().display(), arguments.join(" "), config.display());
+    let line = format!("exec {} auth {} --config {}", paths::weir().display(), arguments.join(" "), config.display());
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
     dressed(&mut command, gateway);
