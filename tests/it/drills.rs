@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use weir_tests::client::answer;
 use weir_tests::terminal::{
     ALONE, ENVIRONMENT, auth, calling_until_it_works, config, config_beside, echo, ended, failed, lines, page, sign_in,
     start, tells, told, works,
@@ -16,8 +15,8 @@ use weir_tests::{Authority, Browser, Client, Gateway, Stub};
 const METADATA: [&str; 2] = ["/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"];
 /// How long a token is good that is to end in a test, in seconds.
 const TOKEN: u32 = 6;
-/// Longer than a process may refresh alone.
-const LEASE: Duration = Duration::from_secs(90);
+/// Longer than Weir leaves a server alone that was in trouble.
+const AFTER_TROUBLE: Duration = Duration::from_secs(90);
 
 /// An upstream whose login is there and in use.
 async fn in_use(authority: &Authority) -> (Stub, Gateway) {
@@ -32,14 +31,6 @@ async fn in_use(authority: &Authority) -> (Stub, Gateway) {
 async fn is_signed_in(gateway: &Gateway) -> bool {
     let (code, said) = ended(auth(gateway, &["status", "u"])).await;
     code == Some(0) && said.contains("signed in (")
-}
-
-/// A call that may have to wait for longer than any other.
-async fn echo_in_the_end(gateway: &Gateway) -> Value {
-    let client = Client::modern(gateway, "/mcp/u");
-    let (id, request) = client.request("tools/call", json!({ "name": "echo", "arguments": { "message": "m" } }));
-    let response = tokio::time::timeout(LEASE, request.try_send(gateway.address())).await;
-    answer(response.expect("an answer in the end").unwrap(), id).await
 }
 
 /// Waits until so many requests stand before a server that is in trouble.
@@ -71,7 +62,8 @@ async fn killed(authority: &mut Authority, stall: &str) {
     authority.trouble(&json!({}));
 
     let next = Gateway::start_with(&config_beside(&gateway, &upstream, "auth = \"oauth\""), &ENVIRONMENT).await;
-    let answer = echo_in_the_end(&next).await;
+    // The time that the one before had to refresh alone is not waited for.
+    let answer = echo(&next).await;
     assert_eq!(answer["result"]["content"][0]["text"], "m", "{answer}\n{}", next.log());
     next.healthy(&["u"]).await;
     tells(&next, (0, 0)).await;
@@ -161,7 +153,7 @@ async fn a_server_in_trouble_keeps_the_login() {
             // What may be lasting is left alone for as long as two minutes; a terminal does not wait.
             let (code, said) = ended(auth(&gateway, &["refresh", "u"])).await;
             assert_eq!(code, Some(0), "{trouble}: {said}");
-            calling_until_it_works(&gateway, LEASE).await;
+            calling_until_it_works(&gateway, AFTER_TROUBLE).await;
             assert_eq!(authority.grants("refresh_token"), 1);
         });
     }
@@ -180,7 +172,7 @@ async fn a_server_that_is_gone_for_a_while_keeps_the_login() {
     assert!(refused.contains("the login at u is kept") && refused.contains("did not answer in time"), "{refused}");
     assert!(is_signed_in(&gateway).await);
     authority.go_on();
-    calling_until_it_works(&gateway, LEASE).await;
+    calling_until_it_works(&gateway, AFTER_TROUBLE).await;
     assert!(told(&gateway).0 < 2 && told(&gateway).1 == 1, "{}", gateway.log());
 }
 
@@ -203,7 +195,7 @@ async fn a_slow_server_disturbs_nobody_else() {
     let refused = echo(&gateway).await.to_string();
     assert!(refused.contains("did not answer in time"), "{refused}");
     authority.trouble(&json!({}));
-    calling_until_it_works(&gateway, LEASE).await;
+    calling_until_it_works(&gateway, AFTER_TROUBLE).await;
     tells(&gateway, (1, 0)).await;
 }
 
@@ -337,7 +329,7 @@ async fn when_both_tokens_are_over_somebody_is_asked_once() {
     assert!(code == Some(1) && said.contains("the login has ended; sign in with `weir auth login u "), "{said}");
     authority.trouble(&json!({}));
     sign_in(&gateway, &[]).await;
-    calling_until_it_works(&gateway, LEASE).await;
+    calling_until_it_works(&gateway, AFTER_TROUBLE).await;
     tells(&gateway, (0, 2)).await;
     assert_eq!(lines(&gateway, "panicked"), 0);
 }

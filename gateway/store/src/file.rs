@@ -7,8 +7,9 @@
 //! A file that is not what was written is never overwritten, repaired by guessing or deleted.
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -19,12 +20,14 @@ use zeroize::Zeroizing;
 use crate::{Clock, Entry, Key, KeySources, Lease, Listed, Store, StoreError, Swap, Value, Version};
 
 use create::{create, create_folder, seal_of_existing};
+use holder::Holder;
 use lock::FileLock;
 use record::Record;
 use seal::Seal;
 
 mod create;
 mod database;
+mod holder;
 mod lock;
 mod record;
 mod seal;
@@ -47,6 +50,8 @@ struct Shared {
     path: PathBuf,
     seal: Seal,
     clock: Clock,
+    /// Of the leases that were taken here and not given back.
+    holders: Mutex<HashMap<Version, Holder>>,
 }
 
 /// The entries: a [`Key`] and a [`Record`].
@@ -71,12 +76,12 @@ impl FileStore {
                 let _lock = FileLock::exclusive(&path)?;
                 if !exists()? {
                     let seal = create(&path, &protection)?;
-                    return Ok(Self(Arc::new(Shared { path, seal, clock })));
+                    return Ok(Self::new(path, seal, clock));
                 }
             }
             // A keyring may have to ask somebody, so this is without the lock.
             let seal = seal_of_existing(&path, &protection)?;
-            Ok(Self(Arc::new(Shared { path, seal, clock })))
+            Ok(Self::new(path, seal, clock))
         })
         .await
     }
@@ -98,6 +103,10 @@ impl FileStore {
             })
         })
         .await
+    }
+
+    fn new(path: PathBuf, seal: Seal, clock: Clock) -> Self {
+        Self(Arc::new(Shared { path, seal, clock, holders: Mutex::default() }))
     }
 
     async fn run<T: Send + 'static>(
@@ -135,7 +144,7 @@ impl Shared {
     ) -> Result<Swap, StoreError> {
         let now = self.clock.millis();
         let mut entries = tx.open_table(ENTRIES).map_err(|e| database::error(&self.path, e))?;
-        entries.retain(|_, bytes| !record::is_over(bytes, now)).map_err(|e| database::error(&self.path, e))?;
+        entries.retain(|_, bytes| !self.is_over(bytes, now)).map_err(|e| database::error(&self.path, e))?;
         let found = {
             let bytes = entries.get(key.text()).map_err(|e| database::error(&self.path, e))?;
             bytes.and_then(|bytes| Record::parse(bytes.value()).map(|record| record.version))
@@ -149,6 +158,24 @@ impl Shared {
             .map_err(|()| StoreError::io(&self.path, &std::io::Error::other("no random numbers to encrypt with")))?;
         entries.insert(key.text(), bytes.as_slice()).map_err(|e| database::error(&self.path, e))?;
         Ok(Swap::Done(version))
+    }
+
+    /// Whether the time of an entry has passed. What the holder of a lease has left then goes with it.
+    fn is_over(&self, bytes: &[u8], now: u64) -> bool {
+        let is_over = record::is_over(bytes, now);
+        if is_over && let Some(record) = Record::parse(bytes) {
+            self.forget_holder(record.version);
+        }
+        is_over
+    }
+
+    fn forget_holder(&self, version: Version) {
+        self.holders().remove(&version);
+        holder::forget(&self.path, version);
+    }
+
+    fn holders(&self) -> MutexGuard<'_, HashMap<Version, Holder>> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remove(&self, tx: &WriteTransaction, key: &Key, only: Option<Version>) -> Result<bool, StoreError> {
@@ -227,19 +254,38 @@ impl Store for FileStore {
     }
 
     async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Lease>, StoreError> {
-        // Those who wait for it ask again and again, and to look is much cheaper than to try.
-        if self.get(key).await?.is_some() {
-            return Ok(None);
-        }
-        let nothing = Value { about: String::new(), secret: Zeroizing::default() };
-        Ok(match self.swap(key, None, &nothing, Some(ttl)).await? {
-            Swap::Done(version) => Some(Lease { key: key.clone(), version }),
-            Swap::Lost(_) => None,
+        let before = self.get(key).await?.map(|entry| entry.version);
+        let key = key.clone();
+        self.run(move |shared| {
+            // Those who wait for it ask again and again, and to look is much cheaper than to try.
+            if before.is_some_and(|version| !holder::has_died(&shared.path, version)) {
+                return Ok(None);
+            }
+            let nothing = Value { about: String::new(), secret: Zeroizing::default() };
+            shared.write(|tx| {
+                let Swap::Done(version) = shared.set(tx, &key, Some(before), &nothing, Some(ttl))? else {
+                    return Ok(None);
+                };
+                if let Some(died) = before {
+                    shared.forget_holder(died);
+                }
+                if let Ok(holder) = Holder::of(&shared.path, version) {
+                    shared.holders().insert(version, holder);
+                }
+                Ok(Some(Lease { key, version }))
+            })
         })
+        .await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
-        self.run(move |shared| shared.write(|tx| shared.remove(tx, &lease.key, Some(lease.version)))).await?;
+        self.run(move |shared| {
+            shared.write(|tx| {
+                shared.forget_holder(lease.version);
+                shared.remove(tx, &lease.key, Some(lease.version))
+            })
+        })
+        .await?;
         Ok(())
     }
 }

@@ -55,7 +55,8 @@ pub trait Store: Send + Sync {
 
     /// Tries to become the only holder of `key` for at most `ttl`; none if somebody else is.
     ///
-    /// Give it back with [`release`](Self::release). A holder that dies is replaced when its time is over.
+    /// Give it back with [`release`](Self::release). A holder that dies is replaced at once where the store can tell, and
+    /// else when its time is over.
     ///
     /// # Errors
     /// If the store cannot be written.

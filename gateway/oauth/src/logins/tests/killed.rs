@@ -19,7 +19,8 @@ const STOP: &str = "WEIR_OAUTH_TEST_STOP";
 const TIMING: Timing = Timing {
     ahead: Duration::from_secs(60),
     margin: Duration::from_secs(5),
-    lease: Duration::from_millis(1500),
+    // What has died is not waited for.
+    lease: Duration::from_secs(3600),
     pause: Duration::from_secs(1),
     most: Duration::from_secs(60),
     fresh: Duration::from_secs(5),

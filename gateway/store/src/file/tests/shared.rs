@@ -4,6 +4,8 @@ use super::*;
 
 const FOLDER: &str = "WEIR_STORE_TEST_FOLDER";
 const ROUNDS: &str = "WEIR_STORE_TEST_ROUNDS";
+const HOLDER: &str = "WEIR_STORE_TEST_HOLDER";
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// What the other processes do: count up in one entry. Does nothing unless it is started as one of them.
 #[tokio::test]
@@ -32,14 +34,15 @@ fn number(text: &[u8]) -> u64 {
 }
 
 fn start(folder: &Path, rounds: u32) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "file::tests::shared::child", "--nocapture"])
-        .env(FOLDER, folder)
-        .env(ROUNDS, rounds.to_string())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    child_process("child").env(FOLDER, folder).env(ROUNDS, rounds.to_string()).spawn().unwrap()
+}
+
+/// One of the tests here, in a process of its own.
+fn child_process(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("file::tests::shared::{test}"), "--nocapture"]);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
 }
 
 #[tokio::test]
@@ -79,6 +82,51 @@ async fn a_process_that_is_killed_takes_nothing_with_it() {
         assert_eq!(text(&store, &key("login")).await.as_deref(), Some(TOKEN));
         last = after;
     }
+}
+
+/// What another process does: hold a lease, until it is killed. Does nothing unless it is started as that.
+#[tokio::test]
+async fn holder() {
+    let Ok(folder) = std::env::var(HOLDER) else { return };
+    let store = open(Path::new(&folder)).await.unwrap();
+    let _held = store.lease(&key("lease"), HOUR).await.unwrap().unwrap();
+    store.put(&key("held"), &value(TOKEN), None).await.unwrap();
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn a_lease_ends_with_the_process_that_holds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await.unwrap();
+    let mut child = child_process("holder").env(HOLDER, folder.path()).spawn().unwrap();
+    while store.get(&key("held")).await.unwrap().is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(store.lease(&key("lease"), HOUR).await.unwrap().is_none(), "its holder lives");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let held = store.lease(&key("lease"), HOUR).await.unwrap().expect("nobody holds it any more");
+    assert!(open(folder.path()).await.unwrap().lease(&key("lease"), HOUR).await.unwrap().is_none());
+    store.release(held).await.unwrap();
+    assert_eq!(left(folder.path()), Vec::<String>::new());
+}
+
+/// A process that was killed and whose lease nobody wanted in its time leaves nothing for good either.
+#[tokio::test]
+async fn what_shows_that_a_lease_is_held_goes_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await.unwrap();
+    let held = store.lease(&key("lease"), Duration::ZERO).await.unwrap().unwrap();
+    assert_eq!(left(folder.path()).len(), 1);
+    store.put(&key("other"), &value(TOKEN), None).await.unwrap();
+    assert_eq!(left(folder.path()), Vec::<String>::new());
+    store.release(held).await.unwrap();
+}
+
+/// Files that show that a lease is held.
+fn left(folder: &Path) -> Vec<String> {
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    files.filter(|name| name.contains("lease")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
