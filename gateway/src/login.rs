@@ -10,6 +10,7 @@ mod alone;
 mod asker;
 mod identity;
 mod settings;
+mod shell;
 mod sign_in;
 mod vault;
 mod watch;

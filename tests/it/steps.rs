@@ -16,8 +16,8 @@ fn says_enough(text: &str) -> bool {
 fn wanted(gateway: &Gateway) -> String {
     let log = gateway.log();
     let line = log.lines().rfind(|line| line.contains("\"upstream needs a sign-in\"")).unwrap();
-    let (_, scopes) = line.split_once("--scopes \\\"").unwrap_or_else(|| panic!("no scopes in {line}"));
-    scopes.split('\\').next().unwrap().to_owned()
+    let (_, scopes) = line.split_once("--scopes '").unwrap_or_else(|| panic!("no scopes in {line}"));
+    scopes.split('\'').next().unwrap().to_owned()
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use crate::{
 };
 
 use super::{
-    Asker, Mark, Needed, WalletError, lock, settings,
+    Asker, Mark, Needed, WalletError, lock, settings, shell::quoted,
     vault::{Opened, Vault},
 };
 
@@ -323,11 +323,6 @@ fn argument(config: &Config, upstream: &config::Upstream, url: &str, plaintext: 
         argument.push_str(" --allow-plaintext-token-store");
     }
     argument
-}
-
-fn quoted(text: &str) -> String {
-    let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+,:@%".contains(&byte));
-    if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// What an upstream of which nothing is said may need.

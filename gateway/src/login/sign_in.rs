@@ -14,7 +14,7 @@ use crate::{
     config::{Flow, SecretError},
 };
 
-use super::{Account, Wallet, WalletError, settings};
+use super::{Account, Wallet, WalletError, settings, shell::quoted};
 
 /// Somebody must sign in. Its text is for the one who can.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Account {
             Owner::Shared => self.vault.page.get().is_some(),
             Owner::Principal(..) => terminal || !self.is_by_code(),
         };
-        let more = if scopes.is_empty() { String::new() } else { format!(" --scopes \"{}\"", scopes.join(" ")) };
+        let more = if scopes.is_empty() { String::new() } else { format!(" --scopes {}", quoted(&scopes.join(" "))) };
         Needed {
             upstream: self.name.clone(),
             owner: owner.clone(),
