@@ -59,6 +59,8 @@ fn place6(address: Ipv6Addr) -> Place {
     }
     match address.segments() {
         [first, ..] if first & 0xfe00 == 0xfc00 => Place::Private,
+        // Translated at this site (RFC 8215). Where in it the IPv4 address stands is known to its translator alone.
+        [0x64, 0xff9b, 1, ..] => Place::Never,
         // Documentation, Teredo, ORCHID, benchmarks: inside the global range, and never a server.
         [0x2001, 0x0db8, ..] | [0x2001, 0..0x0200, ..] | [0x3fff, 0..0x1000, ..] => Place::Never,
         // The global range; all others are link-local, site-local, multicast or unassigned.
@@ -67,8 +69,7 @@ fn place6(address: Ipv6Addr) -> Place {
     }
 }
 
-/// The IPv4 address to which packets for this one go: mapped (RFC 4291), translated (RFC 6052, RFC 8215), 6to4 (RFC
-/// 3056).
+/// The IPv4 address to which packets for this one go: mapped (RFC 4291), translated (RFC 6052), 6to4 (RFC 3056).
 fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
@@ -77,7 +78,7 @@ fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
         [0, 0, 0, 0, 0, 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
-        | [0x64, 0xff9b, 0 | 1, _, _, _, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x2002, high, low, ..] => Some(v4(high, low)),
         // The old compatible form; `::` and `::1` are what they are.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some(v4(high, low)),
@@ -102,7 +103,8 @@ mod tests {
                 Place::Private,
                 "10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1 100.127.255.255 fd00::1 fc00::1",
             ),
-            (Place::Private, "::ffff:10.0.0.1 64:ff9b:1::10.0.0.1"),
+            (Place::Private, "::ffff:10.0.0.1 64:ff9b::10.0.0.1"),
+            (Place::Never, "64:ff9b:1::10.0.0.1 64:ff9b:1:0:a:0:100:808 64:ff9b:1::8.8.8.8"),
             (Place::Never, "0.0.0.0 169.254.169.254 ::ffff:169.254.169.254 ::ffff:a9fe:a9fe 224.0.0.1 255.255.255.255"),
             (Place::Never, "240.0.0.1 192.0.2.1 198.18.0.1 198.51.100.1 203.0.113.1 fe80::1 fec0::1 ff02::1 ::"),
             (Place::Never, "100.100.100.200 168.63.129.16 fd00:ec2::254 2001:db8::1 2001::1 ::ffff:100.100.100.200"),
