@@ -9,6 +9,9 @@ use thiserror::Error;
 /// The longest name of an upstream: half of the 64 characters that hosts allow for a tool's public name.
 const LONGEST: usize = 32;
 
+/// Where clients of HTTP+SSE send messages, below the address of each upstream.
+const MESSAGES: &str = "messages";
+
 /// The name of an upstream, such as `github`. Cheap to clone.
 ///
 /// Letters, digits, `-` and `_`; begins with a letter or digit, does not end with `_` and has no `__` in it, so that
@@ -33,6 +36,9 @@ pub enum NameError {
         /// Whether it is the first of the name.
         first: bool,
     },
+    /// It is a part of Weir's own addresses.
+    #[error("`{MESSAGES}` is an address of Weir's own; call the upstream otherwise")]
+    Taken,
     /// It contains `__` or ends with `_`.
     #[error("the name of an upstream cannot contain `__` or end with `_`, which parts it from the name of its tools")]
     Separator,
@@ -64,6 +70,9 @@ impl FromStr for UpstreamName {
         }
         if text.contains("__") || text.ends_with('_') {
             return Err(NameError::Separator);
+        }
+        if text == MESSAGES {
+            return Err(NameError::Taken);
         }
         Ok(Self(text.into()))
     }
@@ -116,6 +125,7 @@ mod tests {
             ("größe", character('ö', false)),
             ("a__b", NameError::Separator),
             ("a_", NameError::Separator),
+            ("messages", NameError::Taken),
             (&"a".repeat(33), NameError::TooLong),
         ] {
             assert_eq!(bad.parse::<UpstreamName>(), Err(error), "{bad}");
