@@ -111,6 +111,7 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
     };
     let wallet = Wallet::new(&config, options.allow_plaintext_token_store);
     let about = About { config, wallet };
+    let interrupted = command.interrupted();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
     let ended = runtime.block_on(async {
         let work = async {
@@ -128,7 +129,7 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
         let ended = tokio::select! {
             ended = work => ended,
             _ = tokio::signal::ctrl_c() => {
-                eprintln!("\nInterrupted. Nothing was changed.");
+                eprintln!("\nInterrupted. {interrupted}");
                 Ok(ExitCode::from(INTERRUPTED))
             }
         };
@@ -140,6 +141,15 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
 }
 
 impl Command {
+    /// What became of it if it was interrupted.
+    const fn interrupted(&self) -> &'static str {
+        match self {
+            Self::Login { .. } | Self::Status { .. } | Self::List { .. } => "Nothing was changed.",
+            // It may have been all but done, and what a server has given meanwhile is kept.
+            Self::Logout { .. } | Self::Refresh { .. } => "How far it got is what `weir auth status` says.",
+        }
+    }
+
     /// The address that it is about; none if it is about upstreams of a configuration.
     fn address(&self) -> Option<&str> {
         let name = match self {
