@@ -32,7 +32,7 @@ pub use vault::WalletError;
 pub use watch::Mark;
 pub use weir_oauth::{Owner, Secret};
 
-use vault::Vault;
+use vault::{Page, Vault};
 
 /// All logins of one configuration.
 pub struct Wallet {
@@ -71,9 +71,10 @@ impl Wallet {
         &self.accounts
     }
 
-    /// Says at which URL people find the page where they sign in. The first word counts.
-    pub fn set_page(&self, url: String) {
-        drop(self.vault.page.set(url));
+    /// Says at which URL people find the page where they sign in, and whether whoever comes there may sign in for all.
+    /// The first word counts.
+    pub fn set_page(&self, url: String, for_all: bool) {
+        drop(self.vault.page.set(Page { url, for_all }));
     }
 
     /// All logins, without their secrets. Needs no key, and makes no file.

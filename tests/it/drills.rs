@@ -325,6 +325,7 @@ async fn when_both_tokens_are_over_somebody_is_asked_once() {
     assert_eq!(refreshes, 1, "no loop");
     // Once before the first login, and once now.
     tells(&gateway, (0, 2)).await;
+    gateway.settle(&["u"], "auth_expired").await;
     let (code, said) = ended(auth(&gateway, &["status", "u"])).await;
     assert!(code == Some(1) && said.contains("the login has ended; sign in with `weir auth login u "), "{said}");
     authority.trouble(&json!({}));

@@ -77,6 +77,11 @@ fn is_own(page: &Page) -> bool {
 async fn a_person_comes_in_as_the_one_their_client_has_signed_in_as() {
     let scene = Scene::new(&json!({ "names": true })).await;
     let (client, mut browser, link) = scene.invited("ada").await;
+    scene.gateway.logs("\"upstream needs a sign-in\"").await;
+    let log = scene.gateway.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("\"upstream needs a sign-in\"")).collect();
+    let page = format!("\"link\":\"{}\"", scene.gateway.url("/connect"));
+    assert!(lines.len() == 1 && lines[0].contains(&page) && !lines[0].contains("command"), "{lines:?}");
     let page = browser.open(&link).await;
     assert!(page.text.contains("For ada@example.com (ada)"), "{}", page.text);
     assert!(page.text.contains("connect/github/login") && page.url == scene.gateway.url("/connect"), "{page:?}");

@@ -112,7 +112,7 @@ async fn a_login_that_its_upstream_throws_out_is_asked_for_again() {
     assert_eq!(text(&client.call("github__echo", json!({ "message": "hi" })).await), "hi");
 
     let told = client.call("github__refuse", json!({})).await;
-    assert!(told["isError"] == true && text(&told).contains("needs a sign-in"), "{told}");
+    assert!(told["isError"] == true && text(&told).contains("has ended, and it needs a new sign-in"), "{told}");
     let page = browser.open(&gateway.url("/connect")).await;
     assert!(page.text.contains("the login has ended"), "{}", page.text);
     let told = client.call("github__sign_in", json!({})).await;

@@ -313,6 +313,7 @@ fn fail(upstream: &Upstream, why: &ConnectError) {
     upstream.set_status(|status| {
         status.error = Some(why.to_string());
         status.state = match (why, status.state) {
+            (ConnectError::SignIn(needed), _) if needed.ended => State::AuthExpired,
             (ConnectError::Unauthorized(_) | ConnectError::SignIn(_) | ConnectError::Personal, _) => {
                 State::AuthRequired
             }

@@ -28,7 +28,7 @@ use crate::{
         listen::{Limits, Listener},
     },
     session::Sessions,
-    upstream::{State, Upstream},
+    upstream::Upstream,
 };
 
 use super::{BAD_CONFIG, assembly};
@@ -80,9 +80,8 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     let callers = Callers::new(config).context("the tokens of callers cannot be checked")?;
     let root = callers::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let invitations = Arc::new(Invitations::new(&root));
-    if callers.are_local() {
-        // Elsewhere the page is open to those alone who are given a link of their own.
-        wallet.set_page(invitations.page());
+    if callers.are_local() || callers.are_proved() {
+        wallet.set_page(invitations.page(), callers.are_local());
     }
     let connect = Connect::new(config, Arc::clone(wallet), Arc::clone(&invitations), &callers);
     // By its own public name it is always called.
@@ -147,7 +146,7 @@ async fn look_out(wallet: Arc<Wallet>, catalog: Arc<Catalog>) {
                     Some(account) => account.state(&Owner::Shared).await.is_ok_and(|state| state.standing.is_wanting()),
                     None => false,
                 };
-                if gone != (upstream.status().state == State::AuthRequired) {
+                if gone != upstream.status().state.wants_login() {
                     catalog.poke(place);
                 }
             }

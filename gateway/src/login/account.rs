@@ -16,7 +16,8 @@ use crate::{
 };
 
 use super::{
-    Asker, Mark, Needed, WalletError, lock, settings, shell::quoted,
+    Asker, Mark, Needed, Standing, WalletError, lock, settings,
+    shell::quoted,
     vault::{Opened, Vault},
 };
 
@@ -252,18 +253,20 @@ impl Account {
     }
 
     /// What a person has to do; remembered for when they come.
-    pub fn need(&self, owner: &Owner, scopes: &[String], refused: Option<&facts::Refusal>) -> Needed {
+    pub async fn need(&self, owner: &Owner, scopes: &[String], refused: Option<&facts::Refusal>) -> Needed {
         let challenge = refused.map(|refused| challenge(&refused.challenge));
         let since = self.vault.clock.now();
-        let mut wanted = lock(&self.wanted);
-        if wanted.len() >= MAX_WANTED {
-            wanted.clear();
+        {
+            let mut wanted = lock(&self.wanted);
+            if wanted.len() >= MAX_WANTED {
+                wanted.clear();
+            }
+            if challenge.is_some() || !scopes.is_empty() {
+                wanted.insert(owner.clone(), Wanted { since, challenge, scopes: scopes.to_vec() });
+            }
         }
-        if challenge.is_some() || !scopes.is_empty() {
-            wanted.insert(owner.clone(), Wanted { since, challenge, scopes: scopes.to_vec() });
-        }
-        drop(wanted);
-        self.needed(owner, scopes)
+        let ended = self.state(owner).await.is_ok_and(|state| state.standing == Standing::Ended);
+        self.needed(owner, scopes, ended)
     }
 
     pub(super) fn wanted(&self, owner: &Owner) -> Option<Wanted> {

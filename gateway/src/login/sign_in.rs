@@ -23,6 +23,8 @@ pub struct Needed {
     pub upstream: String,
     /// As whom.
     pub owner: Owner,
+    /// Whether there was a login, and it has ended.
+    pub ended: bool,
     /// What the new login must be good for; empty to leave that to the servers.
     pub scopes: Vec<String>,
     /// Where that can be done with a browser.
@@ -102,7 +104,7 @@ pub(super) struct Purpose {
 
 impl fmt::Display for Needed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` needs a sign-in", self.upstream)?;
+        f.write_str(&self.what())?;
         match (&self.command, &self.link) {
             (Some(command), Some(link)) => write!(f, ": run `{command}` or open {link}"),
             (Some(command), None) => write!(f, ": run `{command}`"),
@@ -112,20 +114,34 @@ impl fmt::Display for Needed {
     }
 }
 
+impl Needed {
+    /// What is wanted, as the beginning of a sentence that says how it is done.
+    #[must_use]
+    pub fn what(&self) -> String {
+        match self.ended {
+            true => format!("the login at `{}` has ended, and it needs a new sign-in", self.upstream),
+            false => format!("`{}` needs a sign-in", self.upstream),
+        }
+    }
+}
+
 impl Account {
-    pub(super) fn needed(&self, owner: &Owner, scopes: &[String]) -> Needed {
+    pub(super) fn needed(&self, owner: &Owner, scopes: &[String], ended: bool) -> Needed {
+        let page = self.vault.page.get();
+        let for_all = page.is_some_and(|page| page.for_all);
         // What one principal of many has to do is done where it is known who they are.
         let terminal = !matches!(owner, Owner::Principal(issuer, _) if issuer != "local");
         let for_caller = match owner {
-            Owner::Shared => self.vault.page.get().is_some(),
+            Owner::Shared => for_all,
             Owner::Principal(..) => terminal || !self.is_by_code(),
         };
         let more = if scopes.is_empty() { String::new() } else { format!(" --scopes {}", quoted(&scopes.join(" "))) };
         Needed {
             upstream: self.name.clone(),
             owner: owner.clone(),
+            ended,
             scopes: scopes.to_vec(),
-            link: self.vault.page.get().filter(|_| !self.is_by_code()).cloned(),
+            link: page.filter(|_| (for_all || !terminal) && !self.is_by_code()).map(|page| page.url.clone()),
             command: terminal.then(|| format!("weir auth login {}{more}", self.argument)),
             for_caller,
         }

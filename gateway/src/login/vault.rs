@@ -23,7 +23,14 @@ pub(super) struct Vault {
     http: OnceLock<Http>,
     pub(super) changes: Changes,
     /// Where people sign in, as far as this process serves it.
-    pub(super) page: OnceLock<String>,
+    pub(super) page: OnceLock<Page>,
+}
+
+/// The page where people sign in.
+pub(super) struct Page {
+    pub(super) url: String,
+    /// Whether whoever comes there may sign in for all.
+    pub(super) for_all: bool,
 }
 
 /// An open store.

@@ -125,7 +125,7 @@ impl Relay {
         let owner = account.asker(inquiry.caller.as_ref())?.owner;
         let missing = match account.state(&owner).await.ok()?.standing {
             Standing::Missing | Standing::Ended | Standing::TooLittle => true,
-            Standing::Unasked => self.upstream(place).status().state == Health::AuthRequired,
+            Standing::Unasked => self.upstream(place).status().state.wants_login(),
             Standing::Good => {
                 let listed = self.once_listed(inquiry, place).await;
                 let known = |offers: &Arc<Merged>| offers.find(catalog::Kind::Tool, name).is_some();
@@ -139,7 +139,7 @@ impl Relay {
         if !missing {
             return None;
         }
-        let needed = account.need(&owner, &[], None);
+        let needed = account.need(&owner, &[], None).await;
         Some(Behind::Answered(Box::new(self.sign_in_answer(inquiry, &needed).await)))
     }
 
@@ -156,7 +156,8 @@ impl Relay {
             if offers.traits(place).is_some() {
                 return Some(offers);
             }
-            if !matches!(upstream.status().state, Health::AuthRequired | Health::Connecting | Health::Healthy) {
+            let state = upstream.status().state;
+            if !state.wants_login() && !matches!(state, Health::Connecting | Health::Healthy) {
                 return None;
             }
             timeout_at(end, changes.changed()).await.ok()?.ok()?;
@@ -221,7 +222,7 @@ impl Desk {
         for state in states.into_iter().filter(|state| state.for_people && state.upstream != needed.upstream) {
             let missing = matches!(state.standing, Standing::Missing | Standing::Ended | Standing::TooLittle);
             if let Some(account) = self.wallet.account(&state.upstream).filter(|_| missing) {
-                let wanted = self.one(caller, &account.need(&state.owner, &[], None));
+                let wanted = self.one(caller, &account.need(&state.owner, &[], None).await);
                 // What is not the caller's to do is said when it is in the way.
                 all.extend(Some(wanted).filter(|wanted| wanted.link.is_some()));
             }
@@ -236,10 +237,11 @@ impl Desk {
         // What everybody shares is not one principal's to give.
         let own = local || needed.owner != Owner::Shared;
         let link = self.invitations.link(caller).filter(|_| own && !by_code);
+        let what = needed.what();
         let text = match (&link, &needed.command) {
-            (Some(link), _) => format!("`{upstream}` needs a sign-in: open {link}"),
-            (None, Some(command)) if local => format!("`{upstream}` needs a sign-in: run `{command}`"),
-            (None, _) => format!("`{upstream}` needs a sign-in by the operator of this gateway"),
+            (Some(link), _) => format!("{what}: open {link}"),
+            (None, Some(command)) if local => format!("{what}: run `{command}`"),
+            (None, _) => format!("{what} by the operator of this gateway"),
         };
         Wanted { upstream, link, text }
     }

@@ -23,7 +23,6 @@ use crate::{
     http::{HeaderName, HeaderValue},
     invite::Invitations,
     login::{Owner, Standing, State as LoginState, Wallet},
-    upstream::State as Health,
 };
 
 use super::{App, callers::Callers, listen::Exchange};
@@ -188,7 +187,7 @@ impl App {
         let row = |upstream: &Arc<crate::upstream::Upstream>| {
             let name = upstream.name();
             let state = states.iter().find(|state| state.upstream == name).filter(|state| state.for_people);
-            let asks = upstream.status().state == Health::AuthRequired;
+            let asks = upstream.status().state.wants_login();
             let state = state.map_or(State::Open, |state| self.state(state, caller, asks));
             Row { name: name.to_owned(), state }
         };

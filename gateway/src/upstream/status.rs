@@ -21,6 +21,16 @@ pub enum State {
     Error,
     /// Wants a credential that it has not been given.
     AuthRequired,
+    /// The login that opened it has ended; wants a new one.
+    AuthExpired,
+}
+
+impl State {
+    /// Whether it wants a credential that there is not.
+    #[must_use]
+    pub const fn wants_login(self) -> bool {
+        matches!(self, Self::AuthRequired | Self::AuthExpired)
+    }
 }
 
 /// Where an upstream stands.
@@ -47,6 +57,7 @@ impl fmt::Display for State {
             Self::Degraded => "degraded",
             Self::Error => "error",
             Self::AuthRequired => "auth_required",
+            Self::AuthExpired => "auth_expired",
         })
     }
 }

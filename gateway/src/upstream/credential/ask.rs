@@ -141,7 +141,7 @@ async fn obtain(
     let Wish { flow, scopes } = wish;
     match flow {
         Flow::AuthorizationCode | Flow::DeviceCode => {
-            Err(CredentialError::SignIn(Box::new(account.need(&asker.owner, &scopes, refused))))
+            Err(CredentialError::SignIn(Box::new(account.need(&asker.owner, &scopes, refused).await)))
         }
         Flow::ClientCredentials | Flow::TokenExchange => {
             Ok((Task::Obtain(flow), account.obtain(asker, &scopes, refused).await))
