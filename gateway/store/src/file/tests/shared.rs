@@ -105,7 +105,8 @@ async fn a_lease_ends_with_the_process_that_holds_it() {
     assert!(store.lease(&key("lease"), HOUR).await.unwrap().is_none(), "its holder lives");
     child.kill().unwrap();
     child.wait().unwrap();
-    let held = store.lease(&key("lease"), HOUR).await.unwrap().expect("nobody holds it any more");
+    // Nobody holds it any more.
+    let held = store.lease(&key("lease"), HOUR).await.unwrap().unwrap();
     assert!(open(folder.path()).await.unwrap().lease(&key("lease"), HOUR).await.unwrap().is_none());
     store.release(held).await.unwrap();
     assert_eq!(left(folder.path()), Vec::<String>::new());
