@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
@@ -16,6 +16,8 @@ pub struct Process {
     name: String,
     child: Child,
     output: Arc<Mutex<Output>>,
+    /// Who reads what it prints, on each stream.
+    readers: [JoinHandle<()>; 2],
 }
 
 /// What a process has printed.
@@ -41,9 +43,11 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
         let output = Arc::<Mutex<Output>>::default();
-        keep(0, child.stdout.take().expect("stdout is piped"), &output);
-        keep(1, child.stderr.take().expect("stderr is piped"), &output);
-        Self { name: name.to_owned(), child, output }
+        let readers = [
+            keep(0, child.stdout.take().expect("stdout is piped"), &output),
+            keep(1, child.stderr.take().expect("stderr is piped"), &output),
+        ];
+        Self { name: name.to_owned(), child, output, readers }
     }
 
     /// Every line it has printed until now.
@@ -73,14 +77,18 @@ impl Process {
         kill_process(pid(self.id()), signal).expect("the child is ours and not yet waited for");
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has ended by itself. What it printed is read by then.
     ///
     /// # Panics
     /// When that takes too long, with its output.
     pub async fn end(&mut self) -> ExitStatus {
         let what = format!("{} ends; it said:\n{}", self.name, self.shown());
-        let child = &mut self.child;
-        until_some(&what, || child.try_wait().expect("the child is ours")).await
+        until_some(&what, || self.ended().filter(|_| self.is_read())).await
+    }
+
+    /// Whether all that it and those that it has started will ever print has been read.
+    fn is_read(&self) -> bool {
+        self.readers.iter().all(JoinHandle::is_finished)
     }
 
     /// Looks through its lines, from the first, for one that `find` can use; waits until there is one.
@@ -91,7 +99,7 @@ impl Process {
         let name = self.name.clone();
         let patience = format!("{name} says {what}");
         let found = until_some(&patience, || {
-            let ended = self.ended();
+            let ended = self.ended().filter(|_| self.is_read());
             let output = self.output();
             match (output.lines().find_map(&find), ended) {
                 (Some(found), _) => Some(Ok(found)),
@@ -189,7 +197,7 @@ fn pid(id: u32) -> Pid {
     Pid::from_raw(id.cast_signed()).expect("a process id is not zero")
 }
 
-fn keep(which: usize, mut stream: impl Read + Send + 'static, output: &Arc<Mutex<Output>>) {
+fn keep(which: usize, mut stream: impl Read + Send + 'static, output: &Arc<Mutex<Output>>) -> JoinHandle<()> {
     let output = Arc::clone(output);
     thread::spawn(move || {
         let mut chunk = [0; 4096];
@@ -204,7 +212,7 @@ fn keep(which: usize, mut stream: impl Read + Send + 'static, output: &Arc<Mutex
         let mut output = lock(&output);
         let rest = std::mem::take(&mut output.rest[which]);
         output.lines.push_str(&String::from_utf8_lossy(&rest));
-    });
+    })
 }
 
 fn lock(output: &Mutex<Output>) -> std::sync::MutexGuard<'_, Output> {

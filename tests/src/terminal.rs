@@ -65,7 +65,7 @@ pub fn auth_at_terminal(gateway: &Gateway, arguments: &[&str]) -> Process {
     let config = gateway.directory().join("weir.toml");
     let line = format!("exec {} auth {} --config {}", paths::weir().display(), arguments.join(" "), config.display());
     let mut command = Command::new("script");
-    command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+    command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]).env("SHELL", "/bin/sh");
     dressed(&mut command, gateway);
     Process::start("weir auth at a terminal", &mut command)
 }
@@ -83,8 +83,6 @@ fn dressed(command: &mut Command, gateway: &Gateway) {
 /// Runs it to its end: the exit code, and what it said.
 pub async fn ended(mut process: Process) -> (Option<i32>, String) {
     let status = process.end().await;
-    // What it printed last may be on its way through the pipe.
-    until("what it said is here", || process.output().ends_with('\n')).await;
     (status.code(), process.output())
 }
 
