@@ -159,7 +159,7 @@ async fn a_server_that_is_down_is_an_error_until_it_is_back() {
 #[tokio::test]
 async fn a_slow_request_is_given_up() {
     let stub = Stub::start().await;
-    let mut bridge = Bridge::start(&["--timeout", "1", &stub.url()]);
+    let mut bridge = Bridge::start(&["--timeout", "3", &stub.url()]);
     bridge.shake_hands(json!({})).await;
     let held = bridge.request("tools/call", call("hold", "never")).await;
     let answer = bridge.answer(&json!(held)).await;

@@ -117,7 +117,7 @@ async fn an_upstreams_own_404_is_an_answer_in_a_session() {
 #[tokio::test]
 async fn a_session_that_is_not_used_ends() {
     let stub = Stub::start().await;
-    let gateway = Gateway::start(&format!("limits.session_idle = \"1s\"\n{}", stub.config("stub"))).await;
+    let gateway = Gateway::start(&format!("limits.session_idle = \"3s\"\n{}", stub.config("stub"))).await;
     gateway.healthy(&["stub"]).await;
     let before: HashSet<_> = stub.sessions().into_iter().collect();
 
@@ -155,7 +155,7 @@ async fn each_client_has_its_own_process_and_it_ends_with_the_session() {
 
 #[tokio::test]
 async fn the_process_of_an_unused_session_ends() {
-    let config = format!("limits.session_idle = \"1s\"\n{}", Launch::everything().config("everything"));
+    let config = format!("limits.session_idle = \"3s\"\n{}", Launch::everything().config("everything"));
     let gateway = Gateway::start(&config).await;
     gateway.healthy(&["everything"]).await;
     let before: HashSet<u32> = gateway.children().into_iter().map(|(id, _)| id).collect();

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
@@ -198,13 +199,22 @@ impl Launch {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, and that nobody gets who asks for any: it lies below those that are given out.
 ///
 /// # Panics
 /// When there is none.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(loopback(0)).expect("there is a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
+    /// The first of them, and how many there are.
+    const FIRST: u16 = 12_000;
+    const COUNT: u32 = 20_000;
+    /// Each test is a process of its own: those that run at once begin at different ports.
+    const APART: u32 = 37;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let begin = std::process::id().wrapping_mul(APART);
+    let next = || begin.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % COUNT;
+    let mut ports = (0..COUNT).map(|_| FIRST + u16::try_from(next()).expect("it is less than there are"));
+    let is_free = |port: &u16| TcpListener::bind(loopback(*port)).is_ok();
+    ports.find(is_free).expect("there is a free port")
 }
 
 fn python_server(script: &str, transport: &str, port: u16) -> Command {

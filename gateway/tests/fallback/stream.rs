@@ -159,7 +159,8 @@ async fn a_call_waits_for_a_server_that_comes_back_at_once() {
     before.stop().await;
     let (after, ()) = tokio::join!(
         async {
-            gateway.logged("upstream cannot be reached").await;
+            // The first tries find nobody; what they are has no sign outside.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
             before.restart().await
         },
         client.echoes("meanwhile")

@@ -163,7 +163,7 @@ async function start(upstream) {
   const address = await new Promise((resolve, reject) => {
     createInterface({ input: gateway.stderr }).on('line', (line) => {
       if (process.env.WEIR_VERBOSE) console.error(line);
-      const command = /"upstream needs a sign-in".*"command":"weir auth login mock --config \S+?( --scopes \\"(.*?)\\")?"/.exec(line);
+      const command = /"upstream needs a sign-in".*"command":"weir auth login mock --config \S+?( --scopes '?(.*?)'?)?"/.exec(line);
       if (command) asked.push(command[2] ?? '');
       const found = /listening on (http:\/\/[0-9.:]+)/.exec(line);
       if (found) resolve(found[1]);
@@ -177,7 +177,7 @@ async function start(upstream) {
     asked: () => [...asked],
     /** Whether it asks more often than `count` times. */
     async asks(count) {
-      for (let wait = 0; wait < 50 && asked.length <= count; wait++) await new Promise((r) => setTimeout(r, 20));
+      for (let wait = 0; wait < 500 && asked.length <= count; wait++) await new Promise((r) => setTimeout(r, 20));
       return asked.length > count;
     },
     /** Signs in as the suite's servers do it: they send the browser back at once. */
@@ -199,8 +199,8 @@ async function start(upstream) {
       const [code] = await once(login, 'exit');
       if (code !== 0) throw new Error(`weir auth login ended with ${code}`);
       // The gateway notices by itself. If the new login does not open the server, it stays as it is.
-      for (let wait = 0; wait < 200; wait++) {
-        if (!(await (await fetch(`${address}/readyz`)).text()).includes('auth_required')) return;
+      for (let wait = 0; wait < 1500; wait++) {
+        if (!(await (await fetch(`${address}/readyz`)).text()).includes('auth_')) return;
         await new Promise((resolve) => setTimeout(resolve, 20));
       }
     },

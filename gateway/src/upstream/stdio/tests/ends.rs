@@ -28,7 +28,7 @@ async fn an_exit_ends_every_exchange_at_once() {
     let began = Instant::now();
     assert_eq!(exit_code(&next(&mut fatal).await.unwrap_err()), Some(3));
     assert_eq!(exit_code(&next(&mut waiting).await.unwrap_err()), Some(3));
-    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(began.elapsed() < Duration::from_secs(10));
     assert!(!process.alive());
     assert_eq!(exit_code(&refusal(&process).await), Some(3));
     let notice = parsed(r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
@@ -138,7 +138,7 @@ async fn an_exit_takes_the_rest_of_the_group_along() {
     let began = Instant::now();
     let mut exchange = ask(&process, "exit", &json!({"code": 0})).await;
     assert_eq!(exit_code(&next(&mut exchange).await.unwrap_err()), Some(0));
-    assert!(began.elapsed() < Duration::from_secs(2));
+    assert!(began.elapsed() < Duration::from_secs(10));
     gone(pids[1].as_i64().unwrap()).await;
 }
 
