@@ -23,7 +23,7 @@ WASM := wasm32-wasip2
 GUEST := wasm32-unknown-unknown
 PURE := -p weir-mcp -p weir-flow
 
-.PHONY: run build test check lint doc unit pure peers tools matrix bench clean
+.PHONY: run build test check lint doc unit pure peers tools browser matrix bench clean
 
 run: tools
 	exec $(CARGO) run --release --bin weir -- demo
@@ -48,7 +48,7 @@ doc:
 pure:
 	$(CARGO) build $(PURE) --target $(WASM)
 
-unit: build peers
+unit: build peers browser
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
 	  $(ALONE) $(CARGO) nextest run --workspace
 	else
@@ -68,15 +68,26 @@ bench: tools
 	$(CARGO) build --release --bin weir
 	$(CARGO) run --release -p weir-bench -- $(BENCH)
 
+# Installs a package of the system that is missing, where that may be done.
+define install
+	if [[ $$(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
+	  echo "$(1) is missing: install it and run this again" >&2
+	  exit 69
+	fi
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(1) >/dev/null
+endef
+
+# What the pages are looked at with.
+browser:
+	@if [[ -z $${WEIR_CHROMIUM:-} ]] && ! command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null; then
+	$(call install,chromium fonts-liberation)
+	fi
+
 # What the build itself needs: cmake for the TLS library, the standard library for the WebAssembly target.
 tools:
 	@if ! command -v cmake >/dev/null; then
-	  if [[ $$(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
-	    echo "cmake is missing: install it and run this again" >&2
-	    exit 69
-	  fi
-	  apt-get update -qq
-	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq cmake >/dev/null
+	$(call install,cmake)
 	fi
 	if command -v rustup >/dev/null; then
 	  for target in $(WASM) $(GUEST); do

@@ -9,6 +9,7 @@ mod aggregate;
 mod bytes;
 mod callers;
 mod calls;
+mod chromium;
 mod clients;
 mod conformance;
 mod connect;

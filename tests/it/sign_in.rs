@@ -3,6 +3,7 @@
 //! Links are trusted here (`trust_links`); that people say who they are is seen to in `visits`.
 
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use weir_tests::browser::Page;
 use weir_tests::client::{answer, with_meta};
 use weir_tests::wait::until;
@@ -47,6 +48,14 @@ pub(crate) async fn modern(client: &Client, tool: &str, more: Value) -> Value {
     let (id, request) = call(client, tool, more);
     let (method, params) = ("tools/call", json!({ "name": tool }));
     answer(client.send(client.dressed(request, method, &params)).await, id).await
+}
+
+/// A call that waits for somebody to sign in, on its way beside whatever comes next.
+pub(crate) fn waiting(gateway: &Gateway, client: &Client, tool: &str, more: Value) -> JoinHandle<Value> {
+    let (id, request) = call(client, tool, more);
+    let request = client.dressed(request, "tools/call", &json!({ "name": tool }));
+    let address = gateway.address();
+    tokio::spawn(async move { answer(request.send(address).await, id).await })
 }
 
 #[tokio::test]
@@ -159,12 +168,7 @@ async fn a_modern_call_waits_for_its_login_and_goes_through() {
     assert!(declined["result"]["isError"] == true && text(&declined["result"]).contains("declined"), "{declined}");
 
     // It comes back before anybody has signed in, and gets its answer when that is done.
-    let waiting = tokio::spawn({
-        let (id, request) = call(&ada, "github__echo", back);
-        let request = ada.dressed(request, "tools/call", &json!({ "name": "github__echo" }));
-        let address = gateway.address();
-        async move { answer(request.send(address).await, id).await }
-    });
+    let waiting = waiting(&gateway, &ada, "github__echo", back);
     let mut browser = Browser::new();
     let page = enter(&mut browser, &link).await;
     let page = browser.press(&page, "connect/github/login").await;

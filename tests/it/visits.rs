@@ -15,14 +15,14 @@ use weir_tests::{Authority, Browser, Client, Gateway, Issuer, Request, Stub};
 use crate::sign_in::{AUDIENCE, guarded, modern, text};
 
 /// A gateway whose callers are those of an authorization server, and an upstream where each has a login there too.
-struct Scene {
+pub(crate) struct Scene {
     authority: Authority,
-    gateway: Gateway,
+    pub(crate) gateway: Gateway,
     stub: Stub,
 }
 
 impl Scene {
-    async fn new(settings: &Value) -> Self {
+    pub(crate) async fn new(settings: &Value) -> Self {
         Self::at(free_port(), settings, "", "").await
     }
 
@@ -35,7 +35,7 @@ impl Scene {
     }
 
     /// A client of a person, their browser, and the link that a call has shown.
-    async fn invited(&self, person: &str) -> (Client, Browser, String) {
+    pub(crate) async fn invited(&self, person: &str) -> (Client, Browser, String) {
         let mut browser = Browser::of(person);
         let token = token_of(self.authority.issuer(), &mut browser, AUDIENCE).await;
         let client = Client::modern(&self.gateway, "/mcp").with_token(&token);
@@ -64,7 +64,7 @@ async fn link(client: &Client) -> String {
 }
 
 /// Whether a client's calls get through.
-async fn gets_through(client: &Client) -> bool {
+pub(crate) async fn gets_through(client: &Client) -> bool {
     let answer = modern(client, "github__echo", json!({})).await;
     answer["result"]["resultType"] != "input_required" && text(&answer["result"]) == "hi"
 }

@@ -8,6 +8,7 @@
 pub mod authority;
 pub mod bridge;
 pub mod browser;
+pub mod chromium;
 pub mod client;
 pub mod cutter;
 pub mod driver;

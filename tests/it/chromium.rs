@@ -1,0 +1,47 @@
+//! `/connect` in a real browser without scripts, on a desk and on a phone: from the link that a call shows to connected.
+
+use std::path::Path;
+
+use serde_json::json;
+use weir_tests::chromium::{Window, tour};
+
+use crate::sign_in::{modern, text, waiting};
+use crate::visits::{Scene, gets_through};
+
+async fn from_click_to_connected(window: Window) {
+    let scene = Scene::new(&json!({ "names": true })).await;
+    let (client, _, link) = scene.invited("ada").await;
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // The client opens the link and comes back with the call, which waits for its person.
+    let asked = modern(&client, "github__echo", json!({})).await;
+    let given = json!({ "sign_in_github": { "action": "accept" } });
+    let back = json!({ "requestState": asked["result"]["requestState"], "inputResponses": given });
+    let waiting = waiting(&scene.gateway, &client, "github__echo", back);
+
+    let sights = tour(window, "ada", &link, &["Sign in", "Sign out"], pictures).await;
+    let connect = scene.gateway.url("/connect");
+    for sight in &sights {
+        assert!(sight.url == connect && sight.text.contains("For ada@example.com (ada)"), "{sight:?}");
+        assert!(sight.width <= window.width, "{} of {} pixels: {sight:?}", sight.width, window.width);
+        assert!(sight.complaints.is_empty(), "{sight:?}");
+        // The page is one answer: nothing is fetched beside it.
+        assert_eq!(sight.fetched.last(), Some(&connect), "{sight:?}");
+        assert_eq!(sight.fetched.iter().filter(|url| **url == connect).count(), 1, "{sight:?}");
+    }
+    assert!(sights[0].text.contains("github") && sights[0].text.contains("not signed in"), "{sights:?}");
+    assert!(sights[1].text.contains("Signed in at github"), "{sights:?}");
+    let done = waiting.await.unwrap();
+    assert_eq!(text(&done["result"]), "hi", "{done}");
+    assert!(sights[2].text.contains("Signed out of github"), "{sights:?}");
+    assert!(!gets_through(&client).await, "signed out is signed out");
+}
+
+#[tokio::test]
+async fn a_person_connects_at_a_desk() {
+    from_click_to_connected(Window { name: "desk", width: 1280, height: 800 }).await;
+}
+
+#[tokio::test]
+async fn a_person_connects_with_a_phone() {
+    from_click_to_connected(Window { name: "phone", width: 390, height: 844 }).await;
+}
