@@ -3,15 +3,18 @@
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use weir_flow::{Action, Call, Failure, Sent};
+use weir_flow::{Action, Call, Failure, Sent, facts::Refusal};
 use weir_mcp::{
     Era, Kind, Message, method,
     public::{self, Asked},
 };
 
 use crate::{
+    login::Needed,
     session::{Run, Running},
-    upstream::{self, Channel, ConnectError, Credential, CredentialError, JsonBody, Outgoing, Reply, SendError},
+    upstream::{
+        self, Channel, ConnectError, Credential, CredentialError, JsonBody, Outgoing, Reply, SendError, Upstream,
+    },
 };
 
 use super::{
@@ -30,6 +33,19 @@ struct Hand {
     turned: bool,
     /// The call in the words of an upstream of the other era.
     translated: Option<Box<translate::Call>>,
+}
+
+/// A call on its way to one upstream.
+struct Drive<'a> {
+    relay: &'a Arc<Relay>,
+    inquiry: &'a Inquiry,
+    leg: Leg,
+    upstream: &'a Upstream,
+    start: Instant,
+    hand: Hand,
+    /// Which step is next.
+    call: Call,
+    record: &'a mut Record,
 }
 
 impl Relay {
@@ -62,109 +78,27 @@ impl Relay {
         running: Option<Running>,
         record: &mut Record,
     ) -> Answer {
-        let upstream = self.upstream(leg.upstream);
-        let start = Instant::now();
-        let mut call = Call::new(upstream.overall_timeout(), method::safe_to_repeat(inquiry.message.method()));
-        let mut hand = Hand::default();
-        let failure = loop {
-            match call.poll_action() {
-                Action::Choose(refused) => match upstream.credential(inquiry.caller.as_ref(), refused).await {
-                    Ok(credential) => {
-                        hand.credential = credential;
-                        call.handle_chosen();
-                    }
-                    Err(CredentialError::SignIn(needed)) => {
-                        return Box::pin(self.ask_to_sign_in(inquiry, &needed, record)).await;
-                    }
-                    Err(why) => call.handle_failure(Failure::Policy(format!("has no credential: {why}"))),
-                },
-                Action::Open => match self.open(inquiry, leg.upstream).await {
-                    Ok(channel) => {
-                        hand.channel = Some(channel);
-                        call.handle_open();
-                    }
-                    Err(ConnectError::OtherEra { wanted: Era::Modern, .. }) => {
-                        // Boxed, here and below: few calls are translated, and every call would carry its state.
-                        match Box::pin(self.translate(inquiry, &leg)).await {
-                            Ok(Translated::Call(translated)) => {
-                                hand.translated = Some(translated);
-                                call.handle_open();
-                            }
-                            Ok(Translated::Answered(answer)) => return *answer,
-                            Ok(Translated::Resumed(answer)) => {
-                                record.attempts = 1;
-                                return *answer;
-                            }
-                            Err(ConnectError::SignIn(needed)) => {
-                                return Box::pin(self.ask_to_sign_in(inquiry, &needed, record)).await;
-                            }
-                            Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
-                        }
-                    }
-                    Err(ConnectError::OtherEra { wanted: Era::Legacy, other }) => {
-                        if let Some(session) = inquiry.session.as_ref().filter(|_| !hand.turned) {
-                            match Box::pin(self.in_rounds(inquiry, &leg, session, start, record)).await {
-                                Some(answer) => return answer,
-                                // It speaks the client's era after all.
-                                None => hand.turned = true,
-                            }
-                        } else {
-                            let text = format!("speaks the {other} era of MCP at one time and not at another");
-                            call.handle_failure(Failure::Policy(text));
-                        }
-                    }
-                    Err(ConnectError::SignIn(needed)) => {
-                        return Box::pin(self.ask_to_sign_in(inquiry, &needed, record)).await;
-                    }
-                    Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
-                },
+        let (upstream, start) = (self.upstream(leg.upstream), Instant::now());
+        let call = Call::new(upstream.overall_timeout(), method::safe_to_repeat(inquiry.message.method()));
+        let mut drive = Drive { relay: self, inquiry, leg, upstream, start, hand: Hand::default(), call, record };
+        loop {
+            let done = match drive.call.poll_action() {
+                Action::Choose(refused) => drive.choose(refused).await,
+                Action::Open => drive.open().await,
                 Action::Attempt => {
-                    let left = call.left(start.elapsed());
-                    let sent = match tokio::time::timeout(left, attempt(inquiry, &leg, &hand)).await {
-                        Ok(Ok(Reply { status, body: upstream::Body::Empty, .. })) => {
-                            Sent::NotMcp(format!("status {status} without an answer"))
-                        }
-                        Ok(Ok(reply)) => {
-                            hand.reply = Some(reply);
-                            Sent::Answered
-                        }
-                        Ok(Err(why)) => {
-                            self.after_failure(inquiry, leg.upstream, &hand, &why);
-                            why.into()
-                        }
-                        Err(_) => Sent::TimedOut,
-                    };
-                    call.handle_sent(sent, start.elapsed());
-                    record.attempts = call.attempts();
+                    drive.attempt().await;
+                    None
                 }
                 Action::Wait(pause) => {
                     tokio::time::sleep(pause).await;
-                    call.handle_pause();
+                    drive.call.handle_pause();
+                    None
                 }
-                Action::Deliver => break None,
-                Action::Fail(failure) => break Some(failure),
-            }
-        };
-        if failure.is_none() {
-            note_watch(inquiry, &leg);
-        }
-        match (failure, hand.reply, hand.translated) {
-            (None, Some(reply), Some(translated)) => {
-                let deadline = start + upstream.overall_timeout();
-                match Box::pin(translated.deliver(reply, &self.parked, deadline)).await {
-                    Ok(answer) => answer,
-                    Err(why) => failed(inquiry, upstream.name(), why.into(), record),
-                }
-            }
-            (None, Some(reply), None) => {
-                match self.passed(inquiry, leg, reply, running, start + upstream.overall_timeout()).await {
-                    Ok(answer) => answer,
-                    Err(why) => failed(inquiry, upstream.name(), why.into(), record),
-                }
-            }
-            (failure, _, _) => {
-                let failure = failure.unwrap_or_else(|| Failure::NotMcp("nothing".into()));
-                failed(inquiry, upstream.name(), failure, record)
+                Action::Deliver => return drive.deliver(running).await,
+                Action::Fail(failure) => return drive.failed(failure),
+            };
+            if let Some(answer) = done {
+                return answer;
             }
         }
     }
@@ -240,6 +174,115 @@ impl Relay {
         {
             session.lines.forget(place, channel);
         }
+    }
+}
+
+impl Drive<'_> {
+    /// Has a credential chosen; gives the answer, if somebody must sign in first.
+    async fn choose(&mut self, refused: Option<Refusal>) -> Option<Answer> {
+        match self.upstream.credential(self.inquiry.caller.as_ref(), refused).await {
+            Ok(credential) => {
+                self.hand.credential = credential;
+                self.call.handle_chosen();
+            }
+            Err(CredentialError::SignIn(needed)) => return Some(self.ask_to_sign_in(&needed).await),
+            Err(why) => self.call.handle_failure(Failure::Policy(format!("has no credential: {why}"))),
+        }
+        None
+    }
+
+    /// Opens the way to the upstream; gives the answer, if it is there without one.
+    async fn open(&mut self) -> Option<Answer> {
+        match self.relay.open(self.inquiry, self.leg.upstream).await {
+            Ok(channel) => {
+                self.hand.channel = Some(channel);
+                self.call.handle_open();
+                None
+            }
+            // Boxed: few calls are translated, and every call would carry its state.
+            Err(ConnectError::OtherEra { wanted, other }) => Box::pin(self.cross(wanted, other)).await,
+            Err(why) => self.not_open(why).await,
+        }
+    }
+
+    /// Goes on with an upstream of the other era.
+    async fn cross(&mut self, wanted: Era, other: Era) -> Option<Answer> {
+        match (wanted, &self.inquiry.session) {
+            (Era::Modern, _) => match self.relay.translate(self.inquiry, &self.leg).await {
+                Ok(Translated::Call(translated)) => {
+                    self.hand.translated = Some(translated);
+                    self.call.handle_open();
+                }
+                Ok(Translated::Answered(answer)) => return Some(*answer),
+                Ok(Translated::Resumed(answer)) => {
+                    self.record.attempts = 1;
+                    return Some(*answer);
+                }
+                Err(why) => return self.not_open(why).await,
+            },
+            (Era::Legacy, Some(session)) if !self.hand.turned => {
+                let answer = self.relay.in_rounds(self.inquiry, &self.leg, session, self.start, self.record).await;
+                // None if it speaks the client's era after all.
+                self.hand.turned = answer.is_none();
+                return answer;
+            }
+            (Era::Legacy, _) => {
+                let text = format!("speaks the {other} era of MCP at one time and not at another");
+                self.call.handle_failure(Failure::Policy(text));
+            }
+        }
+        None
+    }
+
+    async fn not_open(&mut self, why: ConnectError) -> Option<Answer> {
+        match why {
+            ConnectError::SignIn(needed) => Some(self.ask_to_sign_in(&needed).await),
+            why => {
+                self.call.handle_failure(Failure::Unreachable(why.to_string()));
+                None
+            }
+        }
+    }
+
+    async fn ask_to_sign_in(&mut self, needed: &Needed) -> Answer {
+        Box::pin(self.relay.ask_to_sign_in(self.inquiry, needed, self.record)).await
+    }
+
+    async fn attempt(&mut self) {
+        let left = self.call.left(self.start.elapsed());
+        let sent = match tokio::time::timeout(left, attempt(self.inquiry, &self.leg, &self.hand)).await {
+            Ok(Ok(Reply { status, body: upstream::Body::Empty, .. })) => {
+                Sent::NotMcp(format!("status {status} without an answer"))
+            }
+            Ok(Ok(reply)) => {
+                self.hand.reply = Some(reply);
+                Sent::Answered
+            }
+            Ok(Err(why)) => {
+                self.relay.after_failure(self.inquiry, self.leg.upstream, &self.hand, &why);
+                why.into()
+            }
+            Err(_) => Sent::TimedOut,
+        };
+        self.call.handle_sent(sent, self.start.elapsed());
+        self.record.attempts = self.call.attempts();
+    }
+
+    /// The answer that has come, on its way to the client.
+    async fn deliver(self, running: Option<Running>) -> Answer {
+        let Self { relay, inquiry, leg, upstream, start, hand, record, .. } = self;
+        note_watch(inquiry, &leg);
+        let deadline = start + upstream.overall_timeout();
+        let delivered = match (hand.reply, hand.translated) {
+            (Some(reply), Some(translated)) => Box::pin(translated.deliver(reply, &relay.parked, deadline)).await,
+            (Some(reply), None) => relay.passed(inquiry, leg, reply, running, deadline).await,
+            (None, _) => Err(SendError::NotMcp("nothing".into())),
+        };
+        delivered.unwrap_or_else(|why| failed(inquiry, upstream.name(), why.into(), record))
+    }
+
+    fn failed(self, failure: Failure) -> Answer {
+        failed(self.inquiry, self.upstream.name(), failure, self.record)
     }
 }
 
