@@ -40,7 +40,7 @@ struct Drive<'a> {
     relay: &'a Arc<Relay>,
     inquiry: &'a Inquiry,
     leg: Leg,
-    upstream: &'a Upstream,
+    upstream: &'a Arc<Upstream>,
     start: Instant,
     hand: Hand,
     /// Which step is next.
@@ -254,7 +254,8 @@ impl Drive<'_> {
             Ok(Ok(Reply { status, body: upstream::Body::Empty, .. })) => {
                 Sent::NotMcp(format!("status {status} without an answer"))
             }
-            Ok(Ok(reply)) => {
+            Ok(Ok(mut reply)) => {
+                reply.renew_for(self.upstream, self.inquiry.caller.as_ref());
                 self.hand.reply = Some(reply);
                 Sent::Answered
             }

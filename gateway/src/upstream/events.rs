@@ -19,9 +19,14 @@ use weir_mcp::{
     sse::{self, Decoder, Event, LastData, Splitter},
 };
 
-use crate::http::{HeaderValue, Response};
+use crate::{
+    caller::Caller,
+    http::{HeaderValue, Response},
+};
 
-use super::{GATHERED, SendError, credential::Credential, pause::jittered, streamable::Endpoint};
+use super::{
+    CredentialError, GATHERED, SendError, Upstream, credential::Credential, pause::jittered, streamable::Endpoint,
+};
 
 /// How much of an event is held back so that the stream can go on elsewhere behind it, in bytes.
 const HELD: usize = 64 * 1024;
@@ -70,7 +75,10 @@ pub(super) struct Again {
     endpoint: Arc<Endpoint>,
     session: Option<HeaderValue>,
     version: Option<HeaderValue>,
+    /// What it was opened with.
     credential: Option<Credential>,
+    /// Where the credential of a later connection is from; that of the first one will do where nobody is named.
+    bearer: Option<Bearer>,
     /// Whether the stream brings the answer to a request, and ends with it.
     answers: bool,
     delivered: Delivered,
@@ -85,6 +93,21 @@ pub(super) struct Again {
     empty: u32,
     /// The next connection, on its way. Kept here, so that a read that is given up loses nothing.
     coming: Option<JoinSet<Result<Response, Failed>>>,
+}
+
+/// For whom an upstream was asked.
+#[derive(Clone)]
+struct Bearer {
+    upstream: Arc<Upstream>,
+    caller: Option<Arc<Caller>>,
+}
+
+/// The request that takes the stream up.
+struct Next {
+    endpoint: Arc<Endpoint>,
+    session: Option<HeaderValue>,
+    version: Option<HeaderValue>,
+    last: HeaderValue,
 }
 
 /// The ids of the events that were delivered, as hashes.
@@ -115,6 +138,13 @@ impl Events {
     /// From now on goes on after the end of the connection.
     pub(super) fn go_on(&mut self, again: Again) {
         self.again = Some(Box::new(again));
+    }
+
+    /// From now on has a credential of the time for each connection: between two, a token may end.
+    pub(super) fn renew_for(&mut self, upstream: &Arc<Upstream>, caller: Option<&Arc<Caller>>) {
+        if let Some(again) = &mut self.again {
+            again.bearer = Some(Bearer { upstream: Arc::clone(upstream), caller: caller.cloned() });
+        }
     }
 
     /// From now on an end without an answer is an error.
@@ -277,6 +307,7 @@ impl Again {
             session: session.cloned(),
             version: version.cloned(),
             credential: credential.cloned(),
+            bearer: None,
             answers,
             delivered: Delivered::default(),
             replaying: false,
@@ -331,12 +362,16 @@ impl Again {
     /// Starts to make the next connection, after a pause.
     fn reconnect(&mut self, pause: Duration) {
         let Some(last) = self.last_id.clone() else { return };
-        let (endpoint, session) = (Arc::clone(&self.endpoint), self.session.clone());
-        let (version, credential, answers) = (self.version.clone(), self.credential.clone(), self.answers);
+        let (endpoint, session, version) = (Arc::clone(&self.endpoint), self.session.clone(), self.version.clone());
+        let next = Next { endpoint, session, version, last };
+        let (credential, bearer, answers) = (self.credential.clone(), self.bearer.clone(), self.answers);
         self.coming.get_or_insert_default().spawn(async move {
             tokio::time::sleep(pause).await;
-            let (session, version) = (session.as_ref(), version.as_ref());
-            match endpoint.resume(session, version, &last, credential.as_ref()).await {
+            let resumed = match &bearer {
+                Some(bearer) => next.resume_for(bearer).await,
+                None => next.resume(credential.as_ref()).await,
+            };
+            match resumed {
                 Ok(response) => Ok(response),
                 // The call may have run, and its answer is lost with the session.
                 Err((_, SendError::SessionLost)) if answers => {
@@ -347,6 +382,28 @@ impl Again {
                 Err((_, why)) => Err(Failed::Forever(why)),
             }
         });
+    }
+}
+
+impl Next {
+    async fn resume(&self, credential: Option<&Credential>) -> Result<Response, (Option<u16>, SendError)> {
+        self.endpoint.resume(self.session.as_ref(), self.version.as_ref(), &self.last, credential).await
+    }
+
+    /// The same with the credential of now, and once more with another one if that is refused.
+    async fn resume_for(&self, bearer: &Bearer) -> Result<Response, (Option<u16>, SendError)> {
+        let mut refused = None;
+        loop {
+            let again = refused.is_some();
+            let credential = bearer.upstream.credential(bearer.caller.as_ref(), refused).await.map_err(|why| {
+                let lasting = matches!(why, CredentialError::SignIn(_) | CredentialError::Personal);
+                (lasting.then_some(401), SendError::BrokenOff(format!("its event stream ended, and {why}")))
+            })?;
+            match self.resume(credential.as_ref()).await {
+                Err((_, SendError::Refused(refusal))) if refusal.status == 401 && !again => refused = Some(refusal),
+                outcome => return outcome,
+            }
+        }
     }
 }
 

@@ -2,13 +2,18 @@
 //!
 //! A body is pulled by whoever delivers it, so a slow client slows its own call and nothing is gathered on the way.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use weir_mcp::{Message, message::Kind, sse};
 
-use crate::http::{self, Response};
+use crate::{
+    caller::Caller,
+    http::{self, Response},
+};
 
 use super::{
-    Events, SendError,
+    Events, SendError, Upstream,
     sse::{self as stream, Connection},
     stdio::{Exchange, Process, Unsolicited},
 };
@@ -57,6 +62,15 @@ pub enum Listened {
     StreamExchange { first: Option<Message>, exchange: stream::Exchange },
     /// What else comes on that stream.
     StreamUnsolicited { messages: stream::Unsolicited, connection: Connection },
+}
+
+impl Reply {
+    /// Has a stream taken up again, should it break, with the credential that this caller has by then.
+    pub fn renew_for(&mut self, upstream: &Arc<Upstream>, caller: Option<&Arc<Caller>>) {
+        if let Body::Events(Listened::Http(events)) = &mut self.body {
+            events.renew_for(upstream, caller);
+        }
+    }
 }
 
 impl JsonBody {

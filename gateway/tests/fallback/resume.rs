@@ -49,6 +49,8 @@ struct State {
     stream: Option<Part>,
     ended: Option<Instant>,
     resumed: Vec<(String, Duration)>,
+    /// What those who took a stream up again showed.
+    tokens: Vec<String>,
 }
 
 impl Peer {
@@ -86,15 +88,19 @@ impl Shared {
         let mut socket = BufReader::new(socket);
         loop {
             let seen = server::read(&mut socket).await?;
-            let last = seen.head.lines().find_map(|line| {
-                let (name, value) = line.split_once(": ")?;
-                name.eq_ignore_ascii_case("last-event-id").then(|| value.to_owned())
-            });
+            let header = |wanted: &str| {
+                seen.head.lines().find_map(|line| {
+                    let (name, value) = line.split_once(": ")?;
+                    name.eq_ignore_ascii_case(wanted).then(|| value.to_owned())
+                })
+            };
+            let last = header("last-event-id");
             let method = seen.message["method"].as_str().unwrap_or_default().to_owned();
             let part = {
                 let mut state = self.state.lock().unwrap();
                 if let (Some(id), Some(ended)) = (last, state.ended) {
                     state.resumed.push((id, ended.elapsed()));
+                    state.tokens.extend(header("authorization"));
                     Some(state.parts.pop_front().unwrap_or(Part::Status(404)))
                 } else if method == "tools/call" {
                     state.parts.pop_front()
@@ -230,6 +236,37 @@ async fn a_server_in_trouble_is_asked_again() {
     let (messages, peer) = called("/mcp/u", &parts).await;
     is_progress_and_result(&messages);
     assert_eq!(peer.ids(), ["1", "1", "1"]);
+}
+
+/// A server may let a client wait for longer than its token is good.
+#[tokio::test]
+async fn a_stream_goes_on_with_the_credential_of_the_time() {
+    let first = "id: 1\nretry: 20\ndata: {progress}\n\n";
+    let more = "id: 2\nretry: 20\ndata: {progress}\n\n";
+    let rest = "id: 3\ndata: {result}\n\n";
+    let parts = [Part::Whole(first), Part::Status(401), Part::Whole(more), Part::Whole(rest)];
+    let peer = Peer::start(None, &parts).await;
+    let folder = std::env::temp_dir().join(format!("weir-resume-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let token = folder.join("token");
+    std::fs::write(&token, "one").unwrap();
+    let gateway = Gateway::start(&format!("{}bearer = {{ file = {token:?} }}\n", peer.config())).await;
+    gateway.transport().await;
+    std::fs::write(&token, "two").unwrap();
+    let messages = gateway.client_at("/mcp/u").await.calls("slow").await;
+    assert_eq!(messages.last().unwrap()["result"]["content"][0]["text"], "done", "{messages:?}");
+    assert_eq!(peer.ids(), ["1", "1", "2"]);
+    assert_eq!(peer.shared.state.lock().unwrap().tokens, ["Bearer one", "Bearer two", "Bearer two"]);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_for_good_ends_with_an_error() {
+    let first = "id: 1\nretry: 20\ndata: {progress}\n\n";
+    let (messages, peer) = called("/mcp/u", &[Part::Whole(first), Part::Status(401), Part::Status(401)]).await;
+    let text = messages.last().unwrap()["error"]["message"].as_str().unwrap_or_default();
+    assert!(text.contains("its event stream ended"), "{messages:?}");
+    assert!(peer.ids().len() < 3, "{:?}", peer.ids());
 }
 
 #[tokio::test]
