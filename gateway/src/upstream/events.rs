@@ -4,52 +4,26 @@
 //! 2025-11-25, basic/transports, "Resumability and Redelivery"). Whoever reads the stream here notices neither that nor
 //! a connection that broke: a GET with the last id goes on where the stream was, after as long as the server wished.
 
-use std::{
-    collections::VecDeque,
-    hash::{BuildHasher, RandomState},
-    sync::Arc,
-    time::Duration,
-};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use tokio::task::JoinSet;
 use weir_mcp::{
     Message,
     message::Kind,
     sse::{self, Decoder, Event, LastData, Splitter},
 };
 
-use crate::{
-    caller::Caller,
-    http::{HeaderValue, Response},
-};
+use crate::{caller::Caller, http::Response};
 
-use super::{
-    CredentialError, GATHERED, SendError, Upstream, credential::Credential, pause::jittered, streamable::Endpoint,
-};
+use super::{GATHERED, SendError, Upstream};
+
+pub(super) use again::Again;
+use again::Failed;
+
+mod again;
 
 /// How much of an event is held back so that the stream can go on elsewhere behind it, in bytes.
 const HELD: usize = 64 * 1024;
-
-/// How long to wait before a stream is taken up again, unless its server says otherwise.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// Below this, a server's wish is not heeded: it would be asked in a tight loop.
-const SHORTEST: Duration = Duration::from_millis(20);
-
-/// The longest pause between two tries that failed, unless the server wishes a longer one.
-const LONGEST: Duration = Duration::from_secs(10);
-
-/// How many tries in a row may fail, for a stream without and with an answer. Whoever listens to what a server says of its
-/// own accord soon wants to know that it is gone.
-const FAILURES: [u32; 2] = [1, 5];
-
-/// How often in a row a server may let a stream be taken up and bring nothing, without and with an answer to come. Until
-/// it knows the answer, that is its right.
-const EMPTY: [u32; 2] = [20, 600];
-
-/// How many ids are remembered, to know what has been delivered.
-const REMEMBERED: usize = 256;
 
 /// An event stream of a server.
 pub struct Events {
@@ -70,63 +44,6 @@ enum Reading {
     Split(Box<Splitter>),
 }
 
-/// How to go on after the connection.
-pub(super) struct Again {
-    endpoint: Arc<Endpoint>,
-    session: Option<HeaderValue>,
-    version: Option<HeaderValue>,
-    /// What it was opened with.
-    credential: Option<Credential>,
-    /// Where the credential of a later connection is from; that of the first one will do where nobody is named.
-    bearer: Option<Bearer>,
-    /// Whether the stream brings the answer to a request, and ends with it.
-    answers: bool,
-    delivered: Delivered,
-    /// What comes may have come before.
-    replaying: bool,
-    last_id: Option<HeaderValue>,
-    retry: Option<Duration>,
-    /// The data of the last event, if the stream was decoded.
-    last: Bytes,
-    /// Tries in a row that failed, and that brought nothing.
-    failures: u32,
-    empty: u32,
-    /// The next connection, on its way. Kept here, so that a read that is given up loses nothing.
-    coming: Option<JoinSet<Result<Response, Failed>>>,
-}
-
-/// For whom an upstream was asked.
-#[derive(Clone)]
-struct Bearer {
-    upstream: Arc<Upstream>,
-    caller: Option<Arc<Caller>>,
-}
-
-/// The request that takes the stream up.
-struct Next {
-    endpoint: Arc<Endpoint>,
-    session: Option<HeaderValue>,
-    version: Option<HeaderValue>,
-    last: HeaderValue,
-}
-
-/// The ids of the events that were delivered, as hashes.
-#[derive(Default)]
-struct Delivered {
-    hasher: RandomState,
-    ids: VecDeque<u64>,
-    /// Two events in a row had one id, so that ids tell nothing.
-    ambiguous: bool,
-}
-
-/// Why a stream could not be taken up this time.
-enum Failed {
-    /// Another time it may be.
-    Now(SendError),
-    /// It is gone.
-    Forever(SendError),
-}
-
 impl Events {
     /// The stream that is an answer's body.
     pub(super) fn new(mut response: Response) -> Self {
@@ -143,7 +60,7 @@ impl Events {
     /// From now on has a credential of the time for each connection: between two, a token may end.
     pub(super) fn renew_for(&mut self, upstream: &Arc<Upstream>, caller: Option<&Arc<Caller>>) {
         if let Some(again) = &mut self.again {
-            again.bearer = Some(Bearer { upstream: Arc::clone(upstream), caller: caller.cloned() });
+            again.renew_for(upstream, caller);
         }
     }
 
@@ -201,7 +118,7 @@ impl Events {
             let Some(bytes) = self.chunk().await? else { return Ok(None) };
             match (&mut self.reading, &mut self.again) {
                 (Reading::Split(splitter), again) => {
-                    let note = |id: &_| again.as_mut().into_iter().for_each(|again| again.delivered.note(id));
+                    let note = |id: &_| again.as_mut().into_iter().for_each(|again| again.note(id));
                     let piece = splitter.push(bytes, note);
                     if !piece.is_empty() {
                         return Ok(Some(piece));
@@ -233,20 +150,16 @@ impl Events {
                 }
             }
             let Some(again) = &mut self.again else { return Ok(None) };
-            let Some(coming) = &mut again.coming else { return Ok(None) };
-            match coming.join_next().await {
+            match again.connection().await {
                 None => return Ok(None),
-                Some(Ok(Ok(mut response))) => {
+                Some(Ok(mut response)) => {
                     response.set_read_timeout(None);
                     self.response = Some(response);
                     // Events may come twice and have to be told apart.
                     self.reading = Reading::Decoded(Box::new(Decoder::new(GATHERED)));
-                    again.failures = 0;
-                    again.replaying = true;
                 }
-                Some(Ok(Err(Failed::Now(why)))) => again.try_later(why)?,
-                Some(Ok(Err(Failed::Forever(why)))) => return Err(why),
-                Some(Err(_)) => return Err(SendError::BrokenOff("its event stream ended".into())),
+                Some(Err(Failed::Now(why))) => again.try_later(why)?,
+                Some(Err(Failed::Forever(why))) => return Err(why),
             }
         }
     }
@@ -267,7 +180,7 @@ impl Events {
                     LastData::None => {}
                     // So long an event is an answer. And what has been passed on in part cannot be taken back.
                     LastData::TooLong => return broken(broke),
-                    last @ LastData::Block(_) => again.last = last.read().unwrap_or_default(),
+                    last @ LastData::Block(_) => again.heard(last.read().unwrap_or_default()),
                 }
                 if !splitter.is_between_events() {
                     return broken(broke);
@@ -278,132 +191,13 @@ impl Events {
         if again.answers && again.is_answered() {
             return Ok(());
         }
-        if again.last_id.is_none() {
+        if !again.knows_where() {
             return match broke {
                 None if again.answers => Err(unanswered()),
                 broke => broken(broke),
             };
         }
-        again.empty += 1;
-        if again.empty > EMPTY[usize::from(again.answers)] {
-            return broken(broke);
-        }
-        again.reconnect(again.retry.unwrap_or(PAUSE).max(SHORTEST));
-        Ok(())
-    }
-}
-
-impl Again {
-    /// For a stream of this session; `answers` if it brings the answer to a request.
-    pub(super) fn new(
-        endpoint: &Arc<Endpoint>,
-        session: Option<&HeaderValue>,
-        version: Option<&HeaderValue>,
-        credential: Option<&Credential>,
-        answers: bool,
-    ) -> Self {
-        Self {
-            endpoint: Arc::clone(endpoint),
-            session: session.cloned(),
-            version: version.cloned(),
-            credential: credential.cloned(),
-            bearer: None,
-            answers,
-            delivered: Delivered::default(),
-            replaying: false,
-            last_id: None,
-            retry: None,
-            last: Bytes::new(),
-            failures: 0,
-            empty: 0,
-            coming: None,
-        }
-    }
-
-    /// Takes note of an event; `false` if it was delivered before.
-    fn is_new(&mut self, event: &Event) -> bool {
-        if let Some(id) = event.id.as_deref().filter(|id| !id.is_empty()) {
-            if self.replaying && self.delivered.contains(id.as_bytes()) {
-                return false;
-            }
-            self.replaying = false;
-            self.delivered.note(id.as_bytes());
-        }
-        if !event.data.is_empty() {
-            self.last = event.data.clone();
-            self.empty = 0;
-        }
-        true
-    }
-
-    fn is_answered(&self) -> bool {
-        is_answer(&self.last)
-    }
-
-    fn learn(&mut self, last_id: Option<&[u8]>, retry: Option<u64>) {
-        if let Some(id) = last_id.filter(|id| !id.is_empty()) {
-            // An id that fits no header is as good as none.
-            self.last_id = HeaderValue::from_bytes(id).ok();
-        }
-        self.retry = retry.map(Duration::from_millis).or(self.retry);
-    }
-
-    fn try_later(&mut self, why: SendError) -> Result<(), SendError> {
-        self.failures += 1;
-        if self.failures > FAILURES[usize::from(self.answers)] {
-            return Err(why);
-        }
-        let wish = self.retry.unwrap_or(PAUSE).max(SHORTEST);
-        let longer = jittered(wish * 2_u32.pow(self.failures)).min(LONGEST);
-        self.reconnect(longer.max(wish));
-        Ok(())
-    }
-
-    /// Starts to make the next connection, after a pause.
-    fn reconnect(&mut self, pause: Duration) {
-        let Some(last) = self.last_id.clone() else { return };
-        let (endpoint, session, version) = (Arc::clone(&self.endpoint), self.session.clone(), self.version.clone());
-        let next = Next { endpoint, session, version, last };
-        let (credential, bearer, answers) = (self.credential.clone(), self.bearer.clone(), self.answers);
-        self.coming.get_or_insert_default().spawn(async move {
-            tokio::time::sleep(pause).await;
-            let resumed = match &bearer {
-                Some(bearer) => next.resume_for(bearer).await,
-                None => next.resume(credential.as_ref()).await,
-            };
-            match resumed {
-                Ok(response) => Ok(response),
-                // The call may have run, and its answer is lost with the session.
-                Err((_, SendError::SessionLost)) if answers => {
-                    Err(Failed::Forever(SendError::BrokenOff("its event stream ended, and the session is gone".into())))
-                }
-                Err((_, why @ SendError::SessionLost)) => Err(Failed::Forever(why)),
-                Err((None | Some(408 | 409 | 429 | 500..), why)) => Err(Failed::Now(why)),
-                Err((_, why)) => Err(Failed::Forever(why)),
-            }
-        });
-    }
-}
-
-impl Next {
-    async fn resume(&self, credential: Option<&Credential>) -> Result<Response, (Option<u16>, SendError)> {
-        self.endpoint.resume(self.session.as_ref(), self.version.as_ref(), &self.last, credential).await
-    }
-
-    /// The same with the credential of now, and once more with another one if that is refused.
-    async fn resume_for(&self, bearer: &Bearer) -> Result<Response, (Option<u16>, SendError)> {
-        let mut refused = None;
-        loop {
-            let again = refused.is_some();
-            let credential = bearer.upstream.credential(bearer.caller.as_ref(), refused).await.map_err(|why| {
-                let lasting = matches!(why, CredentialError::SignIn(_) | CredentialError::Personal);
-                (lasting.then_some(401), SendError::BrokenOff(format!("its event stream ended, and {why}")))
-            })?;
-            match self.resume(credential.as_ref()).await {
-                Err((_, SendError::Refused(refusal))) if refusal.status == 401 && !again => refused = Some(refusal),
-                outcome => return outcome,
-            }
-        }
+        if again.go_on() { Ok(()) } else { broken(broke) }
     }
 }
 
@@ -428,19 +222,4 @@ fn is_answer(data: &Bytes) -> bool {
 
 fn unanswered() -> SendError {
     SendError::NotMcp("its event stream ended before the answer".into())
-}
-
-impl Delivered {
-    fn note(&mut self, id: &[u8]) {
-        let id = self.hasher.hash_one(id);
-        self.ambiguous |= self.ids.back() == Some(&id);
-        if self.ids.len() >= REMEMBERED {
-            self.ids.pop_front();
-        }
-        self.ids.push_back(id);
-    }
-
-    fn contains(&self, id: &[u8]) -> bool {
-        !self.ambiguous && self.ids.contains(&self.hasher.hash_one(id))
-    }
 }
