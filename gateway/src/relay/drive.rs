@@ -107,7 +107,7 @@ impl Relay {
     async fn passed(
         &self,
         inquiry: &Inquiry,
-        leg: Leg,
+        leg: &mut Leg,
         reply: Reply,
         running: Option<Running>,
         deadline: Instant,
@@ -130,7 +130,8 @@ impl Relay {
             (upstream::Body::Events(events), _) => {
                 let deadline = (!method::is_endless(inquiry.message.method())).then_some(deadline);
                 let from = (leg.upstream, &**upstream);
-                let delivery = Delivery::relayed(inquiry, &self.catalog, from, events, leg.asked, running, deadline);
+                let delivery =
+                    Delivery::relayed(inquiry, &self.catalog, from, events, leg.asked.take(), running, deadline);
                 Body::Events(Box::new(delivery))
             }
         };
@@ -270,19 +271,18 @@ impl Drive<'_> {
     }
 
     /// The answer that has come, on its way to the client.
-    async fn deliver(self, running: Option<Running>) -> Answer {
-        let Self { relay, inquiry, leg, upstream, start, hand, record, .. } = self;
-        note_watch(inquiry, &leg);
-        let deadline = start + upstream.overall_timeout();
-        let delivered = match (hand.reply, hand.translated) {
+    async fn deliver(&mut self, running: Option<Running>) -> Answer {
+        note_watch(self.inquiry, &self.leg);
+        let (relay, deadline) = (self.relay, self.start + self.upstream.overall_timeout());
+        let delivered = match (self.hand.reply.take(), self.hand.translated.take()) {
             (Some(reply), Some(translated)) => Box::pin(translated.deliver(reply, &relay.parked, deadline)).await,
-            (Some(reply), None) => relay.passed(inquiry, leg, reply, running, deadline).await,
+            (Some(reply), None) => relay.passed(self.inquiry, &mut self.leg, reply, running, deadline).await,
             (None, _) => Err(SendError::NotMcp("nothing".into())),
         };
-        delivered.unwrap_or_else(|why| failed(inquiry, upstream.name(), why.into(), record))
+        delivered.unwrap_or_else(|why| self.failed(why.into()))
     }
 
-    fn failed(self, failure: Failure) -> Answer {
+    fn failed(&mut self, failure: Failure) -> Answer {
         failed(self.inquiry, self.upstream.name(), failure, self.record)
     }
 }
