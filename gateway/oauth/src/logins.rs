@@ -81,6 +81,13 @@ struct Stale {
     refused: bool,
 }
 
+impl Stale {
+    /// Whether the upstream has refused this token.
+    fn is_refused(&self, token: &Secret) -> bool {
+        self.refused && self.token == *token
+    }
+}
+
 /// Why there is no credential.
 #[derive(Clone, Debug, Error)]
 pub enum LoginError {
@@ -176,7 +183,8 @@ impl Logins {
         self.other_than(http, key, refused.map(|token| Stale { token: token.clone(), refused: true }), renewal).await
     }
 
-    /// Makes a login anew whose token `token` is, because its end is near; another one that is there already will do.
+    /// Makes a login anew whose token `token` is, because its end is near or it allows too little; another one that is there
+    /// already will do, and so will the same once more, if that is what the server gives.
     ///
     /// # Errors
     /// As [`access`](Self::access).
@@ -202,7 +210,7 @@ impl Logins {
         let slot = self.slot(key);
         loop {
             let now = self.shared.clock.now();
-            let (good, mut running) = {
+            let (good, (mut running, own)) = {
                 let mut known = slot.lock();
                 let good = known.usable(refused, now, &self.shared.timing);
                 if let Some(login) = &good
@@ -221,11 +229,30 @@ impl Logins {
                 Err(_) => return Err(interrupted()),
             };
             match outcome {
-                // It was begun for somebody who did not know yet that this token is refused.
-                Ok(access) if refused == Some(&access.token) => {}
+                Ok(access) if refused == Some(&access.token) => {
+                    // Else it was begun for somebody who did not know yet that this token will not do.
+                    if own {
+                        return self.repeated(access, stale.as_ref());
+                    }
+                }
                 outcome => return outcome,
             }
         }
+    }
+
+    /// What it means that the server gives the token that there was.
+    fn repeated(&self, access: Access, stale: Option<&Stale>) -> Result<Access, LoginError> {
+        /// What is left of less is over before it can be sent.
+        const LEAST: Duration = Duration::from_secs(2);
+        if stale.is_some_and(|stale| stale.is_refused(&access.token)) {
+            return Err(LoginError::NotAccepted);
+        }
+        let until = self.shared.clock.now().checked_add(LEAST);
+        if access.expires.is_some_and(|end| until.is_none_or(|until| end <= until)) {
+            let reason = "it gives the token that there is until that has ended".to_owned();
+            return Err(TokenError::Temporary { reason, retry_after: Some(LEAST) }.into());
+        }
+        Ok(access)
     }
 
     /// Says that the store has this writing of a login now: if another one is remembered here, it is read anew.
@@ -358,7 +385,7 @@ impl Logins {
         Arc::clone(slots.entry(key.clone()).or_default())
     }
 
-    /// The task that is at it, started if there is none.
+    /// The task that is at it, started if there is none; and whether it was.
     fn start(
         &self,
         known: &mut Known,
@@ -367,12 +394,12 @@ impl Logins {
         key: &LoginKey,
         stale: Option<&Stale>,
         renewal: &Renewal,
-    ) -> watch::Receiver<Option<Result<Access, LoginError>>> {
+    ) -> (watch::Receiver<Option<Result<Access, LoginError>>>, bool) {
         if let Some(running) = &known.running
             && running.borrow().is_none()
             && running.has_changed().is_ok()
         {
-            return running.clone();
+            return (running.clone(), false);
         }
         let (done, running) = watch::channel(None);
         known.running = Some(running.clone());
@@ -390,7 +417,7 @@ impl Logins {
             let outcome = renewing.run().await;
             done.send_replace(Some(outcome));
         });
-        running
+        (running, true)
     }
 }
 

@@ -27,8 +27,6 @@ type Found = Option<(Arc<Login>, Version)>;
 
 /// How often to look whether another process is done.
 const LOOK: Duration = Duration::from_millis(100);
-/// A token that was made within this time and is refused will not get better by making another.
-const JUST_MADE: Duration = Duration::from_secs(10);
 /// How often to try to keep what a server has given, before it is kept in memory alone.
 const SAVES: u32 = 3;
 
@@ -79,12 +77,15 @@ impl Renewing {
                 Some(_) => {}
             }
         }
-        let (made, paused) = {
+        let (made, repeated, paused) = {
             let known = self.slot.lock();
-            (known.made, known.paused.clone())
+            (known.has_made(now), known.has_repeated(now), known.paused.clone())
         };
-        let just_made = made.is_some_and(|made| now.duration_since(made).is_ok_and(|age| age < JUST_MADE));
-        if self.stale.as_ref().is_some_and(|stale| stale.refused) && just_made {
+        let is_refused = |login: &Login| self.stale.as_ref().is_some_and(|stale| stale.is_refused(&login.access));
+        if let Some(login) = login.filter(|login| repeated && !is_refused(login) && login.is_good(now, timing.margin)) {
+            return Some(Ok(login.access()));
+        }
+        if made && self.stale.as_ref().is_some_and(|stale| stale.refused) {
             return Some(Err(LoginError::NotAccepted));
         }
         let (until, why) = paused?;
@@ -128,7 +129,7 @@ impl Renewing {
         }
         let asked = self.now();
         let failed = match self.ask(found.as_ref(), asked).await {
-            Ok(login) => return self.keep(found.map(|(_, version)| version), login).await,
+            Ok(login) => return self.keep(found, login).await,
             Err(error) => error,
         };
         if failed == TokenError::InvalidGrant && matches!(self.renewal, Renewal::Refresh(_)) {
@@ -156,8 +157,12 @@ impl Renewing {
     }
 
     /// Puts what the server gave where the old was, if that is still there.
-    async fn keep(&self, expected: Option<Version>, login: Login) -> Result<Access, LoginError> {
-        let login = Arc::new(login);
+    async fn keep(&self, found: Found, login: Login) -> Result<Access, LoginError> {
+        // The same token is as old as it was, and may end another time.
+        let same = found.as_ref().map(|(before, _)| before).filter(|before| before.access == login.access);
+        let repeated = same.map(|_| self.now());
+        let login = Arc::new(Login { issued: same.map_or(login.issued, |before| before.issued), ..login });
+        let expected = found.map(|(_, version)| version);
         let mut tries = 0;
         let swap = loop {
             tries += 1;
@@ -166,6 +171,7 @@ impl Renewing {
                 Err(_) if tries < SAVES => tokio::time::sleep(LOOK).await,
                 Err(error) => {
                     tracing::error!(upstream = self.key.upstream, %error, "a refreshed login could not be saved");
+                    self.slot.lock().repeated = repeated;
                     return Ok(self.keep_in_memory(login, expected));
                 }
             }
@@ -178,7 +184,7 @@ impl Renewing {
                 if known.version.is_none_or(|known| known < version) {
                     known.keep(Arc::clone(&login), version, now);
                 }
-                (known.made, known.paused, known.troubles) = (Some(now), None, 0);
+                (known.made, known.repeated, known.paused, known.troubles) = (Some(now), repeated, None, 0);
                 Ok(login.access())
             }
             // Signed in anew, or signed out, while the server was asked: that counts.

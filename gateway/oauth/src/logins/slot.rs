@@ -30,8 +30,14 @@ pub(super) struct Known {
     pub(super) troubles: u32,
     /// When the server last made a token.
     pub(super) made: Option<SystemTime>,
+    /// When that was the one that was there already.
+    pub(super) repeated: Option<SystemTime>,
     pub(super) running: Option<watch::Receiver<Option<Result<Access, LoginError>>>>,
 }
+
+/// A token that was made within this time and is refused will not get better by making another; and a server that gave
+/// the one that was there has no other yet.
+const JUST_MADE: Duration = Duration::from_secs(10);
 
 impl Slot {
     pub(super) fn lock(&self) -> MutexGuard<'_, Known> {
@@ -53,12 +59,26 @@ impl Known {
         self.login.clone().filter(|login| fresh && login.is_usable(refused, now, timing.margin))
     }
 
+    /// Whether the server has made a token a moment ago.
+    pub(super) fn has_made(&self, now: SystemTime) -> bool {
+        is_recent(self.made, now)
+    }
+
+    /// Whether the server has given the token that was there already, a moment ago.
+    pub(super) fn has_repeated(&self, now: SystemTime) -> bool {
+        is_recent(self.repeated, now)
+    }
+
     /// Whether there is nothing to do for a login that may be sent: its end is far, or nothing can be done about it now.
     pub(super) fn is_settled(&self, login: &Login, renewal: &Renewal, now: SystemTime, timing: &Timing) -> bool {
         let stuck = matches!(renewal, Renewal::Refresh(_)) && !login.is_refreshable();
         let paused = self.paused.as_ref().is_some_and(|(until, _)| now < *until);
-        !self.unsaved && (stuck || paused || login.is_good(now, timing.ahead))
+        !self.unsaved && (stuck || paused || self.has_repeated(now) || login.is_good(now, timing.ahead))
     }
+}
+
+fn is_recent(at: Option<SystemTime>, now: SystemTime) -> bool {
+    at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < JUST_MADE))
 }
 
 impl Login {

@@ -17,6 +17,7 @@ use crate::{
 
 mod killed;
 mod kept;
+mod repeated;
 mod trouble;
 
 /// When the tests begin, in seconds since 1970.
