@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use weir_tests::terminal::{
-    ALONE, ENVIRONMENT, auth, calling_until_it_works, config, config_beside, echo, ended, failed, lines, page, sign_in,
+    ALONE, ENVIRONMENT, auth, calling, calling_until_it_works, config, config_beside, echo, ended, failed, lines, page, sign_in,
     start, tells, told, works,
 };
 use weir_tests::wait::until_some;
@@ -95,6 +95,22 @@ async fn killed_before_its_answer_is_here() {
     let refreshed = asked.filter(|asked| asked["body"]["grant_type"] == "refresh_token");
     let shown: Vec<Value> = refreshed.map(|asked| asked["body"]["refresh_token"].clone()).collect();
     assert!(shown.len() > 2 && shown[0] == shown[1] && shown[1] != shown[2], "the same, and then its successor");
+}
+
+/// No connection is opened with a token that has taken the place of another: the calls that it went with show that it is
+/// good, and that a newer one will be too.
+#[tokio::test]
+async fn a_token_that_calls_went_with_is_renewed_when_it_is_refused() {
+    let mut authority = Authority::start(3600);
+    let (upstream, gateway) = in_use(&authority).await;
+    let first = upstream.tokens();
+    sign_in(&gateway, &[]).await;
+    calling(&gateway, || upstream.tokens().last().is_some_and(|token| !first.contains(token))).await;
+    upstream.revoke();
+    let answer = echo(&gateway).await;
+    assert_eq!(answer["result"]["content"][0]["text"], "m", "{answer}");
+    assert_eq!(authority.grants("refresh_token"), 1);
+    tells(&gateway, (0, 1)).await;
 }
 
 #[tokio::test]

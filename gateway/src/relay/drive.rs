@@ -256,6 +256,9 @@ impl Drive<'_> {
                 Sent::NotMcp(format!("status {status} without an answer"))
             }
             Ok(Ok(mut reply)) => {
+                if let Some(credential) = self.hand.credential.as_ref().filter(|_| reply.status < 300) {
+                    credential.accept();
+                }
                 reply.renew_for(self.upstream, self.inquiry.caller.as_ref());
                 self.hand.reply = Some(reply);
                 Sent::Answered

@@ -12,7 +12,10 @@ mod steps;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use weir_flow::{
@@ -37,8 +40,16 @@ pub struct Credential {
     pub(super) name: HeaderName,
     /// Marked sensitive, so that it cannot be printed.
     pub(super) value: HeaderValue,
-    pub(super) origin: Arc<Origin>,
+    issued: Arc<Issued>,
     mark: u64,
+}
+
+/// What is true of a token however often it is placed.
+struct Issued {
+    /// The only one that may see it.
+    origin: Origin,
+    /// Whether the upstream has let somebody in with it.
+    accepted: AtomicBool,
 }
 
 /// Where credentials come from.
@@ -80,6 +91,23 @@ impl Credential {
     /// Which one it is: no two that were kept at different times have the same.
     pub(super) const fn mark(&self) -> u64 {
         self.mark
+    }
+
+    /// Whether it may travel to this origin.
+    pub(super) fn is_for(&self, origin: &Origin) -> bool {
+        self.issued.origin.admits(origin)
+    }
+
+    /// Says that the upstream has let somebody in with it.
+    pub fn accept(&self) {
+        // Read first: all calls share it.
+        if !self.is_accepted() {
+            self.issued.accepted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn is_accepted(&self) -> bool {
+        self.issued.accepted.load(Ordering::Relaxed)
     }
 }
 
@@ -123,16 +151,6 @@ impl Credentials {
         // Boxed: a call in the steady state would carry its state for nothing.
         let asker = asker.unwrap_or_else(Asker::shared);
         Box::pin(slot.ask(source, &asker, upstream(), origin, refused)).await
-    }
-
-    /// A credential that a caller used has opened the upstream.
-    pub(super) fn accepted(&self, caller: Option<&Arc<Caller>>, credential: &Credential) {
-        let account = self.source.as_ref().and_then(|source| source.account.as_ref());
-        match account.filter(|account| account.is_personal()).map(|account| account.asker(caller)) {
-            None => self.shared.accepted(credential),
-            Some(Some(asker)) => self.slot(&asker.owner).accepted(credential),
-            Some(None) => {}
-        }
     }
 
     fn slot(&self, owner: &Owner) -> Arc<Slot> {

@@ -246,7 +246,7 @@ impl Endpoint {
             head.push((http::MCP_SESSION_ID, session.clone()));
         }
         head.extend_from_slice(&self.configured);
-        if let Some(credential) = credential.filter(|credential| credential.origin.admits(&self.origin)) {
+        if let Some(credential) = credential.filter(|credential| credential.is_for(&self.origin)) {
             head.push((credential.name.clone(), credential.value.clone()));
         }
         head

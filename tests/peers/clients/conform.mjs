@@ -182,6 +182,7 @@ async function start(upstream) {
     },
     /** Signs in as the suite's servers do it: they send the browser back at once. */
     async signIn(scopes) {
+      const before = asked.length;
       const more = scopes ? ['--scopes', scopes] : [];
       const login = spawn(weir, ['auth', 'login', 'mock', '--no-browser', '--config', config, ...more], {
         env,
@@ -198,8 +199,8 @@ async function start(upstream) {
       });
       const [code] = await once(login, 'exit');
       if (code !== 0) throw new Error(`weir auth login ended with ${code}`);
-      // The gateway notices by itself. If the new login does not open the server, it stays as it is.
-      for (let wait = 0; wait < 1500; wait++) {
+      // The gateway notices by itself. If the new login does not open the server, it asks again.
+      for (let wait = 0; wait < 1500 && asked.length === before; wait++) {
         if (!(await (await fetch(`${address}/readyz`)).text()).includes('auth_')) return;
         await new Promise((resolve) => setTimeout(resolve, 20));
       }

@@ -118,7 +118,7 @@ impl<'a> Journey<'a> {
                 Move::Connected(how) => {
                     self.process = None;
                     if let Some(credential) = &self.credential {
-                        self.upstream.credentials.accepted(self.caller, credential);
+                        credential.accept();
                     }
                     let opened = self.opened.take();
                     return opened.ok_or_else(|| ConnectError::Stopped(format!("{} was not opened", how.transport)));

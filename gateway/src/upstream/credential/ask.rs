@@ -14,7 +14,7 @@ use weir_store::Version;
 use crate::login::{Account, Asker, Stored};
 
 use super::{
-    CredentialError, Source,
+    Credential, CredentialError, Source,
     slot::Kept,
     steps::{self, Steps},
 };
@@ -44,7 +44,7 @@ impl Source {
             let stored = self.stored(asker).await?;
             let refused = refused.clone().filter(|refused| concerns(refused, before.as_ref(), stored.as_ref()));
             let fact = stored.as_ref().zip(self.account.as_ref());
-            let fact = fact.map(|(stored, account)| account.fact(stored, accepted(before.as_ref(), stored)));
+            let fact = fact.map(|(stored, account)| account.fact(stored, is_accepted(before.as_ref(), stored)));
             let question = self.question(asker, &upstream, fact, refused.clone(), efforts.clone());
             let choice = self.policy.choose(&question, self).await.map_err(|why| failed(why.to_string()))?;
             let task = match (choice, &self.account) {
@@ -54,9 +54,9 @@ impl Source {
                 (Choice::Stop(why), _) => return Err(failed(why)),
                 (Choice::Present(chosen), Some(account)) => {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
-                    let kept = self.present(account, &stored, &chosen, origin).await?;
-                    let accepted = accepted(before.as_ref(), &stored);
-                    return Ok(Kept { news, accepted, trouble: trouble(&efforts), ..kept });
+                    let same = before.as_ref().filter(|before| before.is_of(&stored));
+                    let kept = self.present(account, &stored, &chosen, origin, same).await?;
+                    return Ok(Kept { news, trouble: trouble(&efforts), ..kept });
                 }
                 (Choice::Renew, Some(account)) => {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
@@ -150,24 +150,27 @@ async fn obtain(
 }
 
 /// Whether what is stored has opened the upstream before.
-fn accepted(before: Option<&Kept>, stored: &Stored) -> bool {
-    before.is_some_and(|kept| kept.accepted && kept.login.as_ref().is_some_and(|login| is_of(login, stored)))
+fn is_accepted(before: Option<&Kept>, stored: &Stored) -> bool {
+    before.is_some_and(|kept| kept.is_of(stored) && kept.credential.as_ref().is_some_and(Credential::is_accepted))
 }
 
 /// Whether what was refused is what there is now: somebody may have renewed it or signed in since.
 fn concerns(refused: &Refusal, before: Option<&Kept>, stored: Option<&Stored>) -> bool {
-    let was = before.and_then(|kept| Some((kept.credential.as_ref()?.mark(), kept.login.as_ref()?)));
+    let was = before.filter(|kept| kept.login.is_some()).and_then(|kept| Some((kept.credential.as_ref()?.mark(), kept)));
     match (refused.credential, was, stored) {
-        (Some(mark), Some((kept, login)), Some(stored)) if mark == kept => is_of(login, stored),
+        (Some(mark), Some((current, kept)), Some(stored)) if mark == current => kept.is_of(stored),
         // It went along, and what it was is not known any more: something older than what there is now.
         (Some(_), Some(_), Some(_)) => false,
         _ => true,
     }
 }
 
-/// Whether a login has still the token that it had. One whose server has ended it was written anew, and has.
-fn is_of(login: &LoginSummary, stored: &Stored) -> bool {
-    login.key == stored.summary().key && login.issued == stored.summary().issued
+impl Kept {
+    /// Whether a login has still the token that this is. One whose server has ended it was written anew, and has.
+    fn is_of(&self, stored: &Stored) -> bool {
+        let same = |login: &LoginSummary| login.key == stored.summary().key && login.issued == stored.summary().issued;
+        self.login.as_ref().is_some_and(same)
+    }
 }
 
 /// What went wrong on the way to a credential all the same.

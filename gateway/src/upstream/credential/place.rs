@@ -1,7 +1,7 @@
 //! From a decision to a header.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 use super::{
-    Credential, CredentialError, Source,
+    Credential, CredentialError, Issued, Source,
     ask::failed,
     slot::{Kept, next_mark},
 };
@@ -39,7 +39,6 @@ impl Kept {
             due: until,
             good: until,
             news: None,
-            accepted: false,
             trouble: None,
         }
     }
@@ -67,26 +66,29 @@ impl Source {
         })?;
         let value = source.read().map_err(|why| failed(why.to_string()))?;
         let (header, scheme) = (&attachment.header, attachment.scheme.as_deref());
-        let credential = credential(header, scheme, value.expose(), origin.clone())
+        let credential = credential(header, scheme, value.expose(), Issued::new(origin.clone()))
             .ok_or_else(|| failed(format!("policy `{policy}` placed {source} in a header that cannot hold it")))?;
         Ok(Kept { attachment: Some(attachment.clone()), ..Kept::of(credential, attachment.holds_for) })
     }
 
     /// A token of the policy's own making.
     pub(super) fn mint(&self, minted: &Minted, origin: &Origin) -> Result<Kept, CredentialError> {
-        let credential = credential(&minted.header, minted.scheme.as_deref(), &minted.text, origin.clone());
+        let issued = Issued::new(origin.clone());
+        let credential = credential(&minted.header, minted.scheme.as_deref(), &minted.text, issued);
         let credential = credential
             .ok_or_else(|| failed(format!("policy `{}` made a token that no header can hold", self.policy.name())))?;
         Ok(Kept::of(credential, minted.holds_for))
     }
 
-    /// The token of a login. It is for the origin that it was issued for, whatever upstream asks for it.
+    /// The token of a login. It is for the origin that it was issued for, whatever upstream asks for it. `before` is what
+    /// was kept of the same token.
     pub(super) async fn present(
         &self,
         account: &Account,
         stored: &Stored,
         chosen: &Presentation,
         origin: &Origin,
+        before: Option<&Kept>,
     ) -> Result<Kept, CredentialError> {
         let Placed { text, origin: issued_for, left } = account.token(stored).await.map_err(failed)?;
         let name = account.name();
@@ -94,7 +96,9 @@ impl Source {
             .filter(|home| home.admits(origin))
             .ok_or_else(|| failed(format!("the login of `{name}` is for {issued_for}; sign in again")))?;
         let (header, scheme) = (&chosen.header, chosen.scheme.as_deref());
-        let credential = credential(header, scheme, text.expose(), home)
+        // Who is let in with the one that was placed before is let in with this.
+        let issued = before.and_then(|kept| kept.credential.as_ref()).map(|credential| Arc::clone(&credential.issued));
+        let credential = credential(header, scheme, text.expose(), issued.unwrap_or_else(|| Issued::new(home)))
             .ok_or_else(|| failed(format!("the token of `{name}` is nothing that a header can hold")))?;
         let kept = Kept::of(credential, chosen.holds_for);
         let good = left.map_or(kept.due, |left| Instant::now() + left.saturating_sub(ON_THE_WAY.min(left / 10)));
@@ -104,14 +108,21 @@ impl Source {
 }
 
 /// A header of this text; none if it cannot be one.
-fn credential(header: &str, scheme: Option<&str>, text: &str, origin: Origin) -> Option<Credential> {
+fn credential(header: &str, scheme: Option<&str>, text: &str, issued: Arc<Issued>) -> Option<Credential> {
     let name = HeaderName::from_bytes(header.as_bytes()).ok()?;
     let mut value = match scheme {
         Some(scheme) => HeaderValue::from_str(&format!("{scheme} {text}")).ok()?,
         None => HeaderValue::from_str(text).ok()?,
     };
     value.set_sensitive(true);
-    Some(Credential { name, value, origin: Arc::new(origin), mark: next_mark() })
+    Some(Credential { name, value, issued, mark: next_mark() })
+}
+
+impl Issued {
+    /// A token that nobody has shown yet.
+    fn new(origin: Origin) -> Arc<Self> {
+        Arc::new(Self { origin, accepted: AtomicBool::new(false) })
+    }
 }
 
 /// An origin as a login has it: `https://api.example.com`.

@@ -50,8 +50,6 @@ pub(super) struct Kept {
     pub(super) good: Instant,
     /// Tells whether there was news of the owner's login.
     pub(super) news: Option<Mark>,
-    /// Whether it has opened the upstream.
-    pub(super) accepted: bool,
     /// What went wrong while there is a credential all the same.
     pub(super) trouble: Option<String>,
 }
@@ -152,15 +150,6 @@ impl Slot {
             }
             slot.ahead.store(false, Ordering::Release);
         });
-    }
-
-    /// What was kept has opened the upstream.
-    pub(super) fn accepted(&self, credential: &Credential) {
-        if let Some(kept) = lock(&self.kept).as_mut()
-            && kept.credential.as_ref().is_some_and(|kept| kept.mark == credential.mark)
-        {
-            kept.accepted = true;
-        }
     }
 
     fn keep(&self, kept: Kept) -> Option<Credential> {
