@@ -218,6 +218,21 @@ async fn a_slow_server_disturbs_nobody_else() {
     tells(&gateway, (1, 0)).await;
 }
 
+/// A call waits for a token no longer than for its answer.
+#[tokio::test]
+async fn a_call_does_not_wait_for_a_token_for_ever() {
+    let mut authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    authority.trouble(&json!({ "/token": { "stall": "before" } }));
+    let gateway = start(&upstream, &format!("{ALONE}\ntimeouts = {{ overall = \"1s\" }}")).await;
+    until_waiting(&mut authority, 1).await;
+    let refused = echo(&gateway).await.to_string();
+    assert!(refused.contains("upstream `u` has no credential: there was none within 1 s"), "{refused}");
+    authority.trouble(&json!({}));
+    calling_until_it_works(&gateway, AFTER_TROUBLE).await;
+    assert_eq!(authority.asked("/token").len(), 1, "what was begun for one who went away serves the next");
+}
+
 /// Metadata that must not be believed, at the gateway and at the terminal.
 #[tokio::test]
 async fn a_server_that_is_not_what_it_should_be_gets_nothing() {

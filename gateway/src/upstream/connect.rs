@@ -187,7 +187,7 @@ impl Upstream {
             Way::Http(endpoint) => Some(endpoint.origin()),
             Way::Stdio { .. } => None,
         };
-        self.credentials.get(caller, || self.facts(None), origin, refused).await
+        self.credentials.get(caller, || self.facts(None), origin, refused, self.timeouts.overall).await
     }
 
     /// Ends shared processes that nobody used for `idle`.

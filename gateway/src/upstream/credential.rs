@@ -16,6 +16,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use weir_flow::{
@@ -123,12 +124,14 @@ impl Credentials {
     }
 
     /// The credential for a caller to use now; none to go without. `refused` is what the upstream said to an earlier one.
+    /// Nobody waits for longer than `patience`; what was begun goes on, and serves those who come later.
     pub(super) async fn get(
         &self,
         caller: Option<&Arc<Caller>>,
         upstream: impl FnOnce() -> Upstream,
         origin: Option<&Origin>,
         refused: Option<Refusal>,
+        patience: Duration,
     ) -> Result<Option<Credential>, CredentialError> {
         let (Some(source), Some(origin)) = (&self.source, origin) else { return Ok(None) };
         let personal = source.account.as_ref().filter(|account| account.is_personal());
@@ -150,7 +153,9 @@ impl Credentials {
         }
         // Boxed: a call in the steady state would carry its state for nothing.
         let asker = asker.unwrap_or_else(Asker::shared);
-        Box::pin(slot.ask(source, &asker, upstream(), origin, refused)).await
+        let asked = Box::pin(slot.ask(source, &asker, upstream(), origin, refused));
+        let late = |_| CredentialError::Failed(format!("there was none within {} s", patience.as_secs()));
+        tokio::time::timeout(patience, asked).await.map_err(late)?
     }
 
     fn slot(&self, owner: &Owner) -> Arc<Slot> {
