@@ -7,6 +7,7 @@
 
 mod account;
 mod alone;
+mod anew;
 mod asker;
 mod identity;
 mod settings;

@@ -23,6 +23,7 @@ mod healing;
 mod logins;
 mod matrix;
 mod messages;
+mod moved;
 mod outage;
 mod policies;
 mod questions;

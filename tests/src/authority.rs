@@ -55,9 +55,16 @@ impl Authority {
 
     /// An upstream that wants its tokens.
     pub async fn upstream(&self) -> Stub {
+        Stub::behind(&self.issuer, self.keys().await).await
+    }
+
+    /// What its tokens are signed with (RFC 7517).
+    ///
+    /// # Panics
+    /// When its name is no URL.
+    pub async fn keys(&self) -> Value {
         let jwks: Uri = format!("{}/jwks", self.issuer).parse().expect("the issuer is a URL");
-        let keys = get(&jwks, "").await.json().await;
-        Stub::behind(&self.issuer, keys).await
+        get(&jwks, "").await.json().await
     }
 
     /// How often a grant was asked for with success.

@@ -181,6 +181,22 @@ impl Stub {
         self.shared.door.as_ref().expect("it asks for tokens").demand(scope);
     }
 
+    /// Takes the tokens of another issuer from now on, and no others; says so too.
+    ///
+    /// # Panics
+    /// When it has no door.
+    pub fn trust(&self, issuer: &str, keys: Value) {
+        self.shared.door.as_ref().expect("it asks for tokens").trust(issuer, keys);
+    }
+
+    /// Takes no token of anybody, until it is told otherwise.
+    ///
+    /// # Panics
+    /// When it has no door.
+    pub fn shut(&self, shut: bool) {
+        self.shared.door.as_ref().expect("it asks for tokens").shut(shut);
+    }
+
     /// Wants one scope more for every call than its token has.
     ///
     /// # Panics

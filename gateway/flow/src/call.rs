@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Choose ─→ Open ─→ Attempt ─→ answered ────────────→ Deliver        (no way back from here)
-//!    ↑        ↑        ├─ 401, or 403 for want of scopes, first time ─→ Choose
+//!    ↑        ↑        ├─ 401 twice, or 403 for want of scopes once ─→ Choose
 //!    │        │        ├─ session gone, first time ─→ Open
 //!    │        └────────├─ never sent ─→ Wait ─→ Open
 //!    └─────────────────├─ broken off ─→ Open, if it is safe to repeat
@@ -26,7 +26,7 @@ pub struct Call {
     attempts: u32,
     deadline: Duration,
     repeatable: bool,
-    refused: bool,
+    refusals: u32,
     reopened: bool,
 }
 
@@ -113,7 +113,7 @@ impl Call {
     /// A call that must have its answer within `deadline`; `repeatable` if it may safely run twice.
     #[must_use]
     pub const fn new(deadline: Duration, repeatable: bool) -> Self {
-        Self { state: State::Choose(None), attempts: 0, deadline, repeatable, refused: false, reopened: false }
+        Self { state: State::Choose(None), attempts: 0, deadline, repeatable, refusals: 0, reopened: false }
     }
 
     /// What to do now.
@@ -171,8 +171,8 @@ impl Call {
         self.attempts += 1;
         self.state = match sent {
             Sent::Answered => State::Deliver,
-            Sent::Refused(refusal) if !self.refused && (refusal.status == 401 || refusal.wants_scopes()) => {
-                self.refused = true;
+            Sent::Refused(refusal) if self.may_choose(&refusal) => {
+                self.refusals += 1;
                 State::Choose(Some(refusal))
             }
             Sent::Refused(Refusal { status, credential, challenge }) => {
@@ -189,6 +189,13 @@ impl Call {
             Sent::TimedOut => State::Fail(Failure::TimedOut(self.deadline)),
             Sent::NotMcp(what) => State::Fail(Failure::NotMcp(what)),
         };
+    }
+
+    /// Whether a refusal may be answered with another credential. Of a 401 to that one too the policy is told, for it may
+    /// know what helps; the third ends the call.
+    fn may_choose(&self, refusal: &Refusal) -> bool {
+        let most = if refusal.status == 401 { 2 } else { u32::from(refusal.wants_scopes()) };
+        self.refusals < most
     }
 
     fn again(&self, elapsed: Duration, failure: Failure) -> State {
@@ -287,12 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn one_new_credential_for_one_refusal() {
+    fn a_new_credential_for_each_of_two_refusals() {
         let mut call = sending(false);
-        call.handle_sent(Sent::Refused(refusal(401)), AT);
-        assert_eq!(call.poll_action(), Action::Choose(Some(refusal(401))));
-        call.handle_chosen();
-        call.handle_open();
+        for _ in 0..2 {
+            call.handle_sent(Sent::Refused(refusal(401)), AT);
+            assert_eq!(call.poll_action(), Action::Choose(Some(refusal(401))));
+            call.handle_chosen();
+            call.handle_open();
+        }
         call.handle_sent(Sent::Refused(refusal(401)), AT);
         assert!(matches!(call.poll_action(), Action::Fail(Failure::Refused { status: 401, .. })));
     }
@@ -305,7 +314,11 @@ mod tests {
         };
         let mut call = sending(false);
         call.handle_sent(Sent::Refused(more.clone()), AT);
-        assert_eq!(call.poll_action(), Action::Choose(Some(more)));
+        assert_eq!(call.poll_action(), Action::Choose(Some(more.clone())));
+        call.handle_chosen();
+        call.handle_open();
+        call.handle_sent(Sent::Refused(more), AT);
+        assert!(matches!(call.poll_action(), Action::Fail(Failure::Refused { status: 403, .. })));
         let mut call = sending(false);
         call.handle_sent(Sent::Refused(refusal(403)), AT);
         assert!(matches!(call.poll_action(), Action::Fail(Failure::Refused { status: 403, .. })));

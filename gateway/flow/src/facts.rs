@@ -134,7 +134,8 @@ pub struct Question {
     pub token: Option<Token>,
     /// What the upstream said to the credential in hand, if it refused.
     pub refused: Option<Refusal>,
-    /// What was done for this question already, oldest first.
+    /// What was done for this question already, oldest first; and the renewal of the token that is refused, if it was in
+    /// vain.
     pub efforts: Vec<Effort>,
 }
 

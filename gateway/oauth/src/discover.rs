@@ -120,6 +120,22 @@ pub async fn with_issuer(
     Ok(Discovered { resource, scopes, server: server::find(http, issuer).await? })
 }
 
+/// Whether the upstream at `url` names who makes tokens for it, and `issuer` is not among them, letter by letter. An
+/// upstream that names nobody has not said anything against anybody.
+///
+/// # Errors
+/// If that cannot be found out.
+pub async fn names_others(
+    http: &Http,
+    url: &Url,
+    challenge: Option<&Challenge>,
+    issuer: &str,
+) -> Result<bool, DiscoveryError> {
+    let found = resource::find(http, url, challenge.and_then(Challenge::resource_metadata)).await?;
+    let named = found.map(|found| found.authorization_servers).unwrap_or_default();
+    Ok(!named.is_empty() && named.iter().all(|named| named != issuer))
+}
+
 /// Before protected resource metadata (MCP 2025-03-26) the upstream's host was the authorization server, with or without
 /// metadata.
 async fn old(http: &Http, url: &Url) -> Result<ServerMetadata, DiscoveryError> {

@@ -49,7 +49,7 @@ pub use grants::{Subject, TokenKind};
 pub use http::{Http, HttpError, Limits, Reach};
 pub use identity::IdentityError;
 pub use login::{Login, LoginKey, LoginSummary, NAMESPACE, Owner};
-pub use logins::{Access, LoginError, Logins, Obtain, Renewal, Timing};
+pub use logins::{Access, Listing, LoginError, Logins, Obtain, Renewal, Timing};
 pub use loopback::Loopback;
 pub use prepare::{PrepareError, Prepared, ResourceParameter, Upstream, prepare};
 pub use probe::{Probed, probe};

@@ -15,16 +15,15 @@ use std::{
 use async_trait::async_trait;
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
-use weir_store::{Clock, Key, Secret, Store, StoreError, Version};
+use weir_store::{Clock, Secret, Store, StoreError};
 
-use crate::{
-    Client, Http, Login, LoginKey, LoginSummary, Owner, Revoked, Scopes, TokenError, login::NAMESPACE, revoke::revoke,
-    token::Endpoint,
-};
+use crate::{Client, Http, Login, LoginKey, Scopes, TokenError};
 
+pub use kept::Listing;
 use renew::Renewing;
 use slot::{Known, Slot};
 
+mod kept;
 mod renew;
 mod slot;
 
@@ -253,124 +252,6 @@ impl Logins {
             return Err(TokenError::Temporary { reason, retry_after: Some(LEAST) }.into());
         }
         Ok(access)
-    }
-
-    /// Says that the store has this writing of a login now: if another one is remembered here, it is read anew.
-    pub fn seen(&self, key: &LoginKey, version: Version) {
-        let slot = self.slot(key);
-        let mut known = slot.lock();
-        if known.version != Some(version) && !known.unsaved {
-            known.read = None;
-        }
-    }
-
-    /// Makes sure that a login can be kept, before somebody takes the trouble to sign in.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
-    pub async fn check(&self) -> Result<(), StoreError> {
-        let store = &self.shared.store;
-        match store.lease(&Key::new("check", &[]), Duration::from_secs(1)).await? {
-            Some(lease) => store.release(lease).await,
-            // Somebody else has just written.
-            None => Ok(()),
-        }
-    }
-
-    /// Keeps a login, in place of one that was there. Called only when a sign-in has ended well.
-    ///
-    /// # Errors
-    /// If the store cannot be written; what was there is then still there.
-    pub async fn save(&self, key: &LoginKey, login: &Login) -> Result<(), StoreError> {
-        let version = self.shared.store.put(&key.place(), &login.value(), None).await?;
-        let slot = self.slot(key);
-        let mut known = slot.lock();
-        *known = Known { running: known.running.take(), made: known.made, ..Known::default() };
-        known.keep(Arc::new(login.clone()), version, self.shared.clock.now());
-        Ok(())
-    }
-
-    /// What is kept under this key, as it is.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub async fn get(&self, key: &LoginKey) -> Result<Option<Login>, StoreError> {
-        Ok(self.shared.store.get(&key.place()).await?.and_then(|entry| Login::from_value(&entry.value)))
-    }
-
-    /// Forgets a login, and has the server forget it. Says whether there was one, and what the server said to it.
-    ///
-    /// # Errors
-    /// If the store cannot be used.
-    pub async fn forget(&self, http: &Http, key: &LoginKey) -> Result<Option<Result<(), TokenError>>, StoreError> {
-        let login = self.get(key).await;
-        self.shared.store.delete(&key.place()).await?;
-        *self.slot(key).lock() = Known::default();
-        let Some(login) = login? else { return Ok(None) };
-        let endpoint =
-            Endpoint { server: &login.server, client: &login.client, resource: None, clock: &self.shared.clock };
-        let (token, kind) = match &login.refresh {
-            Some(token) => (token, Revoked::Refresh),
-            None => (&login.access, Revoked::Access),
-        };
-        Ok(Some(revoke(http, &endpoint, token, kind).await))
-    }
-
-    /// All logins, without their secrets.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub async fn list(&self) -> Result<Vec<LoginSummary>, StoreError> {
-        Ok(self.shared.store.list(NAMESPACE).await?.iter().filter_map(LoginSummary::from_listed).collect())
-    }
-
-    /// The latest login of an owner for an upstream, of whatever issuer; one that has not ended before one that has.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub async fn latest(&self, upstream: &str, owner: &Owner) -> Result<Option<LoginSummary>, StoreError> {
-        let is_theirs = |key: &LoginKey| key.upstream == upstream && key.owner == *owner;
-        let unsaved = self.unsaved(is_theirs);
-        let listed = match self.list().await {
-            Err(_) if unsaved.is_some() => Vec::new(),
-            listed => listed?,
-        };
-        let listed = listed.into_iter().filter(|login| is_theirs(&login.key));
-        Ok(listed.chain(unsaved).max_by_key(|login| (!login.ended, login.version)))
-    }
-
-    /// A login that the disk has refused: it replaces the one of the same version.
-    fn unsaved(&self, wanted: impl Fn(&LoginKey) -> bool) -> Option<LoginSummary> {
-        let slots = self.shared.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.iter().filter(|(key, _)| wanted(key)).find_map(|(key, slot)| {
-            let known = slot.lock();
-            let (login, version) = (known.login.as_ref()?, known.version?);
-            known.unsaved.then(|| LoginSummary::of(key, login, version))
-        })
-    }
-
-    /// Waits for a login of an owner for an upstream that is later than `after`, made here or by another process.
-    /// Waits for ever: the caller sets the limit.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub async fn wait(
-        &self,
-        upstream: &str,
-        owner: &Owner,
-        after: Option<Version>,
-    ) -> Result<LoginSummary, StoreError> {
-        /// The store has no bell; a person has just typed a password and does not notice this.
-        const LOOK: Duration = Duration::from_millis(300);
-        loop {
-            if let Some(login) = self.latest(upstream, owner).await?
-                && !login.ended
-                && after.is_none_or(|after| login.version > after)
-            {
-                return Ok(login);
-            }
-            tokio::time::sleep(LOOK).await;
-        }
     }
 
     /// Waits for all refreshes under way. To be called before the program ends, for what a server gives is only safe

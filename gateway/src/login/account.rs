@@ -7,8 +7,8 @@ use std::{
 };
 
 use url::Url;
-use weir_flow::facts::{self, Challenge, Ending};
-use weir_oauth::{Access, Http, HttpError, LoginError, LoginSummary, Owner, Reach, Renewal, Secret, TokenError};
+use weir_flow::facts::{self, Challenge};
+use weir_oauth::{Access, Http, HttpError, Listing, LoginSummary, Owner, Reach, Renewal, Secret};
 
 use crate::{
     caller::Caller,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 use super::{
-    Asker, Mark, Needed, Standing, WalletError, lock, settings,
+    Asker, Mark, Needed, Standing, WalletError, lock,
     shell::quoted,
     vault::{Opened, Vault},
 };
@@ -162,12 +162,15 @@ impl Account {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn stored(&self, owner: &Owner) -> Result<Option<Stored>, WalletError> {
-        let found = self.vault.latest(&self.name, owner).await?;
+        self.stored_in(&self.vault.listing().await, owner)
+    }
+
+    pub(super) fn stored_in(&self, listing: &Listing, owner: &Owner) -> Result<Option<Stored>, WalletError> {
         // One for another place or from another server than the configuration says now is none.
         let fits = |login: &LoginSummary| {
             login.origin == self.origin && self.oauth.issuer.as_ref().is_none_or(|issuer| *issuer == login.key.issuer)
         };
-        Ok(found.filter(fits).map(Stored))
+        Ok(listing.latest(&self.name, owner, fits)?.map(Stored))
     }
 
     /// What a policy is told of a login; `accepted` if the upstream has let somebody in with it.
@@ -201,55 +204,6 @@ impl Account {
         let Access { token, origin, expires, .. } = access.map_err(|why| why.to_string())?;
         let left = expires.map(|end| end.duration_since(self.vault.clock.now()).unwrap_or_default());
         Ok(Placed { text: token, origin, left })
-    }
-
-    /// Renews a login; `refused` if the upstream does not accept its token, rather than that its end is near.
-    pub async fn renew(self: &Arc<Self>, asker: &Asker, stored: &Stored, refused: bool) -> Ending {
-        let renewed = async {
-            let (opened, http) = self.tools().await.map_err(Ending::Failed)?;
-            let kept = opened.logins.get(&stored.0.key).await.map_err(|why| Ending::Failed(why.to_string()))?;
-            let kept = kept.ok_or_else(|| Ending::Denied("the login is gone".to_owned()))?;
-            if kept.issued != stored.0.issued {
-                return Ok(());
-            }
-            let renewal = if self.is_for_people() {
-                Renewal::Refresh(settings::client(&self.oauth).map_err(|why| Ending::Failed(why.to_string()))?)
-            } else {
-                self.prepared_alone(asker, &[], None, Some(&kept)).await?.1
-            };
-            let (logins, key) = (&opened.logins, &stored.0.key);
-            let access = if refused {
-                logins.access(http, key, Some(&kept.access), &renewal).await
-            } else {
-                logins.renew(http, key, &kept.access, &renewal).await
-            };
-            access.map(drop).map_err(ending)
-        };
-        renewed.await.err().unwrap_or(Ending::Done)
-    }
-
-    /// Gets a token without anybody. `refused` is what the upstream said to the one that is there, if it refused it.
-    pub async fn obtain(
-        self: &Arc<Self>,
-        asker: &Asker,
-        scopes: &[String],
-        refused: Option<&facts::Refusal>,
-    ) -> Ending {
-        let obtained = async {
-            let (opened, http) = self.tools().await.map_err(Ending::Failed)?;
-            let challenge = refused.map(|refused| challenge(&refused.challenge));
-            let (key, renewal) = self.prepared_alone(asker, scopes, challenge.as_ref(), None).await?;
-            let kept = opened.logins.get(&key).await.map_err(|why| Ending::Failed(why.to_string()))?;
-            let access = match (kept, refused) {
-                (Some(kept), Some(refused)) if refused.status == 401 => {
-                    opened.logins.access(http, &key, Some(&kept.access), &renewal).await
-                }
-                (Some(kept), _) => opened.logins.renew(http, &key, &kept.access, &renewal).await,
-                (None, _) => opened.logins.access(http, &key, None, &renewal).await,
-            };
-            access.map(drop).map_err(ending)
-        };
-        obtained.await.err().unwrap_or(Ending::Done)
     }
 
     /// What a person has to do; remembered for when they come.
@@ -353,21 +307,6 @@ pub(super) fn challenge(fact: &Challenge) -> weir_oauth::Challenge {
     let parameters =
         parameters.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?))).collect();
     weir_oauth::Challenge { scheme: fact.scheme.clone(), parameters }
-}
-
-/// Only what the authorization server has said itself is a no. An answer that is none, or that did not come, says nothing
-/// of the login: it may be from whatever stands in between.
-pub(super) fn ending(why: LoginError) -> Ending {
-    let text = why.to_string();
-    match why {
-        LoginError::Token(
-            TokenError::Temporary { .. } | TokenError::Malformed(_) | TokenError::Http(_) | TokenError::Key(_),
-        )
-        | LoginError::Store(_) => Ending::Failed(text),
-        LoginError::Token(_) | LoginError::Missing | LoginError::Ended | LoginError::NotAccepted => {
-            Ending::Denied(text)
-        }
-    }
 }
 
 fn seconds(duration: Duration) -> u32 {

@@ -33,7 +33,7 @@ enum Way {
 
 impl Account {
     /// Where a login of its own is kept, and how it is made. `before` is the one that is there, which must not become
-    /// less.
+    /// less; it moves to another issuer only if the upstream has refused its token with a `challenge`.
     pub(super) async fn prepared_alone(
         &self,
         asker: &Asker,
@@ -53,6 +53,12 @@ impl Account {
             true => Ending::Failed(why.to_string()),
             false => Ending::Denied(why.to_string()),
         })?;
+        if let Some(before) = before.filter(|before| before.server.issuer != prepared.server.issuer)
+            && challenge.is_none()
+        {
+            let (server, client, resource) = (&before.server, &before.client, &before.resource);
+            (prepared.server, prepared.client, prepared.resource) = (server.clone(), client.clone(), resource.clone());
+        }
         if !scopes.is_empty() {
             prepared.scopes = scopes.iter().cloned().collect::<Scopes>();
         } else if let Some(before) = before {

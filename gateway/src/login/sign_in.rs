@@ -5,7 +5,7 @@ use std::fmt;
 
 use url::Url;
 use weir_oauth::{
-    Callback, DeviceSignIn, LoginSummary, Owner, PendingSignIn, PrepareError, Prepared, Probed, Reach, Scopes, Secret,
+    Callback, DeviceSignIn, Listing, LoginSummary, Owner, PendingSignIn, PrepareError, Prepared, Probed, Reach, Scopes, Secret,
     SignInError, TokenError, Tokens, authorize, device, prepare, probe, registration, resource,
 };
 
@@ -277,15 +277,19 @@ impl Account {
         self.keep(owner, prepared, tokens, clock.now()).await
     }
 
-    /// Forgets the login of an owner, and has the server forget it. Says whether there was one, and what the server said.
+    /// Forgets what an owner has here, of whatever issuer, and has the servers forget it. Says whether there was anything,
+    /// and what was said to it.
     ///
     /// # Errors
     /// If the store cannot be used.
     pub async fn sign_out(&self, owner: &Owner) -> Result<Option<Result<(), TokenError>>, SignInFailure> {
-        let Some(login) = self.vault.latest(&self.name, owner).await? else { return Ok(None) };
+        let listing = self.vault.listing().await;
+        if listing.latest(&self.name, owner, |_| true).map_err(WalletError::from)?.is_none() {
+            return Ok(None);
+        }
         let opened = self.vault.open().await?;
         let http = self.http().map_err(TokenError::from)?;
-        let said = opened.logins.forget(http, &login.key).await.map_err(WalletError::from)?;
+        let said = opened.logins.forget(http, &self.name, owner).await.map_err(WalletError::from)?;
         self.vault.changes.tell(&self.name, owner);
         Ok(said)
     }
@@ -295,7 +299,11 @@ impl Account {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn state(&self, owner: &Owner) -> Result<State, WalletError> {
-        let login = self.stored(owner).await?.map(|stored| stored.summary().clone());
+        self.state_in(&self.vault.listing().await, owner)
+    }
+
+    fn state_in(&self, listing: &Listing, owner: &Owner) -> Result<State, WalletError> {
+        let login = self.stored_in(listing, owner)?.map(|stored| stored.summary().clone());
         let now = self.vault.clock.now();
         let standing = match &login {
             None if self.is_configured() || self.is_wanted(owner) => Standing::Missing,
@@ -378,13 +386,9 @@ impl Wallet {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn states(&self, caller: Option<&std::sync::Arc<Caller>>) -> Result<Vec<State>, WalletError> {
-        let mut states = Vec::new();
-        for account in self.accounts() {
-            if let Some(asker) = account.asker(caller) {
-                states.push(account.state(&asker.owner).await?);
-            }
-        }
-        Ok(states)
+        let listing = self.vault.listing().await;
+        let askers = self.accounts().iter().filter_map(|account| Some((account, account.asker(caller)?)));
+        askers.map(|(account, asker)| account.state_in(&listing, &asker.owner)).collect()
     }
 }
 

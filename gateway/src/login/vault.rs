@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::sync::OnceCell;
-use weir_oauth::{Clock, Http, HttpError, Limits, LoginSummary, Logins, NAMESPACE, Owner, Reach, Timing};
+use weir_oauth::{Clock, Http, HttpError, Limits, Listing, LoginSummary, Logins, NAMESPACE, Reach, Timing};
 use weir_store::{FileStore, KeySources, Protection, Secret, Store, StoreError};
 
 use crate::config::{self, Config, SecretSource};
@@ -56,6 +56,12 @@ pub enum WalletError {
 impl From<StoreError> for WalletError {
     fn from(error: StoreError) -> Self {
         Self::Store(Arc::new(error))
+    }
+}
+
+impl From<Arc<StoreError>> for WalletError {
+    fn from(error: Arc<StoreError>) -> Self {
+        Self::Store(error)
     }
 }
 
@@ -110,14 +116,15 @@ impl Vault {
         Ok(listed.iter().filter_map(LoginSummary::from_listed).collect())
     }
 
-    /// The latest login of an owner for an upstream; one that has not ended before one that has.
-    pub(super) async fn latest(&self, upstream: &str, owner: &Owner) -> Result<Option<LoginSummary>, WalletError> {
+    /// The same, as one look from which those of several owners and upstreams are told. If the store cannot be read, that is
+    /// told of each.
+    pub(super) async fn listing(&self) -> Listing {
         if let Some(opened) = self.opened.get() {
-            return Ok(opened.logins.latest(upstream, owner).await?);
+            return opened.logins.listing().await;
         }
-        let theirs = |login: &LoginSummary| login.key.upstream == upstream && login.key.owner == *owner;
-        let all = self.list().await?.into_iter().filter(theirs);
-        Ok(all.max_by_key(|login| (!login.ended, login.version)))
+        let Some(path) = &self.path else { return Listing::of(Ok(Vec::new())) };
+        let listed = FileStore::peek(path.clone(), NAMESPACE, &self.clock).await;
+        Listing::of(listed.map(|all| all.iter().filter_map(LoginSummary::from_listed).collect()).map_err(Arc::new))
     }
 
     /// A client that may go where `reach` says. Reading the certificates of the machine takes a while, so it is done

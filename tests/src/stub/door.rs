@@ -12,8 +12,10 @@ use crate::verify;
 const METADATA: &str = "/.well-known/oauth-protected-resource/mcp";
 
 pub(super) struct Door {
-    issuer: String,
-    keys: Value,
+    /// Whose tokens it takes, and their keys.
+    trusted: Mutex<(String, Value)>,
+    /// Whether it takes none at all.
+    shut: AtomicBool,
     /// What a token must be good for.
     scopes: Mutex<Vec<String>>,
     /// How far its clock is ahead, in seconds.
@@ -30,8 +32,8 @@ const MORE: [&str; 5] = ["mcp:read", "mcp:write", "mcp:admin", "mcp:audit", "mcp
 impl Door {
     pub(super) fn new(issuer: &str, keys: Value) -> Self {
         Self {
-            issuer: issuer.to_owned(),
-            keys,
+            trusted: Mutex::new((issuer.to_owned(), keys)),
+            shut: AtomicBool::new(false),
             scopes: Mutex::new(vec!["mcp:read".to_owned()]),
             ahead: AtomicU64::new(0),
             revoked: Mutex::default(),
@@ -41,6 +43,14 @@ impl Door {
 
     pub(super) fn demand(&self, scope: &str) {
         lock(&self.scopes).push(scope.to_owned());
+    }
+
+    pub(super) fn trust(&self, issuer: &str, keys: Value) {
+        *lock(&self.trusted) = (issuer.to_owned(), keys);
+    }
+
+    pub(super) fn shut(&self, shut: bool) {
+        self.shut.store(shut, Ordering::SeqCst);
     }
 
     pub(super) fn be_greedy(&self) {
@@ -65,7 +75,7 @@ impl Door {
         }
         let metadata = json!({
             "resource": format!("http://{host}/mcp"),
-            "authorization_servers": [self.issuer],
+            "authorization_servers": [lock(&self.trusted).0],
             "scopes_supported": ["mcp:read"],
         });
         let mut response = hyper::Response::new(Body::from(metadata.to_string()));
@@ -77,8 +87,10 @@ impl Door {
     pub(super) fn refuses(&self, seen: &Seen, host: &str) -> Option<hyper::Response<Body>> {
         let token = seen.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         let (audience, ahead) = (format!("http://{host}/mcp"), self.ahead.load(Ordering::SeqCst));
-        let good = token.filter(|token| !lock(&self.revoked).iter().any(|revoked| revoked == token));
-        let claims = good.and_then(|token| verify::claims(token, &self.keys, &self.issuer, &audience, ahead).ok());
+        let is_open = !self.shut.load(Ordering::SeqCst);
+        let good = token.filter(|token| is_open && !lock(&self.revoked).iter().any(|revoked| revoked == token));
+        let (issuer, keys) = lock(&self.trusted).clone();
+        let claims = good.and_then(|token| verify::claims(token, &keys, &issuer, &audience, ahead).ok());
         let metadata = format!("resource_metadata=\"http://{host}{METADATA}\"");
         let (code, challenge) = match claims {
             None if token.is_some() => {

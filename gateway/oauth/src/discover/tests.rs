@@ -178,3 +178,28 @@ async fn a_known_issuer_is_preferred_and_a_bad_one_refused() {
         assert!(!failed.is_temporary(), "{bad}: {failed}");
     }
 }
+
+#[tokio::test]
+async fn an_upstream_says_whose_tokens_it_takes() {
+    let mine = "https://as.example/tenant";
+    for (named, others) in [
+        (json!([mine]), false),
+        (json!(["https://new.example", mine]), false),
+        (json!(["https://new.example"]), true),
+        (json!(["https://as.example/tenant/"]), true),
+        (json!([]), false),
+        (Value::Null, false),
+    ] {
+        let document = named.clone();
+        let server = Scripted::start(move |own, _| {
+            Reply::json(200, &json!({ "resource": own.join("/mcp").unwrap().as_str(), "authorization_servers": document }))
+        })
+        .await;
+        let said = names_others(&http(), &server.at("/mcp"), None, mine).await;
+        assert_eq!(said, Ok(others), "{named}");
+    }
+    let silent = Scripted::start(|_, _| Reply::status(404)).await;
+    assert_eq!(names_others(&http(), &silent.at("/mcp"), None, mine).await, Ok(false));
+    let ill = Scripted::start(|_, _| Reply::status(503)).await;
+    assert!(names_others(&http(), &ill.at("/mcp"), None, mine).await.is_err());
+}

@@ -7,11 +7,11 @@ use std::{
 
 use serde_json::json;
 use tokio::sync::Semaphore;
-use weir_store::MemoryStore;
+use weir_store::{MemoryStore, Version};
 
 use super::*;
 use crate::{
-    ServerMetadata,
+    LoginSummary, Owner, ServerMetadata,
     scripted::{Reply, Scripted, http},
 };
 
@@ -98,6 +98,10 @@ impl Scene {
 
     async fn access(&self, refused: Option<&str>) -> Result<String, LoginError> {
         get(&self.logins, &self.key(), refused).await
+    }
+
+    async fn latest(&self, owner: &Owner) -> Option<LoginSummary> {
+        self.logins.listing().await.latest("github", owner, |_| true).unwrap()
     }
 
     /// What is in the store, as another process finds it.

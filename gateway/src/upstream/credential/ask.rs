@@ -1,7 +1,7 @@
 //! One question to a `credentials` policy, from the facts to what it comes to: each answer that asks for an effort is
 //! carried out, and the policy is asked again with what came of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_flow::{
     Origin,
@@ -18,6 +18,12 @@ use super::{
     slot::Kept,
     steps::{self, Steps},
 };
+
+/// How long after it was renewed a token that is refused, and has never been let in, counts as renewed in vain.
+const IN_VAIN: Duration = Duration::from_secs(60);
+
+/// A renewal that went well.
+const RENEWED: Effort = Effort { task: Task::Renew, ending: Ending::Done };
 
 /// How much is done for one question, whatever the policy says.
 const EFFORTS: usize = 4;
@@ -40,9 +46,14 @@ impl Source {
         }
         let news = self.account.as_ref().map(|account| account.mark(&asker.owner));
         let mut efforts = Vec::new();
+        // What was refused says nothing of what has been made since.
+        let mut made = false;
         loop {
             let stored = self.stored(asker).await?;
-            let refused = refused.clone().filter(|refused| concerns(refused, before.as_ref(), stored.as_ref()));
+            let refused = refused.clone().filter(|refused| !made && concerns(refused, before.as_ref(), stored.as_ref()));
+            if efforts.is_empty() {
+                efforts.extend(in_vain(refused.as_ref(), before.as_ref()));
+            }
             let fact = stored.as_ref().zip(self.account.as_ref());
             let fact = fact.map(|(stored, account)| account.fact(stored, is_accepted(before.as_ref(), stored)));
             let question = self.question(asker, &upstream, fact, refused.clone(), efforts.clone());
@@ -56,12 +67,13 @@ impl Source {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
                     let same = before.as_ref().filter(|before| before.is_of(&stored));
                     let kept = self.present(account, &stored, &chosen, origin, same).await?;
-                    return Ok(Kept { news, trouble: trouble(&efforts), ..kept });
+                    let renewed = kept.renewed.or_else(|| efforts.contains(&RENEWED).then(Instant::now));
+                    return Ok(Kept { news, renewed, trouble: trouble(&efforts), ..kept });
                 }
                 (Choice::Renew, Some(account)) => {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
-                    let was_refused = refused.is_some_and(|refused| refused.status == 401);
-                    (Task::Renew, account.renew(asker, &stored, was_refused).await)
+                    let refused = refused.filter(|refused| refused.status == 401);
+                    (Task::Renew, account.renew(asker, &stored, refused.as_ref()).await)
                 }
                 (Choice::Obtain(wish), Some(account)) => {
                     let held = stored.as_ref().map(|stored| stored.summary().version);
@@ -77,6 +89,7 @@ impl Source {
             };
             let (task, ending) = task;
             tracing::debug!(upstream = upstream.name, ?task, ?ending, "credential");
+            made |= ending == Ending::Done;
             efforts.push(Effort { task, ending });
             if efforts.len() >= EFFORTS {
                 let name = self.policy.name();
@@ -163,6 +176,14 @@ fn concerns(refused: &Refusal, before: Option<&Kept>, stored: Option<&Stored>) -
         (Some(_), Some(_), Some(_)) => false,
         _ => true,
     }
+}
+
+/// The renewal of the token that is refused, if that was a moment ago and it has never been let in: it belongs to the same
+/// story, and another would change nothing.
+fn in_vain(refused: Option<&Refusal>, before: Option<&Kept>) -> Option<Effort> {
+    let before = before.filter(|before| !before.credential.as_ref().is_some_and(Credential::is_accepted))?;
+    let lately = before.renewed.is_some_and(|renewed| renewed.elapsed() < IN_VAIN);
+    refused.filter(|refused| refused.status == 401 && lately).map(|_| RENEWED)
 }
 
 impl Kept {

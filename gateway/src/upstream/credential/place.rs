@@ -39,6 +39,7 @@ impl Kept {
             due: until,
             good: until,
             news: None,
+            renewed: None,
             trouble: None,
         }
     }
@@ -103,7 +104,7 @@ impl Source {
         let kept = Kept::of(credential, chosen.holds_for);
         let good = left.map_or(kept.due, |left| Instant::now() + left.saturating_sub(ON_THE_WAY.min(left / 10)));
         let (due, login) = (kept.due.min(good), Some(stored.summary().clone()));
-        Ok(Kept { due, good: good.max(due), login, ..kept })
+        Ok(Kept { due, good: good.max(due), login, renewed: before.and_then(|before| before.renewed), ..kept })
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) struct Kept {
     pub(super) good: Instant,
     /// Tells whether there was news of the owner's login.
     pub(super) news: Option<Mark>,
+    /// When it was renewed to become this.
+    pub(super) renewed: Option<Instant>,
     /// What went wrong while there is a credential all the same.
     pub(super) trouble: Option<String>,
 }
@@ -154,8 +156,10 @@ impl Slot {
 
     fn keep(&self, kept: Kept) -> Option<Credential> {
         let credential = kept.credential.clone();
-        // One that has ended may be shown once more, and whoever was told of that need not be told again.
-        if kept.login.as_ref().is_some_and(|login| !login.ended) {
+        // One that has ended may be shown once more, and one that is refused may be renewed again: whoever was told of that
+        // need not be told again.
+        let accepted = credential.as_ref().is_some_and(Credential::is_accepted);
+        if kept.login.as_ref().is_some_and(|login| !login.ended) && (kept.renewed.is_none() || accepted) {
             self.told.store(false, Ordering::Release);
         }
         *lock(&self.kept) = Some(kept);

@@ -6,6 +6,7 @@
 //!          ├─ about to end ─ renewable → renew ─ denied → present what is left, or obtain
 //!          │                                  └─ failed → present what is left, or stop: the login is kept
 //!          ├─ 401 ─ old, renewable → renew, then present
+//!          │      ├─ renewed, and never accepted → obtain, if a person can; else stop
 //!          │      ├─ old → obtain
 //!          │      └─ just issued, never accepted → stop: a newer one would be refused too
 //!          └─ 403 for want of scopes → obtain with all of them, once; any other 403 → stop
@@ -66,7 +67,7 @@ fn in_use(about: &Question, token: &Token) -> Choice {
 /// A token that the upstream answered with 401.
 fn refused_token(about: &Question, token: &Token) -> Choice {
     match last(about) {
-        // The one that was refused is gone.
+        Some(Effort { task: Task::Renew, ending: Ending::Done }) => renewed_in_vain(about, token),
         Some(Effort { ending: Ending::Done, .. }) => in_use(about, token),
         Some(Effort { task: Task::Renew, ending: Ending::Failed(why) }) => {
             Choice::Stop(message::renewal_failed(about, why))
@@ -75,6 +76,15 @@ fn refused_token(about: &Question, token: &Token) -> Choice {
         None if token.age < JUST_ISSUED && !token.accepted => Choice::Stop(message::refused_at_once(about, token)),
         None if token.renewable => Choice::Renew,
         None => obtain(about, Vec::new()),
+    }
+}
+
+/// A token that took the place of one that was refused, and is refused too. Whoever has withdrawn what the login was good
+/// for has told the upstream and not the authorization server; a new sign-in may bring it back.
+fn renewed_in_vain(about: &Question, token: &Token) -> Choice {
+    match about.flows.iter().find(|flow| matches!(flow, Flow::AuthorizationCode | Flow::DeviceCode)) {
+        Some(flow) => Choice::Obtain(Wish { flow: *flow, scopes: Vec::new() }),
+        None => Choice::Stop(message::refused_at_once(about, token)),
     }
 }
 

@@ -86,14 +86,11 @@ async fn invalid_grant_because_another_process_was_faster_ends_nothing() {
 async fn what_another_process_does_is_noticed() {
     let scene = Scene::new().await;
     let other = Logins::new(Arc::clone(&scene.store), clock(&scene.now), Timing::default());
-    let waiting = scene.logins.wait("github", &Owner::Shared, None);
-    let (key, login) = (scene.key(), scene.login(3600));
-    let (found, saved) = tokio::join!(waiting, other.save(&key, &login));
-    saved.unwrap();
-    let found = found.unwrap();
+    other.save(&scene.key(), &scene.login(3600)).await.unwrap();
+    let found = scene.latest(&Owner::Shared).await.unwrap();
     assert_eq!((found.key, found.refreshable), (scene.key(), true));
     assert_eq!(scene.access(None).await.unwrap(), "a1");
-    assert!(other.forget(&http(), &scene.key()).await.unwrap().unwrap().is_ok());
+    assert!(other.forget(&http(), "github", &Owner::Shared).await.unwrap().unwrap().is_ok());
     scene.later(5);
     assert!(matches!(scene.access(None).await, Err(LoginError::Missing)));
 }
@@ -101,16 +98,16 @@ async fn what_another_process_does_is_noticed() {
 #[tokio::test]
 async fn a_sign_out_reaches_the_server() {
     let scene = Scene::new().await;
-    assert!(scene.logins.forget(&http(), &scene.key()).await.unwrap().is_none());
+    assert!(scene.logins.forget(&http(), "github", &Owner::Shared).await.unwrap().is_none());
     scene.signed_in(3600).await;
-    scene.logins.forget(&http(), &scene.key()).await.unwrap().unwrap().unwrap();
+    scene.logins.forget(&http(), "github", &Owner::Shared).await.unwrap().unwrap().unwrap();
     assert_eq!(scene.server.seen("/revoke")[0].form("token").as_deref(), Some("r1"));
     assert!(matches!(scene.access(None).await, Err(LoginError::Missing)));
     let mut unreachable = scene.login(3600);
     let (gone, _socket) = nobody("/revoke");
     unreachable.server.revocation_endpoint = Some(gone);
     scene.logins.save(&scene.key(), &unreachable).await.unwrap();
-    let said = scene.logins.forget(&http(), &scene.key()).await.unwrap().unwrap();
+    let said = scene.logins.forget(&http(), "github", &Owner::Shared).await.unwrap().unwrap();
     assert!(said.unwrap_err().is_temporary());
     assert!(scene.logins.get(&scene.key()).await.unwrap().is_none(), "here it is forgotten all the same");
 }
@@ -127,7 +124,6 @@ async fn logins_are_told_apart_and_listed_without_secrets() {
     for (owner, issuer, token) in [
         (&Owner::Shared, "https://one.example", "shared-one"),
         (&alice, "https://one.example", "alice-one"),
-        (&alice, "https://two.example", "alice-two"),
     ] {
         let login = Login { access: Secret::new(token.to_owned()), ..scene.login(3600) };
         scene.logins.save(&key(owner, issuer), &login).await.unwrap();
@@ -142,14 +138,56 @@ async fn logins_are_told_apart_and_listed_without_secrets() {
         Err(LoginError::Missing)
     ));
     let listed = scene.logins.list().await.unwrap();
-    assert_eq!(listed.len(), 3);
-    let latest = scene.logins.latest("github", &alice).await.unwrap().unwrap();
-    assert_eq!(latest.key, key(&alice, "https://two.example"));
-    assert_eq!(scene.logins.latest("other", &alice).await.unwrap(), None);
+    assert_eq!(listed.len(), 2);
+    let latest = scene.latest(&alice).await.unwrap();
+    assert_eq!(latest.key, key(&alice, "https://one.example"));
+    assert_eq!(scene.logins.listing().await.latest("other", &alice, |_| true).unwrap(), None);
     let shown = format!("{listed:?} {latest:?} {:?}", scene.logins.get(&latest.key).await.unwrap());
-    for secret in ["shared-one", "alice-one", "alice-two", "r1"] {
+    for secret in ["shared-one", "alice-one", "r1"] {
         assert!(!shown.contains(secret), "{shown}");
     }
+}
+
+/// A key of the same owner and upstream, of another issuer.
+fn elsewhere(scene: &Scene) -> LoginKey {
+    LoginKey { issuer: "https://new.example".to_owned(), ..scene.key() }
+}
+
+#[tokio::test]
+async fn a_sign_in_elsewhere_takes_the_place_of_the_one_before() {
+    let scene = Scene::new().await;
+    scene.signed_in(3600).await;
+    let others = LoginKey { upstream: "other".to_owned(), ..scene.key() };
+    scene.logins.save(&others, &scene.login(3600)).await.unwrap();
+    assert_eq!(scene.access(None).await.unwrap(), "a1");
+    scene.logins.save(&elsewhere(&scene), &scene.login(3600)).await.unwrap();
+    assert!(matches!(scene.access(None).await, Err(LoginError::Missing)), "it is forgotten here too");
+    assert_eq!(scene.logins.list().await.unwrap().len(), 2);
+    assert_eq!(scene.latest(&Owner::Shared).await.unwrap().key, elsewhere(&scene));
+    assert!(scene.logins.get(&others).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_sign_in_that_is_not_kept_drops_nothing() {
+    let (scene, writable, _) = failing().await;
+    scene.signed_in(3600).await;
+    writable.store(false, Ordering::SeqCst);
+    assert!(scene.logins.save(&elsewhere(&scene), &scene.login(3600)).await.is_err());
+    assert_eq!(scene.access(None).await.unwrap(), "a1");
+}
+
+#[tokio::test]
+async fn the_latest_counts_even_if_it_has_ended_and_a_sign_out_is_of_all() {
+    let scene = Scene::new().await;
+    scene.signed_in(3600).await;
+    // As a process left it that did not know of the other.
+    let ended = Login { ended: true, refresh: Some(Secret::new("r9".to_owned())), ..scene.login(3600) };
+    scene.store.put(&elsewhere(&scene).place(), &ended.value(), None).await.unwrap();
+    assert_eq!(scene.latest(&Owner::Shared).await.unwrap().key, elsewhere(&scene));
+    scene.logins.forget(&http(), "github", &Owner::Shared).await.unwrap().unwrap().unwrap();
+    assert!(scene.logins.list().await.unwrap().is_empty());
+    let revoked: Vec<_> = scene.server.seen("/revoke").iter().filter_map(|seen| seen.form("token")).collect();
+    assert!(revoked.len() == 2 && ["r1", "r9"].iter().all(|token| revoked.iter().any(|one| one == token)));
 }
 
 #[test]

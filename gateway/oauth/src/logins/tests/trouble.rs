@@ -99,7 +99,7 @@ async fn invalid_grant_ends_it_and_is_asked_once() {
     }
     assert_eq!(scene.asked(), 1, "no loop");
     assert!(scene.kept().await.ended);
-    let listed = scene.logins.latest("github", &Owner::Shared).await.unwrap().unwrap();
+    let listed = scene.latest(&Owner::Shared).await.unwrap();
     assert!(listed.ended);
     scene.signed_in(3600).await;
     assert_eq!(scene.access(None).await.unwrap(), "a1", "a new sign-in helps at once");

@@ -72,6 +72,13 @@ fn after(mut about: Question, task: Task, ending: Ending) -> Question {
     about
 }
 
+/// Without anybody who could sign in.
+fn alone(about: Question) -> Question {
+    Question { flows: vec![Flow::ClientCredentials], ..about }
+}
+
+const REFUSED_AT_ONCE: &str = "github refuses tokens that https://login.example.com has just issued for it; check the upstream's url, its audience and its scopes";
+
 fn denied() -> Ending {
     Ending::Denied("invalid_grant".into())
 }
@@ -158,8 +165,11 @@ fn a_token_that_the_upstream_refuses() {
     let cases = [
         (unauthorized(question()), Choice::Renew),
         (unauthorized(lasting(question())), sign_in(&[])),
-        (after(unauthorized(question()), Task::Renew, Ending::Done), presented(1740)),
         (after(unauthorized(question()), Task::Renew, denied()), sign_in(&[])),
+        (after(unauthorized(question()), Task::Renew, Ending::Done), sign_in(&[])),
+        (after(unauthorized(of_age(3)), Task::Renew, Ending::Done), sign_in(&[])),
+        (after(alone(unauthorized(of_age(3))), Task::Renew, Ending::Done), stopped(REFUSED_AT_ONCE)),
+        (after(of_age(3), Task::Renew, Ending::Done), presented(1740)),
         (
             after(unauthorized(question()), Task::Renew, failed()),
             stopped("the login at github is kept but could not be renewed (503); try again later"),
@@ -167,9 +177,7 @@ fn a_token_that_the_upstream_refuses() {
         (unauthorized(accepted(of_age(3))), Choice::Renew),
         (
             unauthorized(of_age(3)),
-            stopped(
-                "github refuses tokens that https://login.example.com has just issued for it; check the upstream's url, its audience and its scopes",
-            ),
+            stopped(REFUSED_AT_ONCE),
         ),
     ];
     for (about, expected) in cases {
