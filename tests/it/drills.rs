@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use weir_tests::terminal::{
-    ALONE, ENVIRONMENT, auth, calling, calling_until_it_works, config, config_beside, echo, ended, failed, lines, page, sign_in,
-    start, tells, told, works,
+    ALONE, ENVIRONMENT, auth, calling, calling_until_it_works, config, config_beside, echo, ended, failed, lines, page,
+    sign_in, start, tells, told, works,
 };
 use weir_tests::wait::until_some;
 use weir_tests::{Authority, Browser, Client, Gateway, Stub};
@@ -144,6 +144,9 @@ async fn a_server_in_trouble_keeps_the_login() {
         json!({ "status": 429, "headers": { "retry-after": "1" } }),
         json!({ "status": 400, "json": { "error": "temporarily_unavailable" } }),
         json!({ "status": 502, "body": html }),
+        json!({ "status": 403, "body": html }),
+        json!({ "status": 404 }),
+        json!({ "status": 302, "headers": { "location": "/maintenance" } }),
         json!({ "status": 200, "body": html }),
         json!({ "status": 200, "json": { "access_token": 7 } }),
     ];

@@ -58,6 +58,14 @@ pub enum TokenError {
     /// Nobody signed in in time.
     #[error("nobody signed in in time; start again")]
     Expired,
+    /// It is a no without a reason (RFC 6749 §5.2 demands one): more likely of something in between than of the server.
+    #[error("{origin} answers {status} without a reason; sign in again if that stays so")]
+    Unclear {
+        /// Of the endpoint.
+        origin: String,
+        /// HTTP status code.
+        status: u16,
+    },
     /// It is an answer, but not of this kind.
     #[error("{0} answers with something that is no token")]
     Malformed(String),

@@ -5,11 +5,7 @@ use std::{sync::Arc, time::Duration};
 use weir_flow::facts::{self, Ending};
 use weir_oauth::{Challenge, Http, LoginError, LoginKey, Logins, Renewal, Secret, TokenError, discover};
 
-use super::{
-    Account, Asker, Stored,
-    account::challenge,
-    settings,
-};
+use super::{Account, Asker, Stored, account::challenge, settings};
 
 /// How long an upstream may take to say whose tokens it takes, when a call waits for that.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,12 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl Account {
     /// Renews a login. `refused` is what the upstream said to its token, if it does not accept that, rather than that its end
     /// is near.
-    pub async fn renew(
-        self: &Arc<Self>,
-        asker: &Asker,
-        stored: &Stored,
-        refused: Option<&facts::Refusal>,
-    ) -> Ending {
+    pub async fn renew(self: &Arc<Self>, asker: &Asker, stored: &Stored, refused: Option<&facts::Refusal>) -> Ending {
         let renewed = async {
             let (opened, http) = self.tools().await.map_err(Ending::Failed)?;
             let (logins, key) = (&opened.logins, &stored.summary().key);
@@ -36,7 +27,9 @@ impl Account {
                 if let Some(challenge) = &challenge
                     && self.has_moved(http, key, challenge).await
                 {
-                    return Err(Ending::Denied("the upstream takes tokens of another authorization server now".to_owned()));
+                    return Err(Ending::Denied(
+                        "the upstream takes tokens of another authorization server now".to_owned(),
+                    ));
                 }
                 let client = settings::client(&self.oauth).map_err(|why| Ending::Failed(why.to_string()))?;
                 (key.clone(), Renewal::Refresh(client))
@@ -110,7 +103,11 @@ fn ending(why: LoginError) -> Ending {
     let text = why.to_string();
     match why {
         LoginError::Token(
-            TokenError::Temporary { .. } | TokenError::Malformed(_) | TokenError::Http(_) | TokenError::Key(_),
+            TokenError::Temporary { .. }
+            | TokenError::Unclear { .. }
+            | TokenError::Malformed(_)
+            | TokenError::Http(_)
+            | TokenError::Key(_),
         )
         | LoginError::Store(_) => Ending::Failed(text),
         LoginError::Token(_) | LoginError::Missing | LoginError::Ended | LoginError::NotAccepted => {

@@ -5,8 +5,8 @@ use std::fmt;
 
 use url::Url;
 use weir_oauth::{
-    Callback, DeviceSignIn, Listing, LoginSummary, Owner, PendingSignIn, PrepareError, Prepared, Probed, Reach, Scopes, Secret,
-    SignInError, TokenError, Tokens, authorize, device, prepare, probe, registration, resource,
+    Callback, DeviceSignIn, Listing, LoginSummary, Owner, PendingSignIn, PrepareError, Prepared, Probed, Reach, Scopes,
+    Secret, SignInError, TokenError, Tokens, authorize, device, prepare, probe, registration, resource,
 };
 
 use crate::{

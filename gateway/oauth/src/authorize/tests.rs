@@ -159,14 +159,24 @@ async fn each_refusal_of_the_token_endpoint_has_its_meaning() {
         (Reply::error(401, "invalid_client"), TokenError::InvalidClient),
         (Reply::error(400, "invalid_target"), TokenError::Refused("invalid_target".to_owned())),
         (Reply::error(200, "bad_verification_code"), TokenError::Refused("bad_verification_code".to_owned())),
-        (Reply::text(418, "<html>hunter2</html>"), TokenError::Refused("status_418".to_owned())),
-        (Reply::status(302).with("location", "https://evil.example/"), TokenError::Refused("status_302".to_owned())),
     ] {
         let server = Scripted::start(move |_, _| reply.clone()).await;
         let (_, pending) = begin(&http(), sign_in(&server, json!({}))).unwrap();
         let callback = back(&pending, "code=hunter2");
         let failed = pending.finish(&http(), callback, &Clock::system()).await.unwrap_err();
         assert_eq!(failed, expected.into());
+        assert!(!format!("{failed} {failed:?}").contains("hunter2"), "{failed:?}");
+    }
+    for (reply, expected) in [
+        (Reply::text(418, "<html>hunter2</html>"), 418),
+        (Reply::json(403, &json!({ "error": { "code": "hunter2" } })), 403),
+        (Reply::status(302).with("location", "https://evil.example/hunter2"), 302),
+    ] {
+        let server = Scripted::start(move |_, _| reply.clone()).await;
+        let (_, pending) = begin(&http(), sign_in(&server, json!({}))).unwrap();
+        let callback = back(&pending, "code=hunter2");
+        let failed = pending.finish(&http(), callback, &Clock::system()).await.unwrap_err();
+        assert_eq!(failed, TokenError::Unclear { origin: server.issuer(), status: expected }.into());
         assert!(!format!("{failed} {failed:?}").contains("hunter2"), "{failed:?}");
     }
     for reply in [

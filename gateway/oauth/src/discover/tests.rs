@@ -192,7 +192,10 @@ async fn an_upstream_says_whose_tokens_it_takes() {
     ] {
         let document = named.clone();
         let server = Scripted::start(move |own, _| {
-            Reply::json(200, &json!({ "resource": own.join("/mcp").unwrap().as_str(), "authorization_servers": document }))
+            Reply::json(
+                200,
+                &json!({ "resource": own.join("/mcp").unwrap().as_str(), "authorization_servers": document }),
+            )
         })
         .await;
         let said = names_others(&http(), &server.at("/mcp"), None, mine).await;

@@ -10,7 +10,9 @@ use std::{
 
 use weir_store::{Key, StoreError, Version};
 
-use crate::{Http, Login, LoginKey, LoginSummary, Owner, Revoked, TokenError, login::NAMESPACE, revoke::revoke, token::Endpoint};
+use crate::{
+    Http, Login, LoginKey, LoginSummary, Owner, Revoked, TokenError, login::NAMESPACE, revoke::revoke, token::Endpoint,
+};
 
 use super::{Known, Logins};
 

@@ -251,6 +251,7 @@ impl Renewing {
         let doubled = timing.pause.saturating_mul(1_u32.checked_shl(known.troubles.min(16)).unwrap_or(u32::MAX));
         let asked = match failed {
             TokenError::Temporary { retry_after, .. } => retry_after.unwrap_or_default(),
+            TokenError::Unclear { .. } => Duration::ZERO,
             // It will say the same until somebody changes something.
             _ => timing.most,
         };

@@ -17,6 +17,8 @@ pub(crate) enum CallError {
     Http(#[from] HttpError),
     #[error("it answers {status}")]
     Trouble { status: u16, retry_after: Option<Duration> },
+    #[error("{origin} answers {status}")]
+    Unclear { origin: String, status: u16 },
 }
 
 impl From<CallError> for TokenError {
@@ -26,6 +28,7 @@ impl From<CallError> for TokenError {
             CallError::Trouble { status, retry_after } => {
                 Self::Temporary { reason: format!("it answers {status}"), retry_after }
             }
+            CallError::Unclear { origin, status } => Self::Unclear { origin, status },
         }
     }
 }
@@ -45,6 +48,7 @@ impl<'c> AsyncHttpClient<'c> for Caller<'_> {
 /// Sends a request for the `oauth2` crate and puts the answer into the form that it expects. Trouble of the server is
 /// taken out here, while its status is known.
 pub(crate) async fn call(http: &Http, request: HttpRequest) -> Result<HttpResponse, CallError> {
+    let at = request.uri().to_string();
     let answer = http.execute(request).await?;
     let status = answer.status.as_u16();
     if matches!(status, 408 | 425 | 429 | 500..) {
@@ -54,11 +58,11 @@ pub(crate) async fn call(http: &Http, request: HttpRequest) -> Result<HttpRespon
     let code = serde_json::from_slice::<Code>(&answer.body).ok();
     // Some servers say no with 200.
     let good = answer.status.is_success() && code.is_none();
-    let body = match code {
-        None if !good => format!(r#"{{"error":"status_{status}"}}"#).into_bytes(),
-        _ => answer.body.to_vec(),
-    };
-    let mut response = HttpResponse::new(body);
+    if !good && code.is_none() {
+        let origin = Url::parse(&at).map(|url| origin(&url)).unwrap_or_default();
+        return Err(CallError::Unclear { origin, status });
+    }
+    let mut response = HttpResponse::new(answer.body.to_vec());
     *response.status_mut() = if good { StatusCode::OK } else { StatusCode::BAD_REQUEST };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)

@@ -50,7 +50,8 @@ impl Source {
         let mut made = false;
         loop {
             let stored = self.stored(asker).await?;
-            let refused = refused.clone().filter(|refused| !made && concerns(refused, before.as_ref(), stored.as_ref()));
+            let refused =
+                refused.clone().filter(|refused| !made && concerns(refused, before.as_ref(), stored.as_ref()));
             if efforts.is_empty() {
                 efforts.extend(in_vain(refused.as_ref(), before.as_ref()));
             }
@@ -169,7 +170,8 @@ fn is_accepted(before: Option<&Kept>, stored: &Stored) -> bool {
 
 /// Whether what was refused is what there is now: somebody may have renewed it or signed in since.
 fn concerns(refused: &Refusal, before: Option<&Kept>, stored: Option<&Stored>) -> bool {
-    let was = before.filter(|kept| kept.login.is_some()).and_then(|kept| Some((kept.credential.as_ref()?.mark(), kept)));
+    let was =
+        before.filter(|kept| kept.login.is_some()).and_then(|kept| Some((kept.credential.as_ref()?.mark(), kept)));
     match (refused.credential, was, stored) {
         (Some(mark), Some((current, kept)), Some(stored)) if mark == current => kept.is_of(stored),
         // It went along, and what it was is not known any more: something older than what there is now.

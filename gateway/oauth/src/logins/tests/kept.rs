@@ -121,10 +121,9 @@ async fn logins_are_told_apart_and_listed_without_secrets() {
         owner: owner.clone(),
         issuer: issuer.to_owned(),
     };
-    for (owner, issuer, token) in [
-        (&Owner::Shared, "https://one.example", "shared-one"),
-        (&alice, "https://one.example", "alice-one"),
-    ] {
+    for (owner, issuer, token) in
+        [(&Owner::Shared, "https://one.example", "shared-one"), (&alice, "https://one.example", "alice-one")]
+    {
         let login = Login { access: Secret::new(token.to_owned()), ..scene.login(3600) };
         scene.logins.save(&key(owner, issuer), &login).await.unwrap();
     }

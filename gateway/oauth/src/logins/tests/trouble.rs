@@ -30,6 +30,26 @@ async fn trouble_of_the_server_keeps_the_login() {
     }
 }
 
+/// A firewall, a balancer, a page that says that work is going on.
+#[tokio::test]
+async fn what_stands_in_between_says_nothing_of_the_login() {
+    for reply in [
+        Reply::text(403, "<html>forbidden</html>"),
+        Reply::text(404, "default backend - 404"),
+        Reply::status(302).with("location", "https://status.example/"),
+        Reply::json(401, &json!({ "message": "unauthorized" })),
+    ] {
+        let scene = Scene::new().await;
+        scene.signed_in(0).await;
+        scene.instead([reply]);
+        let failed = scene.access(None).await.unwrap_err();
+        assert!(matches!(failed, LoginError::Token(TokenError::Unclear { .. })), "{failed}");
+        assert_eq!(scene.kept().await.refresh.unwrap().expose(), "r1");
+        scene.later(5);
+        assert_eq!(scene.access(None).await.unwrap(), "a2", "it is not left alone for long");
+    }
+}
+
 /// A server that says no is left alone for longer, and what it said is said again, not that it had trouble.
 #[tokio::test]
 async fn a_refusal_stays_a_refusal_while_the_server_is_left_alone() {

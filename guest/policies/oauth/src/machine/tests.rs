@@ -175,10 +175,7 @@ fn a_token_that_the_upstream_refuses() {
             stopped("the login at github is kept but could not be renewed (503); try again later"),
         ),
         (unauthorized(accepted(of_age(3))), Choice::Renew),
-        (
-            unauthorized(of_age(3)),
-            stopped(REFUSED_AT_ONCE),
-        ),
+        (unauthorized(of_age(3)), stopped(REFUSED_AT_ONCE)),
     ];
     for (about, expected) in cases {
         assert_eq!(choose(&about), expected, "{about:?}");
