@@ -196,7 +196,7 @@ async fn through_weir() -> Heard {
 
 async fn until_asked(gateway: &Gateway) {
     let end = tokio::time::Instant::now() + PATIENCE;
-    while !echo(gateway).await.to_string().contains("needs a sign-in") {
+    while !echo(gateway).await.to_string().contains("it needs a new sign-in") {
         assert!(tokio::time::Instant::now() < end, "{}", gateway.log());
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }

@@ -104,7 +104,7 @@ async function visit(transport) {
     });
     // What the gateway tells a model, which would tell its user.
     const [said] = (result?.isError && result.content) || [];
-    if (said?.text?.includes('needs a sign-in')) throw new Error(said.text);
+    if (/needs a (new )?sign-in/.test(said?.text ?? '')) throw new Error(said.text);
   }
   if (can.resources) {
     const { resources } = await client.listResources();
