@@ -7,7 +7,6 @@
 //! its owner takes it away.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -22,10 +21,12 @@ use crate::{Client, Http, Login, LoginKey, Scopes, TokenError};
 pub use kept::Listing;
 use renew::Renewing;
 use slot::{Known, Slot};
+use slots::Slots;
 
 mod kept;
 mod renew;
 mod slot;
+mod slots;
 
 /// All logins, of all owners.
 #[derive(Clone)]
@@ -37,7 +38,7 @@ struct Shared {
     store: Arc<dyn Store>,
     clock: Clock,
     timing: Timing,
-    slots: Mutex<HashMap<LoginKey, Arc<Slot>>>,
+    slots: Slots,
     /// Refreshes under way.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -162,7 +163,7 @@ impl Logins {
     /// The logins in `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, clock: Clock, timing: Timing) -> Self {
-        let shared = Shared { store, clock, timing, slots: Mutex::default(), tasks: Mutex::default() };
+        let shared = Shared { store, clock, timing, slots: Slots::default(), tasks: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -262,8 +263,7 @@ impl Logins {
     }
 
     fn slot(&self, key: &LoginKey) -> Arc<Slot> {
-        let mut slots = self.shared.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(slots.entry(key.clone()).or_default())
+        self.shared.slots.of(key, self.shared.clock.now())
     }
 
     /// The task that is at it, started if there is none; and whether it was.

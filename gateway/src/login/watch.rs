@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::sync::watch;
@@ -31,10 +31,21 @@ pub struct Mark {
 /// The news.
 pub(super) struct Changes {
     all: watch::Sender<u64>,
-    cells: Mutex<HashMap<(String, Owner), Arc<AtomicU64>>>,
+    cells: Mutex<Cells>,
     /// What the store held when it was last read.
     known: Mutex<HashMap<LoginKey, LoginSummary>>,
 }
+
+/// One number for each owner and upstream of whom somebody may want to know.
+#[derive(Default)]
+struct Cells {
+    all: HashMap<(String, Owner), Arc<AtomicU64>>,
+    /// When those were last looked for that nobody has a mark of.
+    looked: Option<Instant>,
+}
+
+/// How often to look for them.
+const IDLE_LOOK: Duration = Duration::from_secs(600);
 
 impl Mark {
     /// Whether there was no news since it was made.
@@ -54,14 +65,15 @@ impl Changes {
     /// Whoever owns a login at an upstream has news from now on.
     pub(super) fn mark(&self, upstream: &str, owner: &Owner) -> Mark {
         let mut cells = lock(&self.cells);
-        let cell = Arc::clone(cells.entry((upstream.to_owned(), owner.clone())).or_default());
+        cells.forget_idle(Instant::now());
+        let cell = Arc::clone(cells.all.entry((upstream.to_owned(), owner.clone())).or_default());
         let seen = cell.load(Ordering::Acquire);
         Mark { cell, seen }
     }
 
     /// There is news of a login.
     pub(super) fn tell(&self, upstream: &str, owner: &Owner) {
-        if let Some(cell) = lock(&self.cells).get(&(upstream.to_owned(), owner.clone())) {
+        if let Some(cell) = lock(&self.cells).all.get(&(upstream.to_owned(), owner.clone())) {
             cell.fetch_add(1, Ordering::AcqRel);
         }
         self.all.send_modify(|count| *count += 1);
@@ -80,6 +92,15 @@ impl Changes {
         drop(known);
         for key in news {
             self.tell(&key.upstream, &key.owner);
+        }
+    }
+}
+
+impl Cells {
+    fn forget_idle(&mut self, now: Instant) {
+        if self.looked.is_none_or(|at| now.duration_since(at) >= IDLE_LOOK) {
+            self.all.retain(|_, cell| Arc::strong_count(cell) > 1);
+            self.looked = Some(now);
         }
     }
 }
@@ -116,4 +137,24 @@ impl Wallet {
 async fn state(path: &Path) -> Option<(SystemTime, u64)> {
     let data = tokio::fs::metadata(path).await.ok()?;
     Some((data.modified().ok()?, data.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_somebody_has_a_mark_of_is_remembered() {
+        let changes = Changes::default();
+        let owner = |number: u32| Owner::Principal("https://idp.example".to_owned(), number.to_string());
+        let marks: Vec<Mark> = (0..100).map(|number| changes.mark("u", &owner(number))).collect();
+        let kept: Vec<Mark> = marks.into_iter().take(10).collect();
+        let later = Instant::now() + IDLE_LOOK;
+        lock(&changes.cells).forget_idle(later);
+        assert_eq!(lock(&changes.cells).all.len(), 10);
+        changes.tell("u", &owner(3));
+        changes.tell("u", &owner(50));
+        assert_eq!(kept.iter().filter(|mark| !mark.holds()).count(), 1);
+        assert!(changes.mark("u", &owner(50)).holds());
+    }
 }

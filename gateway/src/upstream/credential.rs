@@ -16,7 +16,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use weir_flow::{
@@ -82,11 +82,20 @@ pub(super) struct Credentials {
     source: Option<Arc<Source>>,
     shared: Arc<Slot>,
     /// Of those who have their own.
-    owners: Mutex<HashMap<Owner, Arc<Slot>>>,
+    owners: Mutex<Owners>,
+}
+
+#[derive(Default)]
+struct Owners {
+    slots: HashMap<Owner, Arc<Slot>>,
+    /// When those were last looked for that are idle.
+    looked: Option<Instant>,
 }
 
 /// Owners whose credentials are kept at once; of more, those that nobody uses are asked for anew.
 const MAX_OWNERS: usize = 10_000;
+/// How often to look for credentials that are over and that nobody asks for: they are forgotten.
+const LOOK: Duration = Duration::from_secs(600);
 
 impl Credential {
     /// Which one it is: no two that were kept at different times have the same.
@@ -160,13 +169,22 @@ impl Credentials {
 
     fn slot(&self, owner: &Owner) -> Arc<Slot> {
         let mut owners = lock(&self.owners);
-        if let Some(slot) = owners.get(owner) {
+        if let Some(slot) = owners.slots.get(owner) {
             return Arc::clone(slot);
         }
-        if owners.len() >= MAX_OWNERS {
-            owners.retain(|_, slot| Arc::strong_count(slot) > 1);
+        owners.make_room(Instant::now());
+        Arc::clone(owners.slots.entry(owner.clone()).or_default())
+    }
+}
+
+impl Owners {
+    /// Whoever waits for a slot holds it.
+    fn make_room(&mut self, now: Instant) {
+        let full = self.slots.len() >= MAX_OWNERS;
+        if full || self.looked.is_none_or(|at| now.duration_since(at) >= LOOK) {
+            self.slots.retain(|_, slot| Arc::strong_count(slot) > 1 || !(full || slot.is_idle(now)));
+            self.looked = Some(now);
         }
-        Arc::clone(owners.entry(owner.clone()).or_default())
     }
 }
 

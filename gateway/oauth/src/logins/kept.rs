@@ -3,10 +3,7 @@
 //! An owner has one login at an upstream. Where that has moved to another issuer, the login there takes the place of the
 //! one before, whose token is of no use any more.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use weir_store::{Key, StoreError, Version};
 
@@ -129,13 +126,11 @@ impl Logins {
     /// All logins as they are now, those that the disk has refused included.
     pub async fn listing(&self) -> Listing {
         let listed = self.list().await.map_err(Arc::new);
-        let slots = self.shared.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let unsaved = slots.iter().filter_map(|(key, slot)| {
-            let known = slot.lock();
-            let (login, version) = (known.login.as_ref()?, known.version?);
-            known.unsaved.then(|| LoginSummary::of(key, login, version))
+        let unsaved = self.shared.slots.each(|key, known| {
+            let (login, version) = (known.login.as_ref().filter(|_| known.unsaved)?, known.version?);
+            Some(LoginSummary::of(key, login, version))
         });
-        Listing { listed, unsaved: unsaved.collect() }
+        Listing { listed, unsaved }
     }
 
     async fn remove(&self, key: &LoginKey) -> Result<(), StoreError> {

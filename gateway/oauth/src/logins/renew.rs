@@ -27,6 +27,10 @@ type Found = Option<(Arc<Login>, Version)>;
 
 /// How often to look whether another process is done.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a login that needs nobody is kept after its end, so that what it was good for is asked for again.
+const AFTER_ITS_END: Duration = Duration::from_secs(3600);
+/// The same, of one of which nobody has said when it ends.
+const WITHOUT_AN_END: Duration = Duration::from_secs(7 * 86_400);
 /// How often to try to keep what a server has given, before it is kept in memory alone.
 const SAVES: u32 = 3;
 
@@ -166,7 +170,7 @@ impl Renewing {
         let mut tries = 0;
         let swap = loop {
             tries += 1;
-            match self.shared.store.swap(&self.key.place(), expected, &login.value(), None).await {
+            match self.shared.store.swap(&self.key.place(), expected, &login.value(), self.time_of(&login)).await {
                 Ok(swap) => break swap,
                 Err(_) if tries < SAVES => tokio::time::sleep(LOOK).await,
                 Err(error) => {
@@ -221,7 +225,7 @@ impl Renewing {
                 _ => return,
             }
         };
-        match self.shared.store.swap(&self.key.place(), version, &login.value(), None).await {
+        match self.shared.store.swap(&self.key.place(), version, &login.value(), self.time_of(&login)).await {
             Ok(Swap::Done(version)) => self.slot.lock().keep(login, version, self.now()),
             // There is something newer.
             Ok(Swap::Lost(_)) => self.slot.lock().unsaved = false,
@@ -284,6 +288,18 @@ impl Renewing {
             None => (known.login, known.version, known.read) = (None, None, Some(self.now())),
         }
         Ok(found)
+    }
+
+    /// How long the store keeps a login: for good if somebody has signed in, and else not for long after its end, for
+    /// another is made when it is needed.
+    fn time_of(&self, login: &Login) -> Option<Duration> {
+        match self.renewal {
+            Renewal::Refresh(_) => None,
+            Renewal::Obtain(_) => Some(match login.expires {
+                Some(end) => end.duration_since(self.now()).unwrap_or_default().saturating_add(AFTER_ITS_END),
+                None => WITHOUT_AN_END,
+            }),
+        }
     }
 
     fn endpoint<'a>(&'a self, login: &'a Login) -> Endpoint<'a> {

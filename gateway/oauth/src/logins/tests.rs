@@ -278,6 +278,37 @@ async fn a_token_that_nobody_signs_in_for_is_made_once() {
     assert!(!scene.kept().await.ended);
 }
 
+#[tokio::test]
+async fn what_nobody_signs_in_for_is_not_kept_for_long_after_its_end() {
+    struct Service(Login);
+    #[async_trait]
+    impl Obtain for Service {
+        async fn obtain(&self) -> Result<Login, TokenError> {
+            Ok(self.0.clone())
+        }
+    }
+    let scene = Scene::new().await;
+    scene.signed_in(0).await;
+    let caller = |name: &str| {
+        let owner = Owner::Principal("https://idp.example".to_owned(), name.to_owned());
+        LoginKey { owner, ..scene.key() }
+    };
+    let service = |login: Login| Renewal::Obtain(Arc::new(Service(login)));
+    for number in 0..20 {
+        let renewal = service(Login { refresh: None, ..scene.login(600) });
+        scene.logins.access(&http(), &caller(&number.to_string()), None, &renewal).await.unwrap();
+    }
+    let endless = service(Login { refresh: None, expires: None, ..scene.login(0) });
+    scene.logins.access(&http(), &caller("endless"), None, &endless).await.unwrap();
+    scene.later(600);
+    assert_eq!(scene.logins.list().await.unwrap().len(), 22, "it tells for what a new one is asked for");
+    scene.later(3600);
+    assert_eq!(scene.logins.list().await.unwrap().len(), 2);
+    scene.later(7 * 86_400);
+    let left = scene.logins.list().await.unwrap();
+    assert!(left.len() == 1 && left[0].key == scene.key(), "what somebody has signed in for stays: {left:?}");
+}
+
 /// All at the same time, as far as one thread goes.
 async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();

@@ -69,6 +69,9 @@ pub(super) enum Look {
 /// How long to wait before asking again what could not be answered ahead of time.
 const PAUSE: Duration = Duration::from_secs(30);
 
+/// How long after its last answer has ended a slot is idle.
+const IDLE: Duration = Duration::from_secs(3600);
+
 /// Numbers the credentials; 0 is none of them.
 pub(super) fn next_mark() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
@@ -89,6 +92,13 @@ impl Slot {
         } else {
             Look::Good(kept.credential.clone())
         }
+    }
+
+    /// Whether its last answer is long over, and nobody has asked for another.
+    pub(super) fn is_idle(&self, now: Instant) -> bool {
+        let good = lock(&self.kept).as_ref().map(|kept| kept.good);
+        let failed = lock(&self.failed).as_ref().map(|(at, _)| *at);
+        good.max(failed).is_none_or(|last| now.saturating_duration_since(last) >= IDLE)
     }
 
     /// Asks the policy, or waits for the answer to somebody else who does.
