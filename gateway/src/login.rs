@@ -9,6 +9,7 @@ mod account;
 mod alone;
 mod anew;
 mod asker;
+mod forget;
 mod identity;
 mod settings;
 mod shell;

@@ -20,6 +20,7 @@ mod drills;
 mod exchange;
 mod expiry;
 mod healing;
+mod leavers;
 mod logins;
 mod matrix;
 mod messages;

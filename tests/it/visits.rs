@@ -16,7 +16,7 @@ use crate::sign_in::{AUDIENCE, guarded, modern, text};
 
 /// A gateway whose callers are those of an authorization server, and an upstream where each has a login there too.
 pub(crate) struct Scene {
-    authority: Authority,
+    pub(crate) authority: Authority,
     pub(crate) gateway: Gateway,
     stub: Stub,
 }

@@ -53,9 +53,14 @@ pub(super) enum Command {
         options: Options,
     },
     /// Forget the login at an upstream, and have its server forget it (RFC 7009).
+    ///
+    /// Forgets all logins of an upstream that is not in the configuration any more, or is disabled there.
     Logout {
         /// The upstream, or the address of a server that `weir connect` leads to.
         name: String,
+        /// Of callers that have a login each, the one with this subject (`sub`) in their token.
+        #[arg(long, value_name = "SUBJECT")]
+        principal: Option<String>,
         #[command(flatten)]
         options: Options,
     },
@@ -121,7 +126,7 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
                     login::run(&about, &name, &login::How { device, no_browser, scopes }).await
                 }
                 Command::Status { name, .. } => show::status(&about, name.as_deref()).await,
-                Command::Logout { name, .. } => login::out(&about, &name).await,
+                Command::Logout { name, principal, .. } => login::out(&about, &name, principal.as_deref()).await,
                 Command::Refresh { name, .. } => login::refresh(&about, &name).await,
                 Command::List { .. } => show::list(&about).await,
             }

@@ -170,7 +170,11 @@ impl Account {
         let fits = |login: &LoginSummary| {
             login.origin == self.origin && self.oauth.issuer.as_ref().is_none_or(|issuer| *issuer == login.key.issuer)
         };
-        Ok(listing.latest(&self.name, owner, fits)?.map(Stored))
+        let found = listing.latest(&self.name, owner, fits)?;
+        if let Some(login) = &found {
+            self.vault.changes.seen(login);
+        }
+        Ok(found.map(Stored))
     }
 
     /// What a policy is told of a login; `accepted` if the upstream has let somebody in with it.

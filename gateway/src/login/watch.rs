@@ -79,6 +79,11 @@ impl Changes {
         self.all.send_modify(|count| *count += 1);
     }
 
+    /// This login is in use here: that it goes is news, even if it came and goes between two looks at the store.
+    pub(super) fn seen(&self, login: &LoginSummary) {
+        lock(&self.known).entry(login.key.clone()).or_insert_with(|| login.clone());
+    }
+
     /// Compares what is in the store with what was there.
     fn compare(&self, found: Vec<LoginSummary>) {
         let found: HashMap<LoginKey, LoginSummary> =

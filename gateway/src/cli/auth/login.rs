@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use weir_flow::facts::Ending;
 use weir_oauth::{Loopback, TokenError, authorize::SIGN_IN_TIME};
 
-use crate::login::{Account, Asker};
+use crate::login::{Account, Asker, Owner};
 
 use super::{About, browser, show};
 
@@ -73,10 +73,21 @@ async fn with_code(account: &Account, asker: &Asker, how: &How) -> anyhow::Resul
     Ok(())
 }
 
-/// Signs out.
-pub(super) async fn out(about: &About, name: &str) -> anyhow::Result<ExitCode> {
-    let account = about.account(name)?;
-    let asker = about.asker(account)?;
+/// Signs out: as everybody, or as one of many.
+pub(super) async fn out(about: &About, name: &str, principal: Option<&str>) -> anyhow::Result<ExitCode> {
+    let is_theirs =
+        |owner: &Owner| matches!(owner, Owner::Principal(_, subject) if Some(subject.as_str()) == principal);
+    let account = match (about.account(name), principal) {
+        (_, Some(subject)) => {
+            return forget(about, name, is_theirs, &format!("of {subject} "))
+                .await?
+                .map_or_else(|| say(&format!("There is no login of {subject} at {name}.")), Ok);
+        }
+        // It may have been there once.
+        (Err(why), None) => return forget(about, name, |_| true, "").await?.ok_or(why),
+        (Ok(account), None) => account,
+    };
+    let asker = about.asker(account).context("name one of them with `--principal`")?;
     match account.sign_out(&asker.owner).await? {
         None => say(&format!("There is no login at {name}.")),
         Some(Ok(())) => say(&format!("Signed out of {name}; its server has forgotten the login too.")),
@@ -84,6 +95,27 @@ pub(super) async fn out(about: &About, name: &str) -> anyhow::Result<ExitCode> {
             say(&format!("Signed out of {name}. Its server has no way to be told; the login ends there with its time."))
         }
         Some(Err(why)) => bail!("the login at {name} is forgotten here, and its server was not told: {why}"),
+    }
+}
+
+/// Forgets what is kept under a name; none if there is nothing.
+async fn forget(
+    about: &About,
+    name: &str,
+    whose: impl Fn(&Owner) -> bool,
+    of: &str,
+) -> anyhow::Result<Option<ExitCode>> {
+    let said = about.wallet.forget(name, whose).await?;
+    let told = said.iter().filter(|said| said.is_ok()).count();
+    match (said.len(), told) {
+        (0, _) => Ok(None),
+        (all, told) if all == told => {
+            say(&format!("Forgot what was kept {of}at {name}; its server has forgotten it too.")).map(Some)
+        }
+        _ => {
+            let why = said.into_iter().find_map(Result::err).map(|why| why.to_string()).unwrap_or_default();
+            bail!("what was kept {of}at {name} is forgotten here, and its server was not told: {why}")
+        }
     }
 }
 

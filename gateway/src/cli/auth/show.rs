@@ -33,7 +33,7 @@ pub(super) async fn status(about: &About, name: Option<&str>) -> anyhow::Result<
     let (mut lines, mut wanting) = (Vec::new(), false);
     for account in accounts {
         let Some(asker) = account.asker(None) else {
-            lines.push(personal(about, account));
+            lines.push(personal(about, account, 0));
             continue;
         };
         let state = account.state(&asker.owner).await?;
@@ -68,12 +68,15 @@ pub(super) async fn list(about: &About) -> anyhow::Result<ExitCode> {
     }
     let mut asked = asking.join_all().await;
     asked.sort_unstable();
+    let kept = about.wallet.list().await?;
     let mut lines = Vec::new();
     let mut names = BTreeSet::new();
     for ((_, asks), account) in asked.into_iter().zip(about.wallet.accounts()) {
         names.insert(account.name().to_owned());
         let Some(asker) = account.asker(None) else {
-            lines.push(personal(about, account));
+            let all = kept.iter().filter(|login| login.key.upstream == account.name() && !login.ended);
+            let owners: BTreeSet<String> = all.map(|login| format!("{:?}", login.key.owner)).collect();
+            lines.push(personal(about, account, owners.len()));
             continue;
         };
         let state = account.state(&asker.owner).await?;
@@ -81,9 +84,10 @@ pub(super) async fn list(about: &About) -> anyhow::Result<ExitCode> {
             lines.push(line(about, account, &state, asks));
         }
     }
-    for login in about.wallet.list().await? {
+    for login in kept {
         if names.insert(login.key.upstream.clone()) {
-            let (how, standing) = ("not in the configuration".to_owned(), "a login is kept".to_owned());
+            let how = "not in the configuration".to_owned();
+            let standing = "a login is kept; `weir auth logout` forgets it".to_owned();
             lines.push(Line { name: login.key.upstream, how, standing });
         }
     }
@@ -127,8 +131,11 @@ fn line(about: &About, account: &Account, state: &State, asks: Option<bool>) -> 
     Line { name: account.name().to_owned(), how: how(about, account), standing }
 }
 
-fn personal(about: &About, account: &Account) -> Line {
-    let standing = "each caller signs in at the gateway".to_owned();
+fn personal(about: &About, account: &Account, count: usize) -> Line {
+    let mut standing = "each caller signs in at the gateway".to_owned();
+    if count > 0 {
+        standing.push_str(&format!("; {count} did"));
+    }
     Line { name: account.name().to_owned(), how: how(about, account), standing }
 }
 

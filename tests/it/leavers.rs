@@ -1,0 +1,62 @@
+//! Logins whose owners do not sign out: people who have left, and upstreams that are not in the configuration any more.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use weir_tests::terminal::{auth, config, ended, sign_in, start};
+use weir_tests::wait::PATIENCE;
+use weir_tests::{Authority, Browser};
+
+use crate::visits::{Scene, gets_through};
+
+#[tokio::test]
+async fn an_operator_ends_the_login_of_one_caller() {
+    let mut scene = Scene::new(&json!({ "names": true })).await;
+    let mut clients = Vec::new();
+    for person in ["ada", "eve"] {
+        let (client, _, link) = scene.invited(person).await;
+        let mut browser = Browser::of(person);
+        let page = browser.open(&link).await;
+        browser.press(&page, "connect/github/login").await;
+        assert!(gets_through(&client).await, "{person}");
+        clients.push(client);
+    }
+    let (code, said) = ended(auth(&scene.gateway, &["list"])).await;
+    assert!(code == Some(0) && said.contains("each caller signs in at the gateway; 2 did"), "{said}");
+
+    let (code, said) = ended(auth(&scene.gateway, &["logout", "github"])).await;
+    assert!(code == Some(1) && said.contains("name one of them with `--principal`"), "{said}");
+    let (code, said) = ended(auth(&scene.gateway, &["logout", "github", "--principal", "ada"])).await;
+    assert!(code == Some(0) && said.contains("Forgot what was kept of ada at github; its server"), "{said}");
+    assert!(scene.authority.asked("/token/revocation").len() == 1, "its server was told");
+    let end = Instant::now() + PATIENCE;
+    while gets_through(&clients[0]).await {
+        assert!(Instant::now() < end, "a login that is gone is used on");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(gets_through(&clients[1]).await, "eve's login is eve's");
+    let (code, said) = ended(auth(&scene.gateway, &["logout", "github", "--principal", "ada"])).await;
+    assert!(code == Some(0) && said.contains("There is no login of ada at github."), "{said}");
+}
+
+#[tokio::test]
+async fn the_login_at_an_upstream_that_is_gone_can_be_forgotten() {
+    let mut authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    let gateway = start(&upstream, "auth = \"oauth\"").await;
+    sign_in(&gateway, &[]).await;
+    let renamed = config(&upstream, "auth = \"oauth\"").replace("[upstreams.u]", "[upstreams.v]");
+    let disabled = config(&upstream, "auth = \"oauth\"\nenabled = false");
+    for changed in [renamed, disabled] {
+        std::fs::write(gateway.directory().join("weir.toml"), changed).unwrap();
+        let (code, said) = ended(auth(&gateway, &["list"])).await;
+        assert!(code == Some(0) && said.contains("a login is kept; `weir auth logout` forgets it"), "{said}");
+    }
+    let (code, said) = ended(auth(&gateway, &["logout", "u"])).await;
+    assert!(code == Some(0) && said.contains("Forgot what was kept at u; its server has forgotten it too."), "{said}");
+    assert_eq!(authority.asked("/token/revocation").len(), 1);
+    let (code, said) = ended(auth(&gateway, &["logout", "u"])).await;
+    assert!(code == Some(1) && said.contains("`u` is disabled in the configuration"), "{said}");
+    let (code, said) = ended(auth(&gateway, &["logout", "nobody"])).await;
+    assert!(code == Some(1) && said.contains("there is no upstream `nobody`"), "{said}");
+}
