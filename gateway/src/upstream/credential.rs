@@ -162,9 +162,9 @@ impl Credentials {
         }
         // Boxed: a call in the steady state would carry its state for nothing.
         let asker = asker.unwrap_or_else(Asker::shared);
-        let asked = Box::pin(slot.ask(source, &asker, upstream(), origin, refused));
+        let asked = slot.ask(source, &asker, upstream(), origin, refused);
         let late = |_| CredentialError::Failed(format!("there was none within {} s", patience.as_secs()));
-        tokio::time::timeout(patience, asked).await.map_err(late)?
+        Box::pin(tokio::time::timeout(patience, asked)).await.map_err(late)?
     }
 
     fn slot(&self, owner: &Owner) -> Arc<Slot> {
