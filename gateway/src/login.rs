@@ -11,6 +11,7 @@ mod anew;
 mod asker;
 mod forget;
 mod identity;
+mod registered;
 mod settings;
 mod shell;
 mod sign_in;

@@ -19,6 +19,7 @@ mod device;
 mod drills;
 mod exchange;
 mod expiry;
+mod forgotten;
 mod healing;
 mod leavers;
 mod logins;

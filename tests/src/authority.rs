@@ -16,6 +16,7 @@ use crate::stub::Stub;
 /// A running authorization server. It ends with the test.
 pub struct Authority {
     issuer: String,
+    settings: Value,
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -45,7 +46,7 @@ impl Authority {
         let input = child.stdin.take().expect("stdin is piped");
         let mut output = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let issuer = line(&mut output)["issuer"].as_str().expect("it says its issuer first").to_owned();
-        Self { issuer, child, input, output }
+        Self { issuer, settings: settings.clone(), child, input, output }
     }
 
     /// Its name, which is its address.
@@ -123,6 +124,18 @@ impl Authority {
     fn signal(&self, signal: Signal) {
         let id = Pid::from_raw(self.child.id().cast_signed()).expect("a process id is not zero");
         kill_process(id, signal).expect("the child is ours");
+    }
+
+    /// Starts it again where it is. It knows nothing more of what it has registered and given.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn restart(&mut self) {
+        self.stop();
+        let port = self.issuer.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
+        let mut settings = self.settings.clone();
+        settings["port"] = json!(port.expect("the issuer has a port"));
+        *self = Self::with(&settings);
     }
 
     /// Ends it before its time.

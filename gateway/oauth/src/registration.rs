@@ -1,22 +1,30 @@
 //! Fourth step: who Weir is to this server. Registered by its owner, else by a document that the server reads (Client ID
 //! Metadata Documents), else by asking it (RFC 7591), else the owner must be asked.
 //!
-//! A registration belongs to the issuer that gave it and to the address to which users come back.
+//! A registration belongs to the issuer that gave it, to the address to which users come back, and to the grants it is
+//! for. It is kept, and made anew when its server has forgotten it ([`forget`], [`is_doubtful`], [`is_gone`]).
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 use url::Url;
-use weir_store::{Clock, Key, Secret, Store, StoreError};
-use zeroize::Zeroizing;
+use weir_store::{Clock, Store, StoreError};
 
 use crate::{
     Client, ClientAuth, Http, HttpError, ServerMetadata,
     discover::lenient,
     http::{is_loopback, origin},
 };
+
+use kept::Kept;
+
+pub use doubt::{begun, is_doubtful, is_gone, returned};
+pub use kept::forget;
+
+mod doubt;
+mod kept;
 
 /// What Weir is to servers that do not know it yet.
 #[derive(Clone, Debug)]
@@ -75,9 +83,6 @@ pub enum RegistrationError {
     Store(#[from] StoreError),
 }
 
-/// The namespace of registrations.
-const NAMESPACE: &str = "client";
-
 /// Who Weir is to `server`, registering it if need be.
 ///
 /// # Errors
@@ -92,17 +97,12 @@ pub async fn client(
     if let Some(client) = unasked(server, wanted)? {
         return Ok(client);
     }
-    let key = key(server, wanted);
-    if let Some(entry) = store.get(&key).await?
-        && let Ok(kept) = serde_json::from_slice::<Kept>(&entry.value.secret)
-    {
+    if let Some(kept) = Kept::get(store, server, wanted).await? {
         return Ok(kept.into_client());
     }
     let endpoint = server.registration_endpoint.as_ref().ok_or_else(|| RegistrationError::ByHand(shown(server)))?;
     let (kept, lifetime) = register(http, clock, endpoint, server, wanted).await?;
-    let secret = Zeroizing::new(serde_json::to_vec(&kept).unwrap_or_default());
-    let about = json!({ "issuer": server.issuer, "client_id": kept.id }).to_string();
-    store.put(&key, &weir_store::Value { about, secret }, lifetime).await?;
+    kept.put(store, clock, server, wanted, lifetime).await?;
     Ok(kept.into_client())
 }
 
@@ -119,15 +119,6 @@ pub fn unasked(server: &ServerMetadata, wanted: &Registration) -> Result<Option<
     }
     let document = wanted.document.as_ref().filter(|url| is_document(url));
     Ok(document.filter(|_| server.client_id_metadata_document_supported).map(|url| Client::public(url.as_str())))
-}
-
-/// Forgets what `server` registered, so that it is done again: it may have forgotten it too.
-///
-/// # Errors
-/// If the store cannot be written.
-pub async fn forget(store: &dyn Store, server: &ServerMetadata, wanted: &Registration) -> Result<(), StoreError> {
-    store.delete(&key(server, wanted)).await?;
-    Ok(())
 }
 
 /// The document to publish at [`Registration::document`].
@@ -228,12 +219,6 @@ async fn register(
     Ok((kept, lifetime.map(Duration::from_secs)))
 }
 
-fn key(server: &ServerMetadata, wanted: &Registration) -> Key {
-    let mut parts = vec![server.issuer.as_str()];
-    parts.extend(wanted.redirects.iter().map(String::as_str));
-    Key::new(NAMESPACE, &parts)
-}
-
 fn shown(server: &ServerMetadata) -> String {
     Url::parse(&server.issuer).map_or_else(|_| "the authorization server".to_owned(), |url| origin(&url))
 }
@@ -248,25 +233,6 @@ struct Given {
     client_secret_expires_at: u64,
     #[serde(default, deserialize_with = "lenient")]
     token_endpoint_auth_method: Option<String>,
-}
-
-/// In the encrypted part of the store.
-#[derive(Deserialize, Serialize)]
-struct Kept {
-    id: String,
-    method: String,
-    secret: Option<String>,
-}
-
-impl Kept {
-    fn into_client(self) -> Client {
-        let auth = match (self.secret.map(Secret::new), self.method.as_str()) {
-            (None, _) | (_, "none") => ClientAuth::None,
-            (Some(secret), "client_secret_post") => ClientAuth::Post(secret),
-            (Some(secret), _) => ClientAuth::Basic(secret),
-        };
-        Client { id: self.id, auth }
-    }
 }
 
 #[cfg(test)]

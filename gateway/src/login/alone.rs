@@ -1,22 +1,27 @@
 //! Tokens that Weir gets without anybody: in its own name, or with the identity that a caller has brought.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use url::Url;
 use weir_flow::facts::Ending;
 use weir_oauth::{
     Challenge, Client, ClientAuth, Clock, Endpoint, Http, Login, LoginKey, Obtain, Prepared, Renewal, Scopes, Secret,
-    ServerMetadata, Subject, TokenError, TokenKind, grants, prepare,
+    ServerMetadata, Subject, TokenError, TokenKind, Tokens, grants, prepare, registration,
 };
+use weir_store::Store;
 
 use crate::config::{Flow, IdentityProvider};
 
 use super::{Account, Asker, settings};
 
+/// A registration that is refused sooner than this would not get better by being made again.
+const JUST_MADE: Duration = Duration::from_secs(3600);
+
 /// One way to a token, with all that it takes.
 struct Alone {
     http: Http,
+    store: Arc<dyn Store>,
     clock: Clock,
     prepared: Prepared,
     way: Way,
@@ -65,7 +70,8 @@ impl Account {
             prepared.scopes = prepared.scopes.union(&before.scopes);
         }
         let key = prepared.key(asker.owner.clone());
-        let alone = Alone { http: http.clone(), clock: clock.clone(), prepared, way };
+        let (http, store) = (http.clone(), Arc::clone(&opened.store));
+        let alone = Alone { http, store, clock: clock.clone(), prepared, way };
         Ok((key, Renewal::Obtain(Arc::new(alone))))
     }
 
@@ -110,23 +116,40 @@ fn identity_provider(written: &IdentityProvider) -> Result<(ServerMetadata, Clie
     Ok((server, Client { id: written.client_id.clone().unwrap_or_default(), auth }))
 }
 
-#[async_trait]
-impl Obtain for Alone {
-    async fn obtain(&self) -> Result<Login, TokenError> {
-        let asked = self.clock.now();
+impl Alone {
+    async fn ask(&self) -> Result<Tokens, TokenError> {
         let (endpoint, scopes) = (self.prepared.endpoint(&self.clock), &self.prepared.scopes);
-        let tokens = match &self.way {
-            Way::Credentials => grants::client_credentials(&self.http, &endpoint, scopes).await?,
+        match &self.way {
+            Way::Credentials => grants::client_credentials(&self.http, &endpoint, scopes).await,
             Way::Exchange { subject, audience } => {
                 let subject = Subject { token: subject, kind: TokenKind::Access };
-                grants::exchange(&self.http, &endpoint, subject, audience.as_deref(), scopes).await?
+                grants::exchange(&self.http, &endpoint, subject, audience.as_deref(), scopes).await
             }
             Way::Vouched { subject, provider, client } => {
                 let subject = Subject { token: subject, kind: TokenKind::Identity };
                 let provider = Endpoint { server: provider, client, resource: None, clock: &self.clock };
-                grants::vouched(&self.http, &provider, subject, &endpoint, scopes).await?
+                grants::vouched(&self.http, &provider, subject, &endpoint, scopes).await
             }
-        };
-        Ok(self.prepared.login(tokens, asked))
+        }
+    }
+
+    /// The server does not know Weir. It may have forgotten what it registered; then the next attempt registers anew.
+    async fn disowned(&self) {
+        let Prepared { server, client, .. } = &self.prepared;
+        let before = self.clock.now().checked_sub(JUST_MADE);
+        // Should that fail, the same is done after the next refusal.
+        drop(registration::forget(self.store.as_ref(), &server.issuer, &client.id, before).await);
+    }
+}
+
+#[async_trait]
+impl Obtain for Alone {
+    async fn obtain(&self) -> Result<Login, TokenError> {
+        let asked = self.clock.now();
+        let tokens = self.ask().await;
+        if matches!(tokens, Err(TokenError::InvalidClient)) {
+            self.disowned().await;
+        }
+        Ok(self.prepared.login(tokens?, asked))
     }
 }

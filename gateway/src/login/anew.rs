@@ -43,6 +43,10 @@ impl Account {
             } else {
                 logins.renew(http, key, &kept.access, &renewal).await.map(drop)
             };
+            if self.is_for_people() && matches!(done, Err(LoginError::Token(TokenError::InvalidClient))) {
+                // Should that fail, the next sign-in finds it out.
+                drop(self.disowned(&key.issuer, &kept.client.id).await);
+            }
             done.map_err(ending)
         };
         renewed.await.err().unwrap_or(Ending::Done)

@@ -30,7 +30,8 @@ impl Wallet {
 }
 
 impl Identity {
-    /// Who Weir is to `server`, which is the issuer; registered there if need be, to have people come back to `redirect`.
+    /// Who Weir is to `server`, which is the issuer; registered there if need be, also if it was and the issuer does not
+    /// know it any more, to have people come back to `redirect`.
     ///
     /// # Errors
     /// If it is nobody there. The store is opened only if there is something to be kept.
@@ -39,22 +40,33 @@ impl Identity {
         if let Some(client) = registration::unasked(server, &wanted).map_err(PrepareError::from)? {
             return Ok(client);
         }
-        let opened = self.vault.open().await?;
-        let client = registration::client(http, opened.store.as_ref(), &self.vault.clock, server, &wanted).await;
+        let (store, clock) = (self.vault.open().await?.store.as_ref(), &self.vault.clock);
+        let gone = registration::is_gone(http, store, clock, server, &wanted).await.map_err(WalletError::from)?;
+        if let Some(gone) = gone {
+            registration::forget(store, &server.issuer, &gone.id, None).await.map_err(WalletError::from)?;
+        }
+        let client = registration::client(http, store, clock, server, &wanted).await;
         Ok(client.map_err(PrepareError::from)?)
     }
 
-    /// Forgets what the issuer has registered, so that it is done anew; false if that is not how Weir is known there.
+    /// Forgets that the issuer has registered `client`, so that it is done anew; false if that is not how Weir is known
+    /// there.
     ///
     /// # Errors
     /// If the store cannot be written.
-    pub async fn forget(&self, server: &ServerMetadata, redirect: &str) -> Result<bool, SignInFailure> {
+    pub async fn forget(
+        &self,
+        server: &ServerMetadata,
+        client: &Client,
+        redirect: &str,
+    ) -> Result<bool, SignInFailure> {
         let wanted = settings::of_callers(&self.inbound, self.document.as_ref(), redirect)?;
         if registration::unasked(server, &wanted).map_err(PrepareError::from)?.is_some() {
             return Ok(false);
         }
         let opened = self.vault.open().await?;
-        registration::forget(opened.store.as_ref(), server, &wanted).await.map_err(WalletError::from)?;
+        let forgotten = registration::forget(opened.store.as_ref(), &server.issuer, &client.id, None).await;
+        forgotten.map_err(WalletError::from)?;
         Ok(true)
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use url::Url;
 use weir_oauth::{
     Callback, DeviceSignIn, Listing, LoginSummary, Owner, PendingSignIn, PrepareError, Prepared, Probed, Reach, Scopes,
-    Secret, SignInError, TokenError, Tokens, authorize, device, prepare, probe, registration, resource,
+    Secret, SignInError, TokenError, Tokens, authorize, device, prepare, probe, resource,
 };
 
 use crate::{
@@ -179,10 +179,18 @@ impl Account {
         let upstream =
             settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), redirects, by_code)?;
         let before = self.stored(owner).await?.map(|stored| stored.summary().key.issuer.clone());
-        let clock = &self.vault.clock;
-        let prepared =
-            prepare(http, opened.store.as_ref(), clock, &upstream, challenge.as_ref(), before.as_deref()).await;
-        let mut prepared = prepared?;
+        let (store, clock) = (opened.store.as_ref(), &self.vault.clock);
+        let now = clock.now();
+        let find = async || prepare(http, store, clock, &upstream, challenge.as_ref(), before.as_deref()).await;
+        let mut prepared = find().await?;
+        // Where a server gives a code it says itself that it does not know Weir any more.
+        if !by_code && self.is_doubtful(owner, &prepared).await? {
+            self.disowned(&prepared.server.issuer, &prepared.client.id).await?;
+            prepared = find().await?;
+        }
+        if !by_code {
+            self.begun(owner, &prepared, now).await?;
+        }
         if !scopes.is_empty() {
             prepared.scopes = prepared.scopes.union(&scopes.into_iter().collect::<Scopes>());
         }
@@ -242,24 +250,37 @@ impl Account {
         callback: Callback,
     ) -> Result<(), SignInFailure> {
         let (http, asked) = (self.http().map_err(TokenError::from)?, self.vault.clock.now());
-        let redirect = pending.what().redirect.clone();
-        let tokens = match pending.finish(http, callback, &self.vault.clock).await {
-            Err(SignInError::Token(TokenError::InvalidClient)) => {
-                self.forget_registration(prepared, redirect).await?;
-                return Err(TokenError::InvalidClient.into());
-            }
-            tokens => tokens?,
-        };
-        self.keep(owner, prepared, tokens, asked).await
+        self.returned(owner, prepared).await?;
+        let tokens = pending.finish(http, callback, &self.vault.clock).await;
+        if matches!(tokens, Err(SignInError::Token(TokenError::InvalidClient))) {
+            self.disowned(&prepared.server.issuer, &prepared.client.id).await?;
+        }
+        self.keep(owner, prepared, tokens?, asked).await
     }
 
-    /// Starts a sign-in with a code and another device.
+    /// Starts a sign-in with a code and another device; `more` as for [`prepare`](Self::prepare).
     ///
     /// # Errors
     /// If the server cannot do it.
-    pub async fn begin_with_code(&self, prepared: &Prepared) -> Result<DeviceSignIn, SignInFailure> {
+    pub async fn begin_with_code(
+        &self,
+        owner: &Owner,
+        more: Option<Vec<String>>,
+    ) -> Result<(Prepared, DeviceSignIn), SignInFailure> {
         let http = self.http().map_err(TokenError::from)?;
-        Ok(device::begin(http, &prepared.endpoint(&self.vault.clock), &prepared.scopes).await?)
+        let mut again = true;
+        loop {
+            let prepared = self.prepare(owner, Vec::new(), more.clone()).await?;
+            match device::begin(http, &prepared.endpoint(&self.vault.clock), &prepared.scopes).await {
+                // It has forgotten whom it has registered: once more, as somebody new.
+                Err(TokenError::InvalidClient)
+                    if self.disowned(&prepared.server.issuer, &prepared.client.id).await? && again =>
+                {
+                    again = false;
+                }
+                begun => return Ok((prepared, begun?)),
+            }
+        }
     }
 
     /// Waits for it, and keeps the login.
@@ -273,8 +294,11 @@ impl Account {
         begun: DeviceSignIn,
     ) -> Result<(), SignInFailure> {
         let (http, clock) = (self.http().map_err(TokenError::from)?, &self.vault.clock);
-        let tokens = begun.finish(http, &prepared.endpoint(clock)).await?;
-        self.keep(owner, prepared, tokens, clock.now()).await
+        let tokens = begun.finish(http, &prepared.endpoint(clock)).await;
+        if matches!(tokens, Err(TokenError::InvalidClient)) {
+            self.disowned(&prepared.server.issuer, &prepared.client.id).await?;
+        }
+        self.keep(owner, prepared, tokens?, clock.now()).await
     }
 
     /// Forgets what an owner has here, of whatever issuer, and has the servers forget it. Says whether there was anything,
@@ -289,7 +313,15 @@ impl Account {
         }
         let opened = self.vault.open().await?;
         let http = self.http().map_err(TokenError::from)?;
+        let clients = self.clients(owner).await?;
         let said = opened.logins.forget(http, &self.name, owner).await.map_err(WalletError::from)?;
+        // Whoever comes next starts anew. Others would have to be registered again for nothing.
+        let left = self.vault.list().await?;
+        for (issuer, client) in clients {
+            if !left.iter().any(|login| login.key.issuer == issuer) {
+                self.disowned(&issuer, &client).await?;
+            }
+        }
         self.vault.changes.tell(&self.name, owner);
         Ok(said)
     }
@@ -334,14 +366,6 @@ impl Account {
         self.satisfied(owner);
         self.vault.changes.tell(&self.name, owner);
         Ok(())
-    }
-
-    /// The server may have lost what it registered: the next sign-in registers anew.
-    async fn forget_registration(&self, prepared: &Prepared, redirect: String) -> Result<(), SignInFailure> {
-        let opened = self.vault.open().await?;
-        let upstream = settings::upstream(&self.name, &self.url, &self.oauth, None, vec![redirect], false)?;
-        let forgotten = registration::forget(opened.store.as_ref(), &prepared.server, &upstream.registration).await;
-        Ok(forgotten.map_err(WalletError::from)?)
     }
 }
 

@@ -3,10 +3,11 @@
 //
 // Settings come as JSON in the first argument: access and refresh lifetimes in seconds, the document that stands behind a
 // client id that is a URL, more clients, whether clients may register, whether it says how people are called, whether it
-// asks them who they are, whose tokens are exchanged, and whether a refresh token that was used may be used again. The
-// first line it prints is {"issuer": …}. Lines on its standard input are commands, each answered with one line: `stats`
-// is how often each grant was asked for, `secrets` every token that was given, `requests` all that was asked of it,
-// `trouble {…}` what is to go wrong from now on (see trouble.js), `waiting` how many requests wait for that to end.
+// asks them who they are, whose tokens are exchanged, whether a refresh token that was used may be used again, and the
+// port. All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
+// standard input are commands, each answered with one line: `stats` is how often each grant was asked for, `secrets` every
+// token that was given, `requests` all that was asked of it, `trouble {…}` what is to go wrong from now on (see
+// trouble.js), `waiting` how many requests wait for that to end.
 import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
 import { once } from 'node:events';
@@ -24,11 +25,12 @@ const settings = {
   registers: true,
   names: false,
   asks: false,
+  port: 0,
   ...JSON.parse(process.argv[2] ?? '{}'),
 };
 
 const http = createServer();
-http.listen(0, '127.0.0.1');
+http.listen(settings.port, '127.0.0.1');
 await once(http, 'listening');
 const issuer = `http://127.0.0.1:${http.address().port}`;
 

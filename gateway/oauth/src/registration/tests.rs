@@ -1,14 +1,20 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
 };
 
-use weir_store::MemoryStore;
+use weir_store::{MemoryStore, Secret};
 
 use super::*;
-use crate::scripted::{Reply, Scripted, http};
+use crate::{
+    Owner,
+    scripted::{Reply, Scripted, http},
+};
 
 fn wanted() -> Registration {
     Registration {
@@ -72,8 +78,78 @@ async fn a_registration_is_kept_for_its_issuer_alone() {
     assert!(matches!(get(&second).await.auth, ClientAuth::Basic(secret) if secret.expose() == "hunter2"));
     assert_eq!((one.seen("").len(), two.seen("").len()), (1, 1));
     assert!(!format!("{:?}", store.list("client").await.unwrap()).contains("hunter2"));
-    forget(&store, &first, &wanted()).await.unwrap();
+    // Not that of another issuer, nor one that is as young as that.
+    for (issuer, id, before) in [
+        (two.issuer(), "client-0", None),
+        (one.issuer(), "client-1", None),
+        (one.issuer(), "client-0", Some(SystemTime::now() - Duration::from_secs(60))),
+    ] {
+        let forgotten = forget(&store, &issuer, id, before).await.unwrap();
+        assert_eq!(forgotten, issuer == two.issuer() && id == "client-0", "{issuer} {id}");
+    }
+    assert_eq!(get(&first).await.id, "client-0");
+    assert!(forget(&store, &one.issuer(), "client-0", None).await.unwrap());
     assert_eq!(get(&first).await.id, "client-1");
+}
+
+#[tokio::test]
+async fn a_registration_for_one_grant_is_none_for_another() {
+    let own = registering(json!({})).await;
+    let (store, server) = (MemoryStore::default(), server(&own, json!({})));
+    for _ in 0..2 {
+        for (grant, id) in [("authorization_code", "client-0"), ("client_credentials", "client-1")] {
+            let wanted = Registration { grants: vec![grant], document: None, ..wanted() };
+            let found = client(&http(), &store, &Clock::system(), &server, &wanted).await.unwrap();
+            assert_eq!(found.id, id, "{grant}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_says_whether_it_knows_whom_it_has_registered() {
+    for (status, code, gone) in [
+        (401, "invalid_client", true),
+        (400, "unauthorized_client", true),
+        // It has looked at what it was brought, or has other worries, or makes no sense.
+        (400, "invalid_grant", false),
+        (503, "", false),
+        (500, "invalid_client", false),
+        (404, "", false),
+    ] {
+        let own = Scripted::start(move |_, asked| match asked.path.as_str() {
+            "/token" => Reply::error(status, code),
+            _ => Reply::json(201, &json!({ "client_id": "mine" })),
+        })
+        .await;
+        let (store, clock) = (MemoryStore::default(), Clock::system());
+        let server = server(&own, json!({ "token_endpoint": own.at("/token") }));
+        assert_eq!(is_gone(&http(), &store, &clock, &server, &wanted()).await.unwrap(), None);
+        assert!(own.seen("").is_empty(), "it has registered nobody");
+        client(&http(), &store, &clock, &server, &wanted()).await.unwrap();
+        let found = is_gone(&http(), &store, &clock, &server, &wanted()).await.unwrap();
+        assert_eq!(found, gone.then(|| Client::public("mine")), "{status} {code}");
+        let [asked] = &own.seen("/token")[..] else { panic!("it is asked once") };
+        assert_eq!(asked.form("client_id").as_deref(), Some("mine"));
+    }
+}
+
+#[tokio::test]
+async fn a_registration_is_doubtful_to_whom_it_did_not_bring_back() {
+    let own = registering(json!({})).await;
+    let (store, clock, server) = (MemoryStore::default(), Clock::system(), server(&own, json!({})));
+    let (issuer, ada) = (own.issuer(), Owner::Principal("https://login.example".to_owned(), "ada".to_owned()));
+    let doubtful = async |who: &Owner| is_doubtful(&store, &issuer, "client-0", who).await.unwrap();
+    let before = clock.now();
+    client(&http(), &store, &clock, &server, &wanted()).await.unwrap();
+    begun(&store, &issuer, "client-0", &ada, before).await.unwrap();
+    assert!(!doubtful(&ada).await, "it was made for her");
+    let later = clock.now() + Duration::from_secs(1);
+    begun(&store, &issuer, "nobody", &ada, later).await.unwrap();
+    begun(&store, &issuer, "client-0", &ada, later).await.unwrap();
+    assert!(doubtful(&ada).await && !doubtful(&Owner::Shared).await);
+    assert!(!is_doubtful(&store, &issuer, "nobody", &ada).await.unwrap(), "it was not registered by the server");
+    returned(&store, &issuer, "client-0", &ada).await.unwrap();
+    assert!(!doubtful(&ada).await);
 }
 
 #[tokio::test]

@@ -56,8 +56,7 @@ async fn with_browser(account: &Account, asker: &Asker, how: &How) -> anyhow::Re
 }
 
 async fn with_code(account: &Account, asker: &Asker, how: &How) -> anyhow::Result<()> {
-    let prepared = account.prepare(&asker.owner, Vec::new(), how.scopes.clone()).await?;
-    let begun = account.begin_with_code(&prepared).await?;
+    let (prepared, begun) = account.begin_with_code(&asker.owner, how.scopes.clone()).await?;
     eprintln!(
         "To sign in, open this page on any device:\n\n  {}\n\nand type this code:\n\n  {}\n",
         begun.page, begun.code

@@ -277,7 +277,7 @@ impl Visits {
             return self.later(&TokenError::InvalidClient);
         }
         *known = None;
-        match self.identity.forget(&what.server, &self.redirect).await {
+        match self.identity.forget(&what.server, &what.client, &self.redirect).await {
             Ok(true) => self.later(&TokenError::InvalidClient),
             Ok(false) => self.unable(&TokenError::InvalidClient),
             Err(why) => self.unable(&why),

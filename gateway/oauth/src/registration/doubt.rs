@@ -1,0 +1,89 @@
+//! Whether a server still knows whom it has registered.
+//!
+//! Where it is asked for a token it says so. But where a person is sent to its page it tells that person, who can do
+//! nothing about it, and nobody else (RFC 6749 §4.1.2.1): for Weir they just do not come back. So whoever begins anew after
+//! that does so with a new registration. Where strangers could bring that about, the server is asked instead.
+
+use std::time::{Duration, SystemTime};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use weir_store::{Clock, Key, Store, StoreError, Value};
+use zeroize::Zeroizing;
+
+use crate::{Client, Endpoint, Http, Owner, ServerMetadata, TokenError};
+
+use super::{
+    Registration,
+    kept::{Kept, was_made},
+};
+
+/// The namespace of sign-ins that nobody has come back from yet.
+const NAMESPACE: &str = "begun";
+
+/// For how long somebody who has not come back counts.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// Notes that somebody is sent to the page of a server as the client `id`. Only a registration of before `now` can be
+/// forgotten: if nobody comes back from one that was made for them, another would not help.
+///
+/// # Errors
+/// If the store cannot be used.
+pub async fn begun(store: &dyn Store, issuer: &str, id: &str, who: &Owner, now: SystemTime) -> Result<(), StoreError> {
+    if was_made(store, issuer, id, now).await? {
+        let value = Value { about: String::new(), secret: Zeroizing::default() };
+        store.put(&key(issuer, id, who), &value, Some(REMEMBERED)).await?;
+    }
+    Ok(())
+}
+
+/// Notes that they have come back: the server knows the client `id`.
+///
+/// # Errors
+/// If the store cannot be written.
+pub async fn returned(store: &dyn Store, issuer: &str, id: &str, who: &Owner) -> Result<(), StoreError> {
+    store.delete(&key(issuer, id, who)).await?;
+    Ok(())
+}
+
+/// Whether somebody was sent to the page of a server as the client `id` and has not come back.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn is_doubtful(store: &dyn Store, issuer: &str, id: &str, who: &Owner) -> Result<bool, StoreError> {
+    Ok(store.get(&key(issuer, id, who)).await?.is_some())
+}
+
+/// Whether `server` has registered Weir and does not know it any more, as far as it says. It is brought a code that it has
+/// never given: a client that it does not know is refused before that is looked at (RFC 6749 §5.2).
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn is_gone(
+    http: &Http,
+    store: &dyn Store,
+    clock: &Clock,
+    server: &ServerMetadata,
+    wanted: &Registration,
+) -> Result<Option<Client>, StoreError> {
+    let mut random = [0; 32];
+    let Some(kept) = Kept::get(store, server, wanted).await?.filter(|_| getrandom::fill(&mut random).is_ok()) else {
+        return Ok(None);
+    };
+    let (client, made_up) = (kept.into_client(), URL_SAFE_NO_PAD.encode(random));
+    let endpoint = Endpoint { server, client: &client, resource: None, clock };
+    let fields = [
+        ("grant_type", "authorization_code"),
+        ("code", &made_up),
+        ("redirect_uri", wanted.redirects.first().map_or("", String::as_str)),
+        ("code_verifier", &made_up),
+    ];
+    let refused = endpoint.grant(http, &fields).await;
+    Ok(matches!(refused, Err(TokenError::InvalidClient)).then_some(client))
+}
+
+fn key(issuer: &str, id: &str, who: &Owner) -> Key {
+    match who {
+        Owner::Shared => Key::new(NAMESPACE, &[issuer, id]),
+        Owner::Principal(of, subject) => Key::new(NAMESPACE, &[issuer, id, of, subject]),
+    }
+}
