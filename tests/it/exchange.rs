@@ -19,9 +19,11 @@ async fn scene(issuer: &Issuer) -> (Authority, Stub, Gateway) {
     let (upstream, other) = (authority.upstream().await, Stub::start().await);
     let config = format!(
         "[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n[store]\npath = \"logins.redb\"\n\
-         {}auth = \"exchange\"\noauth = {{ client_id = \"weir-exchange\", client_secret = {{ env = \"SECRET\" }} }}\n{}",
+         {}auth = \"exchange\"\n\
+         oauth = {{ issuer = \"{}\", client_id = \"weir-exchange\", client_secret = {{ env = \"SECRET\" }} }}\n{}",
         issuer.issuer(),
         upstream.config("u"),
+        authority.issuer(),
         other.config("other"),
     );
     let gateway = Gateway::start_with(&config, &[("SECRET", SECRET)]).await;

@@ -8,7 +8,7 @@ use weir_tests::terminal::{
     ALONE, ENVIRONMENT, KEY, SECRET, auth, calling, config, config_beside, echo, ended, failed, lines, page, sign_in,
     start, tells,
 };
-use weir_tests::tokens::{claims, token};
+use weir_tests::tokens::{claims, encoded, token};
 use weir_tests::wait::until;
 use weir_tests::{Authority, Client, Gateway, Stub};
 
@@ -210,6 +210,33 @@ async fn an_authorization_server_that_is_away_is_one_error() {
     failed(&gateway, 10).await;
     tells(&gateway, (1, 0)).await;
     assert_eq!(lines(&gateway, "sign-in"), 0);
+}
+
+/// A real server takes it for what it is, with each address that people come back to.
+#[tokio::test]
+async fn the_document_that_the_readme_shows_makes_weir_known() {
+    let readme = std::fs::read_to_string(weir_tests::paths::tests().join("../README.md")).unwrap();
+    let document = readme.split("```json\n").skip(1).find_map(|rest| {
+        let text = rest.split("```").next()?;
+        text.contains("redirect_uris").then(|| serde_json::from_str::<serde_json::Value>(text).unwrap())
+    });
+    let document = document.expect("the README has one");
+    let authority = Authority::with(&json!({ "document": document }));
+    let redirects = document["redirect_uris"].as_array().unwrap();
+    assert_eq!(redirects.len(), 3);
+    for redirect in redirects {
+        let (id, back) = (document["client_id"].as_str().unwrap(), encoded(redirect.as_str().unwrap()));
+        let page = format!(
+            "{}/auth?response_type=code&client_id={}&redirect_uri={back}&scope=openid&code_challenge_method=S256\
+             &code_challenge=E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
+            authority.issuer(),
+            encoded(id),
+        );
+        let back = redirect.as_str().unwrap().to_owned();
+        let mut browser = weir_tests::Browser::new();
+        let page = browser.open_until(&page, |url| url.starts_with(&back)).await;
+        assert!(page.url.contains("code="), "{redirect}: {page:?}");
+    }
 }
 
 /// What the server believes to be over is renewed, though it has minutes to go here.

@@ -90,7 +90,12 @@ async fn anything_else_is_one_error() {
             format!("auth = \"client_credentials\"\n{}", client("nobody", "WEIR_TESTS_SECRET")),
             "does not accept this client",
         ),
-        (format!("auth = \"exchange\"\n{}", client("weir-basic", "WEIR_TESTS_SECRET")), "brought no token to exchange"),
+        (
+            "auth = \"exchange\"\noauth = { issuer = \"ISSUER\", client_id = \"weir-native\", \
+             subject_token = { env = \"WEIR_TESTS_SECRET\" } }"
+                .to_owned(),
+            "the authorization server refuses",
+        ),
         ("bearer = { env = \"WEIR_TESTS_SECRET\" }".to_owned(), "refused the token from env WEIR_TESTS_SECRET"),
         ("headers = { X-Key = \"wrong\" }\nauth = \"none\"".to_owned(), "401"),
     ];
@@ -99,6 +104,7 @@ async fn anything_else_is_one_error() {
         for (auth, why) in cases.clone() {
             all.spawn(async move {
                 let authority = Authority::start(3600);
+                let auth = auth.replace("ISSUER", authority.issuer());
                 let upstream = guarded(&authority, transport, &auth).await;
                 let gateway = Gateway::start_with(&upstream.config, &ENVIRONMENT).await;
                 gateway.logs("upstream cannot be reached").await;

@@ -1,7 +1,9 @@
 //! A login that is of no use any more though its server still renews it: the upstream takes the tokens of another one, or
 //! those of this person no more. Somebody is asked to sign in, once, and nothing is renewed again and again.
 
-use weir_tests::terminal::{ALONE, auth, calling_until_it_works, echo, ended, sign_in, start, tells, works};
+use weir_tests::terminal::{
+    ALONE, ENVIRONMENT, auth, calling_until_it_works, config_beside, echo, ended, sign_in, start, tells, works,
+};
 use weir_tests::wait::PATIENCE;
 use weir_tests::{Authority, Gateway, Stub};
 
@@ -46,21 +48,33 @@ async fn an_upstream_that_has_moved_to_another_server_asks_for_a_sign_in_there()
     assert!(said.contains("There is no login at u"), "{said}");
 }
 
+/// An upstream that is somebody else's could name any server: the secret goes there when the configuration says so.
 #[tokio::test]
-async fn where_weir_signs_in_by_itself_it_does_so_at_the_other_server() {
+async fn where_weir_signs_in_by_itself_its_secret_stays_until_the_other_server_is_written_down() {
     let (mut old, mut new) = (Authority::start(3600), Authority::start(3600));
     let (upstream, gateway) = in_use(&old, ALONE).await;
     upstream.trust(new.issuer(), new.keys().await);
+    let told = format!("oauth = {{ issuer = \"{}\" }}", new.issuer());
     for _ in 0..10 {
-        let answer = echo(&gateway).await;
-        assert_eq!(answer["result"]["content"][0]["text"], "m", "{answer}");
+        let answer = echo(&gateway).await["error"]["message"].as_str().unwrap_or_default().to_owned();
+        assert!(answer.contains("no token for u could be had") && answer.contains(old.issuer()), "{answer}");
+        assert!(answer.contains(&told), "{answer}");
     }
+    // Nor does another process bring it there.
+    let (code, said) = ended(auth(&gateway, &["refresh", "u"])).await;
+    assert!(code == Some(1) && said.contains(&told), "{said}");
+    assert_eq!((old.grants("client_credentials"), new.asked("/token").len()), (1, 0));
+
+    let named = ALONE.replace("oauth = {", &format!("oauth = {{ issuer = \"{}\",", new.issuer()));
+    let second = Gateway::start_with(&config_beside(&gateway, &upstream, &named), &ENVIRONMENT).await;
+    second.healthy(&["u"]).await;
+    assert!(works(&second).await);
     assert_eq!((old.grants("client_credentials"), new.grants("client_credentials")), (1, 1));
     // What is renewed is the one that is there now.
-    let (code, said) = ended(auth(&gateway, &["refresh", "u"])).await;
+    let (code, said) = ended(auth(&second, &["refresh", "u"])).await;
     assert_eq!(code, Some(0), "{said}");
     assert_eq!((old.grants("client_credentials"), new.grants("client_credentials")), (1, 2));
-    tells(&gateway, (0, 0)).await;
+    tells(&second, (0, 0)).await;
 }
 
 #[tokio::test]

@@ -88,7 +88,10 @@ fn config(issuer: &str, guarded: &Stub, fixed: &Stub, public: &str, pem: &Path) 
         ),
         at(
             "exchanged",
-            &format!("auth = \"exchange\"\n{}", client("weir-exchange", ", client_secret = { env = \"EXCHANGE\" }")),
+            &format!(
+                "auth = \"exchange\"\n{}",
+                client("weir-exchange", &format!(", issuer = \"{issuer}\", client_secret = {{ env = \"EXCHANGE\" }}"))
+            ),
         ),
         format!(
             "{}bearer = {{ env = \"BEARER\" }}\nheaders = {{ X-Key = \"${{env:HEADER}}\" }}\n\

@@ -166,7 +166,7 @@ impl Run {
             (None, Some(secret)) => ClientAuth::Basic(secret),
             (None, None) => ClientAuth::None,
         };
-        let known = self.text("client_id").map(|id| KnownClient { client: Client { id, auth }, issuer: None });
+        let known = self.text("client_id").map(|id| KnownClient { client: Client { id, auth }, issuer: None, upstream: None });
         Registration {
             known,
             document: DOCUMENT.parse().ok(),

@@ -60,7 +60,7 @@ fn prepared(client: Client) -> Prepared {
 }
 
 fn upstream(client: Client) -> Upstream {
-    let known = Some(KnownClient { client, issuer: None });
+    let known = Some(KnownClient { client, issuer: None, upstream: None });
     let registration =
         Registration { known, document: None, name: "Weir".to_owned(), redirects: Vec::new(), grants: Vec::new() };
     Upstream {

@@ -25,6 +25,7 @@ pub use kept::forget;
 
 mod doubt;
 mod kept;
+mod pin;
 
 /// What Weir is to servers that do not know it yet.
 #[derive(Clone, Debug)]
@@ -48,6 +49,9 @@ pub struct KnownClient {
     pub client: Client,
     /// The only issuer that may see it; any, if it is not given.
     pub issuer: Option<String>,
+    /// Where no issuer is given: the name of the upstream under which the first one is remembered, which is the only one
+    /// from then on. None if it has nothing to show that is secret.
+    pub upstream: Option<String>,
 }
 
 /// Why Weir is nobody to a server. Never holds a secret.
@@ -59,6 +63,17 @@ pub enum RegistrationError {
     /// The registered client is for another server.
     #[error("the client in the config is for another issuer than {0}, which the upstream names now")]
     OtherIssuer(String),
+    /// The upstream has named another server before, which has seen what the registered client shows.
+    #[error(
+        "the secret of its client is for {before}, and the upstream names another issuer now; if that is right, write \
+         oauth = {{ issuer = \"{now}\" }}"
+    )]
+    Moved {
+        /// The issuer that was first.
+        before: String,
+        /// The one that is named now.
+        now: String,
+    },
     /// The server says no.
     #[error("{origin} does not register Weir: {code}")]
     Refused {
@@ -94,6 +109,9 @@ pub async fn client(
     server: &ServerMetadata,
     wanted: &Registration,
 ) -> Result<Client, RegistrationError> {
+    if let Some(known) = &wanted.known {
+        pin::hold(store, server, known).await?;
+    }
     if let Some(client) = unasked(server, wanted)? {
         return Ok(client);
     }

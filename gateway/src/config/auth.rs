@@ -47,7 +47,8 @@ pub struct OAuth {
     pub flow: Flow,
     /// Whose it is.
     pub owner: Owner,
-    /// The authorization server, if the upstream is not asked for it.
+    /// The authorization server, if the upstream is not asked for it. Whatever is exchanged goes to one that is named here
+    /// or to the identity provider.
     pub issuer: Option<String>,
     /// Weir's name there, if it is not registered when it first comes.
     pub client_id: Option<String>,

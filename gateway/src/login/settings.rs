@@ -21,7 +21,10 @@ pub(super) fn upstream(
     by_code: bool,
 ) -> Result<Upstream, SecretError> {
     let people = matches!(oauth.flow, Flow::AuthorizationCode | Flow::DeviceCode);
-    let known = client(oauth)?.map(|client| KnownClient { client, issuer: oauth.issuer.clone() });
+    let known = client(oauth)?.map(|client| {
+        let secret = client.auth != ClientAuth::None;
+        KnownClient { client, issuer: oauth.issuer.clone(), upstream: secret.then(|| name.to_owned()) }
+    });
     let grants = match oauth.flow {
         // Nobody comes back from a device, and a server that hears of such a way wants to know where to.
         _ if by_code => vec!["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"],
@@ -51,7 +54,7 @@ pub(super) fn of_callers(
         let auth = secret.map_or(ClientAuth::None, |secret| ClientAuth::Basic(Secret::new(secret.expose().to_owned())));
         Ok(Client { id, auth })
     });
-    let known = client.transpose()?.map(|client| KnownClient { client, issuer: Some(inbound.issuer.clone()) });
+    let known = client.transpose()?.map(|client| KnownClient { client, issuer: Some(inbound.issuer.clone()), upstream: None });
     let grants = vec!["authorization_code", "refresh_token"];
     Ok(registration(known, document, vec![redirect.to_owned()], grants))
 }

@@ -51,7 +51,7 @@ async fn each_way_has_its_turn() {
         client(&http(), &store, &Clock::system(), server, wanted).await
     };
     let with_documents = server(&own, json!({ "client_id_metadata_document_supported": true }));
-    let known = KnownClient { client: Client::public("mine"), issuer: None };
+    let known = KnownClient { client: Client::public("mine"), issuer: None, upstream: None };
     let by_hand = Registration { known: Some(known), ..wanted() };
     assert_eq!(get(&with_documents, &by_hand).await.unwrap().id, "mine");
     assert_eq!(get(&with_documents, &wanted()).await.unwrap().id, "https://weir.example/client.json");
@@ -213,6 +213,7 @@ async fn a_client_of_the_config_is_shown_to_its_issuer_alone() {
     let known = |issuer: &str| KnownClient {
         client: Client { id: "mine".to_owned(), auth: secret.clone() },
         issuer: Some(issuer.to_owned()),
+        upstream: None,
     };
     let mine = Registration { known: Some(known(&own.issuer())), ..wanted() };
     let found = client(&http(), &MemoryStore::default(), &Clock::system(), &post, &mine).await.unwrap();
@@ -220,6 +221,37 @@ async fn a_client_of_the_config_is_shown_to_its_issuer_alone() {
     let other = Registration { known: Some(known("https://other.example")), ..wanted() };
     let refused = client(&http(), &MemoryStore::default(), &Clock::system(), &post, &other).await;
     assert!(matches!(refused, Err(RegistrationError::OtherIssuer(_))));
+}
+
+#[tokio::test]
+async fn a_secret_of_the_config_is_for_the_first_issuer() {
+    let (store, clock) = (MemoryStore::default(), Clock::system());
+    let metadata = |issuer: &str| ServerMetadata { issuer: issuer.to_owned(), ..ServerMetadata::default() };
+    let mine = |upstream: &str, id: &str, issuer: Option<&str>| {
+        let client = Client { id: id.to_owned(), auth: ClientAuth::Basic(Secret::new("hunter2".to_owned())) };
+        let known = KnownClient { client, issuer: issuer.map(str::to_owned), upstream: Some(upstream.to_owned()) };
+        Registration { known: Some(known), ..wanted() }
+    };
+    let at = async |issuer: &str, wanted: &Registration| {
+        client(&http(), &store, &clock, &metadata(issuer), wanted).await.map(|client| client.id)
+    };
+    let (first, other) = ("https://login.example/tenant", "https://evil.example/tenant");
+    for _ in 0..2 {
+        assert_eq!(at(first, &mine("u", "mine", None)).await.unwrap(), "mine");
+        let refused = at(other, &mine("u", "mine", None)).await.unwrap_err().to_string();
+        assert!(
+            refused.contains(first) && refused.contains(&format!("oauth = {{ issuer = \"{other}\" }}")),
+            "{refused}"
+        );
+        assert!(!refused.contains("hunter2"), "{refused}");
+    }
+    // Another upstream, another client, and what the config says.
+    for wanted in [mine("v", "mine", None), mine("u", "yours", None), mine("u", "mine", Some(other))] {
+        at(other, &wanted).await.unwrap();
+    }
+    at(first, &mine("u", "mine", None)).await.unwrap();
+    let hostile = at("https://evil.example/\u{1b}[31m\" }", &mine("u", "mine", None)).await.unwrap_err().to_string();
+    assert!(hostile.contains("issuer = \"https://evil.example\"") && !hostile.contains('\u{1b}'), "{hostile}");
 }
 
 #[test]

@@ -99,7 +99,14 @@ fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Opti
     if flow == Flow::ClientCredentials && !knows && context.report.is_clean() {
         let hint = "oauth = { client_id = \"weir\", client_secret = { env = \"NAME\" } }".to_owned();
         let message = "`auth = \"client_credentials\"` needs a `client_id` and a `client_secret` or `private_key`";
-        context.report.add(key, message, Some(hint));
+        context.report.add(key.clone(), message, Some(hint));
+    }
+    if flow == Flow::TokenExchange
+        && matches!((&written.issuer, &written.identity_provider), (Field::Absent, Field::Absent))
+    {
+        let hint = "oauth = { issuer = \"https://login.example.com\" }".to_owned();
+        let message = "what `auth = \"exchange\"` exchanges is shown to the server that you name, and to none that the upstream may name";
+        context.report.add(key.clone(), message, Some(hint));
     }
     if let Some(key) = written.subject_token.key().filter(|_| flow != Flow::TokenExchange) {
         context.report.add(key, "a `subject_token` is exchanged", Some("auth = \"exchange\"".to_owned()));

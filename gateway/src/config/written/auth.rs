@@ -36,7 +36,9 @@ table! {
 
     /// How Weir is a client of the upstream's authorization server. Whatever is left out is found out.
     struct OAuth("a table such as { scopes = [\"read\"] }") {
-        /// The authorization server, if the upstream's own word is not to be taken for it.
+        /// The authorization server, if the upstream's own word is not to be taken for it. Needed for `auth = "exchange"`
+        /// without an `identity_provider`. Default: the one that the upstream names; where there is a secret to show, the
+        /// one that it has named first.
         issuer: WebUrl,
         /// Weir's name at the authorization server. Default: its metadata URL, or what it is registered as when it first
         /// comes.
