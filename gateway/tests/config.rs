@@ -255,6 +255,20 @@ fn logins_and_callers() {
     assert_eq!(machine.client_secret, Some(SecretSource::Env("TOKEN".to_owned())));
 }
 
+/// Beside a login it would be a second one: see `tests/config/headers.toml`.
+#[test]
+fn a_header_that_opens_an_upstream_leaves_no_room_for_a_login() {
+    for name in ["Authorization", "authorization", "AUTHORIZATION"] {
+        for (auth, expected) in [("", Auth::None), ("auth = \"none\"", Auth::None)] {
+            let text =
+                format!("[upstreams.a]\nurl = \"http://a.example/mcp\"\n{auth}\nheaders = {{ {name} = \"Basic x\" }}");
+            assert_eq!(parse(&text).upstreams[0].auth, expected, "{name} {auth}");
+        }
+    }
+    let other = parse("[upstreams.a]\nurl = \"http://a.example/mcp\"\nheaders = { x-key = \"x\" }");
+    assert_eq!(other.upstreams[0].auth, Auth::Unsaid);
+}
+
 #[test]
 fn timeouts_fall_back_key_by_key() {
     let config = parse(

@@ -8,7 +8,7 @@ use super::SecretSource;
 /// What opens an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Auth {
-    /// Nothing is sent, and nothing is asked for.
+    /// Nothing is sent but what its headers are, and nothing is asked for.
     None,
     /// Nothing was said. If the upstream asks for a login, it is offered.
     Unsaid,

@@ -122,8 +122,8 @@ table! {
         enabled: bool,
         /// Headers to send along with each request. `${env:NAME}` and `${file:PATH}` are expanded.
         headers: Named<Text>,
-        /// What opens the upstream. Default: `"bearer"` if there is a `bearer`; else nothing, until the upstream asks for
-        /// a login, which is then offered.
+        /// What opens the upstream. Default: `"bearer"` if there is a `bearer`; `"none"` if `headers` has an `Authorization`;
+        /// else nothing, until the upstream asks for a login, which is then offered.
         auth: AuthKind,
         /// Whose login it is: one for all callers, or one for each. Default: `"shared"`.
         owner: Owner,

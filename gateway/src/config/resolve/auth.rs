@@ -59,9 +59,17 @@ fn without_login(kind: Option<AuthKind>, upstream: &Upstream, context: &mut Cont
         }
         (_, Field::Set(at)) => context.source(at).map(Auth::Bearer),
         (Some(_), Field::Absent) => Some(Auth::None),
+        // A header opens it already, and a token would be a second one of that name (RFC 9110 §11.6.2).
+        (None, Field::Absent) if opens(upstream) => Some(Auth::None),
         (None, Field::Absent) => Some(Auth::Unsaid),
         (_, Field::Unreadable(_)) => None,
     }
+}
+
+/// Whether its headers have a credential among them.
+fn opens(upstream: &Upstream) -> bool {
+    let headers = upstream.headers.set().map_or(&[][..], |headers| &headers.value.0);
+    headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
 }
 
 fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<OAuth> {
