@@ -49,6 +49,14 @@ async fn a_code_typed_elsewhere_signs_in_and_the_gateway_uses_it_at_once() {
     assert!(code == Some(0) && said.contains("u  device  signed in"), "{said}");
 }
 
+#[tokio::test]
+async fn the_page_says_what_to_run_with_all_that_it_takes() {
+    let (_authority, _upstream, gateway) = scene().await;
+    let page = Browser::new().open(&gateway.url("/connect")).await;
+    let command = format!("weir auth login u --config {}", gateway.directory().join("weir.toml").display());
+    assert!(page.text.contains(&command), "{}", page.text);
+}
+
 /// Where the configuration speaks of a browser the option takes a code all the same.
 #[tokio::test]
 async fn a_code_will_do_where_a_browser_is_configured() {

@@ -4,6 +4,7 @@
 mod auth;
 mod context;
 mod http;
+mod login;
 mod policy;
 mod upstream;
 
@@ -32,7 +33,7 @@ pub(super) fn resolve(
     environment: &dyn Environment,
     report: &mut Report<'_>,
 ) -> Config {
-    let mut context = Context { base, environment, report, live: true };
+    let mut context = Context { base, environment, report, live: true, callers: root.auth.key().is_some() };
     Config {
         file: file.to_owned(),
         listen: listen(root, &mut context),

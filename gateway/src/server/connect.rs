@@ -196,18 +196,20 @@ impl App {
 
     fn state(&self, login: &LoginState, caller: &Caller, asks: bool) -> State {
         let own = caller.is_local() || login.owner != Owner::Shared;
-        let by_code = self.connect.wallet.account(&login.upstream).is_some_and(|account| account.is_by_code());
-        match login.standing {
-            Standing::Good => {
+        let by_code = self.connect.wallet.account(&login.upstream).filter(|account| account.is_by_code());
+        match (login.standing, by_code) {
+            (Standing::Good, _) => {
                 let issuer = login.login.as_ref().map(|login| login.key.issuer.clone()).unwrap_or_default();
                 State::SignedIn { issuer, own }
             }
-            Standing::Unasked if !asks => State::Open,
+            (Standing::Unasked, _) if !asks => State::Open,
             _ if !own => State::Unavailable("its operator signs in for all".to_owned()),
-            _ if by_code => State::Unavailable(format!("sign in at a terminal: weir auth login {}", login.upstream)),
-            Standing::Ended => State::Expired("sign in again".to_owned()),
-            Standing::TooLittle => State::Expired("it may do too little for what was called".to_owned()),
-            Standing::Missing | Standing::Unasked => State::SignedOut,
+            (_, Some(account)) => {
+                State::Unavailable(format!("sign in at a terminal: weir auth login {}", account.argument()))
+            }
+            (Standing::Ended, None) => State::Expired("sign in again".to_owned()),
+            (Standing::TooLittle, None) => State::Expired("it may do too little for what was called".to_owned()),
+            (Standing::Missing | Standing::Unasked, None) => State::SignedOut,
         }
     }
 }

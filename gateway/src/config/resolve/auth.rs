@@ -1,9 +1,9 @@
 //! What opens an upstream, who may call Weir, and where logins are kept.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::context::Context;
+use super::login;
 use crate::config::read::{At, Field};
 use crate::config::string::Text;
 use crate::config::value::List;
@@ -12,9 +12,6 @@ use crate::config::{Auth, Environment, Flow, IdentityProvider, Inbound, LoginSto
 
 /// The signatures that are accepted unless the configuration says otherwise.
 const ALGORITHMS: [&str; 3] = ["RS256", "ES256", "EdDSA"];
-
-/// The most that a token may be renewed ahead of its end.
-const LONGEST_SKEW: Duration = Duration::from_secs(3600);
 
 pub(super) fn upstream(upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<Auth> {
     let kind = upstream.auth.set().map(|at| at.value);
@@ -100,28 +97,7 @@ fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Opti
         skew: written.skew.set().map(|at| at.value.0),
         identity_provider: written.identity_provider.set().and_then(|at| identity_provider(at, context)),
     };
-    if let Some(at) = written.skew.set().filter(|at| at.value.0 > LONGEST_SKEW) {
-        context.report.add(at.span.clone(), "a token is renewed at most an hour ahead", None);
-    }
-    let knows = oauth.client_secret.is_some() || oauth.private_key.is_some();
-    if flow == Flow::ClientCredentials && !knows && context.report.is_clean() {
-        let hint = "oauth = { client_id = \"weir\", client_secret = { env = \"NAME\" } }".to_owned();
-        let message = "`auth = \"client_credentials\"` needs a `client_id` and a `client_secret` or `private_key`";
-        context.report.add(key.clone(), message, Some(hint));
-    }
-    if flow == Flow::TokenExchange
-        && matches!((&written.issuer, &written.identity_provider), (Field::Absent, Field::Absent))
-    {
-        let hint = "oauth = { issuer = \"https://login.example.com\" }".to_owned();
-        let message = "what `auth = \"exchange\"` exchanges is shown to the server that you name, and to none that the upstream may name";
-        context.report.add(key.clone(), message, Some(hint));
-    }
-    if let Some(key) = written.subject_token.key().filter(|_| flow != Flow::TokenExchange) {
-        context.report.add(key, "a `subject_token` is exchanged", Some("auth = \"exchange\"".to_owned()));
-    }
-    if let (Some(_), Some(at)) = (&oauth.client_secret, written.private_key.set()) {
-        context.report.add(at.key.clone(), "a client has a `client_secret` or a `private_key`, not both", None);
-    }
+    login::check(flow, owner, written, &key, context);
     Some(oauth)
 }
 

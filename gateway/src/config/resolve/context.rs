@@ -19,6 +19,8 @@ pub(super) struct Context<'c, 't> {
     pub(super) report: &'c mut Report<'t>,
     /// Whether what is resolved will be used. What a disabled upstream refers to need not exist.
     pub(super) live: bool,
+    /// Whether callers prove who they are.
+    pub(super) callers: bool,
 }
 
 /// A value after expansion.
