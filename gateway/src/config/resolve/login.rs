@@ -28,28 +28,49 @@ pub(super) fn check(flow: Flow, owner: Owner, written: &OAuth, at: &Range<usize>
 
 /// In who Weir is to the authorization server.
 fn client(flow: Flow, written: &OAuth, at: &Range<usize>, context: &mut Context<'_, '_>) {
-    let knows = written.client_secret.key().is_some() || written.private_key.key().is_some();
-    if flow == Flow::ClientCredentials && !knows && context.report.is_clean() {
+    let secrets = [("client_secret", written.client_secret.key()), ("private_key", written.private_key.key())];
+    if flow == Flow::ClientCredentials && secrets.iter().all(|(_, key)| key.is_none()) {
         let hint = "oauth = { client_id = \"weir\", client_secret = { env = \"NAME\" } }".to_owned();
         let message = "`auth = \"client_credentials\"` needs a `client_id` and a `client_secret` or `private_key`";
         context.report.add(at.clone(), message, Some(hint));
     }
-    if let (Some(_), Some(key)) = (written.client_secret.key(), written.private_key.key()) {
-        context.report.add(key, "a client has a `client_secret` or a `private_key`, not both", None);
+    if let [(_, Some(_)), (_, Some(key))] = &secrets {
+        context.report.add(key.clone(), "a client has a `client_secret` or a `private_key`, not both", None);
+    }
+    if matches!(written.client_id, Field::Absent) {
+        for (name, key) in secrets {
+            let Some(key) = key else { continue };
+            let hint = "client_id = \"weir\"".to_owned();
+            context.report.add(key, format!("a `{name}` goes with a `client_id`"), Some(hint));
+        }
     }
 }
 
 /// In what is exchanged.
 fn exchange(flow: Flow, written: &OAuth, at: &Range<usize>, context: &mut Context<'_, '_>) {
     if flow != Flow::TokenExchange {
-        if let Some(key) = written.subject_token.key() {
-            context.report.add(key, "a `subject_token` is exchanged", Some("auth = \"exchange\"".to_owned()));
+        let only = [
+            ("subject_token", written.subject_token.key()),
+            ("audience", written.audience.key()),
+            ("identity_provider", written.identity_provider.key()),
+        ];
+        for (name, key) in only {
+            let Some(key) = key else { continue };
+            let hint = "auth = \"exchange\"".to_owned();
+            context.report.add(key, format!("`{name}` is for what is exchanged"), Some(hint));
         }
         return;
     }
     if matches!((&written.issuer, &written.identity_provider), (Field::Absent, Field::Absent)) {
         let hint = "oauth = { issuer = \"https://login.example.com\" }".to_owned();
-        let message = "what is exchanged is shown to the server that is named here, and to none that the upstream names";
+        let message =
+            "what is exchanged is shown to the server that is named here, and to none that the upstream names";
         context.report.add(at.clone(), message, Some(hint));
+    }
+    if matches!(written.subject_token, Field::Absent) && !context.callers {
+        let hint = "name the issuer of your clients' tokens in [auth], or what is exchanged for all of them:\n\
+                    oauth = { subject_token = { file = \"identity.jwt\" } }";
+        let message = "without `[auth]` callers bring no token that could be exchanged";
+        context.report.add(at.clone(), message, Some(hint.to_owned()));
     }
 }
