@@ -35,7 +35,7 @@ use toml::de::{DeTable, DeValue};
 use self::problem::Report;
 use self::read::Read;
 
-pub use auth::{Auth, Flow, IdentityProvider, Inbound, LoginStore, OAuth, Owner};
+pub use auth::{Auth, Flow, IdentityProvider, Inbound, LoginStore, OAuth, Owner, SubjectType};
 pub use environment::{Environment, SystemEnvironment};
 pub use name::{NameError, UpstreamName};
 pub use problem::{Position, Problem, Problems};

@@ -128,3 +128,28 @@ async fn a_refused_exchange_is_one_clear_error_and_nobody_else_s() {
     failed(&gateway, 10).await;
     tells(&gateway, (0, 0)).await;
 }
+
+/// What runs for all callers has an identity of its own, of which some servers want to know what it is.
+#[tokio::test]
+async fn a_token_is_said_to_be_what_the_configuration_says() {
+    let issuer = Issuer::start().await;
+    for (said, kind) in [("", "access_token"), ("id_token", "id_token"), ("jwt", "jwt")] {
+        let trust = json!({ "trusts": issuer.issuer(), "audience": AUDIENCE, "takes": kind });
+        let mut authority = Authority::with(&json!({ "exchange": trust }));
+        let upstream = authority.upstream().await;
+        let said = if said.is_empty() { String::new() } else { format!(", subject_token_type = \"{said}\"") };
+        let config = format!(
+            "[store]\npath = \"logins.redb\"\n{}auth = \"exchange\"\n\
+             oauth = {{ issuer = \"{}\", client_id = \"weir-exchange\", client_secret = {{ env = \"SECRET\" }}, \
+             subject_token = {{ env = \"IDENTITY\" }}{said} }}\n",
+            upstream.config("u"),
+            authority.issuer(),
+        );
+        let identity = issuer.token("workload", AUDIENCE);
+        let gateway = Gateway::start_with(&config, &[("SECRET", SECRET), ("IDENTITY", &identity)]).await;
+        gateway.healthy(&["u"]).await;
+        assert!(answered(&echo(&Client::modern(&gateway, "/mcp/u")).await), "{kind}: {}", gateway.log());
+        let uri = format!("urn:ietf:params:oauth:token-type:{kind}");
+        assert_eq!(authority.asked("/token")[0]["body"]["subject_token_type"], json!(uri));
+    }
+}

@@ -31,6 +31,17 @@ pub enum Flow {
     TokenExchange,
 }
 
+/// What a token is said to be when it is exchanged (RFC 8693 §3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubjectType {
+    /// An access token.
+    AccessToken,
+    /// A token of who signed in (OpenID Connect).
+    IdToken,
+    /// A JWT, whatever it is for.
+    Jwt,
+}
+
 /// Whose a login is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
@@ -62,6 +73,8 @@ pub struct OAuth {
     pub scopes: Vec<String>,
     /// The token that is exchanged; none for the caller's own.
     pub subject_token: Option<SecretSource>,
+    /// What it is said to be; none for an access token, or for a token of who signed in at an identity provider.
+    pub subject_token_type: Option<SubjectType>,
     /// For whom a token is exchanged.
     pub audience: Option<String>,
     /// Whether requests name the upstream as `resource` (RFC 8707).

@@ -193,6 +193,10 @@ pub(super) enum Owner {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Algorithm(pub(super) &'static str);
 
+/// What a token is said to be when it is exchanged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct SubjectType(pub(super) super::SubjectType);
+
 /// An import of a policy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grant(pub(super) &'static str);
@@ -223,6 +227,10 @@ words! {
         ["RS256" => Self("RS256"), "RS384" => Self("RS384"), "RS512" => Self("RS512"), "PS256" => Self("PS256"),
             "PS384" => Self("PS384"), "PS512" => Self("PS512"), "ES256" => Self("ES256"), "ES384" => Self("ES384"),
             "EdDSA" => Self("EdDSA")],
+        later [];
+    SubjectType: "\"access_token\", \"id_token\" or \"jwt\"",
+        ["access_token" => Self(super::SubjectType::AccessToken), "id_token" => Self(super::SubjectType::IdToken),
+            "jwt" => Self(super::SubjectType::Jwt)],
         later [];
     Grant: "the name of a grant, as a string",
         ["log" => Self("log"), "clock" => Self("clock"), "random" => Self("random"), "secrets" => Self("secrets"),

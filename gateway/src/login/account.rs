@@ -298,6 +298,7 @@ fn unsaid() -> OAuth {
         algorithm: None,
         scopes: Vec::new(),
         subject_token: None,
+        subject_token_type: None,
         audience: None,
         resource: true,
         private_network: false,

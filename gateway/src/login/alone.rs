@@ -11,7 +11,7 @@ use weir_oauth::{
 };
 use weir_store::Store;
 
-use crate::config::{Flow, IdentityProvider};
+use crate::config::{Flow, IdentityProvider, SubjectType};
 
 use super::{Account, Asker, settings};
 
@@ -31,9 +31,9 @@ enum Way {
     /// RFC 6749 §4.4.
     Credentials,
     /// RFC 8693.
-    Exchange { subject: Secret, audience: Option<String> },
+    Exchange { subject: Secret, kind: TokenKind, audience: Option<String> },
     /// The same at the company's identity provider, and what that vouches for at the upstream's server (ID-JAG).
-    Vouched { subject: Secret, provider: Box<ServerMetadata>, client: Client },
+    Vouched { subject: Secret, kind: TokenKind, provider: Box<ServerMetadata>, client: Client },
 }
 
 impl Account {
@@ -89,11 +89,21 @@ impl Account {
                 asker.token.clone().ok_or_else(none)?
             }
         };
+        let kind = self.oauth.subject_token_type.map(|kind| match kind {
+            SubjectType::AccessToken => TokenKind::Access,
+            SubjectType::IdToken => TokenKind::Identity,
+            SubjectType::Jwt => TokenKind::Jwt,
+        });
         match &self.oauth.identity_provider {
-            None => Ok(Way::Exchange { subject, audience: self.oauth.audience.clone() }),
+            None => {
+                let (kind, audience) = (kind.unwrap_or(TokenKind::Access), self.oauth.audience.clone());
+                Ok(Way::Exchange { subject, kind, audience })
+            }
             Some(provider) => {
                 let (provider, client) = identity_provider(provider).map_err(Ending::Failed)?;
-                Ok(Way::Vouched { subject, provider: Box::new(provider), client })
+                // What it vouches for is who somebody is.
+                let kind = kind.unwrap_or(TokenKind::Identity);
+                Ok(Way::Vouched { subject, kind, provider: Box::new(provider), client })
             }
         }
     }
@@ -121,12 +131,12 @@ impl Alone {
         let (endpoint, scopes) = (self.prepared.endpoint(&self.clock), &self.prepared.scopes);
         match &self.way {
             Way::Credentials => grants::client_credentials(&self.http, &endpoint, scopes).await,
-            Way::Exchange { subject, audience } => {
-                let subject = Subject { token: subject, kind: TokenKind::Access };
+            Way::Exchange { subject, kind, audience } => {
+                let subject = Subject { token: subject, kind: *kind };
                 grants::exchange(&self.http, &endpoint, subject, audience.as_deref(), scopes).await
             }
-            Way::Vouched { subject, provider, client } => {
-                let subject = Subject { token: subject, kind: TokenKind::Identity };
+            Way::Vouched { subject, kind, provider, client } => {
+                let subject = Subject { token: subject, kind: *kind };
                 let provider = Endpoint { server: provider, client, resource: None, clock: &self.clock };
                 grants::vouched(&self.http, &provider, subject, &endpoint, scopes).await
             }

@@ -3,7 +3,8 @@ import { createRemoteJWKSet, jwtVerify } from 'jose';
 import { errors } from 'oidc-provider';
 
 const GRANT = 'urn:ietf:params:oauth:grant-type:token-exchange';
-const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
+const TYPE = 'urn:ietf:params:oauth:token-type:';
+const ACCESS_TOKEN = `${TYPE}access_token`;
 
 // The client that may exchange.
 export const client = {
@@ -15,9 +16,13 @@ export const client = {
   grant_types: [GRANT],
 };
 
-// `trusts` is whose tokens are taken, its own if it is left out, if they were made for `audience`; `barred` are those who
-// get nothing for them.
-export function register(provider, { trusts = provider.issuer, audience, barred }, getResourceServerInfo) {
+// `trusts` is whose tokens are taken, its own if it is left out, if they were made for `audience` and are said to be of the
+// type `takes`; `barred` are those who get nothing for them.
+export function register(
+  provider,
+  { trusts = provider.issuer, audience, takes = 'access_token', barred },
+  getResourceServerInfo,
+) {
   let keys;
   const subject = async (token) => {
     const metadata = await fetch(`${trusts}/.well-known/openid-configuration`);
@@ -31,7 +36,7 @@ export function register(provider, { trusts = provider.issuer, audience, barred 
   };
   const handler = async (ctx) => {
     const { subject_token, subject_token_type, resource, scope } = ctx.oidc.params;
-    if (subject_token_type !== ACCESS_TOKEN) throw new errors.InvalidRequest('an access token is exchanged here');
+    if (subject_token_type !== TYPE + takes) throw new errors.InvalidRequest('that type is not exchanged here');
     if (typeof resource !== 'string') throw new errors.InvalidTarget('for which resource?');
     const accountId = await subject(subject_token);
     if (barred.includes(accountId)) throw new errors.InvalidRequest('the subject token is not accepted');

@@ -91,6 +91,7 @@ fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Opti
         algorithm: written.algorithm.set().map(|at| at.value.0),
         scopes: scopes(&written.scopes, context),
         subject_token: written.subject_token.set().and_then(|at| context.source(at)),
+        subject_token_type: written.subject_token_type.set().map(|at| at.value.0),
         audience: plain(&written.audience, context),
         resource: written.resource.or(true),
         private_network: written.private_network.or(false),

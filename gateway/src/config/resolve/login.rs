@@ -51,6 +51,7 @@ fn exchange(flow: Flow, written: &OAuth, at: &Range<usize>, context: &mut Contex
     if flow != Flow::TokenExchange {
         let only = [
             ("subject_token", written.subject_token.key()),
+            ("subject_token_type", written.subject_token_type.key()),
             ("audience", written.audience.key()),
             ("identity_provider", written.identity_provider.key()),
         ];

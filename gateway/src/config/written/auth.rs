@@ -6,7 +6,7 @@ use crate::config::read::table;
 use crate::config::string::{FilePath, Text};
 use crate::config::value::List;
 
-use super::{Algorithm, Source};
+use super::{Algorithm, Source, SubjectType};
 
 table! {
     /// Clients prove who they are with a token of this authorization server (RFC 9068). Without this table everybody
@@ -54,6 +54,9 @@ table! {
         /// The token that is exchanged, where all callers share what comes of it: a workload's identity. Read anew each time.
         /// Default: the token that the caller has brought.
         subject_token: Source,
+        /// What the token is said to be that is exchanged (RFC 8693). Default: `"access_token"`; with an `identity_provider`
+        /// `"id_token"`.
+        subject_token_type: SubjectType,
         /// For whom a token is exchanged (RFC 8693). Default: the upstream.
         audience: Text,
         /// Whether requests name the upstream as `resource` (RFC 8707). Some servers refuse that. Default: `true`.
