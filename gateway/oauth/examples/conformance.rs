@@ -166,13 +166,15 @@ impl Run {
             (None, Some(secret)) => ClientAuth::Basic(secret),
             (None, None) => ClientAuth::None,
         };
-        let known = self.text("client_id").map(|id| KnownClient { client: Client { id, auth }, issuer: None, upstream: None });
+        let known =
+            self.text("client_id").map(|id| KnownClient { client: Client { id, auth }, issuer: None, upstream: None });
         Registration {
             known,
             document: DOCUMENT.parse().ok(),
             name: "Weir".to_owned(),
             redirects: vec![REDIRECT.to_owned()],
             grants: vec!["authorization_code", "refresh_token"],
+            key: None,
         }
     }
 

@@ -61,8 +61,14 @@ fn prepared(client: Client) -> Prepared {
 
 fn upstream(client: Client) -> Upstream {
     let known = Some(KnownClient { client, issuer: None, upstream: None });
-    let registration =
-        Registration { known, document: None, name: "Weir".to_owned(), redirects: Vec::new(), grants: Vec::new() };
+    let registration = Registration {
+        known,
+        document: None,
+        name: "Weir".to_owned(),
+        redirects: Vec::new(),
+        grants: Vec::new(),
+        key: None,
+    };
     Upstream {
         name: "github".to_owned(),
         url: "https://mcp.example/mcp".parse().unwrap(),

@@ -40,6 +40,8 @@ pub struct Registration {
     pub redirects: Vec<String>,
     /// The grants that it will use. That of an authorization code takes somewhere to come back to.
     pub grants: Vec<&'static str>,
+    /// What the owner writes into the config to say who Weir is, for messages; none if they are told elsewhere.
+    pub key: Option<&'static str>,
 }
 
 /// A client that the owner has registered.
@@ -58,8 +60,13 @@ pub struct KnownClient {
 #[derive(Debug, Error)]
 pub enum RegistrationError {
     /// There is no way but by hand.
-    #[error("{0} lets no client register itself; register one there, and put its id into the config")]
-    ByHand(String),
+    #[error("{origin} lets no client register itself{how}")]
+    ByHand {
+        /// Of the server.
+        origin: String,
+        /// What the owner can do, as the rest of a sentence; empty if that is told elsewhere.
+        how: String,
+    },
     /// The registered client is for another server.
     #[error("the client in the config is for another issuer than {0}, which the upstream names now")]
     OtherIssuer(String),
@@ -118,7 +125,7 @@ pub async fn client(
     if let Some(kept) = Kept::get(store, server, wanted).await? {
         return Ok(kept.into_client());
     }
-    let endpoint = server.registration_endpoint.as_ref().ok_or_else(|| RegistrationError::ByHand(shown(server)))?;
+    let endpoint = server.registration_endpoint.as_ref().ok_or_else(|| by_hand(server, wanted))?;
     let (kept, lifetime) = register(http, clock, endpoint, server, wanted).await?;
     kept.put(store, clock, server, wanted, lifetime).await?;
     Ok(kept.into_client())
@@ -235,6 +242,16 @@ async fn register(
         secret: given.client_secret,
     };
     Ok((kept, lifetime.map(Duration::from_secs)))
+}
+
+fn by_hand(server: &ServerMetadata, wanted: &Registration) -> RegistrationError {
+    let what = match (&wanted.redirects[..], &wanted.grants[..]) {
+        ([], grants) => format!("may use {}", grants.join(" and ")),
+        (redirects, _) => format!("comes back to {}", redirects.join(" or ")),
+    };
+    let how =
+        wanted.key.map(|key| format!("; register one there that {what}, and write its id into the config: {key}"));
+    RegistrationError::ByHand { origin: shown(server), how: how.unwrap_or_default() }
 }
 
 fn shown(server: &ServerMetadata) -> String {

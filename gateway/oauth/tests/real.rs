@@ -44,6 +44,7 @@ fn wanted() -> Registration {
         name: "Weir".to_owned(),
         redirects: vec![REDIRECT.to_owned()],
         grants: vec!["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
+        key: None,
     }
 }
 

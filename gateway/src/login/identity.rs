@@ -78,7 +78,9 @@ impl SignInFailure {
         matches!(
             self,
             Self::Prepare(PrepareError::Registration(
-                RegistrationError::ByHand(_) | RegistrationError::Refused { .. } | RegistrationError::OtherIssuer(_)
+                RegistrationError::ByHand { .. }
+                    | RegistrationError::Refused { .. }
+                    | RegistrationError::OtherIssuer(_)
             ))
         )
     }

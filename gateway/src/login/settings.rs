@@ -36,7 +36,10 @@ pub(super) fn upstream(
         name: name.to_owned(),
         url: url.clone(),
         issuer: oauth.issuer.clone(),
-        registration: registration(known, document, redirects, grants),
+        registration: Registration {
+            key: Some("oauth = { client_id = \"…\" }"),
+            ..registration(known, document, redirects, grants)
+        },
         scopes: (!oauth.scopes.is_empty()).then(|| oauth.scopes.iter().cloned().collect::<Scopes>()),
         resource: if oauth.resource { ResourceParameter::Found } else { ResourceParameter::Omitted },
         signs_in: people,
@@ -54,7 +57,8 @@ pub(super) fn of_callers(
         let auth = secret.map_or(ClientAuth::None, |secret| ClientAuth::Basic(Secret::new(secret.expose().to_owned())));
         Ok(Client { id, auth })
     });
-    let known = client.transpose()?.map(|client| KnownClient { client, issuer: Some(inbound.issuer.clone()), upstream: None });
+    let known =
+        client.transpose()?.map(|client| KnownClient { client, issuer: Some(inbound.issuer.clone()), upstream: None });
     let grants = vec!["authorization_code", "refresh_token"];
     Ok(registration(known, document, vec![redirect.to_owned()], grants))
 }
@@ -65,7 +69,7 @@ fn registration(
     redirects: Vec<String>,
     grants: Vec<&'static str>,
 ) -> Registration {
-    Registration { known, document: document.cloned(), name: NAME.to_owned(), redirects, grants }
+    Registration { known, document: document.cloned(), name: NAME.to_owned(), redirects, grants, key: None }
 }
 
 /// Who Weir is, if somebody has registered it.

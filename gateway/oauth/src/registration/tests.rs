@@ -23,6 +23,7 @@ fn wanted() -> Registration {
         name: "Weir".to_owned(),
         redirects: vec!["http://127.0.0.1/oauth/callback".to_owned()],
         grants: vec!["authorization_code", "refresh_token"],
+        key: None,
     }
 }
 
@@ -62,8 +63,14 @@ async fn each_way_has_its_turn() {
     }
     let none: ServerMetadata = serde_json::from_value(json!({ "issuer": own.issuer() })).unwrap();
     let elsewhere = Registration { redirects: vec!["http://127.0.0.1/other".to_owned()], ..wanted() };
-    let refused = get(&none, &elsewhere).await.unwrap_err();
-    assert!(refused.to_string().contains("put its id into the config"), "{refused}");
+    let refused = get(&none, &elsewhere).await.unwrap_err().to_string();
+    assert!(refused.ends_with("lets no client register itself"), "{refused}");
+    let by_code = Registration { redirects: Vec::new(), grants: vec!["device"], ..wanted() };
+    for (wanted, what) in [(elsewhere, "comes back to http://127.0.0.1/other,"), (by_code, "may use device,")] {
+        let wanted = Registration { key: Some("client_id = …"), ..wanted };
+        let refused = get(&none, &wanted).await.unwrap_err().to_string();
+        assert!(refused.contains(what) && refused.ends_with("into the config: client_id = …"), "{refused}");
+    }
 }
 
 #[tokio::test]
