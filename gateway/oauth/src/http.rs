@@ -19,6 +19,9 @@ use guard::{Guard, Lookup, Refused, System};
 mod address;
 mod guard;
 
+/// What no [`Reach`] opens.
+const NEVER: &str = "a link-local, multicast or reserved address";
+
 /// Where requests may go besides the internet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
@@ -60,7 +63,7 @@ pub(crate) struct Answer {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum HttpError {
     /// It would lead to a place that it must not.
-    #[error("{origin} leads to {place}, where a URL from outside must not go; allow it in the config if it is yours")]
+    #[error("{origin} leads to {place}, where a URL from outside must not go{}", opening(place))]
     Forbidden {
         /// Asked for.
         origin: String,
@@ -109,7 +112,7 @@ impl Reach {
             Place::Private if self.private => Ok(()),
             Place::Loopback => Err("this machine"),
             Place::Private => Err("a private network"),
-            Place::Never => Err("a link-local, multicast or reserved address"),
+            Place::Never => Err(NEVER),
         }
     }
 }
@@ -273,6 +276,14 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
         Some(Host::Ipv6(address)) => address::place(IpAddr::V6(address)) == Place::Loopback,
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         None => false,
+    }
+}
+
+/// What opens a place, as the rest of a sentence.
+fn opening(place: &str) -> &'static str {
+    match place {
+        NEVER => "",
+        _ => "; if it is yours, and an upstream's, oauth = { private_network = true } allows it",
     }
 }
 

@@ -148,8 +148,10 @@ impl Proved {
             leeway: LEEWAY,
             algorithms: inbound.algorithms.iter().filter_map(|name| name.parse::<Algorithm>().ok()).collect(),
         };
-        // The operator has named the issuer, so it may be within the operator's network.
-        let loopback = inbound.issuer.parse().is_ok_and(|url| Reach::toward(&url).loopback);
+        // The operator has named the issuer and where its keys are, so they may be within the operator's network.
+        let named = [Some(&inbound.issuer), inbound.jwks.as_ref()];
+        let loopback =
+            named.into_iter().flatten().any(|text| text.parse().is_ok_and(|url| Reach::toward(&url).loopback));
         let http = Http::new(Reach { loopback, private: true }, Limits::default(), &[])?;
         let name = issuer.issuer.clone();
         let verifier = Arc::new(Verifier::new(issuer, http.clone(), clock.clone()));

@@ -49,6 +49,9 @@ async fn a_url_from_outside_leads_to_no_place_inside() {
         let refused = Http::new(reach, Limits::default(), &[]).unwrap().get(&url(text)).await.err().unwrap();
         assert!(matches!(refused, HttpError::Forbidden { .. }), "{text}: {refused}");
         assert!(!refused.to_string().contains("hunter2") && !refused.is_temporary());
+        // What cannot be opened is not said to be.
+        let never = reach == Reach { loopback: true, private: true };
+        assert_eq!(refused.to_string().contains("oauth = { private_network = true }"), !never, "{refused}");
     }
 }
 
