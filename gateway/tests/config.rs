@@ -25,7 +25,7 @@ impl Environment for Fake {
             "NUL" => Some("a\0b".into()),
             "LINES" => Some(format!("{SECRET}\n{SECRET}").into()),
             "HOST" => Some(format!("{SECRET}.example").into()),
-            "TOKEN" | "KEY" | "GITHUB_TOKEN" => Some(SECRET.into()),
+            "TOKEN" | "KEY" | "GITHUB_TOKEN" | "WEIR_CLIENT_SECRET" => Some(SECRET.into()),
             _ => None,
         }
     }

@@ -55,6 +55,30 @@ async fn real_tokens_let_their_principals_in() {
     assert!(!log.contains(&ada) && !log.contains(&eve), "a token is in the log");
 }
 
+/// As where a program beside Weir fetches them, through whatever stands between it and the issuer.
+#[tokio::test]
+async fn the_keys_of_an_issuer_far_away_may_be_on_this_machine() {
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let name = "https://login.example";
+    let keys = format!("jwks = \"{}/keys\"\n", issuer.issuer());
+    let gateway = Gateway::start(&(auth(name) + &keys + &stub.config("stub"))).await;
+    let mut claims = issuer.claims("ada", AUDIENCE);
+    claims["iss"] = json!(name);
+    let response = gateway.send(with(tools("/mcp"), &issuer.sign(&claims))).await;
+    assert_eq!(response.status, 200, "{}", gateway.log());
+}
+
+/// What leads there is made from it: links, and the metadata.
+#[tokio::test]
+async fn by_the_host_of_its_audience_a_gateway_is_called() {
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let gateway = Gateway::start(&(auth(&issuer.issuer()) + &stub.config("stub"))).await;
+    let asked = |host: &str| Request::get("/.well-known/oauth-protected-resource/mcp").header("host", host);
+    for (host, status) in [("weir.example", 200), ("weir.example:8443", 200), ("evil.example", 403)] {
+        assert_eq!(gateway.send(asked(host)).await.status, status, "{host}");
+    }
+}
+
 #[tokio::test]
 async fn another_caller_s_session_is_as_good_as_none() {
     let (issuer, stub) = (Issuer::start().await, Stub::start().await);

@@ -84,9 +84,9 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
         wallet.set_page(invitations.page(), callers.are_local());
     }
     let connect = Connect::new(config, Arc::clone(wallet), Arc::clone(&invitations), &callers);
-    // By its own public name it is always called.
+    // By its own public name, which is in the links to it, it is always called.
     let mut hosts = config.allowed_hosts.clone();
-    hosts.extend(config.public_url.as_ref().and_then(|url| Some(Url::parse(url).ok()?.host_str()?.to_owned())));
+    hosts.extend(Url::parse(&root).ok().and_then(|url| Some(url.host_str()?.to_owned())));
     let guard = Guard::new(&hosts, &config.allowed_origins);
     let relay = Relay::new(Arc::clone(&catalog), Arc::clone(&sessions));
     let relay = Arc::new(relay.signing_in(Arc::clone(wallet), invitations));

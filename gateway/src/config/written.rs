@@ -22,14 +22,15 @@ table! {
         /// Must be `true` to listen on anything but loopback without `auth`: everybody who reaches the address can then
         /// call every upstream with its credentials. Default: `false`.
         everybody_may_call: bool,
-        /// What browsers and clients reach Weir by: `"https://weir.example.com"`. Default: the address that it listens on.
+        /// What browsers and clients reach Weir by: `"https://weir.example.com"`. Default: what stands before `/mcp` in the
+        /// `audience` of `auth`, else the address that it listens on.
         public_url: WebUrl,
         /// Where the document is that describes Weir to authorization servers (Client ID Metadata Document). Default: Weir
         /// registers itself where it can.
         client_metadata_url: WebUrl,
         /// Where logins are kept.
         store: Store,
-        /// Host names that clients call Weir by, beside `localhost` and IP addresses. Other `Host` headers are
+        /// Host names that clients call Weir by, beside `localhost`, IP addresses and that of `public_url`. Other `Host` headers are
         /// refused, which keeps web pages from reaching Weir by a name of their own.
         allowed_hosts: List<HostName>,
         /// Browser origins that may call Weir, beside those on loopback: `"https://app.example.com"`.
