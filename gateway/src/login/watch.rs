@@ -15,6 +15,7 @@ use std::{
 
 use tokio::sync::watch;
 use weir_oauth::{LoginKey, LoginSummary, Owner};
+use weir_store::Version;
 
 use super::{Wallet, lock};
 
@@ -32,8 +33,8 @@ pub struct Mark {
 pub(super) struct Changes {
     all: watch::Sender<u64>,
     cells: Mutex<Cells>,
-    /// What the store held when it was last read.
-    known: Mutex<HashMap<LoginKey, LoginSummary>>,
+    /// What the store held when it was last read, by its writings; and what is used here since, whose news are still to come.
+    known: Mutex<HashMap<LoginKey, Option<Version>>>,
 }
 
 /// One number for each owner and upstream of whom somebody may want to know.
@@ -81,16 +82,15 @@ impl Changes {
 
     /// This login is in use here: that it goes is news, even if it came and goes between two looks at the store.
     pub(super) fn seen(&self, login: &LoginSummary) {
-        lock(&self.known).entry(login.key.clone()).or_insert_with(|| login.clone());
+        lock(&self.known).entry(login.key.clone()).or_insert(None);
     }
 
     /// Compares what is in the store with what was there.
     fn compare(&self, found: Vec<LoginSummary>) {
-        let found: HashMap<LoginKey, LoginSummary> =
-            found.into_iter().map(|login| (login.key.clone(), login)).collect();
+        let found: HashMap<LoginKey, Option<Version>> =
+            found.into_iter().map(|login| (login.key, Some(login.version))).collect();
         let mut known = lock(&self.known);
-        let changed =
-            found.iter().filter(|(key, login)| known.get(key).map(|known| known.version) != Some(login.version));
+        let changed = found.iter().filter(|(key, version)| known.get(key) != Some(version));
         let gone = known.iter().filter(|(key, _)| !found.contains_key(key));
         let news: Vec<LoginKey> = changed.chain(gone).map(|(key, _)| key.clone()).collect();
         *known = found;
@@ -146,6 +146,11 @@ async fn state(path: &Path) -> Option<(SystemTime, u64)> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use weir_oauth::Scopes;
+    use weir_store::{Key, Store, Value};
+
     use super::*;
 
     #[test]
@@ -161,5 +166,41 @@ mod tests {
         changes.tell("u", &owner(50));
         assert_eq!(kept.iter().filter(|mark| !mark.holds()).count(), 1);
         assert!(changes.mark("u", &owner(50)).holds());
+    }
+    #[tokio::test]
+    async fn news_is_what_comes_and_what_goes_however_short_it_was_there() {
+        let (changes, store) = (Changes::default(), weir_store::MemoryStore::default());
+        let key = LoginKey { upstream: "u".to_owned(), owner: Owner::Shared, issuer: "https://idp.example".to_owned() };
+        let version = store.put(&Key::new("login", &["u"]), &nothing(), None).await.unwrap();
+        let login = LoginSummary {
+            key,
+            origin: "https://mcp.example".to_owned(),
+            issued: SystemTime::UNIX_EPOCH,
+            scopes: Scopes::default(),
+            expires: None,
+            refreshable: true,
+            ended: false,
+            version,
+        };
+        let told = |found: Vec<LoginSummary>| {
+            let mark = changes.mark("u", &Owner::Shared);
+            changes.compare(found);
+            !mark.holds()
+        };
+        // Somebody has used it before it was noticed that it came.
+        changes.seen(&login);
+        assert!(told(vec![login.clone()]));
+        assert!(!told(vec![login.clone()]));
+        changes.seen(&login);
+        assert!(!told(vec![login.clone()]));
+        assert!(told(Vec::new()));
+        assert!(!told(Vec::new()));
+        // It came and went between two looks.
+        changes.seen(&login);
+        assert!(told(Vec::new()));
+    }
+
+    fn nothing() -> Value {
+        Value { about: String::new(), secret: Default::default() }
     }
 }
