@@ -248,7 +248,7 @@ async fn a_login_is_refreshed_rotated_and_given_back() {
 
     let kept = logins.get(&key).await.unwrap().unwrap().refresh.unwrap();
     assert_ne!(kept, spent, "rotated");
-    assert!(logins.forget(&http, &key.upstream, &key.owner).await.unwrap().unwrap().is_ok());
+    assert!(logins.forget(&http, &key.upstream, &key.owner, None).await.unwrap().unwrap().is_ok());
     let clock = Clock::system();
     let endpoint = Endpoint { server: &found.server, client: &client, resource: None, clock: &clock };
     assert_eq!(grants::refresh(&http, &endpoint, &kept).await.unwrap_err(), TokenError::InvalidGrant);

@@ -27,7 +27,7 @@ pub struct Account {
     pub(super) name: String,
     pub(super) url: Url,
     /// The only one that may see a token from here.
-    origin: String,
+    pub(super) origin: String,
     pub(super) oauth: OAuth,
     configured: bool,
     /// Whether clients prove who they are; else everybody is the same local caller.

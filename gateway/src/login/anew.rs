@@ -94,8 +94,8 @@ async fn anew(
     refused: Option<&Secret>,
     renewal: &Renewal,
 ) -> Result<(), LoginError> {
-    logins.access(http, key, refused, renewal).await?;
-    if let Err(why) = logins.supersede(key).await {
+    let made = logins.access(http, key, refused, renewal).await?;
+    if let Err(why) = logins.supersede(key, &made.origin).await {
         tracing::warn!(upstream = key.upstream, %why, "the login before is still kept");
     }
     Ok(())

@@ -33,7 +33,7 @@ impl Wallet {
                 }
             };
             let opened = self.vault.open().await?;
-            said.extend(opened.logins.forget(&http, upstream, &owner).await.map_err(WalletError::from)?);
+            said.extend(opened.logins.forget(&http, upstream, &owner, None).await.map_err(WalletError::from)?);
             self.vault.changes.tell(upstream, &owner);
         }
         Ok(said)

@@ -308,13 +308,15 @@ impl Account {
     /// If the store cannot be used.
     pub async fn sign_out(&self, owner: &Owner) -> Result<Option<Result<(), TokenError>>, SignInFailure> {
         let listing = self.vault.listing().await;
-        if listing.latest(&self.name, owner, |_| true).map_err(WalletError::from)?.is_none() {
+        if listing.latest(&self.name, owner, |login| login.origin == self.origin).map_err(WalletError::from)?.is_none()
+        {
             return Ok(None);
         }
         let opened = self.vault.open().await?;
         let http = self.http().map_err(TokenError::from)?;
         let clients = self.clients(owner).await?;
-        let said = opened.logins.forget(http, &self.name, owner).await.map_err(WalletError::from)?;
+        let said =
+            opened.logins.forget(http, &self.name, owner, Some(&self.origin)).await.map_err(WalletError::from)?;
         // Whoever comes next starts anew. Others would have to be registered again for nothing.
         let left = self.vault.list().await?;
         for (issuer, client) in clients {

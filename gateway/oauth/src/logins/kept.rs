@@ -56,7 +56,7 @@ impl Logins {
             *known = Known { running: known.running.take(), made: known.made, ..Known::default() };
             known.keep(Arc::new(login.clone()), version, self.shared.clock.now());
         }
-        if let Err(error) = self.supersede(key).await {
+        if let Err(error) = self.supersede(key, &login.origin).await {
             tracing::warn!(upstream = key.upstream, %error, "the login before is still kept");
         }
         Ok(())
@@ -70,8 +70,8 @@ impl Logins {
         Ok(self.shared.store.get(&key.place()).await?.and_then(|entry| Login::from_value(&entry.value)))
     }
 
-    /// Forgets all logins of an owner at an upstream, and has their servers forget them. Says whether there was one, and
-    /// what was said to it: the first word that is no yes.
+    /// Forgets all logins of an owner at an upstream, and has their servers forget them: those for `origin`, or all if none
+    /// is given. Says whether there was one, and what was said to it: the first word that is no yes.
     ///
     /// # Errors
     /// If the store cannot be used.
@@ -80,10 +80,14 @@ impl Logins {
         http: &Http,
         upstream: &str,
         owner: &Owner,
+        origin: Option<&str>,
     ) -> Result<Option<Result<(), TokenError>>, StoreError> {
         let mut forgotten = Vec::new();
+        let theirs = |login: &LoginSummary| {
+            is_theirs(login, upstream, owner) && origin.is_none_or(|origin| login.origin == origin)
+        };
         // Here first: a server may be slow, or gone.
-        for login in self.list().await?.into_iter().filter(|login| is_theirs(login, upstream, owner)) {
+        for login in self.list().await?.into_iter().filter(theirs) {
             let kept = self.get(&login.key).await;
             self.remove(&login.key).await?;
             forgotten.push(kept);
@@ -103,12 +107,15 @@ impl Logins {
         Ok(said)
     }
 
-    /// Drops what the owner of a login has of other issuers at the same upstream.
+    /// Drops what the owner of a login for `origin` has of other issuers at the same upstream. Another configuration may have
+    /// an upstream elsewhere under the same name, and its logins here too.
     ///
     /// # Errors
     /// If the store cannot be used. The login counts all the same, for it is the latest.
-    pub async fn supersede(&self, key: &LoginKey) -> Result<(), StoreError> {
-        let before = |login: &LoginSummary| is_theirs(login, &key.upstream, &key.owner) && login.key != *key;
+    pub async fn supersede(&self, key: &LoginKey, origin: &str) -> Result<(), StoreError> {
+        let before = |login: &LoginSummary| {
+            is_theirs(login, &key.upstream, &key.owner) && login.origin == origin && login.key != *key
+        };
         for login in self.list().await?.into_iter().filter(before) {
             self.remove(&login.key).await?;
         }

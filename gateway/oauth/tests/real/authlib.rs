@@ -61,7 +61,7 @@ async fn a_login_from_the_first_to_the_last_step() {
     assert_ne!(login.refresh, Some(kept.clone()), "rotated");
     let spent = grants::refresh(&http, &prepared.endpoint(&clock), login.refresh.as_ref().unwrap()).await;
     assert_eq!(spent.unwrap_err(), TokenError::InvalidGrant);
-    logins.forget(&http, &key.upstream, &key.owner).await.unwrap().unwrap().unwrap();
+    logins.forget(&http, &key.upstream, &key.owner, None).await.unwrap().unwrap().unwrap();
     let revoked = grants::refresh(&http, &prepared.endpoint(&clock), &kept).await;
     assert_eq!(revoked.unwrap_err(), TokenError::InvalidGrant);
     let gone = logins.access(&http, &key, None, &renewal).await.unwrap_err();

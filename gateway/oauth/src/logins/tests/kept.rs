@@ -90,24 +90,43 @@ async fn what_another_process_does_is_noticed() {
     let found = scene.latest(&Owner::Shared).await.unwrap();
     assert_eq!((found.key, found.refreshable), (scene.key(), true));
     assert_eq!(scene.access(None).await.unwrap(), "a1");
-    assert!(other.forget(&http(), "github", &Owner::Shared).await.unwrap().unwrap().is_ok());
+    assert!(other.forget(&http(), "github", &Owner::Shared, None).await.unwrap().unwrap().is_ok());
     scene.later(5);
     assert!(matches!(scene.access(None).await, Err(LoginError::Missing)));
+}
+
+/// Two configurations of a user share a store, and may call two servers by one name.
+#[tokio::test]
+async fn a_login_for_another_place_is_left_alone() {
+    let scene = Scene::new().await;
+    let (key, login) = (scene.key(), scene.login(3600));
+    let elsewhere = LoginKey { issuer: "https://other.example".to_owned(), ..key.clone() };
+    let theirs = Login { origin: "https://elsewhere.example".to_owned(), ..login.clone() };
+    scene.logins.save(&elsewhere, &theirs).await.unwrap();
+    scene.logins.save(&key, &login).await.unwrap();
+    let kept = async || {
+        (scene.logins.get(&key).await.unwrap().is_some(), scene.logins.get(&elsewhere).await.unwrap().is_some())
+    };
+    assert_eq!(kept().await, (true, true), "one signed in");
+    scene.logins.forget(&http(), "github", &Owner::Shared, Some(&login.origin)).await.unwrap().unwrap().unwrap();
+    assert_eq!(kept().await, (false, true), "one signed out");
+    scene.logins.save(&key, &Login { origin: theirs.origin.clone(), ..login }).await.unwrap();
+    assert_eq!(kept().await, (true, false), "another issuer of one place");
 }
 
 #[tokio::test]
 async fn a_sign_out_reaches_the_server() {
     let scene = Scene::new().await;
-    assert!(scene.logins.forget(&http(), "github", &Owner::Shared).await.unwrap().is_none());
+    assert!(scene.logins.forget(&http(), "github", &Owner::Shared, None).await.unwrap().is_none());
     scene.signed_in(3600).await;
-    scene.logins.forget(&http(), "github", &Owner::Shared).await.unwrap().unwrap().unwrap();
+    scene.logins.forget(&http(), "github", &Owner::Shared, None).await.unwrap().unwrap().unwrap();
     assert_eq!(scene.server.seen("/revoke")[0].form("token").as_deref(), Some("r1"));
     assert!(matches!(scene.access(None).await, Err(LoginError::Missing)));
     let mut unreachable = scene.login(3600);
     let (gone, _socket) = nobody("/revoke");
     unreachable.server.revocation_endpoint = Some(gone);
     scene.logins.save(&scene.key(), &unreachable).await.unwrap();
-    let said = scene.logins.forget(&http(), "github", &Owner::Shared).await.unwrap().unwrap();
+    let said = scene.logins.forget(&http(), "github", &Owner::Shared, None).await.unwrap().unwrap();
     assert!(said.unwrap_err().is_temporary());
     assert!(scene.logins.get(&scene.key()).await.unwrap().is_none(), "here it is forgotten all the same");
 }
@@ -183,7 +202,7 @@ async fn the_latest_counts_even_if_it_has_ended_and_a_sign_out_is_of_all() {
     let ended = Login { ended: true, refresh: Some(Secret::new("r9".to_owned())), ..scene.login(3600) };
     scene.store.put(&elsewhere(&scene).place(), &ended.value(), None).await.unwrap();
     assert_eq!(scene.latest(&Owner::Shared).await.unwrap().key, elsewhere(&scene));
-    scene.logins.forget(&http(), "github", &Owner::Shared).await.unwrap().unwrap().unwrap();
+    scene.logins.forget(&http(), "github", &Owner::Shared, None).await.unwrap().unwrap().unwrap();
     assert!(scene.logins.list().await.unwrap().is_empty());
     let revoked: Vec<_> = scene.server.seen("/revoke").iter().filter_map(|seen| seen.form("token")).collect();
     assert!(revoked.len() == 2 && ["r1", "r9"].iter().all(|token| revoked.iter().any(|one| one == token)));
