@@ -15,11 +15,12 @@ use crate::login::{Account, Asker, Stored};
 
 use super::{
     Credential, CredentialError, Source,
-    slot::Kept,
+    slot::{Kept, Renewed},
     steps::{self, Steps},
 };
 
-/// How long after it was renewed a token that is refused, and has never been let in, counts as renewed in vain.
+/// How long after it was renewed ahead of its end a token that is refused, and has never been let in, counts as renewed in
+/// vain. One that took the place of a refused one counts for as long as it is there.
 const IN_VAIN: Duration = Duration::from_secs(60);
 
 /// A renewal that went well.
@@ -44,6 +45,7 @@ impl Source {
         {
             return Ok(changed);
         }
+        let was_refused = refused.is_some();
         let news = self.account.as_ref().map(|account| account.mark(&asker.owner));
         let mut efforts = Vec::new();
         // What was refused says nothing of what has been made since.
@@ -68,7 +70,8 @@ impl Source {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
                     let same = before.as_ref().filter(|before| before.is_of(&stored));
                     let kept = self.present(account, &stored, &chosen, origin, same).await?;
-                    let renewed = kept.renewed.or_else(|| efforts.contains(&RENEWED).then(Instant::now));
+                    let renewed = efforts.contains(&RENEWED).then(|| Renewed { at: Instant::now(), was_refused });
+                    let renewed = kept.renewed.or(renewed);
                     return Ok(Kept { news, renewed, trouble: trouble(&efforts), ..kept });
                 }
                 (Choice::Renew, Some(account)) => {
@@ -184,8 +187,8 @@ fn concerns(refused: &Refusal, before: Option<&Kept>, stored: Option<&Stored>) -
 /// story, and another would change nothing.
 fn in_vain(refused: Option<&Refusal>, before: Option<&Kept>) -> Option<Effort> {
     let before = before.filter(|before| !before.credential.as_ref().is_some_and(Credential::is_accepted))?;
-    let lately = before.renewed.is_some_and(|renewed| renewed.elapsed() < IN_VAIN);
-    refused.filter(|refused| refused.status == 401 && lately).map(|_| RENEWED)
+    let counts = before.renewed.is_some_and(|renewed| renewed.was_refused || renewed.at.elapsed() < IN_VAIN);
+    refused.filter(|refused| refused.status == 401 && counts).map(|_| RENEWED)
 }
 
 impl Kept {
@@ -206,4 +209,20 @@ fn trouble(efforts: &[Effort]) -> Option<String> {
 
 pub(super) const fn failed(why: String) -> CredentialError {
     CredentialError::Failed(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_took_the_place_of_a_refused_token_is_not_renewed_again() {
+        let long_ago = Instant::now().checked_sub(2 * IN_VAIN);
+        let refused = Refusal { status: 401, credential: Some(1), challenge: Default::default() };
+        for (was_refused, vain) in [(true, true), (false, false)] {
+            let before = Kept { renewed: long_ago.map(|at| Renewed { at, was_refused }), ..Kept::nothing() };
+            assert_eq!(in_vain(Some(&refused), Some(&before)), vain.then_some(RENEWED));
+            assert_eq!(in_vain(None, Some(&before)), None);
+        }
+    }
 }

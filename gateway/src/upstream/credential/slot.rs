@@ -51,9 +51,17 @@ pub(super) struct Kept {
     /// Tells whether there was news of the owner's login.
     pub(super) news: Option<Mark>,
     /// When it was renewed to become this.
-    pub(super) renewed: Option<Instant>,
+    pub(super) renewed: Option<Renewed>,
     /// What went wrong while there is a credential all the same.
     pub(super) trouble: Option<String>,
+}
+
+/// A renewal that went well.
+#[derive(Clone, Copy)]
+pub(super) struct Renewed {
+    pub(super) at: Instant,
+    /// Whether what there was before was refused, rather than near its end.
+    pub(super) was_refused: bool,
 }
 
 /// What is there for a call.
