@@ -245,7 +245,12 @@ impl Next {
         loop {
             let again = refused.is_some();
             let credential = bearer.upstream.credential(bearer.caller.as_ref(), refused).await.map_err(|why| {
-                let lasting = matches!(why, CredentialError::SignIn(_) | CredentialError::Personal);
+                // How to sign in is told to whoever may, with the next call.
+                let (lasting, why) = match why {
+                    CredentialError::SignIn(needed) => (true, needed.what()),
+                    CredentialError::Personal => (true, why.to_string()),
+                    CredentialError::Failed(why) => (false, why),
+                };
                 (lasting.then_some(401), SendError::BrokenOff(format!("its event stream ended, and {why}")))
             })?;
             match self.resume(credential.as_ref()).await {
