@@ -262,28 +262,29 @@ impl Store for FileStore {
                 return Ok(None);
             }
             let nothing = Value { about: String::new(), secret: Zeroizing::default() };
-            shared.write(|tx| {
+            let lease = shared.write(|tx| {
                 let Swap::Done(version) = shared.set(tx, &key, Some(before), &nothing, Some(ttl))? else {
                     return Ok(None);
                 };
-                if let Some(died) = before {
-                    shared.forget_holder(died);
-                }
                 if let Ok(holder) = Holder::of(&shared.path, version) {
                     shared.holders().insert(version, holder);
                 }
                 Ok(Some(Lease { key, version }))
-            })
+            })?;
+            if let Some(died) = before.filter(|_| lease.is_some()) {
+                shared.forget_holder(died);
+            }
+            Ok(lease)
         })
         .await
     }
 
     async fn release(&self, lease: Lease) -> Result<(), StoreError> {
         self.run(move |shared| {
-            shared.write(|tx| {
-                shared.forget_holder(lease.version);
-                shared.remove(tx, &lease.key, Some(lease.version))
-            })
+            // The entry first, for good: without its file it would be waited for.
+            let removed = shared.write(|tx| shared.remove(tx, &lease.key, Some(lease.version)));
+            shared.forget_holder(lease.version);
+            removed
         })
         .await?;
         Ok(())

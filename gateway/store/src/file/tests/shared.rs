@@ -98,13 +98,14 @@ async fn holder() {
 async fn a_lease_ends_with_the_process_that_holds_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await.unwrap();
-    let mut child = child_process("holder").env(HOLDER, folder.path()).spawn().unwrap();
+    let mut child = tokio::process::Command::from(child_process("holder"));
+    let mut child = child.env(HOLDER, folder.path()).kill_on_drop(true).spawn().unwrap();
     while store.get(&key("held")).await.unwrap().is_none() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it held anything");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(store.lease(&key("lease"), HOUR).await.unwrap().is_none(), "its holder lives");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill().await.unwrap();
     // Nobody holds it any more.
     let held = store.lease(&key("lease"), HOUR).await.unwrap().unwrap();
     assert!(open(folder.path()).await.unwrap().lease(&key("lease"), HOUR).await.unwrap().is_none());
