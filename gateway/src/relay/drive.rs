@@ -181,7 +181,12 @@ impl Relay {
 impl Drive<'_> {
     /// Has a credential chosen; gives the answer, if somebody must sign in first.
     async fn choose(&mut self, refused: Option<Refusal>) -> Option<Answer> {
-        match self.upstream.credential(self.inquiry.caller.as_ref(), refused).await {
+        // The first one is chosen when the call begins.
+        let left = match refused {
+            None => self.upstream.overall_timeout(),
+            Some(_) => self.call.left(self.start.elapsed()),
+        };
+        match self.upstream.credential_within(left, self.inquiry.caller.as_ref(), refused).await {
             Ok(credential) => {
                 self.hand.credential = credential;
                 self.call.handle_chosen();

@@ -183,11 +183,25 @@ impl Upstream {
         caller: Option<&Arc<Caller>>,
         refused: Option<Refusal>,
     ) -> Result<Option<Credential>, CredentialError> {
+        self.credential_within(self.timeouts.overall, caller, refused).await
+    }
+
+    /// The same for a call that has so much time left.
+    ///
+    /// # Errors
+    ///
+    /// As [`credential`](Self::credential), and when it takes longer.
+    pub async fn credential_within(
+        &self,
+        left: Duration,
+        caller: Option<&Arc<Caller>>,
+        refused: Option<Refusal>,
+    ) -> Result<Option<Credential>, CredentialError> {
         let origin = match &self.way {
             Way::Http(endpoint) => Some(endpoint.origin()),
             Way::Stdio { .. } => None,
         };
-        self.credentials.get(caller, || self.facts(None), origin, refused, self.timeouts.overall).await
+        self.credentials.get(caller, || self.facts(None), origin, refused, left).await
     }
 
     /// Ends shared processes that nobody used for `idle`.
