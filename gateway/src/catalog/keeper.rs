@@ -174,7 +174,11 @@ impl Keeper<'_> {
                     self.upstream.credential(None, Some(refusal)).await?;
                     return Ok(());
                 }
-                Ok(Err(why)) => return Err(ConnectError::Stopped(format!("its lists cannot be had: {why}"))),
+                Ok(Err(why)) => {
+                    // A login that ends just now is what there is to say.
+                    self.upstream.credential(None, None).await?;
+                    return Err(ConnectError::Stopped(format!("its lists cannot be had: {why}")));
+                }
                 Err(_) => return Err(ConnectError::Stopped("its lists did not come in time".into())),
             };
             *refused = false;
