@@ -60,3 +60,21 @@ async fn the_login_at_an_upstream_that_is_gone_can_be_forgotten() {
     let (code, said) = ended(auth(&gateway, &["logout", "nobody"])).await;
     assert!(code == Some(1) && said.contains("there is no upstream `nobody`"), "{said}");
 }
+
+#[tokio::test]
+async fn a_login_that_was_for_all_can_be_ended_when_each_has_their_own() {
+    let mut authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    let gateway = start(&upstream, "auth = \"oauth\"").await;
+    sign_in(&gateway, &[]).await;
+    let file = gateway.directory().join("weir.toml");
+    let callers = format!("[auth]\nissuer = \"{}\"\naudience = \"a\"\n", authority.issuer());
+    std::fs::write(&file, callers + &config(&upstream, "auth = \"oauth\"\nowner = \"principal\"")).unwrap();
+    let (code, said) = ended(auth(&gateway, &["list"])).await;
+    assert!(code == Some(0) && said.trim_end().ends_with("each caller signs in at the gateway"), "{said}");
+    let (code, said) = ended(auth(&gateway, &["logout", "u"])).await;
+    assert!(code == Some(0) && said.contains("Forgot what was kept for all at u; its server"), "{said}");
+    assert_eq!(authority.asked("/token/revocation").len(), 1);
+    let (code, said) = ended(auth(&gateway, &["logout", "u"])).await;
+    assert!(code == Some(1) && said.contains("name one of them with `--principal`"), "{said}");
+}

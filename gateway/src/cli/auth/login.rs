@@ -86,7 +86,14 @@ pub(super) async fn out(about: &About, name: &str, principal: Option<&str>) -> a
         (Err(why), None) => return forget(about, name, |_| true, "").await?.ok_or(why),
         (Ok(account), None) => account,
     };
-    let asker = about.asker(account).context("name one of them with `--principal`")?;
+    let asker = match about.asker(account) {
+        Ok(asker) => asker,
+        // One that was for all, before each had their own.
+        Err(why) => {
+            let ended = forget(about, name, |owner| *owner == Owner::Shared, "for all ").await?;
+            return ended.ok_or_else(|| why.context("name one of them with `--principal`"));
+        }
+    };
     match account.sign_out(&asker.owner).await? {
         None => say(&format!("There is no login at {name}.")),
         Some(Ok(())) => say(&format!("Signed out of {name}; its server has forgotten the login too.")),
@@ -105,17 +112,20 @@ async fn forget(
     of: &str,
 ) -> anyhow::Result<Option<ExitCode>> {
     let said = about.wallet.forget(name, whose).await?;
-    let told = said.iter().filter(|said| said.is_ok()).count();
-    match (said.len(), told) {
-        (0, _) => Ok(None),
-        (all, told) if all == told => {
-            say(&format!("Forgot what was kept {of}at {name}; its server has forgotten it too.")).map(Some)
-        }
-        _ => {
-            let why = said.into_iter().find_map(Result::err).map(|why| why.to_string()).unwrap_or_default();
-            bail!("what was kept {of}at {name} is forgotten here, and its server was not told: {why}")
-        }
+    if said.is_empty() {
+        return Ok(None);
     }
+    let unsupported = |why: &TokenError| matches!(why, TokenError::Unsupported(_));
+    let (untold, trouble): (Vec<TokenError>, Vec<TokenError>) =
+        said.into_iter().filter_map(Result::err).partition(unsupported);
+    if let Some(why) = trouble.first() {
+        bail!("what was kept {of}at {name} is forgotten here, and its server was not told: {why}");
+    }
+    let rest = match untold.is_empty() {
+        true => "; its server has forgotten it too.",
+        false => ". Its server has no way to be told; it ends there with its time.",
+    };
+    say(&format!("Forgot what was kept {of}at {name}{rest}")).map(Some)
 }
 
 /// Renews.

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     config::{Auth, Flow},
-    login::{Account, Standing, State},
+    login::{Account, Owner, Standing, State},
 };
 
 use super::{About, address};
@@ -75,7 +75,12 @@ pub(super) async fn list(about: &About) -> anyhow::Result<ExitCode> {
         names.insert(account.name().to_owned());
         let Some(asker) = account.asker(None) else {
             let all = kept.iter().filter(|login| login.key.upstream == account.name() && !login.ended);
-            let owners: BTreeSet<String> = all.map(|login| format!("{:?}", login.key.owner)).collect();
+            let owners: BTreeSet<&str> = all
+                .filter_map(|login| match &login.key.owner {
+                    Owner::Principal(_, subject) => Some(subject.as_str()),
+                    Owner::Shared => None,
+                })
+                .collect();
             lines.push(personal(about, account, owners.len()));
             continue;
         };
