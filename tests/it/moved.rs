@@ -2,7 +2,7 @@
 //! those of this person no more. Somebody is asked to sign in, once, and nothing is renewed again and again.
 
 use weir_tests::terminal::{
-    ALONE, ENVIRONMENT, auth, calling_until_it_works, config_beside, echo, ended, sign_in, start, tells, works,
+    ALONE, ENVIRONMENT, auth, calling, calling_until_it_works, config_beside, echo, ended, sign_in, start, tells, works,
 };
 use weir_tests::wait::PATIENCE;
 use weir_tests::{Authority, Gateway, Stub};
@@ -60,21 +60,41 @@ async fn where_weir_signs_in_by_itself_its_secret_stays_until_the_other_server_i
         assert!(answer.contains("no token for u could be had") && answer.contains(old.issuer()), "{answer}");
         assert!(answer.contains(&told), "{answer}");
     }
-    // Nor does another process bring it there.
+    // Nor does another process bring it there: nobody has told it that the old one is of no use.
     let (code, said) = ended(auth(&gateway, &["refresh", "u"])).await;
-    assert!(code == Some(1) && said.contains(&told), "{said}");
-    assert_eq!((old.grants("client_credentials"), new.asked("/token").len()), (1, 0));
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!((old.grants("client_credentials"), new.asked("/token").len()), (2, 0));
 
     let named = ALONE.replace("oauth = {", &format!("oauth = {{ issuer = \"{}\",", new.issuer()));
     let second = Gateway::start_with(&config_beside(&gateway, &upstream, &named), &ENVIRONMENT).await;
     second.healthy(&["u"]).await;
     assert!(works(&second).await);
-    assert_eq!((old.grants("client_credentials"), new.grants("client_credentials")), (1, 1));
+    assert_eq!((old.grants("client_credentials"), new.grants("client_credentials")), (2, 1));
     // What is renewed is the one that is there now.
     let (code, said) = ended(auth(&second, &["refresh", "u"])).await;
     assert_eq!(code, Some(0), "{said}");
-    assert_eq!((old.grants("client_credentials"), new.grants("client_credentials")), (1, 2));
+    assert_eq!((old.grants("client_credentials"), new.grants("client_credentials")), (2, 2));
     tells(&second, (0, 0)).await;
+}
+
+/// The upstream has only put another one in front.
+#[tokio::test]
+async fn a_server_that_is_named_beside_others_still_gets_the_secret() {
+    let (mut old, mut new) = (Authority::start(3600), Authority::start(3600));
+    let (upstream, gateway) = in_use(&old, ALONE).await;
+    upstream.name(new.issuer());
+    let first = upstream.tokens().last().unwrap().clone();
+    let (code, said) = ended(auth(&gateway, &["refresh", "u"])).await;
+    assert_eq!((code, old.grants("client_credentials")), (Some(0), 2), "{said}");
+    let (_, said) = ended(auth(&gateway, &["logout", "u"])).await;
+    assert!(said.contains("forgotten"), "{said}");
+    let (code, said) = ended(auth(&gateway, &["refresh", "u"])).await;
+    assert_eq!((code, old.grants("client_credentials")), (Some(0), 3), "{said}");
+    calling(&gateway, || upstream.tokens().last() != Some(&first)).await;
+    assert!(works(&gateway).await);
+    upstream.revoke();
+    calling_until_it_works(&gateway, PATIENCE).await;
+    assert_eq!((old.grants("client_credentials"), new.asked("/token").len()), (4, 0));
 }
 
 #[tokio::test]

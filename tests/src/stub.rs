@@ -189,6 +189,14 @@ impl Stub {
         self.shared.door.as_ref().expect("it asks for tokens").trust(issuer, keys);
     }
 
+    /// Names another issuer first from now on, though it takes no token of it.
+    ///
+    /// # Panics
+    /// When it has no door.
+    pub fn name(&self, issuer: &str) {
+        self.shared.door.as_ref().expect("it asks for tokens").name(issuer);
+    }
+
     /// Takes no token of anybody, until it is told otherwise.
     ///
     /// # Panics

@@ -51,7 +51,7 @@ pub use identity::IdentityError;
 pub use login::{Login, LoginKey, LoginSummary, NAMESPACE, Owner};
 pub use logins::{Access, Listing, LoginError, Logins, Obtain, Renewal, Timing};
 pub use loopback::Loopback;
-pub use prepare::{PrepareError, Prepared, ResourceParameter, Upstream, prepare};
+pub use prepare::{PrepareError, Prepared, ResourceParameter, Upstream, prepare, prepare_again};
 pub use probe::{Probed, probe};
 pub use registration::{KnownClient, Registration, RegistrationError};
 pub use revoke::Revoked;

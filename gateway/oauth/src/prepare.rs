@@ -10,7 +10,7 @@ use crate::{
     Challenge, Client, Discovered, DiscoveryError, Endpoint, Http, Login, LoginKey, Owner, Registration,
     RegistrationError, Scopes, ServerMetadata, SignIn, Tokens, Wishes,
     discover::{self, discover},
-    registration, scope,
+    registration, scope, server,
 };
 
 /// What the config says of an upstream.
@@ -85,6 +85,7 @@ impl PrepareError {
 }
 
 /// Finds out what a sign-in for an upstream needs. `challenge` is from its refusal, `issuer` from a login that is there.
+/// Of several servers that the upstream names, it is the one that has seen a secret of the config before, else `issuer`.
 ///
 /// # Errors
 /// If that cannot be found out; nothing that is kept is changed then.
@@ -98,7 +99,10 @@ pub async fn prepare(
 ) -> Result<Prepared, PrepareError> {
     let Discovered { resource, scopes, server } = match &upstream.issuer {
         Some(issuer) => discover::with_issuer(http, &upstream.url, challenge, issuer).await?,
-        None => discover(http, &upstream.url, challenge, issuer).await?,
+        None => {
+            let pinned = registration::pinned(store, &upstream.registration).await?;
+            discover(http, &upstream.url, challenge, pinned.as_deref().or(issuer)).await?
+        }
     };
     let client = registration::client(http, store, clock, &server, &upstream.registration).await?;
     let wishes = Wishes {
@@ -109,12 +113,50 @@ pub async fn prepare(
         offline: upstream.signs_in,
     };
     let scopes = scope::choose(&wishes);
-    let resource = match &upstream.resource {
-        ResourceParameter::Found => Some(resource),
-        ResourceParameter::Fixed(resource) => Some(resource.clone()),
-        ResourceParameter::Omitted => None,
-    };
-    Ok(Prepared { upstream: upstream.name.clone(), url: upstream.url.clone(), server, client, resource, scopes })
+    Ok(upstream.prepared(server, client, Some(resource), scopes))
+}
+
+/// The same for a login that is there and that nobody has refused: it stays at its server, whatever the upstream names
+/// now, and that server alone is asked what it says of itself. What it said before is good enough if it says nothing.
+///
+/// # Errors
+/// As [`prepare`], which it is where the config has changed since the login was made.
+pub async fn prepare_again(
+    http: &Http,
+    store: &dyn Store,
+    clock: &Clock,
+    upstream: &Upstream,
+    before: &Login,
+) -> Result<Prepared, PrepareError> {
+    let issuer = before.server.issuer.as_str();
+    let pinned = registration::pinned(store, &upstream.registration).await?;
+    if !upstream.has_made(before) || pinned.is_some_and(|pinned| pinned != issuer) {
+        return prepare(http, store, clock, upstream, None, Some(issuer)).await;
+    }
+    let server = server::find(http, issuer).await.unwrap_or_else(|_| before.server.clone());
+    let client = registration::client(http, store, clock, &server, &upstream.registration).await?;
+    let scopes = upstream.scopes.iter().fold(before.scopes.clone(), |all, scopes| all.union(scopes));
+    Ok(upstream.prepared(server, client, before.resource.clone(), scopes))
+}
+
+impl Upstream {
+    /// Whether the config says nothing else of a login than it did when that was made: by whom, for whom, for what.
+    fn has_made(&self, login: &Login) -> bool {
+        let known = self.registration.known.as_ref();
+        self.issuer.as_ref().is_none_or(|issuer| *issuer == login.server.issuer)
+            && known.is_none_or(|known| known.client.id == login.client.id)
+            && (self.resource != ResourceParameter::Found || login.resource.is_some())
+    }
+
+    /// `resource` is what was found.
+    fn prepared(&self, server: ServerMetadata, client: Client, resource: Option<String>, scopes: Scopes) -> Prepared {
+        let resource = match &self.resource {
+            ResourceParameter::Found => resource,
+            ResourceParameter::Fixed(resource) => Some(resource.clone()),
+            ResourceParameter::Omitted => None,
+        };
+        Prepared { upstream: self.name.clone(), url: self.url.clone(), server, client, resource, scopes }
+    }
 }
 
 impl Prepared {
@@ -151,3 +193,6 @@ impl Prepared {
         Login::new(tokens, &self.url, resource, &self.scopes, client, server, asked)
     }
 }
+
+#[cfg(test)]
+mod tests;

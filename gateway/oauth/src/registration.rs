@@ -131,6 +131,17 @@ pub async fn client(
     Ok(kept.into_client())
 }
 
+/// The only issuer that may see the client of the config, if that is so because it was the first.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn pinned(store: &dyn Store, wanted: &Registration) -> Result<Option<String>, RegistrationError> {
+    match &wanted.known {
+        Some(known) => pin::first(store, known).await,
+        None => Ok(None),
+    }
+}
+
 /// Who Weir is to `server` without being registered by it; none if it has to be. Needs no store.
 ///
 /// # Errors

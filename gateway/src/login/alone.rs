@@ -7,7 +7,7 @@ use url::Url;
 use weir_flow::facts::Ending;
 use weir_oauth::{
     Challenge, Client, ClientAuth, Clock, Endpoint, Http, Login, LoginKey, Obtain, Prepared, Renewal, Scopes, Secret,
-    ServerMetadata, Subject, TokenError, TokenKind, Tokens, grants, prepare, registration,
+    ServerMetadata, Subject, TokenError, TokenKind, Tokens, grants, prepare, prepare_again, registration,
 };
 use weir_store::Store;
 
@@ -38,7 +38,8 @@ enum Way {
 
 impl Account {
     /// Where a login of its own is kept, and how it is made. `before` is the one that is there, which must not become
-    /// less; it moves to another issuer only if the upstream has refused its token with a `challenge`.
+    /// less; it moves to another issuer only if the upstream has refused its token with a `challenge`, or if the
+    /// configuration says something else than when it was made.
     pub(super) async fn prepared_alone(
         &self,
         asker: &Asker,
@@ -52,18 +53,18 @@ impl Account {
                 .map_err(|why| Ending::Failed(why.to_string()))?;
         let way = self.way(asker)?;
         let clock = &self.vault.clock;
-        let issuer = before.map(|login| login.server.issuer.as_str());
-        let prepared = prepare(http, opened.store.as_ref(), clock, &upstream, challenge, issuer).await;
+        let store = opened.store.as_ref();
+        let prepared = match (before, challenge) {
+            (Some(before), None) => prepare_again(http, store, clock, &upstream, before).await,
+            _ => {
+                let issuer = before.map(|login| login.server.issuer.as_str());
+                prepare(http, store, clock, &upstream, challenge, issuer).await
+            }
+        };
         let mut prepared = prepared.map_err(|why| match why.is_temporary() {
             true => Ending::Failed(why.to_string()),
             false => Ending::Denied(why.to_string()),
         })?;
-        if let Some(before) = before.filter(|before| before.server.issuer != prepared.server.issuer)
-            && challenge.is_none()
-        {
-            let (server, client, resource) = (&before.server, &before.client, &before.resource);
-            (prepared.server, prepared.client, prepared.resource) = (server.clone(), client.clone(), resource.clone());
-        }
         if !scopes.is_empty() {
             prepared.scopes = scopes.iter().cloned().collect::<Scopes>();
         } else if let Some(before) = before {

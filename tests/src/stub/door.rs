@@ -14,6 +14,8 @@ const METADATA: &str = "/.well-known/oauth-protected-resource/mcp";
 pub(super) struct Door {
     /// Whose tokens it takes, and their keys.
     trusted: Mutex<(String, Value)>,
+    /// Whom it names before that one.
+    named: Mutex<Vec<String>>,
     /// Whether it takes none at all.
     shut: AtomicBool,
     /// What a token must be good for.
@@ -33,6 +35,7 @@ impl Door {
     pub(super) fn new(issuer: &str, keys: Value) -> Self {
         Self {
             trusted: Mutex::new((issuer.to_owned(), keys)),
+            named: Mutex::default(),
             shut: AtomicBool::new(false),
             scopes: Mutex::new(vec!["mcp:read".to_owned()]),
             ahead: AtomicU64::new(0),
@@ -47,6 +50,10 @@ impl Door {
 
     pub(super) fn trust(&self, issuer: &str, keys: Value) {
         *lock(&self.trusted) = (issuer.to_owned(), keys);
+    }
+
+    pub(super) fn name(&self, issuer: &str) {
+        lock(&self.named).insert(0, issuer.to_owned());
     }
 
     pub(super) fn shut(&self, shut: bool) {
@@ -73,9 +80,11 @@ impl Door {
         if path != METADATA {
             return Some(status(StatusCode::NOT_FOUND));
         }
+        let mut issuers = lock(&self.named).clone();
+        issuers.push(lock(&self.trusted).0.clone());
         let metadata = json!({
             "resource": format!("http://{host}/mcp"),
-            "authorization_servers": [lock(&self.trusted).0],
+            "authorization_servers": issuers,
             "scopes_supported": ["mcp:read"],
         });
         let mut response = hyper::Response::new(Body::from(metadata.to_string()));

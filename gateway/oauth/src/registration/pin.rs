@@ -21,18 +21,24 @@ struct About {
     issuer: String,
 }
 
+/// The issuer that has seen a client first, if it is held to that.
+pub(super) async fn first(store: &dyn Store, known: &KnownClient) -> Result<Option<String>, RegistrationError> {
+    match place(known) {
+        Some(key) => read(store, &key).await,
+        None => Ok(None),
+    }
+}
+
 /// Remembers the issuer that sees a client first, and holds to it.
 pub(super) async fn hold(
     store: &dyn Store,
     server: &ServerMetadata,
     known: &KnownClient,
 ) -> Result<(), RegistrationError> {
-    let Some(upstream) = known.upstream.as_ref().filter(|_| known.issuer.is_none()) else { return Ok(()) };
-    let key = Key::new(NAMESPACE, &[upstream, &known.client.id]);
+    let Some(key) = place(known) else { return Ok(()) };
     loop {
-        let first = store.get(&key).await?.and_then(|entry| serde_json::from_str::<About>(&entry.value.about).ok());
-        if let Some(first) = first {
-            return held(&first.issuer, &server.issuer);
+        if let Some(first) = read(store, &key).await? {
+            return held(&first, &server.issuer);
         }
         let about = serde_json::to_string(&About { issuer: server.issuer.clone() }).unwrap_or_default();
         let value = Value { about, secret: Zeroizing::default() };
@@ -40,6 +46,18 @@ pub(super) async fn hold(
             return Ok(());
         }
     }
+}
+
+/// Where that is remembered; none if nothing secret is shown, or the config says to whom.
+fn place(known: &KnownClient) -> Option<Key> {
+    let upstream = known.upstream.as_ref().filter(|_| known.issuer.is_none())?;
+    Some(Key::new(NAMESPACE, &[upstream, &known.client.id]))
+}
+
+async fn read(store: &dyn Store, key: &Key) -> Result<Option<String>, RegistrationError> {
+    let entry = store.get(key).await?;
+    let about = entry.and_then(|entry| serde_json::from_str::<About>(&entry.value.about).ok());
+    Ok(about.map(|about| about.issuer))
 }
 
 fn held(before: &str, now: &str) -> Result<(), RegistrationError> {
