@@ -107,6 +107,17 @@ async fn a_code_from_elsewhere_is_got_from_a_server_that_has_forgotten_weir() {
     }
 }
 
+/// It registers everybody and gives nobody a code: that costs it one registration for each attempt.
+#[tokio::test]
+async fn who_is_refused_as_somebody_new_is_not_registered_again() {
+    let (mut authority, _stub, gateway) = at_the_page().await;
+    authority.trouble(&json!({ "/device/auth": { "status": 400, "json": { "error": "unauthorized_client" } } }));
+    for attempt in 1..=2 {
+        let (code, said) = ended(auth(&gateway, &["login", "u", "--device", "--no-browser"])).await;
+        assert_eq!((code, registered(&mut authority)), (Some(1), attempt), "{said}");
+    }
+}
+
 /// The server says so when the login is to be renewed: one sign-in is asked for, and it begins anew.
 #[tokio::test]
 async fn a_refresh_that_is_refused_for_that_forgets_the_registration() {

@@ -56,6 +56,7 @@ fn prepared(client: Client) -> Prepared {
         client,
         resource: None,
         scopes: Scopes::default(),
+        begun: SystemTime::UNIX_EPOCH,
     }
 }
 

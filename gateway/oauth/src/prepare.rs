@@ -59,6 +59,9 @@ pub struct Prepared {
     pub resource: Option<String>,
     /// What they shall allow. To be replaced for a step-up.
     pub scopes: Scopes,
+    /// When that was begun to be found out. A registration that is younger cannot have been forgotten by its server: if that
+    /// refuses it, another would not help.
+    pub begun: SystemTime,
 }
 
 /// Why that is not known.
@@ -97,6 +100,7 @@ pub async fn prepare(
     challenge: Option<&Challenge>,
     issuer: Option<&str>,
 ) -> Result<Prepared, PrepareError> {
+    let begun = clock.now();
     let Discovered { resource, scopes, server } = match &upstream.issuer {
         Some(issuer) => discover::with_issuer(http, &upstream.url, challenge, issuer).await?,
         None => {
@@ -113,7 +117,7 @@ pub async fn prepare(
         offline: upstream.signs_in,
     };
     let scopes = scope::choose(&wishes);
-    Ok(upstream.prepared(server, client, Some(resource), scopes))
+    Ok(upstream.prepared(server, client, Some(resource), scopes, begun))
 }
 
 /// The same for a login that is there and that nobody has refused: it stays at its server, whatever the upstream names
@@ -133,10 +137,11 @@ pub async fn prepare_again(
     if !upstream.has_made(before) || pinned.is_some_and(|pinned| pinned != issuer) {
         return prepare(http, store, clock, upstream, None, Some(issuer)).await;
     }
+    let begun = clock.now();
     let server = server::find(http, issuer).await.unwrap_or_else(|_| before.server.clone());
     let client = registration::client(http, store, clock, &server, &upstream.registration).await?;
     let scopes = upstream.scopes.iter().fold(before.scopes.clone(), |all, scopes| all.union(scopes));
-    Ok(upstream.prepared(server, client, before.resource.clone(), scopes))
+    Ok(upstream.prepared(server, client, before.resource.clone(), scopes, begun))
 }
 
 impl Upstream {
@@ -149,13 +154,20 @@ impl Upstream {
     }
 
     /// `resource` is what was found.
-    fn prepared(&self, server: ServerMetadata, client: Client, resource: Option<String>, scopes: Scopes) -> Prepared {
+    fn prepared(
+        &self,
+        server: ServerMetadata,
+        client: Client,
+        resource: Option<String>,
+        scopes: Scopes,
+        begun: SystemTime,
+    ) -> Prepared {
         let resource = match &self.resource {
             ResourceParameter::Found => resource,
             ResourceParameter::Fixed(resource) => Some(resource.clone()),
             ResourceParameter::Omitted => None,
         };
-        Prepared { upstream: self.name.clone(), url: self.url.clone(), server, client, resource, scopes }
+        Prepared { upstream: self.name.clone(), url: self.url.clone(), server, client, resource, scopes, begun }
     }
 }
 

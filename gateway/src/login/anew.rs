@@ -45,7 +45,7 @@ impl Account {
             };
             if self.is_for_people() && matches!(done, Err(LoginError::Token(TokenError::InvalidClient))) {
                 // Should that fail, the next sign-in finds it out.
-                drop(self.disowned(&key.issuer, &kept.client.id).await);
+                drop(self.disowned(&key.issuer, &kept.client.id, None).await);
             }
             done.map_err(ending)
         };

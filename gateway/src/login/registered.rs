@@ -8,10 +8,21 @@ use super::{Account, WalletError};
 
 impl Account {
     /// A server does not know a client any more: if that is one that it has registered, the next who comes registers anew.
-    /// Says whether it is.
-    pub(super) async fn disowned(&self, issuer: &str, client: &str) -> Result<bool, WalletError> {
+    /// With `before`, only if it has done so before then. Says whether it has.
+    pub(super) async fn disowned(
+        &self,
+        issuer: &str,
+        client: &str,
+        before: Option<SystemTime>,
+    ) -> Result<bool, WalletError> {
         let opened = self.vault.open().await?;
-        Ok(registration::forget(opened.store.as_ref(), issuer, client, None).await?)
+        Ok(registration::forget(opened.store.as_ref(), issuer, client, before).await?)
+    }
+
+    /// The same in the course of a sign-in: not for one that was registered for it.
+    pub(super) async fn refused(&self, prepared: &Prepared) -> Result<bool, WalletError> {
+        let Prepared { server, client, begun, .. } = prepared;
+        self.disowned(&server.issuer, &client.id, Some(*begun)).await
     }
 
     /// Whether an owner was sent to a server's page before and did not come back: it may not know Weir any more.
@@ -20,10 +31,10 @@ impl Account {
         Ok(registration::is_doubtful(opened.store.as_ref(), &server.issuer, &client.id, owner).await?)
     }
 
-    /// An owner is sent to a server's page, which all was made ready for from `now` on.
-    pub(super) async fn begun(&self, owner: &Owner, prepared: &Prepared, now: SystemTime) -> Result<(), WalletError> {
-        let (opened, Prepared { server, client, .. }) = (self.vault.open().await?, prepared);
-        Ok(registration::begun(opened.store.as_ref(), &server.issuer, &client.id, owner, now).await?)
+    /// An owner is sent to a server's page.
+    pub(super) async fn begun(&self, owner: &Owner, prepared: &Prepared) -> Result<(), WalletError> {
+        let (opened, Prepared { server, client, begun, .. }) = (self.vault.open().await?, prepared);
+        Ok(registration::begun(opened.store.as_ref(), &server.issuer, &client.id, owner, *begun).await?)
     }
 
     /// An owner has come back.

@@ -180,16 +180,15 @@ impl Account {
             settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), redirects, by_code)?;
         let before = self.stored(owner).await?.map(|stored| stored.summary().key.issuer.clone());
         let (store, clock) = (opened.store.as_ref(), &self.vault.clock);
-        let now = clock.now();
         let find = async || prepare(http, store, clock, &upstream, challenge.as_ref(), before.as_deref()).await;
         let mut prepared = find().await?;
         // Where a server gives a code it says itself that it does not know Weir any more.
         if !by_code && self.is_doubtful(owner, &prepared).await? {
-            self.disowned(&prepared.server.issuer, &prepared.client.id).await?;
+            self.refused(&prepared).await?;
             prepared = find().await?;
         }
         if !by_code {
-            self.begun(owner, &prepared, now).await?;
+            self.begun(owner, &prepared).await?;
         }
         if !scopes.is_empty() {
             prepared.scopes = prepared.scopes.union(&scopes.into_iter().collect::<Scopes>());
@@ -253,7 +252,7 @@ impl Account {
         self.returned(owner, prepared).await?;
         let tokens = pending.finish(http, callback, &self.vault.clock).await;
         if matches!(tokens, Err(SignInError::Token(TokenError::InvalidClient))) {
-            self.disowned(&prepared.server.issuer, &prepared.client.id).await?;
+            self.refused(prepared).await?;
         }
         self.keep(owner, prepared, tokens?, asked).await
     }
@@ -273,11 +272,7 @@ impl Account {
             let prepared = self.prepare(owner, Vec::new(), more.clone()).await?;
             match device::begin(http, &prepared.endpoint(&self.vault.clock), &prepared.scopes).await {
                 // It has forgotten whom it has registered: once more, as somebody new.
-                Err(TokenError::InvalidClient)
-                    if self.disowned(&prepared.server.issuer, &prepared.client.id).await? && again =>
-                {
-                    again = false;
-                }
+                Err(TokenError::InvalidClient) if self.refused(&prepared).await? && again => again = false,
                 begun => return Ok((prepared, begun?)),
             }
         }
@@ -296,7 +291,7 @@ impl Account {
         let (http, clock) = (self.http().map_err(TokenError::from)?, &self.vault.clock);
         let tokens = begun.finish(http, &prepared.endpoint(clock)).await;
         if matches!(tokens, Err(TokenError::InvalidClient)) {
-            self.disowned(&prepared.server.issuer, &prepared.client.id).await?;
+            self.refused(prepared).await?;
         }
         self.keep(owner, prepared, tokens?, clock.now()).await
     }
@@ -321,7 +316,7 @@ impl Account {
         let left = self.vault.list().await?;
         for (issuer, client) in clients {
             if !left.iter().any(|login| login.key.issuer == issuer) {
-                self.disowned(&issuer, &client).await?;
+                self.disowned(&issuer, &client, None).await?;
             }
         }
         self.vault.changes.tell(&self.name, owner);

@@ -27,6 +27,7 @@ async fn prepared(peer: &Peer, extra: &'static str) -> Prepared {
         client,
         resource: Some("https://mcp.example/mcp".to_owned()),
         scopes: Scopes::parse("read write"),
+        begun: std::time::SystemTime::now(),
     }
 }
 
