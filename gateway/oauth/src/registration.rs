@@ -81,6 +81,15 @@ pub enum RegistrationError {
         /// The one that is named now.
         now: String,
     },
+    /// Which server has seen what the registered client shows was kept by another version, in its own way.
+    #[error(
+        "another version of weir has kept for which issuer the secret of the client at {upstream} is, and this one cannot \
+         read that; write oauth = {{ issuer = \"…\" }}"
+    )]
+    Unreadable {
+        /// Name of the upstream.
+        upstream: String,
+    },
     /// The server says no.
     #[error("{origin} does not register Weir: {code}")]
     Refused {

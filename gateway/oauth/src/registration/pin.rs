@@ -24,7 +24,7 @@ struct About {
 /// The issuer that has seen a client first, if it is held to that.
 pub(super) async fn first(store: &dyn Store, known: &KnownClient) -> Result<Option<String>, RegistrationError> {
     match place(known) {
-        Some(key) => read(store, &key).await,
+        Some(key) => read(store, &key, known).await,
         None => Ok(None),
     }
 }
@@ -37,7 +37,7 @@ pub(super) async fn hold(
 ) -> Result<(), RegistrationError> {
     let Some(key) = place(known) else { return Ok(()) };
     loop {
-        if let Some(first) = read(store, &key).await? {
+        if let Some(first) = read(store, &key, known).await? {
             return held(&first, &server.issuer);
         }
         let about = serde_json::to_string(&About { issuer: server.issuer.clone() }).unwrap_or_default();
@@ -54,10 +54,13 @@ fn place(known: &KnownClient) -> Option<Key> {
     Some(Key::new(NAMESPACE, &[upstream, &known.client.id]))
 }
 
-async fn read(store: &dyn Store, key: &Key) -> Result<Option<String>, RegistrationError> {
-    let entry = store.get(key).await?;
-    let about = entry.and_then(|entry| serde_json::from_str::<About>(&entry.value.about).ok());
-    Ok(about.map(|about| about.issuer))
+/// What is remembered. That nobody can read it does not mean that nobody was first.
+async fn read(store: &dyn Store, key: &Key, known: &KnownClient) -> Result<Option<String>, RegistrationError> {
+    let Some(entry) = store.get(key).await? else { return Ok(None) };
+    match serde_json::from_str::<About>(&entry.value.about) {
+        Ok(about) => Ok(Some(about.issuer)),
+        Err(_) => Err(RegistrationError::Unreadable { upstream: known.upstream.clone().unwrap_or_default() }),
+    }
 }
 
 fn held(before: &str, now: &str) -> Result<(), RegistrationError> {

@@ -261,6 +261,23 @@ async fn a_secret_of_the_config_is_for_the_first_issuer() {
     assert!(hostile.contains("issuer = \"https://evil.example\"") && !hostile.contains('\u{1b}'), "{hostile}");
 }
 
+#[tokio::test]
+async fn what_another_version_has_kept_of_an_issuer_is_an_error() {
+    let (store, clock) = (MemoryStore::default(), Clock::system());
+    let about = "{\"issuers\":[\"https://login.example\"]}".to_owned();
+    let value = weir_store::Value { about, secret: zeroize::Zeroizing::default() };
+    store.put(&weir_store::Key::new("issuer", &["u", "mine"]), &value, None).await.unwrap();
+    let metadata = ServerMetadata { issuer: "https://login.example".to_owned(), ..ServerMetadata::default() };
+    let secret = Client { id: "mine".to_owned(), auth: ClientAuth::Basic(Secret::new("hunter2".to_owned())) };
+    let known = KnownClient { client: secret, issuer: None, upstream: Some("u".to_owned()) };
+    let mine = Registration { known: Some(known), ..wanted() };
+    let pinned = pinned(&store, &mine).await;
+    let found = client(&http(), &store, &clock, &metadata, &mine).await;
+    for refused in [pinned.map(drop).unwrap_err(), found.map(drop).unwrap_err()] {
+        assert!(refused.to_string().contains("oauth = { issuer = \"…\" }"), "{refused}");
+    }
+}
+
 #[test]
 fn the_document_describes_itself() {
     let url = Url::parse("https://weir.example/client.json").unwrap();
