@@ -9,6 +9,15 @@ use weir_tests::{Authority, Browser};
 
 use crate::visits::{Scene, gets_through};
 
+/// How often somebody was registered after this person has signed in.
+async fn registered_for(scene: &mut Scene, person: &str) -> usize {
+    let (_, _, link) = scene.invited(person).await;
+    let mut browser = Browser::of(person);
+    let page = browser.open(&link).await;
+    browser.press(&page, "connect/github/login").await;
+    scene.authority.asked("/reg").len()
+}
+
 #[tokio::test]
 async fn an_operator_ends_the_login_of_one_caller() {
     let mut scene = Scene::new(&json!({ "names": true })).await;
@@ -37,6 +46,14 @@ async fn an_operator_ends_the_login_of_one_caller() {
     assert!(gets_through(&clients[1]).await, "eve's login is eve's");
     let (code, said) = ended(auth(&scene.gateway, &["logout", "github", "--principal", "ada"])).await;
     assert!(code == Some(0) && said.contains("There is no login of ada at github."), "{said}");
+
+    // Eve's is the last: whoever comes after that registers anew.
+    let registered = registered_for(&mut scene, "ada").await;
+    for person in ["ada", "eve"] {
+        let (code, said) = ended(auth(&scene.gateway, &["logout", "github", "--principal", person])).await;
+        assert!(code == Some(0), "{said}");
+    }
+    assert_eq!(registered_for(&mut scene, "ada").await, registered + 1);
 }
 
 #[tokio::test]
@@ -59,6 +76,11 @@ async fn the_login_at_an_upstream_that_is_gone_can_be_forgotten() {
     assert!(code == Some(1) && said.contains("`u` is disabled in the configuration"), "{said}");
     let (code, said) = ended(auth(&gateway, &["logout", "nobody"])).await;
     assert!(code == Some(1) && said.contains("there is no upstream `nobody`"), "{said}");
+
+    // Should it come back, it is registered anew.
+    std::fs::write(gateway.directory().join("weir.toml"), config(&upstream, "auth = \"oauth\"")).unwrap();
+    sign_in(&gateway, &[]).await;
+    assert_eq!(authority.asked("/reg").len(), 2);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use url::Url;
 use weir_oauth::{Owner, Reach, TokenError};
 
-use super::{SignInFailure, Wallet, WalletError};
+use super::{SignInFailure, Wallet};
 
 impl Wallet {
     /// Forgets the logins that are kept under the name of an upstream, of all owners that `whose` chooses, and has their
@@ -32,9 +32,7 @@ impl Wallet {
                     self.vault.http(reach).map_err(TokenError::from)?
                 }
             };
-            let opened = self.vault.open().await?;
-            said.extend(opened.logins.forget(&http, upstream, &owner, None).await.map_err(WalletError::from)?);
-            self.vault.changes.tell(upstream, &owner);
+            said.extend(self.vault.sign_out(&http, upstream, &owner, None).await?);
         }
         Ok(said)
     }

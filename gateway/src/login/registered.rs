@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use weir_oauth::{Owner, Prepared, registration};
+use weir_oauth::{Http, Logins, Owner, Prepared, TokenError, registration};
 
-use super::{Account, WalletError};
+use super::{Account, WalletError, vault::Vault};
 
 impl Account {
     /// A server does not know a client any more: if that is one that it has registered, the next who comes registers anew.
@@ -42,18 +42,43 @@ impl Account {
         let (opened, Prepared { server, client, .. }) = (self.vault.open().await?, prepared);
         Ok(registration::returned(opened.store.as_ref(), &server.issuer, &client.id, owner).await?)
     }
+}
 
-    /// As whom an owner has signed in here: the issuers, and the clients there.
-    pub(super) async fn clients(&self, owner: &Owner) -> Result<Vec<(String, String)>, WalletError> {
-        let opened = self.vault.open().await?;
-        let mut clients = Vec::new();
-        for login in opened.logins.list().await? {
-            if login.key.upstream == self.name && login.key.owner == *owner {
-                // One that cannot be read says nothing of it.
-                let kept = opened.logins.get(&login.key).await.ok().flatten();
-                clients.extend(kept.map(|kept| (login.key.issuer, kept.client.id)));
+impl Vault {
+    /// Forgets the logins of an owner at an upstream, for `origin` or all, and has their servers forget them. What Weir was
+    /// registered as for that is forgotten where nobody is left who signed in at the server: whoever comes next starts anew.
+    /// Says whether there was a login, and what was said to it.
+    pub(super) async fn sign_out(
+        &self,
+        http: &Http,
+        upstream: &str,
+        owner: &Owner,
+        origin: Option<&str>,
+    ) -> Result<Option<Result<(), TokenError>>, WalletError> {
+        let opened = self.open().await?;
+        let clients = clients(&opened.logins, upstream, owner).await?;
+        let said = opened.logins.forget(http, upstream, owner, origin).await?;
+        let left = opened.logins.list().await?;
+        for (issuer, client) in clients {
+            // The others would have to be registered again for nothing.
+            if !left.iter().any(|login| login.key.issuer == issuer) {
+                registration::forget(opened.store.as_ref(), &issuer, &client, None).await?;
             }
         }
-        Ok(clients)
+        self.changes.tell(upstream, owner);
+        Ok(said)
     }
+}
+
+/// As whom an owner has signed in at an upstream: the issuers, and the clients there.
+async fn clients(logins: &Logins, upstream: &str, owner: &Owner) -> Result<Vec<(String, String)>, WalletError> {
+    let mut clients = Vec::new();
+    for login in logins.list().await? {
+        if login.key.upstream == upstream && login.key.owner == *owner {
+            // One that cannot be read says nothing of it.
+            let kept = logins.get(&login.key).await.ok().flatten();
+            clients.extend(kept.map(|kept| (login.key.issuer, kept.client.id)));
+        }
+    }
+    Ok(clients)
 }

@@ -307,20 +307,8 @@ impl Account {
         {
             return Ok(None);
         }
-        let opened = self.vault.open().await?;
         let http = self.http().map_err(TokenError::from)?;
-        let clients = self.clients(owner).await?;
-        let said =
-            opened.logins.forget(http, &self.name, owner, Some(&self.origin)).await.map_err(WalletError::from)?;
-        // Whoever comes next starts anew. Others would have to be registered again for nothing.
-        let left = self.vault.list().await?;
-        for (issuer, client) in clients {
-            if !left.iter().any(|login| login.key.issuer == issuer) {
-                self.disowned(&issuer, &client, None).await?;
-            }
-        }
-        self.vault.changes.tell(&self.name, owner);
-        Ok(said)
+        Ok(self.vault.sign_out(http, &self.name, owner, Some(&self.origin)).await?)
     }
 
     /// How an owner stands here.
