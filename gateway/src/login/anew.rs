@@ -52,11 +52,13 @@ impl Account {
         renewed.await.err().unwrap_or(Ending::Done)
     }
 
-    /// Gets a token without anybody. `refused` is what the upstream said to the one that is there, if it refused it.
+    /// Gets a token without anybody, in place of `held` if there was one. `refused` is what the upstream said to that, if it
+    /// refused it.
     pub async fn obtain(
         self: &Arc<Self>,
         asker: &Asker,
         scopes: &[String],
+        held: Option<&Stored>,
         refused: Option<&facts::Refusal>,
     ) -> Ending {
         let obtained = async {
@@ -65,6 +67,8 @@ impl Account {
             let (key, renewal) = self.prepared_alone(asker, scopes, challenge.as_ref(), None).await?;
             let kept = opened.logins.get(&key).await.map_err(|why| Ending::Failed(why.to_string()))?;
             match (kept, refused) {
+                // It has come since: somebody has asked for it before, and could not wait for it.
+                (Some(kept), None) if held.is_none() && kept.origin == self.origin => return Ok(()),
                 (Some(kept), refused) if refused.is_none_or(|refused| refused.status != 401) => {
                     opened.logins.renew(http, &key, &kept.access, &renewal).await.map(drop)
                 }

@@ -134,7 +134,7 @@ pub(super) async fn refresh(about: &About, name: &str) -> anyhow::Result<ExitCod
     let asker = about.asker(account)?;
     let ending = match account.stored(&asker.owner).await? {
         Some(stored) if account.fact(&stored, true).renewable => account.renew(&asker, &stored, None).await,
-        None if !account.is_for_people() => account.obtain(&asker, &[], None).await,
+        None if !account.is_for_people() => account.obtain(&asker, &[], None, None).await,
         Some(_) => {
             bail!("the login at {name} cannot be renewed; sign in again with `weir auth login {}`", account.argument())
         }

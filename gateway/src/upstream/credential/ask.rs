@@ -82,7 +82,7 @@ impl Source {
                 (Choice::Obtain(wish), Some(account)) => {
                     let held = stored.as_ref().map(|stored| stored.summary().version);
                     check(refused.as_ref(), held, steps, &upstream.name)?;
-                    obtain(account, asker, wish, refused.as_ref()).await?
+                    obtain(account, asker, wish, stored.as_ref(), refused.as_ref()).await?
                 }
                 (Choice::Present(_) | Choice::Renew | Choice::Obtain(_), None) => {
                     let name = self.policy.name();
@@ -153,6 +153,7 @@ async fn obtain(
     account: &std::sync::Arc<Account>,
     asker: &Asker,
     wish: Wish,
+    held: Option<&Stored>,
     refused: Option<&Refusal>,
 ) -> Result<(Task, Ending), CredentialError> {
     let Wish { flow, scopes } = wish;
@@ -161,7 +162,7 @@ async fn obtain(
             Err(CredentialError::SignIn(Box::new(account.need(&asker.owner, &scopes, refused).await)))
         }
         Flow::ClientCredentials | Flow::TokenExchange => {
-            Ok((Task::Obtain(flow), account.obtain(asker, &scopes, refused).await))
+            Ok((Task::Obtain(flow), account.obtain(asker, &scopes, held, refused).await))
         }
     }
 }
