@@ -286,3 +286,18 @@ async fn a_store_that_cannot_be_used_is_one_error_and_disturbs_nobody_else() {
         assert_eq!(std::fs::read(&file).unwrap(), content, "it was written to");
     }
 }
+
+#[tokio::test]
+async fn a_browser_comes_back_to_the_port_that_is_named_and_to_no_other() {
+    let mut authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    let gateway = start(&upstream, "auth = \"oauth\"").await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let (code, said) = ended(auth(&gateway, &["login", "u", "--no-browser", "--port", &port])).await;
+    assert!(code == Some(1) && said.contains(&format!("port {port} cannot be come back to")), "{said}");
+    let port = weir_tests::peer::free_port().to_string();
+    sign_in(&gateway, &["--port", &port]).await;
+    let back = format!("http://127.0.0.1:{port}/oauth/callback");
+    assert_eq!(authority.asked("/reg")[0]["body"]["redirect_uris"], json!([back]));
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use weir_tests::authority::browse;
+use weir_tests::peer::free_port;
 use weir_tests::process::Process;
 use weir_tests::remote::Remote;
 use weir_tests::terminal::{calling_until_it_works, command, echo, ended, start, works};
@@ -171,8 +172,10 @@ async fn through_weir() -> Heard {
     let upstream = authority.upstream().await;
     let gateway = start(&upstream, "").await;
     gateway.logs("upstream needs a sign-in").await;
+    // Whoever comes back to another port is registered once more, and tests beside this one may have Weir's own.
+    let port = free_port().to_string();
     let sign_in = async |number: usize| {
-        let mut command = command(&gateway, &["login", "u"]);
+        let mut command = command(&gateway, &["login", "u", "--port", &port]);
         let process = Process::start("weir auth", command.env("BROWSER", remote.browser()));
         let shown = browse(&remote.page(number).await).await;
         assert!(shown.contains("Weir has what it needs"), "{shown}");

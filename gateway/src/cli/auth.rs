@@ -37,6 +37,10 @@ pub(super) enum Command {
         /// Print the address and open no browser.
         #[arg(long)]
         no_browser: bool,
+        /// The port of this machine that the browser comes back to, for a client that is registered with one; left out, 41789,
+        /// or any other while that is taken.
+        #[arg(long, conflicts_with = "device", value_parser = clap::value_parser!(u16).range(1..))]
+        port: Option<u16>,
         /// What the login must be good for, beside what the upstream asks for.
         #[arg(long, value_name = "SCOPES")]
         scopes: Option<String>,
@@ -121,9 +125,9 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(async {
         let work = async {
             match command {
-                Command::Login { name, device, no_browser, scopes, .. } => {
+                Command::Login { name, device, no_browser, port, scopes, .. } => {
                     let scopes = scopes.map(|all| all.split_ascii_whitespace().map(str::to_owned).collect());
-                    login::run(&about, &name, &login::How { device, no_browser, scopes }).await
+                    login::run(&about, &name, &login::How { device, no_browser, port, scopes }).await
                 }
                 Command::Status { name, .. } => show::status(&about, name.as_deref()).await,
                 Command::Logout { name, principal, .. } => login::out(&about, &name, principal.as_deref()).await,

@@ -18,6 +18,7 @@ use super::{About, browser, show};
 pub(super) struct How {
     pub(super) device: bool,
     pub(super) no_browser: bool,
+    pub(super) port: Option<u16>,
     pub(super) scopes: Option<Vec<String>>,
 }
 
@@ -39,9 +40,10 @@ pub(super) async fn run(about: &About, name: &str, how: &How) -> anyhow::Result<
 }
 
 async fn with_browser(account: &Account, asker: &Asker, how: &How) -> anyhow::Result<()> {
-    let loopback = match Loopback::bind(PORT).await {
-        Ok(loopback) => loopback,
-        Err(_) => Loopback::bind(0).await.context("no port to come back to")?,
+    let loopback = match (how.port, Loopback::bind(how.port.unwrap_or(PORT)).await) {
+        (_, Ok(loopback)) => loopback,
+        (None, Err(_)) => Loopback::bind(0).await.context("no port to come back to")?,
+        (Some(port), Err(why)) => return Err(why).with_context(|| format!("port {port} cannot be come back to")),
     };
     let redirect = loopback.redirect().to_owned();
     let prepared = account.prepare(&asker.owner, vec![redirect.clone()], how.scopes.clone()).await?;
