@@ -45,11 +45,12 @@ impl Source {
         {
             return Ok(changed);
         }
-        let was_refused = refused.is_some();
         let news = self.account.as_ref().map(|account| account.mark(&asker.owner));
         let mut efforts = Vec::new();
         // What was refused says nothing of what has been made since.
         let mut made = false;
+        // Whether what was renewed had been refused, rather than near its end.
+        let mut was_refused = false;
         loop {
             let stored = self.stored(asker).await?;
             let refused =
@@ -77,6 +78,7 @@ impl Source {
                 (Choice::Renew, Some(account)) => {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
                     let refused = refused.filter(|refused| refused.status == 401);
+                    was_refused |= refused.is_some();
                     (Task::Renew, account.renew(asker, &stored, refused.as_ref()).await)
                 }
                 (Choice::Obtain(wish), Some(account)) => {
