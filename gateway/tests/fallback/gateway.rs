@@ -45,7 +45,7 @@ impl Gateway {
         std::fs::write(&file, format!("listen = \"127.0.0.1:0\"\n{config}")).unwrap();
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
         weir.args(["serve", "--config"]).arg(&file).env("RIGHT", super::server::TOKEN).env("WRONG", "wrong");
-        weir.env("XDG_STATE_HOME", &folder);
+        weir.env("XDG_STATE_HOME", &folder).env("RUST_LOG", "info,weir::upstream::connect=debug");
         let mut weir = weir.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
         let mut lines = BufReader::new(weir.stderr.take().unwrap()).lines();
@@ -69,6 +69,20 @@ impl Gateway {
                 return line.clone();
             }
             assert!(Instant::now() < end, "no line with '{part}' in {:#?}", self.log.lock().unwrap());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// How often it has tried to reach the upstream until now.
+    pub(crate) fn tries(&self) -> usize {
+        self.lines("attempt").len()
+    }
+
+    /// Waits until it has tried once more than so many times.
+    pub(crate) async fn tried(&self, tries: usize) {
+        let end = Instant::now() + PATIENCE;
+        while self.tries() <= tries {
+            assert!(Instant::now() < end, "nobody has been looked for");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -157,10 +157,10 @@ async fn a_call_waits_for_a_server_that_comes_back_at_once() {
     let client = gateway.client().await;
     client.echoes("before").await;
     before.stop().await;
+    let tries = gateway.tries();
     let (after, ()) = tokio::join!(
         async {
-            // The first tries find nobody; what they are has no sign outside.
-            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            gateway.tried(tries).await;
             before.restart().await
         },
         client.echoes("meanwhile")
