@@ -123,6 +123,18 @@ impl Scene {
         self.server.seen("/token").len()
     }
 
+    /// A refresh that is due and brings nothing is not tried again at once, and the token is used on.
+    async fn is_asked_once_in_ten_seconds(&self) {
+        for asked in [1, 2] {
+            for _ in 0..20 {
+                assert_eq!(self.access(None).await.unwrap(), "a1");
+                self.logins.close().await;
+            }
+            assert_eq!(self.asked(), asked);
+            self.later(10);
+        }
+    }
+
     /// Waits until the server has been asked so often.
     async fn until_asked(&self, times: usize) {
         while self.asked() < times {
@@ -278,15 +290,18 @@ async fn a_token_that_nobody_signs_in_for_is_made_once() {
     assert!(!scene.kept().await.ended);
 }
 
+/// A server that gives whoever asks this login, without anybody who signs in.
+struct Service(Login);
+
+#[async_trait]
+impl Obtain for Service {
+    async fn obtain(&self) -> Result<Login, TokenError> {
+        Ok(self.0.clone())
+    }
+}
+
 #[tokio::test]
 async fn what_nobody_signs_in_for_is_not_kept_for_long_after_its_end() {
-    struct Service(Login);
-    #[async_trait]
-    impl Obtain for Service {
-        async fn obtain(&self) -> Result<Login, TokenError> {
-            Ok(self.0.clone())
-        }
-    }
     let scene = Scene::new().await;
     scene.signed_in(0).await;
     let caller = |name: &str| {

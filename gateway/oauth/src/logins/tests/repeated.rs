@@ -50,15 +50,7 @@ async fn a_refresh_that_is_due_and_changes_nothing_is_not_tried_again_at_once() 
     let scene = Scene::new().await;
     scene.signed_in(50).await;
     scene.instead((1..10).map(|round| Scene::same(50 - round)));
-    for _ in 0..20 {
-        assert_eq!(scene.access(None).await.unwrap(), "a1");
-        scene.logins.close().await;
-    }
-    assert_eq!(scene.asked(), 1);
-    scene.later(10);
-    assert_eq!(scene.access(None).await.unwrap(), "a1");
-    scene.logins.close().await;
-    assert_eq!(scene.asked(), 2);
+    scene.is_asked_once_in_ten_seconds().await;
 }
 
 #[tokio::test]
@@ -76,13 +68,6 @@ async fn a_refused_token_that_is_given_again_is_not_accepted() {
 
 #[tokio::test]
 async fn more_scopes_may_change_no_token() {
-    struct Service(Login);
-    #[async_trait]
-    impl Obtain for Service {
-        async fn obtain(&self) -> Result<Login, TokenError> {
-            Ok(self.0.clone())
-        }
-    }
     let scene = Scene::new().await;
     let login = Login { refresh: None, ..scene.login(3600) };
     scene.logins.save(&scene.key(), &login).await.unwrap();
