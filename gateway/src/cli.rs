@@ -8,6 +8,7 @@ mod connect;
 mod demo;
 mod schema;
 mod serve;
+mod terminal;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -96,7 +97,7 @@ pub fn run() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("weir: {error:#}");
+            terminal::complain(format_args!("weir: {error:#}"));
             ExitCode::FAILURE
         }
     }

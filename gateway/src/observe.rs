@@ -2,6 +2,9 @@
 //!
 //! A line never holds a header value, a token, an argument or a result: [`CallRecord`] has no field for one.
 
+mod format;
+mod panics;
+mod printable;
 mod writer;
 
 use std::{
@@ -13,6 +16,7 @@ use std::{
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 use weir_mcp::Era;
 
+pub use printable::printable;
 use writer::Buffered;
 pub use writer::Flush;
 
@@ -21,20 +25,24 @@ const NAME_IN_LOG: usize = 128;
 
 /// Starts the log on standard error: for people on a terminal, JSON otherwise.
 ///
-/// `RUST_LOG` chooses what is written; the default is `info`. Lines are written in batches; the returned guard writes
-/// the rest when it is dropped.
+/// `RUST_LOG` chooses what is written; the default is `info`. Lines are written in batches, and dropped while nobody
+/// reads them; the returned guard has the rest written when it is dropped. A panic is a line of the log too.
 #[must_use]
 pub fn start(default: &str) -> Flush {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let (writer, flush) = Buffered::stderr();
+    let terminal = std::io::stderr().is_terminal();
+    let (writer, flush) = Buffered::stderr(!terminal);
+    let shared = writer.shared();
     let registry = tracing_subscriber::registry().with(filter);
-    let started = if std::io::stderr().is_terminal() {
-        registry.with(fmt::layer().with_writer(writer).with_target(false)).try_init()
+    let started = if terminal {
+        registry.with(fmt::layer().fmt_fields(format::text()).with_writer(writer).with_target(false)).try_init()
     } else {
         registry.with(fmt::layer().json().with_writer(writer)).try_init()
     };
     // A second start in one process (a test) keeps the first log.
-    drop(started);
+    if started.is_ok() {
+        panics::log(shared);
+    }
     flush
 }
 

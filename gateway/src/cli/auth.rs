@@ -16,7 +16,7 @@ use crate::{
     observe,
 };
 
-use super::{BAD_CONFIG, address};
+use super::{BAD_CONFIG, address, terminal};
 
 /// The exit code of what Ctrl-C has ended (128 and the number of the signal).
 const INTERRUPTED: u8 = 130;
@@ -114,7 +114,7 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
     let config = match config {
         Ok(config) => config,
         Err(problems) => {
-            eprintln!("{problems}");
+            terminal::complain(problems);
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };

@@ -1,47 +1,42 @@
 //! `weir check`: everything that `serve` does before it opens a socket.
 
-use std::{
-    io::{self, Write},
-    path::Path,
-    process::ExitCode,
-};
+use std::{path::Path, process::ExitCode};
 
 use crate::{
     config::{Auth, Config, Reach, Upstream},
     login::Wallet,
 };
 
-use super::{BAD_CONFIG, assembly, assembly::Decisions};
+use super::{BAD_CONFIG, assembly, assembly::Decisions, terminal};
 
 pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let config = match Config::load(path) {
         Ok(config) => config,
         Err(problems) => {
-            eprintln!("{problems}");
+            terminal::complain(problems);
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
     let assembly = match assembly::assemble(&config, Some(&Wallet::new(&config, false))) {
         Ok(assembly) => assembly,
         Err(why) => {
-            eprintln!("{why:#}");
+            terminal::complain(format_args!("{why:#}"));
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
     for warning in &config.warnings {
-        eprintln!("{warning}");
+        terminal::complain(warning);
     }
-    let mut out = io::stdout().lock();
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     for address in &config.listen {
-        writeln!(out, "would listen on {scheme}://{address}/mcp")?;
+        terminal::say(format_args!("would listen on {scheme}://{address}/mcp"))?;
     }
     let mut decisions = assembly.decisions.iter();
     for upstream in &config.upstreams {
         let decided = if upstream.enabled { decisions.next() } else { None };
-        writeln!(out, "{}", line(upstream, decided))?;
+        terminal::say(line(upstream, decided))?;
     }
-    writeln!(out, "{} is fine", path.display())?;
+    terminal::say(format_args!("{} is fine", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

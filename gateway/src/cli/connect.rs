@@ -19,7 +19,7 @@ use crate::{
     upstream::Upstream,
 };
 
-use super::{BAD_CONFIG, address, assembly, serve::signalled};
+use super::{BAD_CONFIG, address, assembly, serve::signalled, terminal};
 
 /// The longest message that a client may send, in bytes; as long as the longest that is gathered from a server.
 const MAX_LINE: usize = 32 * 1024 * 1024;
@@ -63,7 +63,7 @@ pub(super) struct Options {
 pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
     let _log = observe::start(if options.debug { "info,mcp_weir=debug" } else { "warn" });
     let refused = |why: String| {
-        eprintln!("{why}");
+        terminal::complain(why);
         Ok(ExitCode::from(BAD_CONFIG))
     };
     let config = match config(&options) {

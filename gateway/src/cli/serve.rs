@@ -1,13 +1,6 @@
 //! `weir serve`: from a configuration to a gateway that listens, and to its end.
 
-use std::{
-    io::{self, Write},
-    net::SocketAddr,
-    path::Path,
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::sync::watch;
@@ -18,7 +11,7 @@ use crate::{
     config::Config,
     invite::Invitations,
     login::{Owner, Wallet},
-    observe,
+    observe::{self, printable},
     relay::Relay,
     server::{
         App,
@@ -31,7 +24,7 @@ use crate::{
     upstream::Upstream,
 };
 
-use super::{BAD_CONFIG, assembly};
+use super::{BAD_CONFIG, assembly, terminal};
 
 /// How long running calls may take to finish after Ctrl-C.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -46,7 +39,7 @@ pub(super) fn run(path: &Path, plaintext: bool) -> anyhow::Result<ExitCode> {
     match Config::load(path) {
         Ok(config) => gateway(config, plaintext),
         Err(problems) => {
-            eprintln!("{problems}");
+            terminal::complain(problems);
             Ok(ExitCode::from(BAD_CONFIG))
         }
     }
@@ -62,7 +55,7 @@ pub(super) fn gateway(config: Config, plaintext: bool) -> anyhow::Result<ExitCod
     let assembly = match assembly::assemble(&config, Some(&wallet)) {
         Ok(assembly) => assembly,
         Err(why) => {
-            eprintln!("{why:#}");
+            terminal::complain(format_args!("{why:#}"));
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
@@ -193,8 +186,8 @@ async fn summarize(scheme: &'static str, addresses: Vec<SocketAddr>, catalog: Ar
     drop(tokio::time::timeout(FIRST_LOOK, settled).await);
     let Some(address) = addresses.first() else { return };
     let text = summary(&format!("{scheme}://{address}/mcp"), catalog.upstreams());
-    // A closed standard output is no reason to stop.
-    drop(io::stdout().lock().write_all(text.as_bytes()));
+    // Standard output that is closed, or that nobody reads, is no reason to stop or to wait: this thread alone may.
+    drop(std::thread::Builder::new().name("summary".into()).spawn(move || drop(terminal::say(text))));
 }
 
 fn summary(url: &str, upstreams: &[Arc<Upstream>]) -> String {
@@ -203,7 +196,7 @@ fn summary(url: &str, upstreams: &[Arc<Upstream>]) -> String {
     for upstream in upstreams {
         let status = upstream.status();
         let detail = match (status.tools, &status.error) {
-            (_, Some(error)) => error.clone(),
+            (_, Some(error)) => printable(error).into_owned(),
             (Some(tools), None) => {
                 let (era, transport) = (status.era, status.transport);
                 let how: Vec<String> =
@@ -215,7 +208,7 @@ fn summary(url: &str, upstreams: &[Arc<Upstream>]) -> String {
         text.push_str(&format!("  {:width$}  {:13}  {detail}\n", upstream.name(), status.state.to_string()));
     }
     text.push_str(&format!(
-        "\nClaude Code:\n  claude mcp add --transport http weir {url}\n\nAny host with an mcp.json:\n  {{\"mcpServers\":{{\"weir\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n\nCtrl-C ends Weir.\n\n"
+        "\nClaude Code:\n  claude mcp add --transport http weir {url}\n\nAny host with an mcp.json:\n  {{\"mcpServers\":{{\"weir\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n\nCtrl-C ends Weir.\n"
     ));
     text
 }

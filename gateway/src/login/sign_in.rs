@@ -12,6 +12,7 @@ use weir_oauth::{
 use crate::{
     caller::Caller,
     config::{Flow, SecretError},
+    observe::printable,
 };
 
 use super::{Account, Wallet, WalletError, settings, shell::quoted};
@@ -402,6 +403,6 @@ impl Wallet {
 }
 
 fn unknown(upstream: &str) -> SignInFailure {
-    let name: String = upstream.chars().filter(|c| !c.is_control()).take(64).collect();
+    let name = printable(&upstream[..upstream.floor_char_boundary(64)]);
     SignInFailure::Not(format!("there is no upstream `{name}` that takes a login"))
 }

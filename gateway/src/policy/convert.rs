@@ -7,6 +7,8 @@ mod credentials;
 use weir_flow::facts;
 use weir_mcp::Era;
 
+use crate::observe::printable;
+
 use super::{
     bindings::{exports::weir::policy::connection, weir::policy::types},
     limits::{DOCUMENT, HISTORY, MESSAGE, TEXT},
@@ -49,12 +51,9 @@ pub(super) fn step(answer: connection::Step, to: &facts::Upstream) -> Result<fac
     }
 }
 
-/// Text of a guest for one line: nothing that could forge lines, move a terminal's cursor, or turn the reading direction.
+/// Text of a guest for one line.
 pub(super) fn one_line(text: &str, most: usize) -> String {
-    let steers = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    cut(text, most).chars().map(|c| if steers(c) { ' ' } else { c }).collect()
+    printable(cut(text, most)).into_owned()
 }
 
 /// The longest beginning of `text` that fits.

@@ -1,5 +1,7 @@
 //! Streamable HTTP, from the client's side (MCP 2025-11-25 and 2026-07-28, basic/transports).
 
+use std::borrow::Cow;
+
 use url::Url;
 use weir_flow::{
     Origin,
@@ -10,6 +12,7 @@ use weir_mcp::{Era, headers};
 use crate::{
     config::{HttpReach, Timeouts},
     http::{self, Client, HeaderName, HeaderValue, Method, Request, Response, Target},
+    observe::printable,
 };
 
 use super::{Body, GATHERED, JsonBody, Listened, Outgoing, Reply, SendError, credential::Credential, loss};
@@ -268,7 +271,7 @@ fn reply(response: Response, credential: Option<u64>) -> Result<Reply, SendError
     } else if status == 200 && response.content_length() != Some(0) {
         let media = media.split(';').next().unwrap_or_default().trim();
         let media = if media.is_empty() { "an answer of no stated type" } else { media };
-        return Err(SendError::NotMcp(format!("{} where JSON or an event stream belongs", printable(media))));
+        return Err(SendError::NotMcp(format!("{} where JSON or an event stream belongs", shown(media))));
     } else {
         Body::Empty
     };
@@ -325,9 +328,9 @@ fn header_value(text: &str) -> Result<HeaderValue, SendError> {
     HeaderValue::from_str(text).map_err(|_| SendError::NotMcp("a method or name that fits no header".into()))
 }
 
-/// A server's word for its media type, kept short and free of control characters.
-fn printable(media: &str) -> String {
-    media.chars().filter(|c| !c.is_control()).take(64).collect()
+/// A server's word for its media type, kept short.
+fn shown(media: &str) -> Cow<'_, str> {
+    printable(&media[..media.floor_char_boundary(64)])
 }
 
 #[cfg(test)]

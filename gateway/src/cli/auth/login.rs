@@ -1,7 +1,7 @@
 //! Signing in and out, and renewing.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -10,7 +10,11 @@ use anyhow::{Context, bail};
 use weir_flow::facts::Ending;
 use weir_oauth::{Loopback, TokenError, authorize::SIGN_IN_TIME};
 
-use crate::login::{Account, Asker, Owner};
+use crate::{
+    cli::terminal,
+    login::{Account, Asker, Owner},
+    observe::printable,
+};
 
 use super::{About, browser, show};
 
@@ -36,7 +40,7 @@ pub(super) async fn run(about: &About, name: &str, how: &How) -> anyhow::Result<
         with_browser(account, &asker, how).await?;
     }
     let state = account.state(&asker.owner).await?;
-    say(&format!("Signed in at {name}{}.", show::details(&state)))
+    done(&format!("Signed in at {name}{}.", show::details(&state)))
 }
 
 async fn with_browser(account: &Account, asker: &Asker, how: &How) -> anyhow::Result<()> {
@@ -61,7 +65,8 @@ async fn with_code(account: &Account, asker: &Asker, how: &How) -> anyhow::Resul
     let (prepared, begun) = account.begin_with_code(&asker.owner, how.scopes.clone()).await?;
     eprintln!(
         "To sign in, open this page on any device:\n\n  {}\n\nand type this code:\n\n  {}\n",
-        begun.page, begun.code
+        begun.page,
+        printable(&begun.code)
     );
     if let Some(page) = &begun.page_with_code {
         eprintln!("or open this page, which knows the code:\n\n  {page}\n");
@@ -82,7 +87,7 @@ pub(super) async fn out(about: &About, name: &str, principal: Option<&str>) -> a
         (_, Some(subject)) => {
             return forget(about, name, is_theirs, &format!("of {subject} "))
                 .await?
-                .map_or_else(|| say(&format!("There is no login of {subject} at {name}.")), Ok);
+                .map_or_else(|| done(&format!("There is no login of {subject} at {name}.")), Ok);
         }
         // It may have been there once.
         (Err(why), None) => return forget(about, name, |_| true, "").await?.ok_or(why),
@@ -97,11 +102,11 @@ pub(super) async fn out(about: &About, name: &str, principal: Option<&str>) -> a
         }
     };
     match account.sign_out(&asker.owner).await? {
-        None => say(&format!("There is no login at {name}.")),
-        Some(Ok(())) => say(&format!("Signed out of {name}; its server has forgotten the login too.")),
-        Some(Err(TokenError::Unsupported(_))) => {
-            say(&format!("Signed out of {name}. Its server has no way to be told; the login ends there with its time."))
-        }
+        None => done(&format!("There is no login at {name}.")),
+        Some(Ok(())) => done(&format!("Signed out of {name}; its server has forgotten the login too.")),
+        Some(Err(TokenError::Unsupported(_))) => done(&format!(
+            "Signed out of {name}. Its server has no way to be told; the login ends there with its time."
+        )),
         Some(Err(why)) => bail!("the login at {name} is forgotten here, and its server was not told: {why}"),
     }
 }
@@ -127,7 +132,7 @@ async fn forget(
         true => "; its server has forgotten it too.",
         false => ". Its server has no way to be told; it ends there with its time.",
     };
-    say(&format!("Forgot what was kept {of}at {name}{rest}")).map(Some)
+    done(&format!("Forgot what was kept {of}at {name}{rest}")).map(Some)
 }
 
 /// Renews.
@@ -145,7 +150,7 @@ pub(super) async fn refresh(about: &About, name: &str) -> anyhow::Result<ExitCod
     match ending {
         Ending::Done => {
             let state = account.state(&asker.owner).await?;
-            say(&format!("Renewed the login at {name}{}.", show::details(&state)))
+            done(&format!("Renewed the login at {name}{}.", show::details(&state)))
         }
         Ending::Denied(why) => bail!("the login at {name} was not renewed: {why}"),
         Ending::Failed(why) => bail!("the login at {name} is kept, and was not renewed: {why}"),
@@ -182,7 +187,8 @@ async fn waiting<T>(limit: Duration, person: impl Future<Output = T>) -> anyhow:
     ended.context("nobody signed in in time; nothing was changed")
 }
 
-fn say(text: &str) -> anyhow::Result<ExitCode> {
-    writeln!(io::stdout().lock(), "{text}")?;
+/// The end of a command that did what it was to do.
+fn done(text: &str) -> anyhow::Result<ExitCode> {
+    terminal::say(printable(text))?;
     Ok(ExitCode::SUCCESS)
 }

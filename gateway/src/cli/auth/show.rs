@@ -2,14 +2,16 @@
 
 use std::{
     collections::BTreeSet,
-    io::{self, Write},
+    io,
     process::ExitCode,
     time::{Duration, SystemTime},
 };
 
 use crate::{
+    cli::terminal,
     config::{Auth, Flow},
     login::{Account, Owner, Standing, State},
+    observe::printable,
 };
 
 use super::{About, address};
@@ -159,14 +161,14 @@ fn how(about: &About, account: &Account) -> String {
 }
 
 fn print(lines: &[Line], empty: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
     if lines.is_empty() {
-        return writeln!(out, "{empty}");
+        return terminal::say(empty);
     }
     let width = |of: fn(&Line) -> &str| lines.iter().map(|line| of(line).len()).max().unwrap_or(0);
     let (name, how) = (width(|line| &line.name), width(|line| &line.how));
     for line in lines {
-        writeln!(out, "{:name$}  {:how$}  {}", line.name, line.how, line.standing)?;
+        let standing = printable(&line.standing);
+        terminal::say(format_args!("{:name$}  {:how$}  {standing}", line.name, line.how))?;
     }
     Ok(())
 }

@@ -104,7 +104,7 @@ fn a_step_keeps_to_what_may_be_tried() {
 #[test]
 fn a_message_is_one_line() {
     let stop = |text: &str| step(connection::Step::Stop(text.into()), &fact());
-    assert_eq!(stop(" down\n\u{1b}[31mfor \u{202e}now\0 "), Ok(facts::Step::Stop("down  [31mfor  now".into())));
+    assert_eq!(stop(" down\n\u{1b}[31mfor \u{202e}now\0 "), Ok(facts::Step::Stop("down for now".into())));
     assert!(stop("\n\u{1b}").is_err());
     assert!(stop(&"x".repeat(MESSAGE + 1)).is_err());
     assert!(choice(credentials::Choice::Stop(String::new()), &about()).is_err());

@@ -11,6 +11,8 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 use weir_mcp::Message;
 
+use crate::observe::printable;
+
 use super::outbox::Lines;
 use super::{MAX_LINE, StdioError};
 
@@ -120,30 +122,12 @@ pub(super) async fn log_stderr(mut stderr: impl AsyncRead + Unpin, name: Arc<str
 }
 
 fn log_line(name: &str, line: &[u8]) {
-    let text = printable(line);
+    let text = String::from_utf8_lossy(line);
+    // Colours too, which a server may well write.
+    let text = printable(&text);
     if !text.is_empty() {
         info!(target: "upstream::stderr", upstream = name, "{text}");
     }
-}
-
-/// Without colours and other control characters, with which a server could repaint the terminal or forge a log line.
-fn printable(line: &[u8]) -> String {
-    let line = String::from_utf8_lossy(line);
-    let mut text = String::with_capacity(line.len());
-    let mut rest = line.trim_end().chars();
-    while let Some(c) = rest.next() {
-        match c {
-            // A terminal command, "ESC [ parameters letter" (ECMA-48 §5.4).
-            '\x1b' if rest.as_str().starts_with('[') => {
-                rest.next();
-                rest.by_ref().find(|c| ('@'..='~').contains(c));
-            }
-            '\t' => text.push(' '),
-            c if c.is_control() => {}
-            c => text.push(c),
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -181,14 +165,5 @@ mod tests {
         bytes[MAX_LINE] = b'x';
         let (read, end) = lines_of(&bytes, CHUNK).await;
         assert_eq!((read.len(), end), (0, StdioError::LineTooLong));
-    }
-
-    #[test]
-    fn colours_and_control_characters_do_not_reach_the_log() {
-        assert_eq!(printable(b"\x1b[1;31mred\x1b[0m\tcell\x07\x1b]\r\n"), "red cell]");
-        assert_eq!(printable("caf\u{e9} \u{9b}31m".as_bytes()), "caf\u{e9} 31m");
-        assert_eq!(printable(b"\xff\xfe ok"), "\u{fffd}\u{fffd} ok");
-        assert_eq!(printable(b"\x1b[unfinished"), "nfinished");
-        assert_eq!(printable(b" \r\n"), "");
     }
 }

@@ -1,0 +1,39 @@
+//! What commands say: whoever its words are from, it only says something.
+
+use std::{
+    fmt::Display,
+    io::{self, Write},
+};
+
+use crate::observe::printable;
+
+/// Says it on standard output.
+pub(super) fn say(text: impl Display) -> io::Result<()> {
+    io::stdout().lock().write_all(lines(text).as_bytes())
+}
+
+/// Says it on standard error.
+pub(super) fn complain(text: impl Display) {
+    eprint!("{}", lines(text));
+}
+
+/// Each line of a text by itself.
+fn lines(text: impl Display) -> String {
+    let text = text.to_string();
+    let mut cleaned = String::with_capacity(text.len() + 1);
+    for line in text.split('\n') {
+        cleaned.push_str(&printable(line));
+        cleaned.push('\n');
+    }
+    cleaned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lines;
+
+    #[test]
+    fn each_line_is_cleaned_and_stays_a_line() {
+        assert_eq!(lines("a\x1b]0;t\x07b\n\n  c\u{202e}d"), "ab\n\n  cd\n");
+    }
+}
