@@ -35,6 +35,8 @@ use toml::de::{DeTable, DeValue};
 use self::problem::Report;
 use self::read::Read;
 
+use crate::quota::Shares;
+
 pub use auth::{Auth, Flow, IdentityProvider, Inbound, LoginStore, OAuth, Owner, SubjectType};
 pub use environment::{Environment, SystemEnvironment};
 pub use name::{NameError, UpstreamName};
@@ -95,10 +97,20 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// How long a legacy session may stay unused before it ends.
     pub session_idle: Duration,
+    /// How long the body of a request may take, beside the time that its bytes give it.
+    pub body_timeout: Duration,
+    /// How many connections of clients may be open at once; each address has a principal's share.
+    pub connections: Shares,
     /// How many legacy sessions may exist at once.
-    pub sessions: usize,
-    /// How much is kept of the event streams of all legacy sessions, in bytes.
-    pub replay: usize,
+    pub sessions: Shares,
+    /// How many child processes may run at once.
+    pub processes: Shares,
+    /// How many legacy sessions modern clients may share at once.
+    pub pooled_sessions: Shares,
+    /// How many calls may wait for their clients' input at once.
+    pub pending_inputs: Shares,
+    /// How much is kept of the event streams of legacy sessions, in bytes.
+    pub replay: Shares,
     /// How many entries a page of a merged list has.
     pub page: usize,
 }
@@ -241,10 +253,15 @@ impl Default for Limits {
         Self {
             body: 4 << 20,
             head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
             session_idle: Duration::from_secs(30 * 60),
-            sessions: 10_000,
-            replay: 64 << 20,
+            connections: Shares { total: 16_384, principal: 4096, upstream: usize::MAX },
+            sessions: Shares { total: 10_000, principal: 2500, upstream: usize::MAX },
+            processes: Shares { total: 500, principal: 100, upstream: 250 },
+            pooled_sessions: Shares { total: 1000, principal: 250, upstream: 500 },
+            pending_inputs: Shares { total: 1000, principal: 100, upstream: 500 },
+            replay: Shares { total: 64 << 20, principal: 16 << 20, upstream: usize::MAX },
             page: 1000,
         }
     }

@@ -24,7 +24,7 @@ use tokio::{io::AsyncWriteExt, time::timeout};
 
 pub use ::http::{
     HeaderName, HeaderValue, Method,
-    header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, USER_AGENT, WWW_AUTHENTICATE},
+    header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, USER_AGENT, WWW_AUTHENTICATE},
 };
 
 pub use error::Error;

@@ -25,8 +25,9 @@ use weir_mcp::{Era, Field, Kind, Message};
 use crate::{
     caller::Caller,
     catalog::Catalog,
+    config::Limits,
     http::{HeaderName, HeaderValue},
-    session::{Endpoint, Session, Sessions},
+    session::{Endpoint, Owner, Session, Sessions},
     upstream::Upstream,
 };
 
@@ -56,6 +57,8 @@ pub struct Inquiry {
     pub endpoint: Endpoint,
     /// Who sent it; none where everybody may.
     pub caller: Option<Arc<Caller>>,
+    /// Whose share it uses of what all share.
+    pub principal: Arc<str>,
     /// The message.
     pub message: Message,
     /// `MCP-Protocol-Version`, where the client sent it.
@@ -68,25 +71,30 @@ pub struct Inquiry {
 
 impl Inquiry {
     /// The first message of a legacy client.
-    pub(in crate::relay) fn introducing(
-        caller: Option<&Arc<Caller>>,
-        endpoint: Endpoint,
-        initialize: &Message,
-    ) -> Self {
-        let (caller, message) = (caller.cloned(), initialize.clone());
-        Self { era: Era::Legacy, endpoint, caller, message, version: None, headers: Vec::new(), session: None }
+    pub(in crate::relay) fn introducing(owner: &Owner, endpoint: Endpoint, initialize: &Message) -> Self {
+        let (caller, message, principal) = (owner.caller.clone(), initialize.clone(), Arc::clone(owner.principal()));
+        Self {
+            era: Era::Legacy,
+            endpoint,
+            caller,
+            principal,
+            message,
+            version: None,
+            headers: Vec::new(),
+            session: None,
+        }
     }
 }
 
 impl Relay {
     /// A relay over these offers and sessions.
     #[must_use]
-    pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>) -> Self {
+    pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>, limits: &Limits) -> Self {
         Self {
             catalog,
             sessions,
-            pool: translate::Pool::default(),
-            parked: Arc::default(),
+            pool: translate::Pool::new(limits.pooled_sessions),
+            parked: Arc::new(translate::Parked::new(limits.pending_inputs)),
             repeated: Arc::default(),
             desk: None,
         }

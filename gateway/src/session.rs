@@ -23,7 +23,12 @@ use bytes::Bytes;
 use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::Message;
 
-use crate::{caller::Caller, catalog::Changes, http::HeaderValue};
+use crate::{
+    caller::Caller,
+    catalog::Changes,
+    http::HeaderValue,
+    quota::{Permit, Reached},
+};
 
 pub use asked::Question;
 pub use lines::Lines;
@@ -31,14 +36,28 @@ pub use outbox::{Outbox, Taken};
 pub use pumps::{Opening, Pumps};
 pub use replay::{Found, Keeper, Left, Memory, Replay, Streams};
 pub use running::{Run, Running};
-pub use stateless::{Granted, Stateless, Watch, Wish};
-pub use table::{Full, Sessions};
+pub use stateless::{Granted, Stateless, WORK, Watch, Wish};
+pub use table::Sessions;
 
 use asked::Asked;
 use running::Runs;
 
 /// How many watched resources of one client are remembered.
 const MAX_WATCHED: usize = 1024;
+
+/// The longest address of a resource that is remembered, in bytes.
+pub const MAX_ADDRESS: usize = 8 * 1024;
+
+/// The longest `initialize` and `logging/setLevel` that are remembered, in bytes.
+pub const MAX_REMEMBERED: usize = 64 * 1024;
+
+/// Whose a session is.
+pub struct Owner {
+    /// The caller, where they have proved who they are.
+    pub caller: Option<Arc<Caller>>,
+    principal: Arc<str>,
+    permit: Permit,
+}
 
 /// Which part of Weir a client has opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +74,9 @@ pub struct Session {
     pub id: HeaderValue,
     /// Whose it is, as they came last.
     caller: Mutex<Option<Arc<Caller>>>,
+    /// Whose share it is of.
+    principal: Arc<str>,
+    _permit: Permit,
     /// Where it was opened.
     pub endpoint: Endpoint,
     /// The client's own `initialize`, with which upstreams are opened in its name.
@@ -74,7 +96,7 @@ pub struct Session {
     /// The resources that it watches, for upstreams that are opened again.
     watched: Mutex<BTreeSet<(usize, String)>>,
     /// The last `logging/setLevel`, for upstreams that are opened later.
-    pub log_level: Mutex<Option<Message>>,
+    log_level: Mutex<Option<Message>>,
     /// The state of the merged lists that the client has last been told of.
     told: Mutex<Changes>,
     /// What it needs at upstreams that know no sessions; most sessions need nothing.
@@ -87,6 +109,29 @@ pub struct Session {
     ended: watch::Sender<bool>,
 }
 
+impl Owner {
+    /// The owner of one session more of a principal.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for it.
+    pub fn new(sessions: &Sessions, caller: Option<Arc<Caller>>, principal: &Arc<str>) -> Result<Self, Reached> {
+        Ok(Self { caller, principal: Arc::clone(principal), permit: sessions.permit(principal)? })
+    }
+
+    /// The same with what the caller comes with now.
+    #[must_use]
+    pub fn with(self, caller: Option<Arc<Caller>>) -> Self {
+        Self { caller, ..self }
+    }
+
+    /// Whose share the session is of, and what it opens.
+    #[must_use]
+    pub const fn principal(&self) -> &Arc<str> {
+        &self.principal
+    }
+}
+
 impl Session {
     /// A session for a client that has just introduced itself.
     ///
@@ -94,7 +139,7 @@ impl Session {
     ///
     /// When the system has no randomness to give.
     pub fn new(
-        caller: Option<Arc<Caller>>,
+        owner: Owner,
         endpoint: Endpoint,
         initialize: &Message,
         version: HeaderValue,
@@ -105,13 +150,15 @@ impl Session {
             Message::parse(Bytes::copy_from_slice(initialize.bytes())).unwrap_or_else(|_| initialize.clone());
         Ok(Self {
             id: new_id()?,
-            caller: Mutex::new(caller),
+            caller: Mutex::new(owner.caller),
             endpoint,
             initialize,
             version,
             lines: Lines::default(),
             outbox: Arc::default(),
-            streams: Arc::new(Streams::new(memory)?),
+            streams: Arc::new(Streams::new(memory, &owner.principal)?),
+            principal: owner.principal,
+            _permit: owner.permit,
             pumps: Pumps::default(),
             openings: Mutex::default(),
             watched: Mutex::default(),
@@ -136,6 +183,12 @@ impl Session {
     #[must_use]
     pub fn caller(&self) -> Option<Arc<Caller>> {
         lock(&self.caller).clone()
+    }
+
+    /// Whose share what it opens is of.
+    #[must_use]
+    pub const fn principal(&self) -> &Arc<str> {
+        &self.principal
     }
 
     /// Whether it is this caller's. Remembers what they came with, which may be younger than what was known.
@@ -171,6 +224,21 @@ impl Session {
         self.stateless.get_or_init(|| Box::new(Stateless::new(&self.initialize)))
     }
 
+    /// Remembers a `logging/setLevel`, for upstreams that are opened later. One that is longer than any level is told to
+    /// those that are open and no others.
+    pub fn set_level(&self, request: &Message) {
+        if request.bytes().len() <= MAX_REMEMBERED {
+            // A copy, so that the session does not hold on to the buffer that the request was read into.
+            *lock(&self.log_level) = Message::parse(Bytes::copy_from_slice(request.bytes())).ok();
+        }
+    }
+
+    /// The last `logging/setLevel`.
+    #[must_use]
+    pub fn log_level(&self) -> Option<Message> {
+        lock(&self.log_level).clone()
+    }
+
     /// The level of the last `logging/setLevel`.
     #[must_use]
     pub fn level(&self) -> Option<String> {
@@ -201,7 +269,7 @@ impl Session {
         let mut watched = lock(&self.watched);
         if !watches {
             watched.remove(&(upstream, uri));
-        } else if watched.len() < MAX_WATCHED {
+        } else if watched.len() < MAX_WATCHED && uri.len() <= MAX_ADDRESS {
             watched.insert((upstream, uri));
         }
     }

@@ -36,6 +36,7 @@ use crate::{
     config::{HttpTransport, Reach, Timeouts, UpstreamName},
     http::Client,
     policy::Policy,
+    quota::Quota,
 };
 
 pub use channel::{Channel, Outgoing, SendError, Ticket};
@@ -72,7 +73,7 @@ pub struct Upstream {
 #[allow(clippy::large_enum_variant, reason = "one for each upstream, never moved")]
 enum Way {
     Http(Arc<Endpoint>),
-    Stdio { command: stdio::Command, shared: bool, pool: Pool },
+    Stdio { command: stdio::Command, shared: bool, pool: Pool, processes: Arc<Quota> },
 }
 
 /// What an upstream is made of.
@@ -83,6 +84,8 @@ pub struct Parts {
     pub connection: Policy,
     /// The policy that decides with which credential; none to go without.
     pub credentials: Option<credential::Source>,
+    /// How many processes there may be of all upstreams.
+    pub processes: Arc<Quota>,
 }
 
 impl Upstream {
@@ -92,7 +95,7 @@ impl Upstream {
     ///
     /// When its address cannot be used.
     pub fn new(parts: Parts, client: &Client) -> Result<Self, crate::http::Error> {
-        let Parts { config, connection, credentials } = parts;
+        let Parts { config, connection, credentials, processes } = parts;
         let timeouts = config.timeouts;
         let (way, pinned) = match config.reach {
             Reach::Http(reach) => {
@@ -105,7 +108,7 @@ impl Upstream {
             Reach::Stdio(reach) => {
                 let shared = reach.shared;
                 let command = stdio_command(&reach);
-                (Way::Stdio { command, shared, pool: Pool::default() }, Some(Transport::Stdio))
+                (Way::Stdio { command, shared, pool: Pool::default(), processes }, Some(Transport::Stdio))
             }
         };
         Ok(Self {

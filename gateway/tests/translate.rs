@@ -203,7 +203,7 @@ fn answers_are_modern(weir: &Gateway) {
     let seen = text(&seen);
     assert_eq!((&seen["params"], &seen["meta"]), (&json!(["_meta", "name"]), &json!(["k"])));
     assert!(seen["headers"].as_array().unwrap().iter().all(|name| name != "mcp-method" && name != "mcp-name"));
-    assert_eq!(seen["client"]["clientInfo"]["name"], "test");
+    assert_eq!(seen["client"]["clientInfo"]["name"], "weir", "clients of any name share the session");
 
     assert_eq!(weir.ask("resources/read", json!({"uri": "x:y"}))["error"]["code"], -32602);
     let unknown = weir.post("/mcp/old", "no/such", json!({}), json!({}));
@@ -406,7 +406,8 @@ fn an_upstream_that_is_busy_is_listened_to_later() {
 fn a_session_is_opened_whatever_becomes_of_its_client() {
     let weir = Gateway::start("http", "gone");
     let signal = weir.folder.join("go");
-    let slow = json!({"experimental": {"until": {"path": signal}}});
+    // Weir's own session for its lists declares nothing, and is not alike.
+    let slow = json!({"sampling": {}, "experimental": {"until": {"path": signal}}});
     let call = || weir.post_only("/mcp/old", "tools/call", json!({"name": "alike"}), slow.clone());
     let first = call();
     first.shutdown(std::net::Shutdown::Both).unwrap();

@@ -29,6 +29,7 @@ mod moved;
 mod outage;
 mod policies;
 mod questions;
+mod quotas;
 mod resume;
 mod routing;
 mod secrets;

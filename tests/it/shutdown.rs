@@ -1,13 +1,17 @@
 //! The end of the gateway: what runs is finished, nothing new is begun, and nobody is left behind.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use weir_tests::client::answer;
 use weir_tests::peer::Launch;
 use weir_tests::process::runs;
 use weir_tests::wait::until;
-use weir_tests::{Client, Gateway, Stub};
+use weir_tests::{Client, Gateway, LEGACY, Stub};
 
 #[tokio::test]
 async fn an_idle_gateway_ends_at_once_and_takes_its_children_along() {
@@ -91,4 +95,86 @@ async fn a_second_signal_ends_the_wait() {
     gateway.signal(Signal::INT);
     gateway.end().await;
     call.abort();
+}
+
+/// A legacy server that opens sessions and never answers the end of one.
+struct Silent {
+    address: std::net::SocketAddr,
+    ends: Arc<AtomicUsize>,
+}
+
+impl Silent {
+    fn start() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, ends) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+        let seen = Arc::clone(&ends);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let seen = Arc::clone(&seen);
+                std::thread::spawn(move || Self::serve(stream, &seen));
+            }
+        });
+        Self { address, ends }
+    }
+
+    fn serve(stream: std::net::TcpStream, ends: &AtomicUsize) {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        loop {
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                    return;
+                }
+                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                head.push_str(&line);
+                if line == "\r\n" {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            if head.starts_with("DELETE") {
+                ends.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let (status, answer) = match message["method"].as_str() {
+                None => ("405 Method Not Allowed", Value::Null),
+                Some("initialize") => {
+                    let server = json!({ "name": "silent", "version": "1" });
+                    let result = json!({ "protocolVersion": LEGACY, "capabilities": {}, "serverInfo": server });
+                    ("200 OK", json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }))
+                }
+                Some(method) if method.starts_with("notifications/") => ("202 Accepted", Value::Null),
+                Some(_) => {
+                    let error = json!({ "code": -32601, "message": "no such method" });
+                    ("400 Bad Request", json!({ "jsonrpc": "2.0", "id": message["id"], "error": error }))
+                }
+            };
+            let body = if answer.is_null() { String::new() } else { answer.to_string() };
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nMcp-Session-Id: s\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            (&stream).write_all((head + &body).as_bytes()).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_session_is_ended_at_its_upstream_also_where_that_is_silent() {
+    const SESSIONS: usize = 20;
+    let silent = Silent::start();
+    let mut gateway = Gateway::start(&format!("[upstreams.silent]\nurl = \"http://{}/mcp\"\n", silent.address)).await;
+    let mut clients = Vec::new();
+    for _ in 0..SESSIONS {
+        clients.push(Client::legacy(&gateway, "/mcp/silent").await);
+    }
+    gateway.signal(Signal::TERM);
+    // One after the other would take longer than anybody waits.
+    assert_eq!(gateway.end().await.code(), Some(0));
+    assert!(silent.ends.load(Ordering::Relaxed) >= SESSIONS, "{} ends", silent.ends.load(Ordering::Relaxed));
 }

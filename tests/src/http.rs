@@ -1,7 +1,7 @@
 //! HTTP/1.1 as a test wants it: every header under control, each exchange on a connection of its own, and a body that
 //! can be read as it arrives or abandoned.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::AbortHandle;
 
 use crate::events::Events;
@@ -91,8 +91,16 @@ impl Request {
     /// # Panics
     /// When there is no connection, no answer or no HTTP in it.
     pub async fn send(self, address: SocketAddr) -> Response {
+        self.send_from(Ipv4Addr::LOCALHOST, address).await
+    }
+
+    /// The same from another address of this machine: all of 127.0.0.0/8 are.
+    ///
+    /// # Panics
+    /// As [`send`](Self::send).
+    pub async fn send_from(self, source: Ipv4Addr, address: SocketAddr) -> Response {
         let what = format!("the answer to {} {}", self.method, self.path);
-        match within(&what, self.try_send(address)).await {
+        match within(&what, self.try_send_from(source, address)).await {
             Ok(response) => response,
             Err(error) => panic!("{what}: {error}"),
         }
@@ -103,7 +111,21 @@ impl Request {
     /// # Errors
     /// When there is no connection, or it breaks before the head of an answer.
     pub async fn try_send(self, address: SocketAddr) -> Result<Response, Box<dyn std::error::Error + Send + Sync>> {
-        let stream = TcpStream::connect(address).await?;
+        self.try_send_from(Ipv4Addr::LOCALHOST, address).await
+    }
+
+    async fn try_send_from(
+        self,
+        source: Ipv4Addr,
+        address: SocketAddr,
+    ) -> Result<Response, Box<dyn std::error::Error + Send + Sync>> {
+        let stream = if source == Ipv4Addr::LOCALHOST {
+            TcpStream::connect(address).await?
+        } else {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind((source, 0).into())?;
+            socket.connect(address).await?
+        };
         stream.set_nodelay(true)?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let connection = Connection(tokio::spawn(async move { drop(connection.await) }).abort_handle());

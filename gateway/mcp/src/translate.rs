@@ -42,18 +42,8 @@ const NOT_KEPT: [(&str, &str); 2] = [("ttlMs", "0"), ("cacheScope", "\"private\"
 /// The severities of log messages, mildest first (RFC 5424, MCP utilities/logging).
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// The longest `clientInfo` that is passed on, in bytes.
-const MAX_INFO: usize = 4096;
-
 /// The client's name where it gives none.
 const NAMELESS: &[u8] = br#"{"name":"weir","version":"0"}"#;
-
-/// What a modern client says of itself, as far as a legacy session for it depends on it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Introduction {
-    info: Bytes,
-    asks: Asks,
-}
 
 /// What a client lets a server ask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -72,38 +62,20 @@ pub struct Asks {
     pub roots: bool,
 }
 
-impl Introduction {
-    /// Reads the `_meta` of a modern request.
-    ///
-    /// What Weir does not know of is left out: a session is opened for the client with no capability that Weir could not
-    /// serve.
-    pub fn of(request: &Message) -> Self {
-        let info = request.raw(Field::ClientInfo).filter(|raw| raw.starts_with(b"{") && raw.len() <= MAX_INFO);
-        let info = Bytes::copy_from_slice(info.unwrap_or(NAMELESS));
-        let asks = request.raw(Field::ClientCapabilities).map(Asks::of).unwrap_or_default();
-        Self { info, asks }
-    }
-
-    /// What the client lets a server ask.
-    pub fn asks(&self) -> Asks {
-        self.asks
-    }
-
-    /// The `initialize` that opens a legacy session for this client.
-    pub fn initialize(&self) -> Bytes {
-        let version = json::quote(era::LATEST_LEGACY);
-        let capabilities = self.asks.capabilities();
-        let params = [
-            format!("{{\"protocolVersion\":{version},\"capabilities\":{capabilities},\"clientInfo\":").as_bytes(),
-            &self.info,
-            b"}",
-        ]
-        .concat();
-        answer::request(b"0", method::INITIALIZE, Some(&params))
-    }
-}
-
 impl Asks {
+    /// What the client of a modern request lets a server ask, as far as Weir knows of it.
+    pub fn of_request(request: &Message) -> Self {
+        request.raw(Field::ClientCapabilities).map(Self::of).unwrap_or_default()
+    }
+
+    /// The `initialize` that opens a legacy session for such clients. They share it, so it is in the name of whoever keeps
+    /// it, `info`; and it declares no capability that Weir could not serve.
+    pub fn initialize(self, info: &str) -> Bytes {
+        let (version, capabilities) = (json::quote(era::LATEST_LEGACY), self.capabilities());
+        let params = format!("{{\"protocolVersion\":{version},\"capabilities\":{capabilities},\"clientInfo\":{info}}}");
+        answer::request(b"0", method::INITIALIZE, Some(params.as_bytes()))
+    }
+
     /// Reads `clientCapabilities`.
     fn of(capabilities: &[u8]) -> Self {
         let has = |path: &[&str]| json::get(capabilities, path).is_some_and(|raw| raw.starts_with(b"{"));

@@ -11,6 +11,7 @@ use crate::{
     http::Client,
     login::{Account, Wallet},
     policy::{Engine, Grant, Policy, Source, shipped},
+    quota::Quota,
     upstream::{CredentialSource, Parts, Services, Upstream},
 };
 
@@ -38,9 +39,10 @@ pub(super) struct Decisions {
 pub(super) fn assemble(config: &Config, wallet: Option<&Wallet>) -> anyhow::Result<Assembly> {
     let engine = Engine::new(config.cache_dir.as_deref()).context("the policy engine cannot be started")?;
     let client = Client::new();
+    let processes = Quota::new("processes", config.limits.processes);
     let (mut upstreams, mut decisions, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {
-        match prepare(config, entry, &engine, &client, wallet) {
+        match prepare(config, entry, &engine, &client, wallet, &processes) {
             Ok((upstream, decided)) => {
                 upstreams.push(Arc::new(upstream));
                 decisions.push(decided);
@@ -60,6 +62,7 @@ fn prepare(
     engine: &Engine,
     client: &Client,
     wallet: Option<&Wallet>,
+    processes: &Arc<Quota>,
 ) -> anyhow::Result<(Upstream, Decisions)> {
     let account = wallet.and_then(|wallet| wallet.account(entry.name.as_str())).cloned();
     let (mut connection, mut credentials) = (None, None);
@@ -91,7 +94,7 @@ fn prepare(
         connection: connection.name().to_owned(),
         credentials: credentials.as_ref().map(|source| source.policy.name().to_owned()),
     };
-    let parts = Parts { config: entry.clone(), connection, credentials };
+    let parts = Parts { config: entry.clone(), connection, credentials, processes: Arc::clone(processes) };
     let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
     Ok((upstream, decisions))
 }

@@ -13,6 +13,7 @@ use crate::{
     config::{self, Config},
     login::Wallet,
     observe,
+    quota::Shares,
     relay::Relay,
     server::stdio,
     session::{Endpoint, Sessions},
@@ -86,8 +87,10 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
 
 async fn connect(upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wallet>, limits: stdio::Limits) -> std::io::Result<()> {
     // There is one client, whose session lasts as long as it does.
-    let sessions = Arc::new(Sessions::new(2, Duration::MAX, 0));
-    let relay = Arc::new(Relay::new(Catalog::new(Arc::clone(&upstreams), config::Limits::default().page), sessions));
+    let shares = |total| Shares { total, principal: total, upstream: total };
+    let sessions = Arc::new(Sessions::new(shares(2), Duration::MAX, shares(0)));
+    let defaults = config::Limits::default();
+    let relay = Arc::new(Relay::new(Catalog::new(Arc::clone(&upstreams), defaults.page), sessions, &defaults));
     let reaping = tokio::spawn(reap(Arc::clone(&relay)));
     // A login that is made at a terminal is used at once.
     let looking = tokio::spawn({

@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 use url::Url;
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     invite::Invitations,
     login::{Owner, Wallet},
     observe::{self, printable},
+    open_files,
     relay::Relay,
     server::{
         App,
@@ -31,6 +32,9 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// How long a child process or session that clients share is kept when nobody uses it.
 const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
+
+/// How long what met a fault rests before it begins anew.
+const AFTER_FAULT: Duration = Duration::from_secs(1);
 
 /// How long the summary waits for upstreams that are slow to say hello.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
@@ -70,6 +74,13 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page);
     let limits = &config.limits;
     let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay));
+    let connections = open_files::connections(limits.connections, open_files::raise());
+    if connections != limits.connections {
+        let (most, wanted) = (connections.total, limits.connections.total);
+        tracing::warn!(
+            "{most} connections of clients at once instead of {wanted}: the system allows too few open files (ulimit -n)"
+        );
+    }
     let callers = Callers::new(config).context("the tokens of callers cannot be checked")?;
     let root = callers::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let invitations = Arc::new(Invitations::new(&root));
@@ -81,11 +92,16 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     let mut hosts = config.allowed_hosts.clone();
     hosts.extend(Url::parse(&root).ok().and_then(|url| Some(url.host_str()?.to_owned())));
     let guard = Guard::new(&hosts, &config.allowed_origins);
-    let relay = Relay::new(Arc::clone(&catalog), Arc::clone(&sessions));
+    let relay = Relay::new(Arc::clone(&catalog), Arc::clone(&sessions), limits);
     let relay = Arc::new(relay.signing_in(Arc::clone(wallet), invitations));
     let app = Arc::new(App::new(Arc::clone(&relay), guard, callers, connect, config.limits.body));
-    let limits =
-        Limits { head_timeout: config.limits.head_timeout, idle_timeout: config.limits.idle_timeout, drain: DRAIN };
+    let limits = Limits {
+        connections,
+        head_timeout: limits.head_timeout,
+        body_timeout: limits.body_timeout,
+        idle_timeout: limits.idle_timeout,
+        drain: DRAIN,
+    };
     let (shutdown, ended) = watch::channel(false);
 
     let scheme = if config.tls.is_some() { "https" } else { "http" };
@@ -93,12 +109,22 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
         tracing::info!("listening on {scheme}://{address}");
     }
     catalog.start().await;
-    let looking = tokio::spawn(look_out(Arc::clone(wallet), Arc::clone(&catalog)));
-    let announcing = tokio::spawn({
-        let relay = Arc::clone(&relay);
-        async move { relay.announce_sign_ins().await }
+    let background = tokio::spawn({
+        let (wallet, catalog, relay) = (Arc::clone(wallet), Arc::clone(&catalog), Arc::clone(&relay));
+        let upstreams = Arc::clone(&upstreams);
+        async move {
+            let announcing = Arc::clone(&relay);
+            let announce = move || {
+                let relay = Arc::clone(&announcing);
+                async move { relay.announce_sign_ins().await }
+            };
+            tokio::join!(
+                always("watching logins", || look_out(Arc::clone(&wallet), Arc::clone(&catalog))),
+                always("announcing sign-ins", announce),
+                always("ending what nobody uses", || reap(Arc::clone(&relay), Arc::clone(&upstreams))),
+            );
+        }
     });
-    let reaper = tokio::spawn(reap(Arc::clone(&relay), Arc::clone(&upstreams)));
     let summary = tokio::spawn(summarize(scheme, addresses, Arc::clone(&catalog)));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, ended));
 
@@ -111,20 +137,40 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
         ended = serving => ended.context("the listener failed")?,
         again = signalled() => again?,
     }
-    reaper.abort();
-    looking.abort();
-    announcing.abort();
+    background.abort();
     catalog.stop().await;
+    // All at once, for each may take as long as its upstream is silent.
+    let mut ending = JoinSet::new();
     for session in sessions.all() {
-        relay.end(&session).await;
+        let relay = Arc::clone(&relay);
+        ending.spawn(async move { relay.end(&session).await });
     }
+    ending.join_all().await;
     relay.stop().await;
-    for upstream in upstreams.iter() {
-        upstream.stop().await;
-    }
+    let stop = |upstream: &Arc<Upstream>| {
+        let upstream = Arc::clone(upstream);
+        async move { upstream.stop().await }
+    };
+    upstreams.iter().map(stop).collect::<JoinSet<()>>().join_all().await;
     wallet.close().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Does what a gateway always does, until this is dropped or there is no more to do. A fault in it is no end.
+async fn always<F>(what: &str, work: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut working = JoinSet::new();
+    loop {
+        working.spawn(work());
+        match working.join_next().await {
+            Some(Err(why)) if why.is_panic() => tracing::error!("{what} met a fault in weir and begins anew"),
+            _ => return,
+        }
+        tokio::time::sleep(AFTER_FAULT).await;
+    }
 }
 
 /// Has upstreams reached again that waited for a login when one comes, made here or by `weir auth login`, and those whose
@@ -164,7 +210,7 @@ async fn reap(relay: Arc<Relay>, upstreams: Arc<[Arc<Upstream>]>) {
     let mut tick = tokio::time::interval(relay.sessions().tick());
     loop {
         tick.tick().await;
-        let mut ending = tokio::task::JoinSet::new();
+        let mut ending = JoinSet::new();
         for session in relay.sessions().expired() {
             let relay = Arc::clone(&relay);
             ending.spawn(async move { relay.end(&session).await });
@@ -211,4 +257,24 @@ fn summary(url: &str, upstreams: &[Arc<Upstream>]) -> String {
         "\nClaude Code:\n  claude mcp add --transport http weir {url}\n\nAny host with an mcp.json:\n  {{\"mcpServers\":{{\"weir\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n\nCtrl-C ends Weir.\n"
     ));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fault_in_what_runs_always_is_no_end() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let work = || {
+            let begun = Arc::clone(&begun);
+            async move {
+                assert!(begun.fetch_add(1, Ordering::Relaxed) >= 2, "a fault");
+            }
+        };
+        always("this", work).await;
+        assert_eq!(begun.load(Ordering::Relaxed), 3);
+    }
 }

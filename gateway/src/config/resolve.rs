@@ -22,6 +22,8 @@ use super::{Config, Environment, Limits, Timeouts, Tls, Upstream};
 
 pub use auth::default_store;
 
+use crate::quota::Shares;
+
 /// Where Weir listens unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
 
@@ -135,13 +137,54 @@ fn limits(written: &Field<written::Limits>) -> Limits {
     let Some(written) = written.set().map(|at| &at.value) else {
         return default;
     };
+    let (principal, upstream) = (written.principal.set(), written.upstream.set());
+    let counted =
+        |total: &Field<Count>, principal: Option<&Field<Count>>, upstream: Option<&Field<Count>>, default: Shares| {
+            let count =
+                |written: Option<&Field<Count>>, default| written.map_or(default, |field| field.or(Count(default)).0);
+            Shares {
+                total: count(Some(total), default.total),
+                principal: count(principal, default.principal),
+                upstream: count(upstream, default.upstream),
+            }
+        };
     Limits {
         body: written.body.or(Size(default.body)).0,
+        body_timeout: written.body_timeout.or(Period(default.body_timeout)).0,
+        connections: counted(
+            &written.connections,
+            principal.map(|at| &at.value.connections),
+            None,
+            default.connections,
+        ),
+        processes: counted(
+            &written.processes,
+            principal.map(|at| &at.value.processes),
+            upstream.map(|at| &at.value.processes),
+            default.processes,
+        ),
+        pooled_sessions: counted(
+            &written.pooled_sessions,
+            principal.map(|at| &at.value.pooled_sessions),
+            upstream.map(|at| &at.value.pooled_sessions),
+            default.pooled_sessions,
+        ),
+        pending_inputs: counted(
+            &written.pending_inputs,
+            principal.map(|at| &at.value.pending_inputs),
+            upstream.map(|at| &at.value.pending_inputs),
+            default.pending_inputs,
+        ),
         head_timeout: written.head_timeout.or(Period(default.head_timeout)).0,
         idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
         session_idle: written.session_idle.or(Period(default.session_idle)).0,
-        sessions: written.sessions.or(Count(default.sessions)).0,
-        replay: written.replay.or(Size(default.replay)).0,
+        sessions: counted(&written.sessions, principal.map(|at| &at.value.sessions), None, default.sessions),
+        replay: Shares {
+            total: written.replay.or(Size(default.replay.total)).0,
+            principal: principal
+                .map_or(default.replay.principal, |at| at.value.replay.or(Size(default.replay.principal)).0),
+            ..default.replay
+        },
         page: written.page.or(Count(default.page)).0,
     }
 }

@@ -63,17 +63,59 @@ table! {
         body: Size,
         /// How long a client may take to send the head of a request. Default: `"10s"`.
         head_timeout: Period,
+        /// How long a client may take to send the body of a request; each 8 KiB that come give it one second more.
+        /// Default: `"30s"`.
+        body_timeout: Period,
         /// How long a kept-alive connection may stay silent. Default: `"60s"`.
         idle_timeout: Period,
+        /// How many connections of clients may be open at once. Fewer where the system's limit of open files is low: a
+        /// quarter of that is left for upstreams. Default: 16384.
+        connections: Count,
         /// How long a session may stay unused before it ends. Default: `"30m"`.
         session_idle: Period,
         /// How many sessions may exist at once. Default: 10000.
         sessions: Count,
+        /// How many child processes may run at once. Default: 500.
+        processes: Count,
+        /// How many sessions at legacy upstreams modern clients may share at once. Default: 1000.
+        pooled_sessions: Count,
+        /// How many calls may wait for their clients' input at once. Default: 1000.
+        pending_inputs: Count,
         /// How much of the event streams of all sessions is kept for clients that lose their connection and come back;
         /// a sixteenth of it for each session at most. Default: `"64MiB"`.
         replay: Size,
         /// How many tools, prompts, resources or templates `/mcp` puts on one page of a list. Default: 1000.
         page: Count,
+        /// How much of each total one principal may take. Without `auth` each address is one.
+        principal: PrincipalLimits,
+        /// How much of each total one upstream may take.
+        upstream: UpstreamLimits,
+    }
+
+    /// How much of each total one principal may take. Without `auth` each address is one.
+    struct PrincipalLimits("a table such as { sessions = 2500 }") {
+        /// Connections from one address, whoever calls. Default: 4096.
+        connections: Count,
+        /// Sessions. Default: 2500.
+        sessions: Count,
+        /// Child processes. Default: 100.
+        processes: Count,
+        /// Shared sessions at legacy upstreams. Default: 250.
+        pooled_sessions: Count,
+        /// Calls that wait for input. Default: 100.
+        pending_inputs: Count,
+        /// What is kept of event streams. Default: `"16MiB"`.
+        replay: Size,
+    }
+
+    /// How much of each total one upstream may take.
+    struct UpstreamLimits("a table such as { processes = 250 }") {
+        /// Child processes. Default: 250.
+        processes: Count,
+        /// Shared sessions of modern clients. Default: 500.
+        pooled_sessions: Count,
+        /// Calls that wait for input. Default: 500.
+        pending_inputs: Count,
     }
 
     /// What holds for each upstream that says nothing else.

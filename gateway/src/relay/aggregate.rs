@@ -51,7 +51,7 @@ impl Relay {
     /// Remembers the level for upstreams opened later, and tells those that are open.
     async fn set_log_level(self: &Arc<Self>, inquiry: &Inquiry) {
         let Some(session) = &inquiry.session else { return };
-        *crate::session::lock(&session.log_level) = Some(inquiry.message.clone());
+        session.set_level(&inquiry.message);
         let offers = self.catalog.known(inquiry.caller.as_ref(), inquiry.era);
         let mut telling = tokio::task::JoinSet::new();
         let declares = |place: usize| offers.traits(place).is_none_or(|traits| traits.logging);

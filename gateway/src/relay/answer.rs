@@ -9,6 +9,7 @@ use weir_mcp::{Era, Message, answer};
 use crate::{
     http::HeaderValue,
     observe::CallRecord,
+    quota::Reached,
     upstream::{JsonBody, Upstream},
 };
 
@@ -100,6 +101,12 @@ impl Answer {
     #[must_use]
     pub fn failed(request: &Message, upstream: &str, failure: &Failure) -> Self {
         Self::whole(200, failure_message(request.id(), upstream, failure))
+    }
+
+    /// A limit was reached.
+    #[must_use]
+    pub fn full(id: Option<&[u8]>, reached: &Reached) -> Self {
+        Self::whole(reached.status(), answer::error(id, answer::INTERNAL, &reached.to_string(), None))
     }
 
     /// Adds what the log will say.

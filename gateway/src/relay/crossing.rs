@@ -16,7 +16,7 @@ use weir_mcp::{
 
 use crate::{
     catalog::Catalog,
-    session::{Run, Session, lock},
+    session::{Run, Session},
     upstream::SendError,
 };
 
@@ -112,7 +112,7 @@ fn advances(progress: &Message, upstream: usize, session: Option<&Session>, run:
 
 /// Whether a log message is severe enough for the client, if it said so. Some servers send them all.
 fn wants(session: &Session, message: &Message) -> bool {
-    match &*lock(&session.log_level) {
+    match &session.log_level() {
         Some(set) => public::log_level(set).is_none_or(|level| is_logged(&level, message)),
         None => true,
     }

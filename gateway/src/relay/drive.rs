@@ -243,6 +243,10 @@ impl Drive<'_> {
     async fn not_open(&mut self, why: ConnectError) -> Option<Answer> {
         match why {
             ConnectError::SignIn(needed) => Some(self.ask_to_sign_in(&needed).await),
+            ConnectError::Full(full) => {
+                self.record.failure = Some(full.to_string());
+                Some(Answer::full(self.inquiry.message.id(), &full))
+            }
             why => {
                 self.call.handle_failure(Failure::Unreachable(why.to_string()));
                 None

@@ -8,7 +8,7 @@ use weir_mcp::{Era, Message, answer, era, json, message::Field, method};
 use crate::{
     caller::Caller,
     http::HeaderValue,
-    session::{Endpoint, Session, lock},
+    session::{Endpoint, MAX_REMEMBERED, Owner, Session, lock},
     upstream::{Channel, ConnectError, Opened, Outgoing, own},
 };
 
@@ -21,33 +21,35 @@ impl Relay {
     /// Begins a session: answers `initialize`.
     pub async fn begin(
         self: &Arc<Self>,
-        caller: Option<&Arc<Caller>>,
+        owner: Owner,
         endpoint: Endpoint,
         initialize: &Message,
         record: &mut Record,
     ) -> Answer {
-        if let Err(full) = self.sessions.has_room() {
-            record.failure = Some(full.to_string());
-            return Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &full.to_string(), None));
+        if initialize.bytes().len() > MAX_REMEMBERED {
+            let why =
+                format!("`initialize` is longer than {MAX_REMEMBERED} bytes, which is what a session may keep of it");
+            record.failure = Some(why.clone());
+            return Answer::whole(413, answer::error(initialize.id(), answer::INVALID_REQUEST, &why, None));
         }
         match endpoint {
-            Endpoint::All => self.begin_all(caller, initialize).await,
-            Endpoint::One(place) => self.begin_one(caller, place, initialize, record).await,
+            Endpoint::All => self.begin_all(owner, initialize).await,
+            Endpoint::One(place) => self.begin_one(owner, place, initialize, record).await,
         }
     }
 
-    async fn begin_all(self: &Arc<Self>, caller: Option<&Arc<Caller>>, initialize: &Message) -> Answer {
+    async fn begin_all(self: &Arc<Self>, owner: Owner, initialize: &Message) -> Answer {
         let requested =
             initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
         let version = era::negotiate(requested.as_deref().unwrap_or_default());
-        let offers = self.catalog.merged(caller, Era::Legacy).await;
+        let offers = self.catalog.merged(owner.caller.as_ref(), Era::Legacy).await;
         let answer = Answer::result(initialize, aggregate::initialized(&offers, version));
-        self.admit(caller, Endpoint::All, initialize, HeaderValue::from_static(version), None, answer).await
+        self.admit(owner, Endpoint::All, initialize, HeaderValue::from_static(version), None, answer)
     }
 
     async fn begin_one(
         self: &Arc<Self>,
-        caller: Option<&Arc<Caller>>,
+        owner: Owner,
         place: usize,
         initialize: &Message,
         record: &mut Record,
@@ -55,12 +57,12 @@ impl Relay {
         let upstream = self.upstream(place);
         record.upstream = Some(Arc::clone(upstream));
         record.attempts = 1;
-        let opened = match upstream.open_session(caller, initialize).await {
+        let opened = match upstream.open_session(owner.caller.as_ref(), owner.principal(), initialize).await {
             Ok(opened) => opened,
             Err(ConnectError::OtherEra { .. }) => {
-                return self.begin_sessionless(caller, place, initialize, record).await;
+                return self.begin_sessionless(owner, place, initialize, record).await;
             }
-            Err(why) => return Box::pin(self.not_begun(caller, place, initialize, why, record)).await,
+            Err(why) => return Box::pin(self.not_begun(&owner, place, initialize, why, record)).await,
         };
         let agreed =
             opened.answer.result().and_then(|result| json::get(result, &["protocolVersion"])).and_then(json::string);
@@ -71,49 +73,52 @@ impl Relay {
         let same = opened.answer.id() == Some(id);
         let bytes = if same { opened.answer.bytes().clone() } else { opened.answer.edit().set(Field::Id, id).finish() };
         let line = Some((place, opened.channel));
-        self.admit(caller, Endpoint::One(place), initialize, version, line, Answer::whole(200, bytes)).await
+        self.admit(owner, Endpoint::One(place), initialize, version, line, Answer::whole(200, bytes))
     }
 
     /// The answer to an `initialize` whose upstream cannot be opened.
     pub(super) async fn not_begun(
         self: &Arc<Self>,
-        caller: Option<&Arc<Caller>>,
+        owner: &Owner,
         place: usize,
         initialize: &Message,
         why: ConnectError,
         record: &mut Record,
     ) -> Answer {
         if let ConnectError::SignIn(needed) = why {
-            let inquiry = Inquiry::introducing(caller, Endpoint::One(place), initialize);
+            let inquiry = Inquiry::introducing(owner, Endpoint::One(place), initialize);
             return self.ask_to_sign_in(&inquiry, &needed, record).await;
+        }
+        if let ConnectError::Full(reached) = why {
+            record.failure = Some(reached.to_string());
+            return Answer::full(initialize.id(), &reached);
         }
         let text = format!("upstream `{}` cannot be reached: {why}", self.upstream(place).name());
         record.failure = Some(format!("cannot be reached: {why}"));
         Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None))
     }
 
-    pub(super) async fn admit(
+    pub(super) fn admit(
         &self,
-        caller: Option<&Arc<Caller>>,
+        owner: Owner,
         endpoint: Endpoint,
         initialize: &Message,
         version: HeaderValue,
         line: Option<(usize, Channel)>,
         answer: Answer,
     ) -> Answer {
-        let refused = |why: String| Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &why, None));
-        let session = match Session::new(caller.cloned(), endpoint, initialize, version, self.sessions.memory()) {
+        let session = match Session::new(owner, endpoint, initialize, version, self.sessions.memory()) {
             Ok(session) => Arc::new(session),
-            Err(why) => return refused(format!("no session id can be made: {why}")),
+            Err(why) => {
+                let why = format!("no session id can be made: {why}");
+                return Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &why, None));
+            }
         };
         session.tell(*self.catalog.changes().borrow());
         if let Some((place, channel)) = line {
             session.lines.put(place, channel);
         }
-        if let Err(full) = self.sessions.add(Arc::clone(&session)) {
-            self.end(&session).await;
-            return refused(full.to_string());
-        }
+        self.sessions.add(Arc::clone(&session));
         Answer { session: Some(session.id.clone()), ..answer }
     }
 
@@ -156,13 +161,14 @@ impl Relay {
     /// Opens an upstream and makes it ready before any call can use it.
     async fn open_anew(&self, session: &Arc<Session>, place: usize) -> Result<Channel, ConnectError> {
         let (upstream, caller) = (self.upstream(place), session.caller());
-        let Opened { channel, answer: said, .. } = upstream.open_session(caller.as_ref(), &session.initialize).await?;
+        let Opened { channel, answer: said, .. } =
+            upstream.open_session(caller.as_ref(), session.principal(), &session.initialize).await?;
         let initialized = own::initialized();
         let told = upstream.tell(caller.as_ref(), &channel, &initialized);
         if tokio::time::timeout(upstream.list_timeout(), told).await.is_err() {
             tracing::debug!(upstream = upstream.name(), "initialized not taken in time");
         }
-        let level = lock(&session.log_level).clone();
+        let level = session.log_level();
         let logs = said.result().and_then(|result| json::get(result, &["capabilities", "logging"])).is_some();
         if let Some(level) = level.filter(|_| logs) {
             self.repeat(caller.as_ref(), place, &channel, &level).await;

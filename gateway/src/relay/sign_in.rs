@@ -187,6 +187,7 @@ impl Relay {
             era: inquiry.era,
             endpoint: inquiry.endpoint,
             caller: inquiry.caller.clone(),
+            principal: Arc::clone(&inquiry.principal),
             message,
             version: inquiry.version.clone(),
             headers: inquiry.headers.clone(),

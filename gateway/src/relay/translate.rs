@@ -27,7 +27,10 @@ mod watch;
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use weir_mcp::{Era, Field, answer, method, translate};
+use weir_mcp::{
+    Era, Field, answer, method,
+    translate::{self, Asks},
+};
 
 use crate::{
     caller::Caller,
@@ -44,7 +47,7 @@ pub(super) use rounds::{Piece, Said};
 pub(super) use subscription::Subscription;
 
 use call::bound;
-use line::Line;
+use line::{Line, Opener};
 
 /// The result that says nothing.
 const EMPTY: Bytes = Bytes::from_static(b"{}");
@@ -79,8 +82,8 @@ impl Relay {
         if let Err(why) = self.check_headers(inquiry, leg) {
             return Ok(Answer::error(Era::Modern, message, answer::HEADER_MISMATCH, &why).into());
         }
-        let introduction = translate::Introduction::of(message);
-        let line = self.line(inquiry, leg.upstream, &introduction, 0).await?;
+        let asks = Asks::of_request(message);
+        let line = self.line(inquiry, leg.upstream, asks, 0).await?;
         match message.method() {
             method::DISCOVER => Ok(Answer::result(message, translate::discovered(line.said())).into()),
             method::LISTEN => {
@@ -90,7 +93,7 @@ impl Relay {
                 Ok(answer.into())
             }
             _ => {
-                let seat = self.seat(inquiry, leg.upstream, &introduction, line).await?;
+                let seat = self.seat(inquiry, leg.upstream, asks, line).await?;
                 if message.raw(Field::LogLevel).is_some() && seat.line.can(&["logging"]) {
                     seat.line.talk().await;
                 }
@@ -154,18 +157,17 @@ impl Relay {
         &self,
         inquiry: &Inquiry,
         place: usize,
-        introduction: &translate::Introduction,
+        asks: Asks,
         number: usize,
     ) -> Result<Arc<Line>, ConnectError> {
         let caller = inquiry.caller.as_ref();
         let open = || {
             let (upstream, catalog) = (Arc::clone(self.upstream(place)), Arc::clone(&self.catalog));
-            let (caller, introduction) = (caller.cloned(), introduction.clone());
-            async move { Line::open(caller.as_ref(), &upstream, &catalog, place, &introduction).await }
+            let opener = Opener { caller: caller.cloned(), principal: Arc::clone(&inquiry.principal) };
+            async move { Line::open(opener, &upstream, &catalog, place, asks).await }
         };
-        let introduction = introduction.clone();
-        let key = pool::Key { upstream: place, whose: Caller::apart(caller), introduction, number };
-        let line = self.pool.get(key, open).await?;
+        let key = pool::Key { upstream: place, whose: Caller::apart(caller), asks, number };
+        let line = self.pool.get(key, (&inquiry.principal, self.upstream(place).name()), open).await?;
         line.meet(caller);
         Ok(line)
     }
@@ -175,7 +177,7 @@ impl Relay {
         &self,
         inquiry: &Inquiry,
         place: usize,
-        introduction: &translate::Introduction,
+        asks: Asks,
         first: Arc<Line>,
     ) -> Result<line::Seat, ConnectError> {
         let lines = match first.channel() {
@@ -185,7 +187,7 @@ impl Relay {
             Channel::Stdio { shared: true, .. } => 1,
         };
         let method = inquiry.message.method();
-        if introduction.asks() == translate::Asks::default() || !translate::may_ask(method) {
+        if asks == Asks::default() || !translate::may_ask(method) {
             return Ok(first.seat(method));
         }
         let mut taken = Vec::new();
@@ -196,7 +198,7 @@ impl Relay {
             }
             taken.push(Arc::clone(&line));
             if number < lines {
-                line = self.line(inquiry, place, introduction, number).await?;
+                line = self.line(inquiry, place, asks, number).await?;
             }
         }
         // Over HTTP a question comes in its own call's stream nearly always; elsewhere it would be refused.

@@ -137,6 +137,7 @@ impl Relay {
             era: Era::Modern,
             endpoint: Endpoint::One(place),
             caller: inquiry.caller.clone(),
+            principal: Arc::clone(&inquiry.principal),
             message: Message::parse(message).ok()?,
             version: inquiry.version.clone(),
             headers: inquiry.headers.clone(),

@@ -48,6 +48,9 @@ pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: w
     if let Some(allow) = allow {
         head.push((http::ALLOW, HeaderValue::from_static(allow)));
     }
+    if matches!(status, 429 | 503) {
+        head.push((http::RETRY_AFTER, HeaderValue::from_static("5")));
+    }
     // A page that may not call may not read why either.
     if status != 403 {
         cors::add(exchange, &mut head);

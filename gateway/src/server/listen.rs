@@ -29,20 +29,27 @@ use std::{
 
 use pingora_rustls::TlsAcceptor;
 use tokio::{
+    io::AsyncWriteExt,
     net::{TcpListener, TcpSocket, TcpStream},
     sync::watch,
     task::{AbortHandle, Id, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
+use weir_mcp::answer;
 
-use crate::config::Tls;
+use crate::{
+    config::Tls,
+    observe::Seldom,
+    quota::{Quota, Reached, Shares},
+};
 
 pub use exchange::{BodyError, Exchange};
 
+use exchange::Peer;
 use wire::{Line, Wire};
 
-/// How many connections are open at once; more wait in the system's queue.
-const MAX_CONNECTIONS: usize = 16 * 1024;
+/// How many connections are told at once that their address has too many; more are closed without a word.
+const TURNED_AWAY: usize = 64;
 
 /// How many connections the system queues.
 const BACKLOG: u32 = 1024;
@@ -54,11 +61,15 @@ pub trait Handler: Send + Sync + 'static {
     fn handle(self: &Arc<Self>, exchange: &mut Exchange) -> impl Future<Output = ()> + Send;
 }
 
-/// How long clients may take.
+/// How long clients may take, and how many there may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// How many connections may be open at once, in all and from one address; more in all wait in the system's queue.
+    pub connections: Shares,
     /// To send the head of a request, and a TLS handshake before it.
     pub head_timeout: Duration,
+    /// To send a body, beside the time that its bytes give it.
+    pub body_timeout: Duration,
     /// To send the next request on a connection, the next bytes of a body, and to take the next bytes of an answer.
     pub idle_timeout: Duration,
     /// To finish what runs when the gateway stops.
@@ -141,6 +152,9 @@ struct Server<H> {
 struct Connections {
     tasks: JoinSet<()>,
     lines: HashMap<Id, (AbortHandle, Arc<Line>)>,
+    /// Those whose address has too many.
+    turned_away: JoinSet<()>,
+    told: Seldom,
 }
 
 impl Connections {
@@ -148,17 +162,17 @@ impl Connections {
         let mut shutdown = server.shutdown.clone();
         let mut stop = pin!(over(&mut shutdown));
         let mut failing = false;
+        let quota = Quota::new("connections", server.limits.connections);
         loop {
             tokio::select! {
                 biased;
                 () = &mut stop => return,
                 Some(ended) = self.tasks.join_next_with_id() => self.forget(ended.map(|(id, ())| id)),
-                accepted = accept(sockets), if self.tasks.len() < MAX_CONNECTIONS => match accepted {
+                Some(_) = self.turned_away.join_next() => {}
+                accepted = accept(sockets), if quota.used() < quota.shares().total => match accepted {
                     Ok((stream, peer)) => {
                         failing = false;
-                        let line = Arc::new(Line::default());
-                        let task = self.tasks.spawn(connection(Arc::clone(server), stream, peer, Arc::clone(&line)));
-                        self.lines.insert(task.id(), (task, line));
+                        self.take(server, &quota, stream, Peer::new(peer));
                     }
                     Err(why) => {
                         // Mostly too many open files: others must end before the next can come.
@@ -169,6 +183,30 @@ impl Connections {
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 },
+            }
+        }
+    }
+
+    /// Serves a connection, unless its address has too many.
+    fn take<H: Handler>(&mut self, server: &Arc<Server<H>>, quota: &Arc<Quota>, stream: TcpStream, peer: Peer) {
+        match quota.take(&peer.share, None) {
+            Ok(permit) => {
+                let line = Arc::new(Line::default());
+                let served = connection(Arc::clone(server), stream, peer, Arc::clone(&line));
+                let task = self.tasks.spawn(async move {
+                    let _permit = permit;
+                    served.await;
+                });
+                self.lines.insert(task.id(), (task, line));
+            }
+            Err(full) => {
+                if self.told.is_due() {
+                    tracing::warn!(address = %peer.address.ip(), "connections are turned away: {full}");
+                }
+                // Without TLS there are words for it.
+                if server.tls.is_none() && self.turned_away.len() < TURNED_AWAY {
+                    self.turned_away.spawn(turn_away(stream, full));
+                }
             }
         }
     }
@@ -197,7 +235,7 @@ impl Connections {
 }
 
 /// Serves one connection to its end.
-async fn connection<H: Handler>(server: Arc<Server<H>>, stream: TcpStream, peer: SocketAddr, line: Arc<Line>) {
+async fn connection<H: Handler>(server: Arc<Server<H>>, stream: TcpStream, peer: Peer, line: Arc<Line>) {
     let end = Instant::now() + server.limits.head_timeout;
     // An answer must not wait for the acknowledgement of the one before.
     if stream.set_nodelay(true).is_err() {
@@ -224,6 +262,20 @@ async fn connection<H: Handler>(server: Arc<Server<H>>, stream: TcpStream, peer:
         Box::pin(multiplexed::serve(server, wire, peer, end)).await;
     } else {
         plain::serve(server, wire, line, peer, end).await;
+    }
+}
+
+/// Tells a client why it is not served.
+async fn turn_away(mut stream: TcpStream, why: Reached) {
+    let body = answer::error(None, answer::INTERNAL, &why.to_string(), None);
+    let head = format!(
+        "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nContent-Length: {}\r\nRetry-After: 5\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    // It fits into what the system gathers for a new connection.
+    if stream.write_all(&[head.as_bytes(), &body].concat()).await.is_ok() {
+        plain::linger(stream).await;
     }
 }
 

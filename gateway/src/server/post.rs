@@ -13,7 +13,7 @@ use weir_mcp::{
 use crate::{
     http::{HeaderName, HeaderValue},
     relay::{Answer, Inquiry, Record},
-    session::{Endpoint, Session},
+    session::{Endpoint, Owner, Session},
 };
 
 use super::{App, listen::Exchange, messages::Messages, refusal, slow};
@@ -72,8 +72,13 @@ impl App {
                 return match id {
                     None => {
                         let inquiry = inquiry(Era::Legacy, endpoint, exchange, message.clone(), None);
-                        let mut record = Record::new(&inquiry);
-                        self.relay.begin(exchange.caller(), endpoint, message, &mut record).await.recorded(record)
+                        match Owner::new(self.relay.sessions(), inquiry.caller.clone(), &inquiry.principal) {
+                            Ok(owner) => {
+                                let mut record = Record::new(&inquiry);
+                                self.relay.begin(owner, endpoint, message, &mut record).await.recorded(record)
+                            }
+                            Err(full) => recorded(Answer::full(message.id(), &full), &inquiry, full.to_string()),
+                        }
                     }
                     Some(_) => refusal::second_initialize(message.id()),
                 };
@@ -220,7 +225,8 @@ pub(super) fn inquiry(
     };
     let headers = exchange.headers().filter_map(travels).collect();
     let version = exchange.value("mcp-protocol-version").cloned();
-    Inquiry { era, endpoint, caller: exchange.caller().cloned(), message, version, headers, session }
+    let principal = Arc::clone(exchange.principal());
+    Inquiry { era, endpoint, caller: exchange.caller().cloned(), principal, message, version, headers, session }
 }
 
 /// The message that an answer comes to, for a batch; none for what has none.

@@ -48,7 +48,11 @@ pub(super) fn body(why: &BodyError, limit: usize) -> Answer {
             answer::INVALID_REQUEST,
             &format!("the body is over {limit} bytes; `limits.body` sets the limit"),
         ),
-        BodyError::TimedOut => plain(408, answer::INVALID_REQUEST, "the body did not come in time"),
+        BodyError::TimedOut => plain(
+            408,
+            answer::INVALID_REQUEST,
+            "the body took longer than `limits.body_timeout` allows, or paused too long",
+        ),
         BodyError::BrokenOff => plain(400, answer::INVALID_REQUEST, "the body broke off"),
     }
 }
@@ -93,9 +97,9 @@ pub(super) fn stream_is_busy() -> Answer {
     plain(503, answer::INTERNAL, "too many requests of this session run already; wait for their answers")
 }
 
-/// 503: no room for another session.
-pub(super) fn full(why: &str) -> Answer {
-    plain(503, answer::INTERNAL, why)
+/// 503: no id can be made for a stream.
+pub(super) fn no_randomness() -> Answer {
+    plain(503, answer::INTERNAL, "the system has no randomness to give")
 }
 
 /// A request that came before `initialize`, on a transport without status codes for it.

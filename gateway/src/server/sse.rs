@@ -48,6 +48,8 @@ struct Stream {
 /// A request on its way from its POST to its stream.
 struct Posted {
     caller: Option<Arc<Caller>>,
+    /// Whose share it uses.
+    principal: Arc<str>,
     /// When what they have shown is no longer good.
     ends: Option<SystemTime>,
     message: Message,
@@ -63,24 +65,15 @@ struct Open<'a> {
 }
 
 impl Streams {
-    /// A new stream under an id that nobody can guess, and what will be posted to it; none if there are too many.
-    fn open(
-        &self,
-        endpoint: Endpoint,
-        caller: Option<Arc<Caller>>,
-        limit: usize,
-    ) -> Option<(Open<'_>, mpsc::Receiver<Posted>)> {
+    /// A new stream under an id that nobody can guess, and what will be posted to it; none if the system has no randomness
+    /// to give.
+    fn open(&self, endpoint: Endpoint, caller: Option<Arc<Caller>>) -> Option<(Open<'_>, mpsc::Receiver<Posted>)> {
         let mut random = [0_u8; 16];
         getrandom::fill(&mut random).ok()?;
         let id: Box<str> = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let (requests, posted) = mpsc::channel(WAITING);
         let stream = Arc::new(Stream { endpoint, caller, requests, session: OnceLock::new() });
-        let mut open = lock(&self.open);
-        if open.len() >= limit {
-            return None;
-        }
-        open.insert(id.clone(), Arc::clone(&stream));
-        drop(open);
+        lock(&self.open).insert(id.clone(), Arc::clone(&stream));
         Some((Open { id, stream, streams: self }, posted))
     }
 
@@ -138,8 +131,8 @@ impl App {
     async fn take(self: &Arc<Self>, exchange: &Exchange, stream: &Stream, message: Message) -> bool {
         let inquiry = post::inquiry(Era::Legacy, stream.endpoint, exchange, message, stream.session.get().cloned());
         if inquiry.message.kind() == Kind::Request {
-            let Inquiry { caller, message, version, headers, .. } = inquiry;
-            let posted = Posted { caller, ends: exchange.ends(), message, version, headers };
+            let Inquiry { caller, principal, message, version, headers, .. } = inquiry;
+            let posted = Posted { caller, principal, ends: exchange.ends(), message, version, headers };
             return stream.requests.try_send(posted).is_ok();
         }
         let own = |session: &Arc<Session>| session.is_of(exchange.caller());
@@ -173,13 +166,11 @@ mod tests {
     #[test]
     fn a_stream_is_known_as_long_as_it_is_open() {
         let streams = Streams::default();
-        let Some((first, _posted)) = streams.open(Endpoint::All, None, 1) else { panic!("there is room") };
+        let Some((first, _posted)) = streams.open(Endpoint::All, None) else { panic!("there is randomness") };
         assert_eq!(first.id.len(), 32);
         assert!(streams.get(&first.id).is_some());
-        assert!(streams.open(Endpoint::All, None, 1).is_none());
         let id = first.id.clone();
         drop(first);
         assert!(streams.get(&id).is_none());
-        assert!(streams.open(Endpoint::All, None, 1).is_some());
     }
 }

@@ -146,9 +146,12 @@ fn number(raw: &[u8]) -> Option<u64> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+    use std::time::Duration;
+
     use crate::{
         http::HeaderValue,
-        session::{Endpoint, Memory},
+        quota::Shares,
+        session::{Endpoint, Owner, Sessions},
     };
 
     use super::*;
@@ -163,7 +166,10 @@ mod tests {
 
     fn session() -> Session {
         let initialize = message(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
-        Session::new(None, Endpoint::All, &initialize, HeaderValue::from_static("2025-11-25"), &Memory::new(0)).unwrap()
+        let shares = Shares { total: 1, principal: 1, upstream: 1 };
+        let sessions = Sessions::new(shares, Duration::MAX, shares);
+        let (owner, version) = (Owner::new(&sessions, None, &"ada".into()), HeaderValue::from_static("2025-11-25"));
+        Session::new(owner.unwrap(), Endpoint::All, &initialize, version, sessions.memory()).unwrap()
     }
 
     fn question(id: &str) -> Message {

@@ -6,20 +6,22 @@
 //! leads to the stream it came from, in its own session, or nowhere. Stream 0 is the session's own, which goes on over
 //! all GETs; each other one belongs to a request.
 //!
-//! What was written is kept as it was written, and looked into when it is asked for again. It is bounded for each session
-//! and for all together; what is oldest goes first, and streams that are at their end before those that go on.
+//! What was written is kept as it was written, and looked into when it is asked for again. It is bounded for each session,
+//! for each principal and for all together; what is oldest goes first, and streams that are at their end before those that go on.
 
 mod keeper;
 mod log;
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
+
+use crate::quota::Shares;
 
 use super::lock;
 
@@ -46,27 +48,39 @@ const SHARE: usize = 16;
 /// What the streams of all sessions hold together.
 pub struct Memory {
     limit: usize,
+    /// How much of it one principal may have.
+    share: usize,
     used: AtomicUsize,
     stores: Mutex<Vec<Weak<Streams>>>,
+    /// What the sessions of each principal hold.
+    principals: Mutex<HashMap<Arc<str>, Weak<AtomicUsize>>>,
 }
 
 /// The streams of one session.
 pub struct Streams {
     memory: Arc<Memory>,
-    used: Arc<AtomicUsize>,
+    used: Used,
     /// The number of the session's own stream.
     first: u32,
     next: AtomicU32,
     left: AtomicUsize,
     own: Arc<Log>,
     answers: Mutex<Answers>,
+    /// Whether the memory knows of it.
+    known: AtomicBool,
+}
+
+/// What counts what is kept of one session, beside what counts for all.
+#[derive(Clone)]
+struct Used {
+    session: Arc<AtomicUsize>,
+    principal: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
 struct Answers {
     /// Oldest first.
     logs: VecDeque<Arc<Log>>,
-    known: bool,
 }
 
 /// Where an event id leads.
@@ -80,8 +94,22 @@ pub enum Found {
 impl Memory {
     /// Room for so many bytes.
     #[must_use]
-    pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicUsize::new(0), stores: Mutex::default() })
+    pub fn new(limits: Shares) -> Arc<Self> {
+        let (limit, share) = (limits.total, limits.principal);
+        let (stores, principals) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { limit, share, used: AtomicUsize::new(0), stores, principals })
+    }
+
+    /// The count of a principal, which all of its sessions share.
+    fn used_by(&self, principal: &Arc<str>) -> Arc<AtomicUsize> {
+        let mut principals = lock(&self.principals);
+        if let Some(used) = principals.get(principal).and_then(Weak::upgrade) {
+            return used;
+        }
+        principals.retain(|_, used| used.strong_count() > 0);
+        let used = Arc::default();
+        principals.insert(Arc::clone(principal), Arc::downgrade(&used));
+        used
     }
 
     /// Forgets what has been kept long enough.
@@ -97,15 +125,19 @@ impl Memory {
         stores.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Makes room, for more than is wanted now, so that it need not be made again soon.
-    fn shrink(&self) {
-        let goal = self.limit / 4 * 3;
+    /// Makes room in all, or in what one principal has, for more than is wanted now, so that it need not be made again
+    /// soon.
+    fn shrink(&self, limit: usize, of: Option<&Arc<AtomicUsize>>) {
+        let (goal, used) = (limit / 4 * 3, of.map_or(&self.used, |used| used));
+        let is_enough = || used.load(Ordering::Relaxed) <= goal;
+        let stores = self.stores();
+        let meant = |streams: &&Arc<Streams>| of.is_none_or(|used| Arc::ptr_eq(used, &streams.used.principal));
         for ended in [true, false] {
-            for streams in self.stores() {
-                if self.used.load(Ordering::Relaxed) <= goal {
+            for streams in stores.iter().filter(meant) {
+                if is_enough() {
                     return;
                 }
-                streams.shrink(ended, || self.used.load(Ordering::Relaxed) <= goal);
+                streams.shrink(ended, is_enough);
             }
         }
     }
@@ -117,9 +149,9 @@ impl Streams {
     /// # Errors
     ///
     /// When the system has no randomness to give.
-    pub fn new(memory: &Arc<Memory>) -> Result<Self, getrandom::Error> {
+    pub fn new(memory: &Arc<Memory>, principal: &Arc<str>) -> Result<Self, getrandom::Error> {
         let first = getrandom::u32()?;
-        let used = Arc::<AtomicUsize>::default();
+        let used = Used { session: Arc::default(), principal: memory.used_by(principal) };
         Ok(Self {
             own: Arc::new(Log::new(first, memory, &used)),
             memory: Arc::clone(memory),
@@ -128,6 +160,7 @@ impl Streams {
             next: AtomicU32::new(1),
             left: AtomicUsize::new(0),
             answers: Mutex::default(),
+            known: AtomicBool::new(false),
         })
     }
 
@@ -162,7 +195,6 @@ impl Streams {
     fn add(self: &Arc<Self>, stream: u32) -> Arc<Log> {
         let log = Arc::new(Log::new(stream, &self.memory, &self.used));
         let mut answers = lock(&self.answers);
-        let first = !std::mem::replace(&mut answers.known, true);
         answers.logs.retain(|log| !log.ended_before(KEPT));
         if answers.logs.len() >= MAX_STREAMS {
             let oldest = answers.logs.iter().position(|log| log.has_ended()).unwrap_or(0);
@@ -171,23 +203,26 @@ impl Streams {
             }
         }
         answers.logs.push_back(Arc::clone(&log));
-        drop(answers);
-        if first {
-            lock(&self.memory.stores).push(Arc::downgrade(self));
-        }
         log
     }
 
     /// Bounds what is kept, after something was added.
-    fn bound(&self) {
+    fn bound(self: &Arc<Self>) {
+        // Most sessions keep nothing.
+        if !self.known.swap(true, Ordering::Relaxed) {
+            lock(&self.memory.stores).push(Arc::downgrade(self));
+        }
         let most = self.memory.limit / SHARE;
-        let is_enough = || self.used.load(Ordering::Relaxed) <= most;
+        let is_enough = || self.used.session.load(Ordering::Relaxed) <= most;
         if !is_enough() {
             self.shrink(true, is_enough);
             self.shrink(false, is_enough);
         }
+        if self.used.principal.load(Ordering::Relaxed) > self.memory.share {
+            self.memory.shrink(self.memory.share, Some(&self.used.principal));
+        }
         if self.memory.used.load(Ordering::Relaxed) > self.memory.limit {
-            self.memory.shrink();
+            self.memory.shrink(self.memory.limit, None);
         }
     }
 

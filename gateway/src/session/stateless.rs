@@ -16,6 +16,9 @@ use super::lock;
 /// How many resources one session may watch at one upstream.
 const WATCHED: usize = 1024;
 
+/// How much one session may have done for it at once. Its connections may all be gone by then.
+pub const WORK: usize = 256;
+
 /// The session's side of stateless upstreams.
 pub struct Stateless {
     /// What the client said of itself.
@@ -62,11 +65,21 @@ impl Stateless {
         Self { declared: Declared::of(initialize), work: Mutex::default(), watches: Mutex::default() }
     }
 
-    /// Does something for the client, whether or not its connection lasts.
-    pub fn work(&self, work: impl Future<Output = ()> + Send + 'static) {
+    /// Does something for the client, whether or not its connection lasts; `false` if too much is done for it already.
+    #[must_use]
+    pub fn work(&self, work: impl Future<Output = ()> + Send + 'static) -> bool {
         let mut running = lock(&self.work);
         while running.try_join_next().is_some() {}
-        running.spawn(work);
+        let has_room = running.len() < WORK;
+        if has_room {
+            running.spawn(work);
+        }
+        has_room
+    }
+
+    /// Follows something for the client as long as the session lasts; one thing for each upstream.
+    pub fn follow(&self, work: impl Future<Output = ()> + Send + 'static) {
+        lock(&self.work).spawn(work);
     }
 
     /// What is wanted of an upstream; `true` if nothing was before.

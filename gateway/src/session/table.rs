@@ -6,27 +6,24 @@ use std::{
     time::Duration,
 };
 
-use super::{Memory, Session};
+use crate::quota::{Permit, Quota, Reached, Shares};
 
-/// There are as many sessions as the configuration allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there are already {0} sessions, as many as `limits.sessions` allows")]
-pub struct Full(pub usize);
+use super::{Memory, Session};
 
 /// The sessions by their ids.
 pub struct Sessions {
     sessions: RwLock<HashMap<Box<[u8]>, Arc<Session>>>,
-    limit: usize,
+    quota: Arc<Quota>,
     idle: Duration,
     memory: Arc<Memory>,
 }
 
 impl Sessions {
-    /// Room for `limit` sessions, each of which ends after being `idle` for so long; what their clients may ask for again
+    /// Room for so many sessions, each of which ends after being `idle` for so long; what their clients may ask for again
     /// has `replay` bytes.
     #[must_use]
-    pub fn new(limit: usize, idle: Duration, replay: usize) -> Self {
-        Self { sessions: RwLock::default(), limit, idle, memory: Memory::new(replay) }
+    pub fn new(sessions: Shares, idle: Duration, replay: Shares) -> Self {
+        Self { sessions: RwLock::default(), quota: Quota::new("sessions", sessions), idle, memory: Memory::new(replay) }
     }
 
     /// What the sessions' clients may ask for again.
@@ -35,34 +32,19 @@ impl Sessions {
         &self.memory
     }
 
-    /// How many sessions there may be.
-    #[must_use]
-    pub const fn limit(&self) -> usize {
-        self.limit
-    }
-
-    /// Adds a session.
-    ///
-    /// # Errors
-    ///
-    /// When there is no room.
-    pub fn add(&self, session: Arc<Session>) -> Result<(), Full> {
-        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        if sessions.len() >= self.limit {
-            return Err(Full(self.limit));
-        }
-        sessions.insert(session.id.as_bytes().into(), session);
-        Ok(())
-    }
-
-    /// Whether there is room for one more.
+    /// Room for one more session of a principal.
     ///
     /// # Errors
     ///
     /// When there is none.
-    pub fn has_room(&self) -> Result<(), Full> {
-        let open = self.sessions.read().unwrap_or_else(PoisonError::into_inner).len();
-        if open < self.limit { Ok(()) } else { Err(Full(self.limit)) }
+    pub(super) fn permit(&self, principal: &Arc<str>) -> Result<Permit, Reached> {
+        self.quota.take(principal, None)
+    }
+
+    /// Adds a session.
+    pub fn add(&self, session: Arc<Session>) {
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        sessions.insert(session.id.as_bytes().into(), session);
     }
 
     /// The session with this id, if it is `meant`; using it keeps it alive.

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use weir_flow::facts::{Refusal, Transport};
 use weir_mcp::{Era, Message};
 
-use crate::{caller::Caller, login::Needed};
+use crate::{caller::Caller, login::Needed, quota::Reached};
 
 use super::{
     Channel, Outgoing, Upstream, Way,
@@ -57,6 +57,9 @@ pub enum ConnectError {
     /// Each caller has a credential of their own, and nobody is calling.
     #[error("each caller signs in here, and Weir itself does not")]
     Personal,
+    /// There are as many processes as there may be.
+    #[error("{0}")]
+    Full(Reached),
     /// It does not speak this era; the other one it speaks, or may speak.
     #[error("it speaks only the {other} era of MCP and this client the {wanted} one")]
     OtherEra {
@@ -92,7 +95,8 @@ impl ConnectError {
 }
 
 impl Upstream {
-    /// Opens a legacy session for a caller with a client's own `initialize`, or joins the shared process.
+    /// Opens a legacy session for a caller with a client's own `initialize`, or joins the shared process. What is started
+    /// is of the share of `principal`.
     ///
     /// # Errors
     ///
@@ -100,16 +104,23 @@ impl Upstream {
     pub async fn open_session(
         &self,
         caller: Option<&Arc<Caller>>,
+        principal: &Arc<str>,
         initialize: &Message,
     ) -> Result<Opened, ConnectError> {
         if let Way::Stdio { shared: true, .. } = &self.way {
             return self.join(caller, Some(Era::Legacy)).await;
         }
-        patiently(|| self.walk_for(caller, initialize)).await
+        patiently(|| self.walk_for(caller, principal, initialize)).await
     }
 
-    async fn walk_for(&self, caller: Option<&Arc<Caller>>, initialize: &Message) -> Result<Opened, ConnectError> {
-        let ended = self.walk_with(caller, Some(Era::Legacy), initialize).await?;
+    async fn walk_for(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        principal: &Arc<str>,
+        initialize: &Message,
+    ) -> Result<Opened, ConnectError> {
+        let share = Some(Arc::clone(principal));
+        let ended = self.walk_with(caller, share, Some(Era::Legacy), initialize).await?;
         if !ended.speaks_against(Era::Legacy) {
             return self.settle(Some(Era::Legacy), ended);
         }
@@ -217,7 +228,7 @@ impl Upstream {
         let Way::Stdio { pool, shared, .. } = &self.way else { return Box::pin(self.walk(caller, wanted)).await };
         // What is started for one principal is no other's, unless the configuration shares it.
         let whose = if *shared { None } else { Caller::apart(caller) };
-        let pool = pool.of(whose).ok_or_else(too_many)?;
+        let pool = pool.of(whose);
         let _starting = pool.starting.lock().await;
         let eras = wanted.map_or([Era::Modern, Era::Legacy], |era| [era, era]);
         if let Some((era, member)) = eras.into_iter().find_map(|era| Some((era, pool.get(era)?))) {
@@ -252,7 +263,10 @@ impl Upstream {
 
     /// Reaches it in Weir's own words.
     async fn walk(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
-        let ended = self.walk_with(caller, wanted, &own::initialize()).await?;
+        // What a principal does not have alone is Weir's own.
+        let shared = matches!(&self.way, Way::Stdio { shared: true, .. });
+        let share = if shared { None } else { Caller::apart(caller) };
+        let ended = self.walk_with(caller, share, wanted, &own::initialize()).await?;
         self.settle(wanted, ended)
     }
 
@@ -260,6 +274,7 @@ impl Upstream {
     async fn walk_with(
         &self,
         caller: Option<&Arc<Caller>>,
+        share: Option<Arc<str>>,
         wanted: Option<Era>,
         initialize: &Message,
     ) -> Result<Ended, ConnectError> {
@@ -267,7 +282,7 @@ impl Upstream {
             return Err(ConnectError::OtherEra { wanted, other });
         }
         // Boxed: most calls find the way open, and would carry the state of a walk for nothing.
-        Ok(Box::pin(Journey::new(self, caller, wanted, initialize).run()).await)
+        Ok(Box::pin(Journey::new(self, caller, share, wanted, initialize).run()).await)
     }
 
     /// Learns from how a walk in Weir's own words ended, or one that succeeded.
@@ -286,10 +301,6 @@ impl Upstream {
             (opened, _) => opened,
         }
     }
-}
-
-fn too_many() -> ConnectError {
-    ConnectError::Outage("too many callers have a process of their own at once".into())
 }
 
 /// Opens what a client waits for: an outage that is over in a moment, such as a restart, is waited for.

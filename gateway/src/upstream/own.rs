@@ -3,18 +3,17 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use weir_mcp::{Message, era};
+use weir_mcp::{Message, era, translate::Asks};
 
 /// `initialize`, declaring no capability: what Weir asks for itself needs none.
 pub(super) fn initialize() -> Message {
-    static MESSAGE: LazyLock<Bytes> = LazyLock::new(|| {
-        let latest = era::LATEST_LEGACY;
-        format!(
-            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{latest}","capabilities":{{}},"clientInfo":{INFO}}}}}"#
-        )
-        .into()
-    });
+    static MESSAGE: LazyLock<Bytes> = LazyLock::new(|| Asks::default().initialize(INFO));
     parsed(&MESSAGE)
+}
+
+/// `initialize` for clients that let a server ask this, who share the session.
+pub fn initialize_with(asks: Asks) -> Message {
+    parsed(&asks.initialize(INFO))
 }
 
 /// `notifications/initialized`.

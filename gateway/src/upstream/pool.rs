@@ -7,12 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::task::JoinSet;
 use weir_mcp::{Era, Message};
 
 use super::{lock, stdio::Process};
-
-/// How many principals may have processes of one upstream at once.
-const PRINCIPALS: usize = 256;
 
 /// The shared processes of one upstream, by the principal that they are kept apart for.
 #[derive(Default)]
@@ -38,16 +36,13 @@ pub(super) struct Member {
 }
 
 impl Pool {
-    /// What is shared by this principal; none if too many have something.
-    pub(super) fn of(&self, whose: Option<Arc<str>>) -> Option<Arc<Shared>> {
+    /// What is shared by this principal. There are no more than processes and those who are about to start one.
+    pub(super) fn of(&self, whose: Option<Arc<str>>) -> Arc<Shared> {
         let mut shared = lock(&self.shared);
-        if let Some(known) = shared.get(&whose) {
-            return Some(Arc::clone(known));
-        }
-        if shared.len() >= PRINCIPALS {
+        if !shared.contains_key(&whose) {
             shared.retain(|_, shared| !shared.is_empty());
         }
-        (shared.len() < PRINCIPALS).then(|| Arc::clone(shared.entry(whose).or_default()))
+        Arc::clone(shared.entry(whose).or_default())
     }
 
     /// Ends the processes that nobody holds and nobody asked for in the last `idle`.
@@ -60,9 +55,9 @@ impl Pool {
 
     /// Ends them all.
     pub(super) async fn stop(&self) {
-        for shared in self.all() {
-            shared.stop().await;
-        }
+        // All at once: each may take its time to end.
+        let stop = |shared: Arc<Shared>| async move { shared.stop().await };
+        self.all().into_iter().map(stop).collect::<JoinSet<()>>().join_all().await;
     }
 
     fn all(&self) -> Vec<Arc<Shared>> {

@@ -27,6 +27,7 @@ use weir_mcp::Message;
 
 use super::multiplex::{self, Fault, Line, Multiplex};
 pub use super::multiplex::{ExchangeKey, OnDrop, Whose};
+use crate::quota::Permit;
 pub use command::Command;
 use outbox::Outbox;
 
@@ -180,17 +181,18 @@ impl Fault for StdioError {
 }
 
 impl Process {
-    /// Starts `command` as the upstream called `name` (which appears in the log).
+    /// Starts `command` as the upstream called `name` (which appears in the log). The permit is given back when the process
+    /// is gone.
     ///
     /// # Errors
     /// Says what to correct in the configuration. A program that starts and fails at once is no error here; the
     /// first request gets [`StdioError::Exited`].
-    pub async fn spawn(name: &str, command: &Command) -> Result<Self, StdioError> {
+    pub async fn spawn(name: &str, command: &Command, permit: Permit) -> Result<Self, StdioError> {
         let (outbox, lines) = Outbox::new();
         let shared = Arc::new(Shared::new(name, outbox));
         let (stop, stop_seen) = watch::channel(false);
         let (done_sender, done) = watch::channel(());
-        let leader = life::Leader::spawn(command)?;
+        let leader = life::Leader::spawn(command, permit)?;
         tokio::spawn(life::own(leader, lines, Arc::clone(&shared), stop_seen, done_sender));
         Ok(Self { handle: Arc::new(Handle { shared, stop, done }) })
     }

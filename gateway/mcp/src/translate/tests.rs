@@ -22,20 +22,25 @@ fn a_request_loses_what_only_modern_servers_know() {
 
 #[test]
 fn a_session_declares_only_what_the_client_declared_and_weir_can_serve() {
-    let call = message(CALL);
-    let asking = Introduction::of(&call);
+    let info = r#"{"name":"weir","version":"1"}"#;
+    let asking = Asks::of_request(&message(CALL));
     assert_eq!(
-        text(&asking.initialize()),
-        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{"form":{}},"sampling":{"tools":{}}},"clientInfo":{"name":"c","version":"1"}}}"#
+        text(&asking.initialize(info)),
+        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{"form":{}},"sampling":{"tools":{}}},"clientInfo":{"name":"weir","version":"1"}}}"#
     );
-    let nameless = Introduction::of(&message(r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#));
-    assert!(text(&nameless.initialize()).contains(r#""capabilities":{},"clientInfo":{"name":"weir""#));
-    assert_ne!(asking, nameless);
+    let silent = Asks::of_request(&message(r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#));
+    assert!(text(&silent.initialize(info)).contains(r#""capabilities":{},"clientInfo":{"name":"weir""#));
+}
+
+#[test]
+fn what_a_client_calls_itself_makes_no_difference() {
+    let other = CALL.replace(r#"{"name":"c","version":"1"}"#, r#"{"name":"d","version":"2"}"#);
+    assert_eq!(Asks::of_request(&message(CALL)), Asks::of_request(&message(&other)));
 }
 
 #[test]
 fn only_declared_questions_are_allowed() {
-    let asks = Introduction::of(&message(CALL)).asks();
+    let asks = Asks::of_request(&message(CALL));
     let question = |method: &str, params: &str| {
         message(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#))
     };

@@ -40,6 +40,8 @@ const TOGETHER: Duration = Duration::from_millis(50);
 /// A request that runs at a legacy upstream. Dropped before its answer came, it is cancelled there: its client is gone.
 pub(in crate::relay) struct Call {
     seat: Seat,
+    /// Whose share it is of while it waits.
+    principal: Arc<str>,
     request: Message,
     headers: Vec<(HeaderName, HeaderValue)>,
     ticket: Ticket,
@@ -114,6 +116,7 @@ impl Call {
             refused: OnceLock::new(),
             list: List::of(place, Era::Modern, original.method()),
             repeated: Arc::clone(repeated),
+            principal: Arc::clone(&inquiry.principal),
             seat,
         })
     }
@@ -152,6 +155,11 @@ impl Call {
     /// What the client calls it, raw.
     pub(super) fn id(&self) -> &[u8] {
         &self.id
+    }
+
+    /// Whose share it is of.
+    pub(super) fn principal(&self) -> &Arc<str> {
+        &self.principal
     }
 
     /// What its sealed state is good for.
@@ -319,10 +327,7 @@ impl Stream {
                 Some(message) = running.call.seat.heard.recv() => running.call.understand(message),
                 () = rest_until(ask_at) => {
                     self.ask_at = None;
-                    match self.park() {
-                        Some(bytes) => return Ok((bytes, true)),
-                        None => continue,
-                    }
+                    return Ok((self.park().ok_or_else(broken)?, true));
                 }
             };
             self.failed = matches!(heard, Heard::Failed(_));
@@ -343,17 +348,16 @@ impl Stream {
         }
     }
 
-    /// Puts the call aside until its client has answered; if there is no room, the upstream is told that nobody can.
+    /// Puts the call aside until its client has answered; the answer says so, or why it is over.
     fn park(&mut self) -> Option<Bytes> {
-        match self.parked.park(self.running.take()?) {
-            Ok(bytes) => Some(bytes),
-            Err(mut running) => {
-                tracing::warn!(upstream = running.call.line().name(), "too many calls wait for their clients' answers");
-                running.refuse();
-                self.running = Some(*running);
-                None
-            }
-        }
+        let running = self.running.take()?;
+        let (id, upstream) = (running.call.id.clone(), running.call.line().name().to_owned());
+        Some(self.parked.park(running).unwrap_or_else(|why| {
+            tracing::warn!(upstream, why, "a call cannot wait for its client's input");
+            self.failed = true;
+            let text = format!("the upstream asks for input, and this call cannot wait for it: {why}");
+            answer::error(Some(&id), answer::INTERNAL, &text, None)
+        }))
     }
 }
 

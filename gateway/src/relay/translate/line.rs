@@ -20,7 +20,7 @@ use tokio::{
 };
 use weir_mcp::{
     Era, Kind, Message, answer, json, method,
-    translate::{Asks, Introduction, may_ask},
+    translate::{Asks, may_ask},
 };
 
 use crate::{
@@ -67,6 +67,13 @@ pub(super) struct Line {
     listener: OnceLock<AbortHandle>,
 }
 
+/// Who has a session opened.
+pub(super) struct Opener {
+    pub(super) caller: Option<Arc<Caller>>,
+    /// Whose share it is of.
+    pub(super) principal: Arc<str>,
+}
+
 /// Where a request hears what comes outside of its own stream.
 #[derive(Clone)]
 struct Place {
@@ -101,15 +108,15 @@ pub(super) struct Seat {
 impl Line {
     /// Opens a session in a client's name.
     pub(super) async fn open(
-        caller: Option<&Arc<Caller>>,
+        opener: Opener,
         upstream: &Arc<Upstream>,
         catalog: &Arc<Catalog>,
         place: usize,
-        introduction: &Introduction,
+        asks: Asks,
     ) -> Result<Arc<Self>, ConnectError> {
-        let initialize = Message::parse(introduction.initialize());
-        let initialize = initialize.map_err(|why| ConnectError::Stopped(why.to_string()))?;
-        let Opened { channel, answer, .. } = upstream.open_session(caller, &initialize).await?;
+        let (caller, principal) = (opener.caller.as_ref(), &opener.principal);
+        let initialize = own::initialize_with(asks);
+        let Opened { channel, answer, .. } = upstream.open_session(caller, principal, &initialize).await?;
         match &channel {
             // Each request there has a stream of its own.
             Channel::Http { .. } => {}
@@ -124,7 +131,7 @@ impl Line {
             place,
             channel,
             opening: answer,
-            asks: introduction.asks(),
+            asks,
             // `initialize` had 0.
             next: AtomicU64::new(1),
             running: Mutex::default(),

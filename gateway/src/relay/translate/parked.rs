@@ -19,12 +19,14 @@ use weir_mcp::{
     translate::{input_required, question_name},
 };
 
-use crate::{seal::Seal, session::lock, upstream::Listened};
+use crate::{
+    quota::{Permit, Quota, Shares},
+    seal::Seal,
+    session::lock,
+    upstream::Listened,
+};
 
 use super::{call::Call, line::Line};
-
-/// How many calls may wait at once.
-const PARKED: usize = 256;
 
 /// How long a call waits for its client.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
@@ -48,11 +50,18 @@ pub(super) struct Question {
 }
 
 /// The calls that wait.
-#[derive(Default)]
 pub(in crate::relay) struct Parked {
     seal: Seal,
     next: AtomicU64,
-    calls: Mutex<HashMap<u64, (Running, Instant)>>,
+    calls: Mutex<HashMap<u64, Waiting>>,
+    quota: Arc<Quota>,
+}
+
+/// A call that waits.
+struct Waiting {
+    running: Running,
+    until: Instant,
+    _permit: Permit,
 }
 
 impl Running {
@@ -80,34 +89,30 @@ impl Running {
         }
         self.questions = open;
     }
-
-    /// Answers every open question with an error, since the client cannot be asked.
-    pub(super) fn refuse(&mut self) {
-        for question in self.questions.drain(..) {
-            self.call.line().refuse(&question.message);
-        }
-    }
 }
 
 impl Parked {
-    /// Puts a call aside and gives the answer that asks its client; the call comes back if there is no room.
-    pub(super) fn park(&self, running: Running) -> Result<Bytes, Box<Running>> {
+    /// Room for so many calls.
+    pub(in crate::relay) fn new(calls: Shares) -> Self {
+        let quota = Quota::new("pending_inputs", calls);
+        Self { seal: Seal::default(), next: AtomicU64::new(0), calls: Mutex::default(), quota }
+    }
+
+    /// Puts a call aside and gives the answer that asks its client, or why that cannot be. Then the call is over, which its
+    /// upstream is told.
+    pub(super) fn park(&self, running: Running) -> Result<Bytes, String> {
         let now = Instant::now();
         let key = self.next.fetch_add(1, Ordering::Relaxed);
-        let Some(state) = self.seal.seal(&key.to_be_bytes(), running.call.bound()) else {
-            return Err(Box::new(running));
-        };
-        let mut calls = lock(&self.calls);
-        if calls.len() >= PARKED {
-            calls.retain(|_, (_, until)| *until > now);
-        }
-        if calls.len() >= PARKED {
-            return Err(Box::new(running));
-        }
+        let state = self.seal.seal(&key.to_be_bytes(), running.call.bound());
+        let state = state.ok_or("the system has no randomness to give")?;
+        // Those that nobody comes back for make way.
+        self.reap();
+        let permit = self.quota.take(running.call.principal(), Some(running.call.line().name()));
+        let permit = permit.map_err(|full| full.to_string())?;
         let questions: Vec<(String, &Message)> =
             running.questions.iter().map(|question| (question.key.clone(), &*question.message)).collect();
         let bytes = input_required(running.call.id(), &questions, &state, running.call.line().server_info());
-        calls.insert(key, (running, now + PATIENCE));
+        lock(&self.calls).insert(key, Waiting { running, until: now + PATIENCE, _permit: permit });
         Ok(bytes)
     }
 
@@ -115,7 +120,7 @@ impl Parked {
     pub(super) fn take(&self, request: &Message, bound: &[u8]) -> Option<Running> {
         let state = request.text(Field::RequestState)?;
         let key = u64::from_be_bytes(self.seal.open(&state, bound)?.try_into().ok()?);
-        let (running, until) = lock(&self.calls).remove(&key)?;
+        let Waiting { running, until, .. } = lock(&self.calls).remove(&key)?;
         (until > Instant::now()).then_some(running)
     }
 
@@ -124,17 +129,17 @@ impl Parked {
         let line = |running: &Running| lines.iter().find(|line| Arc::ptr_eq(line, running.call.line()));
         let oldest = {
             let mut calls = lock(&self.calls);
-            let waiting = calls.iter().filter(|(_, (running, _))| line(running).is_some());
-            let key = *waiting.min_by_key(|(_, (_, until))| *until)?.0;
+            let waiting = calls.iter().filter(|(_, waiting)| line(&waiting.running).is_some());
+            let key = *waiting.min_by_key(|(_, waiting)| waiting.until)?.0;
             calls.remove(&key)
         };
-        line(&oldest?.0)
+        line(&oldest?.running)
     }
 
     /// Gives up the calls whose clients did not come back; their upstreams are told.
     pub(in crate::relay) fn reap(&self) {
         let now = Instant::now();
-        let over: Vec<_> = lock(&self.calls).extract_if(|_, (_, until)| *until <= now).collect();
+        let over: Vec<_> = lock(&self.calls).extract_if(|_, waiting| waiting.until <= now).collect();
         drop(over);
     }
 

@@ -1,9 +1,9 @@
-//! The legacy sessions that modern clients share: one for each upstream, principal and kind of client.
+//! The legacy sessions that modern clients share: one for each upstream, principal and set of capabilities.
 //!
-//! What a client says of itself decides how a legacy server treats its session, so only clients that say the same share
-//! one. Nothing may say which call a question belongs to, so calls that may ask their client something run side by side
-//! only where there are too many of them, and then what they ask may be refused. The number of lines is bounded, since
-//! clients choose what they say.
+//! What a client can be asked decides how a legacy server treats its session, so only clients that declare the same share
+//! one. What a client calls itself is no key: each of its names would cost a session. Nothing may say which call a question belongs to, so calls that may ask their client something run side by side
+//! only where there are too many of them, and then what they ask may be refused. The number of lines is bounded, in all, for
+//! each principal and for each upstream; one that rests makes way for another of the same share.
 
 use std::{
     collections::HashMap,
@@ -15,17 +15,18 @@ use std::{
 };
 
 use tokio::{sync::oneshot, task::JoinSet};
-use weir_mcp::translate::Introduction;
+use weir_mcp::translate::Asks;
 
-use crate::{session::lock, upstream::ConnectError};
+use crate::{
+    quota::{Permit, Quota, Reached, Scope, Shares},
+    session::lock,
+    upstream::ConnectError,
+};
 
 use super::line::Line;
 
 /// How long a line that is being opened is waited for when all are ended.
 const FAREWELL: Duration = Duration::from_secs(5);
-
-/// How many lines may be open at once.
-const LINES: usize = 256;
 
 /// How many lines one kind of client has at one upstream, where requests that may ask run in lines of their own: sessions
 /// over HTTP, and processes or streams, which cost more.
@@ -40,20 +41,23 @@ pub(super) struct Key {
     pub(super) upstream: usize,
     /// The principal that it is kept apart for.
     pub(super) whose: Option<Arc<str>>,
-    /// What the client says of itself.
-    pub(super) introduction: Introduction,
+    /// What the client lets the upstream ask.
+    pub(super) asks: Asks,
     /// Which of the lines for such clients.
     pub(super) number: usize,
 }
 
-/// All lines, by upstream and introduction.
-#[derive(Default)]
+/// All lines.
 pub(in crate::relay) struct Pool {
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
+    quota: Arc<Quota>,
 }
 
-#[derive(Default)]
 struct Slot {
+    /// Whose share it is of.
+    principal: Arc<str>,
+    /// Its place among the lines, until it has ended at the upstream.
+    permit: Mutex<Option<Permit>>,
     line: Mutex<Option<Arc<Line>>>,
     /// Held while the line is opened, so that concurrent first calls open one.
     opening: tokio::sync::Mutex<()>,
@@ -62,13 +66,23 @@ struct Slot {
 }
 
 impl Pool {
-    /// The line for this kind of client, opened by `open` if there is none that still carries. It is opened whatever
+    /// Room for so many lines.
+    pub(in crate::relay) fn new(lines: Shares) -> Self {
+        Self { slots: Mutex::default(), quota: Quota::new("pooled_sessions", lines) }
+    }
+
+    /// The line for this kind of client at the upstream of this name, of the share of `principal`; opened by `open` if there is none that still carries. It is opened whatever
     /// becomes of the client, since others may wait for it and the upstream has a session by then.
-    pub(super) async fn get<F>(&self, key: Key, open: impl FnOnce() -> F) -> Result<Arc<Line>, ConnectError>
+    pub(super) async fn get<F>(
+        &self,
+        key: Key,
+        (principal, upstream): (&Arc<str>, &str),
+        open: impl FnOnce() -> F,
+    ) -> Result<Arc<Line>, ConnectError>
     where
         F: Future<Output = Result<Arc<Line>, ConnectError>> + Send + 'static,
     {
-        let slot = self.slot(key)?;
+        let slot = self.slot(key, principal, upstream).map_err(ConnectError::Full)?;
         if let Some(line) = slot.get() {
             return Ok(line);
         }
@@ -104,19 +118,38 @@ impl Pool {
         close(all.into_values().collect()).await;
     }
 
-    fn slot(&self, key: Key) -> Result<Arc<Slot>, ConnectError> {
+    fn slot(&self, key: Key, principal: &Arc<str>, upstream: &str) -> Result<Arc<Slot>, Reached> {
         let mut slots = lock(&self.slots);
-        if slots.len() >= LINES && !slots.contains_key(&key) {
-            let Some(rests) = slots.iter().find(|(_, slot)| slot.rests(Duration::ZERO)).map(|(key, _)| key.clone())
-            else {
-                let why = "too many different clients use legacy upstreams at once";
-                return Err(ConnectError::Outage(why.into()));
-            };
-            if let (Some(slot), Ok(runtime)) = (slots.remove(&rests), tokio::runtime::Handle::try_current()) {
-                runtime.spawn(close(vec![slot]));
-            }
+        if let Some(slot) = slots.get(&key) {
+            return Ok(Arc::clone(slot));
         }
-        Ok(Arc::clone(slots.entry(key).or_default()))
+        let permit = match self.quota.take(principal, Some(upstream)) {
+            Ok(permit) => permit,
+            Err(full) => {
+                let in_the_way = |other: &Key, slot: &Slot| match full.scope {
+                    Scope::All => true,
+                    Scope::Principal => slot.principal == *principal,
+                    Scope::Upstream => other.upstream == key.upstream,
+                };
+                let resting =
+                    |(other, slot): &(&Key, &Arc<Slot>)| in_the_way(other, slot) && slot.rests(Duration::ZERO);
+                let rests = slots.iter().find(resting).map(|(key, _)| key.clone()).ok_or(full)?;
+                if let (Some(slot), Ok(runtime)) = (slots.remove(&rests), tokio::runtime::Handle::try_current()) {
+                    drop(lock(&slot.permit).take());
+                    runtime.spawn(close(vec![slot]));
+                }
+                self.quota.take(principal, Some(upstream))?
+            }
+        };
+        let slot = Arc::new(Slot {
+            principal: Arc::clone(principal),
+            permit: Mutex::new(Some(permit)),
+            line: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            over: AtomicBool::new(false),
+        });
+        slots.insert(key, Arc::clone(&slot));
+        Ok(slot)
     }
 }
 

@@ -256,6 +256,10 @@ impl<'a> Work<'a> {
                     }
                     Err(ConnectError::OtherEra { .. }) if round == 1 => return Err(End::Turned),
                     Err(ConnectError::SignIn(needed)) => return Err(End::SignIn(needed)),
+                    Err(ConnectError::Full(full)) => {
+                        let text = full.to_string();
+                        return Err(End::Answer(answer::error(Some(self.id()), answer::INTERNAL, &text, None)));
+                    }
                     Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
                 },
                 Action::Attempt => {

@@ -9,10 +9,9 @@ use tokio::sync::mpsc;
 use weir_mcp::{Era, Message, answer, era, json, method, translate};
 
 use crate::{
-    caller::Caller,
     http::HeaderValue,
     relay::{Answer, Body, Delivery, Inquiry, Record, Relay, route::Leg},
-    session::{Endpoint, Run, Session, lock},
+    session::{Endpoint, Owner, Run, Session, WORK},
 };
 
 use super::rounds::{Piece, Rounds, Said};
@@ -30,22 +29,22 @@ impl Relay {
     /// Begins a session at an upstream that knows none.
     pub(in crate::relay) async fn begin_sessionless(
         self: &Arc<Self>,
-        caller: Option<&Arc<Caller>>,
+        owner: Owner,
         place: usize,
         initialize: &Message,
         record: &mut Record,
     ) -> Answer {
         let upstream = self.upstream(place);
-        let opened = match upstream.open(caller, Some(Era::Modern)).await {
+        let opened = match upstream.open(owner.caller.as_ref(), Some(Era::Modern)).await {
             Ok(opened) => opened,
-            Err(why) => return Box::pin(self.not_begun(caller, place, initialize, why, record)).await,
+            Err(why) => return Box::pin(self.not_begun(&owner, place, initialize, why, record)).await,
         };
         let requested =
             initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
         let version = era::negotiate(requested.as_deref().unwrap_or_default());
         let said = opened.answer.result().unwrap_or(b"{}");
         let answer = Answer::result(initialize, translate::initialized(said, version, upstream.name()));
-        self.admit(caller, Endpoint::One(place), initialize, HeaderValue::from_static(version), None, answer).await
+        self.admit(owner, Endpoint::One(place), initialize, HeaderValue::from_static(version), None, answer)
     }
 
     /// Takes a request of a legacy client to a modern upstream and back; none if that turns out to speak the legacy era,
@@ -62,7 +61,7 @@ impl Relay {
         match message.method() {
             method::PING => return Some(Answer::result(message, super::EMPTY)),
             method::SET_LEVEL => {
-                *lock(&session.log_level) = Some(message.clone());
+                session.set_level(message);
                 return Some(Answer::result(message, super::EMPTY));
             }
             method::SUBSCRIBE | method::UNSUBSCRIBE => return Some(self.watch_resource(session, inquiry, leg).await),
@@ -80,7 +79,10 @@ impl Relay {
             Err(why) => return Some(Answer::error(Era::Legacy, message, answer::INTERNAL, &why)),
         };
         let run = Arc::clone(&rounds.running.run);
-        session.stateless().work(rounds.run());
+        if !session.stateless().work(rounds.run()) {
+            let text = format!("this session has {WORK} requests running already; wait for their answers");
+            return Some(Answer::whole(429, answer::error(message.id(), answer::INTERNAL, &text, None)));
+        }
         answered((heard, run), message, upstream.name(), deadline, record).await
     }
 

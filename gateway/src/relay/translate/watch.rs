@@ -16,7 +16,7 @@ use crate::{
     catalog::Catalog,
     http::HeaderValue,
     relay::{Answer, Inquiry, Relay, crossing, route::Leg},
-    session::{Endpoint, Granted, Session, Watch, Wish},
+    session::{Endpoint, Granted, MAX_ADDRESS, Session, Watch, Wish},
     upstream::{Body, Listened, Outgoing, Upstream},
 };
 
@@ -57,6 +57,9 @@ impl Relay {
             });
             return Answer::result(message, super::EMPTY);
         }
+        if address.len() > MAX_ADDRESS {
+            return refuse(answer::INVALID_REQUEST, &format!("the address is longer than {MAX_ADDRESS} bytes"));
+        }
         let Some(turn) = watch.change(|wish| {
             wish.addresses.insert(address.clone());
         }) else {
@@ -85,7 +88,7 @@ impl Relay {
                 catalog: Arc::clone(&self.catalog),
                 watch: Arc::clone(&watch),
             };
-            session.stateless().work(watcher.run());
+            session.stateless().follow(watcher.run());
         }
         watch
     }

@@ -19,38 +19,70 @@ use pingora_core::protocols::{
     http::{ReusableHttpStream, ServerSession},
 };
 use pingora_http::ResponseHeader;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
     caller::Caller,
     http::{HeaderName, HeaderValue},
+    quota,
 };
 
-use super::wire::Line;
+use super::{Limits, wire::Line};
+
+/// How many bytes of a body give it one second more.
+const LEAST_RATE: usize = 8 * 1024;
 
 /// Why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
     /// More than is allowed.
     TooLarge,
-    /// Nothing came for too long.
+    /// It took too long.
     TimedOut,
     /// The client went away, or what it sent is not framed as HTTP says.
     BrokenOff,
 }
 
+/// The other end of a connection.
+#[derive(Clone)]
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    /// What stands for it where shares are counted.
+    pub(super) share: Arc<str>,
+}
+
+impl Peer {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self { address, share: quota::address(address.ip()) }
+    }
+}
+
 /// One request and its answer.
 pub struct Exchange {
     session: ServerSession,
-    peer: SocketAddr,
+    peer: Peer,
     caller: Option<Arc<Caller>>,
     ends: Option<SystemTime>,
-    /// For the next bytes of a body, in either direction.
-    patience: Duration,
+    patience: Patience,
     draining: Arc<AtomicBool>,
     /// None for HTTP/2, which gathers by itself.
     line: Option<Arc<Line>>,
     answer: Answer,
+}
+
+/// How long is waited for a client.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    /// For the next bytes of a body, in either direction.
+    next: Duration,
+    /// For the body of a request, beside the time that its bytes give it.
+    body: Duration,
+}
+
+impl From<Limits> for Patience {
+    fn from(limits: Limits) -> Self {
+        Self { next: limits.idle_timeout, body: limits.body_timeout }
+    }
 }
 
 /// How far the answer is.
@@ -77,8 +109,8 @@ pub(super) enum Ending {
 impl Exchange {
     pub(super) fn new(
         session: ServerSession,
-        peer: SocketAddr,
-        patience: Duration,
+        peer: Peer,
+        patience: Patience,
         draining: Arc<AtomicBool>,
         line: Option<Arc<Line>>,
     ) -> Self {
@@ -153,7 +185,13 @@ impl Exchange {
     /// Where it came from: the other end of the connection.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
-        self.peer
+        self.peer.address
+    }
+
+    /// Whose share of what all share it uses: that of its principal, or of its address where nobody proves who they are.
+    #[must_use]
+    pub fn principal(&self) -> &Arc<str> {
+        self.caller.as_ref().filter(|caller| !caller.is_local()).map_or(&self.peer.share, |caller| caller.id())
     }
 
     /// Reads the body, up to `cap` bytes. A body whose length is known to be more is not read at all.
@@ -167,7 +205,8 @@ impl Exchange {
             return Err(BodyError::TooLarge);
         }
         self.welcome().await?;
-        let Some(first) = self.body_part().await? else { return Ok(Bytes::new()) };
+        let start = Instant::now();
+        let Some(first) = self.body_part(start, 0).await? else { return Ok(Bytes::new()) };
         // The usual body comes in one piece and is not copied again.
         if length == Some(first.len()) {
             return Ok(first);
@@ -177,7 +216,7 @@ impl Exchange {
         }
         let mut whole = BytesMut::with_capacity(length.unwrap_or(2 * first.len()));
         whole.extend_from_slice(&first);
-        while let Some(part) = self.body_part().await? {
+        while let Some(part) = self.body_part(start, whole.len()).await? {
             if whole.len() + part.len() > cap {
                 return Err(BodyError::TooLarge);
             }
@@ -208,7 +247,7 @@ impl Exchange {
         }
         if length.is_none() {
             self.answer = Answer::Promised(head);
-        } else if matches!(timeout(self.patience, self.session.write_response_header(head)).await, Ok(Ok(()))) {
+        } else if matches!(timeout(self.patience.next, self.session.write_response_header(head)).await, Ok(Ok(()))) {
             self.answer = Answer::Begun;
         }
     }
@@ -257,7 +296,9 @@ impl Exchange {
         if matches!(self.answer, Answer::Lost) {
             return;
         }
-        // The next request may come early on the same connection, which pingora then keeps for later.
+        // The next request may come early on the same connection; it is kept for later, and what comes behind it is looked
+        // at too.
+        let _watched = self.line.clone().map(Line::watched);
         while self.session.read_body_or_idle(true).await.is_ok() {}
         self.answer = Answer::Lost;
     }
@@ -277,7 +318,7 @@ impl Exchange {
         let unread = !self.session.is_body_done();
         match self.session {
             ServerSession::H1(session) if unread => Ending::Unread(session.into_inner()),
-            session => match timeout(self.patience, session.finish()).await {
+            session => match timeout(self.patience.next, session.finish()).await {
                 Ok(Ok(Some(stream))) => Ending::Reusable(stream),
                 _ => Ending::Closed,
             },
@@ -294,7 +335,7 @@ impl Exchange {
                 return false;
             }
         };
-        let patience = self.patience;
+        let patience = self.patience.next;
         if !matches!(timeout(patience, self.write_all(head, bytes, last)).await, Ok(Ok(()))) {
             return false;
         }
@@ -333,8 +374,11 @@ impl Exchange {
         }
     }
 
-    async fn body_part(&mut self) -> Result<Option<Bytes>, BodyError> {
-        let read = timeout(self.patience, self.session.read_request_body()).await;
+    /// The next part of a body that was begun at `start` and of which so many bytes are here.
+    async fn body_part(&mut self, start: Instant, read: usize) -> Result<Option<Bytes>, BodyError> {
+        let earned = Duration::from_secs((read / LEAST_RATE) as u64);
+        let end = (start + self.patience.body + earned).min(Instant::now() + self.patience.next);
+        let read = timeout_at(end, self.session.read_request_body()).await;
         read.map_err(|_| BodyError::TimedOut)?.map_err(|_| BodyError::BrokenOff)
     }
 
@@ -344,7 +388,7 @@ impl Exchange {
         if self.session.is_http2() || !self.session.get_header(EXPECT).is_some_and(asks) {
             return Ok(());
         }
-        let written = timeout(self.patience, self.session.write_continue_response()).await;
+        let written = timeout(self.patience.next, self.session.write_continue_response()).await;
         written.map_err(|_| BodyError::TimedOut)?.map_err(|_| BodyError::BrokenOff)
     }
 }

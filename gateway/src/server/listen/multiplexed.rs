@@ -1,6 +1,6 @@
 //! HTTP/2: many requests at once on a connection, each a task that ends with it.
 
-use std::{net::SocketAddr, pin::pin, sync::Arc};
+use std::{pin::pin, sync::Arc};
 
 use pingora_core::protocols::{
     Digest,
@@ -14,13 +14,13 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use super::{Exchange, Handler, Server, over, wire::Wire};
+use super::{Exchange, Handler, Server, exchange::Peer, over, wire::Wire};
 
 /// How many requests that cannot be accepted end a connection.
 const MAX_MALFORMED: usize = 32;
 
 /// Serves a connection to its end. Its handshake and its first request must be here at `end`.
-pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, peer: SocketAddr, end: Instant) {
+pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, peer: Peer, end: Instant) {
     let Ok(Ok(mut connection)) = timeout_at(end, handshake(Box::new(wire), None)).await else { return };
     let limits = server.limits;
     let digest = Arc::new(Digest::default());
@@ -41,7 +41,7 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, peer: 
             // This drives the whole connection.
             accepted = HttpSession::from_h2_conn(&mut connection, Arc::clone(&digest)) => match accepted {
                 Ok(Some(H2Accept::Session(session))) => {
-                    streams.spawn(stream(Arc::clone(&server), session, peer));
+                    streams.spawn(stream(Arc::clone(&server), session, peer.clone()));
                 }
                 Ok(Some(H2Accept::Rejected)) if malformed < MAX_MALFORMED => malformed += 1,
                 Ok(_) | Err(_) => break,
@@ -65,9 +65,9 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, peer: 
     while streams.join_next().await.is_some() {}
 }
 
-async fn stream<H: Handler>(server: Arc<Server<H>>, session: HttpSession, peer: SocketAddr) {
+async fn stream<H: Handler>(server: Arc<Server<H>>, session: HttpSession, peer: Peer) {
     let session = ServerSession::H2(session);
-    let mut exchange = Exchange::new(session, peer, server.limits.idle_timeout, Arc::clone(&server.draining), None);
+    let mut exchange = Exchange::new(session, peer, server.limits.into(), Arc::clone(&server.draining), None);
     server.handler.handle(&mut exchange).await;
     exchange.finish().await;
 }

@@ -2,7 +2,6 @@
 
 use std::{
     future::poll_fn,
-    net::SocketAddr,
     pin::pin,
     sync::{Arc, atomic::Ordering},
     task::Poll,
@@ -18,14 +17,14 @@ use pingora_core::{
     },
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::{Instant, timeout},
 };
 
 use super::{
     Exchange, Handler, Limits, Server,
     alarm::Alarm,
-    exchange::Ending,
+    exchange::{Ending, Peer},
     wire::{Line, Wire},
 };
 
@@ -36,13 +35,7 @@ const MAX_HEAD: usize = 64 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves a connection to its end. The head of its first request must be here at `end`.
-pub(super) async fn serve<H: Handler>(
-    server: Arc<Server<H>>,
-    wire: Wire,
-    line: Arc<Line>,
-    peer: SocketAddr,
-    end: Instant,
-) {
+pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, line: Arc<Line>, peer: Peer, end: Instant) {
     let mut alarm = Alarm::new(end);
     let mut stream: Stream = Box::new(wire);
     let mut prefix: Option<BytesMut> = None;
@@ -70,7 +63,7 @@ pub(super) async fn serve<H: Handler>(
             Head::Bad(status) => return Box::pin(refuse(session, status)).await,
         }
         // On the heap, so that a connection that rests does not hold the room that a call needs.
-        match Box::pin(answer(&server, session, peer, &line)).await {
+        match Box::pin(answer(&server, session, peer.clone(), &line)).await {
             Ending::Reusable(next) => (stream, prefix) = next.into_parts(),
             Ending::Unread(stream) => return Box::pin(linger(stream)).await,
             Ending::Closed => return,
@@ -79,14 +72,10 @@ pub(super) async fn serve<H: Handler>(
     }
 }
 
-async fn answer<H: Handler>(
-    server: &Arc<Server<H>>,
-    session: HttpSession,
-    peer: SocketAddr,
-    line: &Arc<Line>,
-) -> Ending {
-    let (patience, draining) = (server.limits.idle_timeout, Arc::clone(&server.draining));
-    let mut exchange = Exchange::new(ServerSession::H1(session), peer, patience, draining, Some(Arc::clone(line)));
+async fn answer<H: Handler>(server: &Arc<Server<H>>, session: HttpSession, peer: Peer, line: &Arc<Line>) -> Ending {
+    let draining = Arc::clone(&server.draining);
+    let session = ServerSession::H1(session);
+    let mut exchange = Exchange::new(session, peer, server.limits.into(), draining, Some(Arc::clone(line)));
     server.handler.handle(&mut exchange).await;
     exchange.finish().await
 }
@@ -144,7 +133,7 @@ async fn refuse(session: HttpSession, status: u16) {
 
 /// Ends a connection whose client may still be sending. Closing at once would make the system throw away the answer
 /// that the client has not read yet.
-async fn linger(mut stream: Stream) {
+pub(super) async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let sink = async {
         stream.shutdown().await?;
         let mut unread = Vec::with_capacity(8 * 1024);

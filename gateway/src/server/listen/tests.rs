@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod drain;
+mod hostile;
 mod multiplexed;
 mod secure;
 
@@ -17,14 +18,20 @@ use tokio::{
 };
 
 use super::{BodyError, Exchange, Handler, Limits, ListenError, Listener};
-use crate::{config::Tls, http::CONTENT_TYPE, http::HeaderValue};
+use crate::{config::Tls, http::CONTENT_TYPE, http::HeaderValue, quota::Shares};
 
 const LONG: Duration = Duration::from_secs(20);
 
 /// Silence that is waited for where the end of it is the condition.
 const SHORT: Duration = Duration::from_millis(100);
 
-const LIMITS: Limits = Limits { head_timeout: LONG, idle_timeout: LONG, drain: LONG };
+const LIMITS: Limits = Limits {
+    connections: Shares { total: 1000, principal: 1000, upstream: 0 },
+    head_timeout: LONG,
+    body_timeout: LONG,
+    idle_timeout: LONG,
+    drain: LONG,
+};
 
 /// The longest body that is read.
 const CAP: usize = 100_000;

@@ -35,6 +35,9 @@ const GATHERED: usize = 16 * 1024;
 /// What is kept of that room while a connection rests.
 const KEPT: usize = 2 * 1024;
 
+/// How much of the next request is read while this one is answered, in bytes.
+const AHEAD: usize = 64 * 1024;
+
 /// What an HTTP/2 connection begins with (RFC 9113 §3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -45,7 +48,12 @@ pub(super) struct Line {
     allowance: AtomicUsize,
     /// Whether more is about to be written, so that a flush would come too early.
     held: AtomicBool,
+    /// Whether it is watched for its end alone: what comes before that is kept for the next request.
+    watched: AtomicBool,
 }
+
+/// Has a connection watched for its end until this is dropped.
+pub(super) struct Watched(Arc<Line>);
 
 const RESTING: u8 = 0;
 const BUSY: u8 = 1;
@@ -54,7 +62,7 @@ const CLOSED: u8 = 2;
 /// A byte stream.
 pub(super) struct Wire {
     io: Io,
-    /// Read to see which protocol is spoken; handed out first.
+    /// Read to see which protocol is spoken, or while the connection was watched; handed out first.
     ahead: BytesMut,
     /// Written and not yet sent.
     gathered: BytesMut,
@@ -87,6 +95,12 @@ impl Line {
     /// Makes a flush do nothing, until it is told otherwise.
     pub(super) fn hold(&self, held: bool) {
         self.held.store(held, Ordering::Relaxed);
+    }
+
+    /// Has it watched for its end.
+    pub(super) fn watched(self: Arc<Self>) -> Watched {
+        self.watched.store(true, Ordering::Relaxed);
+        Watched(self)
     }
 
     /// Whether a byte of a request has come since the last rest.
@@ -126,7 +140,14 @@ impl Line {
 
 impl Default for Line {
     fn default() -> Self {
-        Self { phase: AtomicU8::new(RESTING), allowance: AtomicUsize::new(usize::MAX), held: AtomicBool::new(false) }
+        let [held, watched] = [false, false].map(AtomicBool::new);
+        Self { phase: AtomicU8::new(RESTING), allowance: AtomicUsize::new(usize::MAX), held, watched }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.watched.store(false, Ordering::Relaxed);
     }
 }
 
@@ -153,6 +174,20 @@ impl Wire {
                 return Ok(alike);
             }
         }
+    }
+
+    /// Ready at the end of the connection. What comes before is kept; of more than a little nothing more is read.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.ahead.len() < AHEAD {
+            let mut room = [0; 1024];
+            let mut buffer = ReadBuf::new(&mut room);
+            ready!(self.io.poll_read(context, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.ahead.extend_from_slice(buffer.filled());
+        }
+        Poll::Pending
     }
 
     /// Sends what was gathered.
@@ -219,8 +254,14 @@ impl Io {
 impl AsyncRead for Wire {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.line.watched.load(Ordering::Relaxed) {
+            return this.poll_end(context);
+        }
         if !this.ahead.is_empty() {
             let taken = this.ahead.len().min(out.remaining());
+            if !this.line.hear(taken) {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
             out.put_slice(&this.ahead.split_to(taken));
             if this.ahead.is_empty() {
                 this.ahead = BytesMut::new();

@@ -19,7 +19,7 @@ use weir_mcp::{
 use crate::{
     caller::Caller,
     relay::{Answer, Delivery, Heard, Inquiry, RETRY, Record},
-    session::{Endpoint, Session},
+    session::{Endpoint, Owner, Session},
 };
 
 use super::{
@@ -46,19 +46,20 @@ impl App {
         endpoint: Endpoint,
         exchange: &mut Exchange,
     ) -> Option<Answer> {
-        let sessions = self.relay.sessions();
-        if let Err(full) = sessions.has_room() {
-            return Some(refusal::full(&full.to_string()));
-        }
-        let Some((open, posted)) = self.streams.open(endpoint, exchange.caller().cloned(), sessions.limit()) else {
-            return Some(refusal::full("there are already as many streams as `limits.sessions` allows"));
+        let owner = match Owner::new(self.relay.sessions(), exchange.caller().cloned(), exchange.principal()) {
+            Ok(owner) => owner,
+            Err(full) => return Some(Answer::full(None, &full)),
+        };
+        let Some((open, posted)) = self.streams.open(endpoint, exchange.caller().cloned()) else {
+            return Some(refusal::no_randomness());
         };
         events::start_own(exchange).await;
         let first = format!("event: endpoint\ndata: messages?sessionId={}\n\n", open.id);
         if exchange.write(first.into()).await {
             let (bring, brought) = mpsc::channel(WRITTEN_NEXT);
             let ends = exchange.ends();
-            let mut client = Client { app: self, open, session: None, ends, bring, running: JoinSet::new() };
+            let owner = Some(owner);
+            let mut client = Client { app: self, open, owner, session: None, ends, bring, running: JoinSet::new() };
             client.serve(exchange, posted, brought).await;
             client.end().await;
         }
@@ -70,6 +71,8 @@ impl App {
 struct Client<'a> {
     app: &'a Arc<App>,
     open: Open<'a>,
+    /// Of the session, until that begins.
+    owner: Option<Owner>,
     session: Option<(Arc<Session>, Delivery)>,
     /// When what the client has shown is no longer good; put off by each request that shows something younger.
     ends: Option<SystemTime>,
@@ -137,27 +140,35 @@ impl Client<'_> {
 
     /// Begins a request; gives its answer if there is nothing to wait for.
     async fn take(&mut self, posted: Posted) -> Option<Bytes> {
-        let Posted { caller, ends, message, version, headers } = posted;
+        let Posted { caller, principal, ends, message, version, headers } = posted;
         self.ends = self.ends.max(ends);
         let session = self.session.as_ref().map(|(session, _)| Arc::clone(session));
         match (&session, message.method()) {
-            (None, "initialize") => return Some(self.introduce(caller.as_ref(), &message).await),
+            (None, "initialize") => return Some(self.introduce(caller, &principal, &message).await),
             (None, "ping") => return only(Answer::result(&message, Bytes::from_static(b"{}"))).await,
             (None, _) => return only(refusal::not_introduced(&message)).await,
             (Some(_), "initialize") => return only(refusal::second_initialize(message.id())).await,
             (Some(_), _) => {}
         }
         let endpoint = self.open.stream.endpoint;
-        let inquiry = Inquiry { era: Era::Legacy, endpoint, caller, message, version, headers, session };
+        let inquiry = Inquiry { era: Era::Legacy, endpoint, caller, principal, message, version, headers, session };
         self.running.spawn(call(Arc::clone(self.app), inquiry, self.bring.clone()));
         None
     }
 
     /// Answers `initialize`. It is not broken off when the client goes, so that nothing is left half open.
-    async fn introduce(&mut self, caller: Option<&Arc<Caller>>, message: &Message) -> Bytes {
+    async fn introduce(&mut self, caller: Option<Arc<Caller>>, principal: &Arc<str>, message: &Message) -> Bytes {
         let endpoint = self.open.stream.endpoint;
+        let owner = match self.owner.take() {
+            Some(owner) => owner.with(caller),
+            // An `initialize` before this one came to nothing.
+            None => match Owner::new(self.app.relay.sessions(), caller, principal) {
+                Ok(owner) => owner,
+                Err(full) => return answer::error(message.id(), answer::INTERNAL, &full.to_string(), None),
+            },
+        };
         let mut record = Record::of(message, Era::Legacy);
-        let answer = self.app.relay.begin(caller, endpoint, message, &mut record).await.recorded(record);
+        let answer = self.app.relay.begin(owner, endpoint, message, &mut record).await.recorded(record);
         let session = answer.session.as_ref().and_then(|id| self.app.relay.sessions().get(id.as_bytes(), |_| true));
         if let Some(session) = session
             && let Some(overheard) = self.app.relay.overhear(&session)

@@ -21,7 +21,7 @@ use crate::{
     caller::Caller,
     http::HeaderValue,
     relay::{Answer, Body, Inquiry, Record, Relay},
-    session::{Endpoint, Session},
+    session::{Endpoint, Owner, Session},
     upstream::GATHERED,
 };
 
@@ -186,8 +186,13 @@ impl Client {
             drop(self.relay.sessions().remove(session.id.as_bytes()));
             self.relay.end(&session).await;
         }
+        let owner = Owner::new(self.relay.sessions(), Some(Arc::clone(&self.caller)), self.caller.id());
+        let owner = match owner {
+            Ok(owner) => owner,
+            Err(full) => return self.out.say(answers::error(&id, &full.to_string())).await,
+        };
         let mut record = Record::new(&self.inquiry(Era::Legacy, message.clone()));
-        let begun = Box::pin(self.relay.begin(Some(&self.caller), self.endpoint, &message, &mut record));
+        let begun = Box::pin(self.relay.begin(owner, self.endpoint, &message, &mut record));
         match tokio::time::timeout(self.limits.request, begun).await {
             Ok(begun) => {
                 let session = begun.session.as_ref();
@@ -264,8 +269,8 @@ impl Client {
             Era::Legacy => None,
         };
         let session = self.session.clone().filter(|_| era == Era::Legacy);
-        let caller = Some(Arc::clone(&self.caller));
-        Inquiry { era, endpoint: self.endpoint, caller, message, version, headers: Vec::new(), session }
+        let (caller, principal) = (Some(Arc::clone(&self.caller)), Arc::clone(self.caller.id()));
+        Inquiry { era, endpoint: self.endpoint, caller, principal, message, version, headers: Vec::new(), session }
     }
 }
 

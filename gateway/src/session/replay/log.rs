@@ -3,10 +3,7 @@
 use std::{
     collections::VecDeque,
     pin::pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -14,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 use weir_mcp::sse::{self, Decoder};
 
-use super::{Memory, lock, parse};
+use super::{Memory, Used, lock, parse};
 
 /// What a chunk takes beside its bytes.
 const OVERHEAD: usize = 64;
@@ -25,8 +22,8 @@ pub(super) struct Log {
     state: Mutex<State>,
     changed: Notify,
     memory: Arc<Memory>,
-    /// What all streams of the session hold.
-    used: Arc<AtomicUsize>,
+    /// What all streams of the session and of its principal hold.
+    used: Used,
 }
 
 #[derive(Default)]
@@ -63,14 +60,14 @@ enum Read {
 }
 
 impl Log {
-    pub(super) fn new(stream: u32, memory: &Arc<Memory>, used: &Arc<AtomicUsize>) -> Self {
+    pub(super) fn new(stream: u32, memory: &Arc<Memory>, used: &Used) -> Self {
         let state = State { next: 1, ..State::default() };
         Self {
             stream,
             state: Mutex::new(state),
             changed: Notify::new(),
             memory: Arc::clone(memory),
-            used: Arc::clone(used),
+            used: used.clone(),
         }
     }
 
@@ -81,8 +78,9 @@ impl Log {
             return;
         }
         let size = chunk.len() + OVERHEAD;
-        self.used.fetch_add(size, Ordering::Relaxed);
-        self.memory.used.fetch_add(size, Ordering::Relaxed);
+        for used in [&*self.used.session, &self.used.principal, &self.memory.used] {
+            used.fetch_add(size, Ordering::Relaxed);
+        }
         if begun {
             state.last = state.dropped + state.chunks.len() as u64;
         }
@@ -175,8 +173,9 @@ impl Log {
     }
 
     fn uncount(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
-        self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
+        for used in [&*self.used.session, &self.used.principal, &self.memory.used] {
+            used.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 }
 

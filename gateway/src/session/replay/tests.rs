@@ -7,9 +7,17 @@ use super::*;
 const VERSION: &str = "2025-11-25";
 
 fn streams(limit: usize) -> (Arc<Memory>, Arc<Streams>) {
-    let memory = Memory::new(limit);
-    let streams = Arc::new(Streams::new(&memory).unwrap());
+    let memory = memory(limit, limit);
+    let streams = of(&memory, "ada");
     (memory, streams)
+}
+
+fn memory(total: usize, principal: usize) -> Arc<Memory> {
+    Memory::new(Shares { total, principal, upstream: 0 })
+}
+
+fn of(memory: &Arc<Memory>, principal: &str) -> Arc<Streams> {
+    Arc::new(Streams::new(memory, &principal.into()).unwrap())
 }
 
 /// An answer of which these events went out, still going on.
@@ -69,7 +77,7 @@ async fn what_was_missed_and_what_still_comes() {
 #[tokio::test]
 async fn an_id_leads_to_its_own_stream_or_nowhere() {
     let (memory, streams) = streams(1 << 20);
-    let other = Arc::new(Streams::new(&memory).unwrap());
+    let other = of(&memory, "ada");
     let (mut first, mut second) = (begun(&streams, &["a"]), begun(&streams, &["b"]));
     let mut third = begun(&other, &["c"]);
     assert_eq!(after(&streams, &id(&mut first)).unwrap(), "a");
@@ -140,7 +148,7 @@ async fn a_session_has_a_share_and_no_more() {
     let id = id(&mut keeper);
     for number in 0..5000 {
         keeper.stamp(format!("data: {number}\n\n").as_bytes());
-        assert!(streams.used.load(Ordering::Relaxed) <= limit / SHARE);
+        assert!(streams.used.session.load(Ordering::Relaxed) <= limit / SHARE);
     }
     let kept = after(&streams, &id).unwrap();
     assert!(kept.ends_with(" 4998 4999") && !kept.starts_with("0 "), "the newest are there");
@@ -161,8 +169,8 @@ async fn a_session_has_a_share_and_no_more() {
 #[tokio::test]
 async fn all_sessions_together_are_bounded_and_what_has_ended_goes_first() {
     let limit = 256 * 1024;
-    let memory = Memory::new(limit);
-    let sessions: Vec<_> = (0..64).map(|_| Arc::new(Streams::new(&memory).unwrap())).collect();
+    let memory = memory(limit, limit);
+    let sessions: Vec<_> = (0..64).map(|_| of(&memory, "ada")).collect();
     let mut running = begun(&sessions[0], &["first"]);
     let id = id(&mut running);
     for round in 0..16 {
@@ -172,6 +180,25 @@ async fn all_sessions_together_are_bounded_and_what_has_ended_goes_first() {
         }
     }
     assert_eq!(after(&sessions[0], &id).unwrap(), "first");
+}
+
+#[tokio::test]
+async fn a_principal_crowds_out_itself_and_nobody_else() {
+    let (total, share) = (1 << 20, 64 * 1024);
+    let memory = memory(total, share);
+    let ada = of(&memory, "ada");
+    let mut hers = begun(&ada, &["first"]);
+    let id = id(&mut hers);
+    // Within the share of each session, which is as large here.
+    let eves: Vec<_> = (0..32).map(|_| of(&memory, "eve")).collect();
+    for streams in eves.iter().chain(&eves) {
+        begun(streams, &[&"x".repeat(8000)]);
+        assert!(eves[0].used.principal.load(Ordering::Relaxed) <= share);
+    }
+    assert_eq!(after(&ada, &id).unwrap(), "first");
+    drop(eves);
+    of(&memory, "eva");
+    assert_eq!(lock(&memory.principals).len(), 2, "who has nothing takes no room");
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use weir_mcp::{Era, Message};
 use crate::{
     caller::Caller,
     http::HeaderValue,
+    quota::{Permit, Quota, Reached},
     upstream::{
         Channel, Outgoing, Reply, SendError, Upstream, Way,
         credential::{Credential, CredentialError},
@@ -35,6 +36,10 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 pub(super) struct Journey<'a> {
     upstream: &'a Upstream,
     caller: Option<&'a Arc<Caller>>,
+    /// The principal of whose share a process is; none if it is Weir's own.
+    share: Option<Arc<str>>,
+    /// That share is used up.
+    full: Option<Reached>,
     wanted: Option<Era>,
     initialize: &'a Message,
     start: Instant,
@@ -77,12 +82,15 @@ impl<'a> Journey<'a> {
     pub(super) fn new(
         upstream: &'a Upstream,
         caller: Option<&'a Arc<Caller>>,
+        share: Option<Arc<str>>,
         wanted: Option<Era>,
         initialize: &'a Message,
     ) -> Self {
         Self {
             upstream,
             caller,
+            share,
+            full: None,
             wanted,
             initialize,
             start: Instant::now(),
@@ -150,6 +158,9 @@ impl<'a> Journey<'a> {
             (Some(why), _) => return Err(why.into()),
             (None, _) => self.attempt(how).await,
         };
+        if let Some(full) = self.full.take() {
+            return Err(ConnectError::Full(full));
+        }
         let (name, transport, era) = (self.upstream.name(), how.transport, how.era);
         tracing::debug!(upstream = name, %transport, %era, ?outcome, "attempt");
         let outdated = self.remembered.take().is_some() && is_evidence(&outcome);
@@ -223,13 +234,15 @@ impl<'a> Journey<'a> {
                 })?;
                 Ok(Channel::Sse { connection })
             }
-            (Way::Stdio { command, .. }, Transport::Stdio) => {
+            (Way::Stdio { command, processes, .. }, Transport::Stdio) => {
                 let running = self.process.take().filter(Process::alive);
                 let process = match running {
                     Some(process) => process,
-                    None => Process::spawn(self.upstream.name(), command)
-                        .await
-                        .map_err(|why| Outcome::Unreachable(why.to_string()))?,
+                    None => {
+                        let permit = self.permit(processes)?;
+                        let started = Process::spawn(self.upstream.name(), command, permit).await;
+                        started.map_err(|why| Outcome::Unreachable(why.to_string()))?
+                    }
                 };
                 self.process = Some(process.clone());
                 Ok(Channel::Stdio { process, shared: false })
@@ -238,6 +251,17 @@ impl<'a> Journey<'a> {
                 Err(Outcome::Unreachable(format!("this version of Weir does not carry {transport} here")))
             }
         }
+    }
+
+    /// Room for a process.
+    fn permit(&mut self, processes: &Arc<Quota>) -> Result<Permit, Outcome> {
+        let name = Some(self.upstream.name());
+        let Some(principal) = &self.share else { return Ok(processes.take_own(name)) };
+        processes.take(principal, name).map_err(|full| {
+            let outcome = Outcome::Unreachable(full.to_string());
+            self.full = Some(full);
+            outcome
+        })
     }
 
     /// Sends a message and hears the answer to it, with its status and the session that it opens.

@@ -86,6 +86,15 @@ pub(super) fn next_mark() -> u64 {
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
+/// Marks a slot whose policy is asked ahead, until this is dropped: also by a panic.
+struct Ahead(Arc<Slot>);
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.0.ahead.store(false, Ordering::Release);
+    }
+}
+
 impl Slot {
     /// What is there; nothing that is what was refused.
     pub(super) fn look(&self, refused: Option<&Refusal>) -> Look {
@@ -150,8 +159,9 @@ impl Slot {
         if self.ahead.swap(true, Ordering::AcqRel) {
             return;
         }
-        let slot = Arc::clone(self);
+        let ahead = Ahead(Arc::clone(self));
         tokio::spawn(async move {
+            let slot = &ahead.0;
             let _asking = slot.asking.lock().await;
             if let Look::Due(_) = slot.look(None) {
                 let (name, before) = (upstream.name.clone(), lock(&slot.kept).clone());
@@ -168,7 +178,6 @@ impl Slot {
                     tracing::warn!(upstream = name, why, "a credential could not be renewed ahead of its end");
                 }
             }
-            slot.ahead.store(false, Ordering::Release);
         });
     }
 

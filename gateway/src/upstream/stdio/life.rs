@@ -12,6 +12,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use crate::{open_files, quota::Permit};
+
 use super::command::Command;
 use super::outbox::Lines;
 use super::{Shared, StdioError, pipe};
@@ -31,17 +33,19 @@ pub(super) struct Leader {
     child: Child,
     child_changed: unix::Signal,
     pipes: Option<(ChildStdin, ChildStdout, ChildStderr)>,
+    _permit: Permit,
 }
 
 impl Leader {
-    pub(super) fn spawn(command: &Command) -> Result<Self, StdioError> {
+    pub(super) fn spawn(command: &Command, permit: Permit) -> Result<Self, StdioError> {
         // Before the child exists, so that not even an instant exit is missed.
         let child_changed = unix::signal(SignalKind::child()).map_err(|error| StdioError::Spawn(error.kind()))?;
         let mut child = command.prepared().spawn().map_err(|error| command.explain(&error))?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).ok_or(StdioError::Closed)?;
+        open_files::give_back(group);
         let pipes = child.stdin.take().zip(child.stdout.take()).zip(child.stderr.take());
         let pipes = pipes.map(|((stdin, stdout), stderr)| (stdin, stdout, stderr));
-        Ok(Self { group, reaped: false, child, child_changed, pipes })
+        Ok(Self { group, reaped: false, child, child_changed, pipes, _permit: permit })
     }
 
     /// Waits until the process has exited, without reaping it.

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use weir_mcp::Message;
 
+use crate::quota::{Permit, Quota, Shares};
+
 use super::{Command, Exchange, OnDrop, Process, StdioError, Whose};
 
 /// No step of these tests takes longer, even on a busy machine.
@@ -33,7 +35,11 @@ fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a &'a str>) -> Co
 }
 
 async fn start(command: &Command) -> Process {
-    Process::spawn("peer", command).await.unwrap()
+    Process::spawn("peer", command, permit()).await.unwrap()
+}
+
+fn permit() -> Permit {
+    Quota::new("processes", Shares { total: 1, principal: 1, upstream: 1 }).take_own(None)
 }
 
 fn message(value: &Value) -> Message {

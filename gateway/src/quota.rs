@@ -1,0 +1,272 @@
+//! Quotas: how much of what all clients share one of them may hold.
+//!
+//! A [`Quota`] counts one kind of thing: in all, for each principal, and for each upstream. A [`Permit`] stands for one
+//! of them and gives it back when dropped. Who holds nothing takes no room. Without a proved principal the caller's
+//! address stands for it ([`address`]); what a client says of itself is never a key.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// How many of one kind there may be at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// In all.
+    pub total: usize,
+    /// For each principal, or each address where nobody proves who they are.
+    pub principal: usize,
+    /// For each upstream.
+    pub upstream: usize,
+}
+
+/// Counts one kind of thing that clients make Weir hold.
+pub struct Quota {
+    /// What is counted, as the keys below `limits` name it.
+    name: &'static str,
+    shares: Shares,
+    used: Mutex<Used>,
+}
+
+#[derive(Default)]
+struct Used {
+    total: usize,
+    held: HashMap<Holder, usize>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Holder {
+    Principal(Arc<str>),
+    Upstream(Arc<str>),
+}
+
+/// One of what a [`Quota`] counts; given back when dropped.
+pub struct Permit {
+    quota: Arc<Quota>,
+    holders: [Option<Holder>; 2],
+}
+
+/// Whose share is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Nobody can have more.
+    All,
+    /// This caller cannot.
+    Principal,
+    /// This upstream cannot.
+    Upstream,
+}
+
+/// A limit was reached.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Reached {
+    name: &'static str,
+    limit: usize,
+    /// Whose limit it is.
+    pub scope: Scope,
+    upstream: Option<Arc<str>>,
+}
+
+impl Quota {
+    /// A quota for what the configuration calls `name`.
+    #[must_use]
+    pub fn new(name: &'static str, shares: Shares) -> Arc<Self> {
+        Arc::new(Self { name, shares, used: Mutex::default() })
+    }
+
+    /// How many there may be.
+    #[must_use]
+    pub const fn shares(&self) -> Shares {
+        self.shares
+    }
+
+    /// Takes one for a principal, at an upstream if it is held there.
+    ///
+    /// # Errors
+    ///
+    /// When a limit is reached; the narrowest is named.
+    pub fn take(self: &Arc<Self>, principal: &Arc<str>, upstream: Option<&str>) -> Result<Permit, Reached> {
+        let holders =
+            [Some(Holder::Principal(Arc::clone(principal))), upstream.map(|name| Holder::Upstream(name.into()))];
+        let mut used = self.lock();
+        for holder in holders.iter().flatten() {
+            let (limit, scope) = match holder {
+                Holder::Principal(_) => (self.shares.principal, Scope::Principal),
+                Holder::Upstream(_) => (self.shares.upstream, Scope::Upstream),
+            };
+            if used.held.get(holder).is_some_and(|held| *held >= limit) || limit == 0 {
+                return Err(self.reached(limit, scope, upstream));
+            }
+        }
+        if used.total >= self.shares.total {
+            return Err(self.reached(self.shares.total, Scope::All, upstream));
+        }
+        used.add(&holders);
+        drop(used);
+        Ok(Permit { quota: Arc::clone(self), holders })
+    }
+
+    /// Takes one for Weir itself, which is counted and never refused: there are few, whatever clients do.
+    #[must_use]
+    pub fn take_own(self: &Arc<Self>, upstream: Option<&str>) -> Permit {
+        let holders = [None, upstream.map(|name| Holder::Upstream(name.into()))];
+        self.lock().add(&holders);
+        Permit { quota: Arc::clone(self), holders }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.lock().total
+    }
+
+    fn reached(&self, limit: usize, scope: Scope, upstream: Option<&str>) -> Reached {
+        Reached { name: self.name, limit, scope, upstream: upstream.map(Arc::from) }
+    }
+
+    /// A panic elsewhere cannot take it away; the counts are whole between statements.
+    fn lock(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Used {
+    fn add(&mut self, holders: &[Option<Holder>]) {
+        self.total += 1;
+        for holder in holders.iter().flatten() {
+            *self.held.entry(holder.clone()).or_default() += 1;
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut used = self.quota.lock();
+        used.total -= 1;
+        for holder in self.holders.iter().flatten() {
+            if let Some(held) = used.held.get_mut(holder) {
+                *held -= 1;
+                if *held == 0 {
+                    used.held.remove(holder);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("of", &self.quota.name).finish_non_exhaustive()
+    }
+}
+
+impl Reached {
+    /// The status that says so over HTTP: it is the caller's doing, or it is not.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        match self.scope {
+            Scope::Principal => 429,
+            Scope::All | Scope::Upstream => 503,
+        }
+    }
+}
+
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (limit, name, what) = (self.limit, self.name, self.name.replace('_', " "));
+        match (self.scope, &self.upstream) {
+            (Scope::Principal, _) => {
+                write!(f, "this caller has {limit} {what} already, as many as `limits.principal.{name}` allows")
+            }
+            (Scope::Upstream, Some(upstream)) => {
+                write!(
+                    f,
+                    "upstream `{upstream}` has {limit} {what} already, as many as `limits.upstream.{name}` allows"
+                )
+            }
+            (Scope::All | Scope::Upstream, _) => {
+                write!(f, "there are already {limit} {what}, as many as `limits.{name}` allows")
+            }
+        }
+    }
+}
+
+/// What stands for a caller at this address who has not proved who they are. Whoever has one IPv6 address has all of its
+/// network (RFC 4291 §2.5.1), so these count together. No principal has the same text, which has a line break in it.
+#[must_use]
+pub fn address(address: IpAddr) -> Arc<str> {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string().into(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64").into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::*;
+
+    fn quota(total: usize, principal: usize, upstream: usize) -> Arc<Quota> {
+        Quota::new("pooled_sessions", Shares { total, principal, upstream })
+    }
+
+    #[test]
+    fn each_has_a_share_and_nobody_else_notices() {
+        let quota = quota(4, 2, 3);
+        let (ada, eve): (Arc<str>, Arc<str>) = ("ada".into(), "eve".into());
+        let _first = quota.take(&eve, Some("x")).unwrap();
+        let second = quota.take(&eve, Some("y")).unwrap();
+        let reached = quota.take(&eve, Some("x")).unwrap_err();
+        assert_eq!((reached.scope, reached.status()), (Scope::Principal, 429));
+        assert_eq!(
+            reached.to_string(),
+            "this caller has 2 pooled sessions already, as many as `limits.principal.pooled_sessions` allows"
+        );
+        let _ada = quota.take(&ada, Some("x")).unwrap();
+        drop(second);
+        assert!(quota.take(&eve, None).is_ok(), "what is given back can be taken");
+    }
+
+    #[test]
+    fn an_upstream_and_all_together_have_limits_that_are_named() {
+        let quota = quota(3, 9, 2);
+        let taken: Vec<Permit> = ["a", "b"].map(|who| quota.take(&who.into(), Some("x")).unwrap()).into();
+        let reached = quota.take(&"c".into(), Some("x")).unwrap_err();
+        assert_eq!((reached.scope, reached.status()), (Scope::Upstream, 503));
+        assert!(
+            reached.to_string().contains("`x`") && reached.to_string().contains("`limits.upstream.pooled_sessions`")
+        );
+        let _third = quota.take(&"c".into(), Some("y")).unwrap();
+        let reached = quota.take(&"d".into(), Some("y")).unwrap_err();
+        assert_eq!((reached.scope, reached.status()), (Scope::All, 503));
+        assert!(reached.to_string().contains("`limits.pooled_sessions`"), "{reached}");
+        let own = quota.take_own(Some("x"));
+        assert_eq!(quota.used(), 4, "Weir's own is counted and never refused");
+        drop((taken, own));
+        assert_eq!(quota.used(), 1);
+    }
+
+    #[test]
+    fn who_holds_nothing_takes_no_room() {
+        let quota = quota(9, 9, 9);
+        for number in 0..100 {
+            drop(quota.take(&number.to_string().into(), Some("x")).unwrap());
+        }
+        assert!(quota.lock().held.is_empty());
+    }
+
+    #[test]
+    fn an_address_stands_for_its_network() {
+        let key = |text: &str| address(text.parse().unwrap());
+        assert_eq!(&*key("192.0.2.7"), "192.0.2.7");
+        assert_eq!(key("::ffff:192.0.2.7"), key("192.0.2.7"));
+        assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:1"));
+        assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+    }
+}
