@@ -3,7 +3,7 @@
 //! Rebinding needs a name, so a request for an address or for `localhost` is as good as any; another name must be in
 //! the configuration. A page that says where it comes from (`Origin`) must come from this machine or be configured.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use url::{Host, Url};
 
@@ -49,7 +49,7 @@ impl Guard {
     }
 
     fn admits_host(&self, authority: &str) -> bool {
-        let name = without_port(authority);
+        let Some(name) = without_port(authority) else { return false };
         // The shape of nearly every request, decided without an allocation.
         if name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok() {
             return true;
@@ -70,12 +70,15 @@ impl Guard {
     }
 }
 
-/// The host of an authority, without brackets and port.
-fn without_port(authority: &str) -> &str {
-    if let Some(rest) = authority.strip_prefix('[') {
-        return rest.split(']').next().unwrap_or_default();
-    }
-    authority.rsplit_once(':').map_or(authority, |(host, _)| host)
+/// The host of an authority, without brackets and port (RFC 3986 §3.2); none if it is no authority. What is in brackets is
+/// an address, and what follows the host is a port.
+fn without_port(authority: &str) -> Option<&str> {
+    let (host, rest) = match authority.strip_prefix('[') {
+        Some(inner) => inner.split_once(']').filter(|(host, _)| host.parse::<Ipv6Addr>().is_ok())?,
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port)).then_some(host)
 }
 
 #[cfg(test)]
@@ -105,6 +108,29 @@ mod tests {
             assert_eq!(guard().admit(Some(host), None), Err(Refusal::Host), "{host}");
         }
         assert_eq!(guard().admit(None, None), Err(Refusal::Host));
+    }
+
+    /// Weir tells its clients addresses that begin with what they have in `Host`.
+    #[test]
+    fn nothing_but_a_port_follows_a_host() {
+        for host in ["[::1]", "[::1]:", "[::1]:80", "127.0.0.1:", "localhost:8080"] {
+            assert_eq!(guard().admit(Some(host), None), Ok(()), "{host}");
+        }
+        for host in [
+            "[::1]evil.example",
+            "[::1].evil.example:80",
+            "[::1]:80@evil.example",
+            "[::1",
+            "[localhost]",
+            "[127.0.0.1]",
+            "[::1]:evil",
+            "localhost:evil.example",
+            "localhost:80/evil",
+            "127.0.0.1:80:80",
+            "weir.example.com:x",
+        ] {
+            assert_eq!(guard().admit(Some(host), None), Err(Refusal::Host), "{host}");
+        }
     }
 
     #[test]
