@@ -12,6 +12,8 @@ use std::{
 
 use crate::Version;
 
+use super::lock::{NO_LINK, open_no_link};
+
 /// The file of a lease that is held here, locked until this is dropped.
 #[derive(Debug)]
 pub(super) struct Holder(#[expect(dead_code, reason = "closing it gives the lock back")] File);
@@ -20,7 +22,8 @@ impl Holder {
     /// Shows that the lease that was written as `version` is held.
     pub(super) fn of(store: &Path, version: Version) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(path(store, version))?;
+        let file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
+        let file = file.open(path(store, version))?;
         file.try_lock()?;
         Ok(Self(file))
     }
@@ -28,7 +31,7 @@ impl Holder {
 
 /// Whether it is certain that the holder of the lease has died.
 pub(super) fn has_died(store: &Path, version: Version) -> bool {
-    File::open(path(store, version)).is_ok_and(|file| file.try_lock().is_ok())
+    open_no_link(&path(store, version)).is_ok_and(|file| file.try_lock().is_ok())
 }
 
 /// Removes the file of a lease that has ended.

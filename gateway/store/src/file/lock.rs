@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::{fs::OFlags, io::Errno};
+
 use crate::StoreError;
 
 /// How long to wait for the others. They hold the lock for milliseconds; one that holds it for longer is stopped in a
@@ -16,6 +18,9 @@ use crate::StoreError;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often to look whether the lock is free.
 const LOOK: Duration = Duration::from_millis(3);
+
+/// Whoever may write into the folder must not choose by a link which file is made or opened, or wait behind a pipe.
+pub(super) const NO_LINK: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
 /// A lock on the file beside the store, given back when dropped or when the process ends in whatever way. None where there
 /// is no such file and none can be made: then nobody writes there.
@@ -37,7 +42,9 @@ fn take(store: &Path, lock: impl Fn(&File) -> Result<(), TryLockError>) -> Resul
     let mut name = store.file_name().unwrap_or_default().to_owned();
     name.push(".lock");
     let path = store.with_file_name(name);
-    let Some(file) = open(&path).map_err(|error| StoreError::io(&path, &error))? else { return Ok(FileLock(None)) };
+    let Some(file) = open(&path).map_err(|error| StoreError::io(&path, &explained(error)))? else {
+        return Ok(FileLock(None));
+    };
     let since = Instant::now();
     loop {
         match lock(&file) {
@@ -51,14 +58,27 @@ fn take(store: &Path, lock: impl Fn(&File) -> Result<(), TryLockError>) -> Resul
 
 /// A reader that may not write here can still lock what is there.
 fn open(path: &Path) -> std::io::Result<Option<File>> {
-    let writable = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-    match writable {
-        Err(error) if is_sealed(error.kind()) => match File::open(path) {
+    let mut writable = OpenOptions::new();
+    writable.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
+    match writable.open(path) {
+        Err(error) if is_sealed(error.kind()) => match open_no_link(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             other => other.map(Some),
         },
         other => other.map(Some),
     }
+}
+
+fn explained(error: std::io::Error) -> std::io::Error {
+    match error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
+        true => std::io::Error::other("it is a symbolic link, which is not followed; remove it"),
+        false => error,
+    }
+}
+
+/// Opens what is there, to be locked.
+pub(super) fn open_no_link(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(NO_LINK).open(path)
 }
 
 /// Whether that means that nothing can be written here.

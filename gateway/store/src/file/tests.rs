@@ -72,6 +72,23 @@ async fn no_file_shows_a_secret_or_can_be_read_by_others() {
     assert!(!shown.contains(TOKEN), "{shown}");
 }
 
+/// Whoever may write into the folder must not have files made or locked elsewhere.
+#[tokio::test]
+async fn a_lock_follows_no_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let (lock, elsewhere) = (folder.path().join("store.lock"), folder.path().join("elsewhere"));
+    std::os::unix::fs::symlink(&elsewhere, &lock).unwrap();
+    let refused = open(folder.path()).await.unwrap_err().to_string();
+    assert!(refused.contains("store.lock: it is a symbolic link"), "{refused}");
+    fs::remove_file(&lock).unwrap();
+    let store = open(folder.path()).await.unwrap();
+    for version in 1..20 {
+        std::os::unix::fs::symlink(&elsewhere, folder.path().join(format!("store.lease-{version}"))).unwrap();
+    }
+    assert!(store.lease(&key("lease"), Duration::from_secs(10)).await.unwrap().is_some());
+    assert!(!elsewhere.exists(), "a link was followed");
+}
+
 #[tokio::test]
 async fn a_list_needs_no_key_and_shows_no_secret() {
     let folder = tempfile::tempdir().unwrap();
