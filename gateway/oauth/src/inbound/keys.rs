@@ -19,6 +19,8 @@ use crate::{DiscoveryError, Http, crypto::family, discover::read, server};
 
 /// Keys that are older are fetched again: one that is revoked must go.
 const MAX_AGE: Duration = Duration::from_secs(3600);
+/// While the issuer is away, keys that are older open nothing any more.
+const USABLE: Duration = Duration::from_secs(24 * 3600);
 /// Between two fetches, whatever the reason.
 const PAUSE: Duration = Duration::from_secs(10);
 /// No issuer has more.
@@ -85,7 +87,9 @@ impl Keys {
         }
         let rests = kept.tried.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < PAUSE));
         let fetched = if rests { Err(None) } else { self.fetch(now).await.map_err(Some) };
-        match (fetched, kept.keys) {
+        // A clock that was put back makes no key older.
+        let usable = kept.fetched.is_some_and(|at| now.duration_since(at).unwrap_or_default() < USABLE);
+        match (fetched, kept.keys.filter(|_| usable)) {
             (Ok(keys), _) | (Err(_), Some(keys)) => Ok(keys),
             (Err(Some(error)), None) => Err(error),
             (Err(None), None) => {

@@ -211,6 +211,27 @@ async fn new_keys_are_found_and_old_ones_go_but_nobody_can_make_us_ask_all_the_t
     let fetched = scene.server.seen("/keys").len();
     assert!(scene.verify(&new, json!({ "exp": NOW + 10_000 })).await.is_ok());
     assert_eq!(scene.server.seen("/keys").len(), fetched);
+    // Not for ever: whoever left meanwhile could not be told from the others.
+    later(24 * 3600);
+    let refused = scene.verify(&new, json!({ "exp": NOW + 200_000 })).await;
+    assert!(matches!(refused, Err(Rejected::Unavailable(_))), "{refused:?}");
+    *scene.keys.lock().unwrap() = json!({ "keys": [new.jwk] });
+    later(10);
+    assert!(scene.verify(&new, json!({ "exp": NOW + 200_000 })).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_is_not_understood_or_not_checked_opens_nothing() {
+    let pair = ec("one");
+    let scene = scene(&[&pair]).await;
+    for names in [&["b64"][..], &["exp"], &[]] {
+        let critical = names.iter().map(|name| (*name).to_owned()).collect();
+        let token = sign(&pair, |head| head.crit = Some(critical), &scene.claims(json!({})));
+        assert_eq!(scene.verifier.verify(&token).await, Err(Rejected::Critical), "{names:?}");
+    }
+    for cnf in [json!({ "jkt": "abc" }), json!({ "x5t#S256": "abc" }), json!({}), json!("abc")] {
+        assert_eq!(scene.verify(&pair, json!({ "cnf": cnf })).await, Err(Rejected::Bound), "{cnf}");
+    }
 }
 
 #[tokio::test]

@@ -68,6 +68,12 @@ pub enum Rejected {
     /// Its time has not come.
     #[error("the token is not valid yet")]
     Early,
+    /// It must not be used by whoever does not understand all of its head (RFC 7515 §4.1.11).
+    #[error("the token has critical header parameters (`crit`), of which none is known here")]
+    Critical,
+    /// Only whoever has a key may use it (RFC 7800), and whoever brings it is not asked to show that.
+    #[error("the token is bound to a key (`cnf`), which is not checked here; get one that is not")]
+    Bound,
     /// Somebody else made it.
     #[error("the token is of another issuer")]
     Issuer,
@@ -83,6 +89,27 @@ pub enum Rejected {
     /// It cannot be checked now.
     #[error("the keys of the issuer cannot be had: {0}")]
     Unavailable(DiscoveryError),
+}
+
+impl Rejected {
+    /// The kind of reason, in one word.
+    #[must_use]
+    pub const fn class(&self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Algorithm => "algorithm",
+            Self::Signature => "signature",
+            Self::Expired => "expired",
+            Self::Early => "early",
+            Self::Critical => "critical",
+            Self::Bound => "bound",
+            Self::Issuer => "issuer",
+            Self::Audience => "audience",
+            Self::Nonce => "nonce",
+            Self::Missing(_) => "incomplete",
+            Self::Unavailable(_) => "unavailable",
+        }
+    }
 }
 
 /// Longer than any token that fits into a header.
@@ -147,6 +174,9 @@ impl Verifier {
         if kind.is_some_and(|kind| !kinds.contains(&kind.as_str())) {
             return Err(Rejected::Malformed);
         }
+        if head.crit.is_some() {
+            return Err(Rejected::Critical);
+        }
         if !self.issuer.algorithms.contains(&head.alg) && !also.contains(&head.alg) {
             return Err(Rejected::Algorithm);
         }
@@ -160,9 +190,10 @@ impl Verifier {
             .ok_or(Rejected::Signature)?
             .claims;
         match claims.get("iss").and_then(Value::as_str) {
-            Some(named) if named == self.issuer.issuer => Ok(claims),
-            _ => Err(Rejected::Issuer),
+            Some(named) if named == self.issuer.issuer => {}
+            _ => return Err(Rejected::Issuer),
         }
+        if claims.contains_key("cnf") { Err(Rejected::Bound) } else { Ok(claims) }
     }
 
     /// Of whom a token is, if its time is now. The claims are checked here and not by the library, by a clock that tests
