@@ -9,6 +9,7 @@
 pub mod channel;
 mod connect;
 mod credential;
+mod echo;
 mod events;
 mod health;
 mod known;

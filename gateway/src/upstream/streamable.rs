@@ -15,7 +15,9 @@ use crate::{
     observe::printable,
 };
 
-use super::{Body, GATHERED, JsonBody, Listened, Outgoing, Reply, SendError, credential::Credential, loss};
+use super::{
+    Body, GATHERED, JsonBody, Listened, Outgoing, Reply, SendError, credential::Credential, echo::masked, loss,
+};
 
 /// How much of an answer that nobody needs is read so that the connection can be used again, in bytes.
 const IGNORED: usize = 64 * 1024;
@@ -26,6 +28,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
 
 const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
+
+/// The headers of a request. Those that hold a secret are marked sensitive.
+type Head = Vec<(HeaderName, HeaderValue)>;
 
 /// One MCP endpoint.
 pub struct Endpoint {
@@ -75,7 +80,8 @@ impl Endpoint {
 
     /// Posts a message; whatever the server says is the reply.
     pub(super) async fn post(&self, outgoing: &Outgoing<'_>) -> Result<Reply, SendError> {
-        reply(self.posted(outgoing, None).await?, outgoing.mark())
+        let (response, head) = self.posted(outgoing, None).await?;
+        reply(response, outgoing.mark(), &head)
     }
 
     /// Posts a message for a client, in a session if there is one; nothing that no client should be handed is a reply.
@@ -84,11 +90,11 @@ impl Endpoint {
         outgoing: &Outgoing<'_>,
         session: Option<&HeaderValue>,
     ) -> Result<Reply, SendError> {
-        let response = self.posted(outgoing, session).await?;
+        let (response, head) = self.posted(outgoing, session).await?;
         if session.is_some() && loss::may_be(response.status()) {
             return known_session(response).await;
         }
-        let reply = reply(response, outgoing.mark())?;
+        let reply = reply(response, outgoing.mark(), &head)?;
         match reply.body {
             Body::Empty if !(200..300).contains(&reply.status) => {
                 Err(SendError::NotMcp(format!("status {}", reply.status)))
@@ -97,7 +103,12 @@ impl Endpoint {
         }
     }
 
-    async fn posted(&self, outgoing: &Outgoing<'_>, session: Option<&HeaderValue>) -> Result<Response, SendError> {
+    /// The answer, and the head that was sent.
+    async fn posted(
+        &self,
+        outgoing: &Outgoing<'_>,
+        session: Option<&HeaderValue>,
+    ) -> Result<(Response, Head), SendError> {
         let mut head = self.head(outgoing.version, session, outgoing.credential, ACCEPT_BOTH);
         head.push((http::CONTENT_TYPE, JSON));
         if outgoing.era == Era::Modern {
@@ -108,7 +119,8 @@ impl Endpoint {
         }
         head.extend_from_slice(outgoing.headers);
         let request = Request { method: Method::POST, headers: &head, body: Some(outgoing.body.clone()) };
-        Ok(self.client.send(&self.target, request).await?)
+        let response = self.client.send(&self.target, request).await?;
+        Ok((response, head))
     }
 
     /// Opens the GET stream of a legacy session.
@@ -133,7 +145,7 @@ impl Endpoint {
                 _ => Ok(Reply { status, session: None, body: Body::Empty }),
             });
         }
-        reply(response, credential.map(Credential::mark))
+        reply(response, credential.map(Credential::mark), &head)
     }
 
     /// Takes an event stream of a legacy session up again behind the event with the id `last`.
@@ -156,7 +168,7 @@ impl Endpoint {
         if status == 200 && media(&response).is_some_and(headers::is_event_stream) {
             return Ok(response);
         }
-        let why = match refusal(&response, credential.map(Credential::mark)) {
+        let why = match refusal(&response, credential.map(Credential::mark), &head) {
             Some(refusal) => SendError::Refused(refusal),
             None if session.is_some() && loss::may_be(status) => match known_session(response).await {
                 Err(SendError::SessionLost) => SendError::SessionLost,
@@ -173,7 +185,7 @@ impl Endpoint {
         let request = Request { method: Method::GET, headers: &head, body: None };
         let response = self.client.send(&self.target, request).await?;
         let named = response.header(&X_SESSION_ID).cloned();
-        let reply = reply(response, credential.map(Credential::mark))?;
+        let reply = reply(response, credential.map(Credential::mark), &head)?;
         Ok(Reply { session: reply.session.or(named), ..reply })
     }
 
@@ -201,11 +213,7 @@ impl Endpoint {
     }
 
     /// The head of a POST beside the stream of HTTP+SSE.
-    pub(super) fn aside(
-        &self,
-        session: Option<&HeaderValue>,
-        credential: Option<&Credential>,
-    ) -> Vec<(HeaderName, HeaderValue)> {
+    pub(super) fn aside(&self, session: Option<&HeaderValue>, credential: Option<&Credential>) -> Head {
         let mut head = self.head(None, session, credential, ACCEPT_BOTH);
         head.push((http::CONTENT_TYPE, JSON));
         head
@@ -238,7 +246,7 @@ impl Endpoint {
         session: Option<&HeaderValue>,
         credential: Option<&Credential>,
         accept: HeaderValue,
-    ) -> Vec<(HeaderName, HeaderValue)> {
+    ) -> Head {
         let mut head = Vec::with_capacity(10 + self.configured.len());
         head.push((http::ACCEPT, accept));
         head.push((http::USER_AGENT, AGENT));
@@ -256,10 +264,10 @@ impl Endpoint {
     }
 }
 
-/// Sorts a response by its status and media type.
-fn reply(response: Response, credential: Option<u64>) -> Result<Reply, SendError> {
+/// Sorts the response to a request with this head by its status and media type.
+fn reply(response: Response, credential: Option<u64>, head: &[(HeaderName, HeaderValue)]) -> Result<Reply, SendError> {
     let status = response.status();
-    if let Some(refusal) = refusal(&response, credential) {
+    if let Some(refusal) = refusal(&response, credential, head) {
         return Err(SendError::Refused(refusal));
     }
     let media = media(&response).unwrap_or_default();
@@ -271,7 +279,8 @@ fn reply(response: Response, credential: Option<u64>) -> Result<Reply, SendError
     } else if status == 200 && response.content_length() != Some(0) {
         let media = media.split(';').next().unwrap_or_default().trim();
         let media = if media.is_empty() { "an answer of no stated type" } else { media };
-        return Err(SendError::NotMcp(format!("{} where JSON or an event stream belongs", shown(media))));
+        let media = shown(&masked(media, head));
+        return Err(SendError::NotMcp(format!("{media} where JSON or an event stream belongs")));
     } else {
         Body::Empty
     };
@@ -300,26 +309,34 @@ fn media(response: &Response) -> Option<&str> {
     response.header(&http::CONTENT_TYPE)?.to_str().ok()
 }
 
-/// The server's no to a credential, or to the want of one.
-pub(super) fn refusal(response: &Response, credential: Option<u64>) -> Option<Refusal> {
+/// The server's no to a credential, or to the want of one. `head` is what the request was sent with.
+pub(super) fn refusal(
+    response: &Response,
+    credential: Option<u64>,
+    head: &[(HeaderName, HeaderValue)],
+) -> Option<Refusal> {
     let status = response.status();
     matches!(status, 401 | 403).then(|| Refusal {
         status,
         credential,
-        challenge: challenge(response.headers().filter(|(name, _)| **name == http::WWW_AUTHENTICATE)),
+        challenge: challenge(response.headers().filter(|(name, _)| **name == http::WWW_AUTHENTICATE), head),
     })
 }
 
-/// What the server asks for: of several challenges, in one header or in many, the one that a token answers.
-fn challenge<'a>(headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> Challenge {
+/// What the server asks for: of several challenges, in one header or in many, the one that a token answers. The secrets
+/// that were sent are not in it.
+fn challenge<'a>(
+    headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
+    sent: &[(HeaderName, HeaderValue)],
+) -> Challenge {
     let all = weir_oauth::Challenge::parse_all(headers.map(|(_, value)| value.as_bytes()));
     let bearer = all.iter().find(|challenge| challenge.scheme == "bearer");
     let Some(chosen) = bearer.or(all.first()) else { return Challenge::default() };
-    let parameter = |name| chosen.get(name).map(str::to_owned);
+    let parameter = |name| chosen.get(name).map(|value| masked(value, sent));
     Challenge {
-        scheme: chosen.scheme.clone(),
+        scheme: masked(&chosen.scheme, sent),
         error: parameter("error"),
-        scope: chosen.scope().map(str::to_owned),
+        scope: chosen.scope().map(|scope| masked(scope, sent)),
         resource_metadata: parameter("resource_metadata"),
     }
 }
@@ -341,7 +358,7 @@ mod tests {
     fn of_all_challenges_the_one_counts_that_a_token_answers() {
         let read = |headers: &[&'static str]| {
             let values: Vec<HeaderValue> = headers.iter().map(|text| HeaderValue::from_static(text)).collect();
-            challenge(values.iter().map(|value| (&http::WWW_AUTHENTICATE, value)))
+            challenge(values.iter().map(|value| (&http::WWW_AUTHENTICATE, value)), &[])
         };
         let bearer = Challenge {
             scheme: "bearer".into(),

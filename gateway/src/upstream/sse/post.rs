@@ -39,7 +39,7 @@ impl Shared {
         let post = async {
             let request = Request { method: Method::POST, headers: &head, body: Some(body) };
             let response = self.endpoint.client().send(&self.to, request).await?;
-            self.judge(response, credential).await
+            self.judge(response, credential, &head).await
         };
         let end = async {
             drop(over.wait_for(|over| *over).await);
@@ -51,14 +51,19 @@ impl Shared {
         }
     }
 
-    async fn judge(self: &Arc<Self>, response: Response, credential: Option<u64>) -> Result<(), SendError> {
+    async fn judge(
+        self: &Arc<Self>,
+        response: Response,
+        credential: Option<u64>,
+        head: &[(HeaderName, HeaderValue)],
+    ) -> Result<(), SendError> {
         let status = response.status();
         if (200..300).contains(&status) {
             self.take_in(response).await;
             return Ok(());
         }
         self.turned_away.store(status, Ordering::Release);
-        if let Some(refusal) = refusal(&response, credential) {
+        if let Some(refusal) = refusal(&response, credential, head) {
             return Err(SendError::Refused(refusal));
         }
         let body = response.collect(TURNED_AWAY).await.unwrap_or_default();
