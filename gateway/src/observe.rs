@@ -2,6 +2,7 @@
 //!
 //! A line never holds a header value, a token, an argument or a result: [`CallRecord`] has no field for one.
 
+mod auth;
 mod format;
 mod panics;
 mod printable;
@@ -16,6 +17,7 @@ use std::{
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 use weir_mcp::Era;
 
+pub use auth::{AuthRecord, Refusals};
 pub use printable::printable;
 use writer::Buffered;
 pub use writer::Flush;

@@ -71,9 +71,7 @@ impl App {
 
     /// What lives at a path. A POST beside a stream goes to the folder that the stream's address is in.
     fn place(&self, path: &str, query: Option<&str>) -> Option<Place> {
-        if let "/messages" | "/mcp/messages" | "/sse/messages" = path
-            && (path == "/messages" || sse::session_id(query).is_some())
-        {
+        if sse::is_beside(path) && (path == "/messages" || sse::session_id(query).is_some()) {
             return Some(Place::Messages);
         }
         match path.strip_prefix("/sse") {
@@ -108,7 +106,8 @@ impl App {
             return None;
         }
         // Before anything is said of what there is.
-        if !self.callers.admit(exchange).await {
+        let beside = self.streams.beside(exchange.path(), exchange.query());
+        if !self.callers.admit(exchange, beside.as_deref()).await {
             return None;
         }
         let Some(place) = self.place(exchange.path(), exchange.query()) else {

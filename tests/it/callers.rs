@@ -272,6 +272,71 @@ async fn a_token_for_one_upstream_opens_that_one_alone() {
     assert_eq!(gateway.send(with(tools("/mcp"), &both)).await.status, 401);
 }
 
+/// What is sent beside a stream is for what the stream is for.
+#[tokio::test]
+async fn a_token_for_one_upstream_says_nothing_to_a_stream_of_all() {
+    let (issuer, one, other) = (Issuer::start().await, Stub::start().await, Stub::start().await);
+    let gateway = Gateway::start(&(auth(&issuer.issuer()) + &one.config("one") + &other.config("other"))).await;
+    let (whole, narrow) = (issuer.token("ada", AUDIENCE), issuer.token("ada", &format!("{AUDIENCE}/one")));
+    let say = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
+    for (stream, opened_with, said_with, status) in [
+        ("/sse", &whole, &whole, 202),
+        ("/sse", &whole, &narrow, 401),
+        ("/sse/other", &whole, &narrow, 401),
+        ("/sse/one", &whole, &narrow, 202),
+        ("/sse/one", &narrow, &narrow, 202),
+    ] {
+        let opened = Request::get(stream).header("accept", "text/event-stream");
+        let opened = gateway.send(with(opened, opened_with)).await;
+        let mut events = opened.events();
+        let place = events.next().await.unwrap().data;
+        for folder in ["/", "/sse/", "/mcp/"] {
+            let posted = Request::post(&format!("{folder}{place}"), say.clone());
+            assert_eq!(gateway.send(with(posted, said_with)).await.status, status, "{stream} {folder}");
+        }
+    }
+    // A stream that is not there is nobody's.
+    let gone = Request::post(&format!("/messages?sessionId={}", "0".repeat(32)), say);
+    assert_eq!(gateway.send(with(gone, &narrow)).await.status, 404);
+}
+
+#[tokio::test]
+async fn refused_tokens_are_logged_with_the_reason_and_without_the_token() {
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let gateway = Gateway::start(&(auth(&issuer.issuer()) + &stub.config("stub"))).await;
+    let mut late = issuer.claims("ada", AUDIENCE);
+    late["exp"] = json!(now() - 3600);
+    let mut bound = issuer.claims("ada", AUDIENCE);
+    bound["cnf"] = json!({ "jkt": "a thumbprint" });
+    let mut critical = issuer.header();
+    critical["crit"] = json!(["b64"]);
+    let narrow = issuer.token("ada", &format!("{AUDIENCE}/stub"));
+    let refused = [
+        (issuer.sign(&late), "expired", None),
+        (issuer.sign(&bound), "bound", None),
+        (issuer.sign_as(&critical, &issuer.claims("ada", AUDIENCE)), "critical", None),
+        ("no token".to_owned(), "malformed", None),
+        (narrow, "audience", Some("ada")),
+    ];
+    for (token, why, subject) in &refused {
+        let response = gateway.send(with(tools("/mcp"), token)).await;
+        assert_eq!(response.status, 401, "{why}");
+        gateway.logs(&format!("\"why\":\"{why}\"")).await;
+        let log = gateway.log();
+        let line = log.lines().find(|line| line.contains(&format!("\"why\":\"{why}\""))).unwrap();
+        let line: Value = serde_json::from_str(line).unwrap();
+        let fields = &line["fields"];
+        assert_eq!((&line["level"], &line["target"]), (&json!("WARN"), &json!("weir::auth")), "{line}");
+        assert_eq!((&fields["message"], &fields["subject"]), (&json!("token refused"), &json!(subject)), "{line}");
+        assert_eq!((&fields["issuer"], &fields["address"]), (&json!(issuer.issuer()), &json!("127.0.0.1")), "{line}");
+    }
+    // To come without one is how clients ask where to get one.
+    assert_eq!(gateway.send(tools("/mcp")).await.status, 401);
+    let log = gateway.log();
+    assert_eq!(log.matches("token refused").count(), refused.len(), "{log}");
+    assert!(refused.iter().all(|(token, ..)| !log.contains(token.as_str())), "a token is in the log");
+}
+
 #[tokio::test]
 async fn an_issuer_in_trouble_lets_nobody_in_and_nobody_wait() {
     let (issuer, stub) = (Issuer::start().await, Stub::start().await);

@@ -10,7 +10,7 @@ mod resource;
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
@@ -26,7 +26,7 @@ use crate::{
     caller::Caller,
     config::{Config, Inbound, Secret},
     http::{self, HeaderName, HeaderValue},
-    observe::Seldom,
+    observe::{AuthRecord, Refusals, Seldom},
 };
 
 use super::{cors, deliver, listen::Exchange};
@@ -59,6 +59,7 @@ struct Proved {
     scopes: Vec<String>,
     checked: Checked,
     unavailable: Seldom,
+    refusals: Refusals,
 }
 
 /// The issuer of those with a token, and the way to it.
@@ -115,12 +116,13 @@ impl Callers {
         }
     }
 
-    /// Finds out who sent a request. One that is not let in is answered, and there is nothing more to do.
-    pub(super) async fn admit(&self, exchange: &mut Exchange) -> bool {
+    /// Finds out who sent a request. One that is not let in is answered, and there is nothing more to do. `beside` is the
+    /// address of the stream that it is a message to.
+    pub(super) async fn admit(&self, exchange: &mut Exchange, beside: Option<&str>) -> bool {
         match &self.0 {
             Kind::Everybody => exchange.set_caller(None, None),
             Kind::Local => exchange.set_caller(Some(Caller::local()), None),
-            Kind::Proved(proved) => match proved.caller(exchange).await {
+            Kind::Proved(proved) => match proved.caller(exchange, beside).await {
                 Ok(good) => exchange.set_caller(Some(good.caller), good.ends),
                 Err(refused) => {
                     refuse(exchange, refused).await;
@@ -157,10 +159,17 @@ impl Proved {
         let verifier = Arc::new(Verifier::new(issuer, http.clone(), clock.clone()));
         let provider = Provider { issuer: name, verifier, http, clock };
         let scopes = inbound.scopes.clone();
-        Ok(Self { provider, resource, scopes, checked: Checked::default(), unavailable: Seldom::default() })
+        Ok(Self {
+            provider,
+            resource,
+            scopes,
+            checked: Checked::default(),
+            unavailable: Seldom::default(),
+            refusals: Refusals::default(),
+        })
     }
 
-    async fn caller(&self, exchange: &Exchange) -> Result<Good, Refused> {
+    async fn caller(&self, exchange: &Exchange, beside: Option<&str>) -> Result<Good, Refused> {
         let Some(token) = exchange.header("authorization").and_then(bearer) else {
             let text = format!("a bearer token of {} is needed", self.provider.issuer);
             return Err(self.refused(exchange, None, text));
@@ -168,12 +177,13 @@ impl Proved {
         let good = match self.checked.get(token, self.provider.clock.now()) {
             Some(good) => good,
             // Boxed: nearly every token is known.
-            None => Box::pin(self.check(token)).await.map_err(|why| self.rejected(exchange, &why))?,
+            None => Box::pin(self.check(token)).await.map_err(|why| self.rejected(exchange, None, &why))?,
         };
-        if !good.everywhere && !self.resource.is_for(&good.audiences, exchange.path()) {
-            return Err(self.rejected(exchange, &Rejected::Audience));
+        if !good.everywhere && !self.resource.is_for(&good.audiences, beside.unwrap_or(exchange.path())) {
+            return Err(self.rejected(exchange, Some(&good.caller), &Rejected::Audience));
         }
         if !good.enough {
+            self.note(exchange, Some(&good.caller), "scope");
             let refused = self.refused(exchange, Some("insufficient_scope"), "the token allows too little".to_owned());
             return Err(Refused { status: 403, ..refused });
         }
@@ -193,7 +203,7 @@ impl Proved {
         Ok(good)
     }
 
-    fn rejected(&self, exchange: &Exchange, why: &Rejected) -> Refused {
+    fn rejected(&self, exchange: &Exchange, who: Option<&Caller>, why: &Rejected) -> Refused {
         if let Rejected::Unavailable(_) = why {
             if self.unavailable.is_due() {
                 tracing::error!(issuer = self.provider.issuer, "callers cannot be let in: {why}");
@@ -201,7 +211,17 @@ impl Proved {
             let text = "the token cannot be checked now; try again".to_owned();
             return Refused { status: 503, challenge: None, text };
         }
+        self.note(exchange, who, why.class());
         self.refused(exchange, Some("invalid_token"), why.to_string())
+    }
+
+    /// Has the log know that a token was refused. Whose it is, is not known of one that was not found good.
+    fn note(&self, exchange: &Exchange, who: Option<&Caller>, why: &str) {
+        let Some(left_out) = self.refusals.admit(Instant::now()) else { return };
+        let issuer = Some(self.provider.issuer.as_str());
+        let left_out = Some(left_out).filter(|count| *count > 0);
+        let record = AuthRecord::of(who.map(Caller::principal), Some(exchange.peer().ip()));
+        AuthRecord { issuer, left_out, ..record }.refused("token refused", why);
     }
 
     fn refused(&self, exchange: &Exchange, error: Option<&str>, text: String) -> Refused {

@@ -38,6 +38,8 @@ pub(super) struct Streams {
 /// What a POST finds of its stream.
 struct Stream {
     endpoint: Endpoint,
+    /// Its address: what a token must be for that goes with a message to it.
+    path: Box<str>,
     /// Whose it is.
     caller: Option<Arc<Caller>>,
     requests: mpsc::Sender<Posted>,
@@ -67,18 +69,29 @@ struct Open<'a> {
 impl Streams {
     /// A new stream under an id that nobody can guess, and what will be posted to it; none if the system has no randomness
     /// to give.
-    fn open(&self, endpoint: Endpoint, caller: Option<Arc<Caller>>) -> Option<(Open<'_>, mpsc::Receiver<Posted>)> {
+    fn open(
+        &self,
+        endpoint: Endpoint,
+        path: &str,
+        caller: Option<Arc<Caller>>,
+    ) -> Option<(Open<'_>, mpsc::Receiver<Posted>)> {
         let mut random = [0_u8; 16];
         getrandom::fill(&mut random).ok()?;
         let id: Box<str> = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let (requests, posted) = mpsc::channel(WAITING);
-        let stream = Arc::new(Stream { endpoint, caller, requests, session: OnceLock::new() });
+        let stream = Arc::new(Stream { endpoint, path: path.into(), caller, requests, session: OnceLock::new() });
         lock(&self.open).insert(id.clone(), Arc::clone(&stream));
         Some((Open { id, stream, streams: self }, posted))
     }
 
     fn get(&self, id: &str) -> Option<Arc<Stream>> {
         lock(&self.open).get(id).cloned()
+    }
+
+    /// The address of the stream that a request is beside, if it is beside one.
+    pub(super) fn beside(&self, path: &str, query: Option<&str>) -> Option<Box<str>> {
+        let id = is_beside(path).then(|| session_id(query)).flatten()?;
+        Some(self.get(id)?.path.clone())
     }
 }
 
@@ -146,6 +159,11 @@ impl App {
     }
 }
 
+/// Whether messages of HTTP+SSE are sent there: beside each address that gives out streams.
+pub(super) fn is_beside(path: &str) -> bool {
+    matches!(path, "/messages" | "/mcp/messages" | "/sse/messages")
+}
+
 /// The stream that a POST's query names; the Python SDK's servers spell it with an underscore, and so may their clients.
 pub(super) fn session_id(query: Option<&str>) -> Option<&str> {
     query?.split('&').find_map(|pair| pair.strip_prefix("sessionId=").or_else(|| pair.strip_prefix("session_id=")))
@@ -166,8 +184,12 @@ mod tests {
     #[test]
     fn a_stream_is_known_as_long_as_it_is_open() {
         let streams = Streams::default();
-        let Some((first, _posted)) = streams.open(Endpoint::All, None) else { panic!("there is randomness") };
+        let Some((first, _posted)) = streams.open(Endpoint::All, "/sse", None) else { panic!("there is randomness") };
         assert_eq!(first.id.len(), 32);
+        let query = format!("sessionId={}", first.id);
+        assert_eq!(streams.beside("/messages", Some(&query)).as_deref(), Some("/sse"));
+        assert_eq!(streams.beside("/mcp", Some(&query)), None);
+        assert_eq!(streams.beside("/messages", Some("sessionId=0")), None);
         assert!(streams.get(&first.id).is_some());
         let id = first.id.clone();
         drop(first);

@@ -6,7 +6,7 @@
 
 use crate::{
     config::{Config, Inbound},
-    server::listen::Exchange,
+    server::{listen::Exchange, sse},
 };
 
 /// Where the document is, before the path of what it describes (RFC 9728 §3.1).
@@ -56,10 +56,10 @@ impl Resource {
         audiences.iter().any(whole)
     }
 
-    /// Whether one of these audiences is the upstream at a path. A message beside a stream belongs to that stream, which
-    /// was let in before.
+    /// Whether one of these audiences is the upstream at a path. A message to a stream that is not there is for nothing,
+    /// and its client is told so.
     pub(super) fn is_for(&self, audiences: &[String], path: &str) -> bool {
-        let Some(name) = upstream(path) else { return is_beside(path) };
+        let Some(name) = upstream(path) else { return sse::is_beside(path) };
         let own = |audience: &String| {
             let path = self.root.as_ref().and_then(|root| audience.strip_prefix(root.as_str()));
             path.and_then(upstream).is_some_and(|of| of == name)
@@ -69,7 +69,7 @@ impl Resource {
 
     /// Where the document is that describes what a request asks for.
     pub(super) fn metadata_url(&self, exchange: &Exchange) -> String {
-        let path = if is_beside(exchange.path()) { WHOLE[0] } else { exchange.path() };
+        let path = if sse::is_beside(exchange.path()) { WHOLE[0] } else { exchange.path() };
         format!("{}{WELL_KNOWN}{}", self.root(exchange), path.trim_end_matches('/'))
     }
 
@@ -98,11 +98,6 @@ fn upstream(path: &str) -> Option<&str> {
     let name = WHOLE.iter().find_map(|whole| path.strip_prefix(whole)?.strip_prefix('/'))?.trim_end_matches('/');
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (!name.is_empty() && name != "messages" && name.chars().all(is_name)).then_some(name)
-}
-
-/// Whether messages of HTTP+SSE are sent there.
-fn is_beside(path: &str) -> bool {
-    path == "/messages" || WHOLE.iter().any(|whole| path.strip_prefix(whole) == Some("/messages"))
 }
 
 /// What stands before `/mcp` in an audience that is an address.
@@ -156,7 +151,7 @@ mod tests {
             ("/mcp/docs/x", false),
             ("/mcpdocs", false),
             ("/connect", false),
-            // Whose it is, is known from its stream.
+            // Of no stream.
             ("/messages", true),
             ("/sse/messages", true),
         ] {

@@ -50,7 +50,7 @@ impl App {
             Ok(owner) => owner,
             Err(full) => return Some(Answer::full(None, &full)),
         };
-        let Some((open, posted)) = self.streams.open(endpoint, exchange.caller().cloned()) else {
+        let Some((open, posted)) = self.streams.open(endpoint, exchange.path(), exchange.caller().cloned()) else {
             return Some(refusal::no_randomness());
         };
         events::start_own(exchange).await;

@@ -1,0 +1,97 @@
+//! One line for whatever lets somebody in or out: sign-ins, sign-outs, opened links and refused tokens. All have the same
+//! fields, and none for a token.
+
+use std::{
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use weir_flow::facts::Principal;
+
+/// Who did something, and where. What is not known is left out of the line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AuthRecord<'a> {
+    /// The upstream; none for Weir itself.
+    pub upstream: Option<&'a str>,
+    /// Who, at the issuer of callers.
+    pub subject: Option<&'a str>,
+    /// Who vouches for them, or should.
+    pub issuer: Option<&'a str>,
+    /// The other end of the connection.
+    pub address: Option<IpAddr>,
+    /// How many lines like this one were left out before it.
+    pub left_out: Option<u64>,
+}
+
+impl<'a> AuthRecord<'a> {
+    /// Of a principal, or of nobody who is known.
+    #[must_use]
+    pub fn of(who: Option<&'a Principal>, address: Option<IpAddr>) -> Self {
+        let (subject, issuer) = (who.map(|who| who.subject.as_str()), who.and_then(|who| who.issuer.as_deref()));
+        Self { subject, issuer, address, ..Self::default() }
+    }
+
+    /// At an upstream.
+    #[must_use]
+    pub fn at(self, upstream: &'a str) -> Self {
+        Self { upstream: Some(upstream), ..self }
+    }
+
+    /// Writes that it was done.
+    pub fn done(&self, what: &str) {
+        let Self { upstream, subject, issuer, left_out, .. } = self;
+        let address = self.address.map(tracing::field::display);
+        tracing::info!(target: "weir::auth", upstream, subject, issuer, address, left_out, "{what}");
+    }
+
+    /// Writes that it was refused, for a reason without a secret.
+    pub fn refused(&self, what: &str, why: &str) {
+        let Self { upstream, subject, issuer, left_out, .. } = self;
+        let address = self.address.map(tracing::field::display);
+        tracing::warn!(target: "weir::auth", upstream, subject, issuer, address, why, left_out, "{what}");
+    }
+}
+
+/// Refusals that strangers can bring about: so many lines a second, and the count of what was left out.
+#[derive(Debug, Default)]
+pub struct Refusals(Mutex<Window>);
+
+#[derive(Debug, Default)]
+struct Window {
+    began: Option<Instant>,
+    written: u32,
+    left_out: u64,
+}
+
+impl Refusals {
+    /// How many lines were left out before this one; none if it is left out too.
+    #[must_use]
+    pub fn admit(&self, now: Instant) -> Option<u64> {
+        const A_SECOND: u32 = 10;
+        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if window.began.is_none_or(|began| now.duration_since(began) >= Duration::from_secs(1)) {
+            (window.began, window.written) = (Some(now), 0);
+        }
+        if window.written >= A_SECOND {
+            window.left_out += 1;
+            return None;
+        }
+        window.written += 1;
+        Some(std::mem::take(&mut window.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_do_not_fill_the_log() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        let written = (0..1000).filter(|_| refusals.admit(now).is_some()).count();
+        assert_eq!(written, 10);
+        assert_eq!(refusals.admit(now + Duration::from_secs(1)), Some(990));
+        assert_eq!(refusals.admit(now + Duration::from_secs(1)), Some(0));
+    }
+}
