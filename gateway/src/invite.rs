@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::caller::Caller;
+use crate::{caller::Caller, login::Redirect};
+
+/// Below which authorization servers send browsers back.
+pub const CALLBACK: &str = "/oauth/callback";
 
 /// How long a ticket is good.
 const GOOD: Duration = Duration::from_secs(15 * 60);
@@ -65,10 +68,10 @@ impl Invitations {
         format!("{}/connect", self.root)
     }
 
-    /// Where authorization servers send browsers back to.
+    /// Where authorization servers send browsers back to, each to an address of its own.
     #[must_use]
-    pub fn redirect(&self) -> String {
-        format!("{}/oauth/callback", self.root)
+    pub fn redirect(&self) -> Redirect {
+        Redirect::Below(format!("{}{CALLBACK}", self.root))
     }
 
     /// Where the issuer of callers sends them back to. No upstream's server sends anybody there, so that none can have a
@@ -218,7 +221,8 @@ mod tests {
         let weir = Invitations::new("http://127.0.0.1:8080");
         assert_eq!(weir.link(Some(&Caller::local())).unwrap(), "http://127.0.0.1:8080/connect");
         assert_eq!(weir.link(None), None);
-        assert_eq!(weir.redirect(), "http://127.0.0.1:8080/oauth/callback");
+        let below = Redirect::Below("http://127.0.0.1:8080/oauth/callback".to_owned());
+        assert_eq!(weir.redirect(), below);
         assert_eq!(weir.visit_redirect(), "http://127.0.0.1:8080/connect/callback");
     }
 }

@@ -16,6 +16,7 @@ mod settings;
 mod shell;
 mod sign_in;
 mod vault;
+mod wanted;
 mod watch;
 
 use std::{
@@ -30,10 +31,11 @@ use crate::config::{self, Auth, Config};
 pub use account::{Account, DEFAULT_FILE, Placed, Stored};
 pub use asker::Asker;
 pub use identity::Identity;
-pub use sign_in::{Needed, SignInFailure, Standing, State};
+pub use settings::NAME as CLIENT_NAME;
+pub use sign_in::{Issuer, Needed, SignInFailure, Standing, State};
 pub use vault::WalletError;
 pub use watch::Mark;
-pub use weir_oauth::{Owner, Secret};
+pub use weir_oauth::{Owner, Redirect, Secret};
 
 use vault::{Page, Vault};
 

@@ -5,6 +5,7 @@
 //! answers and [`events`] those that are streams. Every refusal is made in [`refusal`].
 
 pub mod callers;
+pub mod client_metadata;
 pub mod connect;
 mod cors;
 mod deliver;
@@ -103,6 +104,12 @@ impl App {
             && let Some(metadata) = self.callers.metadata(exchange)
         {
             deliver::document(exchange, metadata).await;
+            return None;
+        }
+        if exchange.method() == "GET"
+            && let Some(document) = self.connect.client_metadata(exchange.path())
+        {
+            deliver::document(exchange, document).await;
             return None;
         }
         // Before anything is said of what there is.

@@ -170,6 +170,30 @@ async fn more_scopes_are_asked_for_when_they_are_needed() {
     assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");
 }
 
+/// Whoever signs in at a terminal is another process than the one that was refused.
+#[tokio::test]
+async fn whoever_signs_in_next_is_asked_for_the_scopes_that_were_wanted() {
+    let mut authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    let gateway = start(&upstream, "auth = \"oauth\"").await;
+    sign_in(&gateway, &[]).await;
+    gateway.healthy(&["u"]).await;
+    upstream.demand("mcp:write");
+    echo(&gateway).await;
+    gateway.logs("--scopes").await;
+    sign_in(&gateway, &[]).await;
+    let scopes = |asked: &serde_json::Value| asked["query"]["scope"].as_str().unwrap().to_owned();
+    let asked = |authority: &mut Authority| {
+        scopes(authority.asked("/auth").iter().rfind(|asked| asked["query"]["scope"].is_string()).unwrap())
+    };
+    assert!(asked(&mut authority).contains("mcp:write"), "{}", asked(&mut authority));
+    calling(&gateway, || upstream.tokens().last().is_some_and(|token| has(token, "mcp:write"))).await;
+    assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");
+    // That is done, and asked for no more.
+    sign_in(&gateway, &[]).await;
+    assert!(!asked(&mut authority).contains("mcp:write"), "{}", asked(&mut authority));
+}
+
 fn has(token: &str, scope: &str) -> bool {
     claims(token)["scope"].as_str().unwrap().contains(scope)
 }
@@ -298,6 +322,6 @@ async fn a_browser_comes_back_to_the_port_that_is_named_and_to_no_other() {
     assert!(code == Some(1) && said.contains(&format!("port {port} cannot be come back to")), "{said}");
     let port = weir_tests::peer::free_port().to_string();
     sign_in(&gateway, &["--port", &port]).await;
-    let back = format!("http://127.0.0.1:{port}/oauth/callback");
+    let back = format!("http://127.0.0.1:{port}{}", authority.callback());
     assert_eq!(authority.asked("/reg")[0]["body"]["redirect_uris"], json!([back]));
 }

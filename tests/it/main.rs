@@ -25,6 +25,7 @@ mod leavers;
 mod logins;
 mod matrix;
 mod messages;
+mod mix_up;
 mod moved;
 mod outage;
 mod policies;

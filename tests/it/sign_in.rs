@@ -248,7 +248,7 @@ async fn a_sign_in_ends_in_the_browser_that_began_it_and_once() {
     let (authority, issuer) = (Authority::start(3600), Issuer::start().await);
     let (_stub, config) = guarded(&authority, "github", "principal").await;
     let gateway = proved(&issuer, &config).await;
-    let back = gateway.url("/oauth/callback");
+    let back = gateway.url(&authority.callback());
     let mut browsers = Vec::new();
     for name in ["ada", "eve"] {
         let client = Client::modern(&gateway, "/mcp").with_token(&issuer.token(name, AUDIENCE));

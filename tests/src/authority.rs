@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 
 use http::Uri;
+use ring::digest::{SHA256, digest};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -52,6 +53,13 @@ impl Authority {
     /// Its name, which is its address.
     pub fn issuer(&self) -> &str {
         &self.issuer
+    }
+
+    /// The path at which Weir takes those who come back from it.
+    pub fn callback(&self) -> String {
+        let hash = digest(&SHA256, self.issuer.as_bytes());
+        let name: String = hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        format!("/oauth/callback/{name}")
     }
 
     /// An upstream that wants its tokens.

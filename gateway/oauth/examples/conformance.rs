@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use url::Url;
 use weir_oauth::{
     Callback, Challenge, Client, ClientAuth, Clock, Endpoint, Http, KnownClient, Limits, Prepared, PrivateKey, Reach,
-    Registration, ResourceParameter, Scopes, Secret, ServerMetadata, StepUps, Subject, TokenKind, Tokens, Upstream,
-    authorize, grants, prepare,
+    Redirect, Registration, ResourceParameter, Scopes, Secret, ServerMetadata, StepUps, Subject, TokenKind, Tokens,
+    Upstream, authorize, grants, prepare,
 };
 use weir_store::MemoryStore;
 
@@ -172,7 +172,7 @@ impl Run {
             known,
             document: DOCUMENT.parse().ok(),
             name: "Weir".to_owned(),
-            redirects: vec![REDIRECT.to_owned()],
+            redirect: Some(Redirect::Below(REDIRECT.to_owned())),
             grants: vec!["authorization_code", "refresh_token"],
             key: None,
         }
@@ -180,11 +180,11 @@ impl Run {
 
     /// Signs in as the suite's servers do it: they send the user back at once.
     async fn browse(&self, prepared: &Prepared) -> Result<Tokens> {
-        let (url, pending) = authorize::begin(&self.http, prepared.sign_in(REDIRECT))?;
+        let (url, pending) = authorize::begin(&self.http, prepared.sign_in())?;
         let response = self.plain.get(url.clone()).send().await?;
         let back = response.headers().get(header::LOCATION).context("no redirect")?.to_str()?;
         let back = url.join(back)?;
-        Ok(pending.finish(&self.http, Callback::parse(back.query().unwrap_or_default()), &self.clock).await?)
+        Ok(pending.finish(&self.http, Callback::parse(&back[url::Position::BeforePath..]), &self.clock).await?)
     }
 
     async fn vouched(&self, prepared: &Prepared) -> Result<Tokens> {

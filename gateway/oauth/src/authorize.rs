@@ -49,9 +49,11 @@ pub struct PendingSignIn {
     verifier: PkceCodeVerifier,
 }
 
-/// What the user brings back, from the query of the address.
+/// What the user brings back, and where to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Callback {
+    /// Of the address that they have come to.
+    path: String,
     /// Names the sign-in, which only the one who began it can.
     pub(crate) state: Option<Secret>,
     /// Buys the token.
@@ -157,7 +159,7 @@ impl PendingSignIn {
         if !known {
             return Err(SignInError::Unknown);
         }
-        self.check_issuer(callback.issuer.as_deref())?;
+        self.check_issuer(&callback)?;
         if let Some(why) = callback.refusal() {
             return Err(why.into());
         }
@@ -178,10 +180,14 @@ impl PendingSignIn {
         Ok(reply.into())
     }
 
-    /// RFC 9207 §2.4: who says that it names itself must, and whoever names itself must be the one asked.
-    fn check_issuer(&self, named: Option<&str>) -> Result<(), SignInError> {
+    /// RFC 9700 §4.4.2: the user has come to the address of the server asked, which others send nobody to. RFC 9207 §2.4:
+    /// who says that it names itself must, and whoever names itself must be the one asked.
+    fn check_issuer(&self, callback: &Callback) -> Result<(), SignInError> {
         let server = &self.what.server;
-        match named {
+        if !callback.is_at(&self.what.redirect) {
+            return Err(SignInError::Issuer);
+        }
+        match callback.issuer.as_deref() {
             Some(named) if named == server.issuer => Ok(()),
             None if !server.authorization_response_iss_parameter_supported => Ok(()),
             _ => Err(SignInError::Issuer),
@@ -190,10 +196,11 @@ impl PendingSignIn {
 }
 
 impl Callback {
-    /// From the query of the address, without its `?`. Of a name given twice the first counts.
+    /// From the path and the query of the address. Of a name given twice the first counts.
     #[must_use]
-    pub fn parse(query: &str) -> Self {
-        let mut callback = Self::default();
+    pub fn parse(target: &str) -> Self {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let mut callback = Self { path: path.to_owned(), ..Self::default() };
         for (name, value) in form_urlencoded::parse(query.as_bytes()).take(32) {
             let value = value.into_owned();
             match name.as_ref() {
@@ -211,6 +218,11 @@ impl Callback {
             };
         }
         callback
+    }
+
+    /// Whether the user has come to this address. What a proxy in front of it takes from the path is not compared.
+    pub(crate) fn is_at(&self, redirect: &str) -> bool {
+        self.path.starts_with('/') && redirect.ends_with(&self.path)
     }
 
     /// Why there is no code, if it says so. Anybody can write that into an address, so it is no more than a word.

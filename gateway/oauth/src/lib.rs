@@ -5,7 +5,7 @@
 //! 1. [`challenge`]: the upstream refuses, and says where to look.
 //! 2. [`resource`]: what the upstream says of itself names the issuer that makes tokens for it.
 //! 3. [`server`]: what the issuer says of itself. These three in a row are [`discover()`].
-//! 4. [`registration`]: who Weir is to that server.
+//! 4. [`registration`]: who Weir is to that server, and to which address users come back from it ([`redirect`]).
 //! 5. [`scope`]: what to ask for; and for what more, when that was too little.
 //!    All of these together are [`prepare()`].
 //! 6. A sign-in ([`authorize`], with [`Loopback`] to come back to; [`device`]) or none ([`grants`]) ends with [`Tokens`].
@@ -31,6 +31,7 @@ mod loopback;
 mod panics;
 mod prepare;
 mod probe;
+pub mod redirect;
 pub mod registration;
 pub mod resource;
 pub mod revoke;
@@ -53,6 +54,7 @@ pub use logins::{Access, Listing, LoginError, Logins, Obtain, Renewal, Timing};
 pub use loopback::Loopback;
 pub use prepare::{PrepareError, Prepared, ResourceParameter, Upstream, prepare, prepare_again};
 pub use probe::{Probed, probe};
+pub use redirect::Redirect;
 pub use registration::{KnownClient, Registration, RegistrationError};
 pub use revoke::Revoked;
 pub use scope::{Scopes, StepUps, Wishes};

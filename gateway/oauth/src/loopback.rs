@@ -14,16 +14,16 @@ use tokio::{
 };
 use weir_store::Secret;
 
-use crate::{Callback, authorize::same};
+use crate::{Callback, PendingSignIn, Redirect, authorize::same};
 
 /// A port of this machine that waits for a user.
 #[derive(Debug)]
 pub struct Loopback {
     listener: TcpListener,
-    redirect: String,
+    redirect: Redirect,
 }
 
-/// Where users come back to.
+/// Below which users come back, each to the address of one issuer.
 const PATH: &str = "/oauth/callback";
 /// Connections at the same time.
 const MAX_CONNECTIONS: usize = 32;
@@ -33,6 +33,10 @@ const MAX_HEAD: u64 = 32 * 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Loopback {
+    /// The port that users come back to, if it is free: a server that knows Weir's address with a port in it need not be told
+    /// another one each time.
+    pub const PORT: u16 = 41_789;
+
     /// Listens on a port of 127.0.0.1; on a free one for 0, which a server that registered this address without a port
     /// must accept (RFC 8252 §7.3).
     ///
@@ -40,21 +44,26 @@ impl Loopback {
     /// If the port is taken.
     pub async fn bind(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-        let redirect = format!("http://{}{PATH}", listener.local_addr()?);
-        Ok(Self { listener, redirect })
+        Ok(Self { redirect: Self::redirect_at(listener.local_addr()?.port()), listener })
+    }
+
+    /// The address to come back to at a port of this machine.
+    #[must_use]
+    pub fn redirect_at(port: u16) -> Redirect {
+        Redirect::Below(format!("http://127.0.0.1:{port}{PATH}"))
     }
 
     /// The address to come back to.
     #[must_use]
-    pub fn redirect(&self) -> &str {
+    pub const fn redirect(&self) -> &Redirect {
         &self.redirect
     }
 
-    /// Waits for the visit that ends the sign-in of this state. Waits for ever: the caller sets the limit.
+    /// Waits for the visit that ends this sign-in. Waits for ever: the caller sets the limit.
     ///
     /// # Errors
     /// If the port cannot be listened on any more.
-    pub async fn wait(self, state: &Secret) -> io::Result<Callback> {
+    pub async fn wait(self, sign_in: &PendingSignIn) -> io::Result<Callback> {
         let (found, mut ended) = mpsc::channel(1);
         let mut connections = JoinSet::new();
         loop {
@@ -63,9 +72,10 @@ impl Loopback {
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                     let (stream, _) = accepted?;
-                    let (state, found) = (state.clone(), found.clone());
+                    let expected = (sign_in.state().clone(), sign_in.what().redirect.clone());
+                    let found = found.clone();
                     connections.spawn(async move {
-                        if let Ok(Ok(Some(callback))) = timeout(PATIENCE, visit(stream, &state)).await {
+                        if let Ok(Ok(Some(callback))) = timeout(PATIENCE, visit(stream, &expected)).await {
                             // The second of two is as good as none.
                             let _ = found.try_send(callback);
                         }
@@ -76,8 +86,8 @@ impl Loopback {
     }
 }
 
-/// Answers one request; says what it brought, if it was the one.
-async fn visit(stream: TcpStream, state: &Secret) -> io::Result<Option<Callback>> {
+/// Answers one request; says what it brought, if it has the right state.
+async fn visit(stream: TcpStream, (state, redirect): &(Secret, String)) -> io::Result<Option<Callback>> {
     let mut stream = BufReader::new(stream);
     let mut head = (&mut stream).take(MAX_HEAD);
     let mut first = String::new();
@@ -88,18 +98,23 @@ async fn visit(stream: TcpStream, state: &Secret) -> io::Result<Option<Callback>
     }
     let mut words = first.split_ascii_whitespace();
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let callback = Callback::parse(query);
+    let callback = Callback::parse(target);
     let known = callback.state.as_ref().is_some_and(|given| same(given.expose(), state.expose()));
-    let (status, text, callback) = match (method, path) {
-        ("GET", PATH) if known && callback.is_refusal() => {
+    let ours = target.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
+    let (status, text, callback) = match method {
+        "GET" if !ours => ("404 Not Found", "There is nothing here.", None),
+        "GET" if !known => ("400 Bad Request", "This link does not belong to the sign-in that waits here.", None),
+        "GET" if !callback.is_at(redirect) => (
+            "400 Bad Request",
+            "Another server than the one asked sent you here. The sign-in was stopped; go back to the terminal.",
+            Some(callback),
+        ),
+        "GET" if callback.is_refusal() => {
             ("200 OK", "The sign-in was refused. You can close this page.", Some(callback))
         }
-        ("GET", PATH) if known => {
+        "GET" => {
             ("200 OK", "Weir has what it needs. You can close this page and go back to the terminal.", Some(callback))
         }
-        ("GET", PATH) => ("400 Bad Request", "This link does not belong to the sign-in that waits here.", None),
-        ("GET", _) => ("404 Not Found", "There is nothing here.", None),
         _ => ("405 Method Not Allowed", "There is nothing here.", None),
     };
     stream.write_all(page(status, text).as_bytes()).await?;

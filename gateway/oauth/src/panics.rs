@@ -55,6 +55,7 @@ fn prepared(client: Client) -> Prepared {
         server: ServerMetadata::default(),
         client,
         resource: None,
+        redirect: Some("http://127.0.0.1/".to_owned()),
         scopes: Scopes::default(),
         begun: SystemTime::UNIX_EPOCH,
     }
@@ -62,14 +63,8 @@ fn prepared(client: Client) -> Prepared {
 
 fn upstream(client: Client) -> Upstream {
     let known = Some(KnownClient { client, issuer: None, upstream: None });
-    let registration = Registration {
-        known,
-        document: None,
-        name: "Weir".to_owned(),
-        redirects: Vec::new(),
-        grants: Vec::new(),
-        key: None,
-    };
+    let registration =
+        Registration { known, document: None, name: "Weir".to_owned(), redirect: None, grants: Vec::new(), key: None };
     Upstream {
         name: "github".to_owned(),
         url: "https://mcp.example/mcp".parse().unwrap(),
@@ -109,14 +104,15 @@ async fn kept() -> impl std::fmt::Debug {
 #[tokio::test]
 async fn child() {
     let Ok(which) = std::env::var(WHICH) else { return };
-    let held = (login(), tokens(), clients(), Callback::parse("code=hunter2&state=hunter2&error_description=hunter2"));
+    let held =
+        (login(), tokens(), clients(), Callback::parse("/?code=hunter2&state=hunter2&error_description=hunter2"));
     match which.as_str() {
         "printed" => {
             let Login { access: token, origin, expires, scopes, .. } = login();
             let access = Access { token, origin, expires, scopes };
             let (prepared, upstream): (Vec<_>, Vec<_>) =
                 clients().into_iter().map(|client| (prepared(client.clone()), upstream(client))).unzip();
-            let sign_in: SignIn = prepared[0].sign_in("http://127.0.0.1/");
+            let sign_in: SignIn = prepared[0].sign_in();
             let kept = kept().await;
             panic!("{held:#?} {access:?} {prepared:?} {upstream:?} {sign_in:?} {:?} {kept:?}", reply());
         }

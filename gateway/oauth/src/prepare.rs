@@ -57,6 +57,8 @@ pub struct Prepared {
     pub client: Client,
     /// What tokens are asked for.
     pub resource: Option<String>,
+    /// Where the user comes back to, if there is one.
+    pub redirect: Option<String>,
     /// What they shall allow. To be replaced for a step-up.
     pub scopes: Scopes,
     /// When that was begun to be found out. A registration that is younger cannot have been forgotten by its server: if that
@@ -167,7 +169,8 @@ impl Upstream {
             ResourceParameter::Fixed(resource) => Some(resource.clone()),
             ResourceParameter::Omitted => None,
         };
-        Prepared { upstream: self.name.clone(), url: self.url.clone(), server, client, resource, scopes, begun }
+        let (upstream, url, redirect) = (self.name.clone(), self.url.clone(), self.registration.redirect_for(&server));
+        Prepared { upstream, url, server, client, resource, redirect, scopes, begun }
     }
 }
 
@@ -178,13 +181,13 @@ impl Prepared {
         LoginKey { upstream: self.upstream.clone(), owner, issuer: self.server.issuer.clone() }
     }
 
-    /// A sign-in that comes back to `redirect`, which is one of those registered.
+    /// A sign-in with a browser.
     #[must_use]
-    pub fn sign_in(&self, redirect: &str) -> SignIn {
+    pub fn sign_in(&self) -> SignIn {
         SignIn {
             server: self.server.clone(),
             client: self.client.clone(),
-            redirect: redirect.to_owned(),
+            redirect: self.redirect.clone().unwrap_or_default(),
             resource: self.resource.clone(),
             scopes: self.scopes.clone(),
             nonce: None,

@@ -13,9 +13,10 @@ use url::Url;
 use weir_store::{Clock, Store, StoreError};
 
 use crate::{
-    Client, ClientAuth, Http, HttpError, ServerMetadata,
+    Client, ClientAuth, Http, HttpError, Redirect, ServerMetadata,
     discover::lenient,
     http::{is_loopback, origin},
+    redirect,
 };
 
 use kept::Kept;
@@ -27,17 +28,20 @@ mod doubt;
 mod kept;
 mod pin;
 
+/// What stands for the issuer in the URL of a document, as it is written in a URL.
+const ISSUER: &str = "%7Bissuer%7D";
+
 /// What Weir is to servers that do not know it yet.
 #[derive(Clone, Debug)]
 pub struct Registration {
     /// From the config; it wins.
     pub known: Option<KnownClient>,
-    /// Where the document of [`document`] is published: https, with a path.
+    /// Where the document of [`document()`] is published: https, with a path. One for each issuer where it holds `{issuer}`.
     pub document: Option<Url>,
     /// What users read when they are asked.
     pub name: String,
     /// Where users come back to; none for a client that nobody comes back to, such as one that signs in with a code.
-    pub redirects: Vec<String>,
+    pub redirect: Option<Redirect>,
     /// The grants that it will use. That of an authorization code takes somewhere to come back to.
     pub grants: Vec<&'static str>,
     /// What the owner writes into the config to say who Weir is, for messages; none if they are told elsewhere.
@@ -114,6 +118,14 @@ pub enum RegistrationError {
     Store(#[from] StoreError),
 }
 
+impl Registration {
+    /// Where users come back to from a server.
+    #[must_use]
+    pub fn redirect_for(&self, server: &ServerMetadata) -> Option<String> {
+        self.redirect.as_ref().map(|redirect| redirect.of(&server.issuer))
+    }
+}
+
 /// Who Weir is to `server`, registering it if need be.
 ///
 /// # Errors
@@ -163,15 +175,23 @@ pub fn unasked(server: &ServerMetadata, wanted: &Registration) -> Result<Option<
         return Ok(Some(Client { id: known.client.id.clone(), auth: as_liked(server, known.client.auth.clone()) }));
     }
     let document = wanted.document.as_ref().filter(|url| is_document(url));
-    Ok(document.filter(|_| server.client_id_metadata_document_supported).map(|url| Client::public(url.as_str())))
+    let document = document.filter(|_| server.client_id_metadata_document_supported);
+    Ok(document.map(|url| Client::public(document_url(url, &server.issuer))))
 }
 
-/// The document to publish at [`Registration::document`].
+/// Where the document for an issuer is.
 #[must_use]
-pub fn document(url: &Url, wanted: &Registration) -> Value {
-    let mut document = description(wanted, "none");
-    if let Some(fields) = document.as_object_mut() {
-        fields.insert("client_id".to_owned(), url.as_str().into());
+pub fn document_url(url: &Url, issuer: &str) -> String {
+    url.as_str().replace(ISSUER, &redirect::name(issuer))
+}
+
+/// What is to be published at `url`, or written where a client is registered by hand, of one that comes back to these
+/// addresses.
+#[must_use]
+pub fn document(url: Option<&str>, name: &str, redirects: &[String]) -> Value {
+    let mut document = description(name, redirects, &["authorization_code", "refresh_token"], "none");
+    if let (Some(fields), Some(url)) = (document.as_object_mut(), url) {
+        fields.insert("client_id".to_owned(), url.into());
     }
     document
 }
@@ -197,27 +217,27 @@ fn is_document(url: &Url) -> bool {
     url.scheme() == "https" && url.path() != "/" && url.fragment().is_none()
 }
 
-fn description(wanted: &Registration, method: &str) -> Value {
+fn description(name: &str, redirects: &[String], grants: &[&str], method: &str) -> Value {
     // RFC 7591 §2.1: grants and response types go together.
-    let responses: &[&str] = if wanted.grants.contains(&"authorization_code") { &["code"] } else { &[] };
+    let responses: &[&str] = if grants.contains(&"authorization_code") { &["code"] } else { &[] };
     json!({
-        "client_name": wanted.name,
-        "redirect_uris": wanted.redirects,
-        "grant_types": wanted.grants,
+        "client_name": name,
+        "redirect_uris": redirects,
+        "grant_types": grants,
         "response_types": responses,
         "token_endpoint_auth_method": method,
-        "application_type": kind(wanted),
+        "application_type": kind(redirects),
     })
 }
 
 /// OpenID Connect Registration 1.0 §2: a program on the user's machine is `native`, and may come back to any port. What
 /// comes back with TLS is a site, wherever it is.
-fn kind(wanted: &Registration) -> &'static str {
+fn kind(redirects: &[String]) -> &'static str {
     let native = |url: Url| match url.scheme() {
         "http" => is_loopback(&url),
         scheme => scheme != "https",
     };
-    if wanted.redirects.iter().all(|text| Url::parse(text).is_ok_and(native)) { "native" } else { "web" }
+    if redirects.iter().all(|text| Url::parse(text).is_ok_and(native)) { "native" } else { "web" }
 }
 
 async fn register(
@@ -231,7 +251,9 @@ async fn register(
         .into_iter()
         .find(|method| server.has_auth(method))
         .unwrap_or("none");
-    let answer = http.post_json(endpoint, description(wanted, method).to_string()).await?;
+    let redirects: Vec<String> = wanted.redirect_for(server).into_iter().collect();
+    let description = description(&wanted.name, &redirects, &wanted.grants, method);
+    let answer = http.post_json(endpoint, description.to_string()).await?;
     let (origin, status) = (origin(endpoint), answer.status.as_u16());
     match status {
         200..300 => {}
@@ -265,9 +287,9 @@ async fn register(
 }
 
 fn by_hand(server: &ServerMetadata, wanted: &Registration) -> RegistrationError {
-    let what = match (&wanted.redirects[..], &wanted.grants[..]) {
-        ([], grants) => format!("may use {}", grants.join(" and ")),
-        (redirects, _) => format!("comes back to {}", redirects.join(" or ")),
+    let what = match wanted.redirect_for(server) {
+        None => format!("may use {}", wanted.grants.join(" and ")),
+        Some(redirect) => format!("comes back to {redirect}"),
     };
     let how =
         wanted.key.map(|key| format!("; register one there that {what}, and write its id into the config: {key}"));

@@ -12,10 +12,11 @@ mod peer;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
+use url::Url;
 use weir_oauth::{
     Callback, Client, ClientAuth, Discovered, Endpoint, Http, Limits, Login, LoginError, LoginKey, Logins, Loopback,
-    Owner, Reach, Registration, Renewal, Scopes, SignIn, SignInError, Timing, TokenError, Tokens, authorize, device,
-    grants,
+    Owner, Reach, Redirect, Registration, Renewal, Scopes, SignIn, SignInError, Timing, TokenError, Tokens, authorize,
+    device, grants,
     inbound::{Issuer, Rejected, Verifier},
     registration, revoke, scope, server,
 };
@@ -42,7 +43,7 @@ fn wanted() -> Registration {
         known: None,
         document: None,
         name: "Weir".to_owned(),
-        redirects: vec![REDIRECT.to_owned()],
+        redirect: Some(Redirect::At(REDIRECT.to_owned())),
         grants: vec!["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
         key: None,
     }
@@ -69,11 +70,16 @@ fn sign_in(found: &Discovered, client: &Client) -> SignIn {
     }
 }
 
+/// What a browser brings back.
+fn returned(back: &Url) -> Callback {
+    Callback::parse(&back[url::Position::BeforePath..])
+}
+
 /// The whole way through the browser.
 async fn signed_in(found: &Discovered, client: &Client) -> Result<Tokens, SignInError> {
     let (url, pending) = authorize::begin(&http(), sign_in(found, client)).unwrap();
     let back = Browser::default().sign_in(&url, REDIRECT).await;
-    pending.finish(&http(), Callback::parse(back.query().unwrap()), &Clock::system()).await
+    pending.finish(&http(), returned(&back), &Clock::system()).await
 }
 
 async fn registered(found: &Discovered, store: &dyn Store) -> Client {
@@ -128,22 +134,24 @@ async fn a_native_client_comes_back_to_any_port() {
     let peer = Peer::start(&json!({})).await;
     let (found, http) = (found(&peer).await, http());
     let port = Loopback::bind(0).await.unwrap();
-    let redirect = port.redirect().to_owned();
-    let what = SignIn { redirect: redirect.clone(), ..sign_in(&found, &Client::public("weir-native")) };
+    let redirect = port.redirect().of(&found.server.issuer);
+    let elsewhere = Redirect::Below("http://127.0.0.1:1/oauth/callback".to_owned());
+    let (store, wanted) = (MemoryStore::new(Clock::system()), Registration { redirect: Some(elsewhere), ..wanted() });
+    let client = registration::client(&http, &store, &Clock::system(), &found.server, &wanted).await.unwrap();
+    let what = SignIn { redirect: redirect.clone(), ..sign_in(&found, &client) };
     let (url, pending) = authorize::begin(&http, what).unwrap();
     let user = async {
         let back = Browser::default().sign_in(&url, &redirect).await;
         Browser::default().open(&back).await;
     };
-    let (callback, ()) = tokio::join!(port.wait(pending.state()), user);
+    let (callback, ()) = tokio::join!(port.wait(&pending), user);
     assert!(pending.finish(&http, callback.unwrap(), &Clock::system()).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_document_is_a_client_id() {
     let id = "https://weir.example/client.json";
-    let mut document = registration::document(&id.parse().unwrap(), &wanted());
-    document["grant_types"] = json!(["authorization_code", "refresh_token"]);
+    let document = registration::document(Some(id), "Weir", &[REDIRECT.to_owned()]);
     let peer = Peer::start(&json!({ "document": document })).await;
     let found = found(&peer).await;
     let wanted = Registration { document: Some(id.parse().unwrap()), ..wanted() };
@@ -162,9 +170,12 @@ async fn a_code_works_only_with_its_verifier() {
     let ((url, pending), (_, thief)) = (begin(), begin());
     let back = Browser::default().sign_in(&url, REDIRECT).await;
     let stolen = back.query().unwrap().replace(pending.state().expose(), thief.state().expose());
-    let refused = thief.finish(&http(), Callback::parse(&stolen), &Clock::system()).await.unwrap_err();
+    let refused = thief
+        .finish(&http(), Callback::parse(&format!("{}?{stolen}", back.path())), &Clock::system())
+        .await
+        .unwrap_err();
     assert_eq!(refused, SignInError::Token(TokenError::InvalidGrant), "the code of another browser");
-    let mine = pending.finish(&http(), Callback::parse(back.query().unwrap()), &Clock::system()).await;
+    let mine = pending.finish(&http(), returned(&back), &Clock::system()).await;
     assert!(mine.is_ok(), "the one who signed in is not harmed");
 }
 
@@ -266,7 +277,7 @@ async fn a_login_that_was_revoked_elsewhere_ends_and_a_failed_sign_in_clears_not
 
     let (url, pending) = authorize::begin(&http, sign_in(&found, &client)).unwrap();
     drop(url);
-    let failed = pending.finish(&http, Callback::parse("error=access_denied"), &Clock::system()).await;
+    let failed = pending.finish(&http, Callback::parse("/oauth/callback?error=access_denied"), &Clock::system()).await;
     assert!(failed.is_err());
     let renewal = Renewal::Refresh(None);
     assert_eq!(logins.access(&http, &key, None, &renewal).await.unwrap().token, access);

@@ -3,6 +3,7 @@
 
 mod browser;
 mod login;
+mod metadata;
 mod show;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
@@ -75,6 +76,16 @@ pub(super) enum Command {
         #[command(flatten)]
         options: Options,
     },
+    /// Print what authorization servers are told of Weir: the addresses that they may send browsers back to.
+    ///
+    /// It is what to publish at `client_metadata_url`, and what to write where Weir is registered by hand. Asks the upstreams
+    /// who their authorization servers are: each has addresses of its own.
+    Metadata {
+        /// The upstream; those of the configuration at which people sign in, if it is left out.
+        name: Option<String>,
+        #[command(flatten)]
+        options: Options,
+    },
     /// List the upstreams that take a login: those of which the configuration says so, and those that ask for one.
     List {
         #[command(flatten)]
@@ -105,6 +116,7 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
         | Command::Status { options, .. }
         | Command::Logout { options, .. }
         | Command::Refresh { options, .. }
+        | Command::Metadata { options, .. }
         | Command::List { options } => options,
     };
     let config = match command.address() {
@@ -132,6 +144,7 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
                 Command::Status { name, .. } => show::status(&about, name.as_deref()).await,
                 Command::Logout { name, principal, .. } => login::out(&about, &name, principal.as_deref()).await,
                 Command::Refresh { name, .. } => login::refresh(&about, &name).await,
+                Command::Metadata { name, .. } => metadata::print(&about, name.as_deref()).await,
                 Command::List { .. } => show::list(&about).await,
             }
         };
@@ -153,7 +166,9 @@ impl Command {
     /// What became of it if it was interrupted.
     const fn interrupted(&self) -> &'static str {
         match self {
-            Self::Login { .. } | Self::Status { .. } | Self::List { .. } => "Nothing was changed.",
+            Self::Login { .. } | Self::Status { .. } | Self::Metadata { .. } | Self::List { .. } => {
+                "Nothing was changed."
+            }
             // It may have been all but done, and what a server has given meanwhile is kept.
             Self::Logout { .. } | Self::Refresh { .. } => "How far it got is what `weir auth status` says.",
         }
@@ -164,7 +179,7 @@ impl Command {
         let name = match self {
             Self::Login { name, .. } | Self::Logout { name, .. } | Self::Refresh { name, .. } => Some(name),
             Self::Status { name, .. } => name.as_ref(),
-            Self::List { .. } => None,
+            Self::Metadata { .. } | Self::List { .. } => None,
         };
         name.map(String::as_str).filter(|name| address::is_address(name))
     }

@@ -25,8 +25,9 @@ table! {
         /// What browsers and clients reach Weir by: `"https://weir.example.com"`. Default: what stands before `/mcp` in the
         /// `audience` of `auth`, else the address that it listens on.
         public_url: WebUrl,
-        /// Where the document is that describes Weir to authorization servers (Client ID Metadata Document). Default: Weir
-        /// registers itself where it can.
+        /// Where the document is that describes Weir to authorization servers (Client ID Metadata Document). With `{issuer}`
+        /// in it each server reads one of its own, which Weir serves itself below `public_url`. Default: Weir registers
+        /// itself where it can.
         client_metadata_url: WebUrl,
         /// Where logins are kept.
         store: Store,

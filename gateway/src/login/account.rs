@@ -223,6 +223,7 @@ impl Account {
                 wanted.insert(owner.clone(), Wanted { since, challenge, scopes: scopes.to_vec() });
             }
         }
+        self.keep_wanted(owner, scopes).await;
         let ended = self.state(owner).await.is_ok_and(|state| state.standing == Standing::Ended);
         self.needed(owner, scopes, ended)
     }

@@ -48,9 +48,8 @@ impl Account {
         before: Option<&Login>,
     ) -> Result<(LoginKey, Renewal), Ending> {
         let (opened, http) = self.tools().await.map_err(Ending::Failed)?;
-        let upstream =
-            settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), Vec::new(), false)
-                .map_err(|why| Ending::Failed(why.to_string()))?;
+        let upstream = settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), None, false)
+            .map_err(|why| Ending::Failed(why.to_string()))?;
         let way = self.way(asker)?;
         let clock = &self.vault.clock;
         let store = opened.store.as_ref();

@@ -3,13 +3,13 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use url::Url;
 use weir_oauth::{
-    Client, ClientAuth, KnownClient, PrivateKey, Registration, ResourceParameter, Scopes, Secret, Upstream,
+    Client, ClientAuth, KnownClient, PrivateKey, Redirect, Registration, ResourceParameter, Scopes, Secret, Upstream,
 };
 
 use crate::config::{Flow, Inbound, OAuth, SecretError, SecretSource};
 
 /// The name that people read when they are asked whether they agree.
-const NAME: &str = "Weir";
+pub const NAME: &str = "Weir";
 
 /// An upstream as the crate knows it. Secrets are read now, so that one that was replaced is the one that is used.
 pub(super) fn upstream(
@@ -17,7 +17,7 @@ pub(super) fn upstream(
     url: &Url,
     oauth: &OAuth,
     document: Option<&Url>,
-    redirects: Vec<String>,
+    redirect: Option<Redirect>,
     by_code: bool,
 ) -> Result<Upstream, SecretError> {
     let people = matches!(oauth.flow, Flow::AuthorizationCode | Flow::DeviceCode);
@@ -38,7 +38,7 @@ pub(super) fn upstream(
         issuer: oauth.issuer.clone(),
         registration: Registration {
             key: Some("oauth = { client_id = \"…\" }"),
-            ..registration(known, document, redirects, grants)
+            ..registration(known, document, redirect, grants)
         },
         scopes: (!oauth.scopes.is_empty()).then(|| oauth.scopes.iter().cloned().collect::<Scopes>()),
         resource: if oauth.resource { ResourceParameter::Found } else { ResourceParameter::Omitted },
@@ -60,16 +60,16 @@ pub(super) fn of_callers(
     let known =
         client.transpose()?.map(|client| KnownClient { client, issuer: Some(inbound.issuer.clone()), upstream: None });
     let grants = vec!["authorization_code", "refresh_token"];
-    Ok(registration(known, document, vec![redirect.to_owned()], grants))
+    Ok(registration(known, document, Some(Redirect::At(redirect.to_owned())), grants))
 }
 
 fn registration(
     known: Option<KnownClient>,
     document: Option<&Url>,
-    redirects: Vec<String>,
+    redirect: Option<Redirect>,
     grants: Vec<&'static str>,
 ) -> Registration {
-    Registration { known, document: document.cloned(), name: NAME.to_owned(), redirects, grants, key: None }
+    Registration { known, document: document.cloned(), name: NAME.to_owned(), redirect, grants, key: None }
 }
 
 /// Who Weir is, if somebody has registered it.

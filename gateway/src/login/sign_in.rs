@@ -5,8 +5,9 @@ use std::fmt;
 
 use url::Url;
 use weir_oauth::{
-    Callback, DeviceSignIn, Listing, LoginSummary, Owner, PendingSignIn, PrepareError, Prepared, Probed, Reach, Scopes,
-    Secret, SignInError, TokenError, Tokens, authorize, device, prepare, probe, resource,
+    Callback, DeviceSignIn, Listing, LoginSummary, Owner, PendingSignIn, PrepareError, Prepared, Probed, Reach,
+    Redirect, Scopes, Secret, SignInError, TokenError, Tokens, authorize, device, discover, prepare, probe, resource,
+    server,
 };
 
 use crate::{
@@ -57,6 +58,17 @@ pub enum SignInFailure {
     /// It went wrong at its end.
     #[error(transparent)]
     Token(#[from] TokenError),
+}
+
+/// Who makes the tokens for an upstream.
+#[derive(Clone, Debug)]
+pub struct Issuer {
+    /// Its name.
+    pub name: String,
+    /// Whether it names itself to those who come back from it (RFC 9207).
+    pub is_named: bool,
+    /// Whether the configuration names it.
+    pub is_written: bool,
 }
 
 /// How an owner stands with one upstream.
@@ -148,7 +160,7 @@ impl Account {
         }
     }
 
-    /// Finds out all that a sign-in takes. `redirects` are the addresses that it may come back to, none for one with a code;
+    /// Finds out all that a sign-in takes. `redirect` is where it comes back to, none for one with a code;
     /// `more` is what it must be good for beside what the servers say.
     ///
     /// # Errors
@@ -156,7 +168,7 @@ impl Account {
     pub async fn prepare(
         &self,
         owner: &Owner,
-        redirects: Vec<String>,
+        redirect: Option<Redirect>,
         more: Option<Vec<String>>,
     ) -> Result<Prepared, SignInFailure> {
         if !self.is_for_people() {
@@ -165,12 +177,13 @@ impl Account {
                 "Weir signs in at `{name}` by itself; nobody else can (see `auth` in the configuration)"
             )));
         }
-        let by_code = redirects.is_empty();
+        let by_code = redirect.is_none();
         let opened = self.vault.open().await?;
         opened.logins.check().await.map_err(WalletError::from)?;
         let http = self.http().map_err(TokenError::from)?;
         let (mut challenge, mut scopes) =
             self.wanted(owner).map(|wanted| (wanted.challenge, wanted.scopes)).unwrap_or_default();
+        let is_said = more.is_some();
         if let Some(more) = more {
             scopes = more;
         }
@@ -178,7 +191,7 @@ impl Account {
             challenge = self.knock().await?;
         }
         let upstream =
-            settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), redirects, by_code)?;
+            settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), redirect, by_code)?;
         let before = self.stored(owner).await?.map(|stored| stored.summary().key.issuer.clone());
         let (store, clock) = (opened.store.as_ref(), &self.vault.clock);
         let find = async || prepare(http, store, clock, &upstream, challenge.as_ref(), before.as_deref()).await;
@@ -191,10 +204,29 @@ impl Account {
         if !by_code {
             self.begun(owner, &prepared).await?;
         }
-        if !scopes.is_empty() {
+        if scopes.is_empty() && !is_said {
+            let kept = self.kept_wanted(owner, &prepared).await?;
+            prepared.scopes = prepared.scopes.union(&kept);
+        } else if !scopes.is_empty() {
             prepared.scopes = prepared.scopes.union(&scopes.into_iter().collect::<Scopes>());
         }
         Ok(prepared)
+    }
+
+    /// Who makes the tokens for this upstream, as it says itself.
+    ///
+    /// # Errors
+    /// If that cannot be found out.
+    pub async fn issuer(&self) -> Result<Issuer, SignInFailure> {
+        let http = self.http().map_err(TokenError::from)?;
+        let written = self.oauth.issuer.as_deref();
+        let found = match written {
+            Some(issuer) => server::find(http, issuer).await,
+            None => discover(http, &self.url, self.knock().await?.as_ref(), None).await.map(|found| found.server),
+        };
+        let server = found.map_err(PrepareError::from)?;
+        let is_named = server.authorization_response_iss_parameter_supported;
+        Ok(Issuer { name: server.issuer, is_named, is_written: written.is_some() })
     }
 
     /// What the upstream says to somebody without a credential. It may be where no URL from outside may lead, for its own
@@ -229,13 +261,13 @@ impl Account {
         Ok(matches!(said, Probed::Refused(_)))
     }
 
-    /// Starts a sign-in with a browser that comes back to `redirect`: the page to open, and what to keep until then.
+    /// Starts a sign-in with a browser: the page to open, and what to keep until then.
     ///
     /// # Errors
     /// If the server cannot do it.
-    pub fn begin(&self, prepared: &Prepared, redirect: &str) -> Result<(Url, PendingSignIn), SignInFailure> {
+    pub fn begin(&self, prepared: &Prepared) -> Result<(Url, PendingSignIn), SignInFailure> {
         let http = self.http().map_err(TokenError::from)?;
-        Ok(authorize::begin(http, prepared.sign_in(redirect))?)
+        Ok(authorize::begin(http, prepared.sign_in())?)
     }
 
     /// Ends a sign-in with a browser, and keeps the login.
@@ -270,7 +302,7 @@ impl Account {
         let http = self.http().map_err(TokenError::from)?;
         let mut again = true;
         loop {
-            let prepared = self.prepare(owner, Vec::new(), more.clone()).await?;
+            let prepared = self.prepare(owner, None, more.clone()).await?;
             match device::begin(http, &prepared.endpoint(&self.vault.clock), &prepared.scopes).await {
                 // It has forgotten whom it has registered: once more, as somebody new.
                 Err(TokenError::InvalidClient) if self.refused(&prepared).await? && again => again = false,
@@ -348,7 +380,9 @@ impl Account {
     ) -> Result<(), SignInFailure> {
         let login = prepared.login(tokens, asked);
         let opened = self.vault.open().await?;
-        opened.logins.save(&prepared.key(owner.clone()), &login).await.map_err(WalletError::from)?;
+        let key = prepared.key(owner.clone());
+        opened.logins.save(&key, &login).await.map_err(WalletError::from)?;
+        self.forget_wanted(&key).await?;
         self.satisfied(owner);
         self.vault.changes.tell(&self.name, owner);
         Ok(())
@@ -365,7 +399,7 @@ impl Wallet {
         &self,
         upstream: &str,
         owner: &Owner,
-        redirect: &str,
+        redirect: Redirect,
         binding: Secret,
     ) -> Result<Url, SignInFailure> {
         let account = self.account(upstream).ok_or_else(|| unknown(upstream))?;
@@ -373,18 +407,19 @@ impl Wallet {
             let how = format!("sign in at `{upstream}` with a code: run `weir auth login {}`", account.argument);
             return Err(SignInFailure::Not(how));
         }
-        let prepared = account.prepare(owner, vec![redirect.to_owned()], None).await?;
-        let (url, pending) = account.begin(&prepared, redirect)?;
+        let prepared = account.prepare(owner, Some(redirect), None).await?;
+        let (url, pending) = account.begin(&prepared)?;
         self.pending.keep(pending, binding, Purpose { owner: owner.clone(), prepared });
         Ok(url)
     }
 
-    /// Ends a sign-in: `query` is what the browser brought back, without its `?`. Says at which upstream, and as whom.
+    /// Ends a sign-in: `target` is the path and the query with which the browser came back. Says at which upstream, and as
+    /// whom.
     ///
     /// # Errors
     /// If nobody waits for it, it was begun by somebody else, or the server does not give a token for it.
-    pub async fn finish_sign_in(&self, query: &str, binding: &Secret) -> Result<(String, Owner), SignInFailure> {
-        let callback = Callback::parse(query);
+    pub async fn finish_sign_in(&self, target: &str, binding: &Secret) -> Result<(String, Owner), SignInFailure> {
+        let callback = Callback::parse(target);
         let (pending, Purpose { owner, prepared }) = self.pending.take(&callback, binding)?;
         let account = self.account(&prepared.upstream).ok_or_else(|| unknown(&prepared.upstream))?;
         account.end(&owner, &prepared, pending, callback).await?;

@@ -2,8 +2,8 @@
 //!
 //! Plain pages and forms, nothing that runs in the browser. What changes something is a POST with the key of the browser's
 //! own page; who the browser is, [`browsers`] knows, once its person has come in ([`entrance`]): as a rule by a sign-in at
-//! the issuer of callers ([`visit`]). What the buttons do is in [`acts`]. `/oauth/callback` is where authorization servers
-//! send browsers back to. A sign-in belongs to the browser and the caller that began it: nobody else can end it, and it
+//! the issuer of callers ([`visit`]). What the buttons do is in [`acts`]. Below `/oauth/callback` is where authorization
+//! servers send browsers back to, each to an address of its own. A sign-in belongs to the browser and the caller that began it: nobody else can end it, and it
 //! ends once.
 
 mod acts;
@@ -21,11 +21,11 @@ use crate::{
     caller::Caller,
     config::Config,
     http::{HeaderName, HeaderValue},
-    invite::Invitations,
+    invite::{CALLBACK, Invitations},
     login::{Owner, Standing, State as LoginState, Wallet},
 };
 
-use super::{App, callers::Callers, listen::Exchange};
+use super::{App, callers::Callers, client_metadata::ClientMetadata, listen::Exchange};
 
 use browsers::{Browser, Browsers};
 use page::{Row, State};
@@ -58,6 +58,7 @@ pub struct Connect {
     browsers: Browsers,
     /// How people say who they are; none where nobody is asked.
     visits: Option<Visits>,
+    client: ClientMetadata,
 }
 
 /// What a browser is given.
@@ -75,13 +76,24 @@ impl Connect {
         let identity = wallet.identity(config).zip(callers.provider());
         let visits = identity
             .map(|(identity, provider)| Visits::new(identity, provider.clone(), invitations.visit_redirect(), secure));
-        Self { wallet, invitations, browsers: Browsers::new(secure), visits }
+        let client = ClientMetadata::new(config, &invitations);
+        Self { wallet, invitations, browsers: Browsers::new(secure), visits, client }
+    }
+
+    /// What authorization servers read of Weir at a path, if anything.
+    pub(super) fn client_metadata(&self, path: &str) -> Option<bytes::Bytes> {
+        Some(self.client.at(path)?.to_string().into())
     }
 }
 
 /// Whether browsers come there.
 pub(super) fn is_page(path: &str) -> bool {
-    matches!(path, "/oauth/callback" | "/connect") || path.starts_with("/connect/")
+    path == "/connect" || path.starts_with("/connect/") || is_callback(path)
+}
+
+/// Whether an authorization server sends browsers there.
+fn is_callback(path: &str) -> bool {
+    path.strip_prefix(CALLBACK).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl App {
@@ -136,6 +148,7 @@ impl App {
 
     async fn page(&self, exchange: &mut Exchange, path: &str, cookie: &mut Option<String>) -> Reply {
         let browser = self.connect.browsers.get(&exchange.cookies());
+        let address = exchange.peer().ip();
         match (exchange.method(), path) {
             ("GET", "/connect") => self.arrive(exchange, browser, cookie).await,
             ("POST", "/connect") => {
@@ -143,13 +156,9 @@ impl App {
                 let ticket = value(&form, "ticket").unwrap_or_default();
                 self.confirm(exchange, &ticket, cookie).await
             }
-            ("GET", "/oauth/callback") => {
-                let query = exchange.query().unwrap_or_default().to_owned();
-                self.come_back(&query, browser).await
-            }
+            ("GET", path) if is_callback(path) => self.come_back(&target(exchange), browser, address).await,
             ("GET", "/connect/callback") => {
-                let query = exchange.query().unwrap_or_default().to_owned();
-                self.vouched_for(exchange, &query, browser.as_ref(), cookie).await
+                self.vouched_for(exchange, &target(exchange), browser.as_ref(), cookie).await
             }
             ("POST", path) => {
                 let Some((name, act)) = path.strip_prefix("/connect/").and_then(|rest| rest.split_once('/')) else {
@@ -159,7 +168,7 @@ impl App {
                 let Ok(form) = exchange.read_body(FORM).await else { return bad_form() };
                 let key = value(&form, "key").unwrap_or_default();
                 match browser.filter(|browser| browser.is_key(&key)) {
-                    Some(browser) => self.act(&browser, &name, &act).await,
+                    Some(browser) => self.act(&browser, &name, &act, address).await,
                     None => {
                         let text = "This page is too old, or was not made for this browser. Open it again.";
                         Reply::Page(403, page::message("Not done", text, &self.connect.invitations.page()))
@@ -212,6 +221,11 @@ impl App {
             (Standing::Missing | Standing::Unasked, None) => State::SignedOut,
         }
     }
+}
+
+/// With what a browser came.
+fn target(exchange: &Exchange) -> String {
+    format!("{}?{}", exchange.path(), exchange.query().unwrap_or_default())
 }
 
 /// Who somebody is, for themselves.

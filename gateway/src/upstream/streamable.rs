@@ -279,8 +279,8 @@ fn reply(response: Response, credential: Option<u64>, head: &[(HeaderName, Heade
     } else if status == 200 && response.content_length() != Some(0) {
         let media = media.split(';').next().unwrap_or_default().trim();
         let media = if media.is_empty() { "an answer of no stated type" } else { media };
-        let media = shown(&masked(media, head));
-        return Err(SendError::NotMcp(format!("{media} where JSON or an event stream belongs")));
+        let media = masked(media, head);
+        return Err(SendError::NotMcp(format!("{} where JSON or an event stream belongs", shown(&media))));
     } else {
         Body::Empty
     };

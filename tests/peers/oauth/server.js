@@ -3,7 +3,7 @@
 //
 // Settings come as JSON in the first argument: access and refresh lifetimes in seconds, the document that stands behind a
 // client id that is a URL, more clients, whether clients may register, whether it says how people are called, whether it
-// asks them who they are, whose tokens are exchanged, whether a refresh token that was used may be used again, and the
+// asks them who they are, whether it names itself to those who come back (`iss`, RFC 9207), whose tokens are exchanged, whether a refresh token that was used may be used again, and the
 // port. All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
 // standard input are commands, each answered with one line: `stats` is how often each grant was asked for, `secrets` every
 // token that was given, `requests` all that was asked of it, `trouble {…}` what is to go wrong from now on (see
@@ -24,6 +24,7 @@ const settings = {
   clients: [],
   registers: true,
   names: false,
+  iss: true,
   asks: false,
   port: 0,
   ...JSON.parse(process.argv[2] ?? '{}'),
@@ -175,6 +176,14 @@ provider.on('grant.success', (ctx) => {
   }
 });
 provider.on('grant.error', (ctx) => count(`${ctx.oidc.params?.grant_type} refused`));
+if (!settings.iss) {
+  provider.on('authorization.success', (_, back) => delete back.iss);
+  provider.on('authorization.error', (_, back) => delete back.iss);
+  provider.use(async (ctx, next) => {
+    await next();
+    if (ctx.path.startsWith('/.well-known/')) delete ctx.body?.authorization_response_iss_parameter_supported;
+  });
+}
 provider.on('server_error', (_, error) => console.error(error));
 
 // What nobody else may see of what is sent to it.

@@ -14,6 +14,9 @@ use serde_json::json;
 use super::{pending::MAX_WAITING, *};
 use crate::scripted::{Reply, Scripted, http};
 
+/// Where users come back to.
+const BACK: &str = "/oauth/callback/0123";
+
 fn sign_in(server: &Scripted, fields: serde_json::Value) -> SignIn {
     let mut metadata = json!({
         "issuer": server.issuer(),
@@ -25,7 +28,7 @@ fn sign_in(server: &Scripted, fields: serde_json::Value) -> SignIn {
     SignIn {
         server: serde_json::from_value(metadata).unwrap(),
         client: Client::public("weir"),
-        redirect: "http://127.0.0.1:3456/oauth/callback".to_owned(),
+        redirect: format!("http://127.0.0.1:3456{BACK}"),
         resource: Some("https://mcp.example/mcp".to_owned()),
         scopes: Scopes::parse("read write"),
         nonce: None,
@@ -42,7 +45,7 @@ fn of(url: &Url, name: &str) -> Option<String> {
 }
 
 fn back(pending: &PendingSignIn, rest: &str) -> Callback {
-    Callback::parse(&format!("state={}&{rest}", pending.state().expose()))
+    Callback::parse(&format!("{BACK}?state={}&{rest}", pending.state().expose()))
 }
 
 #[tokio::test]
@@ -53,7 +56,7 @@ async fn a_sign_in_says_what_it_is_for_at_both_ends() {
     for (name, value) in [
         ("response_type", "code"),
         ("client_id", "weir"),
-        ("redirect_uri", "http://127.0.0.1:3456/oauth/callback"),
+        ("redirect_uri", "http://127.0.0.1:3456/oauth/callback/0123"),
         ("scope", "read write"),
         ("resource", "https://mcp.example/mcp"),
         ("code_challenge_method", "S256"),
@@ -69,7 +72,7 @@ async fn a_sign_in_says_what_it_is_for_at_both_ends() {
         ("grant_type", "authorization_code"),
         ("code", "abc/def"),
         ("client_id", "weir"),
-        ("redirect_uri", "http://127.0.0.1:3456/oauth/callback"),
+        ("redirect_uri", "http://127.0.0.1:3456/oauth/callback/0123"),
         ("resource", "https://mcp.example/mcp"),
     ] {
         assert_eq!(sent.form(name).as_deref(), Some(value), "{name}");
@@ -134,12 +137,41 @@ async fn the_answer_must_come_from_the_server_asked() {
     assert_eq!(server.seen("/token").len(), 3, "no code goes anywhere before that is checked");
 }
 
+/// A hostile server has led the user to an honest one, which sends them to the address that is its own.
+#[tokio::test]
+async fn a_code_that_comes_to_the_address_of_another_server_goes_nowhere() {
+    let server = giving_tokens().await;
+    for (path, good) in [
+        (BACK, true),
+        ("/oauth/callback/4567", false),
+        ("/oauth/callback/", false),
+        ("/oauth/callback", false),
+        ("/", false),
+        ("", false),
+        ("0123", false),
+    ] {
+        for rest in ["code=abc", "error=access_denied"] {
+            let (_, pending) = begin(&http(), sign_in(&server, json!({}))).unwrap();
+            let state = pending.state().expose().to_owned();
+            let callback = Callback::parse(&format!("{path}?state={state}&{rest}"));
+            let done = pending.finish(&http(), callback, &Clock::system()).await;
+            assert_eq!(matches!(done, Err(SignInError::Issuer)), !good, "{path} {rest}: {done:?}");
+        }
+    }
+    assert_eq!(server.seen("/token").len(), 1);
+    // A proxy that serves Weir below a path takes that away.
+    let behind = SignIn { redirect: format!("https://weir.example/weir{BACK}"), ..sign_in(&server, json!({})) };
+    let (_, pending) = begin(&http(), behind).unwrap();
+    let callback = back(&pending, "code=abc");
+    assert!(pending.finish(&http(), callback, &Clock::system()).await.is_ok());
+}
+
 #[tokio::test]
 async fn what_comes_back_wrong_ends_the_sign_in() {
     let server = giving_tokens().await;
     let finish = async |query: &str, own_state: bool| {
         let (_, pending) = begin(&http(), sign_in(&server, json!({}))).unwrap();
-        let callback = if own_state { back(&pending, query) } else { Callback::parse(query) };
+        let callback = if own_state { back(&pending, query) } else { Callback::parse(&format!("{BACK}?{query}")) };
         pending.finish(&http(), callback, &Clock::system()).await.unwrap_err()
     };
     assert_eq!(finish("error=access_denied&code=x", true).await, TokenError::Denied.into());
@@ -222,7 +254,7 @@ async fn a_sign_in_is_taken_once_by_the_one_it_was_made_for() {
     };
     let first = keep();
     assert!(waiting.take(&first, &binding("browser of mallory")).is_err());
-    assert!(waiting.take(&Callback::parse("state=made-up&code=a"), &binding("browser of alice")).is_err());
+    assert!(waiting.take(&Callback::parse("/?state=made-up&code=a"), &binding("browser of alice")).is_err());
     // The attempts of others have changed nothing.
     let (_, purpose) = waiting.take(&first, &binding("browser of alice")).unwrap();
     assert_eq!(purpose, "purpose");
@@ -238,7 +270,7 @@ async fn a_sign_in_is_taken_once_by_the_one_it_was_made_for() {
 
 #[test]
 fn a_query_is_read_whatever_is_in_it() {
-    let callback = Callback::parse("code=a&code=b&state=x+y%20z&iss=https%3A%2F%2Fa.example&&=&%ff=1&x");
+    let callback = Callback::parse("/?code=a&code=b&state=x+y%20z&iss=https%3A%2F%2Fa.example&&=&%ff=1&x");
     assert_eq!(callback.code.as_ref().map(Secret::expose), Some("a"));
     assert_eq!(
         (callback.state.as_ref().map(Secret::expose), callback.issuer.as_deref()),

@@ -86,7 +86,7 @@ impl Provider {
     }
 
     async fn finish(&self, pending: PendingSignIn, rest: &str) -> Result<Principal, IdentityError> {
-        let callback = Callback::parse(&format!("state={}&{rest}", pending.state().expose()));
+        let callback = Callback::parse(&format!("/oauth/callback?state={}&{rest}", pending.state().expose()));
         finish(pending, &http(), &self.verifier, callback, &self.clock).await
     }
 }

@@ -41,7 +41,7 @@ fn upstream(url: Url, id: &str) -> Upstream {
             known: Some(known),
             document: None,
             name: "Weir".to_owned(),
-            redirects: Vec::new(),
+            redirect: None,
             grants: vec!["client_credentials"],
             key: None,
         },

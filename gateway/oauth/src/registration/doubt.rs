@@ -74,7 +74,7 @@ pub async fn is_gone(
     let fields = [
         ("grant_type", "authorization_code"),
         ("code", &made_up),
-        ("redirect_uri", wanted.redirects.first().map_or("", String::as_str)),
+        ("redirect_uri", &wanted.redirect_for(server).unwrap_or_default()),
         ("code_verifier", &made_up),
     ];
     let refused = endpoint.grant(http, &fields).await;

@@ -97,7 +97,8 @@ pub(super) async fn was_made(store: &dyn Store, issuer: &str, id: &str, now: Sys
 fn key(server: &ServerMetadata, wanted: &Registration) -> Key {
     let mut parts = vec![server.issuer.as_str()];
     parts.extend(wanted.grants.iter().copied());
-    parts.extend(wanted.redirects.iter().map(String::as_str));
+    let redirect = wanted.redirect_for(server);
+    parts.extend(redirect.as_deref());
     Key::new(NAMESPACE, &parts)
 }
 

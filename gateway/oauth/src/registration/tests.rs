@@ -21,7 +21,7 @@ fn wanted() -> Registration {
         known: None,
         document: Some(Url::parse("https://weir.example/client.json").unwrap()),
         name: "Weir".to_owned(),
-        redirects: vec!["http://127.0.0.1/oauth/callback".to_owned()],
+        redirect: Some(Redirect::At("http://127.0.0.1/oauth/callback".to_owned())),
         grants: vec!["authorization_code", "refresh_token"],
         key: None,
     }
@@ -62,10 +62,10 @@ async fn each_way_has_its_turn() {
         assert_eq!(get(&with_documents, &wanted).await.unwrap().id, "client-0");
     }
     let none: ServerMetadata = serde_json::from_value(json!({ "issuer": own.issuer() })).unwrap();
-    let elsewhere = Registration { redirects: vec!["http://127.0.0.1/other".to_owned()], ..wanted() };
+    let elsewhere = Registration { redirect: Some(Redirect::At("http://127.0.0.1/other".to_owned())), ..wanted() };
     let refused = get(&none, &elsewhere).await.unwrap_err().to_string();
     assert!(refused.ends_with("lets no client register itself"), "{refused}");
-    let by_code = Registration { redirects: Vec::new(), grants: vec!["device"], ..wanted() };
+    let by_code = Registration { redirect: None, grants: vec!["device"], ..wanted() };
     for (wanted, what) in [(elsewhere, "comes back to http://127.0.0.1/other,"), (by_code, "may use device,")] {
         let wanted = Registration { key: Some("client_id = …"), ..wanted };
         let refused = get(&none, &wanted).await.unwrap_err().to_string();
@@ -168,7 +168,7 @@ async fn what_is_sent_says_what_weir_is() {
         ("https://127.0.0.1:8443/oauth/callback", "web", json!(["none"]), "none"),
     ] {
         let own = registering(json!({})).await;
-        let wanted = Registration { redirects: vec![redirect.to_owned()], ..wanted() };
+        let wanted = Registration { redirect: Some(Redirect::At(redirect.to_owned())), ..wanted() };
         let server = server(&own, json!({ "token_endpoint_auth_methods_supported": methods }));
         client(&http(), &MemoryStore::default(), &Clock::system(), &server, &wanted).await.unwrap();
         let sent: Value = serde_json::from_str(&own.seen("/register")[0].body).unwrap();
@@ -281,7 +281,30 @@ async fn what_another_version_has_kept_of_an_issuer_is_an_error() {
 #[test]
 fn the_document_describes_itself() {
     let url = Url::parse("https://weir.example/client.json").unwrap();
-    let document = document(&url, &wanted());
-    assert_eq!(document["client_id"], url.as_str());
+    let redirects =
+        ["https://weir.example/oauth/callback/a".to_owned(), "http://127.0.0.1/oauth/callback/a".to_owned()];
+    let document = document(Some(url.as_str()), "Weir", &redirects);
+    assert_eq!((&document["client_id"], &document["redirect_uris"]), (&json!(url.as_str()), &json!(redirects)));
     assert_eq!(document["token_endpoint_auth_method"], "none");
+}
+
+/// A server that lets users come back to addresses of others would let others have their codes.
+#[tokio::test]
+async fn each_server_registers_its_own_address_and_reads_its_own_document() {
+    let below = |base: &str| Some(Redirect::Below(base.to_owned()));
+    let mut sent = Vec::new();
+    for _ in 0..2 {
+        let own = registering(json!({})).await;
+        let server = server(&own, json!({}));
+        let wanted = Registration { redirect: below("https://weir.example/oauth/callback"), ..wanted() };
+        client(&http(), &MemoryStore::default(), &Clock::system(), &server, &wanted).await.unwrap();
+        let body: Value = serde_json::from_str(&own.seen("/register")[0].body).unwrap();
+        assert_eq!(body["redirect_uris"], json!([wanted.redirect_for(&server)]));
+        sent.push(body["redirect_uris"][0].clone());
+        let reads = ServerMetadata { client_id_metadata_document_supported: true, ..server };
+        let document = Some(Url::parse("https://weir.example/client/{issuer}.json").unwrap());
+        let known = unasked(&reads, &Registration { document, ..wanted }).unwrap().unwrap();
+        assert_eq!(known.id, format!("https://weir.example/client/{}.json", redirect::name(&reads.issuer)));
+    }
+    assert_ne!(sent[0], sent[1]);
 }

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use url::{Url, form_urlencoded};
 use weir_oauth::{
-    Callback, Client, ClientAuth, IdentityError, Login, LoginError, Logins, Owner, Prepared, Renewal, Scopes, SignIn,
-    Timing, TokenError, authorize, device, grants, identity,
+    Client, ClientAuth, IdentityError, Login, LoginError, Logins, Owner, Prepared, Renewal, Scopes, SignIn, Timing,
+    TokenError, authorize, device, grants, identity,
     inbound::{Issuer, Principal, Verifier},
     registration, server,
 };
 use weir_store::{Clock, MemoryStore, Secret};
 
-use super::{REDIRECT, browser::Browser, http, peer::Peer, wanted};
+use super::{REDIRECT, browser::Browser, http, peer::Peer, returned, wanted};
 
 /// Weir, registered there.
 async fn prepared(peer: &Peer, extra: &'static str) -> Prepared {
@@ -26,16 +26,17 @@ async fn prepared(peer: &Peer, extra: &'static str) -> Prepared {
         server,
         client,
         resource: Some("https://mcp.example/mcp".to_owned()),
+        redirect: Some(REDIRECT.to_owned()),
         scopes: Scopes::parse("read write"),
         begun: std::time::SystemTime::now(),
     }
 }
 
 async fn signed_in(prepared: &Prepared) -> Login {
-    let (url, pending) = authorize::begin(&http(), prepared.sign_in(REDIRECT)).unwrap();
+    let (url, pending) = authorize::begin(&http(), prepared.sign_in()).unwrap();
     let back = Browser::default().sign_in(&url, REDIRECT).await;
     let clock = Clock::system();
-    let tokens = pending.finish(&http(), Callback::parse(back.query().unwrap()), &clock).await.unwrap();
+    let tokens = pending.finish(&http(), returned(&back), &clock).await.unwrap();
     prepared.login(tokens, clock.now())
 }
 
@@ -93,7 +94,7 @@ async fn vouched_for(what: SignIn) -> Result<Principal, IdentityError> {
     let verifier = Verifier::new(issuer, http.clone(), clock.clone());
     let (url, pending) = authorize::begin(&http, what).unwrap();
     let back = Browser::default().sign_in(&url, REDIRECT).await;
-    identity::finish(pending, &http, &verifier, Callback::parse(back.query().unwrap()), &clock).await
+    identity::finish(pending, &http, &verifier, returned(&back), &clock).await
 }
 
 #[tokio::test]

@@ -26,10 +26,6 @@ pub(super) struct How {
     pub(super) scopes: Option<Vec<String>>,
 }
 
-/// The port of this machine that browsers come back to, if it is free: a server that knows Weir's address with a port in
-/// it need not be told another one each time.
-const PORT: u16 = 41_789;
-
 /// Signs in.
 pub(super) async fn run(about: &About, name: &str, how: &How) -> anyhow::Result<ExitCode> {
     let account = about.account(name)?;
@@ -44,19 +40,19 @@ pub(super) async fn run(about: &About, name: &str, how: &How) -> anyhow::Result<
 }
 
 async fn with_browser(account: &Account, asker: &Asker, how: &How) -> anyhow::Result<()> {
-    let loopback = match (how.port, Loopback::bind(how.port.unwrap_or(PORT)).await) {
+    let loopback = match (how.port, Loopback::bind(how.port.unwrap_or(Loopback::PORT)).await) {
         (_, Ok(loopback)) => loopback,
         (None, Err(_)) => Loopback::bind(0).await.context("no port to come back to")?,
         (Some(port), Err(why)) => return Err(why).with_context(|| format!("port {port} cannot be come back to")),
     };
-    let redirect = loopback.redirect().to_owned();
-    let prepared = account.prepare(&asker.owner, vec![redirect.clone()], how.scopes.clone()).await?;
-    let (page, pending) = account.begin(&prepared, &redirect)?;
+    let redirect = loopback.redirect().clone();
+    let prepared = account.prepare(&asker.owner, Some(redirect), how.scopes.clone()).await?;
+    let (page, pending) = account.begin(&prepared)?;
     let opened = !how.no_browser && browser::open(&page);
     let what = if opened { "A browser was opened to sign in. If it was not, open" } else { "To sign in, open" };
     eprintln!("{what} this page:\n\n  {page}\n");
-    let state = pending.state().clone();
-    let callback = waiting(SIGN_IN_TIME, loopback.wait(&state)).await?.context("the port could not be listened on")?;
+    let callback =
+        waiting(SIGN_IN_TIME, loopback.wait(&pending)).await?.context("the port could not be listened on")?;
     account.end(&asker.owner, &prepared, pending, callback).await?;
     Ok(())
 }

@@ -1,8 +1,11 @@
 //! What the buttons of the page do: a sign-in at an upstream, from the click to its end, and a sign-out.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
-use crate::login::{Owner, Secret};
+use crate::{
+    login::{Owner, Secret},
+    observe::AuthRecord,
+};
 
 use super::{
     super::App,
@@ -14,7 +17,7 @@ use super::{
 
 impl App {
     /// Does what a button says.
-    pub(super) async fn act(&self, browser: &Browser, name: &str, act: &str) -> Reply {
+    pub(super) async fn act(&self, browser: &Browser, name: &str, act: &str, address: IpAddr) -> Reply {
         let Connect { wallet, invitations, .. } = &self.connect;
         let owner = wallet.account(name).and_then(|account| account.asker(Some(browser.caller()))).map(|by| by.owner);
         // What everybody shares is not one principal's to give or to take.
@@ -23,12 +26,12 @@ impl App {
         let done = match act {
             "login" => {
                 let binding = binding(browser);
-                match wallet.begin_sign_in(name, &owner, &invitations.redirect(), binding).await {
+                match wallet.begin_sign_in(name, &owner, invitations.redirect(), binding).await {
                     Ok(url) => return Reply::Go(url.into()),
                     Err(why) => Notice::Failed(format!("{name}: {why}")),
                 }
             }
-            "logout" => match self.sign_out(name, &owner).await {
+            "logout" => match self.sign_out(name, &owner, &record(browser, address).at(name)).await {
                 Ok(text) => Notice::Done(text),
                 Err(why) => Notice::Failed(format!("{name}: {why}")),
             },
@@ -38,9 +41,13 @@ impl App {
         Reply::Go(invitations.page())
     }
 
-    async fn sign_out(&self, name: &str, owner: &Owner) -> Result<String, String> {
+    async fn sign_out(&self, name: &str, owner: &Owner, record: &AuthRecord<'_>) -> Result<String, String> {
         let Some(account) = self.connect.wallet.account(name) else { return Err("there is no such server".into()) };
-        match account.sign_out(owner).await.map_err(|why| why.to_string())? {
+        let said = account.sign_out(owner).await.map_err(|why| why.to_string())?;
+        if said.is_some() {
+            record.done("signed out");
+        }
+        match said {
             None => Ok(format!("Nobody was signed in at {name}.")),
             Some(Ok(())) => Ok(format!("Signed out of {name}.")),
             Some(Err(why)) => Ok(format!("Signed out of {name}; its server was told and said: {why}.")),
@@ -48,11 +55,17 @@ impl App {
     }
 
     /// The end of a sign-in.
-    pub(super) async fn come_back(&self, query: &str, browser: Option<Arc<Browser>>) -> Reply {
+    pub(super) async fn come_back(&self, target: &str, browser: Option<Arc<Browser>>, address: IpAddr) -> Reply {
         let Some(browser) = browser else { return self.not_begun(None) };
-        let notice = match self.connect.wallet.finish_sign_in(query, &binding(&browser)).await {
-            Ok((upstream, _)) => Notice::Done(format!("Signed in at {upstream}. You can go back to your work.")),
-            Err(why) => Notice::Failed(format!("Not signed in: {why}.")),
+        let notice = match self.connect.wallet.finish_sign_in(target, &binding(&browser)).await {
+            Ok((upstream, _)) => {
+                record(&browser, address).at(&upstream).done("signed in");
+                Notice::Done(format!("Signed in at {upstream}. You can go back to your work."))
+            }
+            Err(why) => {
+                record(&browser, address).refused("sign-in failed", &why.to_string());
+                Notice::Failed(format!("Not signed in: {why}."))
+            }
         };
         browser.tell(notice);
         Reply::Go(self.connect.invitations.page())
@@ -70,6 +83,10 @@ impl App {
             None => Reply::Page(400, page::message("Not signed in", text, &page)),
         }
     }
+}
+
+fn record(browser: &Browser, address: IpAddr) -> AuthRecord<'_> {
+    AuthRecord::of(Some(browser.caller().principal()), Some(address))
 }
 
 /// What only this browser of this caller can bring back.

@@ -6,9 +6,9 @@
 //! there whoever brings a ticket first, and confirms it, is taken for its owner. On a listener that only this machine
 //! reaches everybody is let in.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
-use crate::{caller::Caller, invite::Redeemed};
+use crate::{caller::Caller, invite::Redeemed, observe::AuthRecord};
 
 use super::{
     super::{App, listen::Exchange},
@@ -29,7 +29,7 @@ impl App {
         let ticket = value(exchange.query().unwrap_or_default().as_bytes(), "ticket");
         match (&self.connect.visits, ticket, browser) {
             (Some(visits), ticket, None) => self.ask(visits, exchange, ticket.as_deref(), cookie).await,
-            (Some(_), Some(ticket), Some(browser)) => self.redeem(&ticket, &browser),
+            (Some(_), Some(ticket), Some(browser)) => self.redeem(&ticket, &browser, exchange.peer().ip()),
             (None, Some(ticket), browser) => self.invited(&ticket, browser),
             (_, None, Some(browser)) => self.overview(&browser).await,
             (None, None, None) => self.stranger(exchange, cookie).await,
@@ -45,7 +45,8 @@ impl App {
             };
         }
         match self.connect.invitations.take(ticket).and_then(|caller| self.connect.browsers.open(caller)) {
-            Some((_, set)) => {
+            Some((browser, set)) => {
+                record(browser.caller(), exchange.peer().ip()).done("link opened");
                 *cookie = Some(set);
                 Reply::Go(self.connect.invitations.page())
             }
@@ -57,12 +58,12 @@ impl App {
     pub(super) async fn vouched_for(
         &self,
         exchange: &Exchange,
-        query: &str,
+        target: &str,
         browser: Option<&Arc<Browser>>,
         cookie: &mut Option<String>,
     ) -> Reply {
         let Some(visits) = &self.connect.visits else { return missing() };
-        let Some(Ended { ticket, who }) = visits.end(&exchange.cookies(), query).await else {
+        let Some(Ended { ticket, who }) = visits.end(&exchange.cookies(), target).await else {
             return self.not_begun(browser.map(AsRef::as_ref));
         };
         let caller = match who {
@@ -71,7 +72,8 @@ impl App {
         };
         // One who is known already may have begun something, which is bound to this browser as it is.
         if !browser.is_some_and(|browser| Caller::is_same(Some(browser.caller()), Some(&caller))) {
-            let Some((_, set)) = self.connect.browsers.open(caller) else { return no_randomness() };
+            let Some((opened, set)) = self.connect.browsers.open(caller) else { return no_randomness() };
+            record(opened.caller(), exchange.peer().ip()).done("signed in");
             *cookie = Some(set);
             if let Some(before) = browser {
                 self.connect.browsers.close(before);
@@ -116,15 +118,16 @@ impl App {
     }
 
     /// The way in with a ticket of one who is known.
-    fn redeem(&self, ticket: &str, browser: &Browser) -> Reply {
+    fn redeem(&self, ticket: &str, browser: &Browser, address: IpAddr) -> Reply {
         let page = self.connect.invitations.page();
         match self.connect.invitations.redeem(ticket, browser.caller()) {
             Redeemed::Theirs => {
                 browser.use_up(ticket);
+                record(browser.caller(), address).done("link opened");
                 Reply::Go(page)
             }
             Redeemed::Another => {
-                tracing::info!("a link to /connect was opened by somebody else than the one it was made for");
+                record(browser.caller(), address).refused("link refused", "it was made for somebody else");
                 Reply::Page(403, page::another(&name_of(browser.caller()), ticket, &page))
             }
             // Clients show one link for each server that wants a login, and all of them are the same.
@@ -199,6 +202,10 @@ impl App {
         };
         Reply::Page(410, html)
     }
+}
+
+fn record(caller: &Caller, address: IpAddr) -> AuthRecord<'_> {
+    AuthRecord::of(Some(caller.principal()), Some(address))
 }
 
 fn no_randomness() -> Reply {

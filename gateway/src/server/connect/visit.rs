@@ -135,8 +135,8 @@ impl Visits {
     }
 
     /// Ends the visit that a browser comes back from; none if it has not begun it.
-    pub(super) async fn end(&self, cookies: &str, query: &str) -> Option<Ended> {
-        let callback = Callback::parse(query);
+    pub(super) async fn end(&self, cookies: &str, target: &str) -> Option<Ended> {
+        let callback = Callback::parse(target);
         let mut bindings = self.cookie.values(cookies).map(|value| Secret::new(value.to_owned()));
         let (pending, ticket) = bindings.find_map(|binding| {
             let invited = self.invited.take(&callback, &binding).map(|(pending, ticket)| (pending, Some(ticket)));
