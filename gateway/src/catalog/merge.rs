@@ -11,13 +11,17 @@ use weir_mcp::Era;
 use crate::seal::Seal;
 
 use super::{
-    names, template,
+    names,
+    template::Templates,
     traits::{Traits, capabilities},
     view::{Freshness, View},
 };
 
 use interfaces::Interfaces;
 use list::{List, ListWriter};
+
+/// How much of a template goes into the log, in characters.
+const TEMPLATE_IN_LOG: usize = 64;
 
 /// What can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +43,7 @@ pub enum Kind {
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
     lists: [List; 4],
-    templates: Vec<(String, usize)>,
+    templates: Templates,
     /// By place; none where nothing is known, or only that it waits for a login.
     traits: Vec<Option<Traits>>,
     interfaces: Interfaces,
@@ -140,7 +144,7 @@ impl Merged {
             match kind {
                 Kind::Tool | Kind::Prompt => {}
                 Kind::Resource => writer.offer(merged.interfaces.unlisted()),
-                Kind::Template => merged.templates = writer.order().to_vec(),
+                Kind::Template => merged.templates = Templates::new(writer.order()),
             }
             merged.note_schemes(writer.order());
             merged.lists[kind as usize] = writer.finish(era, &lists, paging.seal);
@@ -179,7 +183,7 @@ impl Merged {
         if let Some(offer) = listed {
             return Some((offer.upstream, &offer.native));
         }
-        let fits = self.templates.iter().find(|(known, _)| template::fits(known, uri)).map(|(_, upstream)| *upstream);
+        let fits = self.templates.find(uri);
         fits.or_else(|| self.only_with(uri)).map(|upstream| (upstream, uri))
     }
 
@@ -206,8 +210,19 @@ impl Merged {
         self.lists[kind as usize].version == other.lists[kind as usize].version
     }
 
-    /// Tells the operator which names were cut and which addresses are hidden, once for each.
+    /// Tells the operator which names were cut, which addresses are hidden and which templates are too much, once for each.
     pub(super) fn report(&self, before: &Self, upstreams: &[&str]) {
+        for (upstream, (count, first)) in self.templates.unmatched_since(&before.templates) {
+            let upstream = upstreams.get(upstream).copied().unwrap_or_default();
+            let first: String = first.chars().take(TEMPLATE_IN_LOG).collect();
+            tracing::warn!(
+                upstream,
+                count,
+                first,
+                "templates that are too long, have too many expressions or break off are listed, but on /mcp no address \
+                 is matched with them"
+            );
+        }
         for kind in Kind::ALL {
             let (now, then) = (&self.lists[kind as usize], &before.lists[kind as usize]);
             for (upstream, key) in now.hidden.difference(&then.hidden) {
