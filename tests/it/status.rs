@@ -1,6 +1,7 @@
 //! Every answer that is a matter of status codes, as two tables: one for each era, each run at both kinds of endpoint.
 
 use serde_json::Value;
+use weir_tests::peer::Launch;
 use weir_tests::{Client, Gateway, Peer, Request, Response};
 
 mod legacy;
@@ -53,10 +54,13 @@ fn endpoints() -> [Endpoint; 2] {
 
 async fn start() -> (Gateway, Peer) {
     let peer = Peer::fixture("both").await;
-    let config = format!("limits.body = \"64KiB\"\n{}", peer.config(NAME));
-    let gateway = Gateway::start(&config).await;
+    (start_with(&peer.config(NAME)).await, peer)
+}
+
+async fn start_with(upstream: &str) -> Gateway {
+    let gateway = Gateway::start(&format!("limits.body = \"64KiB\"\n{upstream}")).await;
     gateway.healthy(&[NAME]).await;
-    (gateway, peer)
+    gateway
 }
 
 /// Sends every row and reports all that are wrong at once.
@@ -137,6 +141,16 @@ async fn modern_answers() {
     for endpoint in endpoints() {
         let client = Client::modern(&gateway, &endpoint.path);
         run(&gateway, &format!("modern at {}", endpoint.path), modern::rows(&client, &endpoint)).await;
+    }
+}
+
+/// A process sees no headers, so all that concerns them is Weir's to check.
+#[tokio::test]
+async fn modern_answers_of_a_process() {
+    let gateway = start_with(&Launch::fixture("both").config(NAME)).await;
+    for endpoint in endpoints() {
+        let client = Client::modern(&gateway, &endpoint.path);
+        run(&gateway, &format!("modern over stdio at {}", endpoint.path), modern::rows(&client, &endpoint)).await;
     }
 }
 

@@ -5,6 +5,8 @@ use weir_tests::client::{answer, with_meta};
 use weir_tests::stub::{Offer, Stub};
 use weir_tests::{Client, Gateway, Peer};
 
+const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
 async fn two() -> (Gateway, Peer, Peer) {
     let (one, two) = tokio::join!(Peer::everything(), Peer::everything());
     let gateway = Gateway::start(&(one.config("one") + &two.config("two"))).await;
@@ -79,30 +81,52 @@ async fn without_an_upstream_that_has_tasks_there_are_none() {
 /// The fixture has the tasks of neither era, so a scripted upstream shows the extension.
 #[tokio::test]
 async fn the_extension_has_the_same_ids() {
-    const TASKS: &str = "io.modelcontextprotocol/tasks";
-    let offer = Offer { capabilities: json!({ "extensions": { TASKS: {} } }), legacy: false, ..Offer::default() };
+    let offer = Offer { capabilities: json!({ "extensions": { EXTENSION: {} } }), legacy: false, ..Offer::default() };
     let offer = Offer { tools: vec!["task".to_owned()], ..offer };
     let (one, two) = (Stub::offering(offer.clone()).await, Stub::offering(offer).await);
     let gateway = Gateway::start(&(one.config("one") + &two.config("two"))).await;
     gateway.healthy(&["one", "two"]).await;
     let client = Client::modern(&gateway, "/mcp");
     let discovered = client.result("server/discover", json!({})).await;
-    assert_eq!(discovered["capabilities"]["extensions"], json!({ TASKS: {} }));
+    assert_eq!(discovered["capabilities"]["extensions"], json!({ EXTENSION: {} }));
 
-    let able = json!({ "extensions": { TASKS: {} } });
+    let able = json!({ "extensions": { EXTENSION: {} } });
     let params = json!({ "name": "two__task", "arguments": {} });
     let (id, request) = client.request_with("tools/call", with_meta(params, &able));
     let created = answer(request.send(gateway.address()).await, id).await["result"].clone();
     assert_eq!((&created["resultType"], &created["taskId"]), (&json!("task"), &json!("two__task-1")), "{created}");
+    let ask = async |client: &Client, method: &str, params: Value| {
+        let (id, request) = client.request_with(method, with_meta(params, &able));
+        answer(request.send(gateway.address()).await, id).await["result"].clone()
+    };
     for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
         let params = json!({ "taskId": "two__task-1", "inputResponses": {} });
-        let got = client.result(method, params).await;
+        let got = ask(&client, method, params).await;
         assert_eq!(got["taskId"], "two__task-1", "{method}: {got}");
         let seen = two.asked(method).pop().unwrap();
         assert_eq!(seen.message()["params"]["taskId"], "task-1");
         assert_eq!(seen.header("mcp-name"), Some("task-1"));
         assert!(one.asked(method).is_empty());
     }
-    let own = Client::modern(&gateway, "/mcp/two").result("tasks/get", json!({ "taskId": "task-1" })).await;
+    let own = ask(&Client::modern(&gateway, "/mcp/two"), "tasks/get", json!({ "taskId": "task-1" })).await;
     assert_eq!(own["taskId"], "task-1", "untouched where there is only one upstream");
+}
+
+#[tokio::test]
+async fn a_client_without_the_extension_is_told_to_declare_it() {
+    let offer = Offer { capabilities: json!({ "extensions": { EXTENSION: {} } }), legacy: false, ..Offer::default() };
+    let stub = Stub::offering(offer).await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let (id, request) = client.request(method, json!({ "taskId": "stub__task-1" }));
+        let response = request.send(gateway.address()).await;
+        assert_eq!(response.status, 400, "{method}");
+        let refused = answer(response, id).await;
+        assert_eq!(refused["error"]["code"], -32021, "{method}: {refused}");
+        let required = &refused["error"]["data"]["requiredCapabilities"]["extensions"];
+        assert_eq!(required, &json!({ EXTENSION: {} }), "{method}");
+    }
+    assert!(stub.asked("tasks/get").is_empty());
 }

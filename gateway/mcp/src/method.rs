@@ -24,6 +24,8 @@ pub const UPDATED: &str = "notifications/resources/updated";
 pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
 /// `tasks/list`, of 2025-11-25
 pub const TASKS_LIST: &str = "tasks/list";
+/// `tasks/result`, of 2025-11-25
+pub const TASKS_RESULT: &str = "tasks/result";
 /// `initialize`
 pub const INITIALIZE: &str = "initialize";
 /// `ping`
@@ -73,7 +75,7 @@ pub const MODERN_METHODS: [&str; 13] = [
 ];
 
 /// The methods of the legacy era that the modern one has taken away.
-pub const REMOVED_METHODS: [&str; 5] = [INITIALIZE, PING, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE];
+pub const REMOVED_METHODS: [&str; 7] = [INITIALIZE, PING, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, TASKS_LIST, TASKS_RESULT];
 
 /// Which part of `params` names the target of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,7 +98,7 @@ pub fn route(method: &str) -> Route {
         TOOLS_CALL | PROMPTS_GET => Route::Name,
         RESOURCES_READ | SUBSCRIBE | UNSUBSCRIBE => Route::Uri,
         COMPLETE => Route::Reference,
-        "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update" => Route::Task,
+        "tasks/get" | TASKS_RESULT | "tasks/cancel" | "tasks/update" => Route::Task,
         _ => Route::None,
     }
 }
@@ -125,7 +127,7 @@ pub fn is_list(method: &str) -> bool {
 /// Whether a call that may already have run can be sent once more without harm. Unknown methods cannot.
 pub fn safe_to_repeat(method: &str) -> bool {
     is_list(method)
-        || matches!(method, RESOURCES_READ | PROMPTS_GET | COMPLETE | PING | DISCOVER | "tasks/get" | "tasks/result")
+        || matches!(method, RESOURCES_READ | PROMPTS_GET | COMPLETE | PING | DISCOVER | "tasks/get" | TASKS_RESULT)
 }
 
 /// Whether the modern era has this method.

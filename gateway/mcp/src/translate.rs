@@ -15,7 +15,7 @@ pub use stateless::{
     listen, question, response, responses, unsubscribed,
 };
 
-use crate::answer::{self, INTERNAL, INVALID_PARAMS, RESOURCE_NOT_FOUND, URL_ELICITATION_REQUIRED};
+use crate::answer::{self, INTERNAL, INVALID_PARAMS, MISSING_CAPABILITY, RESOURCE_NOT_FOUND, URL_ELICITATION_REQUIRED};
 use crate::{Edit, Field, Kind, Message, Object, era, json, method};
 
 /// What a modern request says of its client, beside the progress token and what is not Weir's.
@@ -154,10 +154,19 @@ fn modern_error(error: &Message, id: &[u8], method: &str, server_info: Option<&[
     match error.error_code() {
         Some(RESOURCE_NOT_FOUND) => named(error.edit().set(Field::ErrorCode, INVALID_PARAMS.to_string())),
         Some(URL_ELICITATION_REQUIRED) => visit_first(error, id, method, server_info),
+        // Servers that speak both eras say it in either, and what the client lacks is what it can mend: the data that
+        // only the modern era defines shows that this is meant.
+        Some(MISSING_CAPABILITY) if required(error) => named(error.edit()),
         // Codes that the modern era keeps for itself; a legacy server means something else by them.
         Some(-32099..=-32020) => named(error.edit().set(Field::ErrorCode, INTERNAL.to_string())),
         _ => named(error.edit()),
     }
+}
+
+/// Whether an error says which capabilities its client must declare.
+fn required(error: &Message) -> bool {
+    let data = error.raw(Field::ErrorData).and_then(|data| json::get(data, &["requiredCapabilities"]));
+    data.is_some_and(|required| required.starts_with(b"{"))
 }
 
 /// "Visit these addresses first", said with what the modern era has for it: the result of a tool that went wrong, or

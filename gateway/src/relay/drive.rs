@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use weir_flow::{Action, Call, Failure, Sent, facts::Refusal};
+use weir_flow::{
+    Action, Call, Failure, Sent,
+    facts::{Refusal, Transport},
+};
 use weir_mcp::{
     Era, Kind, Message, method,
     public::{self, Asked},
@@ -201,6 +204,12 @@ impl Drive<'_> {
     async fn open(&mut self) -> Option<Answer> {
         match self.relay.open(self.inquiry, self.leg.upstream).await {
             Ok(channel) => {
+                if self.inquiry.era == Era::Modern
+                    && channel.transport() == Transport::Stdio
+                    && let Some(refusal) = self.relay.check_headers(self.inquiry, &self.leg, Era::Modern)
+                {
+                    return Some(refusal);
+                }
                 self.hand.channel = Some(channel);
                 self.call.handle_open();
                 None

@@ -11,6 +11,7 @@ use weir_mcp::{
     message::{Field, Kind, Reference},
     method,
     public::{self, Asked},
+    status::http_status,
     translate::TASKS,
 };
 
@@ -183,12 +184,15 @@ impl Relay {
         if !self.upstreams_with(offers, |traits| traits.tasks).any(|_| true) {
             return Err(Unknown::Method(Vec::new()));
         }
+        if inquiry.era == Era::Modern && !declares_tasks(message) {
+            return Err(Unknown::Undeclared);
+        }
         let public = message.task_id().ok_or(Unknown::Task)?;
         let (name, native) = public::split(&public).ok_or(Unknown::Task)?;
         let upstream = self.catalog.position(name).filter(|at| offers.traits(*at).is_some_and(|traits| traits.tasks));
         let upstream = upstream.ok_or(Unknown::Task)?;
         // What `tasks/result` gives back is the answer to the call, which mentions the task in `_meta` only.
-        let asked = if message.method() == "tasks/result" { Asked::Plain } else { Asked::Task };
+        let asked = if message.method() == method::TASKS_RESULT { Asked::Plain } else { Asked::Task };
         let body = public::inward(message, name).unwrap_or_else(|| message.bytes().clone());
         Ok(Leg { upstream, body, name: Some(native.to_owned()), run: None, asked: Some(asked) })
     }
@@ -235,7 +239,7 @@ impl Relay {
             Unknown::Uri(uri) => {
                 self.catalog.known(inquiry.caller.as_ref(), other).find_resource(uri).map(|(upstream, _)| upstream)
             }
-            Unknown::Task | Unknown::Method(_) => None,
+            Unknown::Undeclared | Unknown::Task | Unknown::Method(_) => None,
         };
         if let Some(upstream) = elsewhere {
             let text = format!(
@@ -252,6 +256,12 @@ impl Relay {
                 (answer::RESOURCE_NOT_FOUND, format!("Resource not found: {uri}"))
             }
             Unknown::Uri(uri) => (answer::INVALID_PARAMS, format!("Resource not found: {uri}")),
+            Unknown::Undeclared => {
+                let data = format!("{{\"requiredCapabilities\":{{\"extensions\":{{\"{TASKS}\":{{}}}}}}}}");
+                let text = "tasks need a client that declares the extension";
+                let error = answer::error(inquiry.message.id(), answer::MISSING_CAPABILITY, text, Some(&data));
+                return Answer::whole(http_status(inquiry.era, answer::MISSING_CAPABILITY), error);
+            }
             Unknown::Task => (answer::INVALID_PARAMS, "Unknown task".into()),
             Unknown::Method(which) => (answer::METHOD_NOT_FOUND, self.elsewhere(inquiry.message.method(), which)),
         };
@@ -283,6 +293,8 @@ enum Unknown {
     Name(catalog::Kind, String),
     Uri(String),
     Task,
+    /// Tasks, by a client that has not said that it can have any.
+    Undeclared,
     /// A method that names nothing by which to route it, and the upstreams that may know it.
     Method(Vec<usize>),
 }
@@ -296,11 +308,14 @@ fn alone(mut places: impl Iterator<Item = usize>) -> Option<usize> {
 fn may_become_task(inquiry: &Inquiry) -> bool {
     match inquiry.era {
         Era::Legacy => inquiry.message.member("task").is_some(),
-        Era::Modern => {
-            let declared = inquiry.message.raw(Field::ClientCapabilities);
-            declared.and_then(|declared| json::get(declared, &["extensions", TASKS])).is_some()
-        }
+        Era::Modern => declares_tasks(&inquiry.message),
     }
+}
+
+/// Whether a modern client has said that it can have tasks.
+fn declares_tasks(message: &Message) -> bool {
+    let declared = message.raw(Field::ClientCapabilities);
+    declared.and_then(|declared| json::get(declared, &["extensions", TASKS])).is_some()
 }
 
 fn by_uri(offers: &Merged, message: &Message) -> Result<Leg, Unknown> {

@@ -79,8 +79,8 @@ impl Relay {
             let text = "this upstream has no tasks of the modern era";
             return Ok(Answer::error(Era::Modern, message, answer::METHOD_NOT_FOUND, text).into());
         }
-        if let Err(why) = self.check_headers(inquiry, leg) {
-            return Ok(Answer::error(Era::Modern, message, answer::HEADER_MISMATCH, &why).into());
+        if let Some(refusal) = self.check_headers(inquiry, leg, Era::Legacy) {
+            return Ok(refusal.into());
         }
         let asks = Asks::of_request(message);
         let line = self.line(inquiry, leg.upstream, asks, 0).await?;
@@ -105,21 +105,21 @@ impl Relay {
         }
     }
 
-    /// Checks the headers that repeat arguments, which a legacy upstream does not know of (MCP 2026-07-28,
-    /// basic/transports).
-    fn check_headers(&self, inquiry: &Inquiry, leg: &Leg) -> Result<(), String> {
-        let Some(tool) = leg.name.as_deref().filter(|_| inquiry.message.method() == method::TOOLS_CALL) else {
-            return Ok(());
-        };
+    /// The answer to a call whose headers do not repeat its arguments as they should (MCP 2026-07-28, basic/transports).
+    /// Who has no headers cannot check them: legacy upstreams and child processes. What the upstream lists in this era
+    /// tells which are due.
+    pub(super) fn check_headers(&self, inquiry: &Inquiry, leg: &Leg, era: Era) -> Option<Answer> {
+        let tool = leg.name.as_deref().filter(|_| inquiry.message.method() == method::TOOLS_CALL)?;
         let arguments = inquiry.message.raw(Field::Arguments).unwrap_or(b"{}");
-        for mirrored in self.catalog.mirrored(inquiry.caller.as_ref(), leg.upstream, Era::Legacy, tool).iter() {
+        for mirrored in self.catalog.mirrored(inquiry.caller.as_ref(), leg.upstream, era, tool).iter() {
             let mut given = inquiry.headers.iter().filter(|(name, _)| name.as_str() == mirrored.header);
             let value = given.next().map(|(_, value)| String::from_utf8_lossy(value.as_bytes()));
             if given.next().is_some() || !mirrored.agrees(arguments, value.as_deref()) {
-                return Err(format!("the {} header and the arguments disagree", mirrored.header));
+                let why = format!("the {} header and the arguments disagree", mirrored.header);
+                return Some(Answer::error(Era::Modern, &inquiry.message, answer::HEADER_MISMATCH, &why));
             }
         }
-        Ok(())
+        None
     }
 
     /// Goes on with a call that waited for its client's answers.

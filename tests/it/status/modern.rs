@@ -138,6 +138,8 @@ fn methods(client: &Client, endpoint: &Endpoint) -> Vec<Row> {
         row("logging/setLevel", ask("logging/setLevel"), &[404], Error(-32601)),
         row("resources/subscribe", ask("resources/subscribe"), &[404], Error(-32601)),
         row("resources/unsubscribe", ask("resources/unsubscribe"), &[404], Error(-32601)),
+        row("tasks/list", ask("tasks/list"), &[404], Error(-32601)),
+        row("tasks/result", client.request("tasks/result", json!({ "taskId": "1" })).1, &[404], Error(-32601)),
         row("a method that nobody knows", ask("weir-tests/none"), &[404], Error(-32601)),
     ];
     let missing = client.request("resources/read", json!({ "uri": "test://none" })).1;

@@ -123,6 +123,8 @@ fn what_breaks_a_rule_is_refused() {
         (call("logging/setLevel", "META"), [NOW, "logging/setLevel", "-"], 404, -32601),
         (call("resources/subscribe", r#""uri":"a:",META"#), [NOW, "resources/subscribe", "a:"], 404, -32601),
         (call("resources/unsubscribe", r#""uri":"a:",META"#), [NOW, "resources/unsubscribe", "a:"], 404, -32601),
+        (call("tasks/result", r#""taskId":"1",META"#), [NOW, "tasks/result", "-"], 404, -32601),
+        (call("tasks/list", "META"), [NOW, "tasks/list", "-"], 404, -32601),
         // bodies that only the legacy era has
         (format!("[{modern_call}]"), [NOW, "tools/call", "a"], 400, -32600),
         (format!("[{},{modern_call}]", call("ping", "")), ["-", "-", "-"], 400, -32600),

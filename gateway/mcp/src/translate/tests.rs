@@ -78,6 +78,13 @@ fn error_codes_move_to_where_the_modern_era_has_them() {
     for (legacy, modern) in cases {
         assert_eq!(code(legacy), (Some(b"\"a\"".to_vec()), modern), "{legacy}");
     }
+    // What the modern era means by it is passed on: the client can do something about it.
+    let lacks = |data: &str| {
+        let error = format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":-32021,"message":"m","data":{data}}}}}"#);
+        Message::parse(modern_answer(&message(&error), b"1", "tools/call", None)).unwrap().error_code().unwrap()
+    };
+    assert_eq!(lacks(r#"{"requiredCapabilities":{"sampling":{}}}"#), -32021);
+    assert_eq!([lacks("{}"), lacks(r#"{"requiredCapabilities":1}"#), code(-32021).1], [-32603; 3]);
     let nameless = message(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}"#);
     let named = Message::parse(modern_answer(&nameless, b"3", "x", None)).unwrap();
     assert_eq!(named.id(), Some(&b"3"[..]));
