@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_flow::facts::{Transport, Try};
+use weir_flow::facts::{Attempt, Transport, Try};
 use weir_mcp::Era;
 
 use super::connect::Ended;
@@ -71,7 +71,7 @@ impl Known {
     /// Takes in how a walk ended. An outage teaches nothing: what worked before is tried first again.
     pub(super) fn learn(&mut self, ended: &Ended) {
         for era in [Era::Legacy, Era::Modern] {
-            if ended.speaks_against(era) {
+            if ended.speaks_against(era) && !is_held(&ended.history, era) {
                 self.change(era, Verdict::Not(Instant::now()));
             }
         }
@@ -110,9 +110,35 @@ impl Known {
     }
 }
 
+/// Whether a no in `era` may be due to the era before it: servers on a pipe stay in the one of the first question they
+/// read, even if they are too slow for its answer to be waited for. Believed, it would have clients of this era
+/// translated, at a server that speaks it.
+fn is_held(history: &[Attempt], era: Era) -> bool {
+    history.first().is_some_and(|first| first.transport == Transport::Stdio && first.era != era)
+}
+
 const fn other(era: Era) -> Era {
     match era {
         Era::Legacy => Era::Modern,
         Era::Modern => Era::Legacy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_flow::facts::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn a_process_speaks_for_the_era_that_it_was_asked_in_first() {
+        let asked = |transport, era, outcome| Attempt { transport, era, credential: false, outcome, millis: 1 };
+        let refused = || Outcome::NotMcp("an error".into());
+        for (transport, held) in [(Transport::Stdio, true), (Transport::Http, false)] {
+            let slow = [asked(transport, Era::Modern, Outcome::TimedOut), asked(transport, Era::Legacy, refused())];
+            assert_eq!(is_held(&slow, Era::Legacy), held);
+            assert!(!is_held(&slow, Era::Modern));
+            assert!(!is_held(&slow[1..], Era::Legacy), "it was asked nothing before");
+        }
     }
 }
