@@ -1,5 +1,7 @@
 //! On the way through, arguments and results stay the bytes that they were.
 
+mod eras;
+
 use std::fmt::Write as _;
 
 use serde_json::json;

@@ -34,6 +34,28 @@ impl Peer {
         Self::fixture_with(&["--sse"]).await
     }
 
+    /// The conformance fixture without sessions in either era, at `createMcpHandler` of the TypeScript SDK.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn fixture_handler() -> Self {
+        Self::fixture_with(&["--handler"]).await
+    }
+
+    /// `mcp-proxy` of npm in front of a process: both eras.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn npm_proxy(process: &Launch) -> Self {
+        Self::on_free_port("mcp-proxy of npm", |port| {
+            let mut proxy = Command::new(node());
+            proxy.arg(peers("node_modules/.bin/mcp-proxy")).args(["--host", "127.0.0.1", "--port", &port.to_string()]);
+            proxy.arg("--").arg(&process.program).args(&process.arguments);
+            proxy
+        })
+        .await
+    }
+
     /// A reverse proxy that serves `origin` under the path `prefix`.
     ///
     /// # Panics
@@ -88,6 +110,23 @@ impl Peer {
     /// When it does not start.
     pub async fn python() -> Self {
         Self::on_free_port("the Python server", |port| python_server("python_server.py", "streamable-http", port)).await
+    }
+
+    /// What the conformance suite asks for, on the official Python SDK: both eras.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn python_fixture() -> Self {
+        Self::on_free_port("the Python fixture", |port| python_server("python_fixture.py", "streamable-http", port))
+            .await
+    }
+
+    /// The same over HTTP+SSE, at `/sse`: legacy.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn python_fixture_sse() -> Self {
+        Self::on_free_port("the Python fixture over SSE", |port| python_server("python_fixture.py", "sse", port)).await
     }
 
     /// A server on FastMCP: both eras.
@@ -178,6 +217,11 @@ impl Launch {
         Self::new(&python(), [text(&peers("python_server.py")).as_str(), "--transport", "stdio"])
     }
 
+    /// What the conformance suite asks for, on the official Python SDK.
+    pub fn python_fixture() -> Self {
+        Self::new(&python(), ["-W", "ignore", text(&peers("python_fixture.py")).as_str(), "--transport", "stdio"])
+    }
+
     /// A server on FastMCP.
     pub fn fastmcp() -> Self {
         Self::new(&python(), [text(&peers("fastmcp_server.py")).as_str(), "--transport", "stdio"])
@@ -191,6 +235,13 @@ impl Launch {
     /// The program and its arguments, as a JSON array.
     pub(crate) fn command(&self) -> Value {
         std::iter::once(&self.program).chain(&self.arguments).cloned().collect()
+    }
+
+    /// It, ready to be started by somebody else.
+    pub fn prepared(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        command
     }
 
     /// The lines of a configuration that make it the upstream `name`.

@@ -1,5 +1,6 @@
 //! The MCP conformance suite.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,9 +29,14 @@ pub struct Verdict {
     pub unscored_failures: Vec<String>,
     /// Whether the suite itself was content, given the baseline.
     pub accepted: bool,
+    /// What came of each check of all scenarios that were run, required or not.
+    pub checks: Checks,
     /// Everything it printed.
     pub output: String,
 }
+
+/// The statuses of checks, by scenario, check and how often that check was made before in this scenario.
+pub type Checks = BTreeMap<(String, String, usize), String>;
 
 /// Runs all server scenarios that `revision` requires against `url`.
 ///
@@ -56,10 +62,19 @@ pub async fn run(url: &str, revision: &str, baseline: Option<&Path>) -> Verdict 
         failed: Vec::new(),
         unscored_failures: Vec::new(),
         accepted: output.status.success(),
+        checks: Checks::new(),
         output: text.clone(),
     };
     for (passed, name) in summary.lines().filter_map(scenario) {
         let counts = !unscored.contains(&name);
+        for check in checks(results.path(), name) {
+            let text = |key: &str| check[key].as_str().unwrap_or_default().to_owned();
+            let mut key = (name.to_owned(), text("id"), 0);
+            while verdict.checks.contains_key(&key) {
+                key.2 += 1;
+            }
+            verdict.checks.insert(key, text("status"));
+        }
         match (passed, counts) {
             (true, true) => verdict.passed.push(name.to_owned()),
             (false, true) => verdict.failed.push(explain(results.path(), name)),

@@ -1,6 +1,7 @@
 //! The real servers, and the proxies in front of one.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -142,8 +143,10 @@ async fn proxies() -> Vec<Column> {
         supergateway(&["--outputTransport", "streamableHttp", "--streamableHttpPath", "/mcp"]),
         supergateway(&["--outputTransport", "sse", "--ssePath", "/sse", "--messagePath", "/message"]),
     );
+    let [program, argument] = pages();
+    let proxied = Launch::new(Path::new(&program), [argument.as_str()]);
     let (npm_http, npm_sse, pypi_http, pypi_sse, hub) =
-        tokio::join!(npm_proxy(), npm_proxy(), pypi_proxy(), pypi_proxy(), hub());
+        tokio::join!(Peer::npm_proxy(&proxied), Peer::npm_proxy(&proxied), pypi_proxy(), pypi_proxy(), hub());
     let supergateway = npm("supergateway");
     let npm_proxy = npm("mcp-proxy");
     let pypi_proxy = pypi("requirements-sdk1.txt", "mcp-proxy");
@@ -188,16 +191,6 @@ async fn supergateway(arguments: &[&str]) -> Peer {
         let mut command = Command::new(node());
         command.arg(peers("node_modules/.bin/supergateway")).args(["--stdio", &pages().join(" ")]).args(arguments);
         command.args(["--port", &port.to_string()]);
-        command
-    })
-    .await
-}
-
-async fn npm_proxy() -> Peer {
-    Peer::on_free_port("mcp-proxy of npm", |port| {
-        let mut command = Command::new(node());
-        command.arg(peers("node_modules/.bin/mcp-proxy")).args(["--host", "127.0.0.1", "--port", &port.to_string()]);
-        command.arg("--").args(pages());
         command
     })
     .await
