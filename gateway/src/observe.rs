@@ -69,6 +69,9 @@ impl Seldom {
 /// Why a call came to nothing whose caller, or somebody else, has to sign in first.
 pub const NEEDS_SIGN_IN: &str = "needs a sign-in";
 
+/// Why a call came to nothing whose client knows a session that is over, as after a restart of the gateway: it begins anew.
+pub const UNKNOWN_SESSION: &str = "there is no such session";
+
 /// One finished call, for the log.
 #[derive(Clone, Debug)]
 pub struct CallRecord<'a> {
@@ -100,7 +103,7 @@ impl CallRecord<'_> {
         match failure {
             None => tracing::info!(target: "weir::call", upstream, method, name, %era, status, attempts, ms, "call"),
             // Nothing is broken: somebody is asked to do something, and told so elsewhere.
-            Some(why) if *why == NEEDS_SIGN_IN => {
+            Some(why) if matches!(*why, NEEDS_SIGN_IN | UNKNOWN_SESSION) => {
                 tracing::info!(target: "weir::call", upstream, method, name, %era, status, attempts, ms, why, "call");
             }
             Some(why) => {

@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use weir_tests::client::{answer, initialize};
-use weir_tests::peer::Launch;
+use weir_tests::peer::{Launch, free_port};
 use weir_tests::process::runs;
 use weir_tests::stub::Offer;
-use weir_tests::wait::until;
+use weir_tests::wait::{until, within};
 use weir_tests::{Client, Gateway, LEGACY, Request, Stub};
 
 /// The text of the first piece of content in the result of a call.
@@ -268,4 +270,70 @@ async fn sessions_are_limited() {
     assert!((400..600).contains(&refused), "a third session got {refused}");
     first.close().await;
     Client::legacy(&gateway, "/mcp").await;
+}
+
+#[tokio::test]
+async fn who_comes_back_after_a_restart_is_no_error() {
+    let (stub, port) = (Stub::start().await, free_port());
+    let gateway = Gateway::start_at(port, &stub.config("stub")).await;
+    let client = Client::legacy(&gateway, "/mcp").await;
+    drop(gateway);
+    let gateway = Gateway::start_at(port, &stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let (_, request) = client.request("tools/list", json!({}));
+    assert_eq!(client.send(request).await.status, 404, "the client is to begin anew");
+    gateway.logs("there is no such session").await;
+    let log = gateway.log();
+    assert!(!log.contains("ERROR"), "{log}");
+}
+
+#[tokio::test]
+async fn an_upstream_that_answers_404_takes_no_session_away() {
+    let stub = Stub::offering(Offer { modern: false, ..Offer::default() }).await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let clients = [Client::legacy(&gateway, "/mcp").await, Client::legacy(&gateway, "/mcp/stub").await];
+    clients[0].call("stub__echo", json!({ "message": "hi" })).await;
+
+    // What is in front of a server says so while the server is away.
+    let address = stub.address();
+    drop(stub);
+    let listener = async {
+        loop {
+            if let Ok(listener) = TcpListener::bind(address).await {
+                return listener;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    let listener = within("the address is free", listener).await;
+    let proxy = tokio::spawn(async move {
+        let bodies = ["Content-Type: text/html\r\n\r\n<p>gone", "Content-Type: application/json\r\n\r\n{\"gone\":1}"];
+        for body in bodies.into_iter().cycle() {
+            let Ok((mut stream, _)) = listener.accept().await else { return };
+            tokio::spawn(async move {
+                drop(stream.read(&mut [0; 16 * 1024]).await);
+                drop(
+                    stream.write_all(format!("HTTP/1.1 404 Not Found\r\nConnection: close\r\n{body}").as_bytes()).await,
+                );
+            });
+        }
+    });
+    for _ in 0..4 {
+        for client in &clients {
+            for method in ["tools/call", "resources/read", "ping"] {
+                let params = json!({ "name": "stub__echo", "uri": "x://y", "arguments": {} });
+                let (_, request) = client.request(method, params);
+                assert_ne!(client.send(request).await.status, 404, "{method}");
+            }
+            let path = if client.session_id() == clients[0].session_id() { "/mcp" } else { "/mcp/stub" };
+            let listen = Request::get(path).header("accept", "text/event-stream");
+            let listen = listen.header("mcp-session-id", client.session_id());
+            assert_ne!(client.send(listen).await.status, 404, "GET {path}");
+        }
+    }
+    proxy.abort();
+    drop(proxy.await);
+    let _stub = Stub::at(address, Offer { modern: false, ..Offer::default() }).await;
+    assert_eq!(text(&clients[0].call("stub__echo", json!({ "message": "again" })).await), "again");
 }

@@ -12,6 +12,7 @@ use weir_mcp::{
 
 use crate::{
     http::{HeaderName, HeaderValue},
+    observe::UNKNOWN_SESSION,
     relay::{Answer, Inquiry, Record},
     session::{Endpoint, Owner, Session},
 };
@@ -92,7 +93,7 @@ impl App {
             Ok(session) => session,
             Err(answer) => {
                 let Inbound::Single(message) = inbound else { return answer };
-                let why = if id.is_none() { "no session is named" } else { "there is no such session" };
+                let why = if id.is_none() { "no session is named" } else { UNKNOWN_SESSION };
                 return recorded(answer, &inquiry(Era::Legacy, endpoint, exchange, message, None), why);
             }
         };
