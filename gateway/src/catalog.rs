@@ -4,12 +4,16 @@
 //! again when the upstream says that they changed. The views of an era are merged once per change into a [`Merged`]
 //! list, so that a client's list is a copy of bytes that are ready, and no client waits for a slow upstream.
 
+mod announce;
 mod heard;
 mod keeper;
 mod merge;
 mod names;
 mod personal;
+mod schema;
 mod sign_in;
+mod slots;
+mod starting;
 mod template;
 mod traits;
 mod view;
@@ -27,12 +31,14 @@ use crate::{caller::Caller, seal::Seal, upstream::Upstream};
 pub use heard::headers;
 pub use merge::{Kind, Merged, Offer};
 pub use sign_in::SIGN_IN;
+pub use starting::STATUS;
 pub use traits::Traits;
 pub use view::View;
 
 use heard::Heard;
-use merge::Paging;
+use merge::{Known, Paging, Reported};
 use personal::{Own, Personal};
+use slots::{Found, Slot, Slots};
 
 /// How long keepers may take to say farewell to their upstreams.
 const STOP: Duration = Duration::from_secs(5);
@@ -47,6 +53,10 @@ pub struct Catalog {
     /// How many entries a page has.
     page: usize,
     changes: watch::Sender<Changes>,
+    /// The same without what only Weir waits for, and once for a burst.
+    announced: watch::Sender<Changes>,
+    /// What the operator has been told of the merged lists.
+    reported: Mutex<Reported>,
     /// For each upstream, what wakes the keeper of whichever era it speaks and the one of the other era.
     pokes: Vec<[Notify; 2]>,
     stopping: watch::Sender<bool>,
@@ -69,46 +79,43 @@ pub struct Changes {
     settled: u64,
 }
 
-/// What is known of one upstream in both eras.
-struct Slots {
-    legacy: Slot,
-    modern: Slot,
-    since: Instant,
-    /// What stands in for it while it waits for a login that those who see this list can give.
-    waiting: Option<Arc<View>>,
-    /// An era that has a keeper of its own, beside the one that takes whichever era is spoken.
-    kept: Option<Era>,
-}
-
-#[derive(Clone, Default)]
-enum Slot {
-    /// Nobody asked for this era yet.
-    #[default]
-    Unasked,
-    /// On the way.
-    Pending,
-    /// Known.
-    Known(Arc<View>),
-    /// The upstream does not speak this era, or cannot be reached.
-    Nothing,
+impl Changes {
+    /// The later of both, kind by kind.
+    #[must_use]
+    pub fn or_later(self, other: Self) -> Self {
+        Self {
+            tools: self.tools.max(other.tools),
+            prompts: self.prompts.max(other.prompts),
+            resources: self.resources.max(other.resources),
+            settled: 0,
+        }
+    }
 }
 
 impl Catalog {
     /// A catalog that knows nothing yet; its lists come in pages of so many entries.
     #[must_use]
     pub fn new(upstreams: Arc<[Arc<Upstream>]>, page: usize) -> Arc<Self> {
-        let now = Instant::now();
-        let new = || Slots { legacy: Slot::Pending, modern: Slot::Pending, since: now, waiting: None, kept: None };
-        let slots = upstreams.iter().map(|_| new()).collect();
+        let slots = upstreams.iter().map(|_| Slots::pending()).collect();
         let personal = Personal::new(&upstreams);
         let pokes = upstreams.iter().map(|_| Default::default()).collect();
+        let seal = Seal::default();
+        let merged = {
+            let names: Vec<&str> = upstreams.iter().map(|upstream| upstream.name()).collect();
+            let (views, starting) = (vec![None; names.len()], vec![true; names.len()]);
+            let known = Known { names: &names, views: &views, starting: &starting };
+            let merged = |era| RwLock::new(Arc::new(Merged::new(era, known, Paging { seal: &seal, size: page })));
+            [merged(Era::Legacy), merged(Era::Modern)]
+        };
         Arc::new(Self {
             upstreams,
             slots: Mutex::new(slots),
-            merged: Default::default(),
-            seal: Seal::default(),
+            merged,
+            seal,
             page,
             changes: watch::Sender::default(),
+            announced: watch::Sender::default(),
+            reported: Mutex::default(),
             pokes,
             stopping: watch::Sender::default(),
             keepers: tokio::sync::Mutex::default(),
@@ -123,6 +130,7 @@ impl Catalog {
         for index in 0..self.upstreams.len() {
             keepers.spawn(keeper::keep(Arc::clone(self), index, None));
         }
+        keepers.spawn(announce::announce(Arc::clone(self)));
     }
 
     /// Ends all keeping, and with it what the keepers hold open at their upstreams.
@@ -183,9 +191,7 @@ impl Catalog {
             true => Some(own.view(place).unwrap_or_default()),
             false => view,
         };
-        let names: Vec<&str> = self.upstreams.iter().map(|upstream| upstream.name()).collect();
-        let paging = Paging { seal: &self.seal, size: self.page };
-        own.merged(place(era), shared, views.map(view).collect(), |views| Merged::new(era, &names, views, paging))
+        own.merged(place(era), shared, views.map(view).collect(), |views| self.merge(era, views, &self.starting()))
     }
 
     fn shared(&self, era: Era) -> Arc<Merged> {
@@ -232,10 +238,28 @@ impl Catalog {
         &self.seal
     }
 
-    /// Follows the changes of the lists.
+    /// Follows the changes of the lists, as they come.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<Changes> {
         self.changes.subscribe()
+    }
+
+    /// Follows the changes of the lists as clients are told of them.
+    #[must_use]
+    pub fn announced(&self) -> watch::Receiver<Changes> {
+        self.announced.subscribe()
+    }
+
+    /// The changes that whoever fetches the lists from now on has seen, announced or not.
+    #[must_use]
+    pub fn latest(&self) -> Changes {
+        Changes { settled: 0, ..*self.changes.borrow() }
+    }
+
+    /// Has clients told of the changes up to now.
+    fn tell(&self, now: Changes) {
+        let now = Changes { settled: 0, ..now };
+        self.announced.send_if_modified(|known| std::mem::replace(known, now) != now);
     }
 
     /// Says that an upstream's lists have changed.
@@ -262,7 +286,12 @@ impl Catalog {
     /// Whether every upstream has been reached or given up on once.
     #[must_use]
     pub fn settled(&self) -> bool {
-        self.lock().iter().all(|slots| slots.is_settled(Era::Legacy) || slots.is_settled(Era::Modern))
+        !self.lock().iter().any(Slots::is_starting)
+    }
+
+    /// For each upstream, whether it has not been reached or given up on yet.
+    fn starting(&self) -> Vec<bool> {
+        self.lock().iter().map(Slots::is_starting).collect()
     }
 
     /// How long to wait for upstreams that are not known in `era` yet; none if there is no need to. Starts to keep the
@@ -299,6 +328,14 @@ impl Catalog {
         slots.get(index).is_some_and(|slots| eras.any(|era| known(slots, era)))
     }
 
+    /// What is known of what an upstream offers in an era.
+    fn view(&self, index: usize, era: Era) -> Option<Arc<View>> {
+        match self.lock().get(index)?.get(era) {
+            Slot::Known(view) => Some(Arc::clone(view)),
+            Slot::Unasked | Slot::Pending | Slot::Nothing => None,
+        }
+    }
+
     /// Takes in what a keeper found out, and merges anew.
     fn publish(&self, index: usize, found: Found) {
         let mut slots = self.lock();
@@ -306,21 +343,28 @@ impl Catalog {
             slots.take(found);
         }
         // Merged under the lock, or an older look at the slots could overwrite a newer one.
+        let starting: Vec<bool> = slots.iter().map(Slots::is_starting).collect();
         for era in [Era::Legacy, Era::Modern] {
-            self.merge(era, &slots.iter().map(|slots| slots.view(era)).collect::<Vec<_>>());
+            let views: Vec<_> = slots.iter().map(|slots| slots.view(era)).collect();
+            self.put(era, self.merge(era, &views, &starting));
         }
         drop(slots);
         self.changes.send_modify(|changes| changes.settled += 1);
     }
 
-    fn merge(&self, era: Era, views: &[Option<Arc<View>>]) {
+    fn merge(&self, era: Era, views: &[Option<Arc<View>>], starting: &[bool]) -> Merged {
         let names: Vec<&str> = self.upstreams.iter().map(|upstream| upstream.name()).collect();
-        let new = Merged::new(era, &names, views, Paging { seal: &self.seal, size: self.page });
+        Merged::new(era, Known { names: &names, views, starting }, Paging { seal: &self.seal, size: self.page })
+    }
+
+    fn put(&self, era: Era, new: Merged) {
+        let names: Vec<&str> = self.upstreams.iter().map(|upstream| upstream.name()).collect();
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).report(&new, &names);
+        let new = Arc::new(new);
         let old = {
             let mut merged = self.merged[place(era)].write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *merged, Arc::new(new.clone()))
+            std::mem::replace(&mut *merged, Arc::clone(&new))
         };
-        new.report(&old, &names);
         self.changes.send_if_modified(|changes| {
             let before = *changes;
             changes.tools += u64::from(!new.same(&old, Kind::Tool));
@@ -332,76 +376,6 @@ impl Catalog {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Slots>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What a keeper found out.
-enum Found {
-    /// The lists of an era, and whether the other era was tried before and is not spoken.
-    View { era: Era, view: Arc<View>, alone: bool },
-    /// Nothing in this era, or in any; perhaps because it waits for a login, and this is shown until then.
-    Nothing { era: Option<Era>, waiting: Option<Arc<View>> },
-}
-
-impl Slots {
-    fn take(&mut self, found: Found) {
-        match found {
-            Found::View { era, view, alone } => {
-                self.waiting = None;
-                *self.slot(era) = Slot::Known(view);
-                // What was known of the other era before, nobody keeps any more.
-                let (other, now) = match era {
-                    Era::Legacy => (Era::Modern, Slot::Nothing),
-                    Era::Modern => (Era::Legacy, Slot::Unasked),
-                };
-                if alone && self.kept != Some(other) {
-                    *self.slot(other) = now;
-                }
-            }
-            Found::Nothing { era, waiting } => {
-                // Whoever keeps one era alone may not know why the other is not there.
-                if era.is_none() || waiting.is_some() {
-                    self.waiting = waiting;
-                }
-                for lost in [Era::Legacy, Era::Modern] {
-                    if era.map_or(self.kept != Some(lost), |era| era == lost) {
-                        *self.slot(lost) = Slot::Nothing;
-                    }
-                }
-            }
-        }
-    }
-
-    fn get(&self, era: Era) -> &Slot {
-        match era {
-            Era::Legacy => &self.legacy,
-            Era::Modern => &self.modern,
-        }
-    }
-
-    fn slot(&mut self, era: Era) -> &mut Slot {
-        match era {
-            Era::Legacy => &mut self.legacy,
-            Era::Modern => &mut self.modern,
-        }
-    }
-
-    fn is_settled(&self, era: Era) -> bool {
-        matches!(self.get(era), Slot::Known(_) | Slot::Nothing)
-    }
-
-    /// What is shown to clients of an era. They are shown an upstream that speaks only the other era too: calls to it
-    /// are translated.
-    fn view(&self, era: Era) -> Option<Arc<View>> {
-        let other = match era {
-            Era::Legacy => Era::Modern,
-            Era::Modern => Era::Legacy,
-        };
-        match (self.get(era), self.get(other)) {
-            (Slot::Known(view), _) | (Slot::Nothing, Slot::Known(view)) => Some(Arc::clone(view)),
-            (Slot::Nothing, _) => self.waiting.clone(),
-            (Slot::Unasked | Slot::Pending, _) => None,
-        }
     }
 }
 

@@ -176,7 +176,9 @@ impl Session {
     /// Notes that the client is told of the merged lists as they are `now`; gives what it knew before. This outlives its
     /// streams, so that what changes between two of them is told on the second.
     pub fn tell(&self, now: Changes) -> Changes {
-        std::mem::replace(&mut *lock(&self.told), now)
+        let mut told = lock(&self.told);
+        let later = told.or_later(now);
+        std::mem::replace(&mut *told, later)
     }
 
     /// Whose it is: what the session does of its own accord it does in their name.

@@ -30,6 +30,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::Notify;
 use weir_flow::facts::{self, Transport};
 use weir_mcp::Era;
 
@@ -45,7 +46,7 @@ pub use connect::{ConnectError, Opened};
 pub use credential::{Credential, CredentialError, Source as CredentialSource};
 pub use events::Events;
 pub use health::Health;
-pub use pause::jittered;
+pub use pause::{Backoff, jittered};
 pub use reply::{Body, GATHERED, JsonBody, Listened, Reply};
 pub use service::Services;
 pub use status::{State, Status};
@@ -68,6 +69,8 @@ pub struct Upstream {
     credentials: Credentials,
     known: Mutex<Known>,
     status: Mutex<Status>,
+    /// Tells that a process was started.
+    started: Notify,
 }
 
 /// What stands between Weir and the server.
@@ -121,6 +124,7 @@ impl Upstream {
             credentials: Credentials::new(credentials),
             known: Mutex::default(),
             status: Mutex::default(),
+            started: Notify::new(),
         })
     }
 
@@ -163,6 +167,11 @@ impl Upstream {
     /// Changes its state.
     pub fn set_status(&self, change: impl FnOnce(&mut Status)) {
         change(&mut lock(&self.status));
+    }
+
+    /// Resolves when a process of this upstream is started, for whoever it is.
+    pub async fn started(&self) {
+        self.started.notified().await;
     }
 
     /// Ends every process that calls share.

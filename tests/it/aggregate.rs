@@ -135,7 +135,10 @@ async fn a_dead_upstream_costs_the_others_nothing() {
     let started = tokio::time::Instant::now();
     let expected = names("stub", &Offer::default().tools);
     for client in [Client::legacy(&gateway, "/mcp").await, Client::modern(&gateway, "/mcp")] {
-        assert_eq!(client.tools().await, expected);
+        // Some have not been given up yet, which a tool of the gateway's own tells.
+        let tools = client.tools().await;
+        let tools: Vec<&String> = tools.iter().filter(|tool| *tool != "weir__status").collect();
+        assert_eq!(tools, expected.iter().collect::<Vec<_>>());
         let result = client.call("stub__echo", json!({ "message": "alive" })).await;
         assert_eq!(result["content"][0]["text"], "alive");
     }

@@ -1,5 +1,6 @@
 //! An upstream inside the test: it remembers every request, and can be slow, silent, broken or long-winded on demand.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -31,6 +32,8 @@ pub struct Offer {
     pub tools: Vec<String>,
     /// How many tools fit on a page of `tools/list`.
     pub page: usize,
+    /// Whether the last page leads to the second.
+    pub circles: bool,
     /// Whether it answers legacy clients.
     pub legacy: bool,
     /// Whether it answers modern clients.
@@ -45,6 +48,10 @@ pub struct Offer {
     pub param: &'static str,
     /// Whether modern clients can listen for changes.
     pub listens: bool,
+    /// What it lists, entry by entry, of what these methods list: `{"prompts/list": [...]}`.
+    pub lists: Value,
+    /// Whether it opens for nobody before [`Stub::release`].
+    pub waits: bool,
     /// What it says to requests of the legacy and of the modern era, where it does not answer them.
     pub refusals: [(i64, &'static str); 2],
 }
@@ -54,6 +61,7 @@ impl Default for Offer {
         Self {
             tools: ["echo", "hold", "burst", "fail", "refuse"].map(str::to_owned).to_vec(),
             page: 100,
+            circles: false,
             legacy: true,
             modern: true,
             raw: "{}".to_owned(),
@@ -61,6 +69,8 @@ impl Default for Offer {
             tool_meta: json!({}),
             param: "Region",
             listens: false,
+            lists: json!({}),
+            waits: false,
             refusals: [(-32000, "wrong era"); 2],
         }
     }
@@ -130,6 +140,8 @@ struct Shared {
     subscriptions: Mutex<Vec<modern::Subscription>>,
     holds: Mutex<Holds>,
     release: Semaphore,
+    /// How many more requests of a method it answers with an error.
+    failing: Mutex<HashMap<String, usize>>,
 }
 
 #[derive(Default)]
@@ -254,6 +266,7 @@ impl Stub {
             subscriptions: Mutex::default(),
             holds: Mutex::default(),
             release: Semaphore::new(0),
+            failing: Mutex::default(),
         });
         let server = tokio::spawn(serve(listener, Arc::clone(&shared))).abort_handle();
         Self { address, shared, server }
@@ -335,12 +348,17 @@ impl Stub {
         *lock(&self.shared.offer) = offer;
     }
 
+    /// Answers the next `times` requests of a method with an error.
+    pub fn fail(&self, method: &str, times: usize) {
+        lock(&self.shared.failing).insert(method.to_owned(), times);
+    }
+
     /// How many legacy sessions there have been, closed ones included.
     pub fn sessions_opened(&self) -> usize {
         lock(&self.shared.sessions).opened
     }
 
-    /// How many calls of `hold` and `steps` wait.
+    /// How many calls of `hold` and `steps` wait, and how many clients that it does not open for.
     pub fn held(&self) -> usize {
         lock(&self.shared.holds).now
     }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use weir_mcp::{Era, Message};
 
 use crate::upstream::{
-    Body, Channel, ConnectError, Health, Listened, Opened, Outgoing, SendError, State, Upstream, jittered, own,
+    Backoff, Body, Channel, ConnectError, Health, Listened, Opened, Outgoing, SendError, State, Upstream, own,
 };
 
 use super::{Catalog, Found, View};
@@ -24,8 +24,14 @@ const REFRESH: Duration = Duration::from_secs(60);
 /// How long they are kept at least, whatever it says of them: nobody may be asking for them at all.
 const SHORTEST: Duration = Duration::from_secs(5);
 
-/// The longest pause between two tries to reach an upstream.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The lists of a process that Weir starts for nothing else are kept for so many times as long as that took.
+const KEPT: u32 = 10;
+
+/// The pauses between two tries to reach an upstream. Many may have gone at once, as with the machine that they run on.
+const REACHING: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+
+/// The pauses before a list is asked for again that could not be had. For some upstreams that starts a process.
+const ASKING: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(5 * 60));
 
 /// How long what an upstream offered is still offered when it is gone. A new version is pulled, started and warm in that
 /// time; what is gone for longer will not be back before the user has done something else.
@@ -57,33 +63,34 @@ enum Wake {
 pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era>) {
     let Some(upstream) = catalog.upstreams.get(index).cloned() else { return };
     let mut stopping = catalog.stopping.subscribe();
-    let mut failures = 0;
+    let (mut reaching, mut asking) = (REACHING, ASKING);
     let mut reported = None;
     let mut absence = Absence::default();
     let mut refused = false;
     loop {
-        if failures == 0 && wanted.is_none() {
+        if reaching.is_reset() && wanted.is_none() {
             upstream.set_status(|status| {
-                if status.state != State::Healthy {
+                if !matches!(status.state, State::Healthy | State::Degraded) {
                     status.state = State::Connecting;
                 }
             });
         }
+        let began = Instant::now();
         let opened = tokio::select! {
             opened = upstream.open(None, wanted) => opened,
             () = over(&mut stopping) => return,
         };
         let why = match opened {
             Ok(opened) => {
-                let keeper = Keeper { catalog: &catalog, upstream: &upstream, index, wanted };
+                let keeper = Keeper { catalog: &catalog, upstream: &upstream, index, wanted, began };
                 let ended = tokio::select! {
-                    ended = keeper.follow(&opened, &mut refused) => ended,
+                    ended = keeper.follow(&opened, &mut refused, &mut asking) => ended,
                     () = over(&mut stopping) => return close(&upstream, &opened).await,
                 };
                 close(&upstream, &opened).await;
                 match ended {
                     Ok(()) => {
-                        failures = 0;
+                        reaching.reset();
                         reported = None;
                         absence = Absence::default();
                         continue;
@@ -93,7 +100,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
             }
             Err(why) => why,
         };
-        failures += 1;
+        let again = reaching.pause();
         let pause = if let ConnectError::OtherEra { .. } = why {
             catalog.publish(index, Found::Nothing { era: wanted, waiting: None });
             OTHER_ERA
@@ -105,13 +112,11 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
             fail(&upstream, &why);
             let waiting = why.is_for_caller().then(|| Arc::new(View::waiting(upstream.name())));
             reported = Some(why);
-            // Many upstreams may have gone at once, as with the machine that they run on.
-            let pause = jittered(LONGEST_PAUSE.min(Duration::from_secs(1) * 2_u32.saturating_pow(failures - 1)));
             match absence.grace(Instant::now()).filter(|_| catalog.knows(index, wanted)) {
-                Some(left) => pause.min(left),
+                Some(left) => again.min(left),
                 None => {
                     catalog.publish(index, Found::Nothing { era: wanted, waiting });
-                    pause
+                    again
                 }
             }
         };
@@ -138,7 +143,7 @@ impl Absence {
 }
 
 /// Resolves when the catalog is stopped.
-async fn over(stopping: &mut watch::Receiver<bool>) {
+pub(super) async fn over(stopping: &mut watch::Receiver<bool>) {
     drop(stopping.wait_for(|over| *over).await);
 }
 
@@ -152,12 +157,14 @@ struct Keeper<'a> {
     upstream: &'a Upstream,
     index: usize,
     wanted: Option<Era>,
+    /// When the upstream was begun to be reached.
+    began: Instant,
 }
 
 impl Keeper<'_> {
     /// Fetches and publishes until the way to the upstream is gone. `refused` if the last thing that was heard is that it
     /// gives its lists to nobody without another credential.
-    async fn follow(&self, opened: &Opened, refused: &mut bool) -> Result<(), ConnectError> {
+    async fn follow(&self, opened: &Opened, refused: &mut bool, asking: &mut Backoff) -> Result<(), ConnectError> {
         // A server may not say a word on its stream, not even its head, before it has something to tell.
         let listen = tokio::time::timeout(self.upstream.list_timeout(), self.listen(opened));
         let mut changes = listen.await.unwrap_or_default();
@@ -183,9 +190,15 @@ impl Keeper<'_> {
             };
             *refused = false;
             let ttl = view.lasts.ttl;
+            let again = if view.failed.is_empty() {
+                asking.reset();
+                None
+            } else {
+                Some(asking.pause())
+            };
             self.publish(opened, view);
             let since = Instant::now();
-            match self.wait(opened, &mut changes, &mut health, ttl).await {
+            match self.wait(opened, &mut changes, &mut health, again, ttl).await {
                 Wake::Changed => {
                     let busy = since.elapsed() < 2 * settle;
                     settle = if busy { LONGEST_SETTLE.min(2 * settle) } else { SETTLE };
@@ -196,31 +209,30 @@ impl Keeper<'_> {
         }
     }
 
-    fn publish(&self, opened: &Opened, view: View) {
-        let tools = view.tools();
-        let before = self.upstream.status();
-        let news = before.state != State::Healthy;
-        if self.wanted.is_none() && !view.faults.is_empty() {
-            let why = view.faults.join("; ");
-            if before.error.as_ref() != Some(&why) {
-                tracing::warn!(upstream = self.upstream.name(), why, "some of its lists cannot be had");
-            }
+    fn publish(&self, opened: &Opened, mut view: View) {
+        let alone = self.wanted.is_none();
+        let known = self.catalog.view(self.index, opened.era);
+        if alone {
+            view.tell(self.upstream.name(), known.as_deref());
         }
+        known.iter().for_each(|known| view.keep(known));
+        let (tools, why, remarks) = (view.tools(), view.failure(), view.remarks.lines());
+        let before = self.upstream.status();
+        let news = before.state != State::Healthy && why.is_none();
         self.upstream.set_status(|status| {
-            status.state = State::Healthy;
-            status.error = None;
-            if self.wanted.is_none() {
-                status.error = (!view.faults.is_empty()).then(|| view.faults.join("; "));
+            status.state = if why.is_none() { State::Healthy } else { State::Degraded };
+            status.error = why;
+            if alone {
                 status.era = Some(opened.era);
                 status.transport = Some(opened.channel.transport());
                 status.tools = Some(tools);
+                status.warnings = remarks;
             }
         });
         if news {
             let (name, transport) = (self.upstream.name(), opened.channel.transport());
             tracing::info!(upstream = name, %transport, era = %opened.era, tools, "upstream is healthy");
         }
-        let alone = self.wanted.is_none();
         self.catalog.publish(self.index, Found::View { era: opened.era, view: Arc::new(view), alone });
     }
 
@@ -252,34 +264,37 @@ impl Keeper<'_> {
         }
     }
 
-    /// Waits until the lists are worth fetching again.
+    /// Waits until the lists are worth fetching again; not longer than until `again`.
     async fn wait(
         &self,
         opened: &Opened,
         changes: &mut Option<Listened>,
         health: &mut Health,
+        again: Option<Duration>,
         ttl: Option<Duration>,
     ) -> Wake {
         let poke = poke(self.catalog, self.index, self.wanted);
         let Some(events) = changes else {
-            let refresh = ttl.filter(|ttl| !ttl.is_zero()).map_or(REFRESH, |ttl| ttl.max(SHORTEST));
-            let resting = matches!(&opened.channel, Channel::Stdio { shared: false, .. });
-            if resting {
+            if matches!(&opened.channel, Channel::Stdio { shared: false, .. }) {
                 close(self.upstream, opened).await;
-                poke.notified().await;
-            } else {
-                tokio::select! {
-                    // Elapsed or poked: either way they are fetched again.
-                    _ = tokio::time::timeout(refresh, poke.notified()) => {}
-                    () = health.lost(self.upstream, opened) => return Wake::Lost,
-                }
+                self.rest(poke, again).await;
+                return Wake::Lost;
             }
-            return if resting { Wake::Lost } else { Wake::Changed };
+            let refresh = ttl.filter(|ttl| !ttl.is_zero()).map_or(REFRESH, |ttl| ttl.max(SHORTEST));
+            tokio::select! {
+                // Elapsed or poked: either way they are fetched again.
+                _ = tokio::time::timeout(again.unwrap_or(refresh), poke.notified()) => {}
+                () = health.lost(self.upstream, opened) => return Wake::Lost,
+            }
+            return Wake::Changed;
         };
+        let elapsed = elapsed(again);
+        tokio::pin!(elapsed);
         let since = Instant::now();
         loop {
             tokio::select! {
                 () = poke.notified() => break,
+                () = &mut elapsed => break,
                 () = health.lost(self.upstream, opened) => return Wake::Lost,
                 event = events.next() => match event {
                     Ok(Some(event)) if tells_of_change(&event.data) => break,
@@ -295,6 +310,33 @@ impl Keeper<'_> {
             }
         }
         Wake::Changed
+    }
+
+    /// Waits while no process of Weir's own runs: until one is started for a caller, which may be of another version, and
+    /// the lists are old by then. Nobody's lists are worth a process that nobody uses.
+    async fn rest(&self, poke: &Notify, again: Option<Duration>) {
+        let (since, kept) = (Instant::now(), SHORTEST.max(KEPT * self.began.elapsed()));
+        let elapsed = elapsed(again);
+        tokio::pin!(elapsed);
+        loop {
+            tokio::select! {
+                () = poke.notified() => return,
+                () = &mut elapsed => return,
+                () = self.upstream.started() => {
+                    if since.elapsed() >= kept {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Resolves after a while, if there is one.
+async fn elapsed(again: Option<Duration>) {
+    match again {
+        Some(again) => tokio::time::sleep(again).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod interfaces;
 mod list;
+mod report;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,7 +12,7 @@ use weir_mcp::Era;
 use crate::seal::Seal;
 
 use super::{
-    names,
+    starting,
     template::Templates,
     traits::{Traits, capabilities},
     view::{Freshness, View},
@@ -19,12 +20,10 @@ use super::{
 
 use interfaces::Interfaces;
 use list::{List, ListWriter};
-
-/// How much of a template goes into the log, in characters.
-const TEMPLATE_IN_LOG: usize = 64;
+pub(super) use report::Reported;
 
 /// What can be listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `tools/list`
     Tool,
@@ -66,6 +65,16 @@ pub struct Offer {
     pub native: String,
 }
 
+/// What is known of all upstreams, by place.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub(super) names: &'a [&'a str],
+    /// None where nothing is known.
+    pub(super) views: &'a [Option<Arc<View>>],
+    /// Whether nothing is known because it has not been reached or given up on yet.
+    pub(super) starting: &'a [bool],
+}
+
 /// How lists are cut into pages.
 #[derive(Clone, Copy)]
 pub(super) struct Paging<'a> {
@@ -93,6 +102,16 @@ impl Kind {
             Self::Prompt => "prompts/list",
             Self::Resource => "resources/list",
             Self::Template => "resources/templates/list",
+        }
+    }
+
+    /// What one entry is called.
+    pub(super) const fn noun(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Prompt => "prompt",
+            Self::Resource => "resource",
+            Self::Template => "resource template",
         }
     }
 
@@ -128,20 +147,26 @@ impl Kind {
 
 impl Merged {
     /// Merges what is known, in the order of the configuration.
-    pub(super) fn new(era: Era, names: &[&str], views: &[Option<Arc<View>>], paging: Paging<'_>) -> Self {
+    pub(super) fn new(era: Era, all: Known<'_>, paging: Paging<'_>) -> Self {
+        let Known { names, views, starting } = all;
         let known =
             || names.iter().enumerate().zip(views).filter_map(|((at, name), view)| Some((at, *name, view.as_deref()?)));
+        let starting: Vec<&str> =
+            names.iter().zip(starting).filter_map(|(name, starting)| starting.then_some(*name)).collect();
         let mut merged = Self { interfaces: Interfaces::new(known()), ..Self::default() };
-        let lists = freshness(era, known().map(|(_, _, view)| view.lasts));
-        merged.freshness = freshness(era, known().map(|(_, _, view)| view.discovery_lasts));
+        // What is about to change is not kept.
+        let soon = || (!starting.is_empty()).then(Freshness::default);
+        let lists = freshness(era, known().map(|(_, _, view)| view.lasts).chain(soon()));
+        merged.freshness = freshness(era, known().map(|(_, _, view)| view.discovery_lasts).chain(soon()));
         for kind in Kind::ALL {
             let mut writer = ListWriter::new(kind, paging.size);
             for (upstream, name, view) in known() {
-                for entry in view.entries(kind) {
+                for entry in view.entries(kind).iter().filter(|entry| era == Era::Modern || !entry.modern_only) {
                     writer.add(upstream, name, entry, &merged.interfaces);
                 }
             }
             match kind {
+                Kind::Tool if !starting.is_empty() => starting::tool(names).iter().for_each(|tool| writer.push(tool)),
                 Kind::Tool | Kind::Prompt => {}
                 Kind::Resource => writer.offer(merged.interfaces.unlisted()),
                 Kind::Template => merged.templates = Templates::new(writer.order()),
@@ -152,8 +177,9 @@ impl Merged {
         let traits =
             |view: &Option<Arc<View>>| view.as_deref().filter(|view| !view.waits).map(|view| Traits::of(era, view));
         merged.traits = views.iter().map(traits).collect();
-        merged.capabilities = capabilities(era, merged.traits.iter().flatten());
-        merged.instructions = instructions(known().map(|(_, name, view)| (name, view)));
+        let all_known = merged.traits.iter().all(Option::is_some);
+        merged.capabilities = capabilities(era, merged.traits.iter().flatten(), all_known);
+        merged.instructions = instructions(&starting, known().map(|(_, name, view)| (name, view)));
         merged
     }
 
@@ -210,41 +236,6 @@ impl Merged {
         self.lists[kind as usize].version == other.lists[kind as usize].version
     }
 
-    /// Tells the operator which names were cut, which addresses are hidden and which templates are too much, once for each.
-    pub(super) fn report(&self, before: &Self, upstreams: &[&str]) {
-        for (upstream, (count, first)) in self.templates.unmatched_since(&before.templates) {
-            let upstream = upstreams.get(upstream).copied().unwrap_or_default();
-            let first: String = first.chars().take(TEMPLATE_IN_LOG).collect();
-            tracing::warn!(
-                upstream,
-                count,
-                first,
-                "templates that are too long, have too many expressions or break off are listed, but on /mcp no address \
-                 is matched with them"
-            );
-        }
-        for kind in Kind::ALL {
-            let (now, then) = (&self.lists[kind as usize], &before.lists[kind as usize]);
-            for (upstream, key) in now.hidden.difference(&then.hidden) {
-                let upstream = upstreams.get(*upstream).copied().unwrap_or_default();
-                tracing::warn!(upstream, key, "offered by an earlier upstream too, which has it on /mcp");
-            }
-            let (now, then) = (&now.offers, &then.offers);
-            for (public, offer) in now.iter().filter(|(public, offer)| then.get(*public) != Some(offer)) {
-                let upstream = upstreams.get(offer.upstream).copied().unwrap_or_default();
-                if kind.is_renamed() && *public != format!("{upstream}__{}", offer.native) {
-                    tracing::warn!(
-                        upstream,
-                        native = offer.native,
-                        public,
-                        "name over {} characters is shortened",
-                        names::BUDGET
-                    );
-                }
-            }
-        }
-    }
-
     fn note_schemes(&mut self, addresses: &[(String, usize)]) {
         for (address, upstream) in addresses {
             if let Some((scheme, _)) = address.split_once("://") {
@@ -285,9 +276,10 @@ fn freshness(era: Era, parts: impl Iterator<Item = Freshness>) -> String {
     format!(r#","resultType":"complete","ttlMs":{ttl},"cacheScope":"{scope}""#)
 }
 
-fn instructions<'a>(views: impl Iterator<Item = (&'a str, &'a View)>) -> Option<String> {
-    let parts: Vec<String> =
-        views.filter_map(|(name, view)| Some(format!("# {name}\n\n{}", view.instructions.as_deref()?))).collect();
+fn instructions<'a>(starting: &[&str], views: impl Iterator<Item = (&'a str, &'a View)>) -> Option<String> {
+    let soon = (!starting.is_empty()).then(|| starting::instructions(starting));
+    let own = views.filter_map(|(name, view)| Some(format!("# {name}\n\n{}", view.instructions.as_deref()?)));
+    let parts: Vec<String> = soon.into_iter().chain(own).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 

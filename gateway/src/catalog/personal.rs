@@ -128,9 +128,13 @@ impl Own {
         while let Some(ended) = asking.join_next().await {
             let Ok((place, fetched)) = ended else { continue };
             let (view, lasts) = match fetched {
-                Ok(view) => {
+                Ok(mut view) => {
+                    let before = self.view(place).filter(|view| !view.waits);
                     let lasts = view.lasts.ttl.filter(|ttl| !ttl.is_zero()).unwrap_or(REFRESH);
-                    (Some(view), lasts.clamp(SHORTEST, REFRESH))
+                    let lasts = if view.failed.is_empty() { lasts.clamp(SHORTEST, REFRESH) } else { SHORTEST };
+                    view.tell(upstreams[place].name(), before.as_deref());
+                    before.iter().for_each(|before| view.keep(before));
+                    (Some(Arc::new(view)), lasts)
                 }
                 // When there is a login, it must be seen at once.
                 Err(Missing::Login) => (Some(self.waiting(place, upstreams[place].name())), Duration::ZERO),
@@ -178,7 +182,7 @@ enum Missing {
 }
 
 /// The lists of an upstream as a caller sees them, in whichever era it speaks.
-async fn fetch(caller: &Arc<Caller>, upstream: &Upstream) -> Result<Arc<View>, Missing> {
+async fn fetch(caller: &Arc<Caller>, upstream: &Upstream) -> Result<View, Missing> {
     let opened = upstream.open(Some(caller), None).await.map_err(|why| match why {
         why if why.is_for_caller() => Missing::Login,
         ConnectError::SignIn(_) | ConnectError::Personal => Missing::Elsewhere,
@@ -202,7 +206,7 @@ async fn fetch(caller: &Arc<Caller>, upstream: &Upstream) -> Result<Arc<View>, M
     // Whatever the upstream says of who may share it: this was fetched with one caller's login.
     view.lasts.public = false;
     view.discovery_lasts.public = false;
-    Ok(Arc::new(view))
+    Ok(view)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

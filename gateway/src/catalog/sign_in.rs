@@ -22,7 +22,8 @@ impl View {
             r#"{{"name":"{SIGN_IN}","title":{title},"description":{text},"inputSchema":{{"type":"object","properties":{{}}}}}}"#
         );
         let mut view = Self { waits: true, ..Self::default() };
-        view.lists[Kind::Tool as usize].push(Entry { raw: Bytes::from(raw), key: SIGN_IN.to_owned() });
+        let entry = Entry { raw: Bytes::from(raw), key: SIGN_IN.to_owned(), modern_only: false };
+        view.lists[Kind::Tool as usize].push(entry);
         view
     }
 }

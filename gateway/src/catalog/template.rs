@@ -60,13 +60,9 @@ impl Templates {
         None
     }
 
-    /// For each upstream how many templates cannot be matched, and the first, where that was not so `before`.
-    pub(super) fn unmatched_since<'a>(
-        &'a self,
-        before: &'a Self,
-    ) -> impl Iterator<Item = (usize, &'a (usize, String))> + 'a {
-        let news = |(upstream, now): &(usize, &_)| before.unmatched.get(upstream) != Some(*now);
-        self.unmatched.iter().map(|(upstream, now)| (*upstream, now)).filter(news)
+    /// For each upstream how many templates cannot be matched, and the first.
+    pub(super) fn unmatched(&self) -> impl Iterator<Item = (usize, &(usize, String))> {
+        self.unmatched.iter().map(|(upstream, unmatched)| (*upstream, unmatched))
     }
 }
 

@@ -69,9 +69,11 @@ impl Traits {
 }
 
 /// The union of what upstreams can do, in Weir's own words: lists change when upstreams come and go.
-pub(super) fn capabilities<'a>(era: Era, traits: impl Iterator<Item = &'a Traits> + Clone) -> String {
-    let any = |has: fn(&Traits) -> bool| traits.clone().any(has);
-    // Always offered: an upstream that is still being reached may bring some.
+///
+/// A legacy client reads it once. So unless `all_known`, it has what an upstream may bring that is not there yet.
+pub(super) fn capabilities<'a>(era: Era, traits: impl Iterator<Item = &'a Traits> + Clone, all_known: bool) -> String {
+    let has = |has: fn(&Traits) -> bool| traits.clone().any(has);
+    let any = |may: fn(&Traits) -> bool| !all_known || has(may);
     let mut text = String::from(r#"{"tools":{"listChanged":true}"#);
     if any(|traits| traits.prompts) {
         text.push_str(r#","prompts":{"listChanged":true}"#);
@@ -87,11 +89,11 @@ pub(super) fn capabilities<'a>(era: Era, traits: impl Iterator<Item = &'a Traits
             let _ = write!(text, r#","{name}":{{}}"#);
         }
     }
-    if era == Era::Legacy && any(|traits| traits.tasks) {
+    if era == Era::Legacy && has(|traits| traits.tasks) {
         let parts = [
-            (any(|traits| traits.task_list), r#""list":{}"#),
-            (any(|traits| traits.task_cancel), r#""cancel":{}"#),
-            (any(|traits| traits.task_calls), r#""requests":{"tools":{"call":{}}}"#),
+            (has(|traits| traits.task_list), r#""list":{}"#),
+            (has(|traits| traits.task_cancel), r#""cancel":{}"#),
+            (has(|traits| traits.task_calls), r#""requests":{"tools":{"call":{}}}"#),
         ];
         let parts: Vec<&str> = parts.into_iter().filter_map(|(there, part)| there.then_some(part)).collect();
         let _ = write!(text, r#","tasks":{{{}}}"#, parts.join(","));

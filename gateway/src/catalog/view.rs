@@ -1,6 +1,10 @@
 //! What one upstream offers in one era, fetched to the last page.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use weir_flow::facts::Transport;
@@ -14,7 +18,7 @@ use crate::{
     upstream::{Opened, Outgoing, SendError, Upstream, own},
 };
 
-use super::merge::Kind;
+use super::{merge::Kind, schema};
 
 /// How many pages of a list are fetched before the server is taken to be turning in circles.
 const MAX_PAGES: usize = 1000;
@@ -24,6 +28,12 @@ const MAX_SIZE: usize = 64 * 1024 * 1024;
 
 /// How many entries of a list are kept.
 const MAX_ENTRIES: usize = 100_000;
+
+/// How many remarks on the lists of one upstream are kept.
+const MAX_REMARKS: usize = 10;
+
+/// How much of a name that an upstream gave stands in a remark, in characters.
+const NAME_IN_REMARK: usize = 64;
 
 /// What one upstream offers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,8 +48,10 @@ pub struct View {
     pub lasts: Freshness,
     /// How long what it said of itself may be kept.
     pub discovery_lasts: Freshness,
-    /// The lists that the upstream answered with an error; they are empty here.
-    pub(super) faults: Vec<String>,
+    /// The lists that could not be had this time, and why.
+    pub(super) failed: Vec<(Kind, String)>,
+    /// What is not shown of the others.
+    pub(super) remarks: Remarks,
     pub(super) lists: [Vec<Entry>; 4],
     /// The tools with arguments that travel in headers too.
     pub(super) mirrored: HashMap<String, Arc<[Mirrored]>>,
@@ -61,6 +73,31 @@ pub(super) struct Entry {
     pub(super) raw: Bytes,
     /// Its name, address or template, decoded.
     pub(super) key: String,
+    /// Whether SDKs of the legacy era refuse it, and the whole list with it.
+    pub(super) modern_only: bool,
+}
+
+/// Sentences on what is not shown of an upstream's lists; of many, the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Remarks {
+    first: Vec<String>,
+    more: usize,
+}
+
+impl Remarks {
+    fn add(&mut self, remark: String) {
+        if self.first.len() < MAX_REMARKS {
+            self.first.push(remark);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// All of them, and how many more there are.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let more = (self.more > 0).then(|| format!("and {} more", self.more));
+        self.first.iter().cloned().chain(more).collect()
+    }
 }
 
 impl View {
@@ -110,20 +147,81 @@ impl View {
         self.mirrored.get(tool)
     }
 
-    /// Adds an entry. Over HTTP a tool that nobody could call there is left out (MCP 2026-07-28, basic/transports).
-    fn add(&mut self, kind: Kind, entry: Entry, opened: &Opened) {
-        if kind == Kind::Tool {
-            match mirrored(&entry.raw) {
-                Ok(mirrored) if mirrored.is_empty() => {}
-                Ok(mirrored) => drop(self.mirrored.insert(entry.key.clone(), mirrored.into())),
-                Err(why) if opened.era == Era::Modern && opened.channel.transport() == Transport::Http => {
-                    self.faults.push(format!("tool `{}` is left out: {why}", entry.key));
-                    return;
-                }
-                Err(_) => {}
+    /// Adds an entry, unless clients would refuse the list because of it, or there is one with its name already. `keys`
+    /// are those of the list until now.
+    fn add(&mut self, kind: Kind, raw: &[u8], opened: &Opened, keys: &mut HashSet<String>) {
+        let noun = kind.noun();
+        let fault = schema::fault(kind, raw);
+        let Some(key) = json::get(raw, &[kind.key()]).and_then(json::string) else {
+            let why = fault.map_or_else(|| format!("`{}` is no text", kind.key()), |fault| fault.why);
+            self.remarks.add(format!("a {noun} is left out: {why}"));
+            return;
+        };
+        let shown: String = key.chars().take(NAME_IN_REMARK).collect();
+        // Whoever calls it anyway still needs the headers.
+        let unsendable = (kind == Kind::Tool).then(|| self.mirror(&key, raw, opened)).flatten();
+        if let Some(why) = unsendable.or_else(|| fault.as_ref().filter(|fault| !fault.legacy).map(|it| it.why.clone()))
+        {
+            self.remarks.add(format!("{noun} `{shown}` is left out: {why}"));
+            return;
+        }
+        if !keys.insert(key.clone().into_owned()) {
+            self.remarks.add(format!("{noun} `{shown}` is offered more than once; the first is taken"));
+            return;
+        }
+        if let Some(fault) = &fault {
+            self.remarks.add(format!("{noun} `{shown}` is left out for legacy clients: {}", fault.why));
+        }
+        let raw = Bytes::copy_from_slice(raw);
+        self.lists[kind as usize].push(Entry { raw, key: key.into_owned(), modern_only: fault.is_some() });
+    }
+
+    /// Notes the arguments of a tool that travel in headers too. Over HTTP a tool that nobody could call there is left out
+    /// (MCP 2026-07-28, basic/transports): then says why.
+    fn mirror(&mut self, tool: &str, raw: &[u8], opened: &Opened) -> Option<String> {
+        match mirrored(raw) {
+            Ok(mirrored) if mirrored.is_empty() => None,
+            Ok(mirrored) => {
+                self.mirrored.entry(tool.to_owned()).or_insert(mirrored.into());
+                None
+            }
+            Err(why) => {
+                let over_http = opened.era == Era::Modern && opened.channel.transport() == Transport::Http;
+                over_http.then(|| why.to_string())
             }
         }
-        self.lists[kind as usize].push(entry);
+    }
+
+    /// Why lists could not be had, if any could not.
+    pub(super) fn failure(&self) -> Option<String> {
+        let why: Vec<&str> = self.failed.iter().map(|(_, why)| why.as_str()).collect();
+        (!why.is_empty()).then(|| why.join("; "))
+    }
+
+    /// Tells the operator what is not shown, and which lists could not be had, unless that is as it was `before`.
+    pub(super) fn tell(&self, upstream: &str, before: Option<&Self>) {
+        let (remarks, why) = (self.remarks.lines(), self.failure());
+        if !remarks.is_empty() && before.is_none_or(|before| before.remarks != self.remarks) {
+            let remarks = remarks.join("; ");
+            tracing::warn!(
+                upstream,
+                remarks,
+                "not all of its lists is on /mcp, where clients would refuse all or lose some"
+            );
+        }
+        if let Some(why) = why.filter(|_| before.is_none_or(|before| before.failed != self.failed)) {
+            tracing::warn!(upstream, why, "some of its lists cannot be had");
+        }
+    }
+
+    /// Takes the lists that could not be had from what was known before.
+    pub(super) fn keep(&mut self, before: &Self) {
+        for (kind, _) in &self.failed {
+            self.lists[*kind as usize].clone_from(&before.lists[*kind as usize]);
+            if *kind == Kind::Tool {
+                self.mirrored.clone_from(&before.mirrored);
+            }
+        }
     }
 
     /// How many tools there are.
@@ -165,43 +263,45 @@ struct Source<'a> {
 impl Source<'_> {
     async fn list(&self, kind: Kind, view: &mut View) -> Result<(), SendError> {
         let mut cursor: Option<Vec<u8>> = None;
-        let mut size = 0;
+        let (mut cursors, mut keys, mut size) = (HashSet::new(), HashSet::new(), 0);
+        let method = kind.method();
         for _ in 0..MAX_PAGES {
-            let request = own::page(self.opened.era, kind.method(), cursor.as_deref());
+            let request = own::page(self.opened.era, method, cursor.as_deref());
             let answer = self.ask(&request).await?;
             let Some(page) = answer.result() else {
                 // A server may declare `resources` and have no templates.
                 let code = answer.error_code().unwrap_or_default();
                 if code != weir_mcp::answer::METHOD_NOT_FOUND {
                     // One list that cannot be had must not cost the others.
-                    view.faults.push(format!("`{}` answered with error {code}", kind.method()));
+                    view.failed.push((kind, format!("`{method}` answered with error {code}")));
                 }
                 return Ok(());
             };
             if self.opened.era == Era::Modern {
                 view.lasts = view.lasts.and(page);
             }
+            let Some(entries) = json::get(page, &[kind.list()]).filter(|entries| entries.starts_with(b"[")) else {
+                view.failed.push((kind, format!("`{method}` answered without an array of `{}`", kind.list())));
+                return Ok(());
+            };
             size += page.len();
-            for raw in json::get(page, &[kind.list()]).into_iter().flat_map(json::elements) {
-                let key = json::get(raw, &[kind.key()]).and_then(json::string);
-                if let Some(key) = key.filter(|_| view.entries(kind).len() < MAX_ENTRIES) {
-                    view.add(kind, Entry { raw: Bytes::copy_from_slice(raw), key: key.into_owned() }, self.opened);
+            for raw in json::elements(entries) {
+                if view.entries(kind).len() < MAX_ENTRIES {
+                    view.add(kind, raw, self.opened, &mut keys);
                 }
             }
-            let next = json::get(page, &["nextCursor"]).filter(|raw| raw.first() == Some(&b'"')).map(<[u8]>::to_vec);
-            if next.is_none() {
-                return Ok(());
+            cursor = json::get(page, &["nextCursor"]).filter(|raw| raw.first() == Some(&b'"')).map(<[u8]>::to_vec);
+            match &cursor {
+                None => return Ok(()),
+                Some(cursor) if !cursors.insert(cursor.clone()) => {
+                    view.remarks.add(format!("`{method}` gives the same cursor again; the rest of it is left out"));
+                    return Ok(());
+                }
+                Some(_) if size > MAX_SIZE => break,
+                Some(_) => {}
             }
-            if next == cursor || size > MAX_SIZE {
-                break;
-            }
-            cursor = next;
         }
-        tracing::warn!(
-            upstream = self.upstream.name(),
-            list = kind.method(),
-            "its pages do not end, or are over 64 MiB together; the rest is left out"
-        );
+        view.remarks.add(format!("`{method}` has over {MAX_PAGES} pages or 64 MiB; the rest of it is left out"));
         Ok(())
     }
 

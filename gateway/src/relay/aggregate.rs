@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_mcp::{Era, answer, era, json, method, public, translate::rank};
 
-use crate::catalog::{Kind, Merged};
+use crate::catalog::{Kind, Merged, STATUS};
 
-use super::{Answer, Body, Delivery, Inquiry, Relay, delivery::Wants};
+use super::{Answer, Body, Delivery, Inquiry, Relay, delivery::Wants, sign_in::told};
 
 /// Weir as a server, as JSON.
 const INFO: &str = concat!(r#"{"name":"weir","title":"Weir","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
@@ -48,6 +48,15 @@ impl Relay {
         }
     }
 
+    /// The answer to a call of Weir's own tool; none if it is another's. It is not always listed, but always answers.
+    pub(super) fn status(&self, inquiry: &Inquiry) -> Option<Answer> {
+        let message = &inquiry.message;
+        if message.method() != method::TOOLS_CALL || message.name().as_deref() != Some(STATUS) {
+            return None;
+        }
+        Some(told(inquiry, &self.catalog.status()?, false))
+    }
+
     /// Remembers the level for upstreams opened later, and tells those that are open.
     async fn set_log_level(self: &Arc<Self>, inquiry: &Inquiry) {
         let Some(session) = &inquiry.session else { return };
@@ -73,7 +82,7 @@ impl Relay {
         };
         let id = message.id().unwrap_or(b"null");
         // Before anything is waited for, so that no change is missed.
-        let changes = self.catalog.changes();
+        let changes = (self.catalog.announced(), self.catalog.latest());
         let watched = self.watch(inquiry, wish).await;
         let delivery = Delivery::subscription(id, changes, wants, watched);
         Answer { status: 200, session: None, allow: None, body: Body::Events(Box::new(delivery)), record: None }

@@ -154,10 +154,10 @@ impl Delivery {
         Self::new(Source::Outbox { taken, changes })
     }
 
-    /// Changes of the merged lists.
+    /// Changes of the merged lists, after those that the client has seen.
     pub(super) fn subscription(
         id: &[u8],
-        changes: watch::Receiver<Changes>,
+        changes: (watch::Receiver<Changes>, Changes),
         wants: Wants,
         granted: (Part, Option<Watch>),
     ) -> Self {

@@ -114,7 +114,7 @@ impl Relay {
                 return Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &why, None));
             }
         };
-        session.tell(*self.catalog.changes().borrow());
+        session.tell(self.catalog.latest());
         if let Some((place, channel)) = line {
             session.lines.put(place, channel);
         }

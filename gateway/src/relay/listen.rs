@@ -67,7 +67,7 @@ impl Relay {
     }
 
     fn overheard(&self, session: &Arc<Session>, taken: Taken) -> Delivery {
-        let changes = (session.endpoint == Endpoint::All).then(|| (self.catalog.changes(), Arc::clone(session)));
+        let changes = (session.endpoint == Endpoint::All).then(|| (self.catalog.announced(), Arc::clone(session)));
         Delivery::outbox(taken, changes).until(session.ended())
     }
 

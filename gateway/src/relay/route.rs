@@ -67,6 +67,9 @@ impl Relay {
         let mut offers = self.catalog.known(inquiry.caller.as_ref(), inquiry.era);
         let mut leg = self.find(&offers, inquiry, Names::Listed);
         if leg.is_err() {
+            if let Some(answer) = self.status(inquiry) {
+                return Route::Answered(answer);
+            }
             // It may be one that this client, or all of its era, have not listed since it is there.
             offers = Box::pin(self.catalog.merged(inquiry.caller.as_ref(), inquiry.era)).await;
             leg = self.find(&offers, inquiry, Names::Listed);

@@ -307,7 +307,7 @@ fn plain(inquiry: &Inquiry, text: &str) -> Answer {
     told(inquiry, text, true)
 }
 
-fn told(inquiry: &Inquiry, text: &str, is_error: bool) -> Answer {
+pub(super) fn told(inquiry: &Inquiry, text: &str, is_error: bool) -> Answer {
     let message = &inquiry.message;
     if message.method() != method::TOOLS_CALL {
         return Answer::whole(200, answer::error(message.id(), answer::INTERNAL, text, None));

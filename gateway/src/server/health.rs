@@ -21,6 +21,8 @@ struct Line<'a> {
     transport: Option<String>,
     tools: Option<usize>,
     error: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// The status and the body.
@@ -48,5 +50,6 @@ fn line(upstream: &Upstream) -> Line<'_> {
         transport: status.transport.map(|transport| transport.to_string()),
         tools: status.tools,
         error: status.error,
+        warnings: status.warnings,
     }
 }

@@ -287,6 +287,9 @@ impl Upstream {
 
     /// Learns from how a walk in Weir's own words ended, or one that succeeded.
     fn settle(&self, wanted: Option<Era>, ended: Ended) -> Result<Opened, ConnectError> {
+        if let Ok(Opened { channel: Channel::Stdio { .. }, .. }) = &ended.opened {
+            self.started.notify_waiters();
+        }
         let mut known = lock(&self.known);
         known.learn(&ended);
         if ended.fell_back() && known.first_advice() {

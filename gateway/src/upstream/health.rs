@@ -67,6 +67,8 @@ impl Health {
             upstream.set_status(|status| {
                 status.state = match change {
                     Change::Weak => State::Degraded,
+                    // It answers, if not with all of its lists.
+                    Change::Well if status.error.is_some() => State::Degraded,
                     Change::Well => State::Healthy,
                 };
             });

@@ -46,6 +46,8 @@ pub struct Status {
     pub tools: Option<usize>,
     /// What went wrong last; none while it is healthy.
     pub error: Option<String>,
+    /// What is not shown of its lists.
+    pub warnings: Vec<String>,
 }
 
 impl fmt::Display for State {

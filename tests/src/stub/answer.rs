@@ -31,6 +31,9 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
         let (code, text) = offer.refusals[usize::from(modern)];
         return error(StatusCode::BAD_REQUEST, &message, code, text);
     }
+    if offer.waits && matches!(method, "initialize" | "server/discover") {
+        hold(shared).await;
+    }
     match method {
         "initialize" => return open(&message, &offer, shared),
         _ if modern => {}
@@ -40,6 +43,15 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
     }
     if envelope.id.is_none() || method.is_empty() {
         return status(StatusCode::ACCEPTED);
+    }
+    if let Some(times) = lock(&shared.failing).get_mut(method).filter(|times| **times > 0) {
+        *times -= 1;
+        return error(StatusCode::OK, &message, -32603, "not this time");
+    }
+    if let Some(entries) = offer.lists.get(method) {
+        let key = if method.contains("templates") { "resourceTemplates" } else { method.trim_end_matches("/list") };
+        let page = json!({ "resultType": "complete", key: entries, "ttlMs": 0, "cacheScope": "private" });
+        return result(&message, page);
     }
     match method {
         "server/discover" => result(&message, discover(&offer)),
@@ -58,6 +70,7 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
             let cache = json!({ "resultType": "complete", "contents": [content], "ttlMs": 0, "cacheScope": "private" });
             result(&message, cache)
         }
+        "prompts/get" => result(&message, json!({ "resultType": "complete", "messages": [] })),
         "weir-tests/raw" => raw(seen, &offer),
         _ => error(if modern { StatusCode::NOT_FOUND } else { StatusCode::OK }, &message, -32601, "no such method"),
     }
@@ -141,6 +154,8 @@ fn list(message: &Value, offer: &Offer) -> Response {
     let mut page = json!({ "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "private" });
     if end < offer.tools.len() {
         page["nextCursor"] = json!(end.to_string());
+    } else if offer.circles {
+        page["nextCursor"] = json!(offer.page.to_string());
     }
     result(message, page)
 }

@@ -37,7 +37,7 @@ pub(super) struct ListWriter {
 }
 
 impl List {
-    /// The first page; of a list of which nothing is known, nothing.
+    /// The first page. A list that was written has one, if only an empty one.
     pub(super) fn first(&self) -> &Bytes {
         static NOTHING: Bytes = Bytes::from_static(b"{}");
         self.pages.first().unwrap_or(&NOTHING)
@@ -95,14 +95,19 @@ impl ListWriter {
         if self.kind == Kind::Tool {
             parts.extend(interfaces.changes(upstream, &entry.raw));
         }
+        self.push(&public::replaced(&entry.raw, parts));
+        self.order.push((public.clone(), upstream));
+        self.offers.insert(public, Offer { upstream, native: entry.key.clone() });
+    }
+
+    /// Adds an entry of Weir's own, which leads to no upstream.
+    pub(super) fn push(&mut self, entry: &Bytes) {
         if let Some(page) = self.pages.last_mut() {
             if !page.ends_with(b"[") {
                 page.put_u8(b',');
             }
-            page.put_slice(&public::replaced(&entry.raw, parts));
+            page.put_slice(entry);
         }
-        self.order.push((public.clone(), upstream));
-        self.offers.insert(public, Offer { upstream, native: entry.key.clone() });
     }
 
     /// Adds what can be asked for and is not listed, where the name is free.
@@ -122,7 +127,6 @@ impl ListWriter {
         for page in &self.pages {
             hash.update(page);
         }
-        hash.update(freshness);
         let version = hash.finalize().first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
         let purpose = purpose(era, self.kind);
         let last = self.pages.len() - 1;

@@ -7,7 +7,7 @@ use crate::catalog::view::Entry;
 use super::*;
 
 fn view(tools: &[&str], resources: &[&str]) -> Option<Arc<View>> {
-    let entry = |key: &str, raw: String| Entry { raw: raw.into(), key: key.to_owned() };
+    let entry = |key: &str, raw: String| Entry { raw: raw.into(), key: key.to_owned(), modern_only: false };
     let tools = tools.iter().map(|name| entry(name, format!(r#"{{"x":1e400,"name":"{name}","y":[]}}"#))).collect();
     let resources = resources.iter().map(|uri| entry(uri, format!(r#"{{"uri":"{uri}"}}"#))).collect();
     let capabilities = r#"{"tools":{},"resources":{"subscribe":true}}"#.into();
@@ -23,7 +23,11 @@ fn merge(era: Era, names: &[&str], views: &[Option<Arc<View>>]) -> Merged {
 }
 
 fn paged(era: Era, names: &[&str], views: &[Option<Arc<View>>], size: usize, seal: &Seal) -> Merged {
-    Merged::new(era, names, views, Paging { seal, size })
+    Merged::new(era, Known { names, views, starting: &vec![false; names.len()] }, Paging { seal, size })
+}
+
+fn starting(era: Era, names: &[&str], views: &[Option<Arc<View>>], starting: &[bool]) -> Merged {
+    Merged::new(era, Known { names, views, starting }, Paging { seal: &Seal::default(), size: 1000 })
 }
 
 fn text(merged: &Merged, kind: Kind) -> &str {
@@ -126,8 +130,12 @@ fn what_is_not_listed_goes_to_the_only_one_that_may_have_it() {
 
 #[test]
 fn a_tool_keeps_the_interface_of_its_own_server() {
-    let tool = Entry { raw: r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://v"}}}"#.into(), key: "t".into() };
-    let resource = Entry { raw: r#"{"uri":"ui://v"}"#.into(), key: "ui://v".into() };
+    let tool = Entry {
+        raw: r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://v"}}}"#.into(),
+        key: "t".into(),
+        modern_only: false,
+    };
+    let resource = Entry { raw: r#"{"uri":"ui://v"}"#.into(), key: "ui://v".into(), modern_only: false };
     let view = || View::default().with(Kind::Tool, vec![tool.clone()]);
     let listed = || Some(Arc::new(view().with(Kind::Resource, vec![resource.clone()])));
     let merged = merge(Era::Legacy, &["a", "b", "c"], &[listed(), listed(), Some(Arc::new(view()))]);
@@ -172,4 +180,58 @@ fn tasks_are_there_when_an_upstream_has_them() {
     let modern = merge(Era::Modern, &["a"], &[with(core)]);
     assert!(!modern.traits(0).unwrap().tasks, "tasks of one era are none in the other");
     assert!(!modern.capabilities.contains("tasks"));
+}
+
+#[test]
+fn before_anything_is_known_answers_are_whole() {
+    for era in [Era::Legacy, Era::Modern] {
+        let merged = starting(era, &["a", "b"], &[None, None], &[true, true]);
+        assert_eq!(json::scan(merged.capabilities.as_bytes()), Ok(()), "{}", merged.capabilities);
+        for key in ["tools", "prompts", "resources", "logging", "completions"] {
+            assert!(json::get(merged.capabilities.as_bytes(), &[key]).is_some(), "{key} may come");
+        }
+        let text = merged.instructions.as_deref().unwrap();
+        assert!(text.contains("`a`, `b`"), "{text}");
+        for kind in Kind::ALL {
+            let list = json::get(merged.result(kind), &[kind.list()]).unwrap();
+            assert_eq!(json::elements(list).count(), usize::from(kind == Kind::Tool), "{kind:?}");
+        }
+        assert!(text.contains("starting") && merged.result(Kind::Tool).windows(12).any(|at| at == b"weir__status"));
+    }
+}
+
+#[test]
+fn the_status_tool_goes_with_the_last_start_and_yields_to_an_upstream() {
+    let tools = |names: &[&str], views: &[Option<Arc<View>>], still: &[bool]| {
+        let merged = starting(Era::Legacy, names, views, still);
+        let list = json::elements(json::get(merged.result(Kind::Tool), &["tools"]).unwrap());
+        list.map(|tool| json::string(json::get(tool, &["name"]).unwrap()).unwrap().into_owned()).collect::<Vec<_>>()
+    };
+    let there = || view(&["t"], &[]);
+    assert_eq!(tools(&["a", "b"], &[there(), None], &[false, true]), ["a__t", "weir__status"]);
+    assert_eq!(tools(&["a", "b"], &[there(), None], &[false, false]), ["a__t"], "`b` has failed");
+    let status = view(&["status"], &[]);
+    assert_eq!(tools(&["weir", "b"], &[status, None], &[false, true]), ["weir__status"]);
+}
+
+#[test]
+fn what_is_about_to_change_is_not_kept() {
+    let lasts = Freshness { ttl: Some(Duration::from_secs(60)), public: true };
+    let views = [Some(Arc::new(View { lasts, discovery_lasts: lasts, ..View::default() })), None];
+    let merged = starting(Era::Modern, &["a", "b"], &views, &[false, true]);
+    assert!(merged.freshness.contains(r#""ttlMs":0"#) && merged.freshness.contains("private"), "{}", merged.freshness);
+    assert!(text(&merged, Kind::Prompt).contains(r#""ttlMs":0"#));
+}
+
+#[test]
+fn an_entry_that_legacy_clients_refuse_is_shown_to_modern_ones() {
+    let tool = |name: &str, modern_only| Entry {
+        raw: format!(r#"{{"name":"{name}"}}"#).into(),
+        key: name.into(),
+        modern_only,
+    };
+    let view = Some(Arc::new(View::default().with(Kind::Tool, vec![tool("new", true), tool("t", false)])));
+    let modern = merge(Era::Modern, &["a"], std::slice::from_ref(&view));
+    assert!(modern.find(Kind::Tool, "a__new").is_some() && modern.find(Kind::Tool, "a__t").is_some());
+    assert_eq!(text(&merge(Era::Legacy, &["a"], &[view]), Kind::Tool), r#"{"tools":[{"name":"a__t"}]}"#);
 }

@@ -40,11 +40,10 @@ impl Merging {
     /// What a subscription hears, from its acknowledgement on.
     pub(super) fn new(
         id: &[u8],
-        changes: watch::Receiver<Changes>,
+        (changes, known): (watch::Receiver<Changes>, Changes),
         wants: Wants,
         (granted, watch): (Part, Option<Watch>),
     ) -> Self {
-        let known = *changes.borrow();
         let id = Bytes::copy_from_slice(id);
         let first = Some(acknowledged(&id, wants, &granted));
         Self { id, changes, known, wants, watch, first }
@@ -86,13 +85,13 @@ pub(super) async fn told(changes: &mut Option<(watch::Receiver<Changes>, Arc<Ses
     std::future::pending().await
 }
 
-/// The notifications that tell of what changed since `known`.
+/// The notifications that tell of what changed since `known`, which may be later than what is announced `now`.
 pub(super) fn news(known: &mut Changes, now: Changes, wants: Wants, subscription: Option<&[u8]>) -> Vec<Bytes> {
-    let before = std::mem::replace(known, now);
+    let before = std::mem::replace(known, known.or_later(now));
     let kinds = [
-        (wants.tools && before.tools != now.tools, "tools"),
-        (wants.prompts && before.prompts != now.prompts, "prompts"),
-        (wants.resources && before.resources != now.resources, "resources"),
+        (wants.tools && before.tools < now.tools, "tools"),
+        (wants.prompts && before.prompts < now.prompts, "prompts"),
+        (wants.resources && before.resources < now.resources, "resources"),
     ];
     let params = subscription.map_or_else(String::new, |id| format!(r#","params":{{"_meta":{}}}"#, meta(id)));
     kinds

@@ -1,0 +1,64 @@
+//! What clients are told while upstreams are still starting.
+//!
+//! A client reads `instructions` once, and a model sees tools alone. So both say that more will come: the instructions
+//! name the upstreams, and one tool of Weir's own answers how each stands. The tool goes when all have started or failed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_mcp::json;
+
+use crate::upstream::{State, Upstream};
+
+use super::Catalog;
+
+/// The name that an upstream would have to collide with the tool.
+const OWN: &str = "weir";
+
+/// What the tool is called.
+pub const STATUS: &str = "weir__status";
+
+/// The tool; none if its name is an upstream's.
+pub(super) fn tool(upstreams: &[&str]) -> Option<Bytes> {
+    let text = "Some MCP servers of this gateway are still starting, and their tools are not listed yet. Call this to \
+                learn which, and which have failed.";
+    let free = !upstreams.contains(&OWN);
+    free.then(|| {
+        let text = json::quote(text);
+        let raw = format!(
+            r#"{{"name":"{STATUS}","title":"Status of the MCP servers","description":{text},"inputSchema":{{"type":"object","properties":{{}}}},"annotations":{{"readOnlyHint":true}}}}"#
+        );
+        raw.into()
+    })
+}
+
+/// The line that `instructions` begin with.
+pub(super) fn instructions(starting: &[&str]) -> String {
+    let names: Vec<String> = starting.iter().map(|name| format!("`{name}`")).collect();
+    format!(
+        "These MCP servers are still starting: {}. Their tools are listed once they have started.",
+        names.join(", ")
+    )
+}
+
+impl Catalog {
+    /// How each upstream stands, for a call of [`STATUS`]; none if the name is an upstream's.
+    #[must_use]
+    pub fn status(&self) -> Option<String> {
+        if self.position(OWN).is_some() {
+            return None;
+        }
+        let line = |(upstream, starting): (&Arc<Upstream>, bool)| {
+            let (name, status) = (upstream.name(), upstream.status());
+            match (status.error, status.tools) {
+                (Some(why), _) => format!("`{name}`: {}: {why}", status.state),
+                (None, _) if starting => format!("`{name}`: starting"),
+                (None, Some(tools)) if status.state == State::Healthy => format!("`{name}`: healthy, {tools} tools"),
+                (None, _) => format!("`{name}`: {}", status.state),
+            }
+        };
+        let starting = self.starting();
+        let lines: Vec<String> = self.upstreams.iter().zip(starting).map(line).collect();
+        Some(lines.join("\n"))
+    }
+}
