@@ -1,6 +1,7 @@
 //! What the operator wrote, checked before anything starts.
 //!
-//! A configuration is read in three steps: the TOML text becomes a tree with positions, the tree becomes the tables of
+//! A configuration is read in three steps: the TOML text (or the JSON of another host: `import`) becomes a tree with
+//! positions, the tree becomes the tables of
 //! `written` (each value still where it was found), and `resolve` turns those into a [`Config`] that the rest of
 //! Weir can use without asking again whether it makes sense. No step stops at the first mistake: whatever is wrong
 //! becomes a [`Problem`] at its line and column, and the operator sees all of them in one run.
@@ -11,8 +12,11 @@
 mod auth;
 mod environment;
 mod expand;
+mod import;
+mod inherit;
 mod name;
 mod origin;
+mod permissions;
 mod problem;
 mod quantity;
 mod read;
@@ -22,9 +26,11 @@ mod schema;
 mod secret;
 mod string;
 mod suggest;
+mod syntax;
 mod value;
 mod written;
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,7 +39,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use self::problem::Report;
-use self::read::Read;
+use self::read::{Node, Read, Unreadable};
 
 use crate::quota::Shares;
 
@@ -75,6 +81,8 @@ pub struct Config {
     pub upstreams: Vec<Upstream>,
     /// What works and should be written otherwise.
     pub warnings: Vec<Problem>,
+    /// What is not on this machine, and without which one upstream or another cannot start.
+    pub missing: Vec<Problem>,
 }
 
 /// A certificate and its key, both PEM files.
@@ -168,8 +176,10 @@ pub struct StdioReach {
     pub command: String,
     /// Its arguments.
     pub args: Vec<Secret>,
-    /// Environment variables on top of Weir's own.
+    /// Environment variables for it alone.
     pub env: Vec<(String, Secret)>,
+    /// The names of Weir's own variables that it gets too, beside the few that every program gets.
+    pub inherit: Vec<String>,
     /// The directory it runs in; the configuration's own unless the file says otherwise. Absolute.
     pub cwd: PathBuf,
     /// Whether one process serves all clients.
@@ -213,39 +223,60 @@ impl Config {
     /// Everything that is wrong with it; or that it cannot be read, which is one problem without a position.
     pub fn load(path: &Path) -> Result<Self, Problems> {
         let environment = SystemEnvironment;
-        let unreadable = |reason: String| {
+        let unreadable = |reason: String, hint: Option<&str>| {
             let message = format!("the configuration cannot be read: {reason}");
-            Problems(vec![Problem { file: path.to_owned(), at: None, message, hint: None }])
+            Problems(vec![Problem { file: path.to_owned(), at: None, message, hint: hint.map(str::to_owned) }])
         };
-        let bytes = environment.file(path).map_err(|error| unreadable(secret::reason(&error)))?;
-        let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8 text".to_owned()))?;
-        Self::parse(&text, path, &environment)
+        let bytes = environment.file(path).map_err(|error| {
+            let hint = (error.kind() == io::ErrorKind::NotFound)
+                .then_some("name another file with --config, or try Weir out without one: weir demo");
+            unreadable(secret::reason(&error), hint)
+        })?;
+        let text = String::from_utf8(bytes).map_err(|_| unreadable("it is not UTF-8 text".to_owned(), None))?;
+        let mut config = Self::parse(&text, path, &environment)?;
+        config.warnings.extend(permissions::warning(path));
+        Ok(config)
     }
 
     /// Checks the text of a file that is, or would be, at `path`: relative paths in it begin there.
     ///
     /// # Errors
-    /// Everything that is wrong with it. A text that is not TOML is not looked into any further.
+    /// Everything that is wrong with it. A text that is neither TOML nor JSON is not looked into any further.
     pub fn parse(text: &str, path: &Path, environment: &dyn Environment) -> Result<Self, Problems> {
         let mut report = Report::new(path, text);
-        let (tree, errors) = DeTable::parse_recoverable(text);
-        for error in errors {
-            report.add(error.span().unwrap_or_default(), error.message(), None);
-        }
-        if !report.is_clean() {
-            return Err(report.into_problems());
-        }
+        let tree = match import::is_json(text) {
+            true => import::tree(text, environment, &mut report),
+            false => toml_tree(text, &mut report),
+        };
+        let Some(tree) = tree else { return Err(report.into_problems()) };
         let folder = path.parent().unwrap_or(Path::new("")).join(".");
         // Without a working directory the paths stay relative, and whoever opens them says what is wrong.
         let base = std::path::absolute(&folder).unwrap_or(folder);
-        let tree = Spanned::new(tree.span(), DeValue::Table(tree.into_inner()));
         let resolved = written::Root::read(&tree, &mut report)
             .map(|root| resolve::resolve(&root, path, &base, environment, &mut report));
         match resolved {
-            Some(config) if report.is_clean() => Ok(Self { warnings: report.take_warnings(), ..config }),
+            Some(config) if report.is_clean() => {
+                Ok(Self { warnings: report.take_warnings(), missing: report.take_missing(), ..config })
+            }
             _ => Err(report.into_problems()),
         }
     }
+}
+
+/// Reads an address to listen on, as `listen` has it.
+///
+/// # Errors
+/// What to write instead.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let refused = |Unreadable { message, hint }| format!("{message}: {hint}");
+    text.parse::<string::Address>().map(|address| address.0).map_err(refused)
+}
+
+/// The tree of a TOML file; none if it has mistakes, which have been reported.
+fn toml_tree<'t>(text: &'t str, report: &mut Report<'_>) -> Option<Node<'t>> {
+    let (tree, errors) = DeTable::parse_recoverable(text);
+    syntax::report(&errors, text, report);
+    report.is_clean().then(|| Spanned::new(tree.span(), DeValue::Table(tree.into_inner())))
 }
 
 impl Default for Limits {

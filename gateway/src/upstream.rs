@@ -203,6 +203,7 @@ fn stdio_command(reach: &crate::config::StdioReach) -> stdio::Command {
         program: reach.command.clone(),
         args: reach.args.iter().map(|arg| arg.expose().to_owned()).collect(),
         env: reach.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
+        inherit: reach.inherit.clone(),
         cwd: Some(reach.cwd.clone()),
     }
 }

@@ -1,9 +1,10 @@
 //! Configurations from files: the examples load, the schema is up to date, and each mistake in `tests/config` is told
-//! in the words of the `.err` file beside it. `UPDATE=1 cargo test --test config` rewrites what differs.
+//! in the words of the `.err` file beside it, with what is only warned of or not on this machine. `UPDATE=1 cargo test --test config` rewrites what differs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed test may panic")]
 
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -21,6 +22,7 @@ impl Environment for Fake {
     fn variable(&self, name: &str) -> Option<OsString> {
         match name {
             "HOME" => Some("/home/me".into()),
+            "PATH" => Some("/usr/bin:/bin".into()),
             "EMPTY" => Some("".into()),
             "NUL" => Some("a\0b".into()),
             "LINES" => Some(format!("{SECRET}\n{SECRET}").into()),
@@ -39,8 +41,20 @@ impl Environment for Fake {
         }
     }
 
+    fn names(&self) -> Vec<String> {
+        ["HOME", "LC_ALL", "LC_TIME", "WEIR_CLIENT_SECRET", "AWS_REGION", "AWS_SECRET"].map(str::to_owned).to_vec()
+    }
+
     fn exists(&self, path: &Path) -> bool {
         !path.to_string_lossy().contains("missing")
+    }
+
+    fn is_directory(&self, path: &Path) -> bool {
+        self.exists(path)
+    }
+
+    fn is_program(&self, path: &Path) -> bool {
+        self.exists(path)
     }
 }
 
@@ -48,10 +62,13 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
 }
 
-/// The TOML files of a folder of the repository, sorted.
+/// The configurations in a folder of the repository, sorted: TOML, and JSON of other hosts.
 fn files(name: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder(name)).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = entries.filter(|path| path.extension() == Some("toml".as_ref())).collect();
+    let is_config = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "toml" || end == "json") && !path.ends_with("weir.schema.json")
+    };
+    let mut files: Vec<_> = entries.filter(is_config).collect();
     files.sort();
     assert!(!files.is_empty());
     files
@@ -76,9 +93,14 @@ fn mistakes_are_told_in_the_words_of_the_golden_files() {
         let text = fs::read_to_string(&path).unwrap();
         let name = Path::new("/etc/weir").join(path.file_name().unwrap());
         let told = match Config::parse(&text, &name, &Fake) {
-            Ok(_) => panic!("{} has no mistake", path.display()),
+            Ok(config) => {
+                let warnings = config.warnings.iter().map(|warning| format!("warning: {warning}\n"));
+                let missing = config.missing.iter().map(|missing| format!("missing: {missing}\n"));
+                warnings.chain(missing).collect()
+            }
             Err(problems) => format!("{problems}\n"),
         };
+        assert!(!told.is_empty(), "{} has no mistake", path.display());
         assert!(!told.contains(SECRET), "a secret is told:\n{told}");
         assert_file(&path.with_extension("err"), &told);
     }
@@ -203,13 +225,16 @@ fn an_imported_address_is_streamable_http_and_goes_before_another() {
     let config = parse(
         r#"
         [upstreams.a]
-        url = "http://old.example/sse"
-        httpUrl = "http://new.example/mcp"
+        url = "https://old.example/sse"
+        httpUrl = "https://new.example/mcp"
         bearer = { env = "TOKEN" }
         "#,
     );
     let Reach::Http(web) = &config.upstreams[0].reach else { panic!("a is http") };
-    assert_eq!((web.url.to_string().as_str(), web.pinned), ("http://new.example/mcp", Some(HttpTransport::Streamable)));
+    assert_eq!(
+        (web.url.to_string().as_str(), web.pinned),
+        ("https://new.example/mcp", Some(HttpTransport::Streamable))
+    );
     assert_eq!(config.upstreams[0].auth, Auth::Bearer(SecretSource::Env("TOKEN".to_owned())));
     let [warning] = &config.warnings[..] else { panic!("one warning: {:?}", config.warnings) };
     let told =
@@ -271,6 +296,86 @@ fn a_header_that_opens_an_upstream_leaves_no_room_for_a_login() {
 }
 
 #[test]
+fn a_program_inherits_what_is_named_and_no_secret_by_a_pattern() {
+    let inherited = |toml: &str| {
+        let config = parse(toml);
+        let Reach::Stdio(process) = &config.upstreams[0].reach else { panic!("it is stdio") };
+        process.inherit.clone()
+    };
+    let usual = inherited("upstreams.a.command = 'run'");
+    assert!(usual.contains(&"HTTPS_PROXY".to_owned()) && usual.contains(&"LC_TIME".to_owned()), "{usual:?}");
+    assert!(!usual.iter().any(|name| name.starts_with("WEIR_") || name.contains('*')), "{usual:?}");
+    assert_eq!(inherited("upstreams.a = { command = 'run', inherit_env = [] }"), [""; 0]);
+    assert_eq!(
+        inherited("defaults.inherit_env = ['AWS_*']\nupstreams.a.command = 'run'"),
+        ["AWS_REGION", "AWS_SECRET"]
+    );
+    let secret = "[upstreams.a]\ncommand = 'run'\ninherit_env = ['AWS_*', 'LC_*']\n\
+                  [upstreams.b]\nenabled = false\nurl = 'https://b.example/mcp'\nbearer = { env = 'AWS_SECRET' }";
+    assert_eq!(inherited(secret), ["AWS_REGION", "LC_ALL", "LC_TIME"]);
+    assert_eq!(inherited(&secret.replace("LC_*", "AWS_SECRET")), ["AWS_REGION", "AWS_SECRET"], "named, it is meant");
+}
+
+/// The values and variables of Claude Code, VS Code, Gemini CLI, Cursor and Windsurf.
+#[test]
+fn the_json_of_other_hosts_is_taken_as_it_is() {
+    let config = parse(
+        r#"{
+          // As VS Code writes it.
+          "servers": {
+            "local": { "type": "stdio", "command": "npx", "args": ["-y", "server", "--port", 3000],
+                       "env": { "KEY": "${env:KEY}", "DEBUG": true, "GONE": null, "LEVEL": "${LEVEL:-info}" }, },
+            "Web Search": { "type": "http", "url": "https://a.example/mcp", "headers": { "X-Key": "Bearer ${TOKEN}" } },
+            "old": { "transport": "sse", "serverUrl": "https://b.example/sse", "disabled": true },
+            "new": { "httpUrl": "https://c.example/mcp", "url": "https://c.example/sse", "type": "streamable-http" },
+            "login": { "url": "https://d.example/mcp", "oauth": { "clientId": "weir", "scopes": ["read"] } },
+          },
+        }"#,
+    );
+    let names: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+    assert_eq!(names, ["local", "Web-Search", "old", "new", "login"]);
+    let Reach::Stdio(local) = &config.upstreams[0].reach else { panic!("local is stdio") };
+    let args: Vec<&str> = local.args.iter().map(|arg| arg.expose()).collect();
+    assert_eq!(args, ["-y", "server", "--port", "3000"]);
+    let env: Vec<(&str, &str)> = local.env.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    assert_eq!(env, [("KEY", SECRET), ("DEBUG", "true"), ("LEVEL", "info")]);
+    let web = |at: usize| match &config.upstreams[at].reach {
+        Reach::Http(web) => web,
+        Reach::Stdio(_) => panic!("{at} is http"),
+    };
+    assert_eq!(web(1).headers[0].1.expose(), "Bearer s3cr3t");
+    assert_eq!((web(2).pinned, config.upstreams[2].enabled), (Some(HttpTransport::Sse), false));
+    assert_eq!((web(3).url.to_string(), web(3).pinned), ("https://c.example/mcp".to_owned(), None));
+    let Auth::OAuth(login) = &config.upstreams[4].auth else { panic!("a login") };
+    assert_eq!((login.client_id.as_deref(), login.scopes.len()), (Some("weir"), 1));
+    // What is shown of it can be pasted.
+    let shown = config.warnings.iter().find_map(|warning| warning.hint.as_ref()?.split_once(":\n")).unwrap().1;
+    let pasted = parse(shown);
+    assert_eq!(pasted.upstreams.len(), 5, "{shown}");
+    assert_eq!(pasted.upstreams[4], config.upstreams[4], "{shown}");
+}
+
+#[test]
+fn a_configuration_that_others_can_write_is_warned_of() {
+    let folder = std::env::temp_dir().join(format!("weir-config-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let file = folder.join("weir.toml");
+    fs::write(&file, "upstreams.a.url = 'https://a.example/mcp'").unwrap();
+    let warnings = |file_mode: u32, folder_mode: u32| {
+        fs::set_permissions(&file, fs::Permissions::from_mode(file_mode)).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(folder_mode)).unwrap();
+        let warnings = Config::load(&file).unwrap().warnings;
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(warnings(0o640, 0o755), "");
+    assert_eq!(warnings(0o644, 0o1777), "", "only its owner replaces a file there");
+    assert!(warnings(0o646, 0o755).contains("others can write this file (mode 646)"));
+    assert!(warnings(0o644, 0o777).contains("others can write the folder of this file (mode 777)"));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn timeouts_fall_back_key_by_key() {
     let config = parse(
         r#"
@@ -304,7 +409,11 @@ fn what_a_disabled_upstream_refers_to_need_not_exist() {
 #[test]
 fn a_file_that_cannot_be_read_is_one_problem() {
     let problems = Config::load(Path::new("/nowhere/weir.toml")).unwrap_err();
-    assert_eq!(problems.to_string(), "/nowhere/weir.toml: the configuration cannot be read: there is no such file");
+    assert_eq!(
+        problems.to_string(),
+        "/nowhere/weir.toml: the configuration cannot be read: there is no such file\n  hint: name another file with \
+         --config, or try Weir out without one: weir demo"
+    );
 }
 
 #[test]

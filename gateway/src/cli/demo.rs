@@ -34,6 +34,7 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         command: program.into_os_string().into_string().ok().context("this program lies at a path that is no text")?,
         args: vec![Secret::new("demo-server".into())],
         env: Vec::new(),
+        inherit: Vec::new(),
         cwd: std::env::current_dir()?,
         shared: false,
     };
@@ -59,5 +60,6 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         limits: Limits::default(),
         upstreams: vec![upstream],
         warnings: Vec::new(),
+        missing: Vec::new(),
     })
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// The largest file that is read for a configuration, in bytes. Nobody writes more by hand or keeps a token longer.
@@ -19,8 +20,17 @@ pub trait Environment {
     /// Whatever keeps it from being read, its size included.
     fn file(&self, path: &Path) -> io::Result<Vec<u8>>;
 
+    /// The names of all environment variables, those that are no text left out.
+    fn names(&self) -> Vec<String>;
+
     /// Whether there is a file or directory at this path.
     fn exists(&self, path: &Path) -> bool;
+
+    /// Whether there is a directory at this path.
+    fn is_directory(&self, path: &Path) -> bool;
+
+    /// Whether there is a program at this path.
+    fn is_program(&self, path: &Path) -> bool;
 }
 
 /// The environment of this process.
@@ -43,7 +53,19 @@ impl Environment for SystemEnvironment {
         Ok(content)
     }
 
+    fn names(&self) -> Vec<String> {
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
+    }
+
     fn exists(&self, path: &Path) -> bool {
         path.exists()
+    }
+
+    fn is_directory(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn is_program(&self, path: &Path) -> bool {
+        path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     }
 }

@@ -1,4 +1,9 @@
 //! `${env:NAME}` and `${file:PATH}` inside a value; `$${` stands for the two characters `${`.
+//!
+//! Other programs write a variable as `$NAME` or `%NAME%`. Weir refuses such a word instead of sending it as it stands;
+//! `$$NAME` and `%%NAME%%` are how to mean the text itself.
+
+use std::borrow::Cow;
 
 use super::secret::SecretSource;
 
@@ -14,6 +19,36 @@ pub(super) enum Piece<'t> {
 /// A `${` that is not followed by `env:NAME}` or `file:PATH}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadReference;
+
+/// The value without the signs that make a word literal, or the name of a variable that is written as elsewhere. Either
+/// concerns the whole value, or each of its words if `by_word`.
+pub(super) fn literal(text: &str, by_word: bool) -> Result<Cow<'_, str>, &str> {
+    let words: Vec<&str> = if by_word { text.split(' ').collect() } else { vec![text] };
+    if let Some(name) = words.iter().find_map(|word| foreign(word)) {
+        return Err(name);
+    }
+    if words.iter().all(|word| unmarked(word).is_none()) {
+        return Ok(text.into());
+    }
+    let words: Vec<&str> = words.into_iter().map(|word| unmarked(word).unwrap_or(word)).collect();
+    Ok(words.join(" ").into())
+}
+
+/// The name in `$NAME` or `%NAME%`. Only capitals: a password that begins with `$` must stay possible.
+fn foreign(word: &str) -> Option<&str> {
+    let name = match word.strip_prefix('%') {
+        Some(rest) => rest.strip_suffix('%')?,
+        None => word.strip_prefix('$')?,
+    };
+    let letter = |byte: u8| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_');
+    (name.bytes().all(letter) && name.starts_with(|first: char| !first.is_ascii_digit())).then_some(name)
+}
+
+/// `$NAME` of `$$NAME`, `%NAME%` of `%%NAME%%`.
+fn unmarked(word: &str) -> Option<&str> {
+    let inner = word.strip_prefix('$').or_else(|| word.strip_prefix('%')?.strip_suffix('%'))?;
+    foreign(inner).map(|_| inner)
+}
 
 /// Takes a value apart.
 pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, BadReference> {
@@ -41,8 +76,25 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, BadReference> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BadReference, Piece, pieces};
+    use super::{BadReference, Piece, literal, pieces};
     use crate::config::SecretSource;
+
+    #[test]
+    fn words_of_other_programs_are_told_from_text() {
+        for (text, name) in [("$TOKEN", "TOKEN"), ("%TOKEN_2%", "TOKEN_2"), ("$_", "_")] {
+            assert_eq!(literal(text, false), Err(name), "{text}");
+            assert_eq!(literal(&format!("Bearer {text}"), true), Err(name), "{text}");
+        }
+        for text in
+            ["", "$", "$$", "%", "%%", "$5", "$ecret", "100%", "$A-b", "x$TOKEN", "Bearer $TOKEN", "$TOKEN x", "$${X}"]
+        {
+            assert_eq!(literal(text, false).as_deref(), Ok(text));
+        }
+        for (text, meant) in [("$$TOKEN", "$TOKEN"), ("%%TOKEN%%", "%TOKEN%"), ("$$$TOKEN", "$$$TOKEN")] {
+            assert_eq!(literal(text, false).as_deref(), Ok(meant), "{text}");
+        }
+        assert_eq!(literal("Basic  $$TOKEN", true).as_deref(), Ok("Basic  $TOKEN"));
+    }
 
     #[test]
     fn takes_values_apart() {

@@ -52,6 +52,19 @@ impl UpstreamName {
     }
 }
 
+/// The name that comes nearest to a text, if the text is none.
+pub(super) fn nearest(text: &str) -> Option<UpstreamName> {
+    let mut name = String::new();
+    for letter in text.chars() {
+        let letter = if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '-' };
+        let separates = |letter| matches!(letter, '-' | '_');
+        if name.len() < LONGEST && !(separates(letter) && (name.is_empty() || name.ends_with(separates))) {
+            name.push(letter);
+        }
+    }
+    name.trim_end_matches(['-', '_']).parse().ok()
+}
+
 impl FromStr for UpstreamName {
     type Err = NameError;
 
@@ -104,7 +117,23 @@ impl std::borrow::Borrow<str> for UpstreamName {
 
 #[cfg(test)]
 mod tests {
-    use super::{NameError, UpstreamName};
+    use super::{NameError, UpstreamName, nearest};
+
+    #[test]
+    fn finds_a_name_for_any_text() {
+        for (text, name) in [
+            ("my docs", "my-docs"),
+            ("@scope/server (old)", "scope-server-old"),
+            ("git__hub_", "git_hub"),
+            ("größe", "gr-e"),
+            (&"a ".repeat(40), &"a-".repeat(16)[..31]),
+        ] {
+            assert_eq!(nearest(text).as_ref().map(UpstreamName::as_str), Some(name));
+        }
+        for text in ["", "  ", "__", "messages"] {
+            assert_eq!(nearest(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn takes_what_can_prefix_a_tool() {

@@ -65,12 +65,13 @@ pub(super) struct Report<'t> {
     text: &'t str,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
+    missing: Vec<Problem>,
 }
 
 impl<'t> Report<'t> {
     /// Nothing wrong so far with this text from this file.
     pub(super) fn new(file: &'t Path, text: &'t str) -> Self {
-        Self { file, text, problems: Vec::new(), warnings: Vec::new() }
+        Self { file, text, problems: Vec::new(), warnings: Vec::new(), missing: Vec::new() }
     }
 
     /// Notes a mistake at these bytes of the text.
@@ -81,6 +82,17 @@ impl<'t> Report<'t> {
     /// Notes something at these bytes that works and should be written otherwise.
     pub(super) fn warn(&mut self, at: Range<usize>, message: impl Into<String>, hint: Option<String>) {
         self.warnings.push(self.problem(at, message.into(), hint));
+    }
+
+    /// Notes something that is not on this machine, and without which one upstream cannot start.
+    pub(super) fn miss(&mut self, at: Range<usize>, message: impl Into<String>, hint: Option<String>) {
+        self.missing.push(self.problem(at, message.into(), hint));
+    }
+
+    /// What is not on this machine.
+    pub(super) fn take_missing(&mut self) -> Vec<Problem> {
+        self.missing.sort_by_key(|problem| problem.at);
+        std::mem::take(&mut self.missing)
     }
 
     /// What works and should be written otherwise.

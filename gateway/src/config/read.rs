@@ -21,6 +21,8 @@ pub(super) type Node<'n> = Spanned<DeValue<'n>>;
 pub(super) trait Read: Sized {
     /// What to write, in a message: "a string".
     const EXPECTED: &'static str;
+    /// An example, where that alone does not show how to write it.
+    const EXAMPLE: Option<&'static str> = None;
 
     /// Reads the value, or reports why not. Reports whatever is wrong inside as well.
     fn read(node: &Node<'_>, report: &mut Report) -> Option<Self>;
@@ -118,7 +120,7 @@ pub(super) fn mistyped<T: Read>(node: &Node<'_>, report: &mut Report) -> Option<
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
     };
-    report.add(node.span(), format!("expected {}, found {found}", T::EXPECTED), None);
+    report.add(node.span(), format!("expected {}, found {found}", T::EXPECTED), T::EXAMPLE.map(str::to_owned));
     None
 }
 

@@ -8,7 +8,7 @@ mod login;
 mod policy;
 mod upstream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use super::quantity::{Period, Size};
 use super::read::Field;
 use super::value::Count;
 use super::written::{self, Root};
-use super::{Config, Environment, Limits, Timeouts, Tls, Upstream};
+use super::{Config, Environment, Limits, Reach, Timeouts, Tls, Upstream, inherit};
 
 pub use auth::default_store;
 
@@ -35,8 +35,9 @@ pub(super) fn resolve(
     environment: &dyn Environment,
     report: &mut Report<'_>,
 ) -> Config {
-    let mut context = Context { base, environment, report, live: true, callers: root.auth.key().is_some() };
-    Config {
+    let callers = root.auth.key().is_some();
+    let mut context = Context { base, environment, report, live: true, callers, variables: BTreeSet::new() };
+    let mut config = Config {
         file: file.to_owned(),
         listen: listen(root, &mut context),
         tls: tls(&root.tls, &mut context),
@@ -50,7 +51,15 @@ pub(super) fn resolve(
         limits: limits(&root.limits),
         upstreams: upstreams(root, &mut context),
         warnings: Vec::new(),
+        missing: Vec::new(),
+    };
+    // Only now all that the file refers to is known.
+    for upstream in &mut config.upstreams {
+        if let Reach::Stdio(reach) = &mut upstream.reach {
+            reach.inherit = inherit::names(&reach.inherit, &context.variables, environment);
+        }
     }
+    config
 }
 
 fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {
@@ -202,14 +211,31 @@ fn timeouts(written: &Field<written::Timeouts>, default: Timeouts) -> Timeouts {
     }
 }
 
+/// What holds for an upstream that says nothing else.
+struct Defaults {
+    timeouts: Timeouts,
+    inherit: Vec<String>,
+}
+
+fn defaults(written: &Field<written::Defaults>) -> Defaults {
+    let mut defaults =
+        Defaults { timeouts: Timeouts::default(), inherit: inherit::DEFAULT.map(str::to_owned).to_vec() };
+    if let Some(at) = written.set() {
+        defaults.timeouts = timeouts(&at.value.timeouts, defaults.timeouts);
+        if at.value.inherit_env.set().is_some() {
+            defaults.inherit = list(&at.value.inherit_env, |pattern| pattern.0.clone());
+        }
+    }
+    defaults
+}
+
 fn upstreams(root: &Root, context: &mut Context<'_, '_>) -> Vec<Upstream> {
     let named = root.upstreams.set().map_or(&[][..], |at| &at.value.0);
     if named.is_empty() && context.report.is_clean() {
         let hint = "[upstreams.example]\nurl = \"https://mcp.example.com/mcp\"".to_owned();
         context.report.add(0..0, "there is no upstream to call", Some(hint));
     }
-    let defaults =
-        root.defaults.set().map_or(Timeouts::default(), |at| timeouts(&at.value.timeouts, Timeouts::default()));
+    let defaults = defaults(&root.defaults);
     let mut taken = BTreeMap::new();
     let mut upstreams = Vec::new();
     for (name, at) in named {
@@ -217,7 +243,7 @@ fn upstreams(root: &Root, context: &mut Context<'_, '_>) -> Vec<Upstream> {
             let message = format!("`{name}` and `{other}` differ only in case, which clients may not tell apart");
             context.report.add(at.key.clone(), message, None);
         }
-        upstreams.extend(upstream::resolve(name, at, defaults, context));
+        upstreams.extend(upstream::resolve(name, at, &defaults, context));
     }
     upstreams
 }

@@ -98,7 +98,7 @@ impl fmt::Debug for SafeUrl {
 }
 
 /// The URL with every value of its query replaced; a query without `=` is a value as a whole.
-fn masked(url: &str) -> String {
+pub(super) fn masked(url: &str) -> String {
     let Some((path, query)) = url.split_once('?') else {
         return url.to_owned();
     };

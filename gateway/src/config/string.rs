@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use super::inherit::STORE_KEY;
 use super::problem::Report;
 use super::quantity::{Period, Size};
 use super::read::{Node, Read, Unreadable, mistyped};
@@ -16,6 +17,9 @@ pub(super) struct FilePath(pub(super) String);
 
 /// The name or path of a program.
 pub(super) struct Program(pub(super) String);
+
+/// The name of an environment variable, or with a `*` at its end the beginning of many.
+pub(super) struct Inherited(pub(super) String);
 
 /// The name of an environment variable.
 pub(super) struct Variable(pub(super) String);
@@ -71,6 +75,7 @@ pub(super) use strings;
 strings! {
     Address: "an address such as \"127.0.0.1:8080\"", { "type": "string" };
     FilePath: "a path, as a string", { "type": "string", "minLength": 1 };
+    Inherited: "the name of a variable or \"LC_*\", as a string", { "type": "string", "pattern": "^[^=$%*]+[*]?$" };
     Period: "a duration such as \"30s\"", { "type": "string", "pattern": "^[0-9]+ *(ms|s|m|h|d)$" };
     Program: "a program, as a string", { "type": "string", "minLength": 1 };
     Size: "a size such as \"4MiB\"", { "type": "string", "pattern": "^[0-9]+ *(B|[kK]B|KiB|[MG]i?B)$" };
@@ -113,11 +118,28 @@ impl FromStr for Program {
     }
 }
 
+impl FromStr for Inherited {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let name = text.strip_suffix('*').unwrap_or(text);
+        if name.is_empty() || name.contains(['=', '\0', '$', '%', '*']) {
+            let hint = "a name, or the beginning of names: [\"AWS_REGION\", \"LC_*\"]";
+            return Err(Unreadable::new("this cannot be the name of a variable", hint));
+        }
+        if text == STORE_KEY {
+            let hint = "leave it out";
+            return Err(Unreadable::new(format!("`{STORE_KEY}` opens the login store and is for no program"), hint));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
 impl FromStr for Variable {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
-        if text.is_empty() || text.contains(['=', '\0', '$']) {
+        if text.is_empty() || text.contains(['=', '\0', '$', '%']) {
             return Err(Unreadable::new("this cannot be the name of a variable", "only its name: { env = \"TOKEN\" }"));
         }
         Ok(Self(text.to_owned()))

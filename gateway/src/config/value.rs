@@ -52,6 +52,7 @@ impl Read for Count {
 
 impl<T: Read> Read for List<T> {
     const EXPECTED: &'static str = "a list";
+    const EXAMPLE: Option<&'static str> = Some("each value in quotes, all in brackets: [\"-y\", \"server\"]");
 
     fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
         let Some(array) = node.get_ref().as_array() else {
@@ -79,6 +80,7 @@ impl<T: Read> Read for OneOrMore<T> {
 
 impl<T: Read> Read for Named<T> {
     const EXPECTED: &'static str = "a table";
+    const EXAMPLE: Option<&'static str> = Some("names and values in braces: { NAME = \"value\" }");
 
     fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
         let Some(table) = node.get_ref().as_table() else {

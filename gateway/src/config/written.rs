@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::origin::{HostName, ServiceOrigin, WebOrigin, WebUrl};
 use super::quantity::{Period, Size};
 use super::read::{Unreadable, table};
-use super::string::{Address, FilePath, Program, Text, Variable, choice, strings};
+use super::string::{Address, FilePath, Inherited, Program, Text, Variable, choice, strings};
 use super::value::{Count, Json, List, Named, OneOrMore};
 
 pub(super) use auth::{IdentityProvider, Inbound, OAuth, Store};
@@ -123,6 +123,10 @@ table! {
     struct Defaults("a table") {
         /// How long to wait for an upstream.
         timeouts: Timeouts,
+        /// Which of Weir's own environment variables a program gets, beside `HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and
+        /// `USER`; `LC_*` is every name that begins so. A pattern never covers `WEIR_*` and what this file refers to.
+        /// Default: those for proxies, certificates, language and time zone.
+        inherit_env: List<Inherited>,
     }
 
     /// How long to wait for an upstream.
@@ -154,8 +158,11 @@ table! {
         command: Program,
         /// The program's arguments. `${env:NAME}` and `${file:PATH}` are expanded.
         args: List<Text>,
-        /// Environment variables for the program, on top of Weir's own. `${env:NAME}` and `${file:PATH}` are expanded.
+        /// Environment variables for the program, over those that it inherits. `${env:NAME}` and `${file:PATH}` are
+        /// expanded.
         env: Named<Text>,
+        /// Which of Weir's own environment variables it inherits, instead of those in `defaults`.
+        inherit_env: List<Inherited>,
         /// The directory the program runs in. Default: the folder of this file.
         cwd: FilePath,
         /// The transport, where it should not be found out.

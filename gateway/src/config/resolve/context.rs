@@ -1,9 +1,10 @@
 //! What resolving a value needs at hand: the folder it is relative to, the environment, and the list of mistakes.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::config::expand::{Piece, pieces};
+use crate::config::expand::{Piece, literal, pieces};
 use crate::config::problem::Report;
 use crate::config::read::{At, Field};
 use crate::config::secret::SecretError;
@@ -21,6 +22,8 @@ pub(super) struct Context<'c, 't> {
     pub(super) live: bool,
     /// Whether callers prove who they are.
     pub(super) callers: bool,
+    /// The variables that the file refers to: what they hold may be secret.
+    pub(super) variables: BTreeSet<String>,
 }
 
 /// A value after expansion.
@@ -43,14 +46,38 @@ impl Context<'_, '_> {
 
     /// The value with its references followed; as written if nobody is going to use it.
     pub(super) fn expand(&mut self, text: &At<Text>) -> Option<Expanded> {
-        let Ok(pieces) = pieces(&text.value.0) else {
-            let hint = "${env:NAME} or ${file:PATH}; write $${ for the two characters themselves";
-            self.report.add(text.span.clone(), "this `${` refers to nothing", Some(hint.to_owned()));
+        self.follow_all(text, false)
+    }
+
+    /// The same for a value of several words, such as a scheme and a token.
+    pub(super) fn expand_words(&mut self, text: &At<Text>) -> Option<Expanded> {
+        self.follow_all(text, true)
+    }
+
+    fn follow_all(&mut self, text: &At<Text>, by_word: bool) -> Option<Expanded> {
+        let written = match literal(&text.value.0, by_word) {
+            Ok(written) => written,
+            Err(name) => {
+                let message = "`$NAME` and `%NAME%` are not expanded; this would be sent as it stands";
+                let hint = format!("${{env:{name}}}; for the text itself write $${name} or %%{name}%%");
+                self.report.add(text.span.clone(), message, Some(hint));
+                return None;
+            }
+        };
+        let Ok(pieces) = pieces(&written) else {
+            let name = bare_name(&written).unwrap_or("NAME");
+            let hint = format!("${{env:{name}}} or ${{file:PATH}}; write $${{ for the two characters themselves");
+            self.report.add(text.span.clone(), "this `${` refers to nothing", Some(hint));
             return None;
         };
+        for piece in &pieces {
+            if let Piece::Reference(SecretSource::Env(name)) = piece {
+                self.variables.insert(name.clone());
+            }
+        }
         let referred = pieces.iter().any(|piece| matches!(piece, Piece::Reference(_)));
         if !self.live {
-            return Some(Expanded { value: Secret::new(text.value.0.clone()), referred });
+            return Some(Expanded { value: Secret::new(written.into_owned()), referred });
         }
         // Reserved at once, so that no half of a secret stays behind in a buffer that was outgrown.
         let parts: Vec<_> = pieces.into_iter().map(|piece| self.follow(piece, &text.span)).collect();
@@ -78,7 +105,10 @@ impl Context<'_, '_> {
 
     fn place(&mut self, source: &At<Source>) -> Option<SecretSource> {
         let resolved = match (&source.value.env, &source.value.file) {
-            (Field::Set(name), Field::Absent) => SecretSource::Env(name.value.0.clone()),
+            (Field::Set(name), Field::Absent) => {
+                self.variables.insert(name.value.0.clone());
+                SecretSource::Env(name.value.0.clone())
+            }
             (Field::Absent, Field::Set(path)) => SecretSource::File(self.base.join(&path.value.0)),
             (Field::Unreadable(_), _) | (_, Field::Unreadable(_)) => return None,
             (Field::Absent, Field::Absent) | (Field::Set(_), Field::Set(_)) => {
@@ -118,4 +148,11 @@ impl Context<'_, '_> {
         };
         self.report.add(span.clone(), error.to_string(), hint);
     }
+}
+
+/// The name in `${NAME}`, as other programs have it.
+fn bare_name(text: &str) -> Option<&str> {
+    let (name, _) = text.split_once("${")?.1.split_once('}')?;
+    let letter = |byte: u8| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_');
+    (!name.is_empty() && name.bytes().all(letter)).then_some(name)
 }

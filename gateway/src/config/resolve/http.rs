@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use url::Host;
+
 use super::context::Context;
 use crate::config::read::{At, Field};
 use crate::config::string::Text;
 use crate::config::written::{AuthKind, Kind, Upstream};
-use crate::config::{HttpReach, HttpTransport, SafeUrl, Secret};
+use crate::config::{Auth, HttpReach, HttpTransport, SafeUrl, Secret};
 
 /// Header fields that Weir sets itself or that belong to one hop (RFC 9110 §7.6.1), beside `mcp-*` and `proxy-*`.
 const OWN_HEADERS: &[&str] = &[
@@ -86,7 +88,7 @@ fn headers(upstream: &Upstream, context: &mut Context<'_, '_>) -> Vec<(String, S
         if let Some(message) = refusal(&lower, taken, token(upstream)) {
             context.report.add(at.key.clone(), message, None);
         }
-        let Some(value) = context.expand(at).map(|expanded| expanded.value) else {
+        let Some(value) = context.expand_words(at).map(|expanded| expanded.value) else {
             continue;
         };
         if !value.is_printable() {
@@ -95,6 +97,35 @@ fn headers(upstream: &Upstream, context: &mut Context<'_, '_>) -> Vec<(String, S
         headers.push((lower, value));
     }
     headers
+}
+
+/// Warns of a credential that goes over a network unencrypted.
+pub(super) fn warn_of_cleartext(
+    reach: &HttpReach,
+    auth: &Auth,
+    upstream: &Upstream,
+    at: &Range<usize>,
+    context: &mut Context<'_, '_>,
+) {
+    let is_here = match reach.url.as_url().host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => true,
+    };
+    let headers = upstream.headers.set().map_or(&[][..], |headers| &headers.value.0);
+    let in_header = || headers.iter().any(|(name, at)| is_credential(&name.to_ascii_lowercase(), &at.value.0));
+    let has_credential = matches!(auth, Auth::Bearer(_) | Auth::OAuth(_)) || in_header();
+    if context.live && has_credential && !is_here && !reach.url.is_https() {
+        let message = "a credential goes over the network unencrypted: this URL is `http` and not of this machine";
+        context.report.warn(at.clone(), message, Some("url = \"https://…\", if the server can".to_owned()));
+    }
+}
+
+/// Whether a header carries something that opens the upstream, as far as its name and where its value is tell.
+fn is_credential(name: &str, value: &str) -> bool {
+    let names = ["authorization", "cookie", "key", "secret", "token"];
+    value.contains("${") || names.iter().any(|each| name.contains(each))
 }
 
 /// The key of the upstream that sets `authorization`, if one does.

@@ -1,19 +1,20 @@
 //! One upstream: which way it is reached, and that everything said about it goes with that way.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::context::Context;
-use super::{auth, http, policy, timeouts};
+use super::{Defaults, auth, http, list, policy, timeouts};
+use crate::config::name::nearest;
 use crate::config::read::{At, Field};
-use crate::config::string::{Program, Text};
-use crate::config::written::{self, AuthKind, Kind};
-use crate::config::{Auth, Reach, Secret, StdioReach, Timeouts, Upstream, UpstreamName};
+use crate::config::string::{FilePath, Program, Text};
+use crate::config::written::{self, AuthKind, Kind, Owner};
+use crate::config::{Auth, Reach, Secret, StdioReach, Upstream, UpstreamName};
 
 pub(super) fn resolve(
     name: &str,
     at: &At<written::Upstream>,
-    defaults: Timeouts,
+    defaults: &Defaults,
     context: &mut Context<'_, '_>,
 ) -> Option<Upstream> {
     let written = &at.value;
@@ -21,26 +22,42 @@ pub(super) fn resolve(
     context.live = enabled;
     let parsed = name.parse::<UpstreamName>();
     if let Err(error) = &parsed {
-        context.report.add(at.key.clone(), error.to_string(), None);
+        let hint =
+            nearest(name).map_or("letters, digits, `-` and `_`".to_owned(), |name| format!("[upstreams.{name}]"));
+        context.report.add(at.key.clone(), error.to_string(), Some(hint));
     }
-    let reach = reach(name, &at.key, written, context);
+    if let Some(owner) = written.owner.set().filter(|owner| owner.value == Owner::Principal && !context.callers) {
+        let hint = "[auth]\nissuer = \"https://login.example.com\"\naudience = \"https://weir.example.com/mcp\"";
+        let message = "`owner = \"principal\"` needs `[auth]`: without it every caller is the same one";
+        context.report.add(owner.span.clone(), message, Some(hint.to_owned()));
+    }
+    let reach = reach(name, &at.key, written, defaults, context);
     let auth = match http::url(written) {
         Field::Absent => Some(Auth::None),
         Field::Set(_) | Field::Unreadable(_) => auth::upstream(written, context),
     };
     let policies = policy::resolve(&written.policies, context);
+    if let (Some(Reach::Http(reach)), Some(auth), Some(url)) = (&reach, &auth, http::url(written).set()) {
+        http::warn_of_cleartext(reach, auth, written, &url.span, context);
+    }
     context.live = true;
     Some(Upstream {
         name: parsed.ok()?,
         reach: reach?,
         auth: auth?,
         policies,
-        timeouts: timeouts(&written.timeouts, defaults),
+        timeouts: timeouts(&written.timeouts, defaults.timeouts),
         enabled,
     })
 }
 
-fn reach(name: &str, key: &Range<usize>, written: &written::Upstream, context: &mut Context<'_, '_>) -> Option<Reach> {
+fn reach(
+    name: &str,
+    key: &Range<usize>,
+    written: &written::Upstream,
+    defaults: &Defaults,
+    context: &mut Context<'_, '_>,
+) -> Option<Reach> {
     match (http::url(written).key(), written.command.key()) {
         (Some(_), Some(command)) => {
             let hint = "make two upstreams of it, or leave out one of the two".to_owned();
@@ -59,7 +76,7 @@ fn reach(name: &str, key: &Range<usize>, written: &written::Upstream, context: &
         }
         (None, Some(_)) => {
             only_with_url(written, context);
-            stdio(written.command.set()?, written, context).map(Reach::Stdio)
+            stdio(written.command.set()?, written, defaults, context).map(Reach::Stdio)
         }
     }
 }
@@ -69,6 +86,7 @@ fn only_with_command(written: &written::Upstream, context: &mut Context<'_, '_>)
     let keys = [
         ("args", written.args.key()),
         ("env", written.env.key()),
+        ("inherit_env", written.inherit_env.key()),
         ("cwd", written.cwd.key()),
         ("shared", written.shared.key()),
     ];
@@ -100,7 +118,12 @@ fn only_with_url(written: &written::Upstream, context: &mut Context<'_, '_>) {
     }
 }
 
-fn stdio(command: &At<Program>, written: &written::Upstream, context: &mut Context<'_, '_>) -> Option<StdioReach> {
+fn stdio(
+    command: &At<Program>,
+    written: &written::Upstream,
+    defaults: &Defaults,
+    context: &mut Context<'_, '_>,
+) -> Option<StdioReach> {
     let expanded = |texts: Vec<&At<Text>>, context: &mut Context<'_, '_>| -> Vec<Secret> {
         texts.into_iter().filter_map(|text| Some(context.expand(text)?.value)).collect()
     };
@@ -108,16 +131,49 @@ fn stdio(command: &At<Program>, written: &written::Upstream, context: &mut Conte
     let env = variables(written, context);
     let cwd = match &written.cwd {
         Field::Absent => Some(context.base.to_owned()),
-        Field::Set(path) => context.existing(path),
+        Field::Set(path) => Some(folder(path, context)),
         Field::Unreadable(_) => None,
     };
     // A name is looked up in PATH, a path begins at the folder of the file, wherever the process runs.
-    let program = Path::new(&command.value.0);
-    let command = match program.components().count() {
-        1 if !command.value.0.contains('/') => command.value.0.clone(),
-        _ => context.base.join(program).to_string_lossy().into_owned(),
+    let program = match command.value.0.contains('/') {
+        false => command.value.0.clone(),
+        true => context.base.join(&command.value.0).to_string_lossy().into_owned(),
     };
-    Some(StdioReach { command, args, env, cwd: cwd?, shared: written.shared.or(false) })
+    installed(&program, &command.span, &env, context);
+    let inherit = match &written.inherit_env {
+        Field::Absent => defaults.inherit.clone(),
+        given => list(given, |pattern| pattern.0.clone()),
+    };
+    Some(StdioReach { command: program, args, env, inherit, cwd: cwd?, shared: written.shared.or(false) })
+}
+
+/// The absolute path of the folder; notes if it is not there.
+fn folder(path: &At<FilePath>, context: &mut Context<'_, '_>) -> PathBuf {
+    let absolute = context.base.join(&path.value.0);
+    if context.live && !context.environment.is_directory(&absolute) {
+        let hint = "make it, or leave `cwd` out for the folder of this file".to_owned();
+        context.report.miss(path.span.clone(), format!("there is no folder {}", absolute.display()), Some(hint));
+    }
+    absolute
+}
+
+/// Notes if there is no such program on this machine, in the `PATH` that it will be looked up in.
+fn installed(program: &str, at: &Range<usize>, env: &[(String, Secret)], context: &mut Context<'_, '_>) {
+    if !context.live {
+        return;
+    }
+    let is_program = |path: &Path| context.environment.is_program(path);
+    let (found, message) = if program.contains('/') {
+        (is_program(Path::new(program)), format!("there is no program {program}, or it is not executable"))
+    } else {
+        let own = env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.expose().into());
+        let path = own.or_else(|| context.environment.variable("PATH")).unwrap_or_default();
+        let found = std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)));
+        (found, format!("there is no program `{program}` in PATH"))
+    };
+    if !found {
+        context.report.miss(at.clone(), message, Some("install it, or write the whole path of another".to_owned()));
+    }
 }
 
 fn variables(written: &written::Upstream, context: &mut Context<'_, '_>) -> Vec<(String, Secret)> {

@@ -9,7 +9,8 @@ use std::process::Stdio;
 
 use super::StdioError;
 
-/// What a child inherits: the list that the MCP SDKs use. Everything else, our own secrets included, stays here.
+/// What each child inherits, as with the MCP SDKs. Beside these it gets what its command names; everything else, our own
+/// secrets included, stays here.
 const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 
 /// A program and how to start it. Arguments and environment may be secret: `Debug` does not show them.
@@ -19,8 +20,10 @@ pub struct Command {
     pub program: String,
     /// Its arguments, the program itself not among them.
     pub args: Vec<String>,
-    /// Set in addition to a few harmless variables (`PATH`, `HOME` and the like), and over them.
+    /// Set over what it inherits.
     pub env: Vec<(String, String)>,
+    /// The names of variables that it inherits beside a few harmless ones (`PATH`, `HOME` and the like).
+    pub inherit: Vec<String>,
     /// Where it runs; `None` is our own working directory.
     pub cwd: Option<PathBuf>,
 }
@@ -38,7 +41,7 @@ impl Command {
         command
             .args(&self.args)
             .env_clear()
-            .envs(inherited())
+            .envs(self.inherited())
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -77,12 +80,13 @@ impl Command {
         let path = configured.map_or_else(|| env::var_os("PATH"), |(_, value)| Some(value.into()));
         path.is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(&self.program).is_file()))
     }
-}
 
-fn inherited() -> impl Iterator<Item = (&'static str, OsString)> {
-    INHERITED.into_iter().filter_map(|name| {
-        let value = env::var_os(name)?;
-        // An exported shell function, which is code (the SDKs leave it out too).
-        (!value.as_encoded_bytes().starts_with(b"()")).then_some((name, value))
-    })
+    fn inherited(&self) -> impl Iterator<Item = (&str, OsString)> {
+        let names = INHERITED.into_iter().chain(self.inherit.iter().map(String::as_str));
+        names.filter_map(|name| {
+            let value = env::var_os(name)?;
+            // An exported shell function, which is code (the SDKs leave it out too).
+            (!value.as_encoded_bytes().starts_with(b"()")).then_some((name, value))
+        })
+    }
 }

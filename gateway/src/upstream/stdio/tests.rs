@@ -30,6 +30,7 @@ fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a &'a str>) -> Co
         program: program.into(),
         args: args.into_iter().map(ToString::to_string).collect(),
         env: Vec::new(),
+        inherit: Vec::new(),
         cwd: None,
     }
 }
