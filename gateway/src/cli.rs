@@ -12,7 +12,13 @@ mod terminal;
 
 use std::{path::PathBuf, process::ExitCode};
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+
+use crate::{
+    config::listen_address,
+    login::{DEFAULT_FILE, Wallet},
+};
 
 /// The exit code for a configuration that cannot be used (`EX_USAGE` of sysexits.h).
 const BAD_CONFIG: u8 = 64;
@@ -43,20 +49,24 @@ enum Command {
     /// Ctrl-C or SIGTERM stops accepting, lets running calls finish and exits with 0; a second Ctrl-C ends at once.
     /// A configuration that cannot be used is explained as a whole and ends with exit code 64.
     Serve {
-        /// The configuration, a TOML file; see `config/` for examples.
-        #[arg(short, long, value_name = "FILE")]
+        /// The configuration: TOML, or the JSON in which another host keeps its MCP servers; see `config/` for examples.
+        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
         config: PathBuf,
+        /// Where to listen on this machine instead of at the `listen` of the configuration.
+        #[arg(short, long, value_name = "ADDRESS", value_parser = listen_address)]
+        listen: Option<std::net::SocketAddr>,
         /// Keep logins as plain text: whoever reads the file has them.
         #[arg(long)]
         allow_plaintext_token_store: bool,
     },
     /// Check a configuration and say what it would do, without opening a socket or starting a server.
     ///
-    /// Parses and resolves everything, loads every policy and checks what it imports and exports. Ends with exit code
-    /// 64 if anything is wrong.
+    /// Parses and resolves everything, loads every policy and checks what it imports and exports, looks for the programs
+    /// and folders of upstreams and tries the key of the login store. Ends with exit code 64 if anything is wrong or not
+    /// on this machine.
     Check {
-        /// The configuration, a TOML file.
-        #[arg(short, long, value_name = "FILE")]
+        /// The configuration, as for `serve`.
+        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
         config: PathBuf,
     },
     /// Be a server on standard input and output that leads to a URL, for hosts that only start programs.
@@ -69,7 +79,7 @@ enum Command {
     /// Serve a small built-in server, to try Weir out: no configuration, no network, nothing else to install.
     Demo {
         /// Where to listen.
-        #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+        #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = listen_address)]
         listen: std::net::SocketAddr,
     },
     /// Sign in at upstreams and out again, and see how that stands.
@@ -82,11 +92,19 @@ enum Command {
     DemoServer,
 }
 
+/// What is wrong with the key of the login store, if anything is: at the first call that needs a login it would be late.
+fn check_key(wallet: &Wallet) -> anyhow::Result<Option<String>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
+    Ok(runtime.block_on(wallet.check_key()).err().map(|why| format!("the login store cannot be opened: {why}")))
+}
+
 /// Runs the command line and returns its exit code.
 #[must_use]
 pub fn run() -> ExitCode {
     let ended = match Cli::parse().command {
-        Command::Serve { config, allow_plaintext_token_store } => serve::run(&config, allow_plaintext_token_store),
+        Command::Serve { config, listen, allow_plaintext_token_store } => {
+            serve::run(&config, listen, allow_plaintext_token_store)
+        }
         Command::Check { config } => check::run(&config),
         Command::Connect(options) => connect::run(options),
         Command::Demo { listen } => demo::run(listen),

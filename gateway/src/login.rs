@@ -90,6 +90,15 @@ impl Wallet {
         self.vault.list().await
     }
 
+    /// Whether the key that the operator has named for the store is one, and that of the store that is there. Concerns
+    /// nobody if no upstream takes a login. Makes no store.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub async fn check_key(&self) -> Result<(), WalletError> {
+        if self.accounts.is_empty() { Ok(()) } else { self.vault.check_key().await }
+    }
+
     /// Waits until what servers have given is kept. To be called before the program ends.
     pub async fn close(&self) {
         if let Some(opened) = self.vault.opened() {

@@ -39,7 +39,7 @@ impl Gateway {
             let (stdin, stdout) = (Stdio::piped(), Stdio::piped());
             let mut child =
                 Command::new("python3").args([script, transport]).stdin(stdin).stdout(stdout).spawn().unwrap();
-            let port = first_line(&mut child, |_| true);
+            let port = first_line(child.stdout.take().unwrap(), |_| true);
             peer = Some(child);
             format!("url = \"http://127.0.0.1:{port}/mcp\"")
         } else {
@@ -50,10 +50,12 @@ impl Gateway {
         let config = folder.join("weir.toml");
         fs::write(&config, format!("listen = \"127.0.0.1:0\"\n[upstreams.old]\n{reach}\n")).unwrap();
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let weir = weir.arg("serve").arg("--config").arg(&config).stdout(Stdio::piped()).stderr(Stdio::null());
+        let weir = weir.arg("serve").arg("--config").arg(&config).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut weir = weir.spawn().unwrap();
-        let line = first_line(&mut weir, |line| line.starts_with("Weir is at "));
-        let address = line.strip_prefix("Weir is at http://").unwrap().strip_suffix("/mcp").unwrap().to_owned();
+        let ready = first_line(weir.stderr.take().unwrap(), |line| line.contains("Weir is ready for clients"));
+        let ready: Value = serde_json::from_str(&ready).unwrap();
+        let url = ready["fields"]["url"].as_str().unwrap();
+        let address = url.strip_prefix("http://").unwrap().strip_suffix("/mcp").unwrap().to_owned();
         Self { weir, peer, folder, address }
     }
 
@@ -160,8 +162,8 @@ impl Answer {
     }
 }
 
-fn first_line(child: &mut Child, wanted: impl Fn(&str) -> bool) -> String {
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+fn first_line(from: impl Read, wanted: impl Fn(&str) -> bool) -> String {
+    let lines = BufReader::new(from).lines();
     lines.map(Result::unwrap).find(|line| wanted(line)).unwrap()
 }
 

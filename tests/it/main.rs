@@ -11,6 +11,7 @@ mod callers;
 mod calls;
 mod chromium;
 mod clients;
+mod configuration;
 mod conformance;
 mod connect;
 mod crossing;

@@ -95,7 +95,7 @@ pub(super) enum Command {
 
 #[derive(Args, Debug)]
 pub(super) struct Options {
-    /// The configuration, a TOML file.
+    /// The configuration, as for `weir serve`.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     config: PathBuf,
     /// Keep logins as plain text: whoever reads the file has them.

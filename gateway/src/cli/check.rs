@@ -17,7 +17,8 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
-    let assembly = match assembly::assemble(&config, Some(&Wallet::new(&config, false))) {
+    let wallet = Wallet::new(&config, false);
+    let assembly = match assembly::assemble(&config, Some(&wallet)) {
         Ok(assembly) => assembly,
         Err(why) => {
             terminal::complain(format_args!("{why:#}"));
@@ -25,16 +26,26 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
         }
     };
     for warning in &config.warnings {
-        terminal::complain(warning);
+        terminal::complain(format_args!("warning: {warning}"));
+    }
+    let key = super::check_key(&wallet)?;
+    for problem in config.missing.iter().map(ToString::to_string).chain(key.clone()) {
+        terminal::complain(problem);
     }
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     for address in &config.listen {
         terminal::say(format_args!("would listen on {scheme}://{address}/mcp"))?;
     }
+    if let Some(url) = &config.public_url {
+        terminal::say(format_args!("clients reach it at {url}/mcp"))?;
+    }
     let mut decisions = assembly.decisions.iter();
     for upstream in &config.upstreams {
         let decided = if upstream.enabled { decisions.next() } else { None };
         terminal::say(line(upstream, decided))?;
+    }
+    if key.is_some() || !config.missing.is_empty() {
+        return Ok(ExitCode::from(BAD_CONFIG));
     }
     terminal::say(format_args!("{} is fine", path.display()))?;
     Ok(ExitCode::SUCCESS)

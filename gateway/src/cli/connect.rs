@@ -7,6 +7,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     catalog::Catalog,
@@ -98,7 +99,19 @@ async fn connect(upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wallet>, limits: 
         async move { wallet.look_out().await }
     });
     let pipes = (tokio::io::stdin(), tokio::io::stdout());
-    let stop = async { drop(signalled().await) };
+    let stop = async {
+        // Without a terminal or a host there is nobody to answer to, but sessions are to be ended.
+        let hangup = signal(SignalKind::hangup());
+        let hung_up = async {
+            if let Ok(mut hangup) = hangup {
+                hangup.recv().await;
+            }
+        };
+        tokio::select! {
+            ended = signalled() => drop(ended),
+            () = hung_up => {}
+        }
+    };
     let served = stdio::serve(Arc::clone(&relay), Endpoint::One(0), pipes, limits, stop).await;
     reaping.abort();
     looking.abort();

@@ -1,6 +1,13 @@
 //! `weir serve`: from a configuration to a gateway that listens, and to its end.
 
-use std::{io, net::SocketAddr, path::Path, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    io::{self, IsTerminal},
+    net::SocketAddr,
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context;
 use tokio::{sync::watch, task::JoinSet};
@@ -39,14 +46,20 @@ const AFTER_FAULT: Duration = Duration::from_secs(1);
 /// How long the summary waits for upstreams that are slow to say hello.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
-pub(super) fn run(path: &Path, plaintext: bool) -> anyhow::Result<ExitCode> {
-    match Config::load(path) {
-        Ok(config) => gateway(config, plaintext),
+pub(super) fn run(path: &Path, listen: Option<SocketAddr>, plaintext: bool) -> anyhow::Result<ExitCode> {
+    let mut config = match Config::load(path) {
+        Ok(config) => config,
         Err(problems) => {
             terminal::complain(problems);
-            Ok(ExitCode::from(BAD_CONFIG))
+            return Ok(ExitCode::from(BAD_CONFIG));
         }
+    };
+    if let Some(address) = listen {
+        let here = address.ip().is_loopback();
+        anyhow::ensure!(here, "--listen takes an address of this machine; `listen` in {} takes any", path.display());
+        config.listen = vec![address];
     }
+    gateway(config, plaintext)
 }
 
 /// Serves a configuration until a signal ends it; `plaintext` to keep logins unprotected.
@@ -63,12 +76,17 @@ pub(super) fn gateway(config: Config, plaintext: bool) -> anyhow::Result<ExitCod
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
+    if let Some(why) = super::check_key(&wallet)? {
+        terminal::complain(why);
+        return Ok(ExitCode::from(BAD_CONFIG));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads to run on")?;
     runtime.block_on(serve(&config, assembly.upstreams.clone(), &wallet))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wallet>) -> anyhow::Result<()> {
+    let hangups = tokio::spawn(ignore_hangups(io::stdin().is_terminal()));
     let listener = Listener::bind(&config.listen, config.tls.as_ref()).await?;
     let addresses = listener.addresses();
     let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page);
@@ -125,10 +143,13 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
             );
         }
     });
-    let summary = tokio::spawn(summarize(scheme, addresses, Arc::clone(&catalog)));
+    let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, ended));
 
-    signalled().await?;
+    tokio::select! {
+        ended = signalled() => ended?,
+        gone = hangups => gone.context("SIGHUP cannot be waited for")??,
+    }
     tracing::info!("stopping: running calls may finish, new ones are refused");
     app.drain();
     summary.abort();
@@ -205,6 +226,19 @@ pub(super) async fn signalled() -> io::Result<()> {
     }
 }
 
+/// Says of each SIGHUP that it does nothing, where by default it would cut off every call. Ends when the terminal is gone
+/// that this was started at: then nobody is left to press Ctrl-C.
+async fn ignore_hangups(at_terminal: bool) -> io::Result<()> {
+    let mut hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?;
+    while hangup.recv().await.is_some() {
+        if at_terminal && !io::stdin().is_terminal() {
+            break;
+        }
+        tracing::warn!("SIGHUP does nothing: the configuration is read when Weir starts; restart it to read it again");
+    }
+    Ok(())
+}
+
 /// Ends sessions whose clients are gone and shared processes that nobody uses.
 async fn reap(relay: Arc<Relay>, upstreams: Arc<[Arc<Upstream>]>) {
     let mut tick = tokio::time::interval(relay.sessions().tick());
@@ -224,16 +258,22 @@ async fn reap(relay: Arc<Relay>, upstreams: Arc<[Arc<Upstream>]>) {
     }
 }
 
-/// Prints where Weir is, how each upstream stands and what to paste into a host.
-async fn summarize(scheme: &'static str, addresses: Vec<SocketAddr>, catalog: Arc<Catalog>) {
+/// Says where Weir is: to a person how each upstream stands and what to paste into a host, to a log one line. Nothing of
+/// it is data, and a log in JSON stays JSON.
+async fn summarize(url: String, catalog: Arc<Catalog>) {
     let mut changes = catalog.changes();
     let settled = async { while !catalog.settled() && changes.changed().await.is_ok() {} };
     // Whoever is not there by now is shown as it stands.
     drop(tokio::time::timeout(FIRST_LOOK, settled).await);
-    let Some(address) = addresses.first() else { return };
-    let text = summary(&format!("{scheme}://{address}/mcp"), catalog.upstreams());
-    // Standard output that is closed, or that nobody reads, is no reason to stop or to wait: this thread alone may.
-    drop(std::thread::Builder::new().name("summary".into()).spawn(move || drop(terminal::say(text))));
+    let text = summary(&url, catalog.upstreams());
+    let (on_stderr, on_stdout) = (io::stderr().is_terminal(), io::stdout().is_terminal());
+    if !on_stderr && !on_stdout {
+        tracing::info!(url, "Weir is ready for clients");
+        return;
+    }
+    // A terminal that is stopped is no reason to wait: this thread alone may.
+    let say = move || if on_stderr { terminal::complain(text) } else { drop(terminal::say(text)) };
+    drop(std::thread::Builder::new().name("summary".into()).spawn(say));
 }
 
 fn summary(url: &str, upstreams: &[Arc<Upstream>]) -> String {

@@ -101,6 +101,18 @@ impl Vault {
             .await
     }
 
+    /// Whether the key that the operator has named is one, and that of the store. Makes no store.
+    pub(super) async fn check_key(&self) -> Result<(), WalletError> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let protection = self.protection(path)?;
+        let Protection::Encrypted(KeySources { variable: Some(_), .. }) = &protection else { return Ok(()) };
+        match FileStore::check_key(path.clone(), protection).await {
+            Err(error @ StoreError::Key(_)) => Err(error.into()),
+            // Whatever else is wrong with the store concerns nobody before a login is needed.
+            Err(_) | Ok(()) => Ok(()),
+        }
+    }
+
     /// The store, if it is open already.
     pub(super) fn opened(&self) -> Option<&Opened> {
         self.opened.get()

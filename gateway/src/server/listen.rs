@@ -80,12 +80,12 @@ pub struct Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address cannot be had.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {}", refused(*.address, .why))]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
+        /// What the system said. No `source`, which would be told a second time.
+        why: io::Error,
     },
     /// The certificate or its key cannot be used.
     #[error("the certificate {certificate} and the key {key} cannot be used: {why}")]
@@ -97,6 +97,25 @@ pub enum ListenError {
         /// What is wrong.
         why: String,
     },
+}
+
+/// Why an address cannot be had, and what to do about it.
+fn refused(address: SocketAddr, why: &io::Error) -> String {
+    let port = address.port();
+    match why.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "another program has port {port}; `ss -ltnp 'sport = :{port}'` names it, and `listen` chooses another port"
+        ),
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "a port below 1024 needs a right that Weir does not have; `listen` chooses another port than {port}"
+            )
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine has no such address; `listen` chooses another, and `0.0.0.0` is all it has".to_owned()
+        }
+        _ => why.to_string(),
+    }
 }
 
 /// Sockets that are bound.
@@ -113,7 +132,7 @@ impl Listener {
     /// When one cannot be bound, or the certificate cannot be used.
     pub async fn bind(addresses: &[SocketAddr], tls: Option<&Tls>) -> Result<Self, ListenError> {
         let tls = tls.map(tls::acceptor).transpose()?;
-        let bind = |&address: &SocketAddr| bind(address).map_err(|source| ListenError::Bind { address, source });
+        let bind = |&address: &SocketAddr| bind(address).map_err(|why| ListenError::Bind { address, why });
         Ok(Self { sockets: addresses.iter().map(bind).collect::<Result<_, _>>()?, tls })
     }
 

@@ -86,6 +86,19 @@ impl FileStore {
         .await
     }
 
+    /// Whether a key opens the store at `path`; where there is none yet, whether what is there for it are keys. Makes
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn check_key(path: PathBuf, protection: Protection) -> Result<(), StoreError> {
+        blocking(path.clone(), move || match (path.try_exists(), &protection) {
+            (Ok(false), Protection::Encrypted(sources)) => Ok(sources.check()?),
+            _ => seal_of_existing(&path, &protection).map(drop),
+        })
+        .await
+    }
+
     /// What [`Store::list`] says of the file at `path`, for those who need not and perhaps cannot open its values.
     /// Nothing if there is no such file.
     ///

@@ -31,7 +31,7 @@ pub struct KeySources {
     pub keyring: Option<(String, String)>,
     /// A file of mode 0600.
     pub file: Option<PathBuf>,
-    /// The name and the value of an environment variable that the caller has read.
+    /// Where the caller has read a key, such as `env NAME`, and what was there.
     pub variable: Option<(String, Secret)>,
 }
 
@@ -116,8 +116,13 @@ impl KeySources {
         Self {
             keyring: Some(("weir".to_owned(), path.display().to_string())),
             file: Some(path.with_file_name(name)),
-            variable: variable.map(|value| ("WEIR_STORE_KEY".to_owned(), value)),
+            variable: variable.map(|value| ("env WEIR_STORE_KEY".to_owned(), value)),
         }
+    }
+
+    /// Whether all that is there are keys. Blocks the thread.
+    pub(crate) fn check(&self) -> Result<(), KeyError> {
+        self.there().map(drop)
     }
 
     /// The key of an existing store: the first that `fits`. Blocks the thread.
@@ -167,9 +172,8 @@ impl KeySources {
             let place = format!("file {}", path.display());
             keys.push((place.clone(), MasterKey::parse(&text, &place)?));
         }
-        if let Some((name, value)) = &self.variable {
-            let place = format!("env {name}");
-            keys.push((place.clone(), MasterKey::parse(value.expose(), &place)?));
+        if let Some((place, value)) = &self.variable {
+            keys.push((place.clone(), MasterKey::parse(value.expose(), place)?));
         }
         Ok(keys)
     }
@@ -177,7 +181,7 @@ impl KeySources {
     fn places(&self) -> String {
         let keyring = self.keyring.as_ref().map(|(service, _)| format!("keyring entry {service}"));
         let file = self.file.as_ref().map(|path| format!("file {}", path.display()));
-        let variable = self.variable.as_ref().map(|(name, _)| format!("env {name}"));
+        let variable = self.variable.as_ref().map(|(place, _)| place.clone());
         let all: Vec<String> = [keyring, file, variable].into_iter().flatten().collect();
         if all.is_empty() { "nowhere to look for one".to_owned() } else { all.join(", ") }
     }

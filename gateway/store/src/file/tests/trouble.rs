@@ -90,13 +90,13 @@ async fn another_key_opens_nothing_and_destroys_nothing() {
 
     let another = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     let mut sources = sources(folder.path());
-    sources.variable = Some(("WEIR_STORE_KEY".to_owned(), Secret::new(another.to_owned())));
+    sources.variable = Some(("env WEIR_STORE_KEY".to_owned(), Secret::new(another.to_owned())));
     let refused = FileStore::open(path.clone(), Protection::Encrypted(sources.clone()), Clock::system()).await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("env WEIR_STORE_KEY (another key)") && !refused.contains(another), "{refused}");
     assert_eq!(fs::read(&path).unwrap(), whole);
 
-    sources.variable = Some(("WEIR_STORE_KEY".to_owned(), Secret::new(kept)));
+    sources.variable = Some(("env WEIR_STORE_KEY".to_owned(), Secret::new(kept)));
     let store = FileStore::open(path, Protection::Encrypted(sources), Clock::system()).await.unwrap();
     assert_eq!(text(&store, &key("github")).await.as_deref(), Some(TOKEN));
 }
