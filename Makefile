@@ -18,12 +18,15 @@ BENCH ?=
 # ask, whose keyring and whose browser to use.
 ALONE := env -u RUST_LOG -u BROWSER -u DISPLAY -u WAYLAND_DISPLAY XDG_CURRENT_DESKTOP=X-Generic \
   NO_PROXY=127.0.0.1,localhost no_proxy=127.0.0.1,localhost DBUS_SESSION_BUS_ADDRESS=unix:path=/nonexistent
+# What checks the dependencies, and where it is installed if the machine has none: it takes a while to build.
+CARGO_DENY := 0.20.2
+TOOLS := $${CARGO_TARGET_DIR:-target}/tools
 # Where the pure crates are built to prove that they are pure, and what the policies are built for.
 WASM := wasm32-wasip2
 GUEST := wasm32-unknown-unknown
 PURE := -p weir-mcp -p weir-flow
 
-.PHONY: run build test check lint doc unit pure peers tools browser matrix bench clean
+.PHONY: run build test check lint doc deny unit pure peers tools browser matrix bench clean
 
 run: tools
 	exec $(CARGO) run --release --bin weir -- demo
@@ -34,7 +37,7 @@ build: tools
 test: check unit
 
 # Quick first: what fails in a minute need not wait for what takes ten.
-check: tools lint doc pure
+check: tools lint doc pure deny
 
 lint:
 	$(CARGO) fmt --all --check
@@ -47,6 +50,23 @@ doc:
 # The pure crates have no I/O and no clock: a target without either builds them.
 pure:
 	$(CARGO) build $(PURE) --target $(WASM)
+
+# Licences, sources and bans need nothing but the registry. The database of vulnerabilities is a repository of its own: where
+# it cannot be fetched, that is said, and the rest counts.
+deny:
+	@deny=$$(command -v cargo-deny || true)
+	if [[ -z $$deny ]]; then
+	  deny=$(TOOLS)/bin/cargo-deny
+	  [[ -x $$deny ]] || $(CARGO) install --quiet --locked --debug --root $(TOOLS) cargo-deny@$(CARGO_DENY)
+	fi
+	# What is built here is here: no other platform's crates need be fetched.
+	deny() { "$$deny" --log-level error --target "$$(rustc -vV | sed -n 's/^host: //p')" "$$@"; }
+	deny check --hide-inclusion-graph bans licenses sources
+	if timeout 60 env GIT_TERMINAL_PROMPT=0 "$$deny" fetch db >/dev/null 2>&1; then
+	  deny --offline check --hide-inclusion-graph advisories
+	else
+	  echo "deny: ADVISORIES WERE NOT CHECKED: the database of known vulnerabilities cannot be fetched from here" >&2
+	fi
 
 unit: build peers browser
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
