@@ -26,7 +26,7 @@ use std::{
 use tokio::{sync::Notify, sync::watch, task::JoinSet};
 use weir_mcp::{Era, mirrored::Mirrored};
 
-use crate::{caller::Caller, seal::Seal, upstream::Upstream};
+use crate::{caller::Caller, seal::Seal, task, upstream::Upstream};
 
 pub use heard::headers;
 pub use merge::{Kind, Merged, Offer};
@@ -128,9 +128,15 @@ impl Catalog {
     pub async fn start(self: &Arc<Self>) {
         let mut keepers = self.keepers.lock().await;
         for index in 0..self.upstreams.len() {
-            keepers.spawn(keeper::keep(Arc::clone(self), index, None));
+            keepers.spawn(self.keeper(index, None));
         }
         keepers.spawn(announce::announce(Arc::clone(self)));
+    }
+
+    /// Keeps the lists of an upstream, whatever befalls.
+    fn keeper(self: &Arc<Self>, index: usize, wanted: Option<Era>) -> impl Future<Output = ()> + use<> {
+        let catalog = Arc::clone(self);
+        task::always("keeping the lists of an upstream", move || keeper::keep(Arc::clone(&catalog), index, wanted))
     }
 
     /// Ends all keeping, and with it what the keepers hold open at their upstreams.
@@ -314,7 +320,7 @@ impl Catalog {
         if !unasked.is_empty() {
             let mut keepers = self.keepers.lock().await;
             for index in unasked {
-                keepers.spawn(keeper::keep(Arc::clone(self), index, Some(era)));
+                keepers.spawn(self.keeper(index, Some(era)));
             }
         }
         wait

@@ -107,8 +107,11 @@ pub struct Limits {
     pub session_idle: Duration,
     /// How long the body of a request may take, beside the time that its bytes give it.
     pub body_timeout: Duration,
-    /// How many connections of clients may be open at once; each address has a principal's share.
+    /// How many connections of clients may be open at once; each address has a principal's share. Those
+    /// to an upstream are counted apart.
     pub connections: Shares,
+    /// How much there may be of large request bodies at once, in bytes.
+    pub bodies: Shares,
     /// How many legacy sessions may exist at once.
     pub sessions: Shares,
     /// How many child processes may run at once.
@@ -287,7 +290,8 @@ impl Default for Limits {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
             session_idle: Duration::from_secs(30 * 60),
-            connections: Shares { total: 16_384, principal: 4096, upstream: usize::MAX },
+            connections: Shares { total: 16_384, principal: 4096, upstream: 8192 },
+            bodies: Shares { total: 512 << 20, principal: 128 << 20, upstream: usize::MAX },
             sessions: Shares { total: 10_000, principal: 2500, upstream: usize::MAX },
             processes: Shares { total: 500, principal: 100, upstream: 250 },
             pooled_sessions: Shares { total: 1000, principal: 250, upstream: 500 },

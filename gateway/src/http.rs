@@ -57,9 +57,11 @@ const REDIRECT_BODY: usize = 64 * 1024;
 const COPIED_BODY: usize = 16 * 1024;
 
 /// An HTTP client. One for the whole process; clones share its TLS roots. Idle connections belong to the [`Target`].
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Client {
     dialer: Dialer,
+    /// How many connections to one target may be in use.
+    most: usize,
 }
 
 /// How long to wait for a server.
@@ -81,11 +83,23 @@ pub struct Request<'a> {
     pub body: Option<Bytes>,
 }
 
+impl Default for Client {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Client {
     /// A client without connections. The system's roots are read when the first `https` connection is made.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self { dialer: Dialer::default(), most: usize::MAX }
+    }
+
+    /// The same with so many connections in use at once for each target.
+    #[must_use]
+    pub fn limited(self, most: usize) -> Self {
+        Self { most, ..self }
     }
 
     /// Sends a request and returns when the head of the answer is here.
@@ -110,6 +124,7 @@ impl Client {
     }
 
     async fn send_to(&self, target: &Target, line: &[u8], request: &Request<'_>) -> Result<Response, Error> {
+        let busy = target.shelf().busy(self.most)?;
         let (mut stream, reused) = match target.shelf().take() {
             Some(stream) => (stream, true),
             // Boxed, here as wherever few calls come by: the state of a handshake would be part of every call's.
@@ -127,7 +142,8 @@ impl Client {
             }
             let informational = session.get_status().is_some_and(|status| status.is_informational());
             if !informational {
-                return Response::new(session, target.shelf(), patience, sent.is_ok()).await.ok_or(Error::BadResponse);
+                let kept = (target.shelf(), busy);
+                return Response::new(session, kept, patience, sent.is_ok()).await.ok_or(Error::BadResponse);
             }
         }
         Err(Error::BadResponse)

@@ -23,6 +23,7 @@
 
 pub mod quota;
 pub mod open_files;
+pub mod task;
 pub mod config;
 pub mod caller;
 pub mod observe;

@@ -38,16 +38,15 @@ pub fn give_back(child: Pid) {
     let _ = child;
 }
 
-/// How many connections of clients there may be with so many open files: a quarter is left for upstreams and children.
+/// How many connections there may be with so many open files. Half are left for upstreams and children. One address or
+/// one upstream must not have all of the few that there are, and no address fills what an upstream may have.
 #[must_use]
 pub fn connections(wanted: Shares, files: Option<u64>) -> Shares {
     let files = files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
-    let total = (files - files / 4).max(1);
-    if total >= wanted.total {
-        return wanted;
-    }
-    // One address must not have all of the few that there are.
-    Shares { total, principal: wanted.principal.min((total / 2).max(1)), ..wanted }
+    let at_most = |wanted: usize, part: usize| wanted.min(part).max(1);
+    let total = at_most(wanted.total, files / 2);
+    let principal = if total < wanted.total { at_most(wanted.principal, total / 2) } else { wanted.principal };
+    Shares { total, principal, upstream: at_most(wanted.upstream, files / 8 * 3) }
 }
 
 #[cfg(test)]
@@ -55,11 +54,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_files_are_left_for_upstreams() {
-        let wanted = Shares { total: 1000, principal: 400, upstream: usize::MAX };
+    fn files_are_left_for_upstreams() {
+        let wanted = Shares { total: 1000, principal: 400, upstream: 800 };
         assert_eq!(connections(wanted, None), wanted);
         assert_eq!(connections(wanted, Some(4000)), wanted);
-        assert_eq!(connections(wanted, Some(1024)), Shares { total: 768, principal: 384, ..wanted });
-        assert_eq!(connections(wanted, Some(0)), Shares { total: 1, principal: 1, ..wanted });
+        assert_eq!(connections(wanted, Some(1024)), Shares { total: 512, principal: 256, upstream: 384 });
+        assert_eq!(connections(wanted, Some(0)), Shares { total: 1, principal: 1, upstream: 1 });
     }
 }

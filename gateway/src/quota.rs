@@ -42,10 +42,11 @@ enum Holder {
     Upstream(Arc<str>),
 }
 
-/// One of what a [`Quota`] counts; given back when dropped.
+/// What was taken of what a [`Quota`] counts; given back when dropped.
 pub struct Permit {
     quota: Arc<Quota>,
     holders: [Option<Holder>; 2],
+    amount: usize,
 }
 
 /// Whose share is used up.
@@ -88,6 +89,20 @@ impl Quota {
     ///
     /// When a limit is reached; the narrowest is named.
     pub fn take(self: &Arc<Self>, principal: &Arc<str>, upstream: Option<&str>) -> Result<Permit, Reached> {
+        self.take_many(principal, upstream, 1)
+    }
+
+    /// Takes several at once, all or none: of what is counted in bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    pub fn take_many(
+        self: &Arc<Self>,
+        principal: &Arc<str>,
+        upstream: Option<&str>,
+        amount: usize,
+    ) -> Result<Permit, Reached> {
         let holders =
             [Some(Holder::Principal(Arc::clone(principal))), upstream.map(|name| Holder::Upstream(name.into()))];
         let mut used = self.lock();
@@ -96,24 +111,25 @@ impl Quota {
                 Holder::Principal(_) => (self.shares.principal, Scope::Principal),
                 Holder::Upstream(_) => (self.shares.upstream, Scope::Upstream),
             };
-            if used.held.get(holder).is_some_and(|held| *held >= limit) || limit == 0 {
+            let held = used.held.get(holder).copied().unwrap_or_default();
+            if held.saturating_add(amount) > limit {
                 return Err(self.reached(limit, scope, upstream));
             }
         }
-        if used.total >= self.shares.total {
+        if used.total.saturating_add(amount) > self.shares.total {
             return Err(self.reached(self.shares.total, Scope::All, upstream));
         }
-        used.add(&holders);
+        used.add(&holders, amount);
         drop(used);
-        Ok(Permit { quota: Arc::clone(self), holders })
+        Ok(Permit { quota: Arc::clone(self), holders, amount })
     }
 
     /// Takes one for Weir itself, which is counted and never refused: there are few, whatever clients do.
     #[must_use]
     pub fn take_own(self: &Arc<Self>, upstream: Option<&str>) -> Permit {
         let holders = [None, upstream.map(|name| Holder::Upstream(name.into()))];
-        self.lock().add(&holders);
-        Permit { quota: Arc::clone(self), holders }
+        self.lock().add(&holders, 1);
+        Permit { quota: Arc::clone(self), holders, amount: 1 }
     }
 
     /// How many there are.
@@ -133,10 +149,10 @@ impl Quota {
 }
 
 impl Used {
-    fn add(&mut self, holders: &[Option<Holder>]) {
-        self.total += 1;
+    fn add(&mut self, holders: &[Option<Holder>], amount: usize) {
+        self.total += amount;
         for holder in holders.iter().flatten() {
-            *self.held.entry(holder.clone()).or_default() += 1;
+            *self.held.entry(holder.clone()).or_default() += amount;
         }
     }
 }
@@ -144,10 +160,10 @@ impl Used {
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut used = self.quota.lock();
-        used.total -= 1;
+        used.total -= self.amount;
         for holder in self.holders.iter().flatten() {
             if let Some(held) = used.held.get_mut(holder) {
-                *held -= 1;
+                *held -= self.amount;
                 if *held == 0 {
                     used.held.remove(holder);
                 }
@@ -250,6 +266,17 @@ mod tests {
         assert_eq!(quota.used(), 4, "Weir's own is counted and never refused");
         drop((taken, own));
         assert_eq!(quota.used(), 1);
+    }
+
+    #[test]
+    fn bytes_are_counted_all_or_none() {
+        let (quota, ada) = (quota(100, 60, 0), Arc::from("ada"));
+        let first = quota.take_many(&ada, None, 50).unwrap();
+        assert_eq!(quota.take_many(&ada, None, 20).unwrap_err().scope, Scope::Principal);
+        assert_eq!(quota.take_many(&"eve".into(), None, 60).unwrap_err().scope, Scope::All);
+        let _second = quota.take_many(&"eve".into(), None, 50).unwrap();
+        drop(first);
+        assert_eq!(quota.used(), 50);
     }
 
     #[test]

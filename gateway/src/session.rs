@@ -45,8 +45,8 @@ use running::Runs;
 /// How many watched resources of one client are remembered.
 const MAX_WATCHED: usize = 1024;
 
-/// The longest address of a resource that is remembered, in bytes.
-pub const MAX_ADDRESS: usize = 8 * 1024;
+/// How many bytes their addresses may have together.
+pub const MAX_ADDRESSES: usize = 256 * 1024;
 
 /// The longest `initialize` and `logging/setLevel` that are remembered, in bytes.
 pub const MAX_REMEMBERED: usize = 64 * 1024;
@@ -271,7 +271,9 @@ impl Session {
         let mut watched = lock(&self.watched);
         if !watches {
             watched.remove(&(upstream, uri));
-        } else if watched.len() < MAX_WATCHED && uri.len() <= MAX_ADDRESS {
+        } else if watched.len() < MAX_WATCHED
+            && watched.iter().map(|(_, uri)| uri.len()).sum::<usize>() + uri.len() <= MAX_ADDRESSES
+        {
             watched.insert((upstream, uri));
         }
     }

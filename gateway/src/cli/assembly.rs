@@ -38,7 +38,7 @@ pub(super) struct Decisions {
 /// Everything that is wrong, one line each.
 pub(super) fn assemble(config: &Config, wallet: Option<&Wallet>) -> anyhow::Result<Assembly> {
     let engine = Engine::new(config.cache_dir.as_deref()).context("the policy engine cannot be started")?;
-    let client = Client::new();
+    let client = Client::new().limited(config.limits.connections.upstream);
     let processes = Quota::new("processes", config.limits.processes);
     let (mut upstreams, mut decisions, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {

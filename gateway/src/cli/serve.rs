@@ -29,6 +29,7 @@ use crate::{
         listen::{Limits, Listener},
     },
     session::Sessions,
+    task::always,
     upstream::Upstream,
 };
 
@@ -39,9 +40,6 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// How long a child process or session that clients share is kept when nobody uses it.
 const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
-
-/// How long what met a fault rests before it begins anew.
-const AFTER_FAULT: Duration = Duration::from_secs(1);
 
 /// How long the summary waits for upstreams that are slow to say hello.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
@@ -63,10 +61,18 @@ pub(super) fn run(path: &Path, listen: Option<SocketAddr>, plaintext: bool) -> a
 }
 
 /// Serves a configuration until a signal ends it; `plaintext` to keep logins unprotected.
-pub(super) fn gateway(config: Config, plaintext: bool) -> anyhow::Result<ExitCode> {
+pub(super) fn gateway(mut config: Config, plaintext: bool) -> anyhow::Result<ExitCode> {
     let _log = observe::start("info");
     for warning in &config.warnings {
         tracing::warn!("{warning}");
+    }
+    let wanted = config.limits.connections;
+    config.limits.connections = open_files::connections(wanted, open_files::raise());
+    if config.limits.connections.total < wanted.total {
+        let (most, wanted) = (config.limits.connections.total, wanted.total);
+        tracing::info!(
+            "{most} connections of clients at once instead of {wanted}: the system allows too few open files (ulimit -n)"
+        );
     }
     let wallet = Wallet::new(&config, plaintext);
     let assembly = match assembly::assemble(&config, Some(&wallet)) {
@@ -92,13 +98,6 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page);
     let limits = &config.limits;
     let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay));
-    let connections = open_files::connections(limits.connections, open_files::raise());
-    if connections != limits.connections {
-        let (most, wanted) = (connections.total, limits.connections.total);
-        tracing::warn!(
-            "{most} connections of clients at once instead of {wanted}: the system allows too few open files (ulimit -n)"
-        );
-    }
     let callers = Callers::new(config).context("the tokens of callers cannot be checked")?;
     let root = callers::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let invitations = Arc::new(Invitations::new(&root));
@@ -114,7 +113,8 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     let relay = Arc::new(relay.signing_in(Arc::clone(wallet), invitations));
     let app = Arc::new(App::new(Arc::clone(&relay), guard, callers, connect, config.limits.body));
     let limits = Limits {
-        connections,
+        connections: limits.connections,
+        bodies: limits.bodies,
         head_timeout: limits.head_timeout,
         body_timeout: limits.body_timeout,
         idle_timeout: limits.idle_timeout,
@@ -176,22 +176,6 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     wallet.close().await;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// Does what a gateway always does, until this is dropped or there is no more to do. A fault in it is no end.
-async fn always<F>(what: &str, work: impl Fn() -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let mut working = JoinSet::new();
-    loop {
-        working.spawn(work());
-        match working.join_next().await {
-            Some(Err(why)) if why.is_panic() => tracing::error!("{what} met a fault in weir and begins anew"),
-            _ => return,
-        }
-        tokio::time::sleep(AFTER_FAULT).await;
-    }
 }
 
 /// Has upstreams reached again that waited for a login when one comes, made here or by `weir auth login`, and those whose
@@ -297,24 +281,4 @@ fn summary(url: &str, upstreams: &[Arc<Upstream>]) -> String {
         "\nClaude Code:\n  claude mcp add --transport http weir {url}\n\nAny host with an mcp.json:\n  {{\"mcpServers\":{{\"weir\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n\nCtrl-C ends Weir.\n"
     ));
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_fault_in_what_runs_always_is_no_end() {
-        let begun = Arc::new(AtomicUsize::new(0));
-        let work = || {
-            let begun = Arc::clone(&begun);
-            async move {
-                assert!(begun.fetch_add(1, Ordering::Relaxed) >= 2, "a fault");
-            }
-        };
-        always("this", work).await;
-        assert_eq!(begun.load(Ordering::Relaxed), 3);
-    }
 }

@@ -157,13 +157,18 @@ fn limits(written: &Field<written::Limits>) -> Limits {
                 upstream: count(upstream, default.upstream),
             }
         };
+    let sized = |total: &Field<Size>, principal: Option<&Field<Size>>, default: Shares| Shares {
+        total: total.or(Size(default.total)).0,
+        principal: principal.map_or(default.principal, |field| field.or(Size(default.principal)).0),
+        ..default
+    };
     Limits {
         body: written.body.or(Size(default.body)).0,
         body_timeout: written.body_timeout.or(Period(default.body_timeout)).0,
         connections: counted(
             &written.connections,
             principal.map(|at| &at.value.connections),
-            None,
+            upstream.map(|at| &at.value.connections),
             default.connections,
         ),
         processes: counted(
@@ -188,12 +193,8 @@ fn limits(written: &Field<written::Limits>) -> Limits {
         idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
         session_idle: written.session_idle.or(Period(default.session_idle)).0,
         sessions: counted(&written.sessions, principal.map(|at| &at.value.sessions), None, default.sessions),
-        replay: Shares {
-            total: written.replay.or(Size(default.replay.total)).0,
-            principal: principal
-                .map_or(default.replay.principal, |at| at.value.replay.or(Size(default.replay.principal)).0),
-            ..default.replay
-        },
+        bodies: sized(&written.bodies, principal.map(|at| &at.value.bodies), default.bodies),
+        replay: sized(&written.replay, principal.map(|at| &at.value.replay), default.replay),
         page: written.page.or(Count(default.page)).0,
     }
 }

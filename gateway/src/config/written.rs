@@ -69,9 +69,11 @@ table! {
         body_timeout: Period,
         /// How long a kept-alive connection may stay silent. Default: `"60s"`.
         idle_timeout: Period,
-        /// How many connections of clients may be open at once. Fewer where the system's limit of open files is low: a
-        /// quarter of that is left for upstreams. Default: 16384.
+        /// How many connections of clients may be open at once; each request over HTTP/2 counts as one more. Fewer where
+        /// the system's limit of open files is low: half of that is left for upstreams. Default: 16384.
         connections: Count,
+        /// How much memory the bodies of requests may take together, of those over 64 KiB. Default: `"512MiB"`.
+        bodies: Size,
         /// How long a session may stay unused before it ends. Default: `"30m"`.
         session_idle: Period,
         /// How many sessions may exist at once. Default: 10000.
@@ -97,6 +99,8 @@ table! {
     struct PrincipalLimits("a table such as { sessions = 2500 }") {
         /// Connections from one address, whoever calls. Default: 4096.
         connections: Count,
+        /// Bodies of requests. Default: `"128MiB"`.
+        bodies: Size,
         /// Sessions. Default: 2500.
         sessions: Count,
         /// Child processes. Default: 100.
@@ -111,6 +115,8 @@ table! {
 
     /// How much of each total one upstream may take.
     struct UpstreamLimits("a table such as { processes = 250 }") {
+        /// Connections to it that are in use. Default: 8192.
+        connections: Count,
         /// Child processes. Default: 250.
         processes: Count,
         /// Shared sessions of modern clients. Default: 500.

@@ -18,6 +18,9 @@ pub enum Error {
         /// Whether it ended before the first byte of an answer.
         before_response: bool,
     },
+    /// As many connections as there may be are in use.
+    #[error("it has {0} connections in use already, as many as `limits.upstream.connections` allows")]
+    Busy(usize),
     /// No TCP connection.
     #[error("no connection: {0}")]
     Connect(&'static str),
@@ -52,7 +55,9 @@ impl Error {
     #[must_use]
     pub const fn may_have_run(&self) -> bool {
         match self {
-            Self::Connect(_) | Self::ConnectTimeout | Self::Resolve | Self::Tls(_) | Self::Url(_) => false,
+            Self::Busy(_) | Self::Connect(_) | Self::ConnectTimeout | Self::Resolve | Self::Tls(_) | Self::Url(_) => {
+                false
+            }
             Self::BadResponse
             | Self::BrokenOff { .. }
             | Self::CrossOrigin

@@ -8,13 +8,19 @@ use pingora_core::protocols::{Stream, http::v1::client::HttpSession};
 use pingora_http::ResponseHeader;
 use tokio::time::timeout;
 
-use super::{Error, HeaderName, HeaderValue, rest::Rest, shelf::Shelf};
+use super::{
+    Error, HeaderName, HeaderValue,
+    rest::Rest,
+    shelf::{Busy, Shelf},
+};
 
 /// An answer. Dropping it before its body was read to the end closes the connection; [`finish`](Self::finish) does not
 /// unless it must.
 pub struct Response {
     body: Body,
     shelf: Arc<Shelf>,
+    /// Until the connection is given back.
+    busy: Option<Busy>,
     patience: Option<Duration>,
     /// Whether the connection may carry another request after this one.
     reusable: bool,
@@ -30,13 +36,14 @@ impl Response {
     /// None if the session has read no head.
     pub(super) async fn new(
         session: HttpSession,
-        shelf: &Arc<Shelf>,
+        (shelf, busy): (&Arc<Shelf>, Busy),
         patience: Duration,
         reusable: bool,
     ) -> Option<Self> {
         session.resp_header()?;
         let body = Body::Open(Box::new(session));
-        let mut response = Self { body, shelf: Arc::clone(shelf), patience: Some(patience), reusable };
+        let (shelf, busy) = (Arc::clone(shelf), Some(busy));
+        let mut response = Self { body, shelf, busy, patience: Some(patience), reusable };
         // So that who needs no more than the status of a 202 need not pull an empty body.
         response.give_back_if_done().await;
         Some(response)
@@ -142,6 +149,7 @@ impl Response {
         let Some(head) = session.resp_header() else { return };
         let ended = Body::Ended(Box::new(head.clone()));
         let Body::Open(session) = std::mem::replace(&mut self.body, ended) else { return };
+        self.busy = None;
         if self.reusable
             && let Some((stream, promised)) = kept(session).await
         {

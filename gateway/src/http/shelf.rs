@@ -6,7 +6,10 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -18,7 +21,10 @@ use tokio::{
     time::Instant,
 };
 
-use super::rest::{Progress, Rest};
+use super::{
+    Error,
+    rest::{Progress, Rest},
+};
 
 /// How long an unused connection is kept unless its server says less.
 const IDLE: Duration = Duration::from_secs(60);
@@ -37,7 +43,12 @@ const SWEEP: Duration = Duration::from_secs(15);
 #[derive(Default)]
 pub(super) struct Shelf {
     idle: Mutex<Idle>,
+    /// How many connections are in use.
+    busy: AtomicUsize,
 }
+
+/// A connection in use, counted until this is dropped.
+pub(super) struct Busy(Arc<Shelf>);
 
 #[derive(Default)]
 struct Idle {
@@ -48,6 +59,12 @@ struct Idle {
 }
 
 impl Shelf {
+    /// Counts one connection more that is in use, if that is not too many.
+    pub(super) fn busy(self: &Arc<Self>, most: usize) -> Result<Busy, Error> {
+        let busy = Busy(Arc::clone(self));
+        if self.busy.fetch_add(1, Ordering::Relaxed) < most { Ok(busy) } else { Err(Error::Busy(most)) }
+    }
+
     /// A connection that its server has not closed as far as is known.
     pub(super) fn take(&self) -> Option<Stream> {
         loop {
@@ -145,6 +162,12 @@ impl Idle {
                 Progress::Later(_) | Progress::Over => {}
             }
         }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -409,7 +409,11 @@ impl Wallet {
         }
         let prepared = account.prepare(owner, Some(redirect), None).await?;
         let (url, pending) = account.begin(&prepared)?;
-        self.pending.keep(pending, binding, Purpose { owner: owner.clone(), prepared });
+        let whose = match owner {
+            Owner::Shared => "",
+            Owner::Principal(_, subject) => subject,
+        };
+        self.pending.keep(pending, whose, binding, Purpose { owner: owner.clone(), prepared });
         Ok(url)
     }
 

@@ -27,6 +27,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use pingora_rustls::TlsAcceptor;
 use tokio::{
     io::AsyncWriteExt,
@@ -66,6 +67,8 @@ pub trait Handler: Send + Sync + 'static {
 pub struct Limits {
     /// How many connections may be open at once, in all and from one address; more in all wait in the system's queue.
     pub connections: Shares,
+    /// How much there may be of large bodies at once, in bytes.
+    pub bodies: Shares,
     /// To send the head of a request, and a TLS handshake before it.
     pub head_timeout: Duration,
     /// To send a body, beside the time that its bytes give it.
@@ -147,7 +150,17 @@ impl Listener {
     /// At the end nothing is left: connections that rest are closed at once, those that are busy after their answer,
     /// and what is still running after the drain is dropped.
     pub async fn serve<H: Handler>(self, handler: Arc<H>, limits: Limits, shutdown: watch::Receiver<bool>) {
-        let server = Arc::new(Server { handler, limits, tls: self.tls, draining: Arc::default(), shutdown });
+        let connections = Quota::new("connections", limits.connections);
+        let bodies = Quota::new("bodies", limits.bodies);
+        let server = Arc::new(Server {
+            handler,
+            limits,
+            connections,
+            bodies,
+            tls: self.tls,
+            draining: Arc::default(),
+            shutdown,
+        });
         let mut connections = Connections::default();
         connections.accept(&server, &self.sockets).await;
         // From here on the system refuses who comes.
@@ -160,6 +173,8 @@ impl Listener {
 struct Server<H> {
     handler: Arc<H>,
     limits: Limits,
+    connections: Arc<Quota>,
+    bodies: Arc<Quota>,
     tls: Option<TlsAcceptor>,
     /// Asked at every answer, where a look at `shutdown` would take a lock.
     draining: Arc<AtomicBool>,
@@ -181,7 +196,7 @@ impl Connections {
         let mut shutdown = server.shutdown.clone();
         let mut stop = pin!(over(&mut shutdown));
         let mut failing = false;
-        let quota = Quota::new("connections", server.limits.connections);
+        let quota = &server.connections;
         loop {
             tokio::select! {
                 biased;
@@ -191,7 +206,7 @@ impl Connections {
                 accepted = accept(sockets), if quota.used() < quota.shares().total => match accepted {
                     Ok((stream, peer)) => {
                         failing = false;
-                        self.take(server, &quota, stream, Peer::new(peer));
+                        self.take(server, stream, Peer::new(peer));
                     }
                     Err(why) => {
                         // Mostly too many open files: others must end before the next can come.
@@ -207,8 +222,8 @@ impl Connections {
     }
 
     /// Serves a connection, unless its address has too many.
-    fn take<H: Handler>(&mut self, server: &Arc<Server<H>>, quota: &Arc<Quota>, stream: TcpStream, peer: Peer) {
-        match quota.take(&peer.share, None) {
+    fn take<H: Handler>(&mut self, server: &Arc<Server<H>>, stream: TcpStream, peer: Peer) {
+        match server.connections.take(&peer.share, None) {
             Ok(permit) => {
                 let line = Arc::new(Line::default());
                 let served = connection(Arc::clone(server), stream, peer, Arc::clone(&line));
@@ -284,9 +299,14 @@ async fn connection<H: Handler>(server: Arc<Server<H>>, stream: TcpStream, peer:
     }
 }
 
-/// Tells a client why it is not served.
+/// What a client is told that is not served.
+fn refusal(why: &Reached) -> Bytes {
+    answer::error(None, answer::INTERNAL, &why.to_string(), None)
+}
+
+/// Tells a client why its connection is not served.
 async fn turn_away(mut stream: TcpStream, why: Reached) {
-    let body = answer::error(None, answer::INTERNAL, &why.to_string(), None);
+    let body = refusal(&why);
     let head = format!(
         "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nContent-Length: {}\r\nRetry-After: 5\r\n\
          Connection: close\r\n\r\n",

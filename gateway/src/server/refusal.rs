@@ -48,6 +48,7 @@ pub(super) fn body(why: &BodyError, limit: usize) -> Answer {
             answer::INVALID_REQUEST,
             &format!("the body is over {limit} bytes; `limits.body` sets the limit"),
         ),
+        BodyError::Full(full) => Answer::full(None, full),
         BodyError::TimedOut => plain(
             408,
             answer::INVALID_REQUEST,

@@ -11,7 +11,7 @@ use std::{
 use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::{Message, translate::Declared};
 
-use super::lock;
+use super::{MAX_ADDRESSES, lock};
 
 /// How many resources one session may watch at one upstream.
 const WATCHED: usize = 1024;
@@ -102,7 +102,8 @@ impl Watch {
         self.wish.send_if_modified(|wish| {
             let mut new = wish.clone();
             change(&mut new);
-            if new.addresses.len() > WATCHED {
+            let bytes: usize = new.addresses.iter().map(String::len).sum();
+            if new.addresses.len() > WATCHED || bytes > MAX_ADDRESSES {
                 return false;
             }
             let changed = new != *wish;

@@ -18,6 +18,7 @@ pub struct PendingSignIns<T> {
 }
 
 struct Waiting<T> {
+    whose: Box<str>,
     until: SystemTime,
     binding: Secret,
     sign_in: PendingSignIn,
@@ -28,6 +29,8 @@ struct Waiting<T> {
 pub const SIGN_IN_TIME: Duration = Duration::from_secs(600);
 /// Sign-ins that wait at the same time. With more, the oldest gives way.
 pub(super) const MAX_WAITING: usize = 10_000;
+/// How many of them one may have begun, so that nobody crowds out others. With more, its own oldest gives way.
+pub(super) const SHARE: usize = 500;
 
 impl<T> PendingSignIns<T> {
     /// None yet.
@@ -36,20 +39,24 @@ impl<T> PendingSignIns<T> {
         Self { clock, waiting: Mutex::new(HashMap::new()) }
     }
 
-    /// Keeps one until its user comes back. `binding` is what only that user can bring: of his browser and his identity.
-    pub fn keep(&self, sign_in: PendingSignIn, binding: Secret, purpose: T) {
+    /// Keeps one until its user comes back. `whose` names who has begun it: one known user, or an address. `binding` is what
+    /// only that user can bring: of his browser and his identity.
+    pub fn keep(&self, sign_in: PendingSignIn, whose: &str, binding: Secret, purpose: T) {
         let now = self.clock.now();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() >= MAX_WAITING {
             waiting.retain(|_, one| now < one.until);
         }
-        if waiting.len() >= MAX_WAITING
-            && let Some(oldest) = waiting.iter().min_by_key(|(_, one)| one.until).map(|(state, _)| state.clone())
-        {
-            waiting.remove(&oldest);
+        let all = waiting.len() >= MAX_WAITING;
+        let theirs = |one: &Waiting<T>| *one.whose == *whose;
+        if all || waiting.values().filter(|one| theirs(one)).count() >= SHARE {
+            let oldest = waiting.iter().filter(|(_, one)| all || theirs(one)).min_by_key(|(_, one)| one.until);
+            if let Some(oldest) = oldest.map(|(state, _)| state.clone()) {
+                waiting.remove(&oldest);
+            }
         }
         let state = sign_in.state.expose().to_owned();
-        waiting.insert(state, Waiting { until: now + SIGN_IN_TIME, binding, sign_in, purpose });
+        waiting.insert(state, Waiting { whose: whose.into(), until: now + SIGN_IN_TIME, binding, sign_in, purpose });
     }
 
     /// Takes out the sign-in that `callback` ends, with what it is for. Somebody else's attempt leaves it where it is.

@@ -11,7 +11,10 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::json;
 
-use super::{pending::MAX_WAITING, *};
+use super::{
+    pending::{MAX_WAITING, SHARE},
+    *,
+};
 use crate::scripted::{Reply, Scripted, http};
 
 /// Where users come back to.
@@ -246,12 +249,13 @@ async fn a_sign_in_is_taken_once_by_the_one_it_was_made_for() {
     });
     let waiting = PendingSignIns::new(clock);
     let binding = |text: &str| Secret::new(text.to_owned());
-    let keep = || {
+    let keep_of = |whose: &str| {
         let (_, pending) = begin(&http(), sign_in(&server, json!({}))).unwrap();
         let callback = back(&pending, "code=a");
-        waiting.keep(pending, binding("browser of alice"), "purpose");
+        waiting.keep(pending, whose, binding("browser of alice"), "purpose");
         callback
     };
+    let keep = || keep_of("alice");
     let first = keep();
     assert!(waiting.take(&first, &binding("browser of mallory")).is_err());
     assert!(waiting.take(&Callback::parse("/?state=made-up&code=a"), &binding("browser of alice")).is_err());
@@ -262,8 +266,13 @@ async fn a_sign_in_is_taken_once_by_the_one_it_was_made_for() {
     let late = keep();
     now.fetch_add(SIGN_IN_TIME.as_secs(), Ordering::Relaxed);
     assert!(waiting.take(&late, &binding("browser of alice")).is_err());
-    for _ in 0..MAX_WAITING + 10 {
-        keep();
+    let hers = keep();
+    for _ in 0..SHARE + 10 {
+        keep_of("mallory");
+    }
+    assert!(waiting.take(&hers, &binding("browser of alice")).is_ok(), "who begins many crowds out their own");
+    for number in 0..MAX_WAITING + 10 {
+        keep_of(&(number / 10).to_string());
     }
     assert_eq!(waiting.count(), MAX_WAITING);
 }

@@ -71,8 +71,9 @@ impl Pool {
         Self { slots: Mutex::default(), quota: Quota::new("pooled_sessions", lines) }
     }
 
-    /// The line for this kind of client at the upstream of this name, of the share of `principal`; opened by `open` if there is none that still carries. It is opened whatever
-    /// becomes of the client, since others may wait for it and the upstream has a session by then.
+    /// The line for this kind of client at the upstream of this name, of the share of `principal`; opened by `open` if
+    /// there is none that still carries. It is opened whatever becomes of the client, since others may wait for it and the
+    /// upstream has a session by then.
     pub(super) async fn get<F>(
         &self,
         key: Key,

@@ -16,7 +16,7 @@ use crate::{
     catalog::Catalog,
     http::HeaderValue,
     relay::{Answer, Inquiry, Relay, crossing, route::Leg},
-    session::{Endpoint, Granted, MAX_ADDRESS, Session, Watch, Wish},
+    session::{Endpoint, Granted, Session, Watch, Wish},
     upstream::{Body, Listened, Outgoing, Upstream},
 };
 
@@ -56,9 +56,6 @@ impl Relay {
                 wish.addresses.remove(&address);
             });
             return Answer::result(message, super::EMPTY);
-        }
-        if address.len() > MAX_ADDRESS {
-            return refuse(answer::INVALID_REQUEST, &format!("the address is longer than {MAX_ADDRESS} bytes"));
         }
         let Some(turn) = watch.change(|wish| {
             wish.addresses.insert(address.clone());

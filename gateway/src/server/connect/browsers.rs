@@ -21,6 +21,9 @@ const LONGEST: Duration = Duration::from_secs(8 * 60 * 60);
 /// How many are known at once; of more, the one that was away for the longest time is forgotten.
 const BROWSERS: usize = 10_000;
 
+/// How many of them may be one caller's, so that nobody crowds out others; of more, one of its own is forgotten.
+const SHARE: usize = 500;
+
 /// All of them, by their ids.
 pub(super) struct Browsers {
     cookie: Cookie,
@@ -58,10 +61,13 @@ impl Browsers {
         if known.len() >= BROWSERS {
             known.retain(|_, (_, seen)| seen.elapsed() < KNOWN);
         }
-        if known.len() >= BROWSERS
-            && let Some(oldest) = known.iter().min_by_key(|(_, (_, seen))| *seen).map(|(id, _)| id.clone())
-        {
-            known.remove(&oldest);
+        let all = known.len() >= BROWSERS;
+        let theirs = |(other, _): &Seen| other.caller.id() == browser.caller.id();
+        if all || known.values().filter(|seen| theirs(seen)).count() >= SHARE {
+            let oldest = known.iter().filter(|(_, seen)| all || theirs(seen)).min_by_key(|(_, (_, seen))| *seen);
+            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
+                known.remove(&oldest);
+            }
         }
         known.insert(browser.id.as_str().into(), (Arc::clone(&browser), now));
         let cookie = self.cookie.set(&browser.id, None);
@@ -134,6 +140,8 @@ impl Browser {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    use weir_flow::facts::Principal;
+
     use super::*;
 
     #[test]
@@ -162,10 +170,20 @@ mod tests {
     fn there_are_no_more_than_there_may_be() {
         let browsers = Browsers::new(false);
         let (first, _) = browsers.open(Caller::local()).unwrap();
-        for _ in 0..BROWSERS {
+        let caller = |subject: String| {
+            let issuer = Some("https://login.example".to_owned());
+            let principal = Principal { subject, issuer, scopes: Vec::new(), claims: "{}".into() };
+            Caller::signed_in(principal)
+        };
+        let (ada, _) = browsers.open(caller("ada".to_owned())).unwrap();
+        for _ in 0..SHARE {
             browsers.open(Caller::local()).unwrap();
         }
-        assert_eq!(lock(&browsers.known).len(), BROWSERS);
         assert!(browsers.get(&format!("weir={}", first.id())).is_none());
+        assert!(browsers.get(&format!("weir={}", ada.id())).is_some(), "others are not crowded out");
+        for number in 0..BROWSERS {
+            browsers.open(caller((number / 100).to_string())).unwrap();
+        }
+        assert_eq!(lock(&browsers.known).len(), BROWSERS);
     }
 }

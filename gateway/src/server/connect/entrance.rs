@@ -108,7 +108,7 @@ impl App {
         anew: bool,
         cookie: &mut Option<String>,
     ) -> Reply {
-        match visits.begin(&exchange.cookies(), ticket, anew).await {
+        match visits.begin((&exchange.cookies(), exchange.principal()), ticket, anew).await {
             Ok((url, set)) => {
                 *cookie = Some(set);
                 Reply::Go(url.into())

@@ -44,7 +44,7 @@ pub(super) struct Visits {
     cookie: Cookie,
     /// With the tickets that they came with.
     invited: PendingSignIns<Box<str>>,
-    /// Without one: anybody can begin as many as they like, and crowds out nobody but others of this kind.
+    /// Without one, which is apart from those, for anybody can begin some.
     uninvited: PendingSignIns<()>,
     known: tokio::sync::Mutex<Option<(Instant, Found)>>,
     /// The log has been told that Weir is nobody to the issuer.
@@ -112,7 +112,7 @@ impl Visits {
     /// somebody else than the one whom the issuer remembers.
     pub(super) async fn begin(
         &self,
-        cookies: &str,
+        (cookies, address): (&str, &str),
         ticket: Option<&str>,
         anew: bool,
     ) -> Result<(Url, String), Stopped> {
@@ -128,8 +128,8 @@ impl Visits {
         let set = self.cookie.set(&binding, Some(SIGN_IN_TIME));
         let binding = Secret::new(binding);
         match ticket {
-            Some(ticket) => self.invited.keep(pending, binding, ticket.into()),
-            None => self.uninvited.keep(pending, binding, ()),
+            Some(ticket) => self.invited.keep(pending, address, binding, ticket.into()),
+            None => self.uninvited.keep(pending, address, binding, ()),
         }
         Ok((url, set))
     }

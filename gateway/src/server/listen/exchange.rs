@@ -24,17 +24,22 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::{
     caller::Caller,
     http::{HeaderName, HeaderValue},
-    quota,
+    quota::{self, Permit, Quota, Reached},
 };
 
 use super::{Limits, wire::Line};
+
+/// Bodies up to here are not counted: there are no more of them than connections.
+const SMALL: usize = 64 * 1024;
 
 /// How many bytes of a body give it one second more.
 const LEAST_RATE: usize = 8 * 1024;
 
 /// Why a body could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyError {
+    /// There is no room for it beside others.
+    Full(Reached),
     /// More than is allowed.
     TooLarge,
     /// It took too long.
@@ -65,6 +70,9 @@ pub struct Exchange {
     ends: Option<SystemTime>,
     patience: Patience,
     draining: Arc<AtomicBool>,
+    /// Room for bodies, and what this one has of it.
+    bodies: Arc<Quota>,
+    body: Option<Permit>,
     /// None for HTTP/2, which gathers by itself.
     line: Option<Arc<Line>>,
     answer: Answer,
@@ -111,10 +119,21 @@ impl Exchange {
         session: ServerSession,
         peer: Peer,
         patience: Patience,
-        draining: Arc<AtomicBool>,
+        (draining, bodies): (Arc<AtomicBool>, Arc<Quota>),
         line: Option<Arc<Line>>,
     ) -> Self {
-        Self { session, peer, caller: None, ends: None, patience, draining, line, answer: Answer::None }
+        Self {
+            session,
+            peer,
+            caller: None,
+            ends: None,
+            patience,
+            draining,
+            bodies,
+            body: None,
+            line,
+            answer: Answer::None,
+        }
     }
 
     /// The method, in upper case.
@@ -204,6 +223,7 @@ impl Exchange {
         if length.is_some_and(|length| length > cap) {
             return Err(BodyError::TooLarge);
         }
+        self.make_room(length.unwrap_or_default())?;
         self.welcome().await?;
         let start = Instant::now();
         let Some(first) = self.body_part(start, 0).await? else { return Ok(Bytes::new()) };
@@ -217,10 +237,18 @@ impl Exchange {
         let mut whole = BytesMut::with_capacity(length.unwrap_or(2 * first.len()));
         whole.extend_from_slice(&first);
         while let Some(part) = self.body_part(start, whole.len()).await? {
-            if whole.len() + part.len() > cap {
+            let read = whole.len() + part.len();
+            if read > cap {
                 return Err(BodyError::TooLarge);
             }
+            if self.body.is_none() && read > SMALL {
+                // Nobody knows how long it will be.
+                self.make_room(cap)?;
+            }
             whole.extend_from_slice(&part);
+        }
+        if length.is_none() && self.body.take().is_some() {
+            self.make_room(whole.len())?;
         }
         Ok(whole.freeze())
     }
@@ -372,6 +400,14 @@ impl Exchange {
         if let Some(line) = &self.line {
             line.hold(held);
         }
+    }
+
+    /// Takes room for a large body, until the exchange ends.
+    fn make_room(&mut self, size: usize) -> Result<(), BodyError> {
+        if size > SMALL {
+            self.body = Some(self.bodies.take_many(self.principal(), None, size).map_err(BodyError::Full)?);
+        }
+        Ok(())
     }
 
     /// The next part of a body that was begun at `start` and of which so many bytes are here.

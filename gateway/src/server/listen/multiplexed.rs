@@ -14,7 +14,11 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use super::{Exchange, Handler, Server, exchange::Peer, over, wire::Wire};
+use crate::http::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+
+use super::{Exchange, Handler, Server, exchange::Peer, over, refusal, wire::Wire};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// How many requests that cannot be accepted end a connection.
 const MAX_MALFORMED: usize = 32;
@@ -67,7 +71,16 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, peer: 
 
 async fn stream<H: Handler>(server: Arc<Server<H>>, session: HttpSession, peer: Peer) {
     let session = ServerSession::H2(session);
-    let mut exchange = Exchange::new(session, peer, server.limits.into(), Arc::clone(&server.draining), None);
-    server.handler.handle(&mut exchange).await;
+    let share = Arc::clone(&peer.share);
+    let shared = (Arc::clone(&server.draining), Arc::clone(&server.bodies));
+    let mut exchange = Exchange::new(session, peer, server.limits.into(), shared, None);
+    // Each may hold as much as a connection of HTTP/1.1 does.
+    match server.connections.take(&share, None) {
+        Ok(_permit) => server.handler.handle(&mut exchange).await,
+        Err(full) => {
+            let head = [(CONTENT_TYPE, JSON), (RETRY_AFTER, HeaderValue::from_static("5"))];
+            exchange.respond(full.status(), &head, refusal(&full)).await;
+        }
+    }
     exchange.finish().await;
 }

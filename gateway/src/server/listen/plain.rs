@@ -73,9 +73,9 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, line: 
 }
 
 async fn answer<H: Handler>(server: &Arc<Server<H>>, session: HttpSession, peer: Peer, line: &Arc<Line>) -> Ending {
-    let draining = Arc::clone(&server.draining);
+    let shared = (Arc::clone(&server.draining), Arc::clone(&server.bodies));
     let session = ServerSession::H1(session);
-    let mut exchange = Exchange::new(session, peer, server.limits.into(), draining, Some(Arc::clone(line)));
+    let mut exchange = Exchange::new(session, peer, server.limits.into(), shared, Some(Arc::clone(line)));
     server.handler.handle(&mut exchange).await;
     exchange.finish().await
 }

@@ -27,6 +27,7 @@ const SHORT: Duration = Duration::from_millis(100);
 
 const LIMITS: Limits = Limits {
     connections: Shares { total: 1000, principal: 1000, upstream: 0 },
+    bodies: Shares { total: 1 << 20, principal: 1 << 20, upstream: 0 },
     head_timeout: LONG,
     body_timeout: LONG,
     idle_timeout: LONG,
@@ -118,6 +119,7 @@ impl App {
             }
             Err(BodyError::TooLarge) => exchange.respond(413, &[], Bytes::from_static(b"too large")).await,
             Err(BodyError::TimedOut) => exchange.respond(408, &[], Bytes::from_static(b"too slow")).await,
+            Err(BodyError::Full(full)) => exchange.respond(full.status(), &[], full.to_string().into()).await,
             Err(BodyError::BrokenOff) => self.seen.send("broken off").unwrap(),
         }
     }

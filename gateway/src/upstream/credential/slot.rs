@@ -201,3 +201,21 @@ impl Slot {
         kept.trouble.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_does_not_leave_a_slot_marked() {
+        let slot = Arc::<Slot>::default();
+        slot.ahead.store(true, Ordering::Release);
+        let ahead = Ahead(Arc::clone(&slot));
+        let work = std::thread::spawn(move || {
+            let _ahead = ahead;
+            panic!("as asked");
+        });
+        assert!(work.join().is_err());
+        assert!(!slot.ahead.load(Ordering::Acquire), "nobody would ask ahead again");
+    }
+}

@@ -119,3 +119,51 @@ async fn what_comes_early_is_served_however_it_is_cut() {
     assert_eq!(client.reply().await.body, "next");
     assert_eq!(client.reply().await.status(), "204");
 }
+
+#[tokio::test]
+async fn an_address_has_a_share_of_the_memory_for_bodies() {
+    let bodies = Shares { total: 400_000, principal: 150_000, upstream: 0 };
+    let served = serve_with(Limits { bodies, ..LIMITS }, None).await;
+    let begun = "POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 90000\r\n\r\nx";
+    let mut holding = Client::connect(&served).await;
+    holding.send(begun).await;
+    let small = post("/echo", "small");
+    let large = post("/echo", &"x".repeat(90_000));
+    // The first is read by the time that the next are answered.
+    while Client::connect(&served).await.ask(&large).await.status() == "200" {}
+    let refused = Client::connect(&served).await.ask(begun).await;
+    assert_eq!(refused.status(), "429");
+    assert!(refused.body.contains("`limits.principal.bodies`"), "{}", refused.body);
+    let chunk = format!("11170\r\n{}\r\n", "x".repeat(70_000));
+    let chunked = format!("POST /echo HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}");
+    assert_eq!(Client::connect(&served).await.ask(&chunked).await.status(), "429", "of unknown length");
+    assert_eq!(Client::connect(&served).await.ask(&small).await.body, "small");
+    assert_eq!(connect_from("127.0.0.2", &served).await.ask(&large).await.status(), "200");
+    drop(holding);
+    while Client::connect(&served).await.ask(&large).await.status() != "200" {}
+}
+
+#[tokio::test]
+async fn requests_over_http2_are_of_the_share_too() {
+    let connections = Shares { total: 10, principal: 3, upstream: 0 };
+    let mut served = serve_with(Limits { connections, ..LIMITS }, None).await;
+    let stream = TcpStream::connect(served.address).await.unwrap();
+    let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+    let _connection = tokio::spawn(connection);
+    let ask = |path: &str| {
+        let request = http::Request::get(format!("http://here{path}")).body(()).unwrap();
+        let requests = requests.clone();
+        async move { requests.ready().await.unwrap().send_request(request, true).unwrap().0 }
+    };
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(ask("/held").await);
+        assert_eq!(served.seen.recv().await, Some("held"));
+    }
+    assert_eq!(ask("/none").await.await.unwrap().status(), 429);
+    let mut other = connect_from("127.0.0.2", &served).await;
+    assert_eq!(other.ask(&get("/none")).await.status(), "204");
+    served.app.release.notify_one();
+    assert_eq!(held.remove(0).await.unwrap().status(), 200);
+    while ask("/none").await.await.unwrap().status() != 204 {}
+}
