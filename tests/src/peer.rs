@@ -117,8 +117,10 @@ impl Peer {
     /// # Panics
     /// When it does not start.
     pub async fn python_fixture() -> Self {
-        Self::on_free_port("the Python fixture", |port| python_server("python_fixture.py", "streamable-http", port))
-            .await
+        Self::on_free_port("the Python fixture", |port| {
+            python_server("python_fixture/main.py", "streamable-http", port)
+        })
+        .await
     }
 
     /// The same over HTTP+SSE, at `/sse`: legacy.
@@ -126,7 +128,8 @@ impl Peer {
     /// # Panics
     /// When it does not start.
     pub async fn python_fixture_sse() -> Self {
-        Self::on_free_port("the Python fixture over SSE", |port| python_server("python_fixture.py", "sse", port)).await
+        Self::on_free_port("the Python fixture over SSE", |port| python_server("python_fixture/main.py", "sse", port))
+            .await
     }
 
     /// A server on FastMCP: both eras.
@@ -219,7 +222,7 @@ impl Launch {
 
     /// What the conformance suite asks for, on the official Python SDK.
     pub fn python_fixture() -> Self {
-        Self::new(&python(), ["-W", "ignore", text(&peers("python_fixture.py")).as_str(), "--transport", "stdio"])
+        Self::new(&python(), ["-W", "ignore", text(&peers("python_fixture/main.py")).as_str(), "--transport", "stdio"])
     }
 
     /// A server on FastMCP.
