@@ -281,6 +281,22 @@ fn logins_and_callers() {
     assert_eq!(machine.client_secret, Some(SecretSource::Env("TOKEN".to_owned())));
 }
 
+#[test]
+fn each_issuer_may_have_a_document_of_its_own() {
+    let parsed = |url: &str| {
+        let upstream = "[upstreams.u]\nurl = \"https://u.example.com/mcp\"";
+        let text = format!("client_metadata_url = \"{url}\"\n{upstream}");
+        Config::parse(&text, Path::new("/etc/weir.toml"), &Fake)
+    };
+    for url in ["https://weir.example.com/client/{issuer}.json", "https://weir.example.com/client.json"] {
+        assert_eq!(parsed(url).unwrap().client_metadata_url.as_deref(), Some(url));
+    }
+    for url in ["https://weir.example.com/{name}.json", "https://weir.example.com/{issuer.json"] {
+        let problems = parsed(url).unwrap_err().to_string();
+        assert!(problems.contains("only `{issuer}` can be in braces here"), "{problems}");
+    }
+}
+
 /// Beside a login it would be a second one: see `tests/config/headers.toml`.
 #[test]
 fn a_header_that_opens_an_upstream_leaves_no_room_for_a_login() {

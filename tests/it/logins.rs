@@ -10,7 +10,7 @@ use weir_tests::terminal::{
 };
 use weir_tests::tokens::{claims, encoded, token};
 use weir_tests::wait::until;
-use weir_tests::{Authority, Client, Gateway, Stub};
+use weir_tests::{Authority, Client, Gateway, Request, Stub};
 
 /// What the other tests here rest upon: an upstream that believes no token but those that were made for it.
 #[tokio::test]
@@ -246,9 +246,13 @@ async fn the_document_that_the_readme_shows_makes_weir_known() {
     });
     let document = document.expect("the README has one");
     let authority = Authority::with(&json!({ "document": document }));
-    let redirects = document["redirect_uris"].as_array().unwrap();
-    assert_eq!(redirects.len(), 3);
-    for redirect in redirects {
+    assert_eq!(document["redirect_uris"].as_array().unwrap().len(), 3);
+    takes(&authority, &document).await;
+}
+
+/// Whether a server sends people back to each address of a document.
+async fn takes(authority: &Authority, document: &serde_json::Value) {
+    for redirect in document["redirect_uris"].as_array().unwrap() {
         let (id, back) = (document["client_id"].as_str().unwrap(), encoded(redirect.as_str().unwrap()));
         let page = format!(
             "{}/auth?response_type=code&client_id={}&redirect_uri={back}&scope=openid&code_challenge_method=S256\
@@ -260,6 +264,68 @@ async fn the_document_that_the_readme_shows_makes_weir_known() {
         let mut browser = weir_tests::Browser::new();
         let page = browser.open_until(&page, |url| url.starts_with(&back)).await;
         assert!(page.url.contains("code="), "{redirect}: {page:?}");
+    }
+}
+
+/// Of a server that reads one, and of whoever registers Weir by hand.
+#[tokio::test]
+async fn each_server_reads_a_document_with_its_own_addresses() {
+    let port = weir_tests::peer::free_port();
+    let authority = Authority::with(&json!({ "port": port }));
+    let upstream = authority.upstream().await;
+    let public = "public_url = \"https://weir.example\"\n\
+                  client_metadata_url = \"https://weir.example/client/{issuer}.json\"\n";
+    let config = public.to_owned() + &config(&upstream, "auth = \"oauth\"");
+    let gateway = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let name = authority.callback().rsplit('/').next().unwrap().to_owned();
+    let id = format!("https://weir.example/client/{name}.json");
+    let read = |name: &str| Request::get(&format!("/client/{name}.json")).header("host", "weir.example");
+    let served = gateway.send(read(&name)).await;
+    assert_eq!((served.status, served.header("content-type")), (200, Some("application/json")));
+    let served = served.json().await;
+    assert_eq!(served["client_id"], id);
+    let back = authority.callback();
+    let own = [format!("https://weir.example{back}"), format!("http://127.0.0.1:41789{back}")];
+    assert_eq!(served["redirect_uris"], json!(own));
+    for none in ["", "x", &"0".repeat(31), &name.to_uppercase()] {
+        assert_eq!(gateway.send(read(none)).await.status, 404, "{none}");
+    }
+    let evil = read(&name).header("host", "evil.example");
+    assert_eq!(gateway.send(evil).await.status, 403);
+    for named in [&["metadata", "u"][..], &["metadata"]] {
+        let (code, said) = ended(auth(&gateway, named)).await;
+        let printed = said.find('{').and_then(|at| serde_json::from_str(&said[at..]).ok());
+        assert_eq!((code, printed.as_ref()), (Some(0), Some(&served)), "{said}");
+    }
+    // Weir is known by it, and a real server takes it for what it is, with each of its addresses.
+    let mut process =
+        auth(&gateway, &["login", "u", "--no-browser", "--port", &weir_tests::peer::free_port().to_string()]);
+    let asked = page(&mut process).await;
+    assert!(asked.contains(&format!("client_id={}", encoded(&id))), "{asked}");
+    process.signal(rustix::process::Signal::INT);
+    ended(process).await;
+    drop(authority);
+    let authority = Authority::with(&json!({ "port": port, "document": served }));
+    takes(&authority, &served).await;
+}
+
+/// One for all names nobody who could be sent the codes of others.
+#[tokio::test]
+async fn a_document_that_all_servers_read_names_those_that_name_themselves() {
+    let (named, nameless) = (Authority::start(3600), Authority::with(&json!({ "iss": false })));
+    let (one, two) = (named.upstream().await, nameless.upstream().await);
+    let root = "client_metadata_url = \"https://weir.example/client.json\"\n";
+    let both = |written: &str| {
+        format!("{root}{}{}auth = \"oauth\"\n{written}", config(&one, "auth = \"oauth\""), two.config("v"))
+    };
+    let written = format!("oauth = {{ issuer = \"{}\" }}\n", nameless.issuer());
+    for (config, count) in [(both(""), 2), (both(&written), 4)] {
+        let gateway = Gateway::start_with(&config, &ENVIRONMENT).await;
+        let (code, said) = ended(auth(&gateway, &["metadata"])).await;
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(said.matches("/oauth/callback/").count(), count, "{said}");
+        assert!(said.contains(&named.callback()), "{said}");
+        assert_eq!(said.contains(&format!("{} is left out", nameless.issuer())), count == 2, "{said}");
     }
 }
 

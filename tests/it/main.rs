@@ -41,6 +41,7 @@ mod sessionless;
 mod sessions;
 mod shutdown;
 mod sign_in;
+mod sign_in_log;
 mod sse_clients;
 mod starting;
 mod stateless_upstream;

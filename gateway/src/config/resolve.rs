@@ -46,7 +46,7 @@ pub(super) fn resolve(
         cache_dir: cache_dir(root, &context),
         inbound: auth::inbound(root, &mut context),
         public_url: root.public_url.set().map(|at| at.value.0.trim_end_matches('/').to_owned()),
-        client_metadata_url: root.client_metadata_url.set().map(|at| at.value.0.clone()),
+        client_metadata_url: client_metadata_url(root, &mut context),
         store: auth::store(root, &mut context),
         limits: limits(&root.limits),
         upstreams: upstreams(root, &mut context),
@@ -60,6 +60,18 @@ pub(super) fn resolve(
         }
     }
     config
+}
+
+/// What is in braces stands for the issuer, and nothing else can.
+fn client_metadata_url(root: &Root, context: &mut Context<'_, '_>) -> Option<String> {
+    let written = root.client_metadata_url.set()?;
+    let url = &written.value.0;
+    if url.replace("{issuer}", "").contains(['{', '}']) {
+        let hint = "such as \"https://weir.example.com/client/{issuer}.json\"".to_owned();
+        context.report.add(written.span.clone(), "only `{issuer}` can be in braces here", Some(hint));
+        return None;
+    }
+    Some(url.clone())
 }
 
 fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {

@@ -372,6 +372,18 @@ mod tests {
         assert_eq!(read(&["Negotiate", "Basic realm=\"a\"", text]), bearer);
         assert_eq!(read(&["Basic realm=\"a\""]).scheme, "basic");
         assert_eq!(read(&[]), Challenge::default());
+        // What opened the request is not in what policies and the log are told.
+        let mut secret = HeaderValue::from_static("Bearer hunter2hunter2");
+        secret.set_sensitive(true);
+        let echo = HeaderValue::from_static(
+            r#"hunter2hunter2 error="no hunter2hunter2", scope="hunter2hunter2 all", resource_metadata="https://x.test/hunter2hunter2""#,
+        );
+        let echoed = challenge(
+            [(&http::WWW_AUTHENTICATE, &echo)].into_iter(),
+            &[(HeaderName::from_static("authorization"), secret)],
+        );
+        assert!(!format!("{echoed:?}").contains("hunter2"), "{echoed:?}");
+        assert_eq!(echoed.scope.as_deref(), Some("[secret] all"));
         for odd in ["", "Bearer", "Bearer =", "Bearer a=\"", "Basic a", "Bearer ,,,=\"\\\""] {
             read(&[odd]);
         }
