@@ -3,6 +3,7 @@
 //! A line never holds a header value, a token, an argument or a result: [`CallRecord`] has no field for one.
 
 mod auth;
+mod call;
 mod format;
 mod panics;
 mod printable;
@@ -15,15 +16,12 @@ use std::{
 };
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
-use weir_mcp::Era;
 
 pub use auth::{AuthRecord, Refusals};
+pub use call::{CallRecord, NEEDS_SIGN_IN, Outcome};
 pub use printable::printable;
 use writer::Buffered;
 pub use writer::Flush;
-
-/// How much of a name that a client sent goes into the log, in characters.
-const NAME_IN_LOG: usize = 128;
 
 /// Starts the log on standard error: for people on a terminal, JSON otherwise.
 ///
@@ -63,70 +61,5 @@ impl Seldom {
             *said = Some(Instant::now());
         }
         due
-    }
-}
-
-/// Why a call came to nothing whose caller, or somebody else, has to sign in first.
-pub const NEEDS_SIGN_IN: &str = "needs a sign-in";
-
-/// Why a call came to nothing whose client knows a session that is over, as after a restart of the gateway: it begins anew.
-pub const UNKNOWN_SESSION: &str = "there is no such session";
-
-/// One finished call, for the log.
-#[derive(Clone, Debug)]
-pub struct CallRecord<'a> {
-    /// The upstream that answered; `-` if Weir did.
-    pub upstream: &'a str,
-    /// The JSON-RPC method.
-    pub method: &'a str,
-    /// The tool, prompt or resource asked for; a resource's address without its query.
-    pub name: &'a str,
-    /// The client's era.
-    pub era: Era,
-    /// The HTTP status of the answer.
-    pub status: u16,
-    /// How often the request was sent.
-    pub attempts: u32,
-    /// From the end of the request to the end of the answer.
-    pub took: Duration,
-    /// Why the call failed; none if it did not.
-    pub failure: Option<&'a str>,
-}
-
-impl CallRecord<'_> {
-    /// Writes the line.
-    pub fn write(&self) {
-        let Self { upstream, method, era, status, attempts, failure, .. } = self;
-        let name = shown(self.name);
-        let ms = self.took.as_secs_f64() * 1000.0;
-        let ms = (ms * 1000.0).round() / 1000.0;
-        match failure {
-            None => tracing::info!(target: "weir::call", upstream, method, name, %era, status, attempts, ms, "call"),
-            // Nothing is broken: somebody is asked to do something, and told so elsewhere.
-            Some(why) if matches!(*why, NEEDS_SIGN_IN | UNKNOWN_SESSION) => {
-                tracing::info!(target: "weir::call", upstream, method, name, %era, status, attempts, ms, why, "call");
-            }
-            Some(why) => {
-                tracing::error!(target: "weir::call", upstream, method, name, %era, status, attempts, ms, why, "call failed");
-            }
-        }
-    }
-}
-
-/// A client's name for something, fit for a log: bounded, and without the query of an address, which may hold a secret.
-fn shown(name: &str) -> &str {
-    let name = if name.contains("://") { name.split(['?', '#']).next().unwrap_or(name) } else { name };
-    name.char_indices().nth(NAME_IN_LOG).and_then(|(end, _)| name.get(..end)).unwrap_or(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::shown;
-
-    #[test]
-    fn names_in_the_log_are_bounded_and_without_queries() {
-        assert_eq!(shown("echo"), "echo");
-        assert_eq!(shown("https://x.test/doc?token=secret#a"), "https://x.test/doc");
-        assert_eq!(shown(&"é".repeat(500)).chars().count(), 128);
     }
 }

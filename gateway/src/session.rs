@@ -20,6 +20,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::Message;
 
@@ -72,6 +73,10 @@ pub enum Endpoint {
 pub struct Session {
     /// What the client calls it by.
     pub id: HeaderValue,
+    /// What the log calls it by.
+    pub shown: Arc<str>,
+    /// What the client calls itself, for the log.
+    pub client: Box<str>,
     /// Whose it is, as they came last.
     caller: Mutex<Option<Arc<Caller>>>,
     /// Whose share it is of.
@@ -148,8 +153,15 @@ impl Session {
         // A copy, so that a session does not hold on to the buffer that the request was read into.
         let initialize =
             Message::parse(Bytes::copy_from_slice(initialize.bytes())).unwrap_or_else(|_| initialize.clone());
+        let id = new_id()?;
+        let mut client = String::new();
+        if let Some(said) = initialize.params().and_then(|params| weir_mcp::json::get(params, &["clientInfo"])) {
+            add_client(said, &mut client);
+        }
         Ok(Self {
-            id: new_id()?,
+            shown: shown(&id),
+            client: client.into(),
+            id,
             caller: Mutex::new(owner.caller),
             endpoint,
             initialize,
@@ -313,6 +325,25 @@ impl Session {
     pub fn idle_since(&self) -> Option<Instant> {
         let busy = self.outbox.is_taken() || !self.running.is_empty();
         (!busy).then(|| *lock(&self.seen))
+    }
+}
+
+/// What the log calls a session: whoever knows its id can take part in it, and nobody knows it from this.
+#[must_use]
+pub fn shown(id: &HeaderValue) -> Arc<str> {
+    let hash: String = Sha256::digest(id.as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    hash.into()
+}
+
+/// Adds what a client says of itself (`clientInfo`) to a text for the log, cut to a bearable length: `name/version`.
+pub fn add_client(info: &[u8], to: &mut String) {
+    /// The longest name or version, in bytes.
+    const LONGEST: usize = 64;
+    for (key, between) in [("name", ""), ("version", "/")] {
+        if let Some(text) = weir_mcp::json::get(info, &[key]).and_then(weir_mcp::json::string) {
+            to.push_str(between);
+            to.push_str(&text[..text.floor_char_boundary(LONGEST)]);
+        }
     }
 }
 

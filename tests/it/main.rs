@@ -24,6 +24,7 @@ mod forgotten;
 mod healing;
 mod leavers;
 mod lists;
+mod logging;
 mod logins;
 mod malformed_entries;
 mod matrix;

@@ -131,15 +131,14 @@ impl Shared {
             }
             let batch = std::mem::take(&mut lines.bytes);
             lines.busy = batch.len();
+            let dropped = std::mem::take(&mut lines.dropped);
             drop(lines);
+            if dropped > 0 {
+                // There is room for it now, behind what came before.
+                tracing::warn!(dropped, "lines of this log were dropped: whoever reads standard error was too slow");
+            }
             self.write_out(to, &batch);
             lines = self.lock();
-            let dropped = std::mem::take(&mut lines.dropped);
-            if dropped > 0 {
-                drop(lines);
-                tracing::warn!(dropped, "lines of this log were dropped: whoever reads standard error was too slow");
-                lines = self.lock();
-            }
         }
     }
 

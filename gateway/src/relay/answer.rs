@@ -1,15 +1,17 @@
 //! What a client is given back, before it becomes HTTP.
 
-use std::{sync::Arc, time::Instant};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use weir_flow::Failure;
-use weir_mcp::{Era, Message, answer};
+use weir_mcp::{Era, Field, Kind, Message, answer, json, method};
 
 use crate::{
+    caller::Caller,
     http::HeaderValue,
-    observe::CallRecord,
+    observe::{CallRecord, NEEDS_SIGN_IN, Outcome},
     quota::Reached,
+    session,
     upstream::{JsonBody, Upstream},
 };
 
@@ -41,21 +43,35 @@ pub enum Body {
     Events(Box<Delivery>),
 }
 
-/// How much of a method that a client sent goes into the log, in characters.
-const METHOD_IN_LOG: usize = 64;
+/// How much of a method or id that a client sent goes into the log, in bytes.
+const WORD_IN_LOG: usize = 64;
+/// How much of a name.
+const NAME_IN_LOG: usize = 1024;
+
+/// The status of an answer whose client went away, as nginx writes it; nobody is there to receive it.
+pub const CLIENT_GONE: u16 = 499;
 
 /// What the log will say of a call.
 pub struct Record {
     start: Instant,
-    method: String,
-    name: String,
+    /// The method, the name, the id and the client, one after the other: most calls need no more room than for one text.
+    text: String,
+    /// Where each of them ends.
+    ends: [usize; 4],
     era: Era,
+    caller: Option<Arc<Caller>>,
+    session: Option<Arc<str>>,
+    received: usize,
+    /// The other end of the connection.
+    pub peer: Option<SocketAddr>,
     /// The upstream that answers; none if Weir does.
     pub upstream: Option<Arc<Upstream>>,
     /// How often the request was sent.
     pub attempts: u32,
     /// Why the call failed.
     pub failure: Option<String>,
+    /// What it came to; where there is a failure, whose it is.
+    pub outcome: Outcome,
 }
 
 impl Answer {
@@ -111,7 +127,10 @@ impl Answer {
 
     /// Adds what the log will say.
     #[must_use]
-    pub fn recorded(mut self, record: Record) -> Self {
+    pub fn recorded(mut self, mut record: Record) -> Self {
+        if let Some(opened) = &self.session {
+            record.session = Some(session::shown(opened));
+        }
         match &mut self.body {
             Body::Events(delivery) => delivery.record = Some(record),
             Body::Empty | Body::Whole(_) | Body::Json(..) => self.record = Some(record),
@@ -130,42 +149,113 @@ impl Record {
     /// A call that begins now.
     #[must_use]
     pub fn new(inquiry: &Inquiry) -> Self {
-        Self::of(&inquiry.message, inquiry.era)
+        let Inquiry { message, era, caller, session, .. } = inquiry;
+        let mut record = Self::of(message, *era, caller.as_ref());
+        if let Some(session) = session {
+            record.add(&session.client, 3);
+            record.session = Some(Arc::clone(&session.shown));
+        }
+        record
     }
 
-    /// The same for a message of this era.
+    /// The same for a message of this era, of which no more is known.
     #[must_use]
-    pub fn of(message: &Message, era: Era) -> Self {
-        let name = message.name().or_else(|| message.uri()).map(|name| name.into_owned()).unwrap_or_default();
-        Self {
+    pub fn of(message: &Message, era: Era, caller: Option<&Arc<Caller>>) -> Self {
+        let mut record = Self {
             start: Instant::now(),
-            method: message.method().chars().take(METHOD_IN_LOG).collect(),
-            name,
+            text: String::with_capacity(128),
+            ends: [0; 4],
             era,
+            caller: caller.cloned(),
+            session: None,
+            received: message.bytes().len(),
+            peer: None,
             upstream: None,
             attempts: 0,
             failure: None,
+            outcome: Outcome::Ok,
+        };
+        record.add(cut(message.method(), WORD_IN_LOG), 0);
+        record.add(cut(&message.name().or_else(|| message.uri()).unwrap_or_default(), NAME_IN_LOG), 1);
+        let id = std::str::from_utf8(message.id().unwrap_or_default()).unwrap_or_default();
+        record.add(cut(id.trim_matches('"'), WORD_IN_LOG), 2);
+        let said = match message.raw(Field::ClientInfo) {
+            None if message.method() == method::INITIALIZE => {
+                message.params().and_then(|params| json::get(params, &["clientInfo"]))
+            }
+            said => said,
+        };
+        if let Some(said) = said {
+            session::add_client(said, &mut record.text);
         }
+        record.ends[3] = record.text.len();
+        record
     }
 
-    /// A call that Weir itself refuses.
-    #[must_use]
-    pub fn refused(inquiry: &Inquiry, why: impl Into<String>) -> Self {
-        Self { failure: Some(why.into()), ..Self::new(inquiry) }
+    /// Notes that the call came to nothing, and why.
+    pub fn fail(&mut self, outcome: Outcome, why: impl Into<String>) {
+        (self.outcome, self.failure) = (outcome, Some(why.into()));
     }
 
-    /// Writes the line: the answer is out, or will never be.
-    pub fn finish(self, status: u16) {
+    fn add(&mut self, part: &str, place: usize) {
+        self.text.truncate(if place == 0 { 0 } else { self.ends[place - 1] });
+        self.text.push_str(part);
+        self.ends[place] = self.text.len();
+    }
+
+    fn part(&self, place: usize) -> &str {
+        let start = if place == 0 { 0 } else { self.ends[place - 1] };
+        self.text.get(start..self.ends[place]).unwrap_or_default()
+    }
+
+    /// Writes the line: `sent` bytes of the answer are out, or it will never be.
+    pub fn finish(self, status: u16, sent: u64) {
+        let outcome = match (&self.failure, self.outcome) {
+            (Some(why), _) if why == NEEDS_SIGN_IN => Outcome::SignIn,
+            (Some(_), Outcome::Ok | Outcome::ToolError) => Outcome::Failed,
+            (None, _) if status == CLIENT_GONE => Outcome::Cancelled,
+            (_, outcome) => outcome,
+        };
+        let local = self.caller.as_ref().is_none_or(|caller| caller.is_local());
         let record = CallRecord {
             upstream: self.upstream.as_ref().map_or("-", |upstream| upstream.name()),
-            method: &self.method,
-            name: &self.name,
+            method: self.part(0),
+            name: self.part(1),
+            request: self.part(2),
             era: self.era,
+            principal: self.caller.as_ref().filter(|_| !local).map(|caller| caller.principal().subject.as_str()),
+            client: Some(self.part(3)).filter(|client| !client.is_empty()),
+            session: self.session.as_deref(),
+            peer: self.peer,
             status,
             attempts: self.attempts,
             took: self.start.elapsed(),
+            received: self.received as u64,
+            sent,
+            outcome,
             failure: self.failure.as_deref(),
         };
         record.write();
     }
+}
+
+/// What it comes to that an upstream has answered this.
+pub(super) fn answered(answer: &Message) -> Outcome {
+    match answer.kind() {
+        Kind::Error => Outcome::Error,
+        Kind::Response if answer.raw(Field::IsError) == Some(b"true") => Outcome::ToolError,
+        Kind::Response | Kind::Request | Kind::Notification => Outcome::Ok,
+    }
+}
+
+/// What it comes to that a call has no answer.
+pub(super) fn outcome(failure: &Failure) -> Outcome {
+    match failure {
+        Failure::Policy(_) => Outcome::Denied,
+        _ => Outcome::Failed,
+    }
+}
+
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
 }

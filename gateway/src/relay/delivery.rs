@@ -373,12 +373,12 @@ impl Delivery {
                     self.cancelled = run.is_cancelled();
                     return if self.cancelled { Ok(None) } else { Err(broken()) };
                 };
-                let Piece::Said(Said { message, last, attempts, failure }) = piece else {
+                let Piece::Said(Said { message, last, attempts, outcome, failure }) = piece else {
                     return Err(SendError::SessionLost);
                 };
                 if let Some(record) = &mut self.record {
                     record.attempts = attempts;
-                    record.failure = failure;
+                    (record.outcome, record.failure) = (outcome, failure);
                 }
                 self.over = last;
                 Ok(Some(encoded(message, &mut self.out)))

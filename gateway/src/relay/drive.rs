@@ -14,6 +14,7 @@ use weir_mcp::{
 
 use crate::{
     login::Needed,
+    observe::Outcome,
     session::{Run, Running},
     upstream::{
         self, Channel, ConnectError, Credential, CredentialError, JsonBody, Outgoing, Reply, SendError, Upstream,
@@ -22,6 +23,7 @@ use crate::{
 
 use super::{
     Answer, Body, Delivery, Inquiry, Record, Relay,
+    answer::outcome,
     route::Leg,
     translate::{self, Translated},
 };
@@ -69,7 +71,7 @@ impl Relay {
             }
         };
         answer.unwrap_or_else(|| {
-            record.failure = Some("cancelled by the client".into());
+            record.fail(Outcome::Cancelled, "cancelled by the client");
             cancelled_answer()
         })
     }
@@ -253,7 +255,7 @@ impl Drive<'_> {
         match why {
             ConnectError::SignIn(needed) => Some(self.ask_to_sign_in(&needed).await),
             ConnectError::Full(full) => {
-                self.record.failure = Some(full.to_string());
+                self.record.fail(Outcome::Refused, full.to_string());
                 Some(Answer::full(self.inquiry.message.id(), &full))
             }
             why => {
@@ -336,7 +338,7 @@ fn cancelled_answer() -> Answer {
 }
 
 fn failed(inquiry: &Inquiry, upstream: &str, failure: Failure, record: &mut Record) -> Answer {
-    record.failure = Some(failure.to_string());
+    record.fail(outcome(&failure), failure.to_string());
     Answer::failed(&inquiry.message, upstream, &failure)
 }
 

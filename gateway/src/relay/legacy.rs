@@ -8,6 +8,7 @@ use weir_mcp::{Era, Message, answer, era, json, message::Field, method};
 use crate::{
     caller::Caller,
     http::HeaderValue,
+    observe::Outcome,
     session::{Endpoint, MAX_REMEMBERED, Owner, Session, lock},
     upstream::{Channel, ConnectError, Opened, Outgoing, own},
 };
@@ -29,7 +30,7 @@ impl Relay {
         if initialize.bytes().len() > MAX_REMEMBERED {
             let why =
                 format!("`initialize` is longer than {MAX_REMEMBERED} bytes, which is what a session may keep of it");
-            record.failure = Some(why.clone());
+            record.fail(Outcome::Refused, why.clone());
             return Answer::whole(413, answer::error(initialize.id(), answer::INVALID_REQUEST, &why, None));
         }
         match endpoint {
@@ -90,11 +91,11 @@ impl Relay {
             return self.ask_to_sign_in(&inquiry, &needed, record).await;
         }
         if let ConnectError::Full(reached) = why {
-            record.failure = Some(reached.to_string());
+            record.fail(Outcome::Refused, reached.to_string());
             return Answer::full(initialize.id(), &reached);
         }
         let text = format!("upstream `{}` cannot be reached: {why}", self.upstream(place).name());
-        record.failure = Some(format!("cannot be reached: {why}"));
+        record.fail(Outcome::Failed, format!("cannot be reached: {why}"));
         Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None))
     }
 

@@ -27,6 +27,8 @@ use super::{Answer, Inquiry, Relay, sign_in::Behind};
 pub(super) enum Route {
     /// Weir has the answer.
     Answered(Answer),
+    /// It leads nowhere, and this says so.
+    Unknown(Answer),
     /// It goes to an upstream.
     Upstream(Leg),
 }
@@ -86,7 +88,7 @@ impl Relay {
         }
         match leg {
             Ok(leg) => Route::Upstream(leg),
-            Err(unknown) => Route::Answered(self.unknown(inquiry, &unknown)),
+            Err(unknown) => Route::Unknown(self.unknown(inquiry, &unknown)),
         }
     }
 

@@ -8,14 +8,11 @@ use weir_mcp::answer;
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
-    relay::{Answer, Body},
+    relay::{Answer, Body, CLIENT_GONE},
     upstream::{JsonBody, SendError},
 };
 
 use super::{cors, events, listen::Exchange};
-
-/// What the log shows for a client that went away, as nginx writes it; nobody is there to receive it.
-pub(super) const CLIENT_GONE: u16 = 499;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -70,7 +67,7 @@ pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: w
         Body::Events(delivery) => events::deliver(exchange, status, head, delivery, draining).await,
     }
     if let Some(record) = record {
-        record.finish(status);
+        record.finish(status, exchange.sent());
     }
 }
 

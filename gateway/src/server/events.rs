@@ -18,11 +18,11 @@ use weir_mcp::sse;
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
-    relay::{Delivery, Heard, Keep},
+    relay::{CLIENT_GONE, Delivery, Heard, Keep},
     session::{Keeper, Left, Session},
 };
 
-use super::{cors, deliver::CLIENT_GONE, listen::Exchange};
+use super::{cors, listen::Exchange};
 
 /// How long a stream may rest before a comment is sent, so that proxies and dead clients are noticed.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -64,7 +64,7 @@ pub(super) async fn deliver(
     };
     let ended = outlet.run(&mut delivery, session, &mut draining).await;
     if let Some(record) = delivery.record.take() {
-        record.finish(if ended == Ended::Gone { CLIENT_GONE } else { status });
+        record.finish(if ended == Ended::Gone { CLIENT_GONE } else { status }, exchange.sent());
     }
 }
 

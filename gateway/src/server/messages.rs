@@ -14,6 +14,8 @@ pub(super) struct Messages {
     record: Option<Record>,
     body: Pending,
     cancelled: bool,
+    /// The bytes of the messages until now.
+    sent: u64,
 }
 
 enum Pending {
@@ -28,7 +30,7 @@ impl Messages {
             Body::Events(delivery) => Pending::Events(delivery, Decoder::new(GATHERED)),
             body => Pending::Body(body),
         };
-        Self { status: answer.status, record: answer.record, body, cancelled: false }
+        Self { status: answer.status, record: answer.record, body, cancelled: false, sent: 0 }
     }
 
     /// Whether there are no more because the client has cancelled its request.
@@ -59,8 +61,9 @@ impl Messages {
         if message.is_none()
             && let Some(record) = self.record.take()
         {
-            record.finish(self.status);
+            record.finish(self.status, self.sent);
         }
+        self.sent += message.as_ref().map_or(0, |message| message.len() as u64);
         message
     }
 }

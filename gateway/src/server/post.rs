@@ -12,7 +12,7 @@ use weir_mcp::{
 
 use crate::{
     http::{HeaderName, HeaderValue},
-    observe::UNKNOWN_SESSION,
+    observe::Outcome,
     relay::{Answer, Inquiry, Record},
     session::{Endpoint, Owner, Session},
 };
@@ -33,7 +33,7 @@ impl App {
                 let answer = refusal::rejected(&why, message.id());
                 let era = if message.claimed_version().is_some() { Era::Modern } else { Era::Legacy };
                 let inquiry = inquiry(era, endpoint, exchange, message, None);
-                recorded(answer, &inquiry, why.message)
+                recorded(answer, &inquiry, exchange, why.message)
             }
             (Err(why), Inbound::Batch(_)) => refusal::rejected(&why, None),
             (Ok(Era::Modern), Inbound::Single(message)) => {
@@ -75,10 +75,12 @@ impl App {
                         let inquiry = inquiry(Era::Legacy, endpoint, exchange, message.clone(), None);
                         match Owner::new(self.relay.sessions(), inquiry.caller.clone(), &inquiry.principal) {
                             Ok(owner) => {
-                                let mut record = Record::new(&inquiry);
+                                let mut record = begun(&inquiry, exchange);
                                 self.relay.begin(owner, endpoint, message, &mut record).await.recorded(record)
                             }
-                            Err(full) => recorded(Answer::full(message.id(), &full), &inquiry, full.to_string()),
+                            Err(full) => {
+                                recorded(Answer::full(message.id(), &full), &inquiry, exchange, full.to_string())
+                            }
                         }
                     }
                     Some(_) => refusal::second_initialize(message.id()),
@@ -93,8 +95,8 @@ impl App {
             Ok(session) => session,
             Err(answer) => {
                 let Inbound::Single(message) = inbound else { return answer };
-                let why = if id.is_none() { "no session is named" } else { UNKNOWN_SESSION };
-                return recorded(answer, &inquiry(Era::Legacy, endpoint, exchange, message, None), why);
+                let why = if id.is_none() { "no session is named" } else { "there is no such session" };
+                return recorded(answer, &inquiry(Era::Legacy, endpoint, exchange, message, None), exchange, why);
             }
         };
         match inbound {
@@ -122,7 +124,7 @@ impl App {
             return self.in_session(exchange, session, message).await;
         }
         let inquiry = inquiry(Era::Legacy, session.endpoint, exchange, message, Some(Arc::clone(session)));
-        let mut record = Record::new(&inquiry);
+        let mut record = begun(&inquiry, exchange);
         let id = inquiry.message.id().unwrap_or(b"null");
         let answer = {
             let asked = pin!(self.relay.request(&inquiry, &mut record));
@@ -136,7 +138,7 @@ impl App {
             self.relay.pass(inquiry).await;
             return Answer::empty(202);
         }
-        let mut record = Record::new(&inquiry);
+        let mut record = begun(&inquiry, exchange);
         let answer = {
             let asked = pin!(self.relay.request(&inquiry, &mut record));
             slow::while_there(exchange, asked).await
@@ -188,10 +190,21 @@ impl App {
 /// How many messages a batch may hold, as in the SDKs.
 pub(super) const MAX_BATCH: usize = 100;
 
+/// What the log will say of a call that begins now.
+fn begun(inquiry: &Inquiry, exchange: &Exchange) -> Record {
+    let mut record = Record::new(inquiry);
+    record.peer = Some(exchange.peer());
+    record
+}
+
 /// Has the log tell of a request that is refused; notifications are no calls.
-pub(super) fn recorded(answer: Answer, inquiry: &Inquiry, why: impl Into<String>) -> Answer {
+pub(super) fn recorded(answer: Answer, inquiry: &Inquiry, exchange: &Exchange, why: impl Into<String>) -> Answer {
     match inquiry.message.kind() {
-        Kind::Request => answer.recorded(Record::refused(inquiry, why)),
+        Kind::Request => {
+            let mut record = begun(inquiry, exchange);
+            record.fail(Outcome::Refused, why);
+            answer.recorded(record)
+        }
         Kind::Notification | Kind::Response | Kind::Error => answer,
     }
 }

@@ -12,11 +12,11 @@ use tokio::time::{sleep, timeout};
 use weir_mcp::{answer as error, sse::KEEP_ALIVE};
 
 use crate::{
-    relay::{Answer, Body, Delivery, Keep},
+    relay::{Answer, Body, CLIENT_GONE, Delivery, Keep},
     session::{Keeper, Session},
 };
 
-use super::{App, deliver::CLIENT_GONE, events, listen::Exchange, messages::Messages};
+use super::{App, events, listen::Exchange, messages::Messages};
 
 /// How long a call runs before Weir looks whether its client is still there. Most answers are quicker than that is worth.
 const QUICK: Duration = Duration::from_millis(250);

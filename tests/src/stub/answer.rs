@@ -162,7 +162,7 @@ fn list(message: &Value, offer: &Offer) -> Response {
 
 fn tool(name: &str, offer: &Offer) -> Value {
     let mut message = json!({ "type": "string" });
-    if name == "regional" {
+    if name.starts_with("regional") {
         message["x-mcp-header"] = json!(offer.param);
     }
     json!({

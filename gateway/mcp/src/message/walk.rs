@@ -43,6 +43,8 @@ pub enum Field {
     InitializeVersion,
     /// `result.resultType`
     ResultType,
+    /// `result.isError`
+    IsError,
     /// `result.nextCursor`
     NextCursor,
     /// `requestState`, in `params` or `result`
@@ -220,6 +222,7 @@ impl Parts {
                     return Ok(());
                 }
                 b"resultType" if !asked => Field::ResultType,
+                b"isError" if !asked => Field::IsError,
                 b"nextCursor" if !asked => Field::NextCursor,
                 _ => {
                     self.longest = self.longest.or_longer(scanner.value(depth + 1)?);

@@ -22,8 +22,11 @@ use crate::{
     catalog::{self, Catalog},
     http::{HeaderName, HeaderValue},
     login::Needed,
-    observe::NEEDS_SIGN_IN,
-    relay::{answer::failure_message, crossing},
+    observe::{NEEDS_SIGN_IN, Outcome},
+    relay::{
+        answer::{answered, failure_message, outcome},
+        crossing,
+    },
     session::{Endpoint, Question, Running, Session},
     upstream::{
         Body, Channel, ConnectError, Credential, CredentialError, JsonBody, Outgoing, Reply, SendError, Upstream,
@@ -81,7 +84,8 @@ pub(in crate::relay) struct Said {
     pub(in crate::relay) last: bool,
     /// How often the request was sent so far.
     pub(in crate::relay) attempts: u32,
-    /// Why it came to nothing.
+    /// What it came to, and why if that is nothing.
+    pub(in crate::relay) outcome: Outcome,
     pub(in crate::relay) failure: Option<String>,
 }
 
@@ -120,7 +124,7 @@ enum Heard {
 
 /// How a request ended.
 enum End {
-    Answer(Bytes),
+    Answer(Bytes, Outcome),
     Failed(Failure),
     /// Somebody must sign in first.
     SignIn(Box<Needed>),
@@ -143,17 +147,20 @@ impl Rounds {
         let attempts = work.attempts;
         let piece = match end {
             End::Turned => Piece::Turned,
-            End::Answer(message) => {
-                Piece::Said(Said { message: self.named(message), last: true, attempts, failure: None })
+            End::Answer(message, outcome) => {
+                let message = self.named(message);
+                Piece::Said(Said { message, last: true, attempts, outcome, failure: None })
             }
             End::Failed(failure) => {
                 let message = failure_message(Some(&id), self.upstream.name(), &failure);
-                Piece::Said(Said { message, last: true, attempts, failure: Some(failure.to_string()) })
+                let (outcome, failure) = (outcome(&failure), Some(failure.to_string()));
+                Piece::Said(Said { message, last: true, attempts, outcome, failure })
             }
             End::SignIn(needed) => {
                 let failure = Failure::Policy(needed.to_string());
                 let message = failure_message(Some(&id), self.upstream.name(), &failure);
-                Piece::Said(Said { message, last: true, attempts, failure: Some(NEEDS_SIGN_IN.to_owned()) })
+                let failure = Some(NEEDS_SIGN_IN.to_owned());
+                Piece::Said(Said { message, last: true, attempts, outcome: Outcome::SignIn, failure })
             }
         };
         // Fails if the client is gone.
@@ -199,7 +206,7 @@ impl<'a> Work<'a> {
         for round in 1..=ROUNDS {
             let answer = match self.attempt(round).await {
                 Ok(Heard::Read(answer)) => answer,
-                Ok(Heard::Known(told)) => return End::Answer(told),
+                Ok(Heard::Known(told)) => return End::Answer(told, Outcome::Ok),
                 Err(end) => return end,
             };
             if answer.error_code() == Some(answer::HEADER_MISMATCH) && !listed && method == method::TOOLS_CALL {
@@ -208,16 +215,16 @@ impl<'a> Work<'a> {
                 continue;
             }
             let asked = match translate::asked(&answer) {
-                None => return End::Answer(self.translated(&answer, id)),
+                None => return End::Answer(self.translated(&answer, id), answered(&answer)),
                 Some(Ok(asked)) if may_ask(method) => asked,
                 Some(asked) => {
                     let why = asked.err().unwrap_or(translate::Unaskable::Unreadable);
-                    return End::Answer(translate::failure(id, method, &why.to_string()));
+                    return End::Answer(translate::failure(id, method, &why.to_string()), Outcome::Refused);
                 }
             };
             let answers = match self.ask(&asked, round).await {
                 Ok(answers) => answers,
-                Err(why) => return End::Answer(translate::failure(id, method, &why)),
+                Err(why) => return End::Answer(translate::failure(id, method, &why), Outcome::Refused),
             };
             let next =
                 translate::again(&self.request, u64::from(round) + 1, answers.as_deref(), asked.state.as_deref());
@@ -227,7 +234,7 @@ impl<'a> Work<'a> {
             }
         }
         let why = format!("the server asked for input {ROUNDS} times and still has no answer");
-        End::Answer(translate::failure(id, method, &why))
+        End::Answer(translate::failure(id, method, &why), Outcome::Error)
     }
 
     /// One round: the request goes up, and what comes before the answer goes down.
@@ -417,7 +424,8 @@ impl<'a> Work<'a> {
     /// Brings a message to the client. One that it `must` hear waits for its other stream where this one is gone.
     async fn say(&mut self, message: Bytes, must: bool) {
         if !self.alone {
-            let said = Said { message: message.clone(), last: false, attempts: self.attempts, failure: None };
+            let (attempts, outcome) = (self.attempts, Outcome::Ok);
+            let said = Said { message: message.clone(), last: false, attempts, outcome, failure: None };
             self.alone = self.rounds.to.send(Piece::Said(said)).await.is_err();
         }
         if self.alone && must {

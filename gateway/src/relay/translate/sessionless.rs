@@ -125,9 +125,9 @@ async fn answered(
     let first = tokio::time::timeout(FIRST, heard.recv()).await;
     let first = match first {
         Ok(Some(Piece::Turned)) => return None,
-        Ok(Some(Piece::Said(Said { message, last: true, attempts, failure }))) => {
+        Ok(Some(Piece::Said(Said { message, last: true, attempts, outcome, failure }))) => {
             record.attempts = attempts;
-            record.failure = failure;
+            (record.outcome, record.failure) = (outcome, failure);
             return Some(Answer::whole(200, message));
         }
         Ok(Some(Piece::Said(said))) => Some(said),

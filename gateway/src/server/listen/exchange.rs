@@ -76,6 +76,8 @@ pub struct Exchange {
     /// None for HTTP/2, which gathers by itself.
     line: Option<Arc<Line>>,
     answer: Answer,
+    /// The bytes of the answer's body that are out.
+    sent: u64,
 }
 
 /// How long is waited for a client.
@@ -133,6 +135,7 @@ impl Exchange {
             body: None,
             line,
             answer: Answer::None,
+            sent: 0,
         }
     }
 
@@ -211,6 +214,12 @@ impl Exchange {
     #[must_use]
     pub fn principal(&self) -> &Arc<str> {
         self.caller.as_ref().filter(|caller| !caller.is_local()).map_or(&self.peer.share, |caller| caller.id())
+    }
+
+    /// How many bytes of the answer's body are out.
+    #[must_use]
+    pub const fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Reads the body, up to `cap` bytes. A body whose length is known to be more is not read at all.
@@ -363,10 +372,11 @@ impl Exchange {
                 return false;
             }
         };
-        let patience = self.patience.next;
+        let (patience, length) = (self.patience.next, bytes.len());
         if !matches!(timeout(patience, self.write_all(head, bytes, last)).await, Ok(Ok(()))) {
             return false;
         }
+        self.sent += length as u64;
         self.answer = if last { Answer::Ended } else { Answer::Begun };
         true
     }

@@ -1,6 +1,7 @@
 //! The stream of one client of HTTP+SSE. Whoever serves it owns everything that goes with it.
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -99,7 +100,7 @@ impl Client<'_> {
         mut posted: mpsc::Receiver<Posted>,
         mut brought: mpsc::Receiver<Bytes>,
     ) {
-        let introduction = Instant::now() + INTRODUCTION;
+        let (introduction, peer) = (Instant::now() + INTRODUCTION, exchange.peer());
         let mut draining = self.app.draining.subscribe();
         loop {
             let next = tokio::select! {
@@ -120,7 +121,7 @@ impl Client<'_> {
             };
             let written = match next {
                 Next::Write(bytes) => exchange.write(bytes).await,
-                Next::Take(posted) => match self.take(*posted).await {
+                Next::Take(posted) => match self.take(*posted, peer).await {
                     Some(message) => exchange.write(gathered(message, &mut brought)).await,
                     None => true,
                 },
@@ -139,12 +140,12 @@ impl Client<'_> {
     }
 
     /// Begins a request; gives its answer if there is nothing to wait for.
-    async fn take(&mut self, posted: Posted) -> Option<Bytes> {
+    async fn take(&mut self, posted: Posted, peer: SocketAddr) -> Option<Bytes> {
         let Posted { caller, principal, ends, message, version, headers } = posted;
         self.ends = self.ends.max(ends);
         let session = self.session.as_ref().map(|(session, _)| Arc::clone(session));
         match (&session, message.method()) {
-            (None, "initialize") => return Some(self.introduce(caller, &principal, &message).await),
+            (None, "initialize") => return Some(self.introduce(caller, &principal, &message, peer).await),
             (None, "ping") => return only(Answer::result(&message, Bytes::from_static(b"{}"))).await,
             (None, _) => return only(refusal::not_introduced(&message)).await,
             (Some(_), "initialize") => return only(refusal::second_initialize(message.id())).await,
@@ -152,13 +153,15 @@ impl Client<'_> {
         }
         let endpoint = self.open.stream.endpoint;
         let inquiry = Inquiry { era: Era::Legacy, endpoint, caller, principal, message, version, headers, session };
-        self.running.spawn(call(Arc::clone(self.app), inquiry, self.bring.clone()));
+        self.running.spawn(call(Arc::clone(self.app), inquiry, peer, self.bring.clone()));
         None
     }
 
     /// Answers `initialize`. It is not broken off when the client goes, so that nothing is left half open.
-    async fn introduce(&mut self, caller: Option<Arc<Caller>>, principal: &Arc<str>, message: &Message) -> Bytes {
+    async fn introduce(&mut self, caller: Option<Arc<Caller>>, principal: &Arc<str>, message: &Message, peer: SocketAddr) -> Bytes {
         let endpoint = self.open.stream.endpoint;
+        let mut record = Record::of(message, Era::Legacy, caller.as_ref());
+        record.peer = Some(peer);
         let owner = match self.owner.take() {
             Some(owner) => owner.with(caller),
             // An `initialize` before this one came to nothing.
@@ -167,7 +170,6 @@ impl Client<'_> {
                 Err(full) => return answer::error(message.id(), answer::INTERNAL, &full.to_string(), None),
             },
         };
-        let mut record = Record::of(message, Era::Legacy);
         let answer = self.app.relay.begin(owner, endpoint, message, &mut record).await.recorded(record);
         let session = answer.session.as_ref().and_then(|id| self.app.relay.sessions().get(id.as_bytes(), |_| true));
         if let Some(session) = session
@@ -192,8 +194,9 @@ impl Client<'_> {
 }
 
 /// Takes a request to its answer, and brings that and what comes before it.
-async fn call(app: Arc<App>, inquiry: Inquiry, bring: mpsc::Sender<Bytes>) {
+async fn call(app: Arc<App>, inquiry: Inquiry, peer: SocketAddr, bring: mpsc::Sender<Bytes>) {
     let mut record = Record::new(&inquiry);
+    record.peer = Some(peer);
     let answer = app.relay.request(&inquiry, &mut record).await.recorded(record);
     let (mut messages, mut any) = (Messages::of(answer), false);
     while let Some(message) = messages.next().await {

@@ -8,6 +8,7 @@ use weir_mcp::{
 };
 
 use crate::{
+    observe::Outcome,
     relay::{Answer, Body, Delivery, Heard},
     upstream::GATHERED,
 };
@@ -22,12 +23,14 @@ pub(super) async fn give(answer: Answer, id: &[u8], out: &Out) {
 /// The same with the response as `line` has it; `false` if that has none, and so nothing was said.
 pub(super) async fn give_as(answer: Answer, id: &[u8], out: &Out, line: impl Fn(&Message) -> Option<Bytes>) -> bool {
     let Answer { status, body, mut record, .. } = answer;
+    let mut sent = 0;
     let failure = match body {
         Body::Events(mut delivery) => {
             let answered = hear(&mut delivery, &mut Decoder::new(GATHERED), Some(id), out).await;
             record = delivery.record.take();
             match answered.map(|response| line(&response)) {
                 Some(Some(line)) => {
+                    sent = line.len() as u64;
                     out.say(line).await;
                     None
                 }
@@ -44,6 +47,7 @@ pub(super) async fn give_as(answer: Answer, id: &[u8], out: &Out, line: impl Fn(
             let Some(slot) = out.slot().await else { return true };
             match gathered(status, body).await.and_then(|bytes| response(bytes, id)).map(|response| line(&response)) {
                 Ok(Some(line)) => {
+                    sent = line.len() as u64;
                     slot.say(line);
                     None
                 }
@@ -56,8 +60,10 @@ pub(super) async fn give_as(answer: Answer, id: &[u8], out: &Out, line: impl Fn(
         }
     };
     if let Some(mut record) = record {
-        record.failure = failure.or(record.failure);
-        record.finish(status);
+        if let Some(why) = failure {
+            record.fail(Outcome::Failed, why);
+        }
+        record.finish(status, sent);
     }
     true
 }
