@@ -135,8 +135,10 @@ pub struct Upstream {
     pub reach: Reach,
     /// What opens it.
     pub auth: Auth,
-    /// The components that decide about its calls, in the order they are asked.
+    /// The components that decide about it, one for each decision at most.
     pub policies: Vec<Policy>,
+    /// Whose credentials a policy of one's own decides about.
+    pub owner: Owner,
     /// How long to wait for it.
     pub timeouts: Timeouts,
     /// Whether to use it at all. The secrets of a disabled upstream have not been read.

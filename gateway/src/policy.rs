@@ -12,6 +12,7 @@ mod error;
 mod grant;
 mod host;
 mod limits;
+mod lines;
 mod load;
 mod service;
 pub mod shipped;
@@ -26,8 +27,9 @@ use weir_flow::facts;
 use self::{
     convert::{Broken, TooMuch},
     engine::Shared,
-    host::{Lines, Rate, State},
+    host::State,
     limits::{EPOCHS, HANDOVER, MEMORY, Meter, Overgrown, Slot, Slots, Spent, WALL, WALL_WITH_HTTP},
+    lines::{Lines, Rate, Readable, redacted},
     load::Loaded,
 };
 pub use self::{
@@ -60,13 +62,15 @@ struct Inner {
 
 impl Policy {
     fn new(engine: Arc<Shared>, loaded: Arc<Loaded>, source: &Source<'_>, settings: String) -> Self {
+        let service = source.service.clone().filter(|_| source.grants.contains(&Grant::Http));
+        let slots = if service.is_some() { &engine.slots_with_http } else { &engine.slots };
         Self(Arc::new(Inner {
             name: source.name.into(),
             settings,
             grants: source.grants.into(),
-            service: source.service.clone().filter(|_| source.grants.contains(&Grant::Http)),
+            slots: Slots::among(slots, service.is_some()),
+            service,
             loaded,
-            slots: Slots::among(&engine.slots),
             engine,
             rate: Arc::default(),
         }))
@@ -75,6 +79,14 @@ impl Policy {
     /// What messages call it.
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// What is said when it stops with this text. One that the operator has brought is named: the words are its own.
+    pub fn stopped(&self, text: &str) -> String {
+        match shipped::NAMES.contains(&self.name()) {
+            true => text.to_owned(),
+            false => format!("policy {} stopped: {text}", self.name()),
+        }
     }
 
     /// Whether [`Self::next`] can be asked.
@@ -98,7 +110,7 @@ impl Policy {
         let to = convert::upstream(upstream, &self.0.settings).map_err(|fact| self.too_much(fact))?;
         let past = convert::history(history);
         let _slot = self.slot().await?;
-        let mut store = self.store(&upstream.name, Vec::new());
+        let mut store = self.store(&upstream.name, Readable::default());
         let answer = self
             .bounded(async {
                 let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
@@ -118,14 +130,18 @@ impl Policy {
         let Some(guest) = &self.0.loaded.credentials else { return Err(self.not_decided("credentials")) };
         let about = convert::question(question, &self.0.settings).map_err(|fact| self.too_much(fact))?;
         let _slot = self.slot().await?;
-        let mut store = self.store(&question.upstream.name, self.readable(question, secrets));
+        let readable: Readable = self.readable(question, secrets).into();
+        let mut store = self.store(&question.upstream.name, Arc::clone(&readable));
         let answer = self
             .bounded(async {
                 let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
                 guest.load(&mut store, &instance)?.call_choose(&mut store, &about).await
             })
             .await?;
-        convert::choice(answer, question).map_err(|rule| self.malformed(rule))
+        match convert::choice(answer, question).map_err(|rule| self.malformed(rule))? {
+            facts::Choice::Stop(text) => Ok(facts::Choice::Stop(redacted(&text, &readable).into_owned())),
+            choice => Ok(choice),
+        }
     }
 
     async fn slot(&self) -> Result<Slot, PolicyError> {
@@ -140,11 +156,10 @@ impl Policy {
     }
 
     /// A store for one question, with every limit in place.
-    fn store(&self, upstream: &str, secrets: Vec<(String, String)>) -> Store<State> {
+    fn store(&self, upstream: &str, secrets: Readable) -> Store<State> {
         let state = State {
             meter: Meter::default(),
-            lines: Lines::new(Arc::clone(&self.0.name), upstream, Arc::clone(&self.0.rate)),
-            secrets,
+            lines: Lines::new(Arc::clone(&self.0.name), upstream, Arc::clone(&self.0.rate), secrets),
             service: self.0.service.clone(),
             requests: 0,
             grants: Arc::clone(&self.0.grants),

@@ -27,11 +27,12 @@ use crate::{
     catalog::Catalog,
     config::Limits,
     http::{HeaderName, HeaderValue},
+    observe::Outcome,
     session::{Endpoint, Owner, Session, Sessions},
     upstream::Upstream,
 };
 
-pub use answer::{Answer, Body, Record};
+pub use answer::{Answer, Body, CLIENT_GONE, Record};
 pub use delivery::{Delivery, Heard, Keep, RETRY};
 
 /// Everything that calls go through.
@@ -129,6 +130,10 @@ impl Relay {
     async fn route_and_drive(self: &Arc<Self>, inquiry: &Inquiry, record: &mut Record) -> Answer {
         match self.route(inquiry).await {
             route::Route::Answered(answer) => answer,
+            route::Route::Unknown(answer) => {
+                record.fail(Outcome::Refused, "nothing is called so");
+                answer
+            }
             route::Route::Upstream(leg) => {
                 record.upstream = Some(Arc::clone(self.upstream(leg.upstream)));
                 self.drive(inquiry, leg, record).await

@@ -158,6 +158,12 @@ impl Upstream {
         self.credentials.are_personal()
     }
 
+    /// Whether a sign-in may be what it wants.
+    #[must_use]
+    pub fn takes_sign_ins(&self) -> bool {
+        self.credentials.come_from_sign_ins()
+    }
+
     /// Its state, for `/readyz`.
     #[must_use]
     pub fn status(&self) -> Status {

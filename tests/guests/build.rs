@@ -2,7 +2,8 @@
 
 use std::{env, error::Error, path::Path};
 
-const GUESTS: [&str; 9] = ["bomb", "curious", "flood", "leaker", "liar", "misfit", "spin", "stranger", "trap"];
+const GUESTS: [&str; 10] =
+    ["bomb", "curious", "flood", "leaker", "liar", "minimal", "misfit", "spin", "stranger", "trap"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;

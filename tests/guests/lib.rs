@@ -13,10 +13,12 @@ guests! {
     CURIOUS = "curious";
     /// Logs far too much, and answers nevertheless.
     FLOOD = "flood";
-    /// Reads a secret and panics with it.
+    /// Reads a secret and panics with it, and has its panics logged.
     LEAKER = "leaker";
     /// Breaks the rule that its setting `lie` names.
     LIAR = "liar";
+    /// Needs no import, and opens the upstream for callers that have a team.
+    MINIMAL = "minimal";
     /// Exports the right names with the wrong types.
     MISFIT = "misfit";
     /// Never answers.
@@ -27,6 +29,6 @@ guests! {
     TOKEN_SERVICE = "token-service";
     /// Panics at every question.
     TRAP = "trap";
-    /// Comes with WASI, and stops with what it found behind it.
+    /// Comes with WASI, prints, and stops with what it found behind it; or panics, as its settings say.
     WASI = "wasi";
 }

@@ -135,7 +135,9 @@ async fn a_log_that_nobody_reads_stops_nobody_and_what_is_lost_is_counted() {
     std::thread::spawn(move || {
         for line in BufReader::new(log).lines().map_while(Result::ok) {
             let line: Value = serde_json::from_str(&line).unwrap_or_default();
-            drop(line["fields"]["dropped"].as_u64().map(|dropped| said.send(dropped)));
+            if let Some(dropped) = line["fields"]["dropped"].as_u64() {
+                let _ = said.send(dropped);
+            }
         }
     });
     let dropped = until_some("the log says what is missing", || dropped.try_recv().ok()).await;

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use weir_tests::{Client, Gateway, Stub};
+use weir_tests::{Client, Gateway, Issuer, Stub};
 
 #[tokio::test]
 async fn a_hostile_policy_costs_only_its_own_upstream() {
@@ -92,7 +92,7 @@ async fn a_policy_gets_its_token_from_a_service_that_the_configuration_names() {
     assert!(!gateway.log().contains("minted-1"), "{}", gateway.log());
 }
 
-/// What a component knows when it fails stays with it: its message goes nowhere, with all that can be logged.
+/// What a component knows when it fails stays with it, with all that can be logged: its message is there without the secret.
 #[tokio::test]
 async fn a_policy_that_panics_with_a_secret_tells_nobody() {
     const SECRET: &str = "leaked-5b1f0c77";
@@ -101,7 +101,8 @@ async fn a_policy_that_panics_with_a_secret_tells_nobody() {
     let component = directory.path().join("leaker.wasm");
     fs::write(&component, weir_guests::LEAKER).unwrap();
     let policy = format!(
-        "bearer = {{ env = \"LEAKED\" }}\n[[upstreams.u.policies]]\ncomponent = {:?}\ngrants = [\"secrets\"]\n",
+        "[[upstreams.u.policies]]\ncomponent = {:?}\ngrants = [\"log\", \"secrets\"]\n\
+         secrets = {{ token = {{ env = \"LEAKED\" }} }}\n",
         component.display().to_string()
     );
     let config = stub.config("u") + &policy;
@@ -112,6 +113,88 @@ async fn a_policy_that_panics_with_a_secret_tells_nobody() {
         let answer = client.ask("tools/call", call.clone()).await.to_string();
         assert!(answer.contains("leaker.wasm") && !answer.contains(SECRET), "{answer}");
     }
+    gateway.logs("it is Some(\\\"[secret token]\\\")").await;
     assert!(!gateway.log().contains(SECRET), "{}", gateway.log());
     assert!(stub.seen().is_empty());
+}
+
+/// An upstream whose credentials a component decides about, for each caller.
+fn decided(stub: &Stub, name: &str, component: &std::path::Path, more: &str) -> String {
+    stub.config(name)
+        + "owner = \"principal\"\n"
+        + &format!("[[upstreams.{name}.policies]]\ncomponent = {:?}\n{more}", component.display().to_string())
+}
+
+#[tokio::test]
+async fn what_a_policy_says_reaches_its_caller_and_the_log_and_nobody_is_sent_to_sign_in() {
+    const AUDIENCE: &str = "https://weir.example/mcp";
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let directory = tempfile::tempdir().unwrap();
+    let guests = [
+        ("team", weir_guests::MINIMAL, ""),
+        ("trap", weir_guests::TRAP, ""),
+        ("spin", weir_guests::SPIN, ""),
+        (
+            "liar",
+            weir_guests::LIAR,
+            "settings = { lie = \"secret=other\" }\nsecrets = { token = { env = \"PATH\" } }\n",
+        ),
+    ];
+    let mut config = format!("[auth]\nissuer = {:?}\naudience = {AUDIENCE:?}\n", issuer.issuer());
+    for (name, component, more) in guests {
+        let file = directory.path().join(format!("{name}.wasm"));
+        fs::write(&file, component).unwrap();
+        config += &match name {
+            "spin" => stub.config(name) + &format!("[[upstreams.spin.policies]]\ncomponent = {file:?}\n"),
+            _ => decided(&stub, name, &file, more),
+        };
+    }
+    let gateway = Gateway::start(&config).await;
+    let without = issuer.token("ada", AUDIENCE);
+    let mut claims = issuer.claims("eve", AUDIENCE);
+    claims["team"] = json!("blue");
+    let with = issuer.sign(&claims);
+
+    let said = [
+        ("team", "team.wasm stopped: your token has no team; ask the platform team"),
+        ("trap", "trap.wasm failed: wasm trap: wasm `unreachable` instruction executed"),
+        ("spin", "spin.wasm gave no answer in time"),
+        ("liar", "liar.wasm gave an answer that cannot be used: it chose the secret \"other\""),
+    ];
+    let modern = Client::modern(&gateway, "/mcp").with_token(&without);
+    let legacy = Client::legacy_with(&gateway, "/mcp", &without, &json!({})).await;
+    for (name, text) in said {
+        for client in [&modern, &legacy] {
+            let call = json!({ "name": format!("{name}__echo"), "arguments": { "message": "hi" } });
+            let answer = client.ask("tools/call", call).await;
+            let told = answer["error"]["message"].as_str().unwrap_or_default();
+            assert!(told.contains(&format!("upstream `{name}`")) && told.contains(text), "{answer}");
+            let answer = answer.to_string();
+            assert!(!answer.contains("sign in") && !answer.contains("http://"), "{answer}");
+        }
+        gateway.logs(&text.replace('"', "\\\"")).await;
+    }
+    assert!(!gateway.log().contains("needs a sign-in"), "{}", gateway.log());
+
+    // One policy, and another caller: what it decides is theirs alone.
+    let blue = Client::modern(&gateway, "/mcp").with_token(&with);
+    assert!(blue.tools().await.contains(&"team__echo".to_owned()));
+    blue.call("team__echo", json!({ "message": "hi" })).await;
+    let called = stub.asked("tools/call");
+    assert_eq!(called.iter().map(|seen| seen.header("x-caller")).collect::<Vec<_>>(), [Some("eve")]);
+}
+
+#[tokio::test]
+async fn an_owner_that_nobody_decides_for_stops_the_start() {
+    let stub = Stub::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let (component, file) = (directory.path().join("wasi.wasm"), directory.path().join("weir.toml"));
+    fs::write(&component, weir_guests::WASI).unwrap();
+    let auth = "[auth]\nissuer = \"https://login.example\"\naudience = \"https://weir.example/mcp\"\n";
+    fs::write(&file, auth.to_owned() + &decided(&stub, "a", &component, "")).unwrap();
+    let checked =
+        std::process::Command::new(weir_tests::paths::weir()).arg("check").arg("-c").arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(64), "{said}");
+    assert!(said.contains("upstream `a`: `owner = \"principal\"` goes with a login, or with a policy"), "{said}");
 }

@@ -76,7 +76,8 @@ fn prepare(
             let secrets = written.secrets.clone();
             // Where nothing is said of a login, a component of one's own has all the say.
             let account = account.clone().filter(|account| account.is_configured());
-            let source = CredentialSource { policy, secrets, account };
+            let (owner, proved) = (entry.owner, config.inbound.is_some());
+            let source = CredentialSource { policy, secrets, account, owner, proved };
             if credentials.replace(source).is_some() {
                 bail!("{place}: a second policy decides about credentials; one is enough");
             }
@@ -84,7 +85,18 @@ fn prepare(
     }
     let credentials = match credentials {
         Some(own) => Some(own),
-        None => usual(entry, engine, account)?,
+        None => {
+            let is_login = matches!(entry.auth, Auth::OAuth(_));
+            if entry.owner == config::Owner::Principal && !is_login {
+                let file = config.file.display();
+                bail!(
+                    "{file}: upstream `{}`: `owner = \"principal\"` goes with a login, or with a policy that decides \
+                     about credentials, which none of its policies does",
+                    entry.name
+                );
+            }
+            usual(entry, engine, account)?
+        }
     };
     let connection = match connection {
         Some(own) => own,
@@ -105,12 +117,13 @@ fn usual(
     engine: &Engine,
     account: Option<Arc<Account>>,
 ) -> anyhow::Result<Option<CredentialSource>> {
+    let owner = config::Owner::Shared;
     Ok(match (&entry.auth, account) {
         (Auth::Bearer(source), _) => {
             let settings = json!({ "source": source.to_string() }).to_string();
             let secrets = vec![("token".to_owned(), source.clone())];
             let policy = ship(engine, "bearer", shipped::BEARER, settings)?;
-            Some(CredentialSource { policy, secrets, account: None })
+            Some(CredentialSource { policy, secrets, account: None, owner, proved: false })
         }
         (_, Some(account)) => {
             let mut settings = serde_json::Map::new();
@@ -121,7 +134,7 @@ fn usual(
                 settings.insert("only_if_refused".to_owned(), true.into());
             }
             let policy = ship(engine, "oauth", shipped::OAUTH, serde_json::Value::from(settings).to_string())?;
-            Some(CredentialSource { policy, secrets: Vec::new(), account: Some(account) })
+            Some(CredentialSource { policy, secrets: Vec::new(), account: Some(account), owner, proved: false })
         }
         (_, None) => None,
     })

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 use anyhow::Context;
 
 use crate::config::{
-    Auth, Config, Limits, LoginStore, Reach, Secret, StdioReach, SystemEnvironment, Timeouts, Upstream,
+    Auth, Config, Limits, LoginStore, Owner, Reach, Secret, StdioReach, SystemEnvironment, Timeouts, Upstream,
     default_cache_dir,
 };
 
@@ -43,6 +43,7 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         reach: Reach::Stdio(reach),
         auth: Auth::None,
         policies: Vec::new(),
+        owner: Owner::Shared,
         timeouts: Timeouts::default(),
         enabled: true,
     };

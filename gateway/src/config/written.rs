@@ -182,7 +182,8 @@ table! {
         /// What opens the upstream. Default: `"bearer"` if there is a `bearer`; `"none"` if `headers` has an `Authorization`;
         /// else nothing, until the upstream asks for a login, which is then offered.
         auth: AuthKind,
-        /// Whose login it is: one for all callers, or one for each. Default: `"shared"`.
+        /// Whose login it is, or whose credential where a policy of your own decides about that: one for all callers, or
+        /// one for each. Default: `"shared"`.
         owner: Owner,
         /// How Weir signs in, where `auth` is `"oauth"`, `"device"`, `"client_credentials"` or `"exchange"`.
         oauth: OAuth,
@@ -190,7 +191,7 @@ table! {
         bearer: Source,
         /// How long to wait for this upstream.
         timeouts: Timeouts,
-        /// Components that decide about its calls, in the order they are asked.
+        /// Components that decide how it is reached and with which credential; one for each decision at most.
         policies: List<Policy>,
     }
 
@@ -212,8 +213,8 @@ table! {
         grants: List<Grant>,
         /// Its own settings, handed to it as JSON. Nothing is expanded in them; they are no place for secrets.
         settings: Json,
-        /// Secrets it may place in a request without seeing them, by the names it knows them under; needs the grant
-        /// `"secrets"`.
+        /// Secrets it may place in a request without seeing them, by the names it knows them under. To read them as well
+        /// needs the grant `"secrets"`.
         secrets: Named<Source>,
         /// The services it may ask, by origin: `["https://tokens.example.com"]`; needs the grant `"http"`.
         http: List<ServiceOrigin>,

@@ -139,11 +139,8 @@ impl Account {
     /// Whose credential a caller uses; none for Weir itself where each caller has their own.
     #[must_use]
     pub fn asker(&self, caller: Option<&Arc<Caller>>) -> Option<Asker> {
-        match caller {
-            _ if !self.is_personal() => Some(Asker::shared()),
-            Some(caller) => Some(Asker::principal(caller)),
-            None => (!self.proved).then(Asker::local),
-        }
+        let owner = if self.is_personal() { config::Owner::Principal } else { config::Owner::Shared };
+        Asker::of(owner, self.proved, caller)
     }
 
     /// The ways to a token, as a policy is told them.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_flow::facts::Principal;
 use weir_oauth::{Owner, Secret};
 
-use crate::caller::Caller;
+use crate::{caller::Caller, config};
 
 /// Whose credential it is to be, and what is known of them.
 #[derive(Clone)]
@@ -26,6 +26,17 @@ impl Asker {
     #[must_use]
     pub const fn shared() -> Self {
         Self { owner: Owner::Shared, principal: None, token: None }
+    }
+
+    /// Whose credential a caller uses; none for Weir itself where each caller has their own. Where nobody has `proved` who
+    /// they are, everybody is the same local caller.
+    #[must_use]
+    pub fn of(owner: config::Owner, proved: bool, caller: Option<&Arc<Caller>>) -> Option<Self> {
+        match (owner, caller) {
+            (config::Owner::Shared, _) => Some(Self::shared()),
+            (config::Owner::Principal, Some(caller)) => Some(Self::principal(caller)),
+            (config::Owner::Principal, None) => (!proved).then(Self::local),
+        }
     }
 
     /// One principal.

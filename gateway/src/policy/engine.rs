@@ -17,7 +17,7 @@ use super::{
     Policy,
     error::{EngineError, LoadError},
     grant::Grant,
-    limits::{MEMORY, MODULES, SLOTS, TABLE},
+    limits::{MEMORY, MODULES, SLOTS, SLOTS_WITH_HTTP, TABLE},
     load::{self, Loaded},
     service::Service,
     ticker::Ticker,
@@ -48,6 +48,7 @@ pub(super) struct Shared {
     pub(super) wasm: wasmtime::Engine,
     pub(super) ticker: Ticker,
     pub(super) slots: Arc<Semaphore>,
+    pub(super) slots_with_http: Arc<Semaphore>,
     loaded: Mutex<HashMap<[u8; 32], Weak<Loaded>>>,
 }
 
@@ -67,8 +68,9 @@ impl Engine {
         }
         let wasm = wasmtime::Engine::new(&config).map_err(failed)?;
         let ticker = Ticker::start(wasm.weak()).map_err(|error| EngineError::Engine(error.to_string()))?;
-        let slots = usize::try_from(SLOTS).unwrap_or(1);
-        Ok(Self(Arc::new(Shared { wasm, ticker, slots: Arc::new(Semaphore::new(slots)), loaded: Mutex::default() })))
+        let slots = |count| Arc::new(Semaphore::new(usize::try_from(count).unwrap_or(1)));
+        let (slots, slots_with_http) = (slots(SLOTS), slots(SLOTS_WITH_HTTP));
+        Ok(Self(Arc::new(Shared { wasm, ticker, slots, slots_with_http, loaded: Mutex::default() })))
     }
 
     /// A policy that can be asked. The same component with the same grants is compiled and kept once, whatever its
@@ -100,12 +102,13 @@ impl fmt::Debug for Engine {
 /// Wasm as it is everywhere, minus what no policy needs, in slots that are reserved once and filled when used.
 fn configuration() -> Config {
     let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(SLOTS)
-        .total_core_instances(SLOTS * 8)
+    let slots = SLOTS + SLOTS_WITH_HTTP;
+    pool.total_component_instances(slots)
+        .total_core_instances(slots * 8)
         .max_core_instances_per_component(MODULES)
-        .total_memories(SLOTS * 2)
-        .total_tables(SLOTS * 8)
-        .total_stacks(SLOTS)
+        .total_memories(slots * 2)
+        .total_tables(slots * 8)
+        .total_stacks(slots)
         .max_memory_size(MEMORY)
         .table_elements(TABLE)
         .max_unused_warm_slots(4);

@@ -2,8 +2,8 @@
 //! languages that cannot do without one.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use wasmtime::component::{HasSelf, Linker, ResourceTable};
@@ -12,9 +12,9 @@ use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxView, Was
 use super::{
     Service, ServiceRequest,
     bindings::weir::policy::{clock, http, log, random, secrets, types},
-    convert::one_line,
     grant::Grant,
-    limits::{LINE, LINES, LINES_PER_SECOND, Meter, REQUESTS},
+    limits::{Meter, REQUESTS},
+    lines::{Lines, Printed},
 };
 
 /// The most bytes of randomness in one call.
@@ -26,27 +26,12 @@ const RANDOM_OF_WASI: u64 = 64 << 10;
 pub(super) struct State {
     pub(super) meter: Meter,
     pub(super) lines: Lines,
-    /// The secrets of the question; empty unless reading them is granted.
-    pub(super) secrets: Vec<(String, String)>,
     /// The services that may be asked; none unless that is granted.
     pub(super) service: Option<Arc<dyn Service>>,
     pub(super) requests: u32,
     pub(super) grants: Arc<[Grant]>,
     pub(super) wasi: Option<Box<Wasi>>,
 }
-
-/// The lines that a question logs.
-pub(super) struct Lines {
-    pub(super) policy: Arc<str>,
-    pub(super) upstream: String,
-    pub(super) rate: Arc<Rate>,
-    written: u32,
-    dropped: u32,
-}
-
-/// How many lines a policy logged in the second that runs.
-#[derive(Default)]
-pub(super) struct Rate(Mutex<Option<(Instant, u32)>>);
 
 /// The empty WASI of one question.
 pub(super) struct Wasi {
@@ -103,7 +88,7 @@ impl random::Host for State {
 
 impl secrets::Host for State {
     fn read(&mut self, name: String) -> Option<String> {
-        self.secrets.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone())
+        self.lines.secrets.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone())
     }
 }
 
@@ -121,72 +106,22 @@ impl http::Host for State {
     }
 }
 
-impl Lines {
-    pub(super) fn new(policy: Arc<str>, upstream: &str, rate: Arc<Rate>) -> Self {
-        Self { policy, upstream: one_line(upstream, LINE), rate, written: 0, dropped: 0 }
-    }
-
-    fn write(&mut self, level: log::Level, message: &str) {
-        if self.written >= LINES || !self.rate.allows(Instant::now()) {
-            self.dropped = self.dropped.saturating_add(1);
-            return;
-        }
-        self.written += 1;
-        self.event(level, &one_line(message, LINE));
-    }
-
-    /// The macros of `tracing` want the level as a constant.
-    fn event(&self, level: log::Level, message: &str) {
-        let (policy, upstream) = (&*self.policy, &*self.upstream);
-        match level {
-            log::Level::Error => tracing::error!(target: "policy", policy, upstream, "{message}"),
-            log::Level::Warn => tracing::warn!(target: "policy", policy, upstream, "{message}"),
-            log::Level::Info => tracing::info!(target: "policy", policy, upstream, "{message}"),
-            log::Level::Debug => tracing::debug!(target: "policy", policy, upstream, "{message}"),
-        }
-    }
-}
-
-impl Drop for Lines {
-    fn drop(&mut self) {
-        if self.dropped > 0 && self.rate.allows(Instant::now()) {
-            self.event(
-                log::Level::Warn,
-                &format!("{} lines of this policy were dropped: it logs too much", self.dropped),
-            );
-        }
-    }
-}
-
-impl Rate {
-    /// Counts a line, and says whether it may be written.
-    fn allows(&self, now: Instant) -> bool {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *window {
-            Some((start, lines)) if now.saturating_duration_since(*start) < Duration::from_secs(1) => {
-                *lines = lines.saturating_add(1);
-                *lines <= LINES_PER_SECOND
-            }
-            window => {
-                *window = Some((now, 1));
-                true
-            }
-        }
-    }
-}
-
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        let wasi = self.wasi.get_or_insert_with(|| Box::new(Wasi::empty(&self.grants)));
+        let wasi = self.wasi.get_or_insert_with(|| Box::new(Wasi::empty(&self.grants, self.lines.printed())));
         WasiCtxView { ctx: &mut wasi.context, table: &mut wasi.table }
     }
 }
 
 impl Wasi {
-    /// No files, no sockets, no environment, no arguments, no streams. Time and randomness are capabilities like any other:
-    /// without their grants the clocks stand still and the random numbers are always the same.
-    fn empty(grants: &[Grant]) -> Self {
+    /// No files, no sockets, no environment, no arguments, no input. Time and randomness are capabilities like any other:
+    /// without their grants the clocks stand still and the random numbers are always the same. What is printed is for the
+    /// log, if somebody follows it so closely.
+    fn empty(grants: &[Grant], printed: Option<Printed>) -> Self {
         let mut context = WasiCtx::builder();
+        if let Some(printed) = printed {
+            context.stdout(printed.clone()).stderr(printed);
+        }
         context.allow_tcp(false).allow_udp(false).max_random_size(RANDOM_OF_WASI);
         if !grants.contains(&Grant::Clock) {
             context.wall_clock(Stopped).monotonic_clock(Stopped);

@@ -19,12 +19,16 @@ pub(super) const MEMORY: usize = 16 << 20;
 pub(super) const TABLE: usize = 20_000;
 /// Core modules in one component. A Rust guest has one to three, a Python guest a few dozen.
 pub(super) const MODULES: u32 = 64;
-/// Questions that are answered at the same time, of all policies.
+/// Questions that are answered at the same time, of all policies that ask no services.
 pub(super) const SLOTS: u32 = 64;
+/// The same of all that may ask services: they wait for those, and must not keep the rest waiting.
+pub(super) const SLOTS_WITH_HTTP: u32 = 64;
 /// Questions that one policy answers at the same time, so that one that hangs leaves slots for the rest.
 pub(super) const SLOTS_OF_ONE: usize = 16;
 /// How long a question waits for a slot. It is enough for any number of honest questions.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
+/// The questions of one policy that wait for a slot for as long as their calls do, where it may ask services.
+pub(super) const WAITING: usize = 256;
 /// The processor time of one question.
 pub(super) const BUDGET: Duration = Duration::from_millis(100);
 /// The same in epochs: the guest is asked to yield after each, and stopped after the last.
@@ -51,6 +55,8 @@ pub(super) const LINES: u32 = 32;
 pub(super) const LINES_PER_SECOND: u32 = 100;
 /// The longest line, in bytes.
 pub(super) const LINE: usize = 1 << 10;
+/// How much of what a guest prints reaches the log, in bytes.
+pub(super) const PRINTED: usize = 8 << 10;
 
 /// Ends a guest that wanted more than [`MEMORY`].
 #[derive(Debug, Error)]
@@ -87,6 +93,8 @@ impl ResourceLimiter for Meter {
 pub(super) struct Slots {
     own: Arc<Semaphore>,
     all: Arc<Semaphore>,
+    /// The places in which to wait for as long as it takes; none where nobody waits for long.
+    queue: Option<Semaphore>,
 }
 
 /// A place; it is free again when this is dropped.
@@ -96,18 +104,25 @@ pub(super) struct Slot {
 }
 
 impl Slots {
-    /// The places of a policy among `all`.
-    pub(super) fn among(all: &Arc<Semaphore>) -> Self {
-        Self { own: Arc::new(Semaphore::new(SLOTS_OF_ONE)), all: Arc::clone(all) }
+    /// The places of a policy among `all`; `queued` if its questions wait for services, and so for one another.
+    pub(super) fn among(all: &Arc<Semaphore>, queued: bool) -> Self {
+        let queue = queued.then(|| Semaphore::new(WAITING));
+        Self { own: Arc::new(Semaphore::new(SLOTS_OF_ONE)), all: Arc::clone(all), queue }
     }
 
-    /// The next free place, or none if there is none for [`PATIENCE`].
+    /// The next free place, or none if there is none for [`PATIENCE`], or no place in the queue.
     pub(super) async fn take(&self) -> Option<Slot> {
         let both = async {
             let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
             let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
             Some(Slot { _own: own, _all: all })
         };
-        timeout(PATIENCE, both).await.ok().flatten()
+        match &self.queue {
+            None => timeout(PATIENCE, both).await.ok().flatten(),
+            Some(queue) => {
+                let _waiting = queue.try_acquire().ok()?;
+                both.await
+            }
+        }
     }
 }

@@ -8,3 +8,6 @@ pub const BEARER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bearer.wasm"
 
 /// Decides when a token of an authorization server is used, renewed or fetched anew.
 pub const OAUTH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/oauth.wasm"));
+
+/// What they are called.
+pub const NAMES: [&str; 3] = ["fallback", "bearer", "oauth"];

@@ -18,10 +18,10 @@ use crate::{
     catalog::{self, Merged, SIGN_IN},
     invite::Invitations,
     login::{Needed, Owner, Standing, Wallet},
-    observe::NEEDS_SIGN_IN,
+    observe::{NEEDS_SIGN_IN, Outcome},
     seal::Seal,
     session::Session,
-    upstream::State as Health,
+    upstream::{CredentialError, State as Health},
 };
 
 use super::{Answer, Inquiry, Record, Relay};
@@ -66,7 +66,7 @@ impl Relay {
 
     /// The answer to a call that needs a login first.
     pub(super) async fn ask_to_sign_in(&self, inquiry: &Inquiry, needed: &Needed, record: &mut Record) -> Answer {
-        record.failure = Some(NEEDS_SIGN_IN.to_owned());
+        record.fail(Outcome::SignIn, NEEDS_SIGN_IN);
         self.sign_in_answer(inquiry, needed).await
     }
 
@@ -121,6 +121,9 @@ impl Relay {
                 (upstream, self.catalog.position(upstream)?, native)
             }
         };
+        if !self.upstream(place).takes_sign_ins() {
+            return None;
+        }
         let account = desk.wallet.account(upstream).filter(|account| account.is_for_people())?;
         let owner = account.asker(inquiry.caller.as_ref())?.owner;
         let missing = match account.state(&owner).await.ok()?.standing {
@@ -136,11 +139,17 @@ impl Relay {
                 return Some(Behind::Answered(Box::new(told(inquiry, &text, false))));
             }
         };
-        if !missing {
+        if !missing || self.has_given_up(inquiry, place).await {
             return None;
         }
         let needed = account.need(&owner, &[], None).await;
         Some(Behind::Answered(Box::new(self.sign_in_answer(inquiry, &needed).await)))
+    }
+
+    /// Whether a policy has something else to say than that somebody must sign in.
+    async fn has_given_up(&self, inquiry: &Inquiry, place: usize) -> bool {
+        let asked = self.upstream(place).credential(inquiry.caller.as_ref(), None).await;
+        matches!(asked, Err(CredentialError::Failed(_)))
     }
 
     /// Waits until an upstream is listed whose login has just come.

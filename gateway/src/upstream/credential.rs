@@ -26,7 +26,7 @@ use weir_flow::{
 
 use crate::{
     caller::Caller,
-    config::SecretSource,
+    config::{self, SecretSource},
     http::{HeaderName, HeaderValue},
     login::{Account, Asker, Needed, Owner},
     policy::{Policy, Secrets},
@@ -61,6 +61,10 @@ pub struct Source {
     pub secrets: Vec<(String, SecretSource)>,
     /// Where tokens are had, if this upstream may need one.
     pub account: Option<Arc<Account>>,
+    /// Whose they are, where there is no account to say so.
+    pub owner: config::Owner,
+    /// Whether callers prove who they are; else everybody is the same local caller.
+    pub proved: bool,
 }
 
 /// Why there is no credential. Its text is for the operator and holds no secret.
@@ -128,8 +132,12 @@ impl Credentials {
 
     /// Whether nobody but callers has any.
     pub(super) fn are_personal(&self) -> bool {
-        let account = self.source.as_ref().and_then(|source| source.account.as_ref());
-        account.is_some_and(|account| account.asker(None).is_none())
+        self.source.as_ref().is_some_and(|source| source.asker(None).is_none())
+    }
+
+    /// Whether a sign-in may be what is missing.
+    pub(super) fn come_from_sign_ins(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.account.is_some())
     }
 
     /// The credential for a caller to use now; none to go without. `refused` is what the upstream said to an earlier one.
@@ -143,25 +151,21 @@ impl Credentials {
         patience: Duration,
     ) -> Result<Option<Credential>, CredentialError> {
         let (Some(source), Some(origin)) = (&self.source, origin) else { return Ok(None) };
-        let personal = source.account.as_ref().filter(|account| account.is_personal());
-        let (slot, asker) = match personal {
-            None => (Arc::clone(&self.shared), None),
-            Some(account) => {
-                let asker = account.asker(caller).ok_or(CredentialError::Personal)?;
-                (self.slot(&asker.owner), Some(asker))
-            }
+        let asker = source.asker(caller).ok_or(CredentialError::Personal)?;
+        let slot = match &asker.owner {
+            Owner::Shared => Arc::clone(&self.shared),
+            owner @ Owner::Principal(..) => self.slot(owner),
         };
         match slot.look(refused.as_ref()) {
             Look::Good(credential) => return Ok(credential),
             Look::Due(credential) => {
                 // Good for a while yet, so nobody waits.
-                slot.ask_ahead(Arc::clone(source), asker.unwrap_or_else(Asker::shared), upstream(), origin.clone());
+                slot.ask_ahead(Arc::clone(source), asker, upstream(), origin.clone());
                 return Ok(credential);
             }
             Look::Nothing => {}
         }
         // Boxed: a call in the steady state would carry its state for nothing.
-        let asker = asker.unwrap_or_else(Asker::shared);
         let asked = slot.ask(source, &asker, upstream(), origin, refused);
         let late = |_| CredentialError::Failed(format!("there was none within {} s", patience.as_secs()));
         Box::pin(tokio::time::timeout(patience, asked)).await.map_err(late)?
@@ -174,6 +178,16 @@ impl Credentials {
         }
         owners.make_room(Instant::now());
         Arc::clone(owners.slots.entry(owner.clone()).or_default())
+    }
+}
+
+impl Source {
+    /// Whose credential a caller uses; none for Weir itself where each caller has their own.
+    fn asker(&self, caller: Option<&Arc<Caller>>) -> Option<Asker> {
+        match &self.account {
+            Some(account) => account.asker(caller),
+            None => Asker::of(self.owner, self.proved, caller),
+        }
     }
 }
 

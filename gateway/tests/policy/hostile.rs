@@ -2,11 +2,16 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, OnceLock},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::task::JoinSet;
-use weir::policy::{Grant, Policy, PolicyError, shipped};
+use weir::policy::{Grant, Policy, PolicyError, Service, ServiceRequest, ServiceResponse, Source, shipped};
 use weir_flow::facts::{Choice, Step};
 
 use crate::bench::{MODERN, Vault, load, question, try_load, upstream};
@@ -123,7 +128,7 @@ async fn capabilities_give_what_was_granted_and_no_more() {
     let Choice::Stop(found) = choice else { panic!("{choice:?}") };
     let year: u32 = found.strip_prefix("year ").and_then(|rest| rest.get(..4)?.parse().ok()).unwrap();
     assert!((2025..2100).contains(&year), "{found}");
-    let rest = r#", 1024 random bytes, token Some("the text of token"), other None, settings {"a":1}"#;
+    let rest = r#", 1024 random bytes, token Some("[secret token]"), other None, settings {"a":1}"#;
     assert!(found.ends_with(rest), "{found}");
 }
 
@@ -134,29 +139,117 @@ async fn wasi_is_there_and_empty() {
     assert_eq!(step, Ok(Step::Stop("found []".into())));
 }
 
+/// A log that a test reads.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl Page {
+    /// Has what is logged on this thread written here.
+    fn open(&self, most: tracing::Level) -> tracing::subscriber::DefaultGuard {
+        let theirs = self.clone();
+        let log = tracing_subscriber::fmt().with_ansi(false).with_max_level(most);
+        tracing::subscriber::set_default(log.with_writer(move || theirs.clone()).finish())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl io::Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[tokio::test]
-async fn a_flood_of_log_is_cut_and_cannot_forge_lines() {
-    #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
-    impl io::Write for Page {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
+async fn what_a_guest_prints_and_why_it_panics_is_logged_for_those_who_look() {
+    let page = Page::default();
+    let _log = page.open(tracing::Level::DEBUG);
+    let policy = try_load("wasi", weir_guests::WASI, &[], r#"{"panic":true,"lines":3}"#).unwrap();
+    let step = policy.next(&upstream(), &[]).await;
+    assert!(matches!(&step, Err(PolicyError::Trapped { .. })), "{step:?}");
+    let text = page.text();
+    let said: Vec<_> = text.lines().filter(|line| line.contains("DEBUG") && line.contains("policy=\"wasi\"")).collect();
+    for expected in ["on the way to the machine", "2", "panicked at", "on purpose"] {
+        assert!(said.iter().any(|line| line.contains(expected)), "{expected}: {text}");
+    }
+    // It may go on and on, and is answered all the same.
+    let policy = try_load("wasi", weir_guests::WASI, &[], r#"{"lines":5000}"#).unwrap();
+    assert_eq!(policy.next(&upstream(), &[]).await, Ok(Step::Stop("found []".into())));
+    assert!(page.text().contains("lines of this policy were dropped"), "{}", page.text());
+}
+
+#[tokio::test]
+async fn a_secret_that_a_guest_has_read_is_masked_in_what_it_logs() {
+    let page = Page::default();
+    let _log = page.open(tracing::Level::DEBUG);
+    let policy = try_load("leaker", weir_guests::LEAKER, &[Grant::Log, Grant::Secrets], "").unwrap();
+    policy.choose(&question(&["token"], None), &Vault).await.unwrap_err();
+    let text = page.text();
+    assert!(text.contains("panicked at") && text.contains("[secret token]"), "{text}");
+    assert!(!text.contains("the text of token"), "{text}");
+}
+
+/// A service that answers nobody before it is told to.
+struct Closed(tokio::sync::Semaphore, AtomicUsize);
+
+impl Service for Closed {
+    fn send(&self, _: ServiceRequest) -> Pin<Box<dyn Future<Output = Result<ServiceResponse, String>> + Send + '_>> {
+        Box::pin(async {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            let _turn = self.0.acquire().await.map_err(|why| why.to_string())?;
+            Ok(ServiceResponse { status: 200, headers: Vec::new(), body: b"minted".to_vec() })
+        })
+    }
+}
+
+#[tokio::test]
+async fn questions_that_wait_for_a_service_wait_for_one_another_and_keep_nobody_else() {
+    let service = Arc::new(Closed(tokio::sync::Semaphore::new(0), AtomicUsize::new(0)));
+    let load = |name: &str| {
+        let service = Some(Arc::clone(&service) as Arc<dyn Service>);
+        let settings = r#"{"service":"https://tokens.example.com/mcp"}"#.to_owned();
+        let wasm = weir_guests::TOKEN_SERVICE.into();
+        crate::bench::engine().load(Source { name, wasm, grants: &[Grant::Http], settings, service }).unwrap()
+    };
+    let mut questions = JoinSet::new();
+    for policy in [load("one"), load("other")] {
+        for _ in 0..40 {
+            let policy = policy.clone();
+            questions.spawn(async move { policy.choose(&question(&[], None), &Vault).await });
         }
     }
+    while service.1.load(Ordering::SeqCst) < 32 {
+        tokio::task::yield_now().await;
+    }
+    // Whoever asks no service has an answer, and of those that wait nobody is turned away.
+    let bystander = crate::bench::load("fallback", shipped::FALLBACK);
+    assert_eq!(bystander.next(&upstream(), &[]).await, Ok(Step::Attempt(MODERN)));
+    let ended = tokio::time::timeout(Duration::from_secs(1), questions.join_next()).await;
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!(service.1.load(Ordering::SeqCst), 32, "16 at once of each");
+    service.0.add_permits(1);
+    for choice in questions.join_all().await {
+        assert!(matches!(&choice, Ok(Choice::Mint(minted)) if minted.text == "minted"), "{choice:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_log_is_cut_and_cannot_forge_lines() {
     let page = Page::default();
-    let theirs = page.clone();
-    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || theirs.clone()).finish();
     let policy = try_load("flood", weir_guests::FLOOD, &[Grant::Log], "").unwrap();
     {
-        let _guard = tracing::subscriber::set_default(log);
+        let _log = page.open(tracing::Level::INFO);
         for _ in 0..10 {
             assert_eq!(policy.next(&upstream(), &[]).await, Ok(Step::Stop("dry again".into())));
         }
     }
-    let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+    let text = page.text();
     let lines: Vec<_> = text.lines().collect();
     // Thirty-two for each question, and a hundred in any second.
     assert!((32..=330).contains(&lines.len()), "{} lines", lines.len());

@@ -4,7 +4,9 @@ use std::{borrow::Cow, fs, os::unix::fs::PermissionsExt};
 
 use weir::policy::{Engine, EngineError, Grant, LoadError, Source, shipped};
 
-use crate::bench::{scratch, try_load};
+use weir_flow::facts::{Choice, Principal};
+
+use crate::bench::{Vault, question, scratch, try_load};
 
 /// The component with `old` replaced by `new`, which has to be of the same length.
 fn patched(wasm: &[u8], old: &str, new: &str) -> Vec<u8> {
@@ -72,6 +74,18 @@ fn a_capability_that_nobody_granted() {
         r#"policy curious uses clock, random, which it is not granted; to grant it, write: grants = ["log", "clock", "random", "secrets"]"#
     );
     assert!(try_load("curious", weir_guests::CURIOUS, &Grant::ALL, "").is_ok());
+}
+
+#[tokio::test]
+async fn a_component_of_a_world_without_imports_needs_no_grant() {
+    let policy = try_load("minimal", weir_guests::MINIMAL, &[], "").unwrap();
+    assert!(policy.decides_credentials() && !policy.decides_connections());
+    let mut about = question(&[], None);
+    assert_eq!(policy.choose(&about, &Vault).await, Ok(Choice::Stop("nobody is calling".into())));
+    let (subject, claims) = ("ada".to_owned(), r#"{"team":"blue"}"#.to_owned());
+    about.principal = Some(Principal { subject, issuer: None, scopes: Vec::new(), claims });
+    let choice = policy.choose(&about, &Vault).await;
+    assert!(matches!(&choice, Ok(Choice::Mint(minted)) if minted.text == "ada"), "{choice:?}");
 }
 
 #[test]

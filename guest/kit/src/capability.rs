@@ -26,6 +26,13 @@ pub mod log {
         write(Level::Error, message);
     }
 
+    /// Has the messages of panics logged, for whoever follows the policy's reasoning; else they are lost, but for a component
+    /// with WASI, which prints them. An instance answers one question, so this comes first in each.
+    pub fn panics() {
+        #[cfg(target_family = "wasm")]
+        std::panic::set_hook(Box::new(|panic| debug(&panic.to_string())));
+    }
+
     #[cfg(target_family = "wasm")]
     fn write(level: Level, message: &str) {
         crate::bindings::connection::weir::policy::log::write(level, message);

@@ -31,9 +31,20 @@ pub(super) fn upstream(upstream: &Upstream, context: &mut Context<'_, '_>) -> Op
     }
 }
 
+/// Whose credentials they are.
+pub(super) fn owner(upstream: &Upstream) -> Owner {
+    match upstream.owner.set().map(|at| at.value) {
+        Some(written::Owner::Principal) => Owner::Principal,
+        Some(written::Owner::Shared) | None => Owner::Shared,
+    }
+}
+
 /// Reports what says something of a login where there is none.
 fn only_with_login(upstream: &Upstream, context: &mut Context<'_, '_>) {
-    for (name, key) in [("owner", upstream.owner.key()), ("oauth", upstream.oauth.key())] {
+    // A policy of one's own may have a credential for each caller without a login.
+    let decides = upstream.policies.set().is_some_and(|policies| !policies.value.0.is_empty());
+    let owner = upstream.owner.key().filter(|_| !decides);
+    for (name, key) in [("owner", owner), ("oauth", upstream.oauth.key())] {
         if let Some(key) = key {
             let hint = "auth = \"oauth\", \"device\", \"client_credentials\" or \"exchange\"".to_owned();
             context.report.add(key, format!("`{name}` goes with a login"), Some(hint));
@@ -75,10 +86,7 @@ fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Opti
         let hint = "leave out one of the two".to_owned();
         context.report.add(bearer, "an upstream is opened by a `bearer` or by a login, not both", Some(hint));
     }
-    let owner = match upstream.owner.set().map(|at| at.value) {
-        Some(written::Owner::Principal) => Owner::Principal,
-        Some(written::Owner::Shared) | None => Owner::Shared,
-    };
+    let owner = owner(upstream);
     let empty = written::OAuth::default();
     let written = upstream.oauth.set().map_or(&empty, |at| &at.value);
     let oauth = OAuth {

@@ -46,6 +46,7 @@ pub(super) fn resolve(
         reach: reach?,
         auth: auth?,
         policies,
+        owner: auth::owner(written),
         timeouts: timeouts(&written.timeouts, defaults.timeouts),
         enabled,
     })

@@ -265,7 +265,8 @@ impl<'a> Work<'a> {
                     Err(ConnectError::SignIn(needed)) => return Err(End::SignIn(needed)),
                     Err(ConnectError::Full(full)) => {
                         let text = full.to_string();
-                        return Err(End::Answer(answer::error(Some(self.id()), answer::INTERNAL, &text, None)));
+                        let message = answer::error(Some(self.id()), answer::INTERNAL, &text, None);
+                        return Err(End::Answer(message, Outcome::Refused));
                     }
                     Err(why) => call.handle_failure(Failure::Unreachable(why.to_string())),
                 },

@@ -158,7 +158,13 @@ impl Client<'_> {
     }
 
     /// Answers `initialize`. It is not broken off when the client goes, so that nothing is left half open.
-    async fn introduce(&mut self, caller: Option<Arc<Caller>>, principal: &Arc<str>, message: &Message, peer: SocketAddr) -> Bytes {
+    async fn introduce(
+        &mut self,
+        caller: Option<Arc<Caller>>,
+        principal: &Arc<str>,
+        message: &Message,
+        peer: SocketAddr,
+    ) -> Bytes {
         let endpoint = self.open.stream.endpoint;
         let mut record = Record::of(message, Era::Legacy, caller.as_ref());
         record.peer = Some(peer);

@@ -142,8 +142,11 @@ impl<'a> Journey<'a> {
     }
 
     async fn step(&self, history: &[Attempt]) -> Result<Step, ConnectError> {
-        let step = self.upstream.connection.next(self.walk.upstream(), history).await;
-        step.map_err(|why| ConnectError::Stopped(why.to_string()))
+        let policy = &self.upstream.connection;
+        match policy.next(self.walk.upstream(), history).await {
+            Ok(Step::Stop(why)) => Ok(Step::Stop(policy.stopped(&why))),
+            step => step.map_err(|why| ConnectError::Stopped(why.to_string())),
+        }
     }
 
     async fn try_way(&mut self, how: Try, authorize: bool) -> Result<Move, ConnectError> {

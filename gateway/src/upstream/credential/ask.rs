@@ -66,7 +66,7 @@ impl Source {
                 (Choice::None, _) => return Ok(Kept { news, ..Kept::nothing() }),
                 (Choice::Attach(attachment), _) => return self.place(attachment, origin),
                 (Choice::Mint(minted), _) => return self.mint(&minted, origin),
-                (Choice::Stop(why), _) => return Err(failed(why)),
+                (Choice::Stop(why), _) => return Err(failed(self.policy.stopped(&why))),
                 (Choice::Present(chosen), Some(account)) => {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
                     let same = before.as_ref().filter(|before| before.is_of(&stored));

@@ -8,13 +8,17 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use weir_policy::{Attempt, Connection, Step, Upstream};
+use weir_policy::{Attempt, Connection, Settings, Step, Upstream};
 
 struct Wasi;
 
 impl Connection for Wasi {
-    fn next(_: Upstream, _: Vec<Attempt>) -> Step {
-        let _ = io::stdout().write_all(b"nobody hears this");
+    fn next(to: Upstream, _: Vec<Attempt>) -> Step {
+        let _ = io::stdout().write_all(b"on the way to the machine\n");
+        for line in 0..Settings::of(&to).number("lines").unwrap_or(0) {
+            println!("{line}");
+        }
+        assert!(Settings::of(&to).flag("panic").is_none(), "on purpose");
         // A hash map asks for randomness when it is made.
         let seen = HashMap::from([
             ("variables", env::vars_os().count()),
