@@ -160,7 +160,7 @@ async fn a_server_in_trouble_keeps_the_login() {
             authority.trouble(&json!({ "/token": trouble }));
             for _ in 0..10 {
                 let refused = echo(&gateway).await.to_string();
-                assert!(refused.contains("the login at u is kept but could not be renewed"), "{trouble}: {refused}");
+                assert!(refused.contains("its login is kept but could not be renewed"), "{trouble}: {refused}");
                 assert!(!refused.contains("sign-in") && !refused.contains("weir auth"), "{trouble}: {refused}");
             }
             assert!(is_signed_in(&gateway).await, "{trouble}");
@@ -191,7 +191,7 @@ async fn a_server_that_is_gone_for_a_while_keeps_the_login() {
     authority.pause();
     // It takes no connection any more, so this ends when Weir's patience does.
     let refused = echo(&gateway).await.to_string();
-    assert!(refused.contains("the login at u is kept") && refused.contains("did not answer in time"), "{refused}");
+    assert!(refused.contains("its login is kept") && refused.contains("did not answer in time"), "{refused}");
     assert!(is_signed_in(&gateway).await);
     authority.go_on();
     calling_until_it_works(&gateway, AFTER_TROUBLE).await;

@@ -23,7 +23,10 @@ async fn its_tools_stay_on_offer_and_calls_say_that_it_is_gone() {
         assert_eq!(client.tools().await, tools);
         let answer = client.ask("tools/call", call.clone()).await;
         let why = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
-        assert!(why.contains("upstream `stub` cannot be reached"), "{why}");
+        assert_eq!(
+            why,
+            "upstream `stub` cannot be reached: no connection: refused; check its url and that it is running"
+        );
     }
 
     let _stub = Stub::at(address, offer).await;

@@ -19,7 +19,7 @@ async fn fallback_walks_as_its_machine_does() {
     history.push(attempt(MODERN, Outcome::NotThisTransport(404)));
     assert_eq!(policy.next(&to, &history).await, Ok(Step::Attempt(LEGACY)));
     history.push(attempt(LEGACY, Outcome::Answered(503)));
-    let stop = "docs is out of order (503 over Streamable HTTP); try again when it has recovered";
+    let stop = "it is out of order (503 over Streamable HTTP); try again when it has recovered";
     assert_eq!(policy.next(&to, &history).await, Ok(Step::Stop(stop.into())));
 }
 
@@ -35,7 +35,7 @@ async fn bearer_places_the_token_without_seeing_it() {
         holds_for: 3600,
     });
     assert_eq!(policy.choose(&question(&["token"], None), &Vault).await, Ok(expected));
-    let stop = "docs refused the token from env DOCS_TOKEN (401); replace it with a valid one";
+    let stop = "it refused the token from env DOCS_TOKEN (401); replace it with a valid one";
     assert_eq!(policy.choose(&question(&["token"], Some(401)), &Vault).await, Ok(Choice::Stop(stop.into())));
 }
 

@@ -28,11 +28,10 @@ pub fn choose(about: &Question) -> Choice {
 
 fn missing(about: &Question) -> String {
     let name = &about.upstream.name;
-    format!(r#"{name} has no token to send; set bearer = {{ env = "NAME" }} under [upstreams.{name}]"#)
+    format!(r#"there is no token to send; set bearer = {{ env = "NAME" }} under [upstreams.{name}]"#)
 }
 
 fn refusal(about: &Question, refused: &Refusal) -> String {
-    let name = &about.upstream.name;
     let token = match Settings::of(&about.upstream).text("source") {
         Some(source) => format!("the token from {source}"),
         None => "the configured token".to_owned(),
@@ -40,10 +39,10 @@ fn refusal(about: &Question, refused: &Refusal) -> String {
     let Challenge { error, scope, .. } = &refused.challenge;
     if refused.status == 403 {
         let needs = quoted(scope, "; it asks for the scope ");
-        format!("{name} accepts {token} but does not allow this (403){needs}; use a token with more rights")
+        format!("it accepts {token} but does not allow this (403){needs}; use a token with more rights")
     } else {
         let why = quoted(error, ", ");
-        format!("{name} refused {token} ({}{why}); replace it with a valid one", refused.status)
+        format!("it refused {token} ({}{why}); replace it with a valid one", refused.status)
     }
 }
 
@@ -114,27 +113,27 @@ mod tests {
         let cases = [
             (
                 question(FROM_ENV, &[], None),
-                r#"github has no token to send; set bearer = { env = "NAME" } under [upstreams.github]"#,
+                r#"there is no token to send; set bearer = { env = "NAME" } under [upstreams.github]"#,
             ),
             (
                 question(FROM_ENV, &["token"], refused(401, true, None, None)),
-                "github refused the token from env GITHUB_TOKEN (401); replace it with a valid one",
+                "it refused the token from env GITHUB_TOKEN (401); replace it with a valid one",
             ),
             (
                 question(FROM_ENV, &["token"], refused(401, true, Some("invalid_token"), None)),
-                "github refused the token from env GITHUB_TOKEN (401, invalid_token); replace it with a valid one",
+                "it refused the token from env GITHUB_TOKEN (401, invalid_token); replace it with a valid one",
             ),
             (
                 question("{}", &["token"], refused(401, true, Some("bad\u{1b}[2J"), None)),
-                "github refused the configured token (401); replace it with a valid one",
+                "it refused the configured token (401); replace it with a valid one",
             ),
             (
                 question(FROM_ENV, &["token"], refused(403, true, None, Some("repo read:org"))),
-                "github accepts the token from env GITHUB_TOKEN but does not allow this (403); it asks for the scope repo read:org; use a token with more rights",
+                "it accepts the token from env GITHUB_TOKEN but does not allow this (403); it asks for the scope repo read:org; use a token with more rights",
             ),
             (
                 question(FROM_ENV, &["token"], refused(403, true, None, Some(&"x".repeat(101)))),
-                "github accepts the token from env GITHUB_TOKEN but does not allow this (403); use a token with more rights",
+                "it accepts the token from env GITHUB_TOKEN but does not allow this (403); use a token with more rights",
             ),
         ];
         for (about, message) in cases {

@@ -36,7 +36,7 @@ pub fn next(to: &Upstream, history: &[Attempt]) -> Step {
         | Outcome::TimedOut
         | Outcome::BrokenOff
         | Outcome::Answered(_)
-        | Outcome::Unreachable(_) => Step::Stop(message::stopped(to, last)),
+        | Outcome::Unreachable(_) => Step::Stop(message::stopped(last)),
     }
 }
 

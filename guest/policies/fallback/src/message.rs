@@ -1,4 +1,5 @@
-//! What the policy stops with: one sentence that says what happened and what to do about it.
+//! What the policy stops with: one sentence that says what happened and what to do about it. Whoever says it names the
+//! upstream before, as in "upstream `docs` cannot be reached: it …".
 
 use weir_policy::{Attempt, Challenge, Era, Outcome, Transport, Try, Upstream};
 
@@ -6,45 +7,43 @@ use weir_policy::{Attempt, Challenge, Era, Outcome, Transport, Try, Upstream};
 const QUOTE: usize = 200;
 
 /// The walk stopped at `last`, which points to no other way.
-pub(crate) fn stopped(to: &Upstream, last: &Attempt) -> String {
-    let name = &to.name;
+pub(crate) fn stopped(last: &Attempt) -> String {
     let stdio = last.transport == Transport::Stdio;
     match &last.outcome {
         Outcome::Answered(status @ 300..=399) => {
-            format!("{name} sends its callers elsewhere ({status}); set url to the address that it redirects to")
+            format!("it sends its callers elsewhere ({status}); set url to the address that it redirects to")
         }
         Outcome::Answered(429) => {
-            format!("{name} turns requests away because there are too many (429); try again later")
+            format!("it turns requests away because there are too many (429); try again later")
         }
         Outcome::Answered(status @ (408 | 500..)) => {
-            format!("{name} is out of order ({status} over {}); try again when it has recovered", last.transport)
+            format!("it is out of order ({status} over {}); try again when it has recovered", last.transport)
         }
         Outcome::Answered(status) => {
-            format!(
-                "{name} speaks MCP but refused to begin ({status}); check which versions of the protocol it supports"
-            )
+            format!("it speaks MCP but refused to begin ({status}); check which versions of the protocol it supports")
         }
-        Outcome::Forbidden(asked) => forbidden(to, last, asked),
+        Outcome::Forbidden(asked) => forbidden(last, asked),
         Outcome::Unreachable(why) if stdio => {
-            format!("{name} cannot be started ({}); check its command and args", cut(why))
+            format!("starting it failed ({}); check its command and args", cut(why))
         }
         Outcome::Unreachable(why) => {
-            format!("{name} cannot be reached ({}); check its url and that it is running", cut(why))
+            format!("{}; check its url and that it is running", cut(why))
         }
         Outcome::TimedOut if stdio => {
-            format!("{name} gave no answer in time; run its command by hand to see what it does")
+            format!(
+                "it gave no answer in time; give it more with timeouts.start, or run its command by hand to see what it does"
+            )
         }
         Outcome::TimedOut => {
-            format!("{name} gave no answer in time over {}; check that it is running", last.transport)
+            format!("it gave no answer in time over {}; check that it is running", last.transport)
         }
-        Outcome::BrokenOff if stdio => format!("{name} ended before it answered; run its command by hand to see why"),
-        _ => format!("{name} broke the connection off over {}; check that it is running", last.transport),
+        Outcome::BrokenOff if stdio => "it ended before it answered; check its command and args".into(),
+        _ => format!("it broke the connection off over {}; check that it is running", last.transport),
     }
 }
 
 /// No rung is left that could be tried; `rest` are those that this Weir cannot carry.
 pub(crate) fn exhausted(to: &Upstream, rest: &[Try], walk: &[Attempt]) -> String {
-    let name = &to.name;
     if walk.is_empty() {
         return impossible(to, rest);
     }
@@ -54,7 +53,7 @@ pub(crate) fn exhausted(to: &Upstream, rest: &[Try], walk: &[Attempt]) -> String
     let failed = failures(walk);
     if let Some(next) = rest.iter().find(|rung| !to.transports.contains(&rung.transport)) {
         return format!(
-            "{name} does not answer as MCP ({failed}), and {}, which would be next, is not carried by this Weir; check its url",
+            "it does not answer as MCP ({failed}), and {}, which would be next, is not carried by this Weir; check its url",
             next.transport
         );
     }
@@ -63,37 +62,34 @@ pub(crate) fn exhausted(to: &Upstream, rest: &[Try], walk: &[Attempt]) -> String
         (Some(era), _) => {
             let other = if era == Era::Modern { Era::Legacy } else { Era::Modern };
             format!(
-                "{name} does not answer in the {era} era, which the client needs ({failed}); {hint}, or use a client of the {other} era"
+                "it does not answer in the {era} era, which the client needs ({failed}); {hint}, or use a client of the {other} era"
             )
         }
         (None, Some(pinned)) if to.url.is_some() => {
             format!(
-                "{name} does not answer as MCP over {pinned} ({failed}); {hint}, or leave out type to try other transports"
+                "it does not answer as MCP over {pinned} ({failed}); {hint}, or leave out type to try other transports"
             )
         }
-        _ => format!("{name} does not answer as MCP ({failed}); {hint}"),
+        _ => format!("it does not answer as MCP ({failed}); {hint}"),
     }
 }
 
 /// Nothing can be tried at all.
 fn impossible(to: &Upstream, rest: &[Try]) -> String {
-    let name = &to.name;
     match (rest.first(), to.pinned) {
         (Some(rung), _) => {
-            format!("{name} needs {}, which is not carried by this Weir; give it another address", rung.transport)
+            format!("it needs {}, which is not carried by this Weir; give it another address", rung.transport)
         }
         (None, Some(Transport::Stdio)) if to.url.is_some() => {
-            format!("{name} has a url and no command, so it cannot use stdio; take out its type")
+            format!("it has a url and no command, so it cannot use stdio; take out its type")
         }
         (None, Some(Transport::Sse)) if to.url.is_some() => {
-            format!(
-                "{name} is set to HTTP+SSE, which has no modern era, and the client needs that era; take out its type"
-            )
+            format!("it is set to HTTP+SSE, which has no modern era, and the client needs that era; take out its type")
         }
         (None, Some(pinned)) => {
-            format!("{name} has a command and no url, so it cannot use {pinned}; take out its type")
+            format!("it has a command and no url, so it cannot use {pinned}; take out its type")
         }
-        (None, None) => format!("{name} has no way that could be tried; check its url or command"),
+        (None, None) => format!("it has no way that could be tried; check its url or command"),
     }
 }
 
@@ -106,24 +102,23 @@ fn credential(to: &Upstream, attempt: &Attempt, walk: &[Attempt]) -> String {
         if others.is_empty() { String::new() } else { format!("; it also failed otherwise: {}", failures(&others)) };
     if attempt.credential {
         let over = attempt.transport;
-        format!("{name} refused the credential that it was sent (401 over {over}{others}); replace it with a valid one")
+        format!("it refused the credential that it was sent (401 over {over}{others}); replace it with a valid one")
     } else {
         let over = attempt.transport;
         format!(
-            r#"{name} asks for a credential (401 over {over}{others}); give it one, such as bearer = {{ env = "NAME" }} under [upstreams.{name}]"#
+            r#"it asks for a credential (401 over {over}{others}); give it one, such as bearer = {{ env = "NAME" }} under [upstreams.{name}]"#
         )
     }
 }
 
-fn forbidden(to: &Upstream, last: &Attempt, asked: &Challenge) -> String {
-    let name = &to.name;
+fn forbidden(last: &Attempt, asked: &Challenge) -> String {
     match &asked.scope {
-        _ if !last.credential => format!("{name} does not let Weir in (403); check its url, or give it a credential"),
+        _ if !last.credential => format!("it does not let Weir in (403); check its url, or give it a credential"),
         Some(scope) => format!(
-            "{name} accepts the credential but does not allow this (403); it asks for the scope {}, so use one that has it",
+            "it accepts the credential but does not allow this (403); it asks for the scope {}, so use one that has it",
             cut(scope)
         ),
-        None => format!("{name} accepts the credential but does not allow this (403); use one with more rights"),
+        None => format!("it accepts the credential but does not allow this (403); use one with more rights"),
     }
 }
 

@@ -59,7 +59,7 @@ fn in_use(about: &Question, token: &Token) -> Choice {
         None if token.renewable => Choice::Renew,
         // The server said no to a renewal and may still have said yes to the token itself.
         _ if ends_in > 0 => present(ends_in.min(PAUSE)),
-        Some(Ending::Failed(why)) => Choice::Stop(message::renewal_failed(about, why)),
+        Some(Ending::Failed(why)) => Choice::Stop(message::renewal_failed(why)),
         _ => obtain(about, Vec::new()),
     }
 }
@@ -69,11 +69,9 @@ fn refused_token(about: &Question, token: &Token) -> Choice {
     match last(about) {
         Some(Effort { task: Task::Renew, ending: Ending::Done }) => renewed_in_vain(about, token),
         Some(Effort { ending: Ending::Done, .. }) => in_use(about, token),
-        Some(Effort { task: Task::Renew, ending: Ending::Failed(why) }) => {
-            Choice::Stop(message::renewal_failed(about, why))
-        }
+        Some(Effort { task: Task::Renew, ending: Ending::Failed(why) }) => Choice::Stop(message::renewal_failed(why)),
         Some(_) => obtain(about, Vec::new()),
-        None if token.age < JUST_ISSUED && !token.accepted => Choice::Stop(message::refused_at_once(about, token)),
+        None if token.age < JUST_ISSUED && !token.accepted => Choice::Stop(message::refused_at_once(token)),
         None if token.renewable => Choice::Renew,
         None => obtain(about, Vec::new()),
     }
@@ -84,7 +82,7 @@ fn refused_token(about: &Question, token: &Token) -> Choice {
 fn renewed_in_vain(about: &Question, token: &Token) -> Choice {
     match about.flows.iter().find(|flow| matches!(flow, Flow::AuthorizationCode | Flow::DeviceCode)) {
         Some(flow) => Choice::Obtain(Wish { flow: *flow, scopes: Vec::new() }),
-        None => Choice::Stop(message::refused_at_once(about, token)),
+        None => Choice::Stop(message::refused_at_once(token)),
     }
 }
 
@@ -97,7 +95,7 @@ fn forbidden(about: &Question, token: &Token, refused: &Refusal) -> Choice {
     let wants_more = refused.challenge.error.as_deref() == Some("insufficient_scope");
     let news = asked.iter().any(|scope| !token.scopes.iter().any(|held| held == scope));
     if !wants_more || !news {
-        return Choice::Stop(message::forbidden(about, refused));
+        return Choice::Stop(message::forbidden(refused));
     }
     // What is held already is asked for too: a new token replaces the old one (MCP 2026-07-28, "Step-Up Authorization").
     let mut all = token.scopes.clone();

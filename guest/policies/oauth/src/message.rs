@@ -1,4 +1,5 @@
-//! What the policy stops with: one sentence that says what happened and what to do about it.
+//! What the policy stops with: one sentence that says what happened and what to do about it. Whoever says it names the
+//! upstream before.
 
 use weir_policy::{Ending, Question, Refusal, Token};
 
@@ -6,29 +7,26 @@ use weir_policy::{Ending, Question, Refusal, Token};
 const QUOTE: usize = 200;
 
 /// The token could not be renewed this time.
-pub(crate) fn renewal_failed(about: &Question, why: &str) -> String {
-    let name = &about.upstream.name;
-    format!("the login at {name} is kept but could not be renewed ({}); try again later", cut(why))
+pub(crate) fn renewal_failed(why: &str) -> String {
+    format!("its login is kept but could not be renewed ({}); try again later", cut(why))
 }
 
 /// A token was refused as soon as it was issued.
-pub(crate) fn refused_at_once(about: &Question, token: &Token) -> String {
-    let name = &about.upstream.name;
+pub(crate) fn refused_at_once(token: &Token) -> String {
     format!(
-        "{name} refuses tokens that {} has just issued for it; check the upstream's url, its audience and its scopes",
+        "it refuses tokens that {} has just issued for it; check the upstream's url, its audience and its scopes",
         cut(&token.issuer)
     )
 }
 
 /// The upstream does not allow this, whatever the token.
-pub(crate) fn forbidden(about: &Question, refused: &Refusal) -> String {
-    let name = &about.upstream.name;
+pub(crate) fn forbidden(refused: &Refusal) -> String {
     match refused.challenge.scope.as_deref() {
         Some(scope) if !scope.is_empty() => format!(
-            "{name} does not allow this (403) and asks for the scope {}, which its token has; ask its owner for access",
+            "it does not allow this (403) and asks for the scope {}, which its token has; ask its owner for access",
             cut(scope)
         ),
-        _ => format!("{name} accepts the login but does not allow this (403); ask its owner for access"),
+        _ => format!("it accepts the login but does not allow this (403); ask its owner for access"),
     }
 }
 
@@ -40,8 +38,8 @@ pub(crate) fn no_token(about: &Question) -> String {
         Ending::Done => None,
     });
     match why {
-        Some(why) => format!("no token for {name} could be had ({why}); check its auth settings"),
-        None => format!("{name} needs a token and no way to one is configured; set auth under [upstreams.{name}]"),
+        Some(why) => format!("no token for it could be had ({why}); check its auth settings"),
+        None => format!("it needs a token and no way to one is configured; set auth under [upstreams.{name}]"),
     }
 }
 

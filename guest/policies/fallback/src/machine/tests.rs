@@ -98,7 +98,7 @@ fn http_and_sse_fail() {
     stops(
         &upstream(),
         &[(Go(MODERN), not_this(404)), (Go(LEGACY), not_this(404)), (Go(SSE), not_this(404))],
-        "docs does not answer as MCP (Streamable HTTP, modern era: 404; Streamable HTTP, legacy era: 404; HTTP+SSE: 404); check its url",
+        "it does not answer as MCP (Streamable HTTP, modern era: 404; Streamable HTTP, legacy era: 404; HTTP+SSE: 404); check its url",
     );
     stops(
         &upstream(),
@@ -107,7 +107,7 @@ fn http_and_sse_fail() {
             (Go(LEGACY), not_this(405)),
             (Go(SSE), Outcome::NotMcp("text/html".into())),
         ],
-        "docs does not answer as MCP (Streamable HTTP, modern era: not MCP but text/html; Streamable HTTP, legacy era: 405; HTTP+SSE: not MCP but text/html); check its url",
+        "it does not answer as MCP (Streamable HTTP, modern era: not MCP but text/html; Streamable HTTP, legacy era: 405; HTTP+SSE: not MCP but text/html); check its url",
     );
 }
 
@@ -116,7 +116,7 @@ fn a_400_with_a_modern_error_is_no_evidence_for_sse() {
     stops(
         &upstream(),
         &[(Go(MODERN), Outcome::Answered(400))],
-        "docs speaks MCP but refused to begin (400); check which versions of the protocol it supports",
+        "it speaks MCP but refused to begin (400); check which versions of the protocol it supports",
     );
 }
 
@@ -161,7 +161,7 @@ fn a_401_on_sse_gets_one_credential_too() {
     stops(
         &upstream(),
         &[(Go(MODERN), no()), (Go(LEGACY), no()), (Go(SSE), unauthorized()), (Login(SSE), unauthorized())],
-        "docs refused the credential that it was sent (401 over HTTP+SSE; it also failed otherwise: Streamable HTTP, modern era: 405; Streamable HTTP, legacy era: 405); replace it with a valid one",
+        "it refused the credential that it was sent (401 over HTTP+SSE; it also failed otherwise: Streamable HTTP, modern era: 405; Streamable HTTP, legacy era: 405); replace it with a valid one",
     );
 }
 
@@ -176,7 +176,7 @@ fn the_longest_walk() {
             (Go(SSE), unauthorized()),
             (Login(SSE), unauthorized()),
         ],
-        "docs refused the credential that it was sent (401 over HTTP+SSE; it also failed otherwise: Streamable HTTP, modern era: 400); replace it with a valid one",
+        "it refused the credential that it was sent (401 over HTTP+SSE; it also failed otherwise: Streamable HTTP, modern era: 400); replace it with a valid one",
     );
 }
 
@@ -185,7 +185,7 @@ fn no_credential_to_be_had() {
     let attempt = |Try { transport, era }, outcome| Attempt { transport, era, credential: false, outcome, millis: 1 };
     let history = [attempt(MODERN, unauthorized()), attempt(MODERN, unauthorized()), attempt(SSE, not_this(404))];
     assert_eq!(next(&upstream(), &history[..2]), Go(SSE));
-    let message = r#"docs asks for a credential (401 over Streamable HTTP; it also failed otherwise: HTTP+SSE: 404); give it one, such as bearer = { env = "NAME" } under [upstreams.docs]"#;
+    let message = r#"it asks for a credential (401 over Streamable HTTP; it also failed otherwise: HTTP+SSE: 404); give it one, such as bearer = { env = "NAME" } under [upstreams.docs]"#;
     assert_eq!(next(&upstream(), &history), Stop(message.into()));
 }
 
@@ -195,12 +195,12 @@ fn explicit_http_never_probes_sse() {
     stops(
         &to,
         &[(Go(MODERN), not_this(404)), (Go(LEGACY), not_this(405))],
-        "docs does not answer as MCP over Streamable HTTP (Streamable HTTP, modern era: 404; Streamable HTTP, legacy era: 405); check its url, or leave out type to try other transports",
+        "it does not answer as MCP over Streamable HTTP (Streamable HTTP, modern era: 404; Streamable HTTP, legacy era: 405); check its url, or leave out type to try other transports",
     );
     stops(
         &to,
         &[(Go(MODERN), unauthorized()), (Login(MODERN), unauthorized())],
-        "docs refused the credential that it was sent (401 over Streamable HTTP); replace it with a valid one",
+        "it refused the credential that it was sent (401 over Streamable HTTP); replace it with a valid one",
     );
 }
 
@@ -211,7 +211,7 @@ fn explicit_sse_never_probes_http() {
     stops(
         &to,
         &[(Go(SSE), not_this(404))],
-        "docs does not answer as MCP over HTTP+SSE (HTTP+SSE: 404); check its url, or leave out type to try other transports",
+        "it does not answer as MCP over HTTP+SSE (HTTP+SSE: 404); check its url, or leave out type to try other transports",
     );
 }
 
@@ -219,19 +219,19 @@ fn explicit_sse_never_probes_http() {
 fn an_outage_is_no_evidence() {
     let again = "try again when it has recovered";
     let cases = [
-        (Outcome::Answered(500), format!("docs is out of order (500 over Streamable HTTP); {again}")),
-        (Outcome::Answered(503), format!("docs is out of order (503 over Streamable HTTP); {again}")),
-        (Outcome::Answered(408), format!("docs is out of order (408 over Streamable HTTP); {again}")),
-        (Outcome::Answered(429), "docs turns requests away because there are too many (429); try again later".into()),
+        (Outcome::Answered(500), format!("it is out of order (500 over Streamable HTTP); {again}")),
+        (Outcome::Answered(503), format!("it is out of order (503 over Streamable HTTP); {again}")),
+        (Outcome::Answered(408), format!("it is out of order (408 over Streamable HTTP); {again}")),
+        (Outcome::Answered(429), "it turns requests away because there are too many (429); try again later".into()),
         (
             Outcome::Answered(308),
-            "docs sends its callers elsewhere (308); set url to the address that it redirects to".into(),
+            "it sends its callers elsewhere (308); set url to the address that it redirects to".into(),
         ),
-        (Outcome::TimedOut, "docs gave no answer in time over Streamable HTTP; check that it is running".into()),
-        (Outcome::BrokenOff, "docs broke the connection off over Streamable HTTP; check that it is running".into()),
+        (Outcome::TimedOut, "it gave no answer in time over Streamable HTTP; check that it is running".into()),
+        (Outcome::BrokenOff, "it broke the connection off over Streamable HTTP; check that it is running".into()),
         (
             Outcome::Unreachable("connection refused".into()),
-            "docs cannot be reached (connection refused); check its url and that it is running".into(),
+            "connection refused; check its url and that it is running".into(),
         ),
     ];
     for (outcome, message) in cases {
@@ -250,7 +250,7 @@ fn digits_in_a_text_are_no_status() {
         stops(
             &upstream(),
             &[(Go(MODERN), Outcome::Unreachable(text.into()))],
-            &format!("docs cannot be reached ({text}); check its url and that it is running"),
+            &format!("{text}; check its url and that it is running"),
         );
     }
 }
@@ -260,19 +260,19 @@ fn a_403_is_no_evidence() {
     stops(
         &upstream(),
         &[(Go(MODERN), Outcome::Forbidden(challenge("")))],
-        "docs does not let Weir in (403); check its url, or give it a credential",
+        "it does not let Weir in (403); check its url, or give it a credential",
     );
     stops(
         &upstream(),
         &[(Go(MODERN), unauthorized()), (Login(MODERN), Outcome::Forbidden(challenge("")))],
-        "docs accepts the credential but does not allow this (403); use one with more rights",
+        "it accepts the credential but does not allow this (403); use one with more rights",
     );
     let more = || Challenge { scope: Some("files:read".into()), ..challenge("insufficient_scope") };
     connects(&upstream(), &[(Go(MODERN), Outcome::Forbidden(more())), (Login(MODERN), Outcome::Connected)]);
     stops(
         &upstream(),
         &[(Go(MODERN), Outcome::Forbidden(more())), (Login(MODERN), Outcome::Forbidden(more()))],
-        "docs accepts the credential but does not allow this (403); it asks for the scope files:read, so use one that has it",
+        "it accepts the credential but does not allow this (403); it asks for the scope files:read, so use one that has it",
     );
 }
 
@@ -284,7 +284,7 @@ fn the_client_needs_one_era() {
     stops(
         &modern,
         &[(Go(MODERN), not_this(404))],
-        "docs does not answer in the modern era, which the client needs (Streamable HTTP, modern era: 404); check its url, or use a client of the legacy era",
+        "it does not answer in the modern era, which the client needs (Streamable HTTP, modern era: 404); check its url, or use a client of the legacy era",
     );
     let child = Upstream { wanted: Some(Era::Legacy), ..command() };
     connects(&child, &[(Go(OLD_CHILD), Outcome::Connected)]);
@@ -299,22 +299,22 @@ fn a_command_speaks_stdio_only() {
     stops(
         &command(),
         &[(Go(CHILD), Outcome::Unreachable("no such file".into()))],
-        "docs cannot be started (no such file); check its command and args",
+        "starting it failed (no such file); check its command and args",
     );
     stops(
         &command(),
         &[(Go(CHILD), Outcome::BrokenOff), (Go(OLD_CHILD), Outcome::BrokenOff)],
-        "docs ended before it answered; run its command by hand to see why",
+        "it ended before it answered; check its command and args",
     );
     stops(
         &command(),
         &[(Go(CHILD), Outcome::TimedOut), (Go(OLD_CHILD), Outcome::TimedOut)],
-        "docs gave no answer in time; run its command by hand to see what it does",
+        "it gave no answer in time; give it more with timeouts.start, or run its command by hand to see what it does",
     );
     stops(
         &command(),
         &[(Go(CHILD), Outcome::TimedOut), (Go(OLD_CHILD), Outcome::NotMcp("a banner".into()))],
-        "docs does not answer as MCP (stdio, modern era: no answer in time; stdio, legacy era: not MCP but a banner); check its command and args",
+        "it does not answer as MCP (stdio, modern era: no answer in time; stdio, legacy era: not MCP but a banner); check its command and args",
     );
 }
 
@@ -324,15 +324,15 @@ fn sse_that_is_not_carried() {
     stops(
         &to,
         &[(Go(MODERN), not_this(404)), (Go(LEGACY), not_this(405))],
-        "docs does not answer as MCP (Streamable HTTP, modern era: 404; Streamable HTTP, legacy era: 405), and HTTP+SSE, which would be next, is not carried by this Weir; check its url",
+        "it does not answer as MCP (Streamable HTTP, modern era: 404; Streamable HTTP, legacy era: 405), and HTTP+SSE, which would be next, is not carried by this Weir; check its url",
     );
     stops(
         &to,
         &[(Go(MODERN), unauthorized()), (Login(MODERN), unauthorized())],
-        "docs refused the credential that it was sent (401 over Streamable HTTP); replace it with a valid one",
+        "it refused the credential that it was sent (401 over Streamable HTTP); replace it with a valid one",
     );
     let pinned = Upstream { pinned: Some(Transport::Sse), ..to };
-    stops(&pinned, &[], "docs needs HTTP+SSE, which is not carried by this Weir; give it another address");
+    stops(&pinned, &[], "it needs HTTP+SSE, which is not carried by this Weir; give it another address");
 }
 
 #[test]
@@ -340,19 +340,19 @@ fn what_cannot_be_tried_at_all() {
     let cases = [
         (
             Upstream { pinned: Some(Transport::Stdio), ..upstream() },
-            "docs has a url and no command, so it cannot use stdio; take out its type",
+            "it has a url and no command, so it cannot use stdio; take out its type",
         ),
         (
             Upstream { pinned: Some(Transport::Http), ..command() },
-            "docs has a command and no url, so it cannot use Streamable HTTP; take out its type",
+            "it has a command and no url, so it cannot use Streamable HTTP; take out its type",
         ),
         (
             Upstream { pinned: Some(Transport::Sse), wanted: Some(Era::Modern), ..upstream() },
-            "docs is set to HTTP+SSE, which has no modern era, and the client needs that era; take out its type",
+            "it is set to HTTP+SSE, which has no modern era, and the client needs that era; take out its type",
         ),
         (
             Upstream { transports: vec![], ..upstream() },
-            "docs needs Streamable HTTP, which is not carried by this Weir; give it another address",
+            "it needs Streamable HTTP, which is not carried by this Weir; give it another address",
         ),
     ];
     for (to, message) in cases {
@@ -401,7 +401,7 @@ fn explore(to: &Upstream, outcomes: &[Outcome], history: &mut Vec<Attempt>) {
     assert!(history.len() <= 5, "a walk of more than five attempts: {history:?}");
     let tried = match next(to, history) {
         Stop(message) => {
-            assert!(message.starts_with("docs ") && message.len() < 2048, "{message}");
+            assert!(!message.starts_with("docs") && message.len() < 2048, "{message}");
             return;
         }
         Go(tried) => {

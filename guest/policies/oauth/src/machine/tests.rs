@@ -77,7 +77,7 @@ fn alone(about: Question) -> Question {
     Question { flows: vec![Flow::ClientCredentials], ..about }
 }
 
-const REFUSED_AT_ONCE: &str = "github refuses tokens that https://login.example.com has just issued for it; check the upstream's url, its audience and its scopes";
+const REFUSED_AT_ONCE: &str = "it refuses tokens that https://login.example.com has just issued for it; check the upstream's url, its audience and its scopes";
 
 fn denied() -> Ending {
     Ending::Denied("invalid_grant".into())
@@ -120,7 +120,7 @@ fn a_token_in_its_time() {
         (after(ending_in(3600), Task::Renew, Ending::Done), presented(3540)),
         (
             after(ending_in(0), Task::Renew, failed()),
-            stopped("the login at github is kept but could not be renewed (503); try again later"),
+            stopped("its login is kept but could not be renewed (503); try again later"),
         ),
     ];
     for (about, expected) in cases {
@@ -150,13 +150,13 @@ fn no_token_yet() {
     let bare = Question { flows: Vec::new(), ..without_token() };
     assert_eq!(
         choose(&bare),
-        stopped("github needs a token and no way to one is configured; set auth under [upstreams.github]")
+        stopped("it needs a token and no way to one is configured; set auth under [upstreams.github]")
     );
     let both = Question { flows: vec![Flow::TokenExchange, Flow::ClientCredentials], ..without_token() };
     let both = after(both, Task::Obtain(Flow::TokenExchange), denied());
     assert_eq!(choose(&both), obtained(Flow::ClientCredentials, &[]));
     let none = after(both, Task::Obtain(Flow::ClientCredentials), failed());
-    assert_eq!(choose(&none), stopped("no token for github could be had (503); check its auth settings"));
+    assert_eq!(choose(&none), stopped("no token for it could be had (503); check its auth settings"));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_token_that_the_upstream_refuses() {
         (after(of_age(3), Task::Renew, Ending::Done), presented(1740)),
         (
             after(unauthorized(question()), Task::Renew, failed()),
-            stopped("the login at github is kept but could not be renewed (503); try again later"),
+            stopped("its login is kept but could not be renewed (503); try again later"),
         ),
         (unauthorized(accepted(of_age(3))), Choice::Renew),
         (unauthorized(of_age(3)), stopped(REFUSED_AT_ONCE)),
@@ -188,18 +188,18 @@ fn more_scopes_are_asked_for_together_and_once() {
     assert_eq!(choose(&asks("write read")), sign_in(&["read", "write"]));
     assert_eq!(
         choose(&after(asks("write"), Task::Obtain(Flow::AuthorizationCode), denied())),
-        stopped("no token for github could be had (invalid_grant); check its auth settings")
+        stopped("no token for it could be had (invalid_grant); check its auth settings")
     );
     assert_eq!(choose(&after(asks("write"), Task::Obtain(Flow::AuthorizationCode), Ending::Done)), presented(1740));
     assert_eq!(
         choose(&asks("read")),
         stopped(
-            "github does not allow this (403) and asks for the scope read, which its token has; ask its owner for access"
+            "it does not allow this (403) and asks for the scope read, which its token has; ask its owner for access"
         )
     );
     assert_eq!(
         choose(&refused(question(), 403, None, None)),
-        stopped("github accepts the login but does not allow this (403); ask its owner for access")
+        stopped("it accepts the login but does not allow this (403); ask its owner for access")
     );
 }
 
