@@ -300,6 +300,21 @@ impl Catalog {
         self.lock().iter().map(Slots::is_starting).collect()
     }
 
+    /// Whether what Weir says of itself is true of nearly all upstreams: each has been reached or given up on once. One that
+    /// is still being reached is waited for as long as its processes may take to start, and no longer than an `initialize`
+    /// waits for it where another one is there already.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        let slots = self.lock();
+        let any = slots
+            .iter()
+            .any(|slots| matches!((&slots.legacy, &slots.modern), (Slot::Known(_), _) | (_, Slot::Known(_))));
+        slots.iter().zip(self.upstreams.iter()).all(|(slots, upstream)| {
+            let patience = if any { upstream.list_timeout() } else { upstream.start_timeout() };
+            !slots.is_starting() || slots.since.elapsed() >= patience
+        })
+    }
+
     /// How long to wait for upstreams that are not known in `era` yet; none if there is no need to. Starts to keep the
     /// lists of those that nobody asked for in this era before.
     async fn unsettled(self: &Arc<Self>, era: Era) -> Option<Duration> {

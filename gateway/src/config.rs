@@ -116,6 +116,8 @@ pub struct Limits {
     pub sessions: Shares,
     /// How many child processes may run at once.
     pub processes: Shares,
+    /// How many child processes may be starting at once.
+    pub starts: usize,
     /// How many legacy sessions modern clients may share at once.
     pub pooled_sessions: Shares,
     /// How many calls may wait for their clients' input at once.
@@ -185,6 +187,8 @@ pub struct StdioReach {
     pub env: Vec<(String, Secret)>,
     /// The names of Weir's own variables that it gets too, beside the few that every program gets.
     pub inherit: Vec<String>,
+    /// What of these no message may show: what they refer to, and the value of each variable.
+    pub secrets: Vec<Secret>,
     /// The directory it runs in; the configuration's own unless the file says otherwise. Absolute.
     pub cwd: PathBuf,
     /// Whether one process serves all clients.
@@ -219,6 +223,8 @@ pub struct Timeouts {
     pub overall: Duration,
     /// For its part in a list of all upstreams.
     pub list: Duration,
+    /// For a process from its start to its first answer.
+    pub start: Duration,
 }
 
 impl Config {
@@ -296,6 +302,7 @@ impl Default for Limits {
             bodies: Shares { total: 512 << 20, principal: 128 << 20, upstream: usize::MAX },
             sessions: Shares { total: 10_000, principal: 2500, upstream: usize::MAX },
             processes: Shares { total: 500, principal: 100, upstream: 250 },
+            starts: 4,
             pooled_sessions: Shares { total: 1000, principal: 250, upstream: 500 },
             pending_inputs: Shares { total: 1000, principal: 100, upstream: 500 },
             replay: Shares { total: 64 << 20, principal: 16 << 20, upstream: usize::MAX },
@@ -311,6 +318,7 @@ impl Default for Timeouts {
             read: Duration::from_secs(60),
             overall: Duration::from_secs(5 * 60),
             list: Duration::from_secs(5),
+            start: Duration::from_secs(2 * 60),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! from its `credentials` policy and are kept for as long as the policy says ([`credential`]).
 
 pub mod channel;
+mod children;
 mod connect;
 mod credential;
 mod echo;
@@ -30,7 +31,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use weir_flow::facts::{self, Transport};
 use weir_mcp::Era;
 
@@ -51,6 +52,7 @@ pub use reply::{Body, GATHERED, JsonBody, Listened, Reply};
 pub use service::Services;
 pub use status::{State, Status};
 
+use children::Children;
 use credential::Credentials;
 use known::Known;
 use pool::Pool;
@@ -77,7 +79,14 @@ pub struct Upstream {
 #[allow(clippy::large_enum_variant, reason = "one for each upstream, never moved")]
 enum Way {
     Http(Arc<Endpoint>),
-    Stdio { command: stdio::Command, shared: bool, pool: Pool, processes: Arc<Quota> },
+    Stdio {
+        command: stdio::Command,
+        shared: bool,
+        pool: Pool,
+        children: Children,
+        processes: Arc<Quota>,
+        starts: Arc<Semaphore>,
+    },
 }
 
 /// What an upstream is made of.
@@ -90,6 +99,8 @@ pub struct Parts {
     pub credentials: Option<credential::Source>,
     /// How many processes there may be of all upstreams.
     pub processes: Arc<Quota>,
+    /// What a process waits for that is to be started (`limits.starts`).
+    pub starts: Arc<Semaphore>,
 }
 
 impl Upstream {
@@ -99,7 +110,7 @@ impl Upstream {
     ///
     /// When its address cannot be used.
     pub fn new(parts: Parts, client: &Client) -> Result<Self, crate::http::Error> {
-        let Parts { config, connection, credentials, processes } = parts;
+        let Parts { config, connection, credentials, processes, starts } = parts;
         let timeouts = config.timeouts;
         let (way, pinned) = match config.reach {
             Reach::Http(reach) => {
@@ -112,7 +123,8 @@ impl Upstream {
             Reach::Stdio(reach) => {
                 let shared = reach.shared;
                 let command = stdio_command(&reach);
-                (Way::Stdio { command, shared, pool: Pool::default(), processes }, Some(Transport::Stdio))
+                let (pool, children) = (Pool::default(), Children::default());
+                (Way::Stdio { command, shared, pool, children, processes, starts }, Some(Transport::Stdio))
             }
         };
         Ok(Self {
@@ -144,6 +156,12 @@ impl Upstream {
     #[must_use]
     pub const fn list_timeout(&self) -> Duration {
         self.timeouts.list
+    }
+
+    /// How long a process of it may take to its first answer.
+    #[must_use]
+    pub const fn start_timeout(&self) -> Duration {
+        self.timeouts.start
     }
 
     /// Whether it is reached over HTTP, in whichever form.
@@ -180,10 +198,12 @@ impl Upstream {
         self.started.notified().await;
     }
 
-    /// Ends every process that calls share.
+    /// Ends every process that calls share, and waits until none is left: those of which somebody has let go are ending,
+    /// each within its own time.
     pub async fn stop(&self) {
-        if let Way::Stdio { pool, .. } = &self.way {
+        if let Way::Stdio { pool, children, .. } = &self.way {
             pool.stop().await;
+            children.done().await;
         }
     }
 
@@ -211,6 +231,7 @@ fn stdio_command(reach: &crate::config::StdioReach) -> stdio::Command {
         env: reach.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
         inherit: reach.inherit.clone(),
         cwd: Some(reach.cwd.clone()),
+        secrets: reach.secrets.iter().map(|secret| secret.expose().to_owned()).collect(),
     }
 }
 

@@ -33,6 +33,7 @@ mod mix_up;
 mod moved;
 mod outage;
 mod policies;
+mod processes;
 mod questions;
 mod quotas;
 mod resume;

@@ -235,6 +235,13 @@ impl Launch {
         Self { program: text(program), arguments: arguments.into_iter().map(str::to_owned).collect() }
     }
 
+    /// The same, started by a script of the shell, which has it as its arguments: `sleep 1; exec "$@"`.
+    #[must_use]
+    pub fn by(&self, script: &str) -> Self {
+        let arguments = self.arguments.iter().map(String::as_str);
+        Self::new(Path::new("/bin/sh"), ["-c", script, "sh", &self.program].into_iter().chain(arguments))
+    }
+
     /// The program and its arguments, as a JSON array.
     pub(crate) fn command(&self) -> Value {
         std::iter::once(&self.program).chain(&self.arguments).cloned().collect()

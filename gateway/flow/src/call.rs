@@ -85,8 +85,8 @@ pub enum Failure {
     /// The connection ended before an answer.
     #[error("broke off before it answered: {0}; the call may have run and was not repeated")]
     BrokenOff(String),
-    /// The deadline passed.
-    #[error("did not answer within {} s", .0.as_secs())]
+    /// The deadline passed; zero where it is not known which.
+    #[error("did not answer {}", within(*.0))]
     TimedOut(Duration),
     /// The credential was refused, or there was none.
     #[error("refused the call with status {status}{}", if *.credential { ": its credential is not accepted" } else { ": it needs a credential, see `auth` in the configuration" })]
@@ -107,6 +107,10 @@ pub enum Failure {
     /// A policy stopped the call or could not decide.
     #[error("{0}")]
     Policy(String),
+}
+
+fn within(deadline: Duration) -> String {
+    if deadline.is_zero() { "in time".into() } else { format!("within {} s (`timeouts.overall`)", deadline.as_secs()) }
 }
 
 impl Call {

@@ -71,10 +71,11 @@ impl Walk {
             Step::Stop(why) => return Move::Stop(why),
         };
         if elapsed >= self.deadline {
-            return Move::Stop(format!("not reached within {} s; {}", self.deadline.as_secs(), self.tried()));
+            let (seconds, key) = (self.deadline.as_secs(), self.deadline_key());
+            return Move::Stop(format!("given up after {seconds} s (`{key}`); {}", self.tried()));
         }
         if self.history.len() >= MAX_ATTEMPTS {
-            return Move::Stop(format!("not reached after {MAX_ATTEMPTS} attempts; {}", self.tried()));
+            return Move::Stop(format!("given up after {MAX_ATTEMPTS} attempts; {}", self.tried()));
         }
         if !self.carries(how.transport) {
             return Move::Stop(format!(
@@ -102,6 +103,11 @@ impl Walk {
     fn carries(&self, transport: Transport) -> bool {
         self.upstream.pinned.is_none_or(|pinned| pinned == transport)
             && (transport == Transport::Stdio) == self.upstream.url.is_none()
+    }
+
+    /// The key of the configuration that the deadline is from.
+    const fn deadline_key(&self) -> &'static str {
+        if self.upstream.url.is_none() { "timeouts.start" } else { "timeouts.overall" }
     }
 
     fn tried(&self) -> String {
@@ -156,7 +162,12 @@ mod tests {
     #[test]
     fn a_late_step_is_not_taken() {
         let mut walk = Walk::new(upstream(Some("http://x/"), None), DEADLINE);
-        assert!(matches!(walk.handle_step(Step::Attempt(HTTP), DEADLINE), Move::Stop(_)));
+        let late = walk.handle_step(Step::Attempt(HTTP), DEADLINE);
+        assert_eq!(late, Move::Stop("given up after 10 s (`timeouts.overall`); nothing was tried".into()));
+        let mut child = Walk::new(upstream(None, None), DEADLINE);
+        let stdio = Try { transport: Transport::Stdio, era: Era::Modern };
+        let late = child.handle_step(Step::Attempt(stdio), DEADLINE);
+        assert_eq!(late, Move::Stop("given up after 10 s (`timeouts.start`); nothing was tried".into()));
     }
 
     #[test]

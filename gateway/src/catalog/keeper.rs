@@ -186,7 +186,7 @@ impl Keeper<'_> {
                     self.upstream.credential(None, None).await?;
                     return Err(ConnectError::Stopped(format!("its lists cannot be had: {why}")));
                 }
-                Err(_) => return Err(ConnectError::Stopped("its lists did not come in time".into())),
+                Err(_) => return Err(ConnectError::Stopped("its lists did not come within `timeouts.overall`".into())),
             };
             *refused = false;
             let ttl = view.lasts.ttl;

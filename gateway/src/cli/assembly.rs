@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::{
     config::{self, Auth, Config},
@@ -40,9 +41,10 @@ pub(super) fn assemble(config: &Config, wallet: Option<&Wallet>) -> anyhow::Resu
     let engine = Engine::new(config.cache_dir.as_deref()).context("the policy engine cannot be started")?;
     let client = Client::new().limited(config.limits.connections.upstream);
     let processes = Quota::new("processes", config.limits.processes);
+    let shared = (&client, &processes, &Arc::new(Semaphore::new(config.limits.starts)));
     let (mut upstreams, mut decisions, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {
-        match prepare(config, entry, &engine, &client, wallet, &processes) {
+        match prepare(config, entry, &engine, shared, wallet) {
             Ok((upstream, decided)) => {
                 upstreams.push(Arc::new(upstream));
                 decisions.push(decided);
@@ -60,9 +62,8 @@ fn prepare(
     config: &Config,
     entry: &config::Upstream,
     engine: &Engine,
-    client: &Client,
+    (client, processes, starts): (&Client, &Arc<Quota>, &Arc<Semaphore>),
     wallet: Option<&Wallet>,
-    processes: &Arc<Quota>,
 ) -> anyhow::Result<(Upstream, Decisions)> {
     let account = wallet.and_then(|wallet| wallet.account(entry.name.as_str())).cloned();
     let (mut connection, mut credentials) = (None, None);
@@ -106,7 +107,8 @@ fn prepare(
         connection: connection.name().to_owned(),
         credentials: credentials.as_ref().map(|source| source.policy.name().to_owned()),
     };
-    let parts = Parts { config: entry.clone(), connection, credentials, processes: Arc::clone(processes) };
+    let (processes, starts) = (Arc::clone(processes), Arc::clone(starts));
+    let parts = Parts { config: entry.clone(), connection, credentials, processes, starts };
     let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
     Ok((upstream, decisions))
 }

@@ -35,6 +35,7 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         args: vec![Secret::new("demo-server".into())],
         env: Vec::new(),
         inherit: Vec::new(),
+        secrets: Vec::new(),
         cwd: std::env::current_dir()?,
         shared: false,
     };

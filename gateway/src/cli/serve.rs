@@ -159,11 +159,22 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
         again = signalled() => again?,
     }
     background.abort();
+    tokio::select! {
+        () = close(&catalog, &relay, &upstreams) => {}
+        again = signalled() => again?,
+    }
+    wallet.close().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Ends what is open at the upstreams, and every process. Those that are starting may take a while to clean up.
+async fn close(catalog: &Catalog, relay: &Arc<Relay>, upstreams: &[Arc<Upstream>]) {
     catalog.stop().await;
     // All at once, for each may take as long as its upstream is silent.
     let mut ending = JoinSet::new();
-    for session in sessions.all() {
-        let relay = Arc::clone(&relay);
+    for session in relay.sessions().all() {
+        let relay = Arc::clone(relay);
         ending.spawn(async move { relay.end(&session).await });
     }
     ending.join_all().await;
@@ -173,9 +184,6 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
         async move { upstream.stop().await }
     };
     upstreams.iter().map(stop).collect::<JoinSet<()>>().join_all().await;
-    wallet.close().await;
-    tracing::info!("stopped");
-    Ok(())
 }
 
 /// Has upstreams reached again that waited for a login when one comes, made here or by `weir auth login`, and those whose

@@ -204,6 +204,7 @@ fn limits(written: &Field<written::Limits>) -> Limits {
         head_timeout: written.head_timeout.or(Period(default.head_timeout)).0,
         idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
         session_idle: written.session_idle.or(Period(default.session_idle)).0,
+        starts: written.starts.or(Count(default.starts)).0,
         sessions: counted(&written.sessions, principal.map(|at| &at.value.sessions), None, default.sessions),
         bodies: sized(&written.bodies, principal.map(|at| &at.value.bodies), default.bodies),
         replay: sized(&written.replay, principal.map(|at| &at.value.replay), default.replay),
@@ -221,6 +222,7 @@ fn timeouts(written: &Field<written::Timeouts>, default: Timeouts) -> Timeouts {
         read: written.read.or(Period(default.read)).0,
         overall: written.overall.or(Period(default.overall)).0,
         list: written.list.or(Period(default.list)).0,
+        start: written.start.or(Period(default.start)).0,
     }
 }
 

@@ -84,6 +84,8 @@ table! {
         pooled_sessions: Count,
         /// How many calls may wait for their clients' input at once. Default: 1000.
         pending_inputs: Count,
+        /// How many child processes may be starting at once; others wait for their turn. Default: 4.
+        starts: Count,
         /// How much of the event streams of all sessions is kept for clients that lose their connection and come back;
         /// a sixteenth of it for each session at most. Default: `"64MiB"`.
         replay: Size,
@@ -145,6 +147,9 @@ table! {
         overall: Period,
         /// For its part in a list of all upstreams. Default: `"5s"`.
         list: Period,
+        /// For a process from its start to its first answer: a download is part of it, waiting for one of `limits.starts`
+        /// is not. Default: `"2m"`.
+        start: Period,
     }
 
     /// An MCP server: either `url` or `command`.

@@ -204,7 +204,14 @@ impl Drive<'_> {
 
     /// Opens the way to the upstream; gives the answer, if it is there without one.
     async fn open(&mut self) -> Option<Answer> {
-        match self.relay.open(self.inquiry, self.leg.upstream).await {
+        let left = self.call.left(self.start.elapsed());
+        // What is being opened for others too goes on without this call.
+        let opened = tokio::time::timeout(left, self.relay.open(self.inquiry, self.leg.upstream));
+        let Ok(opened) = opened.await else {
+            self.call.handle_failure(Failure::TimedOut(self.upstream.overall_timeout()));
+            return None;
+        };
+        match opened {
             Ok(channel) => {
                 if self.inquiry.era == Era::Modern
                     && channel.transport() == Transport::Stdio

@@ -27,10 +27,10 @@ struct Line<'a> {
 
 /// The status and the body.
 ///
-/// Ready means that every upstream has been reached or given up on once: one that is down is its own trouble, and is
-/// told in the body, unless nobody is to be told any `names` here.
+/// Ready means that every upstream has been reached or given up on once, or has been waited for long enough: one that is
+/// down is its own trouble, and is told in the body, unless nobody is to be told any `names` here.
 pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool, names: bool) -> (u16, Bytes) {
-    let state = match (draining, catalog.settled()) {
+    let state = match (draining, catalog.ready()) {
         (true, _) => "draining",
         (false, true) => "ready",
         (false, false) => "starting",

@@ -341,6 +341,9 @@ where
 
 impl From<http::Error> for SendError {
     fn from(error: http::Error) -> Self {
+        if error == http::Error::ConnectTimeout {
+            return Self::Unsent(format!("{error} (`timeouts.connect`)"));
+        }
         if !error.may_have_run() {
             return Self::Unsent(error.to_string());
         }

@@ -5,6 +5,7 @@
 
 mod evidence;
 mod journey;
+mod start;
 
 use std::{sync::Arc, time::Duration};
 
@@ -81,6 +82,14 @@ impl From<CredentialError> for ConnectError {
 }
 
 impl ConnectError {
+    /// Adds how the standard error of a process ends that came to nothing.
+    fn add(&mut self, last_lines: Option<String>) {
+        if let (Self::Stopped(why) | Self::Outage(why) | Self::Silent(why), Some(lines)) = (self, last_lines) {
+            why.push_str("; its standard error ends with: ");
+            why.push_str(&lines);
+        }
+    }
+
     /// Whether time alone may mend it.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {

@@ -12,6 +12,7 @@ mod command;
 mod life;
 mod outbox;
 mod pipe;
+mod startup;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use super::multiplex::{ExchangeKey, OnDrop, Whose};
 use crate::quota::Permit;
 pub use command::Command;
 use outbox::Outbox;
+use startup::Startup;
 
 /// The longest line that is read from a process, in bytes. A server that exceeds it is stopped, because nothing
 /// after the cut could be told apart.
@@ -119,12 +121,14 @@ struct Handle {
 struct Shared {
     multiplex: Multiplex<StdioError>,
     outbox: Outbox,
+    startup: Startup,
     ended: watch::Sender<Option<StdioError>>,
 }
 
 impl Shared {
-    fn new(name: &str, outbox: Outbox) -> Self {
-        Self { multiplex: Multiplex::new(name, 0), outbox, ended: watch::Sender::new(None) }
+    fn new(name: &str, outbox: Outbox, secrets: Vec<String>) -> Self {
+        let (multiplex, startup) = (Multiplex::new(name, 0), Startup::new(secrets));
+        Self { multiplex, outbox, startup, ended: watch::Sender::new(None) }
     }
 
     fn name(&self) -> &Arc<str> {
@@ -143,6 +147,7 @@ impl Shared {
 
     /// Takes in a message of the process.
     fn hear(&self, message: Message) {
+        self.startup.hear();
         if let Some(answer) = self.multiplex.deliver(message) {
             self.outbox.send_now(answer);
         }
@@ -189,7 +194,7 @@ impl Process {
     /// first request gets [`StdioError::Exited`].
     pub async fn spawn(name: &str, command: &Command, permit: Permit) -> Result<Self, StdioError> {
         let (outbox, lines) = Outbox::new();
-        let shared = Arc::new(Shared::new(name, outbox));
+        let shared = Arc::new(Shared::new(name, outbox, command.hidden()));
         let (stop, stop_seen) = watch::channel(false);
         let (done_sender, done) = watch::channel(());
         let leader = life::Leader::spawn(command, permit)?;
@@ -276,8 +281,29 @@ impl Process {
         !self.handle.shared.outbox.is_closed()
     }
 
+    /// Whether the process has read the first that was written to it, as far as the system tells.
+    pub(super) fn has_read(&self) -> bool {
+        self.handle.shared.startup.has_read()
+    }
+
+    /// Resolves when it has.
+    pub(super) async fn reads(&self) {
+        self.handle.shared.startup.reads().await;
+    }
+
+    /// The last lines that it wrote to standard error, if it has not answered yet.
+    pub(super) fn last_lines(&self) -> Option<String> {
+        self.handle.shared.startup.last_lines()
+    }
+
+    /// What is closed when all of its group is gone.
+    pub(super) fn done(&self) -> watch::Receiver<()> {
+        self.handle.done.clone()
+    }
+
     /// Ends the process and waits until it is reaped: closes its standard input, after 2 s sends SIGTERM to its
-    /// group, after 2 s more SIGKILL. Running exchanges end with [`StdioError::Stopped`]. May be called again.
+    /// group, after 2 s more SIGKILL, or after 15 s more if it has not answered yet. Running exchanges end with
+    /// [`StdioError::Stopped`]. May be called again.
     pub async fn stop(&self) {
         self.handle.stop.send_replace(true);
         let mut done = self.handle.done.clone();

@@ -31,6 +31,8 @@ pub(super) struct Expanded {
     pub(super) value: Secret,
     /// Whether any of it came from elsewhere.
     pub(super) referred: bool,
+    /// What came from there.
+    pub(super) secrets: Vec<Secret>,
 }
 
 impl Context<'_, '_> {
@@ -75,9 +77,10 @@ impl Context<'_, '_> {
                 self.variables.insert(name.clone());
             }
         }
-        let referred = pieces.iter().any(|piece| matches!(piece, Piece::Reference(_)));
+        let from_elsewhere: Vec<_> = pieces.iter().map(|piece| matches!(piece, Piece::Reference(_))).collect();
+        let referred = from_elsewhere.contains(&true);
         if !self.live {
-            return Some(Expanded { value: Secret::new(written.into_owned()), referred });
+            return Some(Expanded { value: Secret::new(written.into_owned()), referred, secrets: Vec::new() });
         }
         // Reserved at once, so that no half of a secret stays behind in a buffer that was outgrown.
         let parts: Vec<_> = pieces.into_iter().map(|piece| self.follow(piece, &text.span)).collect();
@@ -88,7 +91,8 @@ impl Context<'_, '_> {
             self.report.add(text.span.clone(), "what this refers to holds a NUL character", None);
             return None;
         }
-        Some(Expanded { value: Secret::new(value), referred })
+        let secrets = parts.into_iter().zip(from_elsewhere).filter_map(|(part, is)| is.then_some(part)).collect();
+        Some(Expanded { value: Secret::new(value), referred, secrets })
     }
 
     /// Where the secret is; reports if it is not there now.

@@ -7,7 +7,7 @@ use super::context::Context;
 use super::{Defaults, auth, http, list, policy, timeouts};
 use crate::config::name::nearest;
 use crate::config::read::{At, Field};
-use crate::config::string::{FilePath, Program, Text};
+use crate::config::string::{FilePath, Program};
 use crate::config::written::{self, AuthKind, Kind, Owner};
 use crate::config::{Auth, Reach, Secret, StdioReach, Upstream, UpstreamName};
 
@@ -125,11 +125,15 @@ fn stdio(
     defaults: &Defaults,
     context: &mut Context<'_, '_>,
 ) -> Option<StdioReach> {
-    let expanded = |texts: Vec<&At<Text>>, context: &mut Context<'_, '_>| -> Vec<Secret> {
-        texts.into_iter().filter_map(|text| Some(context.expand(text)?.value)).collect()
-    };
-    let args = expanded(written.args.set().iter().flat_map(|args| &args.value.0).collect(), context);
-    let env = variables(written, context);
+    let mut secrets = Vec::new();
+    let mut args = Vec::new();
+    for arg in written.args.set().iter().flat_map(|args| &args.value.0) {
+        if let Some(expanded) = context.expand(arg) {
+            args.push(expanded.value);
+            secrets.extend(expanded.secrets);
+        }
+    }
+    let env = variables(written, &mut secrets, context);
     let cwd = match &written.cwd {
         Field::Absent => Some(context.base.to_owned()),
         Field::Set(path) => Some(folder(path, context)),
@@ -145,7 +149,7 @@ fn stdio(
         Field::Absent => defaults.inherit.clone(),
         given => list(given, |pattern| pattern.0.clone()),
     };
-    Some(StdioReach { command: program, args, env, inherit, cwd: cwd?, shared: written.shared.or(false) })
+    Some(StdioReach { command: program, args, env, inherit, secrets, cwd: cwd?, shared: written.shared.or(false) })
 }
 
 /// The absolute path of the folder; notes if it is not there.
@@ -177,13 +181,21 @@ fn installed(program: &str, at: &Range<usize>, env: &[(String, Secret)], context
     }
 }
 
-fn variables(written: &written::Upstream, context: &mut Context<'_, '_>) -> Vec<(String, Secret)> {
+fn variables(
+    written: &written::Upstream,
+    secrets: &mut Vec<Secret>,
+    context: &mut Context<'_, '_>,
+) -> Vec<(String, Secret)> {
     let mut variables = Vec::new();
     for (name, at) in written.env.set().iter().flat_map(|env| &env.value.0) {
         if name.is_empty() || name.contains(['=', '\0']) {
             context.report.add(at.key.clone(), "this cannot be the name of a variable", None);
         }
-        variables.extend(context.expand(at).map(|expanded| (name.clone(), expanded.value)));
+        if let Some(expanded) = context.expand(at) {
+            secrets.extend(expanded.secrets);
+            secrets.push(expanded.value.clone());
+            variables.push((name.clone(), expanded.value));
+        }
     }
     variables
 }

@@ -97,6 +97,8 @@ pub(super) fn stopped(why: String, denied: Option<CredentialError>, history: &[A
         Outcome::Unauthorized(_) | Outcome::NotThisTransport(_) | Outcome::NotMcp(_) if history.iter().any(refused) => {
             denied.map_or(ConnectError::Unauthorized(why), ConnectError::from)
         }
+        // A process that ends is not started again at once.
+        Outcome::BrokenOff if stdio => ConnectError::Silent(why),
         Outcome::Answered(408 | 429 | 500..) | Outcome::BrokenOff => ConnectError::Outage(why),
         // A program that cannot be started is an error of the configuration.
         Outcome::Unreachable(_) if !stdio => ConnectError::Outage(why),

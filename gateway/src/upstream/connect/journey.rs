@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::SemaphorePermit;
 use weir_flow::{
     Move, Walk,
     facts::{Attempt, Outcome, Refusal, Step, Transport, Try},
@@ -20,16 +21,16 @@ use crate::{
         credential::{Credential, CredentialError},
         lock, own,
         sse::{Connection, OpenError},
-        stdio::Process,
     },
 };
 
 use super::{
     ConnectError, Opened,
     evidence::{MODERN, agreed, asks_again, is_evidence, of_status, opening, stopped},
+    start::Start,
 };
 
-/// How long one attempt to open may take; a server that does not know a method may simply stay silent.
+/// How long one attempt to open may take over HTTP; a server that does not know a method may simply stay silent.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// One walk and what it holds on the way.
@@ -38,11 +39,11 @@ pub(super) struct Journey<'a> {
     caller: Option<&'a Arc<Caller>>,
     /// The principal of whose share a process is; none if it is Weir's own.
     share: Option<Arc<str>>,
-    /// That share is used up.
-    full: Option<Reached>,
+    /// Room for the process that is to be started.
+    permit: Option<Permit>,
     wanted: Option<Era>,
     initialize: &'a Message,
-    start: Instant,
+    begun: Instant,
     walk: Walk,
     /// What worked the last time, until it has been tried.
     remembered: Option<Try>,
@@ -50,8 +51,8 @@ pub(super) struct Journey<'a> {
     refused: Option<Refusal>,
     /// Why there is no other credential.
     denied: Option<CredentialError>,
-    /// A child process that has been started and may be asked again in the other era.
-    process: Option<Process>,
+    /// A child process that has been started and may be asked in both eras.
+    start: Option<Start>,
     opened: Option<Opened>,
 }
 
@@ -60,13 +61,16 @@ pub(in crate::upstream) struct Ended {
     pub(in crate::upstream) opened: Result<Opened, ConnectError>,
     /// What was tried, oldest first.
     pub(in crate::upstream) history: Vec<Attempt>,
+    /// Whether a process has answered in the legacy era and not in the modern one, in which it was asked before.
+    ignores_modern: bool,
 }
 
 impl Ended {
     /// Whether it has tried `era` and shown that it is not spoken.
     pub(in crate::upstream) fn speaks_against(&self, era: Era) -> bool {
         let mut tried = self.history.iter().filter(|attempt| attempt.era == era).peekable();
-        tried.peek().is_some() && tried.all(|attempt| is_evidence(&attempt.outcome))
+        let ignored = self.ignores_modern && era == Era::Modern;
+        ignored || tried.peek().is_some() && tried.all(|attempt| is_evidence(&attempt.outcome))
     }
 
     /// Whether HTTP+SSE works after Streamable HTTP was tried.
@@ -90,33 +94,51 @@ impl<'a> Journey<'a> {
             upstream,
             caller,
             share,
-            full: None,
+            permit: None,
             wanted,
             initialize,
-            start: Instant::now(),
-            walk: Walk::new(upstream.facts(wanted), upstream.timeouts.overall),
+            begun: Instant::now(),
+            walk: Walk::new(upstream.facts(wanted), limit(upstream)),
             remembered: lock(&upstream.known).first(wanted),
             credential: None,
             refused: None,
             denied: None,
-            process: None,
+            start: None,
             opened: None,
         }
     }
 
     /// Walks to the end.
     pub(super) async fn run(mut self) -> Ended {
-        let opened = self.go().await;
-        // A process that was started and came to nothing.
-        if let Some(process) = self.process.take() {
-            process.stop().await;
+        // Held until a process that came to nothing is gone: it may still be busy with what it shares with others.
+        let (_slot, mut opened) = match self.room().await {
+            Ok(slot) => (slot, self.go().await),
+            Err(full) => (None, Err(ConnectError::Full(full))),
+        };
+        let ignores_modern = opened.as_ref().is_ok_and(|opened| opened.era == Era::Legacy)
+            && self.start.as_ref().is_some_and(Start::ignores_discover);
+        if let (Err(why), Some(start)) = (&mut opened, self.start.take()) {
+            // What it says to being stopped is of no interest.
+            let before = start.process.alive().then(|| start.process.last_lines());
+            start.process.stop().await;
+            why.add(before.unwrap_or_else(|| start.process.last_lines()));
         }
-        Ended { opened, history: self.walk.history().to_vec() }
+        Ended { opened, history: self.walk.history().to_vec(), ignores_modern }
+    }
+
+    /// Waits for a turn to start a process (`limits.starts`). Whoever waits has room for one (`limits.processes`), so that
+    /// the queue is bounded too.
+    async fn room(&mut self) -> Result<Option<SemaphorePermit<'a>>, Reached> {
+        let Way::Stdio { starts, processes, .. } = &self.upstream.way else { return Ok(None) };
+        self.permit = Some(self.permit(processes)?);
+        let slot = starts.acquire().await.ok();
+        self.begun = Instant::now();
+        Ok(slot)
     }
 
     async fn go(&mut self) -> Result<Opened, ConnectError> {
         let mut next = match self.remembered {
-            Some(how) => self.walk.handle_step(Step::Attempt(how), self.start.elapsed()),
+            Some(how) => self.walk.handle_step(Step::Attempt(how), self.begun.elapsed()),
             None => Move::Ask,
         };
         loop {
@@ -124,7 +146,6 @@ impl<'a> Journey<'a> {
                 Move::Ask => self.ask().await?,
                 Move::Attempt { how, authorize } => self.try_way(how, authorize).await?,
                 Move::Connected(how) => {
-                    self.process = None;
                     if let Some(credential) = &self.credential {
                         credential.accept();
                     }
@@ -138,7 +159,7 @@ impl<'a> Journey<'a> {
 
     async fn ask(&mut self) -> Result<Move, ConnectError> {
         let step = self.step(self.walk.history()).await?;
-        Ok(self.walk.handle_step(step, self.start.elapsed()))
+        Ok(self.walk.handle_step(step, self.begun.elapsed()))
     }
 
     async fn step(&self, history: &[Attempt]) -> Result<Step, ConnectError> {
@@ -151,7 +172,7 @@ impl<'a> Journey<'a> {
 
     async fn try_way(&mut self, how: Try, authorize: bool) -> Result<Move, ConnectError> {
         let denied = self.authorize(authorize).await.err();
-        self.walk.begin(how, self.credential.is_some(), self.start.elapsed());
+        self.walk.begin(how, self.credential.is_some(), self.begun.elapsed());
         let outcome = match (denied, self.refused.take()) {
             // No credential is to be had: what was refused would be refused again.
             (denied, Some(refused)) if authorize && (denied.is_some() || self.credential.is_none()) => {
@@ -161,13 +182,10 @@ impl<'a> Journey<'a> {
             (Some(why), _) => return Err(why.into()),
             (None, _) => self.attempt(how).await,
         };
-        if let Some(full) = self.full.take() {
-            return Err(ConnectError::Full(full));
-        }
         let (name, transport, era) = (self.upstream.name(), how.transport, how.era);
         tracing::debug!(upstream = name, %transport, %era, ?outcome, "attempt");
         let outdated = self.remembered.take().is_some() && is_evidence(&outcome);
-        let next = self.walk.handle_outcome(outcome, self.start.elapsed());
+        let next = self.walk.handle_outcome(outcome, self.begun.elapsed());
         if outdated { self.set_out_anew(how).await } else { Ok(next) }
     }
 
@@ -177,8 +195,8 @@ impl<'a> Journey<'a> {
         if first == Step::Attempt(tried) {
             return Ok(Move::Ask);
         }
-        self.walk = Walk::new(self.upstream.facts(self.wanted), self.upstream.timeouts.overall);
-        Ok(self.walk.handle_step(first, self.start.elapsed()))
+        self.walk = Walk::new(self.upstream.facts(self.wanted), limit(self.upstream));
+        Ok(self.walk.handle_step(first, self.begun.elapsed()))
     }
 
     async fn authorize(&mut self, anew: bool) -> Result<(), CredentialError> {
@@ -188,37 +206,67 @@ impl<'a> Journey<'a> {
     }
 
     async fn attempt(&mut self, how: Try) -> Outcome {
-        let attempt = async {
-            let channel = self.channel(how).await?;
-            let discover;
-            let message = match how.era {
-                Era::Legacy => self.initialize,
-                Era::Modern => {
-                    discover = own::discover();
-                    &discover
-                }
-            };
-            let (mut status, mut session, mut answer) = self.exchange(&channel, how.era, message).await?;
-            if asks_again(how.era, &answer) {
-                (status, session, answer) = self.exchange(&channel, how.era, message).await?;
-            }
-            opening(how.era, status, &answer)?;
-            let channel = match channel {
-                Channel::Http { endpoint, .. } => {
-                    Channel::Http { endpoint, session, version: agreed(how.era, &answer) }
-                }
-                shared @ (Channel::Sse { .. } | Channel::Stdio { .. }) => shared,
-            };
-            Ok(Opened { channel, answer, era: how.era })
+        let opened = match &self.upstream.way {
+            Way::Http(_) => tokio::time::timeout(ATTEMPT, self.open(how)).await.unwrap_or(Err(Outcome::TimedOut)),
+            Way::Stdio { .. } => self.open_process(how.era).await,
         };
-        match tokio::time::timeout(ATTEMPT, attempt).await {
-            Ok(Ok(opened)) => {
+        match opened {
+            Ok(opened) => {
+                if opened.era != how.era {
+                    self.walk.begin(Try { era: opened.era, ..how }, self.credential.is_some(), self.begun.elapsed());
+                }
                 self.opened = Some(opened);
                 Outcome::Connected
             }
-            Ok(Err(outcome)) => outcome,
-            Err(_) => Outcome::TimedOut,
+            Err(outcome) => outcome,
         }
+    }
+
+    /// Opens a process, which is started if none runs.
+    async fn open_process(&mut self, era: Era) -> Result<Opened, Outcome> {
+        let Way::Stdio { command, children, processes, .. } = &self.upstream.way else {
+            return Err(Outcome::Unreachable("there is no `command`".into()));
+        };
+        let start = match self.start.take().filter(|start| start.process.alive()) {
+            Some(start) => self.start.insert(start),
+            None => {
+                let permit = match self.permit.take() {
+                    Some(permit) => permit,
+                    None => self.permit(processes).map_err(|full| Outcome::Unreachable(full.to_string()))?,
+                };
+                let limit = self.upstream.timeouts.start;
+                let start = Start::spawn(self.upstream.name(), command, permit, limit).await?;
+                children.add(&start.process);
+                self.start.insert(start)
+            }
+        };
+        let (era, answer) = match era {
+            Era::Modern => (Era::Modern, start.discover(self.wanted.is_some()).await?),
+            Era::Legacy => start.initialize(self.initialize, self.wanted.is_none()).await?,
+        };
+        Ok(Opened { channel: Channel::Stdio { process: start.process.clone(), shared: false }, answer, era })
+    }
+
+    async fn open(&mut self, how: Try) -> Result<Opened, Outcome> {
+        let channel = self.channel(how).await?;
+        let discover;
+        let message = match how.era {
+            Era::Legacy => self.initialize,
+            Era::Modern => {
+                discover = own::discover();
+                &discover
+            }
+        };
+        let (mut status, mut session, mut answer) = self.exchange(&channel, how.era, message).await?;
+        if asks_again(how.era, &answer) {
+            (status, session, answer) = self.exchange(&channel, how.era, message).await?;
+        }
+        opening(how.era, status, &answer)?;
+        let channel = match channel {
+            Channel::Http { endpoint, .. } => Channel::Http { endpoint, session, version: agreed(how.era, &answer) },
+            stream => stream,
+        };
+        Ok(Opened { channel, answer, era: how.era })
     }
 
     async fn channel(&mut self, how: Try) -> Result<Channel, Outcome> {
@@ -237,19 +285,6 @@ impl<'a> Journey<'a> {
                 })?;
                 Ok(Channel::Sse { connection })
             }
-            (Way::Stdio { command, processes, .. }, Transport::Stdio) => {
-                let running = self.process.take().filter(Process::alive);
-                let process = match running {
-                    Some(process) => process,
-                    None => {
-                        let permit = self.permit(processes)?;
-                        let started = Process::spawn(self.upstream.name(), command, permit).await;
-                        started.map_err(|why| Outcome::Unreachable(why.to_string()))?
-                    }
-                };
-                self.process = Some(process.clone());
-                Ok(Channel::Stdio { process, shared: false })
-            }
             (_, transport) => {
                 Err(Outcome::Unreachable(format!("this version of Weir does not carry {transport} here")))
             }
@@ -257,14 +292,12 @@ impl<'a> Journey<'a> {
     }
 
     /// Room for a process.
-    fn permit(&mut self, processes: &Arc<Quota>) -> Result<Permit, Outcome> {
+    fn permit(&self, processes: &Arc<Quota>) -> Result<Permit, Reached> {
         let name = Some(self.upstream.name());
-        let Some(principal) = &self.share else { return Ok(processes.take_own(name)) };
-        processes.take(principal, name).map_err(|full| {
-            let outcome = Outcome::Unreachable(full.to_string());
-            self.full = Some(full);
-            outcome
-        })
+        match &self.share {
+            Some(principal) => processes.take(principal, name),
+            None => Ok(processes.take_own(name)),
+        }
     }
 
     /// Sends a message and hears the answer to it, with its status and the session that it opens.
@@ -313,5 +346,13 @@ impl<'a> Journey<'a> {
             self.refused = Some(refusal.clone());
         }
         why.into()
+    }
+}
+
+/// How long a walk may take. Of a process only the start counts, however long its calls may take.
+const fn limit(upstream: &Upstream) -> Duration {
+    match &upstream.way {
+        Way::Http(_) => upstream.timeouts.overall,
+        Way::Stdio { .. } => upstream.timeouts.start,
     }
 }

@@ -26,6 +26,8 @@ pub struct Command {
     pub inherit: Vec<String>,
     /// Where it runs; `None` is our own working directory.
     pub cwd: Option<PathBuf>,
+    /// What of all this no message may show, whatever the program writes.
+    pub secrets: Vec<String>,
 }
 
 impl fmt::Debug for Command {
@@ -79,6 +81,12 @@ impl Command {
         let configured = self.env.iter().rev().find(|(name, _)| name == "PATH");
         let path = configured.map_or_else(|| env::var_os("PATH"), |(_, value)| Some(value.into()));
         path.is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(&self.program).is_file()))
+    }
+
+    /// What no message may show: also what it inherits by name, such as a proxy's address with a password in it.
+    pub(super) fn hidden(&self) -> Vec<String> {
+        let inherited = self.inherit.iter().filter_map(|name| env::var(name).ok());
+        self.secrets.iter().cloned().chain(inherited).collect()
     }
 
     fn inherited(&self) -> impl Iterator<Item = (&str, OsString)> {

@@ -1,5 +1,9 @@
 //! The task that owns a process from birth to reaping, and the ladder by which it ends.
+//!
+//! A process that has not answered yet may be a package manager in the middle of an installation. npm rolls back on
+//! SIGTERM and leaves a damaged cache on SIGKILL, so a process that is starting gets much more time between the two.
 
+use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +13,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use crate::{open_files, quota::Permit};
@@ -20,6 +24,8 @@ use super::{Shared, StdioError, pipe};
 
 /// Between closing standard input and SIGTERM, and between SIGTERM and SIGKILL.
 const STEP: Duration = Duration::from_secs(2);
+/// Between SIGTERM and SIGKILL where a process has not answered yet.
+const CLEAN_UP: Duration = Duration::from_secs(15);
 /// A process that closes a pipe is usually about to exit; its status tells more than the pipe.
 const EXIT_FOLLOWS: Duration = Duration::from_millis(200);
 /// For the last output after the exit. Only a process that inherited the pipes can make it last that long.
@@ -62,16 +68,18 @@ impl Leader {
     }
 
     /// Ends the group, whose standard input is closed by now, and reaps the leader.
-    async fn end(&mut self, outputs: &mut JoinSet<()>) -> Option<ExitStatus> {
-        for signal in [Signal::TERM, Signal::KILL] {
-            if timeout(STEP, self.exited()).await.is_ok() {
-                break;
-            }
-            self.signal(signal);
-        }
-        // Also reached when the leader is gone but its own children are not.
+    async fn end(&mut self, outputs: &mut JoinSet<()>, starting: bool) -> Option<ExitStatus> {
+        let _ = timeout(STEP, self.exited()).await;
+        // Also where the leader is gone: its own children may not be.
         self.signal(Signal::TERM);
-        let _ = timeout(LAST_WORDS, async { while outputs.join_next().await.is_some() {} }).await;
+        let end = Instant::now() + if starting { CLEAN_UP } else { STEP };
+        if timeout_at(end, self.exited()).await.is_err() {
+            self.signal(Signal::KILL);
+        }
+        // Whatever holds the pipes open is of the group, and may still be cleaning up.
+        let last_words = Instant::now() + LAST_WORDS;
+        let end = if starting { end.max(last_words) } else { last_words };
+        let _ = timeout_at(end, async { while outputs.join_next().await.is_some() {} }).await;
         self.signal(Signal::KILL);
         // Not even SIGKILL ends a process that hangs inside the kernel; tokio reaps it later.
         let status = timeout(STEP, self.child.wait()).await.ok()?.ok()?;
@@ -98,7 +106,7 @@ pub(super) async fn own(
 ) {
     let ending = EndWithTask(shared);
     let shared = &ending.0;
-    let Some((stdin, stdout, stderr)) = leader.pipes.take() else {
+    let Some((mut stdin, stdout, stderr)) = leader.pipes.take() else {
         return;
     };
 
@@ -109,21 +117,26 @@ pub(super) async fn own(
         let end = pipe::read_messages(stdout, Arc::clone(reader.name()), |message| reader.hear(message)).await;
         let _ = output_ended.send(end);
     });
-    outputs.spawn(pipe::log_stderr(stderr, Arc::clone(shared.name())));
+    let logger = Arc::clone(shared);
+    outputs.spawn(async move { pipe::log_stderr(stderr, logger.name(), &logger.startup).await });
 
-    // The branches that lose are dropped, which closes standard input whatever the reason.
+    let startup = &shared.startup;
+    let input = stdin.as_fd().try_clone_to_owned().ok();
     let reason = tokio::select! {
         _ = stop.wait_for(|stop| *stop) => StdioError::Stopped,
         end = output_end => end.unwrap_or(StdioError::Closed),
-        end = pipe::write_lines(stdin, lines, pipe::WRITE_LIMIT) => end,
+        end = pipe::write_lines(&mut stdin, lines, pipe::WRITE_LIMIT, || startup.wrote()) => end,
         () = leader.exited() => StdioError::Closed,
+        never = startup.watch(input) => never,
     };
+    startup.look(&stdin);
+    drop(stdin);
 
     let exit_likely = reason == StdioError::Closed && timeout(EXIT_FOLLOWS, leader.exited()).await.is_ok();
     if !exit_likely {
         shared.end(reason.clone());
     }
-    let status = leader.end(&mut outputs).await;
+    let status = leader.end(&mut outputs, shared.startup.is_starting()).await;
     if let Some(status) = status {
         shared.end(StdioError::Exited { status });
         debug!(upstream = &**shared.name(), %status, "the server process is gone");

@@ -14,6 +14,7 @@ use weir_mcp::Message;
 use crate::observe::printable;
 
 use super::outbox::Lines;
+use super::startup::Startup;
 use super::{MAX_LINE, StdioError};
 
 /// How long a process may leave its full standard input unread. A server that is busy still reads; one that does not
@@ -88,13 +89,18 @@ fn cut(buffer: &mut BytesMut, len: usize) -> Bytes {
 }
 
 /// Writes what comes, one message per line, until the process leaves its input unread for `limit`, closes it, or
-/// nothing can come any more.
-pub(super) async fn write_lines(mut stdin: impl AsyncWrite + Unpin, mut lines: Lines, limit: Duration) -> StdioError {
+/// nothing can come any more. Says each time that something was written.
+pub(super) async fn write_lines(
+    mut stdin: impl AsyncWrite + Unpin,
+    mut lines: Lines,
+    limit: Duration,
+    wrote: impl Fn(),
+) -> StdioError {
     while let Some(message) = lines.next().await {
         let mut line = message.chain(&b"\n"[..]);
         while line.has_remaining() {
             match timeout(limit, stdin.write_buf(&mut line)).await {
-                Ok(Ok(1..)) => {}
+                Ok(Ok(1..)) => wrote(),
                 Ok(_) => return StdioError::Closed,
                 Err(_) => return StdioError::Stuck,
             }
@@ -105,7 +111,7 @@ pub(super) async fn write_lines(mut stdin: impl AsyncWrite + Unpin, mut lines: L
 
 /// Puts what the process writes to standard error into the log, line by line, for as long as it writes: a process
 /// whose standard error nobody reads blocks when the pipe is full.
-pub(super) async fn log_stderr(mut stderr: impl AsyncRead + Unpin, name: Arc<str>) {
+pub(super) async fn log_stderr(mut stderr: impl AsyncRead + Unpin, name: &str, startup: &Startup) {
     let mut chunk = vec![0; CHUNK / 8];
     let mut line = Vec::new();
     while let Ok(len @ 1..) = stderr.read(&mut chunk).await {
@@ -113,18 +119,17 @@ pub(super) async fn log_stderr(mut stderr: impl AsyncRead + Unpin, name: Arc<str
             let room = MAX_LOGGED - line.len();
             line.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
-                log_line(&name, &line);
+                log_line(name, &line, startup);
                 line.clear();
             }
         }
     }
-    log_line(&name, &line);
+    log_line(name, &line, startup);
 }
 
-fn log_line(name: &str, line: &[u8]) {
-    let text = String::from_utf8_lossy(line);
+fn log_line(name: &str, line: &[u8], startup: &Startup) {
     // Colours too, which a server may well write.
-    let text = printable(&text);
+    let text = startup.note(printable(&String::from_utf8_lossy(line)).into_owned());
     if !text.is_empty() {
         info!(target: "upstream::stderr", upstream = name, "{text}");
     }

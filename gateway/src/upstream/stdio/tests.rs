@@ -32,6 +32,7 @@ fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a &'a str>) -> Co
         env: Vec::new(),
         inherit: Vec::new(),
         cwd: None,
+        secrets: Vec::new(),
     }
 }
 

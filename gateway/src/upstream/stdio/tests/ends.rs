@@ -100,7 +100,7 @@ async fn an_input_that_is_not_read_is_given_up() {
     let (outbox, lines) = Outbox::new();
     let (stdin, _unread) = tokio::io::duplex(16);
     outbox.send(Bytes::from_static(&[b' '; 64])).await.unwrap();
-    let end = pipe::write_lines(stdin, lines, Duration::from_millis(20)).await;
+    let end = pipe::write_lines(stdin, lines, Duration::from_millis(20), || ()).await;
     assert_eq!(end, StdioError::Stuck);
     assert!(outbox.send(Bytes::from_static(b"{}")).await.is_err());
 }

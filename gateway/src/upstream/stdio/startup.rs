@@ -1,0 +1,173 @@
+//! What is known of a process until its first message: whether it reads its input, and how its standard error ends.
+//!
+//! A process that downloads before it serves leaves its input unread. So silence tells nothing of the server before the
+//! process reads, and a process that ends with its input unread has crashed rather than disliked what it was asked.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::io::ioctl_fionread;
+use tokio::sync::watch;
+
+/// How often the input of a process is looked at until it reads for the first time.
+const LOOK: Duration = Duration::from_millis(50);
+/// What is kept of standard error: so many lines, and bytes of all of them.
+const LINES: usize = 20;
+const BYTES: usize = 1024;
+/// A shorter value is no secret, and hiding it would garble the text.
+const SECRET: usize = 6;
+
+/// What a process does before it has said anything.
+pub(super) struct Startup {
+    /// Whether it has sent a message.
+    heard: AtomicBool,
+    input: watch::Sender<Input>,
+    errors: Mutex<VecDeque<String>>,
+    /// What it was given and must not be shown, the longest first.
+    secrets: Vec<String>,
+}
+
+/// The state of the pipe into the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    Empty,
+    Written,
+    Read,
+}
+
+impl Startup {
+    pub(super) fn new(mut secrets: Vec<String>) -> Self {
+        secrets.retain(|secret| secret.len() >= SECRET);
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        Self {
+            heard: AtomicBool::new(false),
+            input: watch::Sender::new(Input::Empty),
+            errors: Mutex::default(),
+            secrets,
+        }
+    }
+
+    /// Notes that a message has come.
+    pub(super) fn hear(&self) {
+        if !self.heard.load(Ordering::Relaxed) {
+            self.heard.store(true, Ordering::Relaxed);
+            self.errors().clear();
+        }
+    }
+
+    /// Whether no message has come yet.
+    pub(super) fn is_starting(&self) -> bool {
+        !self.heard.load(Ordering::Relaxed)
+    }
+
+    /// Notes that something was written to the process.
+    pub(super) fn wrote(&self) {
+        self.input.send_if_modified(|input| {
+            let first = *input == Input::Empty;
+            if first {
+                *input = Input::Written;
+            }
+            first
+        });
+    }
+
+    /// Whether the process has read what was written to it first.
+    pub(super) fn has_read(&self) -> bool {
+        *self.input.borrow() == Input::Read
+    }
+
+    /// Resolves when it has.
+    pub(super) async fn reads(&self) {
+        // Never closed: the sender is here.
+        drop(self.input.subscribe().wait_for(|input| *input == Input::Read).await);
+    }
+
+    /// Looks at `input` until what was written has been read, and lets go of it; then never resolves.
+    pub(super) async fn watch<T>(&self, input: Option<OwnedFd>) -> T {
+        if let Some(input) = input {
+            drop(self.input.subscribe().wait_for(|input| *input != Input::Empty).await);
+            while !self.look(&input) {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Whether what was written to the process has been read, as far as the system tells.
+    pub(super) fn look(&self, input: impl std::os::fd::AsFd) -> bool {
+        if *self.input.borrow() == Input::Written && ioctl_fionread(input).unwrap_or(0) == 0 {
+            self.input.send_replace(Input::Read);
+        }
+        self.has_read()
+    }
+
+    /// A line of its standard error, without the secrets that it was given; kept while it starts.
+    pub(super) fn note(&self, mut line: String) -> String {
+        for secret in &self.secrets {
+            if line.contains(secret) {
+                line = line.replace(secret, "***");
+            }
+        }
+        if self.is_starting() && !line.trim().is_empty() {
+            let mut errors = self.errors();
+            errors.push_back(line.trim().to_owned());
+            while errors.len() > LINES || errors.len() > 1 && errors.iter().map(String::len).sum::<usize>() > BYTES {
+                errors.pop_front();
+            }
+        }
+        line
+    }
+
+    /// The last lines of its standard error, as one line; none if it wrote none, or has answered.
+    pub(super) fn last_lines(&self) -> Option<String> {
+        let text = Vec::from_iter(self.errors().iter().cloned()).join(" | ");
+        let start = text.ceil_char_boundary(text.len().saturating_sub(BYTES));
+        Some(text[start..].to_owned()).filter(|text| !text.is_empty())
+    }
+
+    fn errors(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_bounded_and_without_secrets() {
+        let startup = Startup::new(vec!["hush-hush".into(), "hush-hush-more".into(), "short".into()]);
+        assert_eq!(startup.last_lines(), None);
+        assert_eq!(startup.note("key=hush-hush-more! short".into()), "key=***! short");
+        assert_eq!(startup.last_lines().as_deref(), Some("key=***! short"));
+        for number in 0..100 {
+            startup.note(format!("  line {number}\u{e9}"));
+        }
+        let last = startup.last_lines().unwrap();
+        assert!(last.starts_with("line 80\u{e9} | ") && last.ends_with(" | line 99\u{e9}"), "{last}");
+        startup.note("x\u{e9}".repeat(4000));
+        assert!(startup.last_lines().unwrap().len() <= BYTES);
+        startup.hear();
+        startup.note("later".into());
+        assert_eq!(startup.last_lines(), None);
+    }
+
+    #[tokio::test]
+    async fn a_pipe_tells_whether_it_was_read() {
+        use std::io::{Read, Write};
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        let startup = Startup::new(Vec::new());
+        assert!(!startup.look(&writer), "nothing was written");
+        writer.write_all(b"hello").unwrap();
+        startup.wrote();
+        assert!(!startup.look(&writer), "nothing was read");
+        reader.read_exact(&mut [0; 5]).unwrap();
+        assert!(startup.look(&writer));
+        startup.reads().await;
+    }
+}
