@@ -126,6 +126,10 @@ pub struct Limits {
     pub replay: Shares,
     /// How many entries a page of a merged list has.
     pub page: usize,
+    /// The longest message of an upstream, in bytes.
+    pub message: usize,
+    /// How much is kept of the lists of each upstream, in bytes.
+    pub list: usize,
 }
 
 /// One MCP server that Weir calls.
@@ -221,6 +225,8 @@ pub struct Timeouts {
     pub read: Duration,
     /// For a whole call, all attempts together.
     pub overall: Duration,
+    /// For a call that reports progress, which puts off the end of `overall`.
+    pub progress: Duration,
     /// For its part in a list of all upstreams.
     pub list: Duration,
     /// For a process from its start to its first answer.
@@ -307,6 +313,8 @@ impl Default for Limits {
             pending_inputs: Shares { total: 1000, principal: 100, upstream: 500 },
             replay: Shares { total: 64 << 20, principal: 16 << 20, upstream: usize::MAX },
             page: 1000,
+            message: 32 << 20,
+            list: 8 << 20,
         }
     }
 }
@@ -317,6 +325,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(5),
             read: Duration::from_secs(60),
             overall: Duration::from_secs(5 * 60),
+            progress: Duration::from_secs(60 * 60),
             list: Duration::from_secs(5),
             start: Duration::from_secs(2 * 60),
         }

@@ -8,10 +8,12 @@
 mod aggregate;
 mod answer;
 mod crossing;
+mod deadline;
 mod delivery;
 mod drive;
 mod legacy;
 mod listen;
+mod pending;
 mod route;
 mod sign_in;
 mod tasks;
@@ -34,6 +36,7 @@ use crate::{
 
 pub use answer::{Answer, Body, CLIENT_GONE, Record};
 pub use delivery::{Delivery, Heard, Keep, RETRY};
+pub use pending::{Gathered, Pending};
 
 /// Everything that calls go through.
 pub struct Relay {

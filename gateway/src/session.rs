@@ -29,6 +29,7 @@ use crate::{
     catalog::Changes,
     http::HeaderValue,
     quota::{Permit, Reached},
+    upstream::Replies,
 };
 
 pub use asked::Question;
@@ -90,6 +91,8 @@ pub struct Session {
     pub version: HeaderValue,
     /// The upstreams it has opened.
     pub lines: Lines,
+    /// What Weir itself answers its upstreams.
+    pub replies: Arc<Replies>,
     /// What waits for the client's own stream.
     pub outbox: Arc<Outbox>,
     /// What the client may ask for again.
@@ -167,6 +170,7 @@ impl Session {
             initialize,
             version,
             lines: Lines::default(),
+            replies: Arc::default(),
             outbox: Arc::default(),
             streams: Arc::new(Streams::new(memory, &owner.principal)?),
             principal: owner.principal,

@@ -19,6 +19,7 @@ mod multiplex;
 pub mod own;
 mod pause;
 mod pool;
+mod replies;
 mod reply;
 mod service;
 mod status;
@@ -48,7 +49,8 @@ pub use credential::{Credential, CredentialError, Source as CredentialSource};
 pub use events::Events;
 pub use health::Health;
 pub use pause::{Backoff, jittered};
-pub use reply::{Body, GATHERED, JsonBody, Listened, Reply};
+pub use replies::Replies;
+pub use reply::{Body, JsonBody, Listened, Reply};
 pub use service::Services;
 pub use status::{State, Status};
 
@@ -73,6 +75,8 @@ pub struct Upstream {
     status: Mutex<Status>,
     /// Tells that a process was started.
     started: Notify,
+    /// How much is kept of each of its lists, in bytes.
+    list_limit: usize,
 }
 
 /// What stands between Weir and the server.
@@ -101,6 +105,8 @@ pub struct Parts {
     pub processes: Arc<Quota>,
     /// What a process waits for that is to be started (`limits.starts`).
     pub starts: Arc<Semaphore>,
+    /// How long its messages and lists may be.
+    pub limits: crate::config::Limits,
 }
 
 impl Upstream {
@@ -110,7 +116,7 @@ impl Upstream {
     ///
     /// When its address cannot be used.
     pub fn new(parts: Parts, client: &Client) -> Result<Self, crate::http::Error> {
-        let Parts { config, connection, credentials, processes, starts } = parts;
+        let Parts { config, connection, credentials, processes, starts, limits } = parts;
         let timeouts = config.timeouts;
         let (way, pinned) = match config.reach {
             Reach::Http(reach) => {
@@ -118,11 +124,11 @@ impl Upstream {
                     HttpTransport::Streamable => Transport::Http,
                     HttpTransport::Sse => Transport::Sse,
                 });
-                (Way::Http(Arc::new(Endpoint::new(client.clone(), &reach, &timeouts)?)), pinned)
+                (Way::Http(Arc::new(Endpoint::new(client.clone(), &reach, &timeouts, limits.message)?)), pinned)
             }
             Reach::Stdio(reach) => {
                 let shared = reach.shared;
-                let command = stdio_command(&reach);
+                let command = stdio_command(&reach, limits.message);
                 let (pool, children) = (Pool::default(), Children::default());
                 (Way::Stdio { command, shared, pool, children, processes, starts }, Some(Transport::Stdio))
             }
@@ -137,6 +143,7 @@ impl Upstream {
             known: Mutex::default(),
             status: Mutex::default(),
             started: Notify::new(),
+            list_limit: limits.list,
         })
     }
 
@@ -150,6 +157,18 @@ impl Upstream {
     #[must_use]
     pub const fn overall_timeout(&self) -> Duration {
         self.timeouts.overall
+    }
+
+    /// How long one call may take that reports progress.
+    #[must_use]
+    pub const fn progress_timeout(&self) -> Duration {
+        self.timeouts.progress
+    }
+
+    /// How many bytes of each list are kept.
+    #[must_use]
+    pub const fn list_limit(&self) -> usize {
+        self.list_limit
     }
 
     /// How long a fan-out waits for it.
@@ -224,7 +243,7 @@ impl Upstream {
     }
 }
 
-fn stdio_command(reach: &crate::config::StdioReach) -> stdio::Command {
+fn stdio_command(reach: &crate::config::StdioReach, limit: usize) -> stdio::Command {
     stdio::Command {
         program: reach.command.clone(),
         args: reach.args.iter().map(|arg| arg.expose().to_owned()).collect(),
@@ -232,6 +251,7 @@ fn stdio_command(reach: &crate::config::StdioReach) -> stdio::Command {
         inherit: reach.inherit.clone(),
         cwd: Some(reach.cwd.clone()),
         secrets: reach.secrets.iter().map(|secret| secret.expose().to_owned()).collect(),
+        limit,
     }
 }
 

@@ -184,6 +184,14 @@ impl Gateway {
         self.process.end().await
     }
 
+    /// How many descriptors it has open.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.process.id())).expect("the gateway runs").count()
+    }
+
     /// The kibibytes of memory it holds (`VmRSS`).
     ///
     /// # Panics

@@ -84,6 +84,8 @@ impl Default for Offer {
 /// - `task`, whose answer is a task instead;
 /// - `missing`, which answers 404 with an error of JSON-RPC;
 /// - `stop`, whose stream ends before the answer;
+/// - `forge`, which says what its arguments tell it to, by raw text in which `$ID` and `$TOKEN` stand for those of the request: `body`
+///   for an answer in JSON with the status `status`, or `events` for a stream, where `wait` stands for [`Stub::release`];
 /// - `regional`, which in the modern era wants its argument in a header too;
 /// - `visit`, which in the modern era asks its client to visit an address first, and gives back what came of it;
 /// - `fail`, which answers 500 with the message as the body;
@@ -316,8 +318,12 @@ impl Stub {
 
     /// Sends a notification on the stream of every legacy session that has one.
     pub fn announce(&self, method: &str) {
-        let message = json!({ "jsonrpc": "2.0", "method": method });
-        let event = Bytes::from(format!("event: message\ndata: {message}\n\n"));
+        self.say(&json!({ "jsonrpc": "2.0", "method": method }).to_string());
+    }
+
+    /// Sends any data on the stream of every legacy session that has one.
+    pub fn say(&self, data: &str) {
+        let event = Bytes::from(format!("event: message\ndata: {data}\n\n"));
         for session in &lock(&self.shared.sessions).open {
             if let Some(stream) = &session.stream {
                 // A client that has gone hears nothing.

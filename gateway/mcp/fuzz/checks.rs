@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use weir_mcp::cursor::Position;
 use weir_mcp::public::{self, Asked};
-use weir_mcp::sse::{Decoder, Event, Splitter, Stamper, encode};
+use weir_mcp::sse::{Decoder, Event, Stamper, encode};
 use weir_mcp::translate::{self, Declared};
 use weir_mcp::{Claims, Field, Inbound, Kind, Message, Object, classify, headers, json, method, mirrored};
 
@@ -39,31 +39,6 @@ fn look(message: &Message) {
             assert!(json::get(raw, &[&key]).is_some() || key.contains('\u{fffd}'));
             assert!(json::scan(value).is_ok());
         }
-    }
-}
-
-/// Passes a stream on in pieces: nothing is lost or changed, and each piece that says so ends between two events.
-fn split(input: &[u8]) {
-    for (bound, width) in [(usize::MAX, 3), (4, 3), (0, 1), (16, 64)] {
-        let mut splitter = Splitter::new(bound);
-        let (mut passed, mut ids) = (Vec::new(), Vec::new());
-        for chunk in input.chunks(width) {
-            let piece = splitter.push(Bytes::copy_from_slice(chunk), |id| ids.push(id.to_vec()));
-            passed.extend_from_slice(&piece);
-            let mut decoder = Decoder::new(usize::MAX);
-            decoder.feed(&passed);
-            while decoder.next_event().expect("no bound").is_some() {}
-            if bound == usize::MAX {
-                assert!(splitter.is_between_events());
-                let last = decoder.last_id().filter(|id| !id.is_empty());
-                let told = splitter.last_id().map(String::from_utf8_lossy);
-                assert_eq!(told.as_deref(), last);
-                assert_eq!(splitter.retry(), decoder.retry());
-            }
-        }
-        assert!(input.starts_with(&passed));
-        assert!(input.len() - passed.len() <= bound);
-        assert_eq!(ids.last().map(Vec::as_slice).filter(|id| !id.is_empty()), splitter.last_id());
     }
 }
 
@@ -109,7 +84,6 @@ pub fn translated(input: &[u8]) {
 pub fn sse(input: &[u8]) {
     let whole = read([input]);
     assert_eq!(whole, read(input.chunks(3)));
-    split(input);
     let Some(events) = whole else { return };
     assert_eq!(stamped([input]), stamped(input.chunks(3)));
     let with_data: Vec<&Bytes> = events.iter().map(|event| &event.data).filter(|data| !data.is_empty()).collect();

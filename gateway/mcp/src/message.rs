@@ -4,6 +4,7 @@
 //! stays what the sender wrote. A change is a splice of the original bytes ([`Message::edit`]), never a new rendering.
 
 mod edit;
+mod long;
 mod walk;
 
 use std::borrow::Cow;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 pub use edit::{Edit, Object};
+pub use long::Answered;
 pub use walk::Field;
 
 use crate::json::{self, Scanner, Span, Stop};
@@ -266,6 +268,21 @@ impl Message {
         std::str::from_utf8(self.raw(Field::ErrorCode)?).ok()?.parse().ok()
     }
 
+    /// The message as the answer to the request with this raw id; none if it answers another request, or none. An error
+    /// that names no request, as servers send for what they could not read, gets the id.
+    pub fn answer_to(&self, id: &[u8]) -> Option<Self> {
+        match (self.kind, self.id()) {
+            (Kind::Response | Kind::Error, Some(own)) => is_same_id(own, id).then(|| self.clone()),
+            (Kind::Error, None) => Self::parse(self.edit().put(Object::Message, "id", id).finish()).ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether the message is a result or an error.
+    pub fn is_answer(&self) -> bool {
+        matches!(self.kind, Kind::Response | Kind::Error)
+    }
+
     /// Begins a change of this message.
     pub fn edit(&self) -> Edit<'_> {
         Edit::new(self)
@@ -319,6 +336,11 @@ impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Message").field("kind", &self.kind).field("method", &self.method()).finish_non_exhaustive()
     }
+}
+
+/// Whether two raw ids are the same. One string may be written with other escapes than the other; a number is no string.
+fn is_same_id(a: &[u8], b: &[u8]) -> bool {
+    a == b || (a.first() == Some(&b'"') && json::string(a).is_some_and(|text| json::string(b) == Some(text)))
 }
 
 /// A JSON document as one line: line breaks, which can only be white space in it, become spaces.

@@ -3,13 +3,11 @@
 //! The decoder is fed whatever the connection yields and gives events as soon as their last byte is there. Data in one
 //! line, the normal case, is a slice of what was fed and not copied again.
 
-mod split;
 mod stamp;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
-pub use split::{LastData, Splitter};
 pub use stamp::Stamper;
 
 /// The byte order mark that may stand at the start.
@@ -44,14 +42,19 @@ impl Event {
 }
 
 /// An event or a line went over the bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("an event of the stream is larger than {limit} bytes")]
 pub struct TooLarge {
     /// The bound, in bytes.
     pub limit: usize,
+    /// How the data begins.
+    pub start: Bytes,
 }
 
-/// Turns bytes into events. After an error the stream is of no more use.
+/// How much is kept of data that is too large, in bytes.
+const START: usize = 4 * 1024;
+
+/// Turns bytes into events. An event that is too large is an error, and passed over; the next ones can be read.
 pub struct Decoder {
     limit: usize,
     buffer: BytesMut,
@@ -63,6 +66,8 @@ pub struct Decoder {
     block: Block,
     last_id: Option<String>,
     retry: Option<u64>,
+    /// An event that is too large is being passed over; true within a line.
+    skipping: Option<bool>,
 }
 
 /// The fields of the event that is being read.
@@ -89,6 +94,7 @@ impl Decoder {
             block: Block::default(),
             last_id: None,
             retry: None,
+            skipping: None,
         }
     }
 
@@ -104,10 +110,14 @@ impl Decoder {
             return Ok(None);
         }
         while let Some(line) = self.line()? {
-            if !line.is_empty() {
+            if let Some(within) = &mut self.skipping {
+                if !std::mem::take(within) && line.is_empty() {
+                    self.skipping = None;
+                }
+            } else if !line.is_empty() {
                 self.block.size += line.len();
                 if self.block.size > self.limit {
-                    return Err(TooLarge { limit: self.limit });
+                    return Err(self.skip(&line, false));
                 }
                 self.block.field(&line);
             } else if let Some(event) = self.dispatch() {
@@ -150,8 +160,13 @@ impl Decoder {
         }
         let Some(at) = memchr::memchr2(b'\n', b'\r', &self.buffer[self.searched..]) else {
             self.searched = self.buffer.len();
-            if self.block.size + self.searched > self.limit {
-                return Err(TooLarge { limit: self.limit });
+            if let Some(within) = &mut self.skipping {
+                *within |= self.searched > 0;
+                (self.buffer, self.searched) = (BytesMut::new(), 0);
+            } else if self.block.size + self.searched > self.limit {
+                let line = std::mem::take(&mut self.buffer).freeze();
+                self.searched = 0;
+                return Err(self.skip(&line, true));
             }
             return Ok(None);
         };
@@ -160,6 +175,15 @@ impl Decoder {
         self.buffer.advance(1);
         self.searched = 0;
         Ok(Some(line))
+    }
+
+    /// Passes over the event that is being read, `within` this line of it.
+    fn skip(&mut self, line: &Bytes, within: bool) -> TooLarge {
+        self.skipping = Some(within);
+        let mut block = std::mem::take(&mut self.block);
+        block.field(line);
+        let start = block.first.unwrap_or_default();
+        TooLarge { limit: self.limit, start: Bytes::copy_from_slice(&start[..start.len().min(START)]) }
     }
 
     /// Ends the block. Without any data line it is no event, but its id and retry count.
@@ -187,7 +211,7 @@ impl Block {
             // Comments, and fields that the standard does not know.
             _ => {
                 if colon == 0 {
-                    self.size -= line.len();
+                    self.size = self.size.saturating_sub(line.len());
                 }
             }
         }

@@ -24,7 +24,7 @@ use super::{merge::Kind, schema};
 const MAX_PAGES: usize = 1000;
 
 /// How much of a list is fetched, in bytes.
-const MAX_SIZE: usize = 64 * 1024 * 1024;
+const MAX_FETCHED: usize = 64 * 1024 * 1024;
 
 /// How many entries of a list are kept.
 const MAX_ENTRIES: usize = 100_000;
@@ -53,6 +53,8 @@ pub struct View {
     /// What is not shown of the others.
     pub(super) remarks: Remarks,
     pub(super) lists: [Vec<Entry>; 4],
+    /// How many bytes the entries of all lists have.
+    pub(super) size: usize,
     /// The tools with arguments that travel in headers too.
     pub(super) mirrored: HashMap<String, Arc<[Mirrored]>>,
 }
@@ -263,7 +265,8 @@ struct Source<'a> {
 impl Source<'_> {
     async fn list(&self, kind: Kind, view: &mut View) -> Result<(), SendError> {
         let mut cursor: Option<Vec<u8>> = None;
-        let (mut cursors, mut keys, mut size) = (HashSet::new(), HashSet::new(), 0);
+        let (mut cursors, mut keys, mut fetched) = (HashSet::new(), HashSet::new(), 0);
+        let limit = self.upstream.list_limit();
         let method = kind.method();
         for _ in 0..MAX_PAGES {
             let request = own::page(self.opened.era, method, cursor.as_deref());
@@ -284,8 +287,13 @@ impl Source<'_> {
                 view.failed.push((kind, format!("`{method}` answered without an array of `{}`", kind.list())));
                 return Ok(());
             };
-            size += page.len();
+            fetched += page.len();
             for raw in json::elements(entries) {
+                if view.size + raw.len() > limit {
+                    view.remarks.add(format!("`{method}` goes over `limits.list`; the rest of it is left out"));
+                    return Ok(());
+                }
+                view.size += raw.len();
                 if view.entries(kind).len() < MAX_ENTRIES {
                     view.add(kind, raw, self.opened, &mut keys);
                 }
@@ -297,7 +305,7 @@ impl Source<'_> {
                     view.remarks.add(format!("`{method}` gives the same cursor again; the rest of it is left out"));
                     return Ok(());
                 }
-                Some(_) if size > MAX_SIZE => break,
+                Some(_) if fetched > MAX_FETCHED => break,
                 Some(_) => {}
             }
         }

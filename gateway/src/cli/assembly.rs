@@ -108,7 +108,8 @@ fn prepare(
         credentials: credentials.as_ref().map(|source| source.policy.name().to_owned()),
     };
     let (processes, starts) = (Arc::clone(processes), Arc::clone(starts));
-    let parts = Parts { config: entry.clone(), connection, credentials, processes, starts };
+    let limits = config.limits.clone();
+    let parts = Parts { config: entry.clone(), connection, credentials, processes, starts, limits };
     let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
     Ok((upstream, decisions))
 }

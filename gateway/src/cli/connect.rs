@@ -51,7 +51,7 @@ pub(super) struct Options {
     /// Speak HTTP+SSE in the form of mcp-hub, whose stream is at the URL itself and whose messages go elsewhere.
     #[arg(long, group = "transport")]
     mcp_hub: bool,
-    /// How long a request may take, in seconds.
+    /// How long a request may take without progress, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_000))]
     timeout: u64,
     /// Use logins that are kept as plain text (`weir auth login URL --allow-plaintext-token-store`).

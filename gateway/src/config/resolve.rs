@@ -209,6 +209,8 @@ fn limits(written: &Field<written::Limits>) -> Limits {
         bodies: sized(&written.bodies, principal.map(|at| &at.value.bodies), default.bodies),
         replay: sized(&written.replay, principal.map(|at| &at.value.replay), default.replay),
         page: written.page.or(Count(default.page)).0,
+        message: written.message.or(Size(default.message)).0,
+        list: written.list.or(Size(default.list)).0,
     }
 }
 
@@ -221,6 +223,7 @@ fn timeouts(written: &Field<written::Timeouts>, default: Timeouts) -> Timeouts {
         connect: written.connect.or(Period(default.connect)).0,
         read: written.read.or(Period(default.read)).0,
         overall: written.overall.or(Period(default.overall)).0,
+        progress: written.progress.or(Period(default.progress)).0,
         list: written.list.or(Period(default.list)).0,
         start: written.start.or(Period(default.start)).0,
     }

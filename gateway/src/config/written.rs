@@ -91,6 +91,12 @@ table! {
         replay: Size,
         /// How many tools, prompts, resources or templates `/mcp` puts on one page of a list. Default: 1000.
         page: Count,
+        /// The longest message that an upstream may send, on any transport. A longer one fails its call.
+        /// Default: `"32MiB"`.
+        message: Size,
+        /// How much is kept of the lists of each upstream, all kinds together; what is beyond is left out.
+        /// Default: `"8MiB"`.
+        list: Size,
         /// How much of each total one principal may take. Without `auth` each address is one.
         principal: PrincipalLimits,
         /// How much of each total one upstream may take.
@@ -145,6 +151,8 @@ table! {
         read: Period,
         /// For a whole call, all attempts together. Default: `"5m"`.
         overall: Period,
+        /// For a whole call that reports progress: each report puts off the end of `overall`, up to this. Default: `"1h"`.
+        progress: Period,
         /// For its part in a list of all upstreams. Default: `"5s"`.
         list: Period,
         /// For a process from its start to its first answer: a download is part of it, waiting for one of `limits.starts`

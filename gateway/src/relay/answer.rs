@@ -12,10 +12,10 @@ use crate::{
     observe::{CallRecord, NEEDS_SIGN_IN, Outcome},
     quota::Reached,
     session,
-    upstream::{JsonBody, Upstream},
+    upstream::Upstream,
 };
 
-use super::{Inquiry, delivery::Delivery};
+use super::{Inquiry, delivery::Delivery, pending::Pending};
 
 /// One answer on its way to a client.
 pub struct Answer {
@@ -37,8 +37,8 @@ pub enum Body {
     Empty,
     /// JSON that is all here, in pieces that are sent one after the other.
     Whole([Bytes; 3]),
-    /// JSON as it comes from an upstream, until this moment at most.
-    Json(JsonBody, Instant),
+    /// JSON as it comes from an upstream.
+    Json(Box<Pending>),
     /// An event stream.
     Events(Box<Delivery>),
 }
@@ -133,7 +133,7 @@ impl Answer {
         }
         match &mut self.body {
             Body::Events(delivery) => delivery.record = Some(record),
-            Body::Empty | Body::Whole(_) | Body::Json(..) => self.record = Some(record),
+            Body::Empty | Body::Whole(_) | Body::Json(_) => self.record = Some(record),
         }
         self
     }

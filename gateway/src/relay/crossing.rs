@@ -17,7 +17,6 @@ use weir_mcp::{
 use crate::{
     catalog::Catalog,
     session::{Run, Session},
-    upstream::SendError,
 };
 
 /// Where messages cross.
@@ -28,79 +27,79 @@ pub(super) struct Crossing {
     pub(super) session: Option<Arc<Session>>,
     /// The request that the messages answer; none for what an upstream says of its own accord.
     pub(super) run: Option<Arc<Run>>,
+    /// Where the client of that request wants to hear of progress, raw.
+    pub(super) token: Option<Bytes>,
     pub(super) asked: Asked,
 }
 
 impl Crossing {
-    /// What one message becomes for the client, and whether it is the answer; none if it is not for the client.
-    pub(super) fn take(&self, data: &Bytes) -> Result<Option<(Bytes, bool)>, SendError> {
-        let (session, run) = (self.session.as_ref(), self.run.as_deref());
-        cross(data, &self.catalog, self.upstream, session, run, &self.asked)
+    /// What a message on the way to the answer becomes for the client; none if it is not for the client.
+    pub(super) fn take(&self, message: &Message) -> Option<Bytes> {
+        let run = (self.run.as_deref(), self.token.as_deref());
+        cross(message, &self.catalog, self.upstream, self.session.as_ref(), run)
+    }
+
+    /// The answer in the names that the client knows.
+    pub(super) fn answer(&self, answer: &Message) -> Bytes {
+        let name = self.catalog.upstreams()[self.upstream].name();
+        public::outward(answer, name, &self.asked).unwrap_or_else(|| answer.bytes().clone())
     }
 }
 
-/// The same for what an upstream says of its own accord to a session.
-pub(super) fn mapped(
-    data: &Bytes,
-    session: &Arc<Session>,
-    catalog: &Catalog,
-    upstream: usize,
-) -> Result<Option<(Bytes, bool)>, SendError> {
-    cross(data, catalog, upstream, Some(session), None, &Asked::Plain)
+/// The same for what an upstream says of its own accord to a session. Nothing there is an answer to a client's request.
+pub(super) fn mapped(message: &Message, session: &Arc<Session>, catalog: &Catalog, upstream: usize) -> Option<Bytes> {
+    cross(message, catalog, upstream, Some(session), (None, None))
 }
 
 fn cross(
-    data: &Bytes,
+    message: &Message,
     catalog: &Catalog,
     upstream: usize,
     session: Option<&Arc<Session>>,
-    run: Option<&Run>,
-    asked: &Asked,
-) -> Result<Option<(Bytes, bool)>, SendError> {
-    if data.is_empty() {
-        // The priming event of a resumable stream.
-        return Ok(None);
-    }
-    let message = Message::parse(data.clone()).map_err(|why| SendError::NotMcp(why.to_string()))?;
+    run: (Option<&Run>, Option<&[u8]>),
+) -> Option<Bytes> {
     let name = catalog.upstreams()[upstream].name();
-    let named = || public::outward(&message, name, asked).unwrap_or_else(|| data.clone());
-    let crossed = match (message.kind(), message.method()) {
-        (Kind::Response | Kind::Error, _) => return Ok(Some((named(), true))),
+    let named = || public::outward(message, name, &Asked::Plain).unwrap_or_else(|| message.bytes().clone());
+    match (message.kind(), message.method()) {
+        (Kind::Response | Kind::Error, _) => None,
         (Kind::Request, method::TASKS_LIST) => {
             // The client's tasks for all upstreams would be told to one of them.
             if let Some(session) = session {
-                refuse(catalog, upstream, session, &message);
+                refuse(catalog, upstream, session, message);
             }
             None
         }
-        (Kind::Request, _) => {
-            let message = Message::parse(named()).map_err(|why| SendError::NotMcp(why.to_string()))?;
-            session.and_then(|session| session.ask(upstream, &message))
-        }
+        (Kind::Request, _) => session?.ask(upstream, &Message::parse(named()).ok()?),
         // What an upstream cancels is a question of its own, which the client knows by another id.
-        (Kind::Notification, method::CANCELLED) => session.and_then(|session| session.withdraw(upstream, &message)),
+        (Kind::Notification, method::CANCELLED) => session?.withdraw(upstream, message),
         (Kind::Notification, change) if change.ends_with("/list_changed") => {
             // The client hears of the merged list when that has changed.
             catalog.poke(upstream);
             None
         }
         (Kind::Notification, method::PROGRESS) => {
-            advances(&message, upstream, session.map(AsRef::as_ref), run).then(named)
+            advances(message, upstream, session.map(AsRef::as_ref), run).then(named)
         }
-        (Kind::Notification, method::LOG_MESSAGE) => session.is_none_or(|session| wants(session, &message)).then(named),
+        (Kind::Notification, method::LOG_MESSAGE) => session.is_none_or(|session| wants(session, message)).then(named),
         (Kind::Notification, method::UPDATED) => {
             let offers = catalog.known(session.and_then(|session| session.caller()).as_ref(), Era::Legacy);
             let public = message.uri().and_then(|uri| offers.public_address(upstream, &uri));
-            Some(public.map_or_else(|| data.clone(), |public| public::readdressed(&message, public)))
+            Some(public.map_or_else(|| message.bytes().clone(), |public| public::readdressed(message, public)))
         }
         (Kind::Notification, _) => Some(named()),
-    };
-    Ok(crossed.map(|bytes| (bytes, false)))
+    }
 }
 
 /// Whether progress is news of a request that runs. A task's goes on when its request is long answered.
-fn advances(progress: &Message, upstream: usize, session: Option<&Session>, run: Option<&Run>) -> bool {
-    let Some(session) = session else { return true };
+fn advances(
+    progress: &Message,
+    upstream: usize,
+    session: Option<&Session>,
+    (run, token): (Option<&Run>, Option<&[u8]>),
+) -> bool {
+    let Some(session) = session else {
+        return (token.is_some() && progress.progress_token() == token) || public::is_of_task(progress);
+    };
     match run.filter(|run| run.hears(progress)) {
         Some(run) => run.advances(progress),
         None => match session.makes_progress(upstream, progress) {
@@ -124,6 +123,8 @@ fn refuse(catalog: &Catalog, upstream: usize, session: &Arc<Session>, question: 
     let refusal = Message::parse(answer::error(Some(id), answer::METHOD_NOT_FOUND, text, None));
     let (upstream, caller) = (Arc::clone(&catalog.upstreams()[upstream]), session.caller());
     if let Ok(refusal) = refusal {
-        tokio::spawn(async move { upstream.tell(caller.as_ref(), &channel, &refusal).await });
+        let (name, bytes) = (upstream.clone(), refusal.bytes().len());
+        let tell = async move { upstream.tell(caller.as_ref(), &channel, &refusal).await };
+        session.replies.send(name.name(), bytes, tell);
     }
 }

@@ -1,13 +1,14 @@
 //! An event stream on its way to a client, pulled piece by piece.
 
 mod changes;
+mod upstream;
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{mpsc, watch};
 use weir_flow::Failure;
-use weir_mcp::{Field, public::Asked, sse};
+use weir_mcp::{Era, public::Asked, sse};
 
 use crate::{
     catalog::{Catalog, Changes},
@@ -19,6 +20,8 @@ use super::{
     Inquiry, Record,
     answer::failure_message,
     crossing::Crossing,
+    deadline::Deadline,
+    drive,
     translate::{Piece, Said, Stream, Subscription},
     watch::{Part, Watch},
 };
@@ -26,6 +29,7 @@ use super::{
 pub(super) use changes::Wants;
 
 use changes::{Merging, meta, told};
+use upstream::Answers;
 
 /// How much is gathered into one write, in bytes.
 const BATCH: usize = 64 * 1024;
@@ -40,7 +44,7 @@ pub struct Delivery {
     over: bool,
     /// An end that was found while more was looked for.
     ahead: Option<Result<Option<Bytes>, SendError>>,
-    deadline: Option<Instant>,
+    deadline: Option<Deadline>,
     /// Turns true when the session is over that the stream belongs to.
     ended: Option<watch::Receiver<bool>>,
     /// The request that the stream answers, for an error in its stead.
@@ -77,16 +81,13 @@ pub enum Heard {
     Last(Bytes),
     /// The stream is at its end.
     End,
-    /// The stream broke off within an event, so the connection must be cut. The event is what the client would have
-    /// been told instead.
-    Cut(Bytes),
 }
 
+#[allow(clippy::large_enum_variant, reason = "nearly all are of an upstream; a box would cost each call an allocation")]
 enum Source {
-    /// From one upstream, as it comes.
-    Raw { events: Listened, whole: bool },
-    /// From one of several upstreams, where something in it may need a name of Weir's own.
-    Mapped { events: Listened, crossing: Crossing },
+    /// What an upstream says about a request of its client's own era; on `/mcp` something in it may need a name of Weir's
+    /// own.
+    Upstream { events: Listened, era: Era, crossing: Option<Box<Crossing>> },
     /// What waits for a session; on `/mcp` with the changes of the merged lists.
     Outbox { taken: Taken, changes: Option<(watch::Receiver<Changes>, Arc<Session>)> },
     /// Changes of the merged lists, for a modern client that listens on `/mcp`.
@@ -105,39 +106,31 @@ enum Source {
     Nothing,
 }
 
-struct Answers {
-    id: Bytes,
-    upstream: String,
-}
-
 impl Delivery {
     /// The answer of an upstream to a request.
     pub(super) fn relayed(
         inquiry: &Inquiry,
         catalog: &Arc<Catalog>,
-        (place, upstream): (usize, &Upstream),
+        (place, upstream): (usize, &Arc<Upstream>),
         events: Listened,
         asked: Option<Asked>,
         running: Option<Running>,
-        deadline: Option<Instant>,
+        deadline: Option<Deadline>,
     ) -> Self {
-        // A modern client's stream need only be looked into where something in it may need a name.
-        let named = inquiry.session.is_some() || asked.is_some() || inquiry.message.raw(Field::LogLevel).is_some();
-        let source = if inquiry.endpoint == Endpoint::All && named {
-            let crossing = Crossing {
+        let token = inquiry.message.progress_token().map(Bytes::copy_from_slice);
+        let crossing = (inquiry.endpoint == Endpoint::All).then(|| {
+            Box::new(Crossing {
                 catalog: Arc::clone(catalog),
                 upstream: place,
                 session: inquiry.session.clone(),
                 run: running.as_ref().map(|running| Arc::clone(&running.run)),
+                token: token.clone(),
                 asked: asked.unwrap_or_default(),
-            };
-            Source::Mapped { events, crossing }
-        } else {
-            Source::Raw { events, whole: true }
-        };
-        let id = inquiry.message.id().map(Bytes::copy_from_slice).unwrap_or_default();
-        let answers = Some(Answers { id, upstream: upstream.name().to_owned() });
-        Self { answers, deadline, running, ..Self::new(source) }
+            })
+        });
+        let answers = Answers { token, ..Answers::new(inquiry.message.id().unwrap_or(b"null"), upstream) };
+        let source = Source::Upstream { events, era: inquiry.era, crossing };
+        Self { answers: Some(answers), deadline, running, ..Self::new(source) }
     }
 
     /// The end of a request that its client has cancelled: no answer.
@@ -189,8 +182,8 @@ impl Delivery {
     }
 
     /// The answer of a legacy upstream to a modern client; `id` is the request's.
-    pub(super) fn translated(stream: Stream, id: Bytes, upstream: String, deadline: Instant) -> Self {
-        let answers = Some(Answers { id, upstream });
+    pub(super) fn translated(stream: Stream, id: &[u8], upstream: &Arc<Upstream>, deadline: Deadline) -> Self {
+        let answers = Some(Answers::new(id, upstream));
         Self { answers, deadline: Some(deadline), ..Self::new(Source::Translated(Box::new(stream))) }
     }
 
@@ -204,10 +197,10 @@ impl Delivery {
         first: Option<Said>,
         (heard, run): (mpsc::Receiver<Piece>, Arc<Run>),
         id: &[u8],
-        upstream: &str,
-        deadline: Instant,
+        upstream: &Arc<Upstream>,
+        deadline: Deadline,
     ) -> Self {
-        let answers = Some(Answers { id: Bytes::copy_from_slice(id), upstream: upstream.to_owned() });
+        let answers = Some(Answers::new(id, upstream));
         Self { answers, deadline: Some(deadline), ..Self::new(Source::Rounds { first, heard, run }) }
     }
 
@@ -274,7 +267,7 @@ impl Delivery {
         match self.deadline {
             None => self.pull().await,
             Some(deadline) => {
-                tokio::time::timeout_at(deadline.into(), self.pull()).await.unwrap_or(Err(SendError::TimedOut))
+                tokio::time::timeout_at(deadline.at().into(), self.pull()).await.unwrap_or(Err(SendError::TimedOut))
             }
         }
     }
@@ -298,12 +291,6 @@ impl Delivery {
         whole.map_or(first, BytesMut::freeze)
     }
 
-    /// Whether the client is between two events, so that a comment may be sent.
-    #[must_use]
-    pub const fn is_between_events(&self) -> bool {
-        !matches!(self.source, Source::Raw { whole: false, .. })
-    }
-
     /// Whether it goes on until somebody ends it.
     #[must_use]
     pub const fn is_endless(&self) -> bool {
@@ -316,7 +303,7 @@ impl Delivery {
         let id = match (&self.source, &self.answers) {
             (Source::Outbox { .. } | Source::Replay(_), _) => return Bytes::from_static(RETRY),
             (Source::Subscription(merging), _) => &merging.id,
-            (Source::Raw { whole: true, .. }, Some(Answers { id, .. })) => id,
+            (Source::Upstream { .. }, Some(Answers { id, .. })) => id,
             _ => return Bytes::new(),
         };
         let result = format!(r#"{{"resultType":"complete","_meta":{}}}"#, meta(id));
@@ -326,23 +313,7 @@ impl Delivery {
 
     async fn pull(&mut self) -> Result<Option<Bytes>, SendError> {
         match &mut self.source {
-            Source::Raw { events, whole } => {
-                let bytes = events.raw(&mut self.out).await?;
-                if let Some(bytes) = &bytes {
-                    *whole = bytes.ends_with(b"\n\n") || bytes.ends_with(b"\r\n\r\n") || bytes.ends_with(b"\r\r");
-                }
-                Ok(bytes)
-            }
-            Source::Mapped { events, crossing } => loop {
-                // A stream that ends before the answer has lost it.
-                let Some(event) = events.next().await? else { return Err(broken()) };
-                let Some((data, last)) = crossing.take(&event.data)? else { continue };
-                if last && let Source::Mapped { events, .. } = std::mem::replace(&mut self.source, Source::Nothing) {
-                    self.over = true;
-                    events.finish();
-                }
-                return Ok(Some(encoded(data, &mut self.out)));
-            },
+            Source::Upstream { .. } => self.pull_upstream().await,
             Source::Outbox { taken, changes } => tokio::select! {
                 message = taken.next() => Ok(message.map(|message| encoded(message, &mut self.out))),
                 news = told(changes) => Ok(news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined)),
@@ -355,6 +326,9 @@ impl Delivery {
             Source::Nothing => Ok(None),
             Source::Translated(stream) => {
                 let (message, last) = stream.next().await?;
+                if let Some(deadline) = self.deadline.as_mut().filter(|_| stream.has_progressed()) {
+                    deadline.put_off();
+                }
                 self.over = last;
                 Ok(Some(encoded(message, &mut self.out)))
             }
@@ -399,29 +373,28 @@ impl Delivery {
 
     /// What to give in place of an answer that was to be kept and is not there; none for what answers nothing.
     pub fn instead(&mut self, why: &str) -> Option<Bytes> {
-        let Answers { id, upstream } = self.answers.as_ref().filter(|_| !self.cancelled)?;
-        let message = failure_message(Some(id), upstream, &Failure::NotMcp(why.into()));
+        let Answers { id, upstream, .. } = self.answers.as_ref().filter(|_| !self.cancelled)?;
+        let message = failure_message(Some(id), upstream.name(), &Failure::NotMcp(why.into()));
         Some(encoded(message, &mut self.out))
     }
 
     /// Ends a broken stream with an error in place of the answer, where the client can still read one.
     fn fail(&mut self, why: SendError) -> Heard {
         self.over = true;
-        let failure = match (why, self.deadline) {
-            (SendError::TimedOut, Some(_)) => {
-                Failure::NotMcp("its event stream went on for longer than `timeouts.overall`".into())
+        let failure = match (why, &self.deadline) {
+            (SendError::TimedOut, Some(deadline)) => {
+                if let (Some(running), Some(answers)) = (&self.running, &self.answers) {
+                    drive::cancel(&answers.upstream, running);
+                }
+                Failure::NotMcp(format!("its event stream went on for longer than `{}`", deadline.key()))
             }
             (why, _) => why.into(),
         };
         if let Some(record) = &mut self.record {
             record.failure = Some(failure.to_string());
         }
-        let Some(Answers { id, upstream }) = &self.answers else { return Heard::End };
-        let message = encoded(failure_message(Some(id), upstream, &failure), &mut self.out);
-        match self.source {
-            Source::Raw { whole: false, .. } => Heard::Cut(message),
-            _ => Heard::Last(message),
-        }
+        let Some(Answers { id, upstream, .. }) = &self.answers else { return Heard::End };
+        Heard::Last(encoded(failure_message(Some(id), upstream.name(), &failure), &mut self.out))
     }
 }
 

@@ -2,28 +2,24 @@
 
 use std::{sync::Arc, time::Instant};
 
-use bytes::Bytes;
 use weir_flow::{
     Action, Call, Failure, Sent,
     facts::{Refusal, Transport},
 };
-use weir_mcp::{
-    Era, Kind, Message, method,
-    public::{self, Asked},
-};
+use weir_mcp::{Era, Message, method};
 
 use crate::{
     login::Needed,
     observe::Outcome,
     session::{Run, Running},
-    upstream::{
-        self, Channel, ConnectError, Credential, CredentialError, JsonBody, Outgoing, Reply, SendError, Upstream,
-    },
+    upstream::{self, Channel, ConnectError, Credential, CredentialError, Outgoing, Reply, SendError, Upstream},
 };
 
 use super::{
     Answer, Body, Delivery, Inquiry, Record, Relay,
     answer::outcome,
+    deadline::Deadline,
+    pending::Pending,
     route::Leg,
     translate::{self, Translated},
 };
@@ -48,6 +44,8 @@ struct Drive<'a> {
     upstream: &'a Arc<Upstream>,
     start: Instant,
     hand: Hand,
+    /// The request among those of its session that run.
+    running: Option<Running>,
     /// Which step is next.
     call: Call,
     record: &'a mut Record,
@@ -85,7 +83,8 @@ impl Relay {
     ) -> Answer {
         let (upstream, start) = (self.upstream(leg.upstream), Instant::now());
         let call = Call::new(upstream.overall_timeout(), method::safe_to_repeat(inquiry.message.method()));
-        let mut drive = Drive { relay: self, inquiry, leg, upstream, start, hand: Hand::default(), call, record };
+        let hand = Hand::default();
+        let mut drive = Drive { relay: self, inquiry, leg, upstream, start, hand, running, call, record };
         loop {
             let done = match drive.call.poll_action() {
                 Action::Choose(refused) => drive.choose(refused).await,
@@ -99,7 +98,7 @@ impl Relay {
                     drive.call.handle_pause();
                     None
                 }
-                Action::Deliver => return drive.deliver(running).await,
+                Action::Deliver => return drive.deliver().await,
                 Action::Fail(failure) => return drive.failed(failure),
             };
             if let Some(answer) = done {
@@ -109,38 +108,23 @@ impl Relay {
     }
 
     /// An upstream's reply on its way to a client of the same era.
-    async fn passed(
-        &self,
-        inquiry: &Inquiry,
-        leg: &mut Leg,
-        reply: Reply,
-        running: Option<Running>,
-        deadline: Instant,
-    ) -> Result<Answer, SendError> {
-        let upstream = self.upstream(leg.upstream);
+    fn passed(&self, drive: &mut Drive<'_>, reply: Reply, deadline: Deadline) -> Answer {
         let Reply { status, body, .. } = reply;
-        let (status, body) = match body {
-            upstream::Body::Json(json) if (inquiry.era, status) == (Era::Legacy, 404) => {
-                (200, Box::pin(answered(json, deadline)).await?)
+        let (inquiry, upstream, asked) = (drive.inquiry, drive.upstream, drive.leg.asked.take());
+        let body = match body {
+            upstream::Body::Empty => Body::Empty,
+            upstream::Body::Json(json) => {
+                let running = drive.running.take();
+                Body::Json(Box::new(Pending::new(inquiry, (json, status), upstream, asked, running, deadline)))
             }
-            body => (status, body),
-        };
-        let body = match (body, &leg.asked) {
-            (upstream::Body::Empty, _) => Body::Empty,
-            (upstream::Body::Json(json), None) => Body::Json(json, deadline),
-            (upstream::Body::Json(json), Some(asked)) => {
-                let bytes = Box::pin(named(json, deadline, upstream.name(), asked)).await?;
-                Body::Whole([bytes, Bytes::new(), Bytes::new()])
-            }
-            (upstream::Body::Events(events), _) => {
+            upstream::Body::Events(events) => {
                 let deadline = (!method::is_endless(inquiry.message.method())).then_some(deadline);
-                let from = (leg.upstream, &**upstream);
-                let delivery =
-                    Delivery::relayed(inquiry, &self.catalog, from, events, leg.asked.take(), running, deadline);
+                let (from, running) = ((drive.leg.upstream, upstream), drive.running.take());
+                let delivery = Delivery::relayed(inquiry, &self.catalog, from, events, asked, running, deadline);
                 Body::Events(Box::new(delivery))
             }
         };
-        Ok(Answer { status, session: None, allow: None, body, record: None })
+        Answer { status, session: None, allow: None, body, record: None }
     }
 
     /// Sends what needs no answer.
@@ -301,20 +285,41 @@ impl Drive<'_> {
     }
 
     /// The answer that has come, on its way to the client.
-    async fn deliver(&mut self, running: Option<Running>) -> Answer {
+    async fn deliver(&mut self) -> Answer {
         note_watch(self.inquiry, &self.leg);
-        let (relay, deadline) = (self.relay, self.start + self.upstream.overall_timeout());
+        let (relay, deadline) = (self.relay, Deadline::of(self.upstream, self.start));
         let delivered = match (self.hand.reply.take(), self.hand.translated.take()) {
             (Some(reply), Some(translated)) => Box::pin(translated.deliver(reply, &relay.parked, deadline)).await,
-            (Some(reply), None) => relay.passed(self.inquiry, &mut self.leg, reply, running, deadline).await,
+            (Some(reply), None) => return relay.passed(self, reply, deadline),
             (None, _) => Err(SendError::NotMcp("nothing".into())),
         };
-        delivered.unwrap_or_else(|why| self.failed(why.into()))
+        delivered.unwrap_or_else(|why| {
+            self.failed(match why {
+                SendError::TimedOut => Failure::TimedOut(self.upstream.overall_timeout()),
+                why => why.into(),
+            })
+        })
     }
 
     fn failed(&mut self, failure: Failure) -> Answer {
-        failed(self.inquiry, self.upstream.name(), failure, self.record)
+        if let (Failure::TimedOut(_), Some(running)) = (&failure, &self.running) {
+            cancel(self.upstream, running);
+        }
+        self.record.fail(outcome(&failure), failure.to_string());
+        Answer::failed(&self.inquiry.message, self.upstream.name(), &failure)
     }
+}
+
+/// Tells an upstream, in the background, that nobody waits for a request of a legacy client any more.
+pub(super) fn cancel(upstream: &Arc<Upstream>, running: &Running) {
+    let session = running.session();
+    let Some(channel) = session.lines.get(running.run.upstream) else { return };
+    let Ok(message) = Message::parse(running.cancellation("it has timed out")) else { return };
+    let (upstream, caller, run) = (Arc::clone(upstream), session.caller(), Arc::clone(&running.run));
+    tokio::spawn(async move {
+        let tell = upstream.tell_of(caller.as_ref(), &channel, &message, Some(&run.ticket));
+        drop(tokio::time::timeout(upstream.list_timeout(), tell).await);
+    });
 }
 
 /// Remembers what a legacy client watches, so that it is watched on when the upstream has lost its session.
@@ -342,31 +347,6 @@ async fn cancelled(run: Option<&Run>) {
 fn cancelled_answer() -> Answer {
     let body = Body::Events(Box::new(Delivery::nothing()));
     Answer { status: 200, session: None, allow: None, body, record: None }
-}
-
-fn failed(inquiry: &Inquiry, upstream: &str, failure: Failure, record: &mut Record) -> Answer {
-    record.fail(outcome(&failure), failure.to_string());
-    Answer::failed(&inquiry.message, upstream, &failure)
-}
-
-/// What came with a 404 as an answer like any other: to a client with a session that status would say that its session is
-/// gone (2025-11-25, basic/transports).
-async fn answered(json: JsonBody, deadline: Instant) -> Result<upstream::Body, SendError> {
-    let gathered = tokio::time::timeout_at(deadline.into(), json.gather()).await;
-    let bytes = gathered.unwrap_or(Err(SendError::TimedOut))?;
-    let is_answer = |message: &Message| matches!(message.kind(), Kind::Response | Kind::Error);
-    if !Message::parse(bytes.clone()).as_ref().is_ok_and(is_answer) {
-        return Err(SendError::NotMcp("status 404".into()));
-    }
-    Ok(upstream::Body::Json(JsonBody::Whole(bytes)))
-}
-
-/// A whole answer in which Weir's names stand in place of the upstream's.
-async fn named(json: JsonBody, deadline: Instant, upstream: &str, asked: &Asked) -> Result<Bytes, SendError> {
-    let gathered = tokio::time::timeout_at(deadline.into(), json.gather()).await;
-    let bytes = gathered.unwrap_or(Err(SendError::TimedOut))?;
-    let message = Message::parse(bytes.clone()).map_err(|why| SendError::NotMcp(why.to_string()))?;
-    Ok(public::outward(&message, upstream, asked).unwrap_or(bytes))
 }
 
 async fn attempt(inquiry: &Inquiry, leg: &Leg, hand: &Hand) -> Result<Reply, SendError> {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use weir_mcp::{Era, answer};
+use weir_mcp::{Era, Message, answer};
 
 use crate::{
     catalog::Catalog,
@@ -223,13 +223,16 @@ impl Pump {
                 self.last_event_id = HeaderValue::from_str(id).ok().filter(|id| !id.is_empty());
             }
             let session = self.session.upgrade()?;
+            if event.data.is_empty() || !event.is_message() {
+                continue;
+            }
+            let Ok(message) = Message::parse(event.data) else { continue };
             let data = match session.endpoint {
+                // Answers belong on the streams of their requests. A client takes one wherever it comes.
+                _ if message.is_answer() => None,
                 // What one upstream says to its own client goes as it is.
-                Endpoint::One(_) => (!event.data.is_empty()).then_some(event.data),
-                Endpoint::All => crossing::mapped(&event.data, &session, &self.catalog, self.place)
-                    .ok()
-                    .flatten()
-                    .map(|(data, _)| data),
+                Endpoint::One(_) => Some(message.bytes().clone()),
+                Endpoint::All => crossing::mapped(&message, &session, &self.catalog, self.place),
             };
             if let Some(data) = data {
                 session.outbox.push(data);

@@ -100,6 +100,9 @@ impl Relay {
             Ok(answer) => answer?,
             Err(_) => return Err(SendError::TimedOut.to_string()),
         };
+        if answer.bytes().len() > self.upstream(place).list_limit() {
+            return Err("its tasks are over `limits.list`".to_owned());
+        }
         let named = public::outward(&answer, self.upstream(place).name(), &Asked::Tasks);
         named.map_or(Ok(answer), |bytes| Message::parse(bytes).map_err(|why| why.to_string()))
     }

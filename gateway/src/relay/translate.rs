@@ -37,7 +37,7 @@ use crate::{
     upstream::{Channel, ConnectError},
 };
 
-use super::{Answer, Body, Delivery, Inquiry, Relay, route::Leg};
+use super::{Answer, Body, Delivery, Inquiry, Relay, deadline::Deadline, route::Leg};
 
 pub(super) use call::{Call, Stream};
 pub(super) use parked::Parked;
@@ -125,7 +125,7 @@ impl Relay {
     /// Goes on with a call that waited for its client's answers.
     async fn resume(&self, inquiry: &Inquiry, leg: &Leg) -> Answer {
         let (message, upstream) = (&inquiry.message, self.upstream(leg.upstream));
-        let deadline = Instant::now() + upstream.overall_timeout();
+        let deadline = Deadline::of(upstream, Instant::now());
         // The state was sealed for what the upstream was sent, which has the upstream's own names.
         let native = leg.message(inquiry).unwrap_or_else(|_| message.clone());
         let bound = bound(inquiry.caller.as_ref(), upstream.name(), &native);

@@ -22,7 +22,7 @@ use weir_mcp::{
     translate::subscribed,
 };
 
-use crate::{caller::Caller, session::Endpoint, upstream::GATHERED};
+use crate::{caller::Caller, session::Endpoint};
 
 use super::{Answer, Body, Delivery, Inquiry, Record, Relay, delivery::Heard, route::Leg};
 
@@ -182,7 +182,7 @@ impl Follower {
 
     /// Brings what an upstream says to the client until the stream ends; none if the client is gone.
     async fn pass_on(&self, mut delivery: Delivery, tell: &mut Option<oneshot::Sender<Part>>) -> Option<()> {
-        let mut decoder = Decoder::new(GATHERED);
+        let mut decoder = Decoder::new(usize::MAX);
         while let Heard::Bytes(bytes) | Heard::Last(bytes) = delivery.next().await {
             decoder.feed(&bytes);
             loop {

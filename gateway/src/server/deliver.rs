@@ -1,15 +1,11 @@
 //! Answers on the wire.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 use tokio::sync::watch;
-use weir_mcp::answer;
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
-    relay::{Answer, Body, CLIENT_GONE},
-    upstream::{JsonBody, SendError},
+    relay::{Answer, Body, CLIENT_GONE, Gathered},
 };
 
 use super::{cors, events, listen::Exchange};
@@ -55,15 +51,23 @@ pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: w
     match body {
         Body::Empty => exchange.respond(status, &head, Bytes::new()).await,
         Body::Whole(parts) => whole(exchange, status, head, parts).await,
-        Body::Json(body, deadline) => match coming(exchange, status, head, body, deadline).await {
-            Ok(()) => {}
-            Err(Unfinished::Gone) => status = CLIENT_GONE,
-            Err(why) => {
-                if let Some(record) = &mut record {
-                    record.failure = Some(why.to_string());
+        Body::Json(pending) => {
+            let gathered = tokio::select! {
+                biased;
+                gathered = pending.gather() => Some(gathered),
+                () = exchange.gone() => None,
+            };
+            match gathered {
+                Some(Gathered { status: real, message, failure }) => {
+                    status = real;
+                    if let (Some(record), Some((outcome, why))) = (&mut record, failure) {
+                        record.fail(outcome, why);
+                    }
+                    whole(exchange, status, head, [message, Bytes::new(), Bytes::new()]).await;
                 }
+                None => status = CLIENT_GONE,
             }
-        },
+        }
         Body::Events(delivery) => events::deliver(exchange, status, head, delivery, draining).await,
     }
     if let Some(record) = record {
@@ -98,67 +102,3 @@ async fn whole(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName, 
 
 /// Up to here copying parts together is cheaper than writing them one by one, in bytes.
 const JOINED: usize = 128 * 1024;
-
-/// Passes on JSON as it comes; the error says why it did not come to its end.
-async fn coming(
-    exchange: &mut Exchange,
-    status: u16,
-    mut head: Vec<(HeaderName, HeaderValue)>,
-    mut body: JsonBody,
-    deadline: Instant,
-) -> Result<(), Unfinished> {
-    head.push((http::CONTENT_TYPE, JSON));
-    let length = body.length();
-    let first = match piece(exchange, &mut body, deadline).await {
-        Ok(first) => first.unwrap_or_default(),
-        Err(why) => {
-            // Nothing is out yet, so the client can still be told.
-            let message = answer::error(None, answer::INTERNAL, &format!("the upstream's answer: {why}"), None);
-            exchange.respond(502, &head, message).await;
-            return Err(why);
-        }
-    };
-    if length == Some(first.len()) {
-        exchange.respond(status, &head, first).await;
-        // Read to its end, so that the upstream's connection can be used again.
-        drop(body.chunk().await);
-        return Ok(());
-    }
-    exchange.start(status, &head, length).await;
-    let mut next = Some(first);
-    while let Some(bytes) = next {
-        if !exchange.write(bytes).await {
-            return Err(Unfinished::Gone);
-        }
-        next = match piece(exchange, &mut body, deadline).await {
-            Ok(next) => next,
-            Err(why) => {
-                exchange.cut();
-                return Err(why);
-            }
-        };
-    }
-    exchange.end().await;
-    Ok(())
-}
-
-/// Why an answer did not come to its end.
-#[derive(Debug, thiserror::Error)]
-enum Unfinished {
-    #[error("the client is gone")]
-    Gone,
-    #[error("broke off: {0}")]
-    Broken(#[from] SendError),
-    #[error("took longer than `timeouts.overall`")]
-    Late,
-}
-
-/// The next piece, as long as there is time and a client.
-async fn piece(exchange: &mut Exchange, body: &mut JsonBody, deadline: Instant) -> Result<Option<Bytes>, Unfinished> {
-    tokio::select! {
-        biased;
-        piece = body.chunk() => Ok(piece?),
-        () = exchange.gone() => Err(Unfinished::Gone),
-        () = tokio::time::sleep_until(deadline.into()) => Err(Unfinished::Late),
-    }
-}

@@ -141,8 +141,7 @@ impl Outlet<'_> {
             over = Some(session.ended());
         }
         loop {
-            let is_between =
-                self.keeper.as_ref().map_or_else(|| delivery.is_between_events(), |keeper| keeper.is_between_events());
+            let is_between = self.keeper.as_ref().is_none_or(|keeper| keeper.is_between_events());
             tokio::select! {
                 biased;
                 // First, for a stream that always has something to say would never come to it.
@@ -206,12 +205,6 @@ impl Outlet<'_> {
             Heard::Bytes(bytes) => return (!self.write(bytes, false).await).then_some(Ended::Gone),
             Heard::Last(bytes) => drop(self.write(bytes, true).await),
             Heard::End => self.end(delivery).await,
-            Heard::Cut(instead) => {
-                if let Some(keeper) = &mut self.keeper {
-                    keeper.instead(&instead);
-                }
-                self.exchange.cut();
-            }
         }
         if let Some(keeper) = self.keeper.as_mut().filter(|keeper| !keeper.is_whole())
             && let Some(instead) = delivery.instead(NOT_KEPT)

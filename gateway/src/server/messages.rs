@@ -3,10 +3,7 @@
 use bytes::Bytes;
 use weir_mcp::sse::Decoder;
 
-use crate::{
-    relay::{Answer, Body, Delivery, Heard, Record},
-    upstream::GATHERED,
-};
+use crate::relay::{Answer, Body, Delivery, Gathered, Heard, Record};
 
 /// The messages of one answer, in their order; the last is the answer itself.
 pub(super) struct Messages {
@@ -27,7 +24,7 @@ enum Pending {
 impl Messages {
     pub(super) fn of(answer: Answer) -> Self {
         let body = match answer.body {
-            Body::Events(delivery) => Pending::Events(delivery, Decoder::new(GATHERED)),
+            Body::Events(delivery) => Pending::Events(delivery, Decoder::new(usize::MAX)),
             body => Pending::Body(body),
         };
         Self { status: answer.status, record: answer.record, body, cancelled: false, sent: 0 }
@@ -43,8 +40,12 @@ impl Messages {
         let message = match std::mem::replace(&mut self.body, Pending::Done) {
             Pending::Done => None,
             Pending::Body(Body::Whole(parts)) => Some(parts.concat().into()),
-            Pending::Body(Body::Json(json, deadline)) => {
-                tokio::time::timeout_at(deadline.into(), json.gather()).await.ok().and_then(Result::ok)
+            Pending::Body(Body::Json(pending)) => {
+                let Gathered { message, failure, .. } = pending.gather().await;
+                if let (Some(record), Some((outcome, why))) = (&mut self.record, failure) {
+                    record.fail(outcome, why);
+                }
+                Some(message)
             }
             Pending::Body(Body::Empty | Body::Events(_)) => None,
             Pending::Events(mut delivery, mut decoder) => {
@@ -79,11 +80,6 @@ async fn event(delivery: &mut Delivery, decoder: &mut Decoder) -> Option<Bytes> 
         }
         match delivery.next().await {
             Heard::Bytes(bytes) | Heard::Last(bytes) => decoder.feed(&bytes),
-            Heard::Cut(instead) => {
-                // Half an event is in there, which will never be whole.
-                *decoder = Decoder::new(GATHERED);
-                decoder.feed(&instead);
-            }
             Heard::End => return None,
         }
     }

@@ -8,8 +8,9 @@ use std::{
     },
 };
 
+use bytes::Bytes;
 use tokio::sync::Notify;
-use weir_mcp::{Message, json};
+use weir_mcp::{Message, answer, json, method};
 
 use crate::upstream::Ticket;
 
@@ -118,6 +119,22 @@ impl Session {
     #[must_use]
     pub fn makes_progress(&self, upstream: usize, progress: &Message) -> Option<Arc<Run>> {
         lock(&self.running.0).values().find(|run| run.upstream == upstream && run.hears(progress)).cloned()
+    }
+}
+
+impl Running {
+    /// Whose request it is.
+    #[must_use]
+    pub const fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// What tells the upstream to give it up, under the id that the client gave it.
+    #[must_use]
+    pub fn cancellation(&self, reason: &str) -> Bytes {
+        let (id, reason) = (String::from_utf8_lossy(&self.id), json::quote(reason));
+        let params = format!("{{\"requestId\":{id},\"reason\":{reason}}}");
+        answer::notification(method::CANCELLED, Some(params.as_bytes()))
     }
 }
 

@@ -7,11 +7,7 @@ use weir_flow::{
     Failure, Sent,
     facts::{Refusal, Transport},
 };
-use weir_mcp::{
-    Era, Field, Message,
-    message::Kind,
-    method::{CANCELLED, is_endless},
-};
+use weir_mcp::{Era, Field, Message, message::Kind, method::CANCELLED};
 
 use crate::http::{self, HeaderName, HeaderValue};
 
@@ -21,6 +17,7 @@ use super::{
     events::Again,
     lock,
     multiplex::{Exchange, ExchangeKey, Fault, OnDrop, Whose},
+    reply::too_long,
     sse::Connection,
     stdio::{Process, StdioError},
     streamable::Endpoint,
@@ -129,8 +126,7 @@ impl Channel {
                     let (session, version) = (session.as_ref(), outgoing.version);
                     match outgoing.era {
                         Era::Legacy => events.go_on(Again::new(endpoint, session, version, outgoing.credential, true)),
-                        Era::Modern if is_endless(outgoing.message.method()) => {}
-                        Era::Modern => events.answer_once(),
+                        Era::Modern => {}
                     }
                 }
                 Ok(reply)
@@ -360,10 +356,10 @@ impl From<StdioError> for SendError {
         match error {
             StdioError::Exited { .. }
             | StdioError::Closed
-            | StdioError::LineTooLong
             | StdioError::Overflow
             | StdioError::Stopped
             | StdioError::Stuck => Self::BrokenOff(error.to_string()),
+            StdioError::LineTooLong(limit) => too_long(limit),
             StdioError::NoDirectory { .. }
             | StdioError::NoInterpreter { .. }
             | StdioError::NotExecutable { .. }

@@ -15,7 +15,7 @@ use weir_mcp::{Era, Message};
 use crate::{caller::Caller, login::Needed, quota::Reached};
 
 use super::{
-    Channel, Outgoing, Upstream, Way,
+    Channel, Outgoing, Ticket, Upstream, Way,
     credential::{Credential, CredentialError},
     lock, own,
     pause::jittered,
@@ -177,6 +177,17 @@ impl Upstream {
 
     /// Sends a notification of Weir's own, as well as it can be done.
     pub async fn tell(&self, caller: Option<&Arc<Caller>>, channel: &Channel, notification: &Message) {
+        self.tell_of(caller, channel, notification, None).await;
+    }
+
+    /// The same about a running request of a client.
+    pub async fn tell_of(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        channel: &Channel,
+        notification: &Message,
+        ticket: Option<&Ticket>,
+    ) {
         let Ok(credential) = self.credential(caller, None).await else { return };
         let outgoing = Outgoing {
             era: Era::Legacy,
@@ -185,7 +196,7 @@ impl Upstream {
             name: None,
             version: None,
             headers: &[],
-            ticket: None,
+            ticket,
             credential: credential.as_ref(),
         };
         if let Err(why) = channel.send(outgoing).await {

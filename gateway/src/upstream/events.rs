@@ -4,52 +4,41 @@
 //! 2025-11-25, basic/transports, "Resumability and Redelivery"). Whoever reads the stream here notices neither that nor
 //! a connection that broke: a GET with the last id goes on where the stream was, after as long as the server wished.
 
-use std::sync::Arc;
+use std::{sync::Arc, vec};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use weir_mcp::{
-    Message,
-    message::Kind,
-    sse::{self, Decoder, Event, LastData, Splitter},
+    Inbound, Message,
+    sse::{Decoder, Event, TooLarge},
 };
 
 use crate::{caller::Caller, http::Response};
 
-use super::{GATHERED, SendError, Upstream};
+use super::{SendError, Upstream, reply::too_long};
 
 pub(super) use again::Again;
 use again::Failed;
 
 mod again;
 
-/// How much of an event is held back so that the stream can go on elsewhere behind it, in bytes.
-const HELD: usize = 64 * 1024;
-
 /// An event stream of a server.
 pub struct Events {
     response: Option<Response>,
-    reading: Reading,
+    decoder: Decoder,
+    /// The longest event, in bytes.
+    limit: usize,
     again: Option<Box<Again>>,
-    /// Whether it must bring an answer and cannot be taken up again.
-    once: bool,
-}
-
-/// How the stream is read. It is one way for as long as the first connection lasts.
-enum Reading {
-    /// Not at all yet.
-    Fresh,
-    /// Event by event.
-    Decoded(Box<Decoder>),
-    /// As it comes.
-    Split(Box<Splitter>),
+    /// What is left of an event that carries several messages (2025-03-26, basic/transports).
+    batch: vec::IntoIter<Message>,
 }
 
 impl Events {
-    /// The stream that is an answer's body.
-    pub(super) fn new(mut response: Response) -> Self {
+    /// The stream that is an answer's body, whose events have at most `limit` bytes.
+    pub(super) fn new(mut response: Response, limit: usize) -> Self {
         // An open stream may rest for as long as it likes; the call's own deadline still holds.
         response.set_read_timeout(None);
-        Self { response: Some(response), reading: Reading::Fresh, again: None, once: false }
+        let decoder = Decoder::new(limit);
+        Self { response: Some(response), decoder, limit, again: None, batch: Vec::new().into_iter() }
     }
 
     /// From now on goes on after the end of the connection.
@@ -64,70 +53,52 @@ impl Events {
         }
     }
 
-    /// From now on an end without an answer is an error.
-    pub(super) fn answer_once(&mut self) {
-        self.once = true;
-    }
-
-    /// The next event; none at the end. Cancel-safe.
+    /// The next event; none at the end. One that carries several messages comes as several. Cancel-safe.
     ///
     /// # Errors
     ///
     /// When the connection breaks for good, or what comes is no event stream.
     pub(super) async fn next(&mut self) -> Result<Option<Event>, SendError> {
-        if let Reading::Fresh = self.reading {
-            self.reading = Reading::Decoded(Box::new(Decoder::new(GATHERED)));
-        }
+        self.next_or_large().await?.map_err(|large| too_long(large.limit))
+    }
+
+    /// The same, where an event that is too large is told and the next one can be read.
+    pub(super) async fn next_or_large(&mut self) -> Result<Result<Option<Event>, TooLarge>, SendError> {
         loop {
-            if let Reading::Decoded(decoder) = &mut self.reading
-                && let Some(event) = decoder.next_event().map_err(|why| SendError::NotMcp(why.to_string()))?
-            {
-                if self.again.as_mut().is_none_or(|again| again.is_new(&event)) {
-                    return Ok(Some(event));
+            if let Some(message) = self.batch.next() {
+                return Ok(Ok(Some(Event::message(message.bytes().clone()))));
+            }
+            match self.decoder.next_event() {
+                Ok(Some(event)) if self.again.as_mut().is_some_and(|again| !again.is_new(&event)) => continue,
+                Ok(Some(event)) if event.data.trim_ascii_start().first() == Some(&b'[') => {
+                    let batch = Inbound::parse(event.data).map_err(|why| SendError::NotMcp(why.to_string()))?;
+                    self.batch = batch.messages().to_vec().into_iter();
+                    continue;
                 }
-                continue;
+                Ok(Some(event)) => return Ok(Ok(Some(event))),
+                Ok(None) => {}
+                Err(large) => return Ok(Err(large)),
             }
             match self.chunk().await? {
-                Some(bytes) => {
-                    if let Reading::Decoded(decoder) = &mut self.reading {
-                        decoder.feed(&bytes);
-                    }
-                }
-                None => return Ok(None),
+                Some(bytes) => self.decoder.feed(&bytes),
+                None => return Ok(Ok(None)),
             }
         }
     }
 
-    /// The next bytes as they came, where the connection is still the first one; events otherwise. Cancel-safe.
+    /// The next message; none at the end. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// As [`next`](Self::next), and when a stream ends that should have brought an answer.
-    pub(super) async fn raw(&mut self, out: &mut BytesMut) -> Result<Option<Bytes>, SendError> {
-        if matches!(self.reading, Reading::Fresh) && (self.once || self.again.is_some()) {
-            self.reading = Reading::Split(Box::new(Splitter::new(HELD)));
-        }
+    /// As [`next`](Self::next), and when an event carries something else.
+    pub(super) async fn message(&mut self) -> Result<Option<Message>, SendError> {
         loop {
-            if let Reading::Decoded(_) = self.reading {
-                let event = self.next().await?;
-                return Ok(event.map(|event| {
-                    sse::encode(&event, out);
-                    out.split().freeze()
-                }));
+            let Some(event) = self.next().await? else { return Ok(None) };
+            // Without data it is the first event of a stream that can be resumed.
+            if event.data.is_empty() || !event.is_message() {
+                continue;
             }
-            let Some(bytes) = self.chunk().await? else { return Ok(None) };
-            match (&mut self.reading, &mut self.again) {
-                (Reading::Split(splitter), again) => {
-                    let note = |id: &_| again.as_mut().into_iter().for_each(|again| again.note(id));
-                    let piece = splitter.push(bytes, note);
-                    if !piece.is_empty() {
-                        return Ok(Some(piece));
-                    }
-                }
-                // It is another connection by now.
-                (Reading::Decoded(decoder), _) => decoder.feed(&bytes),
-                _ => return Ok(Some(bytes)),
-            }
+            return Message::parse(event.data).map(Some).map_err(|why| SendError::NotMcp(why.to_string()));
         }
     }
 
@@ -156,7 +127,7 @@ impl Events {
                     response.set_read_timeout(None);
                     self.response = Some(response);
                     // Events may come twice and have to be told apart.
-                    self.reading = Reading::Decoded(Box::new(Decoder::new(GATHERED)));
+                    self.decoder = Decoder::new(self.limit);
                 }
                 Some(Err(Failed::Now(why))) => again.try_later(why)?,
                 Some(Err(Failed::Forever(why))) => return Err(why),
@@ -168,26 +139,8 @@ impl Events {
     fn ended(&mut self, broke: Option<SendError>) -> Result<(), SendError> {
         self.response = None;
         let broken = |broke: Option<SendError>| broke.map_or(Ok(()), Err);
-        let Some(again) = &mut self.again else {
-            let lost = broke.is_none() && self.once && !self.reading.is_answered();
-            return if lost { Err(unanswered()) } else { broken(broke) };
-        };
-        match &self.reading {
-            Reading::Decoded(decoder) => again.learn(decoder.last_id().map(str::as_bytes), decoder.retry()),
-            Reading::Split(splitter) => {
-                again.learn(splitter.last_id(), splitter.retry());
-                match splitter.last_data() {
-                    LastData::None => {}
-                    // So long an event is an answer. And what has been passed on in part cannot be taken back.
-                    LastData::TooLong => return broken(broke),
-                    last @ LastData::Block(_) => again.heard(last.read().unwrap_or_default()),
-                }
-                if !splitter.is_between_events() {
-                    return broken(broke);
-                }
-            }
-            Reading::Fresh => {}
-        }
+        let Some(again) = &mut self.again else { return broken(broke) };
+        again.learn(self.decoder.last_id().map(str::as_bytes), self.decoder.retry());
         if again.answers && again.is_answered() {
             return Ok(());
         }
@@ -201,23 +154,8 @@ impl Events {
     }
 }
 
-impl Reading {
-    /// Whether the last event was an answer, as far as it can be told. Whoever reads event by event sees for himself.
-    fn is_answered(&self) -> bool {
-        match self {
-            Self::Fresh => false,
-            Self::Decoded(_) => true,
-            Self::Split(splitter) => match splitter.last_data() {
-                LastData::None => false,
-                LastData::TooLong => true,
-                last @ LastData::Block(_) => last.read().is_some_and(|data| is_answer(&data)),
-            },
-        }
-    }
-}
-
 fn is_answer(data: &Bytes) -> bool {
-    Message::parse(data.clone()).is_ok_and(|message| matches!(message.kind(), Kind::Response | Kind::Error))
+    Message::parse(data.clone()).is_ok_and(|message| message.is_answer())
 }
 
 fn unanswered() -> SendError {

@@ -18,7 +18,7 @@ use std::{
 
 use bytes::Bytes;
 use tracing::{debug, warn};
-use weir_mcp::{Kind, Message, answer, method};
+use weir_mcp::{Kind, Message, answer, message::Answered, method};
 
 use inbox::Inbox;
 #[cfg(test)]
@@ -26,9 +26,6 @@ pub(super) use inbox::MAX_WAITING;
 use routes::{Routed, Routes};
 pub(super) use routes::{cancelled, outgoing};
 use together::Together;
-
-/// The longest message that is read from a shared stream, in bytes.
-pub(super) const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 /// What a transport calls the failures that happen here.
 pub trait Fault: Clone + Send + Sync + 'static {
@@ -73,6 +70,7 @@ pub struct ExchangeKey(pub(super) u64);
 /// The requests that run on one stream, and what the server says beside them.
 pub(super) struct Multiplex<E> {
     name: Arc<str>,
+    limit: usize,
     routes: Routes<E>,
     unsolicited: Inbox<E>,
     unsolicited_taken: AtomicBool,
@@ -85,12 +83,14 @@ pub(super) struct Multiplex<E> {
 }
 
 impl<E: Fault> Multiplex<E> {
-    /// Nothing runs yet; `name` is the upstream's, for the log. Ids on the stream begin after `last_key`.
-    pub(super) fn new(name: &str, last_key: u64) -> Self {
+    /// Nothing runs yet; `name` is the upstream's, for the log. Ids on the stream begin after `last_key`, and messages
+    /// have at most `limit` bytes.
+    pub(super) fn new(name: &str, last_key: u64, limit: usize) -> Self {
         Self {
             name: name.into(),
-            routes: Routes::new(last_key),
-            unsolicited: Inbox::new(),
+            limit,
+            routes: Routes::new(last_key, limit),
+            unsolicited: Inbox::new(limit),
             unsolicited_taken: AtomicBool::new(false),
             unsolicited_lost: AtomicBool::new(false),
             unasked: AtomicBool::new(false),
@@ -116,7 +116,7 @@ impl<E: Fault> Multiplex<E> {
     /// From now on several clients share the server itself: each hears what belongs to no request.
     pub(super) fn serve_together(&self) {
         self.serve_many();
-        self.together.get_or_init(Together::default);
+        self.together.get_or_init(|| Together::new(self.limit));
     }
 
     /// Whether a request is to be answered here, because others still need what it would end.
@@ -151,6 +151,16 @@ impl<E: Fault> Multiplex<E> {
                 refusal(&message)
             }
         }
+    }
+
+    /// Takes note of a message that was too long: the request that it answers fails.
+    pub(super) fn pass_over(&self, start: &[u8], end: &[u8], why: E) {
+        let failed = match Answered::by(start, end) {
+            Answered::To(id) => self.routes.fail_by_id(&id, why),
+            Answered::Unknown => self.routes.fail_only(why),
+            Answered::None => false,
+        };
+        warn!(upstream = &*self.name, failed, "sent a message longer than `limits.message`, which is passed over");
     }
 
     fn keep(&self, stray: Message) {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_mcp::{Message, message::Kind, sse};
+use weir_mcp::{Message, sse};
 
 use crate::{
     caller::Caller,
@@ -17,9 +17,6 @@ use super::{
     sse::{self as stream, Connection},
     stdio::{Exchange, Process, Unsolicited},
 };
-
-/// The longest message that is gathered rather than passed on, in bytes.
-pub const GATHERED: usize = 32 * 1024 * 1024;
 
 /// An answer whose head is here.
 pub struct Reply {
@@ -46,8 +43,8 @@ pub enum Body {
 pub enum JsonBody {
     /// All of it.
     Whole(Bytes),
-    /// As it comes from the socket.
-    Coming(Response),
+    /// As it comes from the socket, up to this many bytes.
+    Coming(Response, usize),
 }
 
 /// A stream of messages.
@@ -74,46 +71,48 @@ impl Reply {
 }
 
 impl JsonBody {
-    /// The whole length in bytes, where it is known.
-    #[must_use]
-    pub fn length(&self) -> Option<usize> {
-        match self {
-            Self::Whole(bytes) => Some(bytes.len()),
-            Self::Coming(response) => response.content_length(),
-        }
-    }
-
-    /// The next piece; none at the end.
-    ///
-    /// # Errors
-    ///
-    /// When the connection breaks or falls silent.
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, SendError> {
-        match self {
-            Self::Whole(bytes) if bytes.is_empty() => Ok(None),
-            Self::Whole(bytes) => Ok(Some(std::mem::take(bytes))),
-            Self::Coming(response) => Ok(response.chunk().await?),
-        }
-    }
-
     /// The whole message.
     ///
     /// # Errors
     ///
-    /// When the connection breaks, or the message is longer than [`GATHERED`].
+    /// When the connection breaks, or the message is longer than `limits.message`.
     pub async fn gather(self) -> Result<Bytes, SendError> {
         match self {
             Self::Whole(bytes) => Ok(bytes),
-            Self::Coming(response) => Ok(response.collect(GATHERED).await?),
+            Self::Coming(response, limit) => response.collect(limit).await.map_err(|why| match why {
+                http::Error::TooLarge(limit) => too_long(limit),
+                why => why.into(),
+            }),
         }
     }
 }
 
 impl Listened {
-    /// Wraps an event stream.
+    /// Wraps an event stream whose events have at most `limit` bytes.
     #[must_use]
-    pub fn http(response: Response) -> Self {
-        Self::Http(Events::new(response))
+    pub fn http(response: Response, limit: usize) -> Self {
+        Self::Http(Events::new(response, limit))
+    }
+
+    /// The next message; none at the end of the stream. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// When the connection breaks, the process ends, or what comes is not MCP.
+    pub async fn message(&mut self) -> Result<Option<Message>, SendError> {
+        match self {
+            Self::Http(events) => events.message().await,
+            Self::Exchange { first, exchange } => match first.take() {
+                Some(message) => Ok(Some(message)),
+                None => Ok(exchange.next().await?),
+            },
+            Self::Unsolicited { messages, .. } => Ok(Some(messages.next().await?)),
+            Self::StreamExchange { first, exchange } => match first.take() {
+                Some(message) => Ok(Some(message)),
+                None => exchange.next().await,
+            },
+            Self::StreamUnsolicited { messages, .. } => Ok(Some(messages.next().await?)),
+        }
     }
 
     /// The next event; none at the end of the stream.
@@ -122,31 +121,10 @@ impl Listened {
     ///
     /// When the connection breaks, the process ends, or what comes is no event stream.
     pub async fn next(&mut self) -> Result<Option<sse::Event>, SendError> {
-        match self {
-            Self::Http(events) => events.next().await,
-            Self::Exchange { first, exchange } => {
-                let message = match first.take() {
-                    Some(message) => Some(message),
-                    None => exchange.next().await?,
-                };
-                Ok(message.map(|message| sse::Event::message(message.bytes().clone())))
-            }
-            Self::Unsolicited { messages, .. } => {
-                let message = messages.next().await?;
-                Ok(Some(sse::Event::message(message.bytes().clone())))
-            }
-            Self::StreamExchange { first, exchange } => {
-                let message = match first.take() {
-                    Some(message) => Some(message),
-                    None => exchange.next().await?,
-                };
-                Ok(message.map(|message| sse::Event::message(message.bytes().clone())))
-            }
-            Self::StreamUnsolicited { messages, .. } => {
-                let message = messages.next().await?;
-                Ok(Some(sse::Event::message(message.bytes().clone())))
-            }
+        if let Self::Http(events) = self {
+            return events.next().await;
         }
+        Ok(self.message().await?.map(|message| sse::Event::message(message.bytes().clone())))
     }
 
     /// Takes no more, because the answer has come; to drop it instead would cost a connection.
@@ -154,21 +132,6 @@ impl Listened {
         if let Self::Http(events) = self {
             events.finish();
         }
-    }
-
-    /// The bytes of an event stream as they came, where nothing in them needs a look; events otherwise.
-    ///
-    /// # Errors
-    ///
-    /// As [`next`](Self::next).
-    pub async fn raw(&mut self, out: &mut bytes::BytesMut) -> Result<Option<Bytes>, SendError> {
-        if let Self::Http(events) = self {
-            return events.raw(out).await;
-        }
-        Ok(self.next().await?.map(|event| {
-            sse::encode(&event, out);
-            out.split().freeze()
-        }))
     }
 }
 
@@ -187,12 +150,8 @@ impl Reply {
             Body::Empty => Err(SendError::NotMcp(format!("status {} without an answer", self.status))),
             Body::Json(body) => Message::parse(body.gather().await?).map_err(not_mcp),
             Body::Events(mut events) => {
-                while let Some(event) = events.next().await? {
-                    if event.data.is_empty() {
-                        continue;
-                    }
-                    let message = Message::parse(event.data).map_err(not_mcp)?;
-                    if matches!(message.kind(), Kind::Response | Kind::Error) {
+                while let Some(message) = events.message().await? {
+                    if message.is_answer() {
                         events.finish();
                         return Ok(message);
                     }
@@ -201,4 +160,9 @@ impl Reply {
             }
         }
     }
+}
+
+/// What is said of a message that is longer than `limit`.
+pub(super) fn too_long(limit: usize) -> SendError {
+    SendError::NotMcp(format!("a message of more than {limit} bytes; see `limits.message`"))
 }

@@ -25,10 +25,11 @@ use weir_mcp::{Message, message::Kind, sse::Event};
 use crate::http::{HeaderName, HeaderValue, Target};
 
 use super::{
-    Body, Listened, Outgoing, SendError,
+    Body, Listened, Outgoing, Replies, SendError,
     credential::Credential,
     lock,
     multiplex::{self, ExchangeKey, Fault, Line, Multiplex, OnDrop},
+    reply::too_long,
     streamable::Endpoint,
 };
 
@@ -84,6 +85,8 @@ struct Shared {
     warned: AtomicBool,
     /// The requests whose POST is on its way.
     posting: Mutex<BTreeSet<ExchangeKey>>,
+    /// What Weir itself answers the server.
+    replies: Arc<Replies>,
     /// Ends the posts that are on their way, after [`GRACE`].
     over: watch::Sender<bool>,
 }
@@ -105,7 +108,8 @@ impl Connection {
         let found = address::find(&mut events, reply.session.as_ref()).await?;
         let to = endpoint.beside(&found.reference, found.session.as_deref())?;
         let shared = Arc::new(Shared {
-            multiplex: Multiplex::new(name, random_key()),
+            multiplex: Multiplex::new(name, random_key(), endpoint.limit()),
+            replies: Arc::default(),
             endpoint: Arc::clone(endpoint),
             to,
             session: reply.session,
@@ -272,7 +276,10 @@ impl Shared {
             self.proven.store(true, Ordering::Release);
         }
         if let Some(answer) = self.multiplex.deliver(message) {
-            Arc::clone(self).send_now(answer);
+            let (shared, bytes) = (Arc::clone(self), answer.len());
+            self.replies.send(self.multiplex.name(), bytes, async move {
+                drop(shared.posted_now(answer).await);
+            });
         }
     }
 
@@ -325,6 +332,16 @@ impl Shared {
         }
     }
 
+    /// Posts a message of our own.
+    async fn posted_now(self: Arc<Self>, message: Bytes) -> Result<(), SendError> {
+        if self.multiplex.ended() {
+            return Err(SendError::closed());
+        }
+        let credential = lock(&self.credential).clone();
+        let head = self.endpoint.aside(self.session.as_ref(), credential.as_ref());
+        self.posted(head, message, credential.as_ref().map(Credential::mark)).await
+    }
+
     /// What every POST says of itself.
     fn head(&self, outgoing: &Outgoing<'_>) -> Vec<(HeaderName, HeaderValue)> {
         *lock(&self.credential) = outgoing.credential.cloned();
@@ -340,12 +357,7 @@ impl Line<SendError> for Shared {
     }
 
     fn send_now(self: Arc<Self>, message: Bytes) {
-        if self.multiplex.ended() {
-            return;
-        }
-        let credential = lock(&self.credential).clone();
-        let head = self.endpoint.aside(self.session.as_ref(), credential.as_ref());
-        tokio::spawn(self.posted(head, message, credential.as_ref().map(Credential::mark)));
+        tokio::spawn(self.posted_now(message));
     }
 }
 
@@ -381,10 +393,12 @@ fn random_key() -> u64 {
 
 /// Brings what comes to those who wait for it, until the stream ends.
 async fn read(mut events: Listened, shared: Arc<Shared>) {
+    let Listened::Http(events) = &mut events else { return };
     let reason = loop {
-        match events.next().await {
-            Ok(Some(event)) => shared.hear(event),
-            Ok(None) => break SendError::closed(),
+        match events.next_or_large().await {
+            Ok(Ok(Some(event))) => shared.hear(event),
+            Ok(Ok(None)) => break SendError::closed(),
+            Ok(Err(large)) => shared.multiplex.pass_over(&large.start, b"", too_long(large.limit)),
             Err(why) => break SendError::BrokenOff(format!("its event stream broke: {why}")),
         }
     };

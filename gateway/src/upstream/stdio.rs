@@ -20,7 +20,10 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::process::ExitStatus;
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -32,10 +35,6 @@ use crate::quota::Permit;
 pub use command::Command;
 use outbox::Outbox;
 use startup::Startup;
-
-/// The longest line that is read from a process, in bytes. A server that exceeds it is stopped, because nothing
-/// after the cut could be told apart.
-pub const MAX_LINE: usize = multiplex::MAX_MESSAGE;
 
 /// What can go wrong with a process. Neither arguments nor environment nor any part of a message is ever inside.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,9 +78,9 @@ pub enum StdioError {
     /// The process lives, but closed its standard input or output.
     #[error("the server process closed its standard input or output")]
     Closed,
-    /// The process wrote a line longer than [`MAX_LINE`].
-    #[error("the server process wrote a line of more than {} MiB and was stopped", MAX_LINE / 1024 / 1024)]
-    LineTooLong,
+    /// The process wrote a line longer than this, which was passed over.
+    #[error("a line of more than {0} bytes; see `limits.message`")]
+    LineTooLong(usize),
     /// The process left its standard input unread for 30 s although there was more to read than a pipe holds.
     #[error("the server process stopped reading its standard input and was stopped")]
     Stuck,
@@ -122,13 +121,15 @@ struct Shared {
     multiplex: Multiplex<StdioError>,
     outbox: Outbox,
     startup: Startup,
+    /// Whether it has been noted in the log that the server leaves answers unread.
+    unread: AtomicBool,
     ended: watch::Sender<Option<StdioError>>,
 }
 
 impl Shared {
-    fn new(name: &str, outbox: Outbox, secrets: Vec<String>) -> Self {
-        let (multiplex, startup) = (Multiplex::new(name, 0), Startup::new(secrets));
-        Self { multiplex, outbox, startup, ended: watch::Sender::new(None) }
+    fn new(name: &str, outbox: Outbox, secrets: Vec<String>, limit: usize) -> Self {
+        let (multiplex, startup) = (Multiplex::new(name, 0, limit), Startup::new(secrets));
+        Self { multiplex, outbox, startup, unread: AtomicBool::new(false), ended: watch::Sender::new(None) }
     }
 
     fn name(&self) -> &Arc<str> {
@@ -146,10 +147,19 @@ impl Shared {
     }
 
     /// Takes in a message of the process.
-    fn hear(&self, message: Message) {
+    fn hear(&self, line: pipe::Line) {
         self.startup.hear();
-        if let Some(answer) = self.multiplex.deliver(message) {
-            self.outbox.send_now(answer);
+        let message = match line {
+            pipe::Line::Message(message) => message,
+            pipe::Line::TooLong { start, end, limit } => {
+                return self.multiplex.pass_over(&start, &end, StdioError::LineTooLong(limit));
+            }
+        };
+        if let Some(answer) = self.multiplex.deliver(message)
+            && !self.outbox.offer(answer)
+            && !self.unread.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(upstream = &**self.name(), "asks more than it reads the answers to; they are dropped");
         }
     }
 
@@ -194,11 +204,11 @@ impl Process {
     /// first request gets [`StdioError::Exited`].
     pub async fn spawn(name: &str, command: &Command, permit: Permit) -> Result<Self, StdioError> {
         let (outbox, lines) = Outbox::new();
-        let shared = Arc::new(Shared::new(name, outbox, command.hidden()));
+        let shared = Arc::new(Shared::new(name, outbox, command.hidden(), command.limit));
         let (stop, stop_seen) = watch::channel(false);
         let (done_sender, done) = watch::channel(());
         let leader = life::Leader::spawn(command, permit)?;
-        tokio::spawn(life::own(leader, lines, Arc::clone(&shared), stop_seen, done_sender));
+        tokio::spawn(life::own((leader, command.limit), lines, Arc::clone(&shared), stop_seen, done_sender));
         Ok(Self { handle: Arc::new(Handle { shared, stop, done }) })
     }
 

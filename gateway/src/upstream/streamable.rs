@@ -15,9 +15,7 @@ use crate::{
     observe::printable,
 };
 
-use super::{
-    Body, GATHERED, JsonBody, Listened, Outgoing, Reply, SendError, credential::Credential, echo::masked, loss,
-};
+use super::{Body, JsonBody, Listened, Outgoing, Reply, SendError, credential::Credential, echo::masked, loss};
 
 /// How much of an answer that nobody needs is read so that the connection can be used again, in bytes.
 const IGNORED: usize = 64 * 1024;
@@ -41,11 +39,18 @@ pub struct Endpoint {
     address: Url,
     times: http::Timeouts,
     configured: Vec<(HeaderName, HeaderValue)>,
+    /// The longest message, in bytes.
+    limit: usize,
 }
 
 impl Endpoint {
     /// Prepares an endpoint; nothing is sent.
-    pub(super) fn new(client: Client, reach: &HttpReach, timeouts: &Timeouts) -> Result<Self, http::Error> {
+    pub(super) fn new(
+        client: Client,
+        reach: &HttpReach,
+        timeouts: &Timeouts,
+        limit: usize,
+    ) -> Result<Self, http::Error> {
         let times = http::Timeouts { connect: timeouts.connect, read: timeouts.read };
         let target = Target::new(reach.url.as_url(), times)?;
         let configured = reach
@@ -65,7 +70,7 @@ impl Endpoint {
             port: origin.port,
         };
         let address = reach.url.as_url().clone();
-        Ok(Self { client, target, origin, url: reach.url.to_string(), address, times, configured })
+        Ok(Self { client, target, origin, url: reach.url.to_string(), address, times, configured, limit })
     }
 
     /// The address, fit to be printed.
@@ -81,7 +86,7 @@ impl Endpoint {
     /// Posts a message; whatever the server says is the reply.
     pub(super) async fn post(&self, outgoing: &Outgoing<'_>) -> Result<Reply, SendError> {
         let (response, head) = self.posted(outgoing, None).await?;
-        reply(response, outgoing.mark(), &head)
+        reply(response, outgoing.mark(), &head, self.limit)
     }
 
     /// Posts a message for a client, in a session if there is one; nothing that no client should be handed is a reply.
@@ -92,9 +97,9 @@ impl Endpoint {
     ) -> Result<Reply, SendError> {
         let (response, head) = self.posted(outgoing, session).await?;
         if session.is_some() && loss::may_be(response.status()) {
-            return known_session(response).await;
+            return known_session(response, self.limit).await;
         }
-        let reply = reply(response, outgoing.mark(), &head)?;
+        let reply = reply(response, outgoing.mark(), &head, self.limit)?;
         match reply.body {
             Body::Empty if !(200..300).contains(&reply.status) => {
                 Err(SendError::NotMcp(format!("status {}", reply.status)))
@@ -140,12 +145,12 @@ impl Endpoint {
         let status = response.status();
         if session.is_some() && loss::may_be(status) {
             // Whatever else it means, there is no stream.
-            return known_session(response).await.or_else(|why| match why {
+            return known_session(response, self.limit).await.or_else(|why| match why {
                 SendError::SessionLost => Err(why),
                 _ => Ok(Reply { status, session: None, body: Body::Empty }),
             });
         }
-        reply(response, credential.map(Credential::mark), &head)
+        reply(response, credential.map(Credential::mark), &head, self.limit)
     }
 
     /// Takes an event stream of a legacy session up again behind the event with the id `last`.
@@ -170,7 +175,7 @@ impl Endpoint {
         }
         let why = match refusal(&response, credential.map(Credential::mark), &head) {
             Some(refusal) => SendError::Refused(refusal),
-            None if session.is_some() && loss::may_be(status) => match known_session(response).await {
+            None if session.is_some() && loss::may_be(status) => match known_session(response, self.limit).await {
                 Err(SendError::SessionLost) => SendError::SessionLost,
                 _ => no_stream(status),
             },
@@ -185,7 +190,7 @@ impl Endpoint {
         let request = Request { method: Method::GET, headers: &head, body: None };
         let response = self.client.send(&self.target, request).await?;
         let named = response.header(&X_SESSION_ID).cloned();
-        let reply = reply(response, credential.map(Credential::mark), &head)?;
+        let reply = reply(response, credential.map(Credential::mark), &head, self.limit)?;
         Ok(Reply { session: reply.session.or(named), ..reply })
     }
 
@@ -217,6 +222,11 @@ impl Endpoint {
         let mut head = self.head(None, session, credential, ACCEPT_BOTH);
         head.push((http::CONTENT_TYPE, JSON));
         head
+    }
+
+    /// The longest message, in bytes.
+    pub(super) const fn limit(&self) -> usize {
+        self.limit
     }
 
     /// What requests are sent with.
@@ -265,7 +275,12 @@ impl Endpoint {
 }
 
 /// Sorts the response to a request with this head by its status and media type.
-fn reply(response: Response, credential: Option<u64>, head: &[(HeaderName, HeaderValue)]) -> Result<Reply, SendError> {
+fn reply(
+    response: Response,
+    credential: Option<u64>,
+    head: &[(HeaderName, HeaderValue)],
+    limit: usize,
+) -> Result<Reply, SendError> {
     let status = response.status();
     if let Some(refusal) = refusal(&response, credential, head) {
         return Err(SendError::Refused(refusal));
@@ -273,9 +288,9 @@ fn reply(response: Response, credential: Option<u64>, head: &[(HeaderName, Heade
     let media = media(&response).unwrap_or_default();
     let session = response.header(&http::MCP_SESSION_ID).cloned();
     let body = if headers::is_json(media) && response.content_length() != Some(0) {
-        Body::Json(JsonBody::Coming(response))
+        Body::Json(JsonBody::Coming(response, limit))
     } else if headers::is_event_stream(media) && status == 200 {
-        Body::Events(Listened::http(response))
+        Body::Events(Listened::http(response, limit))
     } else if status == 200 && response.content_length() != Some(0) {
         let media = media.split(';').next().unwrap_or_default().trim();
         let media = if media.is_empty() { "an answer of no stated type" } else { media };
@@ -288,10 +303,10 @@ fn reply(response: Response, credential: Option<u64>, head: &[(HeaderName, Heade
 }
 
 /// An answer in a session, unless it says that the session is gone.
-async fn known_session(response: Response) -> Result<Reply, SendError> {
+async fn known_session(response: Response, limit: usize) -> Result<Reply, SendError> {
     let status = response.status();
     let json = media(&response).is_some_and(headers::is_json);
-    let body = response.collect(GATHERED).await?;
+    let body = JsonBody::Coming(response, limit).gather().await?;
     if loss::in_answer(status, &body) {
         return Err(SendError::SessionLost);
     }

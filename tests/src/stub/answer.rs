@@ -188,6 +188,7 @@ async fn call(message: &Value, offer: &Offer, shared: &Arc<Shared>) -> Response 
         "task" => {
             result(message, json!({ "resultType": "task", "taskId": "task-1", "status": "working", "ttlMs": null }))
         }
+        "forge" => forge(message, shared),
         "burst" => progressing(message, &content, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
         "stutter" => progressing(message, &content, &[1, 2, 2, 1, 3]),
         "steps" => steps(message, &content, shared),
@@ -217,6 +218,34 @@ async fn call(message: &Value, offer: &Offer, shared: &Arc<Shared>) -> Response 
         }
         _ => result(message, content),
     }
+}
+
+/// Says what the arguments tell it to.
+fn forge(message: &Value, shared: &Arc<Shared>) -> Response {
+    let arguments = message["params"]["arguments"].clone();
+    let token = message["params"]["_meta"]["progressToken"].to_string();
+    let id = message["id"].to_string();
+    let told = move |text: &Value| text.as_str().unwrap_or_default().replace("$ID", &id).replace("$TOKEN", &token);
+    if arguments["body"].is_string() {
+        let status = arguments["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(200);
+        return json_body(StatusCode::from_u16(status).expect("a status"), told(&arguments["body"]));
+    }
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        for event in arguments["events"].as_array().into_iter().flatten() {
+            if event == "wait" {
+                tokio::select! {
+                    () = hold(&shared) => {}
+                    () = sender.closed() => return,
+                }
+                continue;
+            }
+            // Whoever has gone hears nothing.
+            let _ = sender.send(format!("event: message\ndata: {}\n\n", told(event)).into());
+        }
+    });
+    event_stream(Body::Stream(receiver))
 }
 
 /// Waits for a permit; counts how many wait, and how many gave up.

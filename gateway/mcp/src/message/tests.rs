@@ -184,21 +184,58 @@ fn fields_are_found_by_their_place() {
 }
 
 #[test]
-fn of_equal_keys_the_last_one_counts() {
-    let m = message(
-        r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"name":"safe","na\u006de":"real"},"\u006dethod":"b","id":2}"#,
-    );
-    assert_eq!((m.name().as_deref(), m.method(), m.id()), (Some("real"), "b", Some(&b"2"[..])));
+fn of_equal_keys_below_the_message_the_last_one_counts() {
+    let m = message(r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"name":"safe","na\u006de":"real"}}"#);
+    assert_eq!(m.name().as_deref(), Some("real"));
     // Nothing of an object that is overruled may shine through.
     let m = message(
-        r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"a","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}},
-        "params":{"_meta":{"progressToken":1},"ref":{"type":"ref/prompt","name":"p"},"_meta":{},"ref":{"type":"ref/prompt"}}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"progressToken":1},"ref":{"type":"ref/prompt","name":"p"},"_meta":{},"ref":{"type":"ref/prompt"}}}"#,
     );
-    assert_eq!((m.name(), m.claimed_version(), m.progress_token(), m.reference()), (None, None, None, None));
-    let m = message(r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"a"},"params":null}"#);
-    assert_eq!((m.name(), m.params()), (None, None));
-    let m = message(r#"{"jsonrpc":"2.0","id":1,"error":{"code":1},"error":{"message":""}}"#);
-    assert_eq!(m.error_code(), None);
+    assert_eq!((m.progress_token(), m.reference()), (None, None));
+}
+
+#[test]
+fn a_message_that_readers_read_differently_is_refused() {
+    for text in [
+        r#"{"jsonrpc":"2.0","id":1,"id":2,"result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":{},"\u0069d":2}"#,
+        r#"{"jsonrpc":"2.0","id":1,"ID":2,"result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"Result":{},"result":{}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/m","METHOD":"","ID":1,"Result":{}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"a","\u006dethod":"b"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{},"params":null}"#,
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":1},"error":{"message":""}}"#,
+        r#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"result":{}}"#,
+    ] {
+        assert!(matches!(refused(text), ParseError::InvalidRequest(_)), "{text}");
+    }
+    message(r#"{"jsonrpc":"2.0","id":1,"identity":2,"result":{"id":1,"ID":2,"id":3}}"#);
+}
+
+#[test]
+fn an_answer_is_one_to_the_request_that_it_names() {
+    let is = |text: &str, id: &str| message(text).answer_to(id.as_bytes()).map(|m| m.id().unwrap().to_vec());
+    for (text, id) in [
+        (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "7"),
+        (r#"{"jsonrpc":"2.0","id":"a\u0062","result":{}}"#, "\"ab\""),
+        (r#"{"jsonrpc":"2.0","id":"7","error":{"code":1}}"#, "\"7\""),
+    ] {
+        assert!(is(text, id).is_some(), "{text}");
+    }
+    for (text, id) in [
+        (r#"{"jsonrpc":"2.0","id":8,"result":{}}"#, "7"),
+        (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, "7"),
+        (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "\"7\""),
+        (r#"{"jsonrpc":"2.0","id":-0,"result":{}}"#, "0"),
+        (r#"{"jsonrpc":"2.0","id":"\ud800","result":{}}"#, "\"\\udc00\""),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#, "7"),
+        (r#"{"jsonrpc":"2.0","method":"ping"}"#, "7"),
+    ] {
+        assert_eq!(is(text, id), None, "{text}");
+    }
+    for text in [r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#, r#"{"jsonrpc":"2.0","error":{"code":1}}"#] {
+        assert_eq!(is(text, "7"), Some(b"7".to_vec()), "it could not read the request");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The one pass over a message: which fields are remembered, and what makes a message a message.
 //!
-//! The pass knows no methods: a field is noted wherever its place in the message says what it is. When an object is
-//! given twice, what was noted below the first is forgotten with it, for the last one counts (see [`crate::json`]).
+//! The pass knows no methods: a field is noted wherever its place in the message says what it is. When an object below
+//! the message is given twice, what was noted below the first is forgotten with it, for the last one counts (see
+//! [`crate::json`]). A message whose own members are given twice is refused: who answers whom must not depend on the
+//! reader.
 
 use super::{Kind, ParseError};
 use crate::json::{Scanner, Span, Stop};
@@ -86,25 +88,43 @@ pub(super) struct Parts {
     own_progress_token: Span,
     /// The longest value in `params` or `result`, which need not be read again to find what is beside it.
     longest: Span,
+    /// A member of the message is there twice, or a second time in other case. Readers disagree which one counts.
+    ambiguous: bool,
 }
+
+/// The members of a message.
+const MEMBERS: [&[u8]; 6] = [b"jsonrpc", b"id", b"method", b"params", b"result", b"error"];
 
 impl Parts {
     /// Passes the object that comes next and notes its parts. `depth` is the number of containers around it.
     pub(super) fn scan(scanner: &mut Scanner<'_>, depth: usize) -> Result<Self, Stop> {
         let none = Span::NONE;
         let fields = [none; FIELDS];
-        let mut parts = Self { fields, whole: none, jsonrpc: none, own_progress_token: none, longest: none };
+        let mut parts =
+            Self { fields, whole: none, jsonrpc: none, own_progress_token: none, longest: none, ambiguous: false };
         parts.whole = scanner.object(|scanner, key| {
-            match key {
-                b"jsonrpc" => parts.jsonrpc = scanner.value(depth + 1)?,
-                b"id" => parts.note(Field::Id, scanner, depth + 1)?,
-                b"method" => parts.note(Field::Method, scanner, depth + 1)?,
-                b"params" => parts.body(Field::Params, scanner, depth + 1)?,
-                b"result" => parts.body(Field::Result, scanner, depth + 1)?,
-                b"error" => parts.error(scanner, depth + 1)?,
-                _ => return scanner.value(depth + 1).map(drop),
+            let field = match key {
+                b"jsonrpc" => {
+                    parts.ambiguous |= !parts.jsonrpc.is_none();
+                    parts.jsonrpc = scanner.value(depth + 1)?;
+                    return Ok(());
+                }
+                b"id" => Field::Id,
+                b"method" => Field::Method,
+                b"params" => Field::Params,
+                b"result" => Field::Result,
+                b"error" => Field::Error,
+                _ => {
+                    parts.ambiguous |= MEMBERS.iter().any(|member| member.eq_ignore_ascii_case(key));
+                    return scanner.value(depth + 1).map(drop);
+                }
+            };
+            parts.ambiguous |= !parts.span(field).is_none();
+            match field {
+                Field::Params | Field::Result => parts.body(field, scanner, depth + 1),
+                Field::Error => parts.error(scanner, depth + 1),
+                field => parts.note(field, scanner, depth + 1),
             }
-            Ok(())
         })?;
         Ok(parts)
     }
@@ -141,6 +161,9 @@ impl Parts {
     pub(super) fn kind(&self, bytes: &[u8]) -> Result<Kind, ParseError> {
         let has = |field| !self.span(field).is_none();
         let refuse = |what| Err(ParseError::InvalidRequest(what));
+        if self.ambiguous {
+            return refuse("a member of the message is there twice");
+        }
         let version = self.jsonrpc.of(bytes);
         if version != Some(b"\"2.0\"") && version.and_then(crate::json::string).as_deref() != Some("2.0") {
             return refuse("jsonrpc must be \"2.0\"");

@@ -79,7 +79,7 @@ fn events_are_bounded_and_streams_are_not() {
             decoder.feed(chunk);
             loop {
                 match decoder.next_event() {
-                    Err(error) => break error == TooLarge { limit: 20 },
+                    Err(error) => break error.limit == 20,
                     Ok(None) => break false,
                     Ok(Some(_)) => {}
                 }
@@ -93,6 +93,37 @@ fn events_are_bounded_and_streams_are_not() {
     assert!(refuses(&b"data: 1\n".repeat(3)));
     assert!(refuses(&b"id: 1\n".repeat(5)));
     assert!(refuses(&[b':'; 21]));
+}
+
+#[test]
+fn an_event_that_is_too_large_is_passed_over() {
+    let long = "x".repeat(50);
+    for large in [
+        format!("data: {long}\n\n"),
+        format!("data: {long}\r\n\r\n"),
+        format!("data: a{long}\ndata: {long}\nid: 7\n\n"),
+        format!("data: a\n{}\n", "data: b\n".repeat(10)),
+    ] {
+        let stream = format!("data: before\n\n{large}data: behind\n\n");
+        for width in [1, 3, 20, 1000] {
+            let (mut decoder, mut heard) = (Decoder::new(20), Vec::new());
+            for chunk in stream.as_bytes().chunks(width) {
+                decoder.feed(chunk);
+                loop {
+                    match decoder.next_event() {
+                        Ok(Some(event)) => heard.push(String::from_utf8(event.data.to_vec()).unwrap()),
+                        Ok(None) => break,
+                        Err(TooLarge { start, .. }) => {
+                            assert!(start.is_empty() || stream.contains(std::str::from_utf8(&start).unwrap()));
+                            heard.push("too large".into());
+                        }
+                    }
+                }
+                assert!(decoder.buffer.len() <= 20 + width);
+            }
+            assert_eq!(heard, ["before", "too large", "behind"], "{large:?} by {width}");
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use weir_mcp::sse::{Decoder, Event, Splitter, Stamper, encode};
+use weir_mcp::sse::{Decoder, Event, Stamper, encode};
 
 /// The events, and what the stream remembers.
 type Read = (Vec<Event>, Option<String>, Option<u64>);
@@ -79,31 +79,6 @@ proptest! {
         let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).chain([0, stream.len()]).collect();
         at.sort_unstable();
         prop_assert_eq!(&read(at.windows(2).map(|ends| &stream[ends[0]..ends[1]])), &whole);
-    }
-
-    #[test]
-    fn pieces_are_the_stream_and_end_between_events(stream in stream(), cuts in vec(any::<prop::sample::Index>(), 0..12)) {
-        let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).chain([0, stream.len()]).collect();
-        at.sort_unstable();
-        let (mut splitter, mut passed) = (Splitter::new(1 << 20), Vec::new());
-        let mut events = Vec::new();
-        for ends in at.windows(2) {
-            let piece = splitter.push(Bytes::copy_from_slice(&stream[ends[0]..ends[1]]), |_| ());
-            let first = passed.is_empty();
-            passed.extend_from_slice(&piece);
-            // Each piece stands alone, but for the mark that only counts at the start.
-            if first || !piece.starts_with(b"\xef\xbb\xbf") {
-                events.extend(read([&piece[..]]).0);
-            }
-        }
-        prop_assert!(stream.starts_with(&passed));
-        let (whole, last_id, retry) = read([&passed[..]]);
-        prop_assert_eq!(whole.last().map(|event| event.data.clone()), splitter.last_data().read());
-        prop_assert_eq!(last_id.filter(|id| !id.is_empty()).map(String::into_bytes), splitter.last_id().map(<[u8]>::to_vec));
-        prop_assert_eq!(retry, splitter.retry());
-        if !stream.windows(3).any(|three| three == b"\xef\xbb\xbf") {
-            prop_assert_eq!(events, whole);
-        }
     }
 
     #[test]

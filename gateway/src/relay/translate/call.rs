@@ -19,7 +19,7 @@ use weir_mcp::{
 use crate::{
     caller::Caller,
     http::{HeaderName, HeaderValue},
-    relay::{Answer, Body, Delivery, Inquiry},
+    relay::{Answer, Body, Delivery, Inquiry, deadline::Deadline, pending::answer_in},
     session::Endpoint,
     upstream::{self, Channel, Credential, Outgoing, Reply, SendError, Ticket},
 };
@@ -75,6 +75,8 @@ pub(in crate::relay) struct Stream {
     first: Option<Bytes>,
     /// The answer is an error.
     failed: bool,
+    /// The upstream has reported progress since that was last looked at.
+    progressed: bool,
 }
 
 /// What one message of the upstream is to the client.
@@ -85,6 +87,8 @@ enum Heard {
     Failed(Bytes),
     /// Something on the way to it.
     More(Bytes),
+    /// The same, where it is progress.
+    Progress(Bytes),
     /// A question that the client must answer first.
     Question(Box<Message>),
     /// Nothing.
@@ -179,17 +183,21 @@ impl Call {
         self,
         reply: Reply,
         parked: &Arc<Parked>,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> Result<Answer, SendError> {
         match reply.body {
             upstream::Body::Empty => Err(SendError::NotMcp(format!("status {} without an answer", reply.status))),
             upstream::Body::Json(body) => {
-                let gathered = tokio::time::timeout_at(deadline.into(), body.gather()).await;
+                let gathered = tokio::time::timeout_at(deadline.at().into(), body.gather()).await;
                 let bytes = gathered.unwrap_or(Err(SendError::TimedOut))?;
-                match self.hear(bytes)? {
+                if let Some(told) = self.recall(&bytes) {
+                    return Ok(Answer::whole(200, told));
+                }
+                let id = self.request.id().unwrap_or(b"null");
+                match self.understand(answer_in(bytes, id, reply.status)?) {
                     Heard::Last(bytes) => Ok(Answer::whole(200, bytes)),
                     Heard::Failed(bytes) => Ok(refused(bytes)),
-                    Heard::More(_) | Heard::Question(_) | Heard::Nothing => Err(broken()),
+                    Heard::More(_) | Heard::Progress(_) | Heard::Question(_) | Heard::Nothing => Err(broken()),
                 }
             }
             upstream::Body::Events(events) => {
@@ -201,7 +209,6 @@ impl Call {
 
     fn hear(&self, data: Bytes) -> Result<Heard, SendError> {
         if let Some(told) = self.recall(&data) {
-            self.runs.store(false, Ordering::Release);
             return Ok(Heard::Last(told));
         }
         let message = Message::parse(data).map_err(|why| SendError::NotMcp(why.to_string()))?;
@@ -211,12 +218,22 @@ impl Call {
     /// What the client is told where the upstream lists what it listed the last time.
     fn recall(&self, data: &Bytes) -> Option<Bytes> {
         let (list, key) = (self.list.as_ref()?, self.request.id()?);
-        self.repeated.recall(list, (data, key), self.seat.line.server_info().unwrap_or_default(), &self.id)
+        let info = self.seat.line.server_info().unwrap_or_default();
+        let told = self.repeated.recall(list, (data, key), info, &self.id)?;
+        self.runs.store(false, Ordering::Release);
+        Some(told)
     }
 
     fn understand(&self, message: Message) -> Heard {
         match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => {
+                let Some(message) = message.answer_to(self.request.id().unwrap_or(b"null")) else {
+                    tracing::debug!(
+                        upstream = self.seat.line.name(),
+                        "answers another request than the one it was asked"
+                    );
+                    return Heard::Nothing;
+                };
                 self.runs.store(false, Ordering::Release);
                 if let Some(needed) = missing(&message, self.seat.line.asks(), self.refused.get()) {
                     return Heard::Failed(self.lacks(needed));
@@ -230,7 +247,7 @@ impl Call {
             }
             (Kind::Notification, method::PROGRESS) => match &self.token {
                 Some(token) if self.is_mine(&message) => {
-                    Heard::More(message.edit().set(Field::ProgressToken, token).finish())
+                    Heard::Progress(message.edit().set(Field::ProgressToken, token).finish())
                 }
                 _ => Heard::Nothing,
             },
@@ -291,13 +308,20 @@ impl Drop for Call {
 impl Stream {
     pub(super) fn new(running: Running, parked: &Arc<Parked>) -> Self {
         let ask_at = (!running.questions.is_empty()).then(Instant::now);
-        Self { parked: Arc::clone(parked), running: Some(running), ask_at, first: None, failed: false }
+        Self {
+            parked: Arc::clone(parked),
+            running: Some(running),
+            ask_at,
+            first: None,
+            failed: false,
+            progressed: false,
+        }
     }
 
     /// The answer to its client: whole if it is here soon, else a stream.
-    pub(super) async fn answer(mut self, deadline: Instant) -> Result<Answer, SendError> {
+    pub(super) async fn answer(mut self, deadline: Deadline) -> Result<Answer, SendError> {
         let Some(Running { call, .. }) = &self.running else { return Err(broken()) };
-        let (id, upstream) = (call.id.clone(), call.line().name().to_owned());
+        let (id, upstream) = (call.id.clone(), Arc::clone(call.line().upstream()));
         match tokio::time::timeout(FIRST, self.next()).await {
             Ok(Ok((bytes, true))) if self.failed => return Ok(refused(bytes)),
             Ok(Ok((bytes, true))) => return Ok(Answer::whole(200, bytes)),
@@ -305,8 +329,13 @@ impl Stream {
             Ok(Err(why)) => return Err(why),
             Err(_) => {}
         }
-        let body = Body::Events(Box::new(Delivery::translated(self, id, upstream, deadline)));
+        let body = Body::Events(Box::new(Delivery::translated(self, &id, &upstream, deadline)));
         Ok(Answer { status: 200, session: None, allow: None, body, record: None })
+    }
+
+    /// Whether the upstream has reported progress since this was last asked.
+    pub(in crate::relay) fn has_progressed(&mut self) -> bool {
+        std::mem::take(&mut self.progressed)
     }
 
     /// The next message for the client, and whether it is the answer. Cancel-safe.
@@ -319,8 +348,8 @@ impl Stream {
             let ask_at = self.ask_at;
             let heard = tokio::select! {
                 event = running.events.next() => match event? {
-                    // The priming event of a resumable stream.
-                    Some(event) if event.data.is_empty() => continue,
+                    // Without data it is the first event of a stream that can be resumed.
+                    Some(event) if event.data.is_empty() || !event.is_message() => continue,
                     Some(event) => running.call.hear(event.data)?,
                     None => return Err(broken()),
                 },
@@ -331,6 +360,7 @@ impl Stream {
                 }
             };
             self.failed = matches!(heard, Heard::Failed(_));
+            self.progressed |= matches!(heard, Heard::Progress(_));
             match heard {
                 Heard::Last(bytes) | Heard::Failed(bytes) => {
                     if let Some(Running { events, .. }) = self.running.take() {
@@ -338,7 +368,7 @@ impl Stream {
                     }
                     return Ok((bytes, true));
                 }
-                Heard::More(bytes) => return Ok((bytes, false)),
+                Heard::More(bytes) | Heard::Progress(bytes) => return Ok((bytes, false)),
                 Heard::Question(message) => match running.ask(message) {
                     Ok(()) => self.ask_at = Some(Instant::now() + TOGETHER),
                     Err(message) => running.call.line().refuse(&message),

@@ -27,7 +27,7 @@ use crate::{
     caller::Caller,
     catalog::Catalog,
     session::lock,
-    upstream::{Body, Channel, ConnectError, Opened, Outgoing, Reply, SendError, Upstream, own},
+    upstream::{Body, Channel, ConnectError, Opened, Outgoing, Replies, Reply, SendError, Upstream, own},
 };
 
 use super::subscription::{LISTS, updated};
@@ -65,6 +65,8 @@ pub(super) struct Line {
     used: Mutex<Instant>,
     over: AtomicBool,
     listener: OnceLock<AbortHandle>,
+    /// What Weir itself answers the upstream.
+    replies: Arc<Replies>,
 }
 
 /// Who has a session opened.
@@ -141,6 +143,7 @@ impl Line {
             used: Mutex::new(Instant::now()),
             over: AtomicBool::new(false),
             listener: OnceLock::new(),
+            replies: Arc::default(),
         });
         let listener = listen(Arc::downgrade(&line), line.channel.clone(), Arc::clone(upstream));
         // A line is opened once, so nothing is there yet.
@@ -157,6 +160,11 @@ impl Line {
 
     fn caller(&self) -> Option<Arc<Caller>> {
         lock(&self.caller).clone()
+    }
+
+    /// The upstream.
+    pub(super) fn upstream(&self) -> &Arc<Upstream> {
+        &self.upstream
     }
 
     /// The upstream's name.
@@ -395,12 +403,13 @@ impl Line {
     /// Answers a question of the upstream that no client can be asked.
     pub(super) fn refuse(self: &Arc<Self>, question: &Message) {
         let Some(id) = question.id() else { return };
-        self.tell(match question.method() {
+        let text = |name| format!("the client cannot be asked `{name}`");
+        let answer = match question.method() {
             method::PING => answer::result(id, b"{}"),
-            name => {
-                answer::error(Some(id), answer::METHOD_NOT_FOUND, &format!("the client cannot be asked `{name}`"), None)
-            }
-        });
+            name => answer::error(Some(id), answer::METHOD_NOT_FOUND, &text(name), None),
+        };
+        let line = Arc::clone(self);
+        self.replies.send(self.name(), answer.len(), async move { line.say(answer).await });
     }
 }
 
@@ -456,12 +465,10 @@ async fn listen(line: Weak<Line>, channel: Channel, upstream: Arc<Upstream>) {
                     let Some(line) = line.upgrade() else { return };
                     line.missed();
                 }
-                while let Ok(Some(event)) = events.next().await {
+                while let Ok(Some(message)) = events.message().await {
                     pause = PAUSES[0];
                     let Some(line) = line.upgrade() else { return };
-                    if let Ok(message) = Message::parse(event.data) {
-                        line.hear(message);
-                    }
+                    line.hear(message);
                 }
             }
             Err(SendError::SessionLost) => return lost(&line),

@@ -5,7 +5,7 @@
 //! that loses its connection has not cancelled anything, while an upstream that loses its own takes it for that.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -26,8 +26,10 @@ use crate::{
     relay::{
         answer::{answered, failure_message, outcome},
         crossing,
+        deadline::Deadline,
+        pending::answer_in,
     },
-    session::{Endpoint, Question, Running, Session},
+    session::{Endpoint, Question, Running, Session, lock},
     upstream::{
         Body, Channel, ConnectError, Credential, CredentialError, JsonBody, Outgoing, Reply, SendError, Upstream,
     },
@@ -65,7 +67,7 @@ pub(super) struct Rounds {
     pub(super) name: Option<String>,
     /// Headers of the client that may travel.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(super) deadline: Instant,
+    pub(super) deadline: Mutex<Deadline>,
     pub(super) to: mpsc::Sender<Piece>,
 }
 
@@ -140,9 +142,8 @@ impl Rounds {
             biased;
             // Who has cancelled expects no answer (2025-11-25, basic/utilities/cancellation).
             () = self.running.run.cancelled() => return,
-            end = tokio::time::timeout_at(self.deadline.into(), work.rounds(&id)) => {
-                end.unwrap_or(End::Failed(Failure::TimedOut(self.upstream.overall_timeout())))
-            }
+            end = work.rounds(&id) => end,
+            () = self.time_is_up() => End::Failed(Failure::TimedOut(self.upstream.overall_timeout())),
         };
         let attempts = work.attempts;
         let piece = match end {
@@ -165,6 +166,17 @@ impl Rounds {
         };
         // Fails if the client is gone.
         drop(self.to.send(piece).await);
+    }
+
+    /// Resolves when the deadline has passed, which progress puts off.
+    async fn time_is_up(&self) {
+        loop {
+            let at = lock(&self.deadline).at();
+            tokio::time::sleep_until(at.into()).await;
+            if lock(&self.deadline).at() <= at {
+                return;
+            }
+        }
     }
 
     /// The answer in the names that the client knows.
@@ -241,7 +253,7 @@ impl<'a> Work<'a> {
     async fn attempt(&mut self, round: u32) -> Result<Heard, End> {
         let upstream = &self.rounds.upstream;
         let start = Instant::now();
-        let left = self.rounds.deadline.saturating_duration_since(start);
+        let left = lock(&self.rounds.deadline).at().saturating_duration_since(start);
         let mut call = weir_flow::Call::new(left, method::safe_to_repeat(self.request.method()));
         let (mut credential, mut channel, mut reply) = (None, None, None);
         let before = self.attempts;
@@ -332,24 +344,31 @@ impl<'a> Work<'a> {
     async fn last(&mut self, reply: Reply) -> Result<Heard, SendError> {
         let mut events = match reply.body {
             Body::Empty => return Err(SendError::NotMcp(format!("status {} without an answer", reply.status))),
-            Body::Json(body) => return self.read(body.gather().await?),
+            Body::Json(body) => {
+                let data = body.gather().await?;
+                return match self.recall(&data) {
+                    Some(told) => Ok(Heard::Known(told)),
+                    None => answer_in(data, self.request.id().unwrap_or(b"null"), reply.status).map(Heard::Read),
+                };
+            }
             Body::Events(events) => events,
         };
         while let Some(event) = events.next().await? {
-            if event.data.is_empty() {
+            if event.data.is_empty() || !event.is_message() {
                 continue;
             }
-            let message = match self.read(event.data)? {
-                Heard::Read(message) => message,
-                known @ Heard::Known(_) => {
-                    events.finish();
-                    return Ok(known);
-                }
-            };
+            if let Some(told) = self.recall(&event.data) {
+                events.finish();
+                return Ok(Heard::Known(told));
+            }
+            let message = Message::parse(event.data).map_err(|why| SendError::NotMcp(why.to_string()))?;
             match message.kind() {
+                // One to another request is nobody's.
                 Kind::Response | Kind::Error => {
-                    events.finish();
-                    return Ok(Heard::Read(message));
+                    if let Some(answer) = message.answer_to(self.request.id().unwrap_or(b"null")) {
+                        events.finish();
+                        return Ok(Heard::Read(answer));
+                    }
                 }
                 Kind::Notification => self.pass(&message).await,
                 // The modern era has no requests of servers.
@@ -359,13 +378,10 @@ impl<'a> Work<'a> {
         Err(SendError::BrokenOff("its event stream ended before the answer".into()))
     }
 
-    fn read(&self, data: Bytes) -> Result<Heard, SendError> {
-        if let (Some(list), Some(key)) = (self.list(), self.request.id())
-            && let Some(told) = self.rounds.repeated.recall(&list, (&data, key), self.with(), self.id())
-        {
-            return Ok(Heard::Known(told));
-        }
-        Message::parse(data).map(Heard::Read).map_err(|why| SendError::NotMcp(why.to_string()))
+    /// What the client is told where the upstream lists what it listed the last time.
+    fn recall(&self, data: &Bytes) -> Option<Bytes> {
+        let (list, key) = (self.list()?, self.request.id()?);
+        self.rounds.repeated.recall(&list, (data, key), self.with(), self.id())
     }
 
     /// The answer as the client takes it.
@@ -401,6 +417,7 @@ impl<'a> Work<'a> {
     /// Passes on what the upstream says on the way to its answer.
     async fn pass(&mut self, message: &Message) {
         if message.method() == method::PROGRESS {
+            lock(&self.rounds.deadline).put_off();
             let progress = message.params().and_then(|params| json::get(params, &["progress"]));
             let progress = progress.and_then(|raw| std::str::from_utf8(raw).ok()?.parse::<f64>().ok());
             // Each round counts anew, and for the client it is one call.
@@ -414,7 +431,7 @@ impl<'a> Work<'a> {
             Endpoint::One(_) => Some(message.bytes().clone()),
             Endpoint::All => {
                 let Rounds { session, catalog, place, .. } = self.rounds;
-                crossing::mapped(message.bytes(), session, catalog, *place).ok().flatten().map(|(bytes, _)| bytes)
+                crossing::mapped(message, session, catalog, *place)
             }
         };
         if let Some(bytes) = bytes {

@@ -1,7 +1,7 @@
 //! Legacy clients at modern upstreams: how their sessions begin there, and where each of their requests goes.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -10,8 +10,9 @@ use weir_mcp::{Era, Message, answer, era, json, method, translate};
 
 use crate::{
     http::HeaderValue,
-    relay::{Answer, Body, Delivery, Inquiry, Record, Relay, route::Leg},
+    relay::{Answer, Body, Delivery, Inquiry, Record, Relay, deadline::Deadline, route::Leg},
     session::{Endpoint, Owner, Run, Session, WORK},
+    upstream::Upstream,
 };
 
 use super::rounds::{Piece, Rounds, Said};
@@ -72,7 +73,7 @@ impl Relay {
             _ => {}
         }
         let upstream = self.upstream(leg.upstream);
-        let deadline = start + upstream.overall_timeout();
+        let deadline = Deadline::of(upstream, start);
         let (to, heard) = mpsc::channel(WAITING);
         let rounds = match self.rounds(inquiry, leg, session, (deadline, to)) {
             Ok(rounds) => rounds,
@@ -83,7 +84,7 @@ impl Relay {
             let text = format!("this session has {WORK} requests running already; wait for their answers");
             return Some(Answer::whole(429, answer::error(message.id(), answer::INTERNAL, &text, None)));
         }
-        answered((heard, run), message, upstream.name(), deadline, record).await
+        answered((heard, run), message, upstream, deadline, record).await
     }
 
     fn rounds(
@@ -91,7 +92,7 @@ impl Relay {
         inquiry: &Inquiry,
         leg: &Leg,
         session: &Arc<Session>,
-        (deadline, to): (Instant, mpsc::Sender<Piece>),
+        (deadline, to): (Deadline, mpsc::Sender<Piece>),
     ) -> Result<Rounds, String> {
         let original = leg.message(inquiry).map_err(|why| why.to_string())?;
         let running = session.run(&original, leg.upstream).ok_or("it has no id")?;
@@ -108,7 +109,7 @@ impl Relay {
             name,
             original,
             headers: inquiry.headers.iter().filter(|(name, _)| !name.as_str().starts_with("mcp-")).cloned().collect(),
-            deadline,
+            deadline: Mutex::new(deadline),
             to,
         })
     }
@@ -118,8 +119,8 @@ impl Relay {
 async fn answered(
     (mut heard, run): (mpsc::Receiver<Piece>, Arc<Run>),
     request: &Message,
-    upstream: &str,
-    deadline: Instant,
+    upstream: &Arc<Upstream>,
+    deadline: Deadline,
     record: &mut Record,
 ) -> Option<Answer> {
     let first = tokio::time::timeout(FIRST, heard.recv()).await;
@@ -135,7 +136,7 @@ async fn answered(
         Ok(None) | Err(_) => None,
     };
     let id = request.id().unwrap_or(b"null");
-    let delivery = Delivery::rounds(first, (heard, run), id, upstream, deadline + BEYOND);
+    let delivery = Delivery::rounds(first, (heard, run), id, upstream, deadline.beyond(BEYOND));
     let body = Body::Events(Box::new(delivery));
     Some(Answer { status: 200, session: None, allow: None, body, record: None })
 }

@@ -161,8 +161,8 @@ impl Watcher {
     async fn hear(&self, open: &mut Open, wishes: &mut watch::Receiver<Wish>) -> Option<bool> {
         loop {
             tokio::select! {
-                event = open.events.next() => match event {
-                    Ok(Some(event)) => if !self.pass(event.data)? {
+                message = open.events.message() => match message {
+                    Ok(Some(message)) => if !self.pass(&message)? {
                         return Some(false);
                     },
                     Ok(None) | Err(_) => return Some(false),
@@ -180,15 +180,15 @@ impl Watcher {
         let opened = loop {
             tokio::select! {
                 opened = &mut opening => break opened.unwrap_or_else(late),
-                event = events.next() => match event {
-                    Ok(Some(event)) => drop(self.pass(event.data)),
+                message = events.message() => match message {
+                    Ok(Some(message)) => drop(self.pass(&message)),
                     Ok(None) | Err(_) => return opening.await.unwrap_or_else(late),
                 },
             }
         };
         let rest = async {
-            while let Ok(Some(event)) = events.next().await {
-                self.pass(event.data);
+            while let Ok(Some(message)) = events.message().await {
+                self.pass(&message);
             }
         };
         drop(tokio::time::timeout(GRACE, rest).await);
@@ -217,8 +217,7 @@ impl Watcher {
         };
         let reply = channel.send(outgoing).await.map_err(|why| why.to_string())?;
         let Body::Events(mut events) = reply.body else { return Err("it offers no subscriptions".into()) };
-        while let Some(event) = events.next().await.map_err(|why| why.to_string())? {
-            let Ok(message) = Message::parse(event.data) else { continue };
+        while let Some(message) = events.message().await.map_err(|why| why.to_string())? {
             if let Some(addresses) = translate::acknowledged(&message) {
                 let granted =
                     message.params().and_then(|params| json::get(params, &["notifications"])).unwrap_or(b"{}");
@@ -233,18 +232,17 @@ impl Watcher {
     }
 
     /// Brings a notification to the client; `false` if it is the end of the subscription, none if the session is over.
-    fn pass(&self, data: bytes::Bytes) -> Option<bool> {
+    fn pass(&self, message: &Message) -> Option<bool> {
         let session = self.session.upgrade()?;
-        let Ok(message) = Message::parse(data) else { return Some(true) };
         if message.kind() != Kind::Notification {
             return Some(false);
         }
         // On `/mcp` the client hears of the merged lists.
         let crosses = session.endpoint == Endpoint::All;
-        if (crosses && message.method().ends_with("/list_changed")) || translate::acknowledged(&message).is_some() {
+        if (crosses && message.method().ends_with("/list_changed")) || translate::acknowledged(message).is_some() {
             return Some(true);
         }
-        let plain = translate::unsubscribed(&message);
+        let plain = translate::unsubscribed(message);
         let said = if crosses { self.public(&session, &plain) } else { Some(plain) };
         if let Some(said) = said {
             session.outbox.push(said);
@@ -254,16 +252,23 @@ impl Watcher {
 
     /// A notification in the names that a client of all upstreams knows.
     fn public(&self, session: &Arc<Session>, plain: &bytes::Bytes) -> Option<bytes::Bytes> {
-        crossing::mapped(plain, session, &self.catalog, self.place).ok().flatten().map(|(bytes, _)| bytes)
+        let message = Message::parse(plain.clone()).ok()?;
+        crossing::mapped(&message, session, &self.catalog, self.place)
     }
 
     fn all_may_have_changed(&self, open: &Open) {
         for method in &open.lists {
-            self.pass(answer::notification(method, None));
+            self.announce(answer::notification(method, None));
         }
         for address in &open.addresses {
             let params = format!("{{\"uri\":{}}}", json::quote(address));
-            self.pass(answer::notification("notifications/resources/updated", Some(params.as_bytes())));
+            self.announce(answer::notification("notifications/resources/updated", Some(params.as_bytes())));
+        }
+    }
+
+    fn announce(&self, notification: bytes::Bytes) {
+        if let Ok(message) = Message::parse(notification) {
+            self.pass(&message);
         }
     }
 

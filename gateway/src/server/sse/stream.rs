@@ -231,7 +231,7 @@ async fn overheard(session: &mut Option<(Arc<Session>, Delivery)>) -> Option<Byt
     let Some((_, overheard)) = session else { return std::future::pending().await };
     match overheard.next().await {
         Heard::Bytes(bytes) | Heard::Last(bytes) => Some(bytes),
-        Heard::Cut(_) | Heard::End => None,
+        Heard::End => None,
     }
 }
 

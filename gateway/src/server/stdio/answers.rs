@@ -1,16 +1,11 @@
 //! Answers as lines.
 
 use bytes::Bytes;
-use weir_mcp::{
-    Message, answer,
-    message::{Kind, Object},
-    sse::Decoder,
-};
+use weir_mcp::{Message, answer, sse::Decoder};
 
 use crate::{
     observe::Outcome,
-    relay::{Answer, Body, Delivery, Heard},
-    upstream::GATHERED,
+    relay::{Answer, Body, Delivery, Gathered, Heard},
 };
 
 use super::out::Out;
@@ -26,7 +21,7 @@ pub(super) async fn give_as(answer: Answer, id: &[u8], out: &Out, line: impl Fn(
     let mut sent = 0;
     let failure = match body {
         Body::Events(mut delivery) => {
-            let answered = hear(&mut delivery, &mut Decoder::new(GATHERED), Some(id), out).await;
+            let answered = hear(&mut delivery, &mut Decoder::new(usize::MAX), Some(id), out).await;
             record = delivery.record.take();
             match answered.map(|response| line(&response)) {
                 Some(Some(line)) => {
@@ -45,11 +40,12 @@ pub(super) async fn give_as(answer: Answer, id: &[u8], out: &Out, line: impl Fn(
         }
         body => {
             let Some(slot) = out.slot().await else { return true };
-            match gathered(status, body).await.and_then(|bytes| response(bytes, id)).map(|response| line(&response)) {
+            let (gathered, failed) = gathered(status, body).await;
+            match gathered.and_then(|bytes| response(bytes, id)).map(|response| line(&response)) {
                 Ok(Some(line)) => {
                     sent = line.len() as u64;
                     slot.say(line);
-                    None
+                    failed
                 }
                 Ok(None) => return false,
                 Err(why) => {
@@ -86,7 +82,7 @@ pub(super) async fn hear(
             };
             // Empty data is the first event of a stream that can be resumed.
             let Ok(message) = Message::parse(event.data) else { continue };
-            match id.and_then(|id| addressed(&message, id)) {
+            match id.and_then(|id| message.answer_to(id)) {
                 Some(response) => return Some(response),
                 None => out.say(message.one_line()).await,
             }
@@ -100,33 +96,23 @@ pub(super) fn error(id: &[u8], why: &str) -> Bytes {
     answer::error(Some(id), answer::INTERNAL, why, None)
 }
 
-async fn gathered(status: u16, body: Body) -> Result<Bytes, String> {
+/// The message of a body; and why it is an error, if Weir knows.
+async fn gathered(status: u16, body: Body) -> (Result<Bytes, String>, Option<String>) {
     match body {
-        Body::Whole(parts) => Ok(parts.concat().into()),
-        Body::Json(json, deadline) => match tokio::time::timeout_at(deadline.into(), json.gather()).await {
-            Ok(gathered) => gathered.map_err(|why| format!("the upstream's answer: {why}")),
-            Err(_) => Err("the upstream's answer did not come in time".into()),
-        },
-        Body::Empty | Body::Events(_) => Err(format!("the upstream answered with status {status} and nothing else")),
+        Body::Whole(parts) => (Ok(parts.concat().into()), None),
+        Body::Json(pending) => {
+            let Gathered { message, failure, .. } = pending.gather().await;
+            (Ok(message), failure.map(|(_, why)| why))
+        }
+        Body::Empty | Body::Events(_) => {
+            (Err(format!("the upstream answered with status {status} and nothing else")), None)
+        }
     }
 }
 
 fn response(bytes: Bytes, id: &[u8]) -> Result<Message, String> {
     let message = Message::parse(bytes).map_err(|why| format!("the upstream's answer: {why}"))?;
-    addressed(&message, id).ok_or_else(|| "the upstream answered something else".to_owned())
-}
-
-/// The response to `id`. An error that names no request, as servers send for what is wrong before they look
-/// for an id, can only be about the one request of its POST.
-fn addressed(message: &Message, id: &[u8]) -> Option<Message> {
-    match (message.kind(), message.id()) {
-        (Kind::Response | Kind::Error, Some(own)) if own == id => Some(message.clone()),
-        (Kind::Error, None) => {
-            let named = message.edit().put(Object::Message, "id", id).finish();
-            Message::parse(named).ok()
-        }
-        _ => None,
-    }
+    message.answer_to(id).ok_or_else(|| "the upstream answered something else".to_owned())
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ use crate::{
     http::HeaderValue,
     relay::{Answer, Body, Inquiry, Record, Relay},
     session::{Endpoint, Owner, Session},
-    upstream::GATHERED,
 };
 
 use super::{Limits, Line, answers, out::Out, over_http::OverHttp};
@@ -294,36 +293,48 @@ async fn run(relay: Arc<Relay>, mut inquiry: Inquiry, limit: Option<Duration>, o
     if let Some(http) = &http {
         inquiry.headers = http.headers(&inquiry.message);
     }
-    let answered = answer(&relay, inquiry.clone(), http, &id, &out);
-    let Some(limit) = limit else { return answered.await };
-    let mut answered = std::pin::pin!(answered);
-    if tokio::time::timeout(limit, &mut answered).await.is_ok() {
-        return;
-    }
-    let why = late(limit);
-    tracing::warn!(method = inquiry.message.method(), "{why}");
-    out.say(answers::error(&id, &why)).await;
-    // While the request is known to run, for what has ended cannot be cancelled. A modern one ends by being dropped.
-    if let Some(session) = &inquiry.session {
-        let params = format!("{{\"requestId\":{},\"reason\":\"{why}\"}}", String::from_utf8_lossy(&id));
-        let cancel = answer::notification(method::CANCELLED, Some(params.as_bytes()));
-        if let Ok(message) = Message::parse(cancel) {
-            let session = Some(Arc::clone(session));
-            relay.pass(Inquiry { message, session, ..inquiry }).await;
-        }
-    }
+    answer(&relay, inquiry, http, &id, (limit, &out)).await;
 }
 
-/// Takes a request to its answer, once more if the server wants other headers.
-async fn answer(relay: &Arc<Relay>, mut inquiry: Inquiry, http: Option<OverHttp>, id: &[u8], out: &Out) {
+/// Takes a request to its answer, once more if the server wants other headers. The answer must begin within the limit;
+/// the relay ends one that goes on for too long.
+async fn answer(
+    relay: &Arc<Relay>,
+    mut inquiry: Inquiry,
+    http: Option<OverHttp>,
+    id: &[u8],
+    (limit, out): (Option<Duration>, &Out),
+) {
     for again in [true, false] {
         let mut record = Record::new(&inquiry);
-        let answer = relay.request(&inquiry, &mut record).await.recorded(record);
+        let begun = {
+            let mut begun = std::pin::pin!(relay.request(&inquiry, &mut record));
+            match tokio::time::timeout(limit.unwrap_or(Duration::MAX), &mut begun).await {
+                Ok(answer) => answer,
+                // While the request is known to run, for what has ended cannot be cancelled.
+                Err(_) => return give_up(relay, &inquiry, id, limit.unwrap_or_default(), out).await,
+            }
+        };
+        let answer = begun.recorded(record);
         let Some(http) = &http else { return answers::give(answer, id, out).await };
         if answers::give_as(answer, id, out, |response| http.line(response, again)).await {
             return;
         }
         inquiry.headers = http.headers_anew(&inquiry.message).await;
+    }
+}
+
+/// Answers a request whose time is up, and tells its server. A modern one is told by being dropped.
+async fn give_up(relay: &Arc<Relay>, inquiry: &Inquiry, id: &[u8], limit: Duration, out: &Out) {
+    let why = late(limit);
+    tracing::warn!(method = inquiry.message.method(), "{why}");
+    out.say(answers::error(id, &why)).await;
+    if inquiry.session.is_some() {
+        let params = format!("{{\"requestId\":{},\"reason\":\"{why}\"}}", String::from_utf8_lossy(id));
+        let cancel = answer::notification(method::CANCELLED, Some(params.as_bytes()));
+        if let Ok(message) = Message::parse(cancel) {
+            relay.pass(Inquiry { message, ..inquiry.clone() }).await;
+        }
     }
 }
 
@@ -333,7 +344,7 @@ async fn listen(relay: Arc<Relay>, session: Arc<Session>, out: Out) {
         match relay.listen(&session, None).await {
             Answer { body: Body::Events(mut delivery), .. } => {
                 let since = Instant::now();
-                let mut decoder = Decoder::new(GATHERED);
+                let mut decoder = Decoder::new(usize::MAX);
                 answers::hear(&mut delivery, &mut decoder, None, &out).await;
                 if since.elapsed() > PAUSES[1] {
                     pause = PAUSES[0];

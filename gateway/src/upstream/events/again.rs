@@ -55,7 +55,7 @@ pub(in crate::upstream) struct Again {
     replaying: bool,
     last_id: Option<HeaderValue>,
     retry: Option<Duration>,
-    /// The data of the last event, if the stream was decoded.
+    /// The data of the last event.
     last: Bytes,
     /// Tries in a row that failed, and that brought nothing.
     failures: u32,
@@ -126,16 +126,6 @@ impl Again {
     /// From now on has a credential of the time for each connection.
     pub(super) fn renew_for(&mut self, upstream: &Arc<Upstream>, caller: Option<&Arc<Caller>>) {
         self.bearer = Some(Bearer { upstream: Arc::clone(upstream), caller: caller.cloned() });
-    }
-
-    /// Takes note of the id of an event that is delivered.
-    pub(super) fn note(&mut self, id: &[u8]) {
-        self.delivered.note(id);
-    }
-
-    /// Takes note of the data of the last event.
-    pub(super) fn heard(&mut self, last: Bytes) {
-        self.last = last;
     }
 
     /// Takes note of an event; `false` if it was delivered before.

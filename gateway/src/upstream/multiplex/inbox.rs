@@ -8,13 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use weir_mcp::Message;
 
-use super::{Fault, MAX_MESSAGE};
+use super::Fault;
 
 /// Messages that may wait in one inbox.
 pub(in crate::upstream) const MAX_WAITING: usize = 256;
-/// Bytes that may wait in one inbox: the longest message and as much again.
-const MAX_BYTES: usize = 2 * MAX_MESSAGE;
-
 pub(super) struct Inbox<E> {
     state: Mutex<State<E>>,
     arrived: Notify,
@@ -23,12 +20,15 @@ pub(super) struct Inbox<E> {
 struct State<E> {
     waiting: VecDeque<Message>,
     bytes: usize,
+    /// How many bytes may wait: the longest message and as much again.
+    max: usize,
     end: Option<Result<(), E>>,
 }
 
 impl<E: Fault> Inbox<E> {
-    pub(super) fn new() -> Self {
-        let state = State { waiting: VecDeque::new(), bytes: 0, end: None };
+    /// For messages of at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        let state = State { waiting: VecDeque::new(), bytes: 0, max: limit.saturating_mul(2), end: None };
         Self { state: Mutex::new(state), arrived: Notify::new() }
     }
 
@@ -102,7 +102,7 @@ impl<E: Fault> Inbox<E> {
 
 impl<E> State<E> {
     fn full_for(&self, message: &Message) -> bool {
-        self.waiting.len() >= MAX_WAITING || self.bytes + message.bytes().len() > MAX_BYTES
+        self.waiting.len() >= MAX_WAITING || self.bytes + message.bytes().len() > self.max
     }
 
     fn add(&mut self, message: Message) {

@@ -16,6 +16,8 @@ use super::{ExchangeKey, Fault, Whose};
 
 /// The requests that run on one stream.
 pub(super) struct Routes<E> {
+    /// The longest message, in bytes.
+    limit: usize,
     state: Mutex<State<E>>,
 }
 
@@ -52,9 +54,9 @@ struct Slot<E> {
 }
 
 impl<E: Fault> Routes<E> {
-    /// Keys begin after `last_key`.
-    pub(super) fn new(last_key: u64) -> Self {
-        Self { state: Mutex::new(State { last_key, running: BTreeMap::new(), many: false, end: None }) }
+    /// Keys begin after `last_key`, and messages have at most `limit` bytes.
+    pub(super) fn new(last_key: u64, limit: usize) -> Self {
+        Self { limit, state: Mutex::new(State { last_key, running: BTreeMap::new(), many: false, end: None }) }
     }
 
     /// Registers a request and gives it a key, which is its id and progress token on the stream.
@@ -62,7 +64,7 @@ impl<E: Fault> Routes<E> {
         let (Kind::Request, Some(id)) = (request.kind(), request.id()) else {
             return Err(E::not_sendable());
         };
-        let inbox = Arc::new(Inbox::new());
+        let inbox = Arc::new(Inbox::new(self.limit));
         let slot = Slot {
             id: Bytes::copy_from_slice(id),
             token: request.progress_token().map(Bytes::copy_from_slice),
@@ -103,6 +105,17 @@ impl<E: Fault> Routes<E> {
         if let Some(slot) = slot {
             slot.inbox.fail(reason);
         }
+    }
+
+    /// Ends the request that the server knows by this raw id with `reason`; `false` if there is none.
+    pub(super) fn fail_by_id(&self, id: &[u8], reason: E) -> bool {
+        let slot = key(id).and_then(|key| self.state().running.remove(&key));
+        slot.map(|slot| slot.inbox.fail(reason)).is_some()
+    }
+
+    /// Ends the only request that runs with `reason`; `false` if there are none or several.
+    pub(super) fn fail_only(&self, reason: E) -> bool {
+        self.take_only().map(|(_, slot)| slot.inbox.fail(reason)).is_some()
     }
 
     /// Whether it takes no more requests.

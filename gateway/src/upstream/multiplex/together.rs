@@ -16,22 +16,23 @@ use super::{Fault, inbox::Inbox};
 const WATCHED: usize = 4096;
 
 pub(super) struct Together<E> {
+    /// The longest message, in bytes.
+    limit: usize,
     listeners: Mutex<Vec<Weak<Inbox<E>>>>,
     /// How often each resource is watched.
     watched: Mutex<HashMap<String, usize>>,
     ended: Mutex<Option<E>>,
 }
 
-impl<E> Default for Together<E> {
-    fn default() -> Self {
-        Self { listeners: Mutex::default(), watched: Mutex::default(), ended: Mutex::new(None) }
-    }
-}
-
 impl<E: Fault> Together<E> {
+    /// Nobody listens yet; messages have at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, listeners: Mutex::default(), watched: Mutex::default(), ended: Mutex::new(None) }
+    }
+
     /// Where one more listener hears everything from now on; it is over when it is dropped.
     pub(super) fn join(&self) -> Arc<Inbox<E>> {
-        let inbox = Arc::new(Inbox::new());
+        let inbox = Arc::new(Inbox::new(self.limit));
         let mut listeners = lock(&self.listeners);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(&inbox));

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use weir_mcp::{Message, headers};
 
 use crate::http::{CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response};
-use crate::upstream::{Listened, loss, multiplex::MAX_MESSAGE, streamable::refusal};
+use crate::upstream::{Listened, loss, streamable::refusal};
 
 use super::{Fault, GRACE, Outgoing, SendError, Shared};
 
@@ -78,14 +78,14 @@ impl Shared {
     async fn take_in(self: &Arc<Self>, response: Response) {
         let media = response.header(&CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if headers::is_event_stream(media) {
-            let mut events = Listened::http(response);
+            let mut events = Listened::http(response, self.endpoint.limit());
             while let Ok(Some(event)) = events.next().await {
                 self.hear(event);
             }
             return;
         }
         let json = headers::is_json(media);
-        let Ok(body) = response.collect(MAX_MESSAGE).await else { return };
+        let Ok(body) = response.collect(self.endpoint.limit()).await else { return };
         if json && let Ok(message) = Message::parse(body) {
             self.deliver(message);
         }

@@ -28,6 +28,8 @@ pub struct Command {
     pub cwd: Option<PathBuf>,
     /// What of all this no message may show, whatever the program writes.
     pub secrets: Vec<String>,
+    /// The longest line that is read from it, in bytes.
+    pub limit: usize,
 }
 
 impl fmt::Debug for Command {

@@ -98,7 +98,7 @@ impl Drop for Leader {
 
 /// Runs until the process has ended, is asked to stop, or loses its last handle; then makes sure that it is gone.
 pub(super) async fn own(
-    mut leader: Leader,
+    (mut leader, limit): (Leader, usize),
     lines: Lines,
     shared: Arc<Shared>,
     mut stop: watch::Receiver<bool>,
@@ -114,7 +114,7 @@ pub(super) async fn own(
     let (output_ended, output_end) = oneshot::channel();
     let reader = Arc::clone(shared);
     outputs.spawn(async move {
-        let end = pipe::read_messages(stdout, Arc::clone(reader.name()), |message| reader.hear(message)).await;
+        let end = pipe::read_messages(stdout, (Arc::clone(reader.name()), limit), |line| reader.hear(line)).await;
         let _ = output_ended.send(end);
     });
     let logger = Arc::clone(shared);

@@ -51,6 +51,13 @@ impl Outbox {
         let _ = self.lines.send(Line { bytes: message, _room: None });
     }
 
+    /// Puts in an answer of Weir's own without waiting; `false` if there is no room for it.
+    pub(super) fn offer(&self, message: Bytes) -> bool {
+        let size = u32::try_from(message.len()).unwrap_or(u32::MAX).max(1);
+        let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(size) else { return false };
+        self.lines.send(Line { bytes: message, _room: Some(room) }).is_ok()
+    }
+
     /// Refuses everything from now on.
     pub(super) fn close(&self) {
         self.room.close();

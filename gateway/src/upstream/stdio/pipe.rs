@@ -7,15 +7,15 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 use weir_mcp::Message;
 
 use crate::observe::printable;
 
+use super::StdioError;
 use super::outbox::Lines;
 use super::startup::Startup;
-use super::{MAX_LINE, StdioError};
 
 /// How long a process may leave its full standard input unread. A server that is busy still reads; one that does not
 /// is broken, and everything sent to it would wait for ever.
@@ -25,23 +25,42 @@ pub(super) const WRITE_LIMIT: Duration = Duration::from_secs(30);
 const CHUNK: usize = 64 * 1024;
 /// A line up to this long is copied, so that the read buffer can be used again; a longer one keeps its buffer.
 const COPIED: usize = 4 * 1024;
+/// Bytes that are kept of each end of a line that is too long.
+const KEPT: usize = 4 * 1024;
+/// Lines of standard error that reach the log in a second.
+const LINES_PER_SECOND: u32 = 100;
 /// Bytes of a line on standard error that reach the log.
 const MAX_LOGGED: usize = 4 * 1024;
 
-/// Hands each message that the process writes to `deliver`, until it closes its output or exceeds the limit.
+/// A line that a process wrote.
+#[allow(clippy::large_enum_variant, reason = "one lives for a moment, and nearly all are messages")]
+#[derive(Debug)]
+pub(super) enum Line {
+    /// A message.
+    Message(Message),
+    /// One of more than `limit` bytes, of which only the start and the end are kept.
+    TooLong { start: Bytes, end: Bytes, limit: usize },
+}
+
+/// Hands each message that the process writes to `deliver`, until it closes its output. Lines of more than `limit` bytes
+/// are passed over.
 pub(super) async fn read_messages(
     stdout: impl AsyncRead + Unpin,
-    name: Arc<str>,
-    mut deliver: impl FnMut(Message),
+    (name, limit): (Arc<str>, usize),
+    mut deliver: impl FnMut(Line),
 ) -> StdioError {
     let mut warned = false;
-    read_lines(stdout, |mut line| {
+    read_lines(stdout, limit, |line| {
+        let mut line = match line {
+            Read::Whole(line) => line,
+            Read::Long(start, end) => return deliver(Line::TooLong { start, end, limit }),
+        };
         line.truncate(line.trim_ascii_end().len());
         if line.is_empty() {
             return;
         }
         match Message::parse(line) {
-            Ok(message) => deliver(message),
+            Ok(message) => deliver(Line::Message(message)),
             Err(_) if warned => {}
             Err(error) => {
                 warned = true;
@@ -56,24 +75,68 @@ pub(super) async fn read_messages(
     .await
 }
 
-async fn read_lines(mut from: impl AsyncRead + Unpin, mut each: impl FnMut(Bytes)) -> StdioError {
+/// What is read of a line.
+#[derive(Debug, PartialEq, Eq)]
+enum Read {
+    Whole(Bytes),
+    /// Its start and its end.
+    Long(Bytes, Bytes),
+}
+
+/// A line that is too long, while it is read.
+struct Long {
+    start: Bytes,
+    end: Vec<u8>,
+}
+
+impl Long {
+    fn new(start: &[u8]) -> Self {
+        let mut long = Self { start: Bytes::copy_from_slice(&start[..start.len().min(KEPT)]), end: Vec::new() };
+        long.go_on(start);
+        long
+    }
+
+    fn go_on(&mut self, more: &[u8]) {
+        self.end.extend_from_slice(&more[more.len().saturating_sub(KEPT)..]);
+        self.end.drain(..self.end.len().saturating_sub(KEPT));
+    }
+
+    fn ended(self) -> Read {
+        Read::Long(self.start, self.end.into())
+    }
+}
+
+async fn read_lines(mut from: impl AsyncRead + Unpin, limit: usize, mut each: impl FnMut(Read)) -> StdioError {
     let mut buffer = BytesMut::with_capacity(CHUNK);
     let mut searched = 0;
+    let mut long: Option<Long> = None;
     loop {
         buffer.reserve(CHUNK / 4);
         let end = !matches!(from.read_buf(&mut buffer).await, Ok(1..));
         while let Some(at) = memchr(b'\n', &buffer[searched..]) {
-            each(cut(&mut buffer, searched + at));
+            let line = cut(&mut buffer, searched + at);
+            each(match long.take() {
+                Some(mut long) => {
+                    long.go_on(&line);
+                    long.ended()
+                }
+                None if line.len() > limit => Long::new(&line).ended(),
+                None => Read::Whole(line),
+            });
             buffer.advance(1);
             searched = 0;
         }
         searched = buffer.len();
-        if searched > MAX_LINE {
-            return StdioError::LineTooLong;
+        if long.is_some() || searched > limit {
+            match &mut long {
+                Some(long) => long.go_on(&buffer),
+                None => long = Some(Long::new(&buffer)),
+            }
+            (buffer, searched) = (BytesMut::with_capacity(CHUNK), 0);
         }
         if end {
             // A last line without its end may be cut off; if it is a whole message it does no harm.
-            each(buffer.freeze());
+            each(long.map_or_else(|| Read::Whole(buffer.freeze()), Long::ended));
             return StdioError::Closed;
         }
     }
@@ -110,27 +173,58 @@ pub(super) async fn write_lines(
 }
 
 /// Puts what the process writes to standard error into the log, line by line, for as long as it writes: a process
-/// whose standard error nobody reads blocks when the pipe is full.
+/// whose standard error nobody reads blocks when the pipe is full. What is too much for a log is counted.
 pub(super) async fn log_stderr(mut stderr: impl AsyncRead + Unpin, name: &str, startup: &Startup) {
     let mut chunk = vec![0; CHUNK / 8];
     let mut line = Vec::new();
+    let mut rate = Rate { second: Instant::now(), written: 0, dropped: 0 };
     while let Ok(len @ 1..) = stderr.read(&mut chunk).await {
         for part in chunk[..len].split_inclusive(|byte| *byte == b'\n') {
             let room = MAX_LOGGED - line.len();
             line.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
-                log_line(name, &line, startup);
+                log_line(name, &line, startup, &mut rate);
                 line.clear();
             }
         }
     }
-    log_line(name, &line, startup);
+    log_line(name, &line, startup, &mut rate);
+    rate.tell(name);
 }
 
-fn log_line(name: &str, line: &[u8], startup: &Startup) {
+/// How many lines were logged in the second that runs, and how many were not.
+struct Rate {
+    second: Instant,
+    written: u32,
+    dropped: u64,
+}
+
+impl Rate {
+    /// Counts a line, and says whether it may be written.
+    fn allows(&mut self, name: &str) -> bool {
+        if self.second.elapsed() >= Duration::from_secs(1) {
+            self.tell(name);
+            (self.second, self.written) = (Instant::now(), 0);
+        }
+        self.written = self.written.saturating_add(1);
+        let allowed = self.written <= LINES_PER_SECOND;
+        self.dropped += u64::from(!allowed);
+        allowed
+    }
+
+    /// Says how many lines were dropped.
+    fn tell(&mut self, name: &str) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            warn!(target: "upstream::stderr", upstream = name, dropped, "wrote too much to stderr; lines were dropped");
+        }
+    }
+}
+
+fn log_line(name: &str, line: &[u8], startup: &Startup, rate: &mut Rate) {
     // Colours too, which a server may well write.
     let text = startup.note(printable(&String::from_utf8_lossy(line)).into_owned());
-    if !text.is_empty() {
+    if !text.is_empty() && rate.allows(name) {
         info!(target: "upstream::stderr", upstream = name, "{text}");
     }
 }
@@ -139,11 +233,13 @@ fn log_line(name: &str, line: &[u8], startup: &Startup) {
 mod tests {
     use super::*;
 
+    const LIMIT: usize = 4 * CHUNK;
+
     /// Gives the bytes in pieces of a size that divides nothing.
-    async fn lines_of(bytes: &[u8], piece: usize) -> (Vec<Bytes>, StdioError) {
+    async fn lines_of(bytes: &[u8], piece: usize) -> (Vec<Read>, StdioError) {
         let (from, mut to) = tokio::io::duplex(piece);
         let mut lines = Vec::new();
-        let reading = read_lines(from, |line| lines.push(line));
+        let reading = read_lines(from, LIMIT, |line| lines.push(line));
         let writing = async move {
             // Fails where the reader gives up.
             let _ = to.write_all(bytes).await;
@@ -157,18 +253,33 @@ mod tests {
         let lengths = [0, 1, COPIED - 1, COPIED, COPIED + 1, CHUNK, CHUNK + 1, 3 * CHUNK, 0, 5];
         let lines: Vec<Vec<u8>> = (b'a'..).zip(lengths).map(|(byte, len)| vec![byte; len]).collect();
         let (read, end) = lines_of(&lines.join(&b'\n'), 4099).await;
-        assert_eq!(read, lines);
-        assert_eq!(end, StdioError::Closed);
+        let whole: Vec<Read> = lines.into_iter().map(|line| Read::Whole(line.into())).collect();
+        assert_eq!((read, end), (whole, StdioError::Closed));
     }
 
     #[tokio::test]
-    async fn the_longest_line_passes_and_a_longer_one_does_not() {
-        let mut bytes = vec![b'x'; MAX_LINE];
-        bytes.push(b'\n');
-        let (read, end) = lines_of(&bytes, CHUNK).await;
-        assert_eq!((read[0].len(), end), (MAX_LINE, StdioError::Closed));
-        bytes[MAX_LINE] = b'x';
-        let (read, end) = lines_of(&bytes, CHUNK).await;
-        assert_eq!((read.len(), end), (0, StdioError::LineTooLong));
+    async fn a_line_that_is_too_long_is_passed_over_and_the_next_is_read() {
+        let longest = "x".repeat(LIMIT);
+        for piece in [4099, CHUNK, 64 * CHUNK] {
+            for length in [LIMIT + 1, 3 * LIMIT + 17] {
+                let long = format!("begin{}end", "y".repeat(length - 8));
+                let (read, end) = lines_of(format!("{longest}\n{long}\nnext\n{long}").as_bytes(), piece).await;
+                assert_eq!(end, StdioError::Closed);
+                let [first, passed, next, last] = &read[..] else { panic!("{} lines", read.len()) };
+                assert!(*first == Read::Whole(longest.clone().into()) && *next == Read::Whole("next".into()));
+                for long in [passed, last] {
+                    let Read::Long(start, end) = long else { panic!("it is too long") };
+                    assert!(start.starts_with(b"begin") && end.ends_with(b"end"));
+                    assert!(start.len() <= KEPT && end.len() <= KEPT);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn standard_error_is_logged_at_a_rate() {
+        let mut rate = Rate { second: Instant::now(), written: 0, dropped: 0 };
+        let written = (0..100_000).filter(|_| rate.allows("x")).count();
+        assert!((100..50_000).contains(&written), "{written} lines were written");
     }
 }

@@ -20,6 +20,9 @@ use super::{Command, Exchange, OnDrop, Process, StdioError, Whose};
 /// No step of these tests takes longer, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The longest line.
+const LIMIT: usize = 16 << 20;
+
 fn peer(args: &[&str]) -> Command {
     let script = ["-c", include_str!("tests/peer.py")];
     command("python3", script.iter().chain(args))
@@ -33,6 +36,7 @@ fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a &'a str>) -> Co
         inherit: Vec::new(),
         cwd: None,
         secrets: Vec::new(),
+        limit: LIMIT,
     }
 }
 

@@ -79,12 +79,43 @@ async fn a_closed_pipe_ends_the_exchanges_and_the_process() {
 }
 
 #[tokio::test]
-async fn a_line_without_end_stops_the_process() {
+async fn a_line_that_is_too_long_fails_its_own_request_and_no_other() {
     let process = start(&peer(&[])).await;
+    let mut waiting = ask(&process, "say", &json!({"lines": []})).await;
+    for (method, params) in [("big", json!({"bytes": LIMIT})), ("tail", json!({"bytes": LIMIT}))] {
+        let mut exchange = ask(&process, method, &params).await;
+        assert_eq!(next(&mut exchange).await, Err(StdioError::LineTooLong(LIMIT)), "{method}");
+    }
+    assert!(StdioError::LineTooLong(LIMIT).to_string().contains("`limits.message`"));
+    // Nothing says whose this one is. Of two that run, none is guessed.
     let mut exchange = ask(&process, "endless", &json!({"mib": 17})).await;
-    assert_eq!(next(&mut exchange).await, Err(StdioError::LineTooLong));
-    assert!(StdioError::LineTooLong.to_string().contains("16 MiB"));
+    let mut other = ask(&process, "echo", &json!({"text": 1})).await;
+    assert_eq!(next(&mut other).await, Err(StdioError::LineTooLong(LIMIT)), "its answer is the end of that line");
+    assert_eq!(result(&mut ask(&process, "echo", &json!({"text": 2})).await).await, Ok(json!(2)));
+    for still in [&mut waiting, &mut exchange] {
+        assert!(timeout(Duration::ZERO, still.next()).await.is_err(), "it still waits for its answer");
+    }
+    assert!(process.alive());
     stop(&process).await;
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_fails_the_only_request_that_runs() {
+    let process = start(&peer(&[])).await;
+    let mut exchange = ask(&process, "endless", &json!({"mib": 17, "line": true})).await;
+    assert_eq!(next(&mut exchange).await, Err(StdioError::LineTooLong(LIMIT)));
+    assert_eq!(result(&mut ask(&process, "echo", &json!({"text": 2})).await).await, Ok(json!(2)));
+    stop(&process).await;
+}
+
+#[tokio::test]
+async fn answers_to_a_server_that_asks_and_does_not_read_are_bounded() {
+    let (outbox, mut lines) = Outbox::new();
+    let answer = Bytes::from(vec![b'x'; 1024]);
+    let taken = (0..100_000).filter(|_| outbox.offer(answer.clone())).count();
+    assert!(taken * answer.len() <= 16 * 1024 * 1024, "{taken} answers wait");
+    lines.next().await.unwrap();
+    assert!(outbox.offer(answer), "what has been written makes room");
 }
 
 #[tokio::test]

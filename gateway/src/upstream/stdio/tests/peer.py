@@ -41,7 +41,10 @@ for line in iter(sys.stdin.buffer.readline, b""):
     elif method == "endless":
         for _ in range(params["mib"]):
             out.write(b"x" * 1048576)
+        out.write(b"\n" * params.get("line", False))
         out.flush()
+    elif method == "tail":
+        write(json.dumps({"result": "x" * params["bytes"], "jsonrpc": "2.0", "id": message["id"]}))
     elif method == "raw":
         out.write(bytes.fromhex(params["hex"]))
         out.flush()
