@@ -178,7 +178,12 @@ pub(super) async fn log_stderr(mut stderr: impl AsyncRead + Unpin, name: &str, s
     let mut chunk = vec![0; CHUNK / 8];
     let mut line = Vec::new();
     let mut rate = Rate { second: Instant::now(), written: 0, dropped: 0 };
-    while let Ok(len @ 1..) = stderr.read(&mut chunk).await {
+    loop {
+        let Ok(read) = timeout(rate.silence(), stderr.read(&mut chunk)).await else {
+            rate.tell(name);
+            continue;
+        };
+        let Ok(len @ 1..) = read else { break };
         for part in chunk[..len].split_inclusive(|byte| *byte == b'\n') {
             let room = MAX_LOGGED - line.len();
             line.extend_from_slice(&part[..part.len().min(room)]);
@@ -210,6 +215,11 @@ impl Rate {
         let allowed = self.written <= LINES_PER_SECOND;
         self.dropped += u64::from(!allowed);
         allowed
+    }
+
+    /// How long to wait for more before it is said how many lines were dropped.
+    fn silence(&self) -> Duration {
+        if self.dropped > 0 { Duration::from_secs(1) } else { Duration::MAX }
     }
 
     /// Says how many lines were dropped.
