@@ -330,6 +330,9 @@ impl Delivery {
                     deadline.put_off();
                 }
                 self.over = last;
+                if let (true, Some(record)) = (last, &mut self.record) {
+                    record.outcome = stream.outcome();
+                }
                 Ok(Some(encoded(message, &mut self.out)))
             }
             Source::Subscribed(subscription) => {

@@ -216,16 +216,12 @@ impl Drive<'_> {
     /// Goes on with an upstream of the other era.
     async fn cross(&mut self, wanted: Era, other: Era) -> Option<Answer> {
         match (wanted, &self.inquiry.session) {
-            (Era::Modern, _) => match self.relay.translate(self.inquiry, &self.leg).await {
+            (Era::Modern, _) => match self.relay.translate(self.inquiry, &self.leg, self.record).await {
                 Ok(Translated::Call(translated)) => {
                     self.hand.translated = Some(translated);
                     self.call.handle_open();
                 }
                 Ok(Translated::Answered(answer)) => return Some(*answer),
-                Ok(Translated::Resumed(answer)) => {
-                    self.record.attempts = 1;
-                    return Some(*answer);
-                }
                 Err(why) => return self.not_open(why).await,
             },
             (Era::Legacy, Some(session)) if !self.hand.turned => {
@@ -289,7 +285,9 @@ impl Drive<'_> {
         note_watch(self.inquiry, &self.leg);
         let (relay, deadline) = (self.relay, Deadline::of(self.upstream, self.start));
         let delivered = match (self.hand.reply.take(), self.hand.translated.take()) {
-            (Some(reply), Some(translated)) => Box::pin(translated.deliver(reply, &relay.parked, deadline)).await,
+            (Some(reply), Some(translated)) => {
+                Box::pin(translated.deliver(reply, &relay.parked, deadline, self.record)).await
+            }
             (Some(reply), None) => return relay.passed(self, reply, deadline),
             (None, _) => Err(SendError::NotMcp("nothing".into())),
         };

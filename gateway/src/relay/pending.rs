@@ -18,7 +18,7 @@ use crate::{
 
 use super::{
     Inquiry,
-    answer::{failure_message, outcome},
+    answer::{answered, failure_message, outcome},
     deadline::Deadline,
     drive,
 };
@@ -43,8 +43,10 @@ pub struct Gathered {
     pub status: u16,
     /// The answer, or an error in its place.
     pub message: Bytes,
+    /// What it comes to.
+    pub outcome: Outcome,
     /// Why it is an error of Weir's own.
-    pub failure: Option<(Outcome, String)>,
+    pub failure: Option<String>,
 }
 
 impl Pending {
@@ -72,7 +74,7 @@ impl Pending {
                 // To a client with a session a 404 would say that its session is gone (2025-11-25, basic/transports).
                 let status = if (era, status) == (Era::Legacy, 404) { 200 } else { status };
                 let message = named.unwrap_or_else(|| answer.bytes().clone());
-                return Gathered { status, message, failure: None };
+                return Gathered { status, message, outcome: answered(&answer), failure: None };
             }
             Err(SendError::TimedOut) => {
                 if let Some(running) = &running {
@@ -83,7 +85,7 @@ impl Pending {
             Err(why) => why.into(),
         };
         let message = failure_message(Some(&id), upstream.name(), &failure);
-        Gathered { status: 200, message, failure: Some((outcome(&failure), failure.to_string())) }
+        Gathered { status: 200, message, outcome: outcome(&failure), failure: Some(failure.to_string()) }
     }
 }
 

@@ -37,7 +37,7 @@ use crate::{
     upstream::{Channel, ConnectError},
 };
 
-use super::{Answer, Body, Delivery, Inquiry, Relay, deadline::Deadline, route::Leg};
+use super::{Answer, Body, Delivery, Inquiry, Record, Relay, answer::outcome, deadline::Deadline, route::Leg};
 
 pub(super) use call::{Call, Stream};
 pub(super) use parked::Parked;
@@ -56,8 +56,6 @@ const EMPTY: Bytes = Bytes::from_static(b"{}");
 pub(super) enum Translated {
     /// Weir has the answer.
     Answered(Box<Answer>),
-    /// A call that waited has gone on, and this is what came of it.
-    Resumed(Box<Answer>),
     /// It is ready to be sent.
     Call(Box<Call>),
 }
@@ -70,10 +68,15 @@ impl From<Answer> for Translated {
 
 impl Relay {
     /// Takes a modern request to a legacy upstream.
-    pub(super) async fn translate(&self, inquiry: &Inquiry, leg: &Leg) -> Result<Translated, ConnectError> {
+    pub(super) async fn translate(
+        &self,
+        inquiry: &Inquiry,
+        leg: &Leg,
+        record: &mut Record,
+    ) -> Result<Translated, ConnectError> {
         let message = &inquiry.message;
         if message.raw(Field::RequestState).is_some() && translate::may_ask(message.method()) {
-            return Ok(Translated::Resumed(Box::new(self.resume(inquiry, leg).await)));
+            return Ok(self.resume(inquiry, leg, record).await.into());
         }
         if method::route(message.method()) == method::Route::Task {
             let text = "this upstream has no tasks of the modern era";
@@ -123,7 +126,7 @@ impl Relay {
     }
 
     /// Goes on with a call that waited for its client's answers.
-    async fn resume(&self, inquiry: &Inquiry, leg: &Leg) -> Answer {
+    async fn resume(&self, inquiry: &Inquiry, leg: &Leg, record: &mut Record) -> Answer {
         let (message, upstream) = (&inquiry.message, self.upstream(leg.upstream));
         let deadline = Deadline::of(upstream, Instant::now());
         // The state was sealed for what the upstream was sent, which has the upstream's own names.
@@ -135,9 +138,14 @@ impl Relay {
         };
         running.call.continue_as(message);
         running.answer(message.raw(Field::InputResponses).unwrap_or(b"{}")).await;
-        match Stream::new(running, &self.parked).answer(deadline).await {
+        record.attempts = 1;
+        match Stream::new(running, &self.parked).answer(deadline, record).await {
             Ok(answer) => answer,
-            Err(why) => Answer::failed(message, upstream.name(), &why.into()),
+            Err(why) => {
+                let failure = why.into();
+                record.fail(outcome(&failure), failure.to_string());
+                Answer::failed(message, upstream.name(), &failure)
+            }
         }
     }
 

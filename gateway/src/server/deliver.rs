@@ -58,10 +58,10 @@ pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: w
                 () = exchange.gone() => None,
             };
             match gathered {
-                Some(Gathered { status: real, message, failure }) => {
+                Some(Gathered { status: real, message, outcome, failure }) => {
                     status = real;
-                    if let (Some(record), Some((outcome, why))) = (&mut record, failure) {
-                        record.fail(outcome, why);
+                    if let Some(record) = &mut record {
+                        (record.outcome, record.failure) = (outcome, failure);
                     }
                     whole(exchange, status, head, [message, Bytes::new(), Bytes::new()]).await;
                 }

@@ -41,9 +41,9 @@ impl Messages {
             Pending::Done => None,
             Pending::Body(Body::Whole(parts)) => Some(parts.concat().into()),
             Pending::Body(Body::Json(pending)) => {
-                let Gathered { message, failure, .. } = pending.gather().await;
-                if let (Some(record), Some((outcome, why))) = (&mut self.record, failure) {
-                    record.fail(outcome, why);
+                let Gathered { message, outcome, failure, .. } = pending.gather().await;
+                if let Some(record) = &mut self.record {
+                    (record.outcome, record.failure) = (outcome, failure);
                 }
                 Some(message)
             }

@@ -7,6 +7,8 @@ use weir_mcp::{Era, Kind, Message, method};
 
 use crate::upstream::{SendError, Upstream};
 
+use crate::relay::answer::answered;
+
 use super::{Delivery, Source, broken, encoded};
 
 /// The request that a stream answers.
@@ -64,6 +66,9 @@ impl Delivery {
                     events.finish();
                 }
                 self.over = true;
+                if let Some(record) = &mut self.record {
+                    record.outcome = answered(&answer);
+                }
                 return Ok(Some(encoded(data, &mut self.out)));
             }
             let data = match crossing {

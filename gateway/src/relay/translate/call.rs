@@ -19,7 +19,8 @@ use weir_mcp::{
 use crate::{
     caller::Caller,
     http::{HeaderName, HeaderValue},
-    relay::{Answer, Body, Delivery, Inquiry, deadline::Deadline, pending::answer_in},
+    observe::Outcome,
+    relay::{Answer, Body, Delivery, Inquiry, Record, answer::answered, deadline::Deadline, pending::answer_in},
     session::Endpoint,
     upstream::{self, Channel, Credential, Outgoing, Reply, SendError, Ticket},
 };
@@ -73,8 +74,8 @@ pub(in crate::relay) struct Stream {
     ask_at: Option<Instant>,
     /// One message that was read ahead.
     first: Option<Bytes>,
-    /// The answer is an error.
-    failed: bool,
+    /// What the answer comes to.
+    outcome: Outcome,
     /// The upstream has reported progress since that was last looked at.
     progressed: bool,
 }
@@ -82,7 +83,7 @@ pub(in crate::relay) struct Stream {
 /// What one message of the upstream is to the client.
 enum Heard {
     /// The answer.
-    Last(Bytes),
+    Last(Bytes, Outcome),
     /// The same, where it is an error.
     Failed(Bytes),
     /// Something on the way to it.
@@ -184,6 +185,7 @@ impl Call {
         reply: Reply,
         parked: &Arc<Parked>,
         deadline: Deadline,
+        record: &mut Record,
     ) -> Result<Answer, SendError> {
         match reply.body {
             upstream::Body::Empty => Err(SendError::NotMcp(format!("status {} without an answer", reply.status))),
@@ -195,21 +197,27 @@ impl Call {
                 }
                 let id = self.request.id().unwrap_or(b"null");
                 match self.understand(answer_in(bytes, id, reply.status)?) {
-                    Heard::Last(bytes) => Ok(Answer::whole(200, bytes)),
-                    Heard::Failed(bytes) => Ok(refused(bytes)),
+                    Heard::Last(bytes, outcome) => {
+                        record.outcome = outcome;
+                        Ok(Answer::whole(200, bytes))
+                    }
+                    Heard::Failed(bytes) => {
+                        record.outcome = Outcome::Error;
+                        Ok(refused(bytes))
+                    }
                     Heard::More(_) | Heard::Progress(_) | Heard::Question(_) | Heard::Nothing => Err(broken()),
                 }
             }
             upstream::Body::Events(events) => {
                 let running = Running { call: self, events, questions: Vec::new(), asked: 0 };
-                Stream::new(running, parked).answer(deadline).await
+                Stream::new(running, parked).answer(deadline, record).await
             }
         }
     }
 
     fn hear(&self, data: Bytes) -> Result<Heard, SendError> {
         if let Some(told) = self.recall(&data) {
-            return Ok(Heard::Last(told));
+            return Ok(Heard::Last(told, Outcome::Ok));
         }
         let message = Message::parse(data).map_err(|why| SendError::NotMcp(why.to_string()))?;
         Ok(self.understand(message))
@@ -243,7 +251,10 @@ impl Call {
                 if let Some(list) = &self.list {
                     self.repeated.keep(list.clone(), &message, info.unwrap_or_default(), &told, &self.id);
                 }
-                if message.kind() == Kind::Response { Heard::Last(told) } else { Heard::Failed(told) }
+                match answered(&message) {
+                    Outcome::Error => Heard::Failed(told),
+                    outcome => Heard::Last(told, outcome),
+                }
             }
             (Kind::Notification, method::PROGRESS) => match &self.token {
                 Some(token) if self.is_mine(&message) => {
@@ -313,24 +324,31 @@ impl Stream {
             running: Some(running),
             ask_at,
             first: None,
-            failed: false,
+            outcome: Outcome::Ok,
             progressed: false,
         }
     }
 
     /// The answer to its client: whole if it is here soon, else a stream.
-    pub(super) async fn answer(mut self, deadline: Deadline) -> Result<Answer, SendError> {
+    pub(super) async fn answer(mut self, deadline: Deadline, record: &mut Record) -> Result<Answer, SendError> {
         let Some(Running { call, .. }) = &self.running else { return Err(broken()) };
         let (id, upstream) = (call.id.clone(), Arc::clone(call.line().upstream()));
         match tokio::time::timeout(FIRST, self.next()).await {
-            Ok(Ok((bytes, true))) if self.failed => return Ok(refused(bytes)),
-            Ok(Ok((bytes, true))) => return Ok(Answer::whole(200, bytes)),
+            Ok(Ok((bytes, true))) => {
+                record.outcome = self.outcome;
+                return Ok(if self.outcome == Outcome::Error { refused(bytes) } else { Answer::whole(200, bytes) });
+            }
             Ok(Ok((bytes, false))) => self.first = Some(bytes),
             Ok(Err(why)) => return Err(why),
             Err(_) => {}
         }
         let body = Body::Events(Box::new(Delivery::translated(self, &id, &upstream, deadline)));
         Ok(Answer { status: 200, session: None, allow: None, body, record: None })
+    }
+
+    /// What the answer comes to.
+    pub(in crate::relay) const fn outcome(&self) -> Outcome {
+        self.outcome
     }
 
     /// Whether the upstream has reported progress since this was last asked.
@@ -359,10 +377,14 @@ impl Stream {
                     return Ok((self.park().ok_or_else(broken)?, true));
                 }
             };
-            self.failed = matches!(heard, Heard::Failed(_));
+            self.outcome = match &heard {
+                Heard::Last(_, outcome) => *outcome,
+                Heard::Failed(_) => Outcome::Error,
+                _ => Outcome::Ok,
+            };
             self.progressed |= matches!(heard, Heard::Progress(_));
             match heard {
-                Heard::Last(bytes) | Heard::Failed(bytes) => {
+                Heard::Last(bytes, _) | Heard::Failed(bytes) => {
                     if let Some(Running { events, .. }) = self.running.take() {
                         events.finish();
                     }
@@ -384,7 +406,7 @@ impl Stream {
         let (id, upstream) = (running.call.id.clone(), running.call.line().name().to_owned());
         Some(self.parked.park(running).unwrap_or_else(|why| {
             tracing::warn!(upstream, why, "a call cannot wait for its client's input");
-            self.failed = true;
+            self.outcome = Outcome::Error;
             let text = format!("the upstream asks for input, and this call cannot wait for it: {why}");
             answer::error(Some(&id), answer::INTERNAL, &text, None)
         }))

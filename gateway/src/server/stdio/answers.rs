@@ -102,7 +102,7 @@ async fn gathered(status: u16, body: Body) -> (Result<Bytes, String>, Option<Str
         Body::Whole(parts) => (Ok(parts.concat().into()), None),
         Body::Json(pending) => {
             let Gathered { message, failure, .. } = pending.gather().await;
-            (Ok(message), failure.map(|(_, why)| why))
+            (Ok(message), failure)
         }
         Body::Empty | Body::Events(_) => {
             (Err(format!("the upstream answered with status {status} and nothing else")), None)
