@@ -19,7 +19,7 @@ static GIVEN: OnceLock<Rlimit> = OnceLock::new();
 pub fn raise() -> Option<u64> {
     let given = getrlimit(Resource::Nofile);
     let most = given.maximum.unwrap_or(ENOUGH).min(ENOUGH);
-    let raised = Rlimit { current: Some(most), ..given.clone() };
+    let raised = Rlimit { current: Some(most), ..given };
     if given.current.is_some_and(|current| current < most) && setrlimit(Resource::Nofile, raised).is_ok() {
         // Raised once in a process.
         let _ = GIVEN.set(given);
@@ -32,7 +32,7 @@ pub fn give_back(child: Pid) {
     #[cfg(target_os = "linux")]
     if let Some(given) = GIVEN.get() {
         // It may have ended already.
-        let _ = rustix::process::prlimit(Some(child), Resource::Nofile, given.clone());
+        let _ = rustix::process::prlimit(Some(child), Resource::Nofile, *given);
     }
     #[cfg(not(target_os = "linux"))]
     let _ = child;

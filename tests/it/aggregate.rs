@@ -118,7 +118,7 @@ async fn a_dead_upstream_costs_the_others_nothing() {
     let stub = Stub::start().await;
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = format!(
-        "defaults.timeouts = {{ connect = \"1s\", list = \"1s\" }}\n\
+        "defaults.timeouts = {{ connect = \"1s\", list = \"1s\", start = \"5s\" }}\n\
          [upstreams.absent]\nurl = \"http://127.0.0.1:{}/mcp\"\n\
          [upstreams.silent]\nurl = \"http://{}/mcp\"\n\
          [upstreams.mistyped]\ncommand = \"no-such-program-anywhere\"\n\

@@ -117,7 +117,7 @@ async fn a_refused_exchange_is_one_clear_error_and_nobody_else_s() {
     for _ in 0..10 {
         let refused = echo(&Client::modern(&gateway, "/mcp/u").with_token(&eve)).await;
         let text = refused.to_string();
-        assert!(text.contains("no token for u could be had") && text.contains("refuses"), "{refused}");
+        assert!(text.contains("no token for it could be had") && text.contains("refuses"), "{refused}");
         assert!(!text.contains(&eve) && !text.contains("weir auth login"), "{refused}");
     }
     assert!(answered(&echo(&ada).await), "nobody else is concerned");

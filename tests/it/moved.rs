@@ -57,7 +57,7 @@ async fn where_weir_signs_in_by_itself_its_secret_stays_until_the_other_server_i
     let told = format!("oauth = {{ issuer = \"{}\" }}", new.issuer());
     for _ in 0..10 {
         let answer = echo(&gateway).await["error"]["message"].as_str().unwrap_or_default().to_owned();
-        assert!(answer.contains("no token for u could be had") && answer.contains(old.issuer()), "{answer}");
+        assert!(answer.contains("no token for it could be had") && answer.contains(old.issuer()), "{answer}");
         assert!(answer.contains(&told), "{answer}");
     }
     // Nor does another process bring it there: nobody has told it that the old one is of no use.

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 use weir_tests::{Authority, Browser, Client, Gateway, Issuer, Stub, wait::until};
 
 const AUDIENCE: &str = "https://weir.example/mcp";
+/// What the log says of an upstream that waits for its login.
+const WAITS: &str = r#""message":"upstream needs a sign-in","upstream":"team""#;
 
 /// An upstream `name` that wants a login of this owner, and the lines that make it one.
 async fn guarded(authority: &Authority, name: &str, owner: &str) -> (Stub, String) {
@@ -55,7 +57,7 @@ async fn a_tool_is_listed_for_those_who_can_sign_in() {
     let (_team, team) = guarded(&authority, "team", "shared").await;
     let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", issuer.issuer());
     let proved = Gateway::start(&format!("{auth}{own}{team}")).await;
-    until("it waits", || proved.log().contains("`team` needs a sign-in")).await;
+    until("it waits", || proved.log().contains(WAITS)).await;
     let ada = Client::legacy_with(&proved, "/mcp", &issuer.token("ada", AUDIENCE), &json!({})).await;
     assert_eq!(ada.tools().await, ["own__sign_in"], "what all share is the operator's to give");
     let told = ada.call("own__sign_in", json!({})).await;
@@ -63,7 +65,7 @@ async fn a_tool_is_listed_for_those_who_can_sign_in() {
 
     let port = weir_tests::peer::free_port();
     let open = Gateway::start_on(&format!("0.0.0.0:{port}"), &format!("everybody_may_call = true\n{team}")).await;
-    until("it waits", || open.log().contains("`team` needs a sign-in")).await;
+    until("it waits", || open.log().contains(WAITS)).await;
     let anybody = Client::legacy(&open, "/mcp").await;
     assert!(anybody.tools().await.is_empty(), "nobody is known there");
 }

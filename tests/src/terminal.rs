@@ -180,7 +180,9 @@ pub fn lines(gateway: &Gateway, part: &str) -> usize {
 
 /// How many errors the log has beside those of calls, and how often it says that somebody has to sign in.
 pub fn told(gateway: &Gateway) -> (usize, usize) {
-    (lines(gateway, ERROR) - lines(gateway, FAILED), lines(gateway, "\"upstream needs a sign-in\""))
+    let log = gateway.log();
+    let errors = log.lines().filter(|line| line.contains(ERROR) && !line.contains(FAILED)).count();
+    (errors, lines(gateway, "\"upstream needs a sign-in\""))
 }
 
 /// Waits until the log has so many errors beside those of calls, and says so often that somebody has to sign in.

@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn a_sequence_ends_with_the_piece_that_began_it() {
-        let mut shown = String::new();
-        write!(Cleaner::new(&mut shown), "{}; run `weir auth login`", "no\x1b]0;title").unwrap();
+        let (mut shown, title) = (String::new(), "no\x1b]0;title");
+        assert!(write!(Cleaner::new(&mut shown), "{title}; run `weir auth login`").is_ok());
         assert_eq!(shown, "no0;title; run `weir auth login`");
     }
 }

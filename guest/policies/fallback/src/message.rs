@@ -14,7 +14,7 @@ pub(crate) fn stopped(last: &Attempt) -> String {
             format!("it sends its callers elsewhere ({status}); set url to the address that it redirects to")
         }
         Outcome::Answered(429) => {
-            format!("it turns requests away because there are too many (429); try again later")
+            "it turns requests away because there are too many (429); try again later".to_string()
         }
         Outcome::Answered(status @ (408 | 500..)) => {
             format!("it is out of order ({status} over {}); try again when it has recovered", last.transport)
@@ -30,9 +30,7 @@ pub(crate) fn stopped(last: &Attempt) -> String {
             format!("{}; check its url and that it is running", cut(why))
         }
         Outcome::TimedOut if stdio => {
-            format!(
-                "it gave no answer in time; give it more with timeouts.start, or run its command by hand to see what it does"
-            )
+            "it gave no answer in time; give it more with timeouts.start, or run its command by hand to see what it does".to_string()
         }
         Outcome::TimedOut => {
             format!("it gave no answer in time over {}; check that it is running", last.transport)
@@ -81,15 +79,16 @@ fn impossible(to: &Upstream, rest: &[Try]) -> String {
             format!("it needs {}, which is not carried by this Weir; give it another address", rung.transport)
         }
         (None, Some(Transport::Stdio)) if to.url.is_some() => {
-            format!("it has a url and no command, so it cannot use stdio; take out its type")
+            "it has a url and no command, so it cannot use stdio; take out its type".to_string()
         }
         (None, Some(Transport::Sse)) if to.url.is_some() => {
-            format!("it is set to HTTP+SSE, which has no modern era, and the client needs that era; take out its type")
+            "it is set to HTTP+SSE, which has no modern era, and the client needs that era; take out its type"
+                .to_string()
         }
         (None, Some(pinned)) => {
             format!("it has a command and no url, so it cannot use {pinned}; take out its type")
         }
-        (None, None) => format!("it has no way that could be tried; check its url or command"),
+        (None, None) => "it has no way that could be tried; check its url or command".to_string(),
     }
 }
 
@@ -113,12 +112,12 @@ fn credential(to: &Upstream, attempt: &Attempt, walk: &[Attempt]) -> String {
 
 fn forbidden(last: &Attempt, asked: &Challenge) -> String {
     match &asked.scope {
-        _ if !last.credential => format!("it does not let Weir in (403); check its url, or give it a credential"),
+        _ if !last.credential => "it does not let Weir in (403); check its url, or give it a credential".to_string(),
         Some(scope) => format!(
             "it accepts the credential but does not allow this (403); it asks for the scope {}, so use one that has it",
             cut(scope)
         ),
-        None => format!("it accepts the credential but does not allow this (403); use one with more rights"),
+        None => "it accepts the credential but does not allow this (403); use one with more rights".to_string(),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn forbidden(refused: &Refusal) -> String {
             "it does not allow this (403) and asks for the scope {}, which its token has; ask its owner for access",
             cut(scope)
         ),
-        _ => format!("it accepts the login but does not allow this (403); ask its owner for access"),
+        _ => "it accepts the login but does not allow this (403); ask its owner for access".to_owned(),
     }
 }
 

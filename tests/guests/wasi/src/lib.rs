@@ -1,4 +1,5 @@
 //! A guest as other languages build them: it comes with WASI, and looks for a machine behind it.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what a guest prints is what is tested")]
 
 use std::{
     collections::HashMap,

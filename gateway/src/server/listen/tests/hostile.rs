@@ -144,6 +144,7 @@ async fn an_address_has_a_share_of_the_memory_for_bodies() {
 }
 
 #[tokio::test]
+#[allow(clippy::async_yields_async, reason = "an answer that is held is awaited later, or never")]
 async fn requests_over_http2_are_of_the_share_too() {
     let connections = Shares { total: 10, principal: 3, upstream: 0 };
     let mut served = serve_with(Limits { connections, ..LIMITS }, None).await;
