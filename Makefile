@@ -1,6 +1,7 @@
 # make run     build Weir and start it with a demo upstream on 127.0.0.1:8080
 # make test    everything that CI runs
 # make matrix  writes tests/MATRIX.md: every real client at every real server through Weir
+# make soak    ten minutes of honest calls beside hostile upstreams; SOAK=60 for one minute
 # make bench   one table of what a call costs; BENCH=--quick for the short one
 #
 # Each target installs what it needs, as far as it may; it works on a fresh clone with git, Rust, Node and Python.
@@ -12,6 +13,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 CARGO ?= cargo
+# How many seconds the soak takes.
+SOAK ?= 600
 # More words for the bench, such as --quick or --only "legacy 128".
 BENCH ?=
 # What whoever runs the tests tells their own programs is not meant for those of the tests: what to log, which proxy to
@@ -26,7 +29,7 @@ WASM := wasm32-wasip2
 GUEST := wasm32-unknown-unknown
 PURE := -p weir-mcp -p weir-flow
 
-.PHONY: run build test check lint doc deny unit pure peers tools browser matrix bench clean
+.PHONY: run build test check lint doc deny unit pure peers tools browser matrix soak bench clean
 
 run: tools
 	exec $(CARGO) run --release --bin weir -- demo
@@ -83,6 +86,11 @@ peers:
 # The binaries of `build` are run as they are: cargo would choose other features for a part, and build the rest anew.
 matrix: build peers
 	"$${CARGO_TARGET_DIR:-target}/debug/matrix"
+
+# The release binary: what is measured is what is shipped.
+soak: build
+	$(CARGO) build --release --bin weir
+	WEIR_BINARY="$${CARGO_TARGET_DIR:-target}/release/weir" "$${CARGO_TARGET_DIR:-target}/debug/soak" $(SOAK)
 
 bench: tools
 	$(CARGO) build --release --bin weir

@@ -25,6 +25,7 @@ mod forged_answers;
 mod forgotten;
 mod healing;
 mod leavers;
+mod isolation;
 mod lists;
 mod logging;
 mod long_messages;

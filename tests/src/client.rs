@@ -59,6 +59,14 @@ impl Client {
         Self::shaking_hands(gateway.address(), path, hello, Some(token.to_owned())).await
     }
 
+    /// A legacy client, if the server opens a session.
+    pub async fn try_legacy_at(address: SocketAddr, path: &str) -> Option<Self> {
+        let response = initialize(path, LEGACY, &json!({})).try_send(address).await.ok()?;
+        let id = response.header("mcp-session-id")?.to_owned();
+        let session = Some(Session { id, version: LEGACY.to_owned(), greeting: Value::Null });
+        Some(Self { address, path: path.to_owned(), token: None, session, next_id: AtomicU64::new(1) })
+    }
+
     async fn shaking_hands(address: SocketAddr, path: &str, hello: Request, token: Option<String>) -> Self {
         let response = hello.send(address).await;
         assert_eq!(response.status, 200, "initialize at {path}");
@@ -208,7 +216,12 @@ impl Client {
     /// # Panics
     /// For a modern client.
     pub async fn close(&self) -> u16 {
-        self.session_headers(Request::new("DELETE", &self.path)).send(self.address).await.status
+        self.closing().send(self.address).await.status
+    }
+
+    /// The request that ends the session.
+    pub fn closing(&self) -> Request {
+        self.session_headers(Request::new("DELETE", &self.path))
     }
 
     fn legacy_session(&self) -> &Session {

@@ -100,6 +100,11 @@ impl Gateway {
         self.address
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// The URL of `path`.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)

@@ -174,6 +174,11 @@ impl Response {
         }
     }
 
+    /// The whole body, if it comes to an end.
+    pub async fn whole(self) -> Option<Bytes> {
+        Some(self.body.collect().await.ok()?.to_bytes())
+    }
+
     /// The whole body as JSON.
     ///
     /// # Panics

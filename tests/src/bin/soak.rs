@@ -1,0 +1,36 @@
+//! Calls honest upstreams beside an upstream of every hostile kind and says what came of it. `make soak` runs it.
+//!
+//! Its argument is the number of seconds, 600 unless given. It ends with 1 if an honest caller noticed anything.
+#![allow(clippy::print_stdout, reason = "this is a command")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use weir_tests::soak::{Soak, quantile};
+
+/// By how many KiB, descriptors and processes the last quarter may be above the second.
+const SLACK: [u64; 3] = [16 * 1024, 32, 4];
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let seconds = std::env::args().nth(1).and_then(|seconds| seconds.parse().ok()).unwrap_or(600);
+    let time = Duration::from_secs(seconds);
+    let soak = Soak::start().await;
+    let findings = soak.run((time / 10).max(Duration::from_secs(10)), time).await;
+    println!("{findings}");
+    let [early, late] = findings.held();
+    let held = |sample: weir_tests::soak::Sample| [sample.memory, sample.descriptors as u64, sample.processes as u64];
+    let flat = held(early).into_iter().zip(held(late)).zip(SLACK).all(|((early, late), slack)| late <= early + slack);
+    let [before, during] = [&findings.before, &findings.during].map(|times| quantile(times, 0.99));
+    let (failed, slow) = (!findings.failures.is_empty(), during > 2 * before);
+    for (wrong, what) in [
+        (failed, "honest calls failed"),
+        (slow, "p99 of honest calls more than doubled"),
+        (!flat, "what the gateway holds has grown"),
+    ] {
+        if wrong {
+            println!("FAILED: {what}");
+        }
+    }
+    if failed || slow || !flat { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
