@@ -228,7 +228,7 @@ async fn an_authorization_server_that_is_away_is_one_error() {
     gateway.logs("upstream cannot be reached").await;
     for _ in 0..10 {
         let answer = echo(&gateway).await.to_string();
-        assert!(answer.contains("no token for u could be had"), "{answer}");
+        assert!(answer.contains("no token for it could be had"), "{answer}");
     }
     // One for the upstream, one for each call, and nothing beside them.
     failed(&gateway, 10).await;
@@ -238,13 +238,13 @@ async fn an_authorization_server_that_is_away_is_one_error() {
 
 /// A real server takes it for what it is, with each address that people come back to.
 #[tokio::test]
-async fn the_document_that_the_readme_shows_makes_weir_known() {
-    let readme = std::fs::read_to_string(weir_tests::paths::tests().join("../README.md")).unwrap();
-    let document = readme.split("```json\n").skip(1).find_map(|rest| {
+async fn the_document_that_the_pages_show_makes_weir_known() {
+    let page = std::fs::read_to_string(weir_tests::paths::tests().join("../docs/credentials.md")).unwrap();
+    let document = page.split("```json\n").skip(1).find_map(|rest| {
         let text = rest.split("```").next()?;
         text.contains("redirect_uris").then(|| serde_json::from_str::<serde_json::Value>(text).unwrap())
     });
-    let document = document.expect("the README has one");
+    let document = document.expect("the page has one");
     let authority = Authority::with(&json!({ "document": document }));
     assert_eq!(document["redirect_uris"].as_array().unwrap().len(), 3);
     takes(&authority, &document).await;
