@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -175,8 +176,21 @@ async fn call_honest(
     over: &AtomicBool,
 ) -> (Vec<Duration>, Vec<String>) {
     let client = if legacy { Client::legacy(gateway, path).await } else { Client::modern(gateway, path) };
-    // What a host holds open all the time, and where a forged answer may come too.
-    let mut stream = if legacy { Some(client.stream().await) } else { None };
+    // What a host holds open and reads all the time, and where a forged answer may come too.
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let mut reading = JoinSet::new();
+    if legacy {
+        let mut stream = client.stream().await;
+        reading.spawn(async move {
+            loop {
+                match timeout(PATIENCE, stream.next_message()).await {
+                    Ok(Some(message)) if is_answer(&message) => drop(tell.send(message)),
+                    Ok(Some(_)) | Err(_) => {}
+                    Ok(None) => return,
+                }
+            }
+        });
+    }
     let (mut times, mut failures) = (Vec::new(), Vec::new());
     // A host uses all its tools in one session: what the others say of their own accord comes on its stream.
     if legacy && path == "/mcp" {
@@ -195,14 +209,13 @@ async fn call_honest(
         if *text != json!(wanted) {
             failures.push(format!("wanted {wanted:?}, got {answer}"));
         }
-        if let Some(stream) = &mut stream
-            && let Ok(Some(message)) = timeout(PACE, stream.next_message()).await
-            && is_answer(&message)
-        {
+        while let Ok(message) = told.try_recv() {
             failures.push(format!("an answer on the stream of the session at {path}: {message}"));
-        } else if !legacy {
-            sleep(PACE).await;
         }
+        if let Some(Err(broken)) = reading.try_join_next() {
+            failures.push(format!("the stream of the session at {path} broke off: {broken}"));
+        }
+        sleep(PACE).await;
     }
     (times, failures)
 }
