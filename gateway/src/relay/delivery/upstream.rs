@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_mcp::{Era, Kind, Message, method};
 
-use crate::upstream::{SendError, Upstream};
-
-use crate::relay::answer::answered;
+use crate::{
+    relay::answer::answered,
+    upstream::{SendError, Upstream},
+};
 
 use super::{Delivery, Source, broken, encoded};
 
