@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     config::listen_address,
-    login::{DEFAULT_FILE, Wallet},
+    credential::{CredentialManager, DEFAULT_FILE},
 };
 
 /// The exit code for a configuration that cannot be used (`EX_USAGE` of sysexits.h).
@@ -84,7 +84,7 @@ enum Command {
     },
     /// Sign in at upstreams and out again, and see how that stands.
     #[command(subcommand)]
-    Auth(auth::Command),
+    Auth(auth::AuthCommand),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
     /// Be the built-in server on standard input and output.
@@ -93,9 +93,9 @@ enum Command {
 }
 
 /// What is wrong with the key of the login store, if anything is: at the first call that needs a login it would be late.
-fn check_key(wallet: &Wallet) -> anyhow::Result<Option<String>> {
+fn check_key(manager: &CredentialManager) -> anyhow::Result<Option<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
-    Ok(runtime.block_on(wallet.check_key()).err().map(|why| format!("the login store cannot be opened: {why}")))
+    Ok(runtime.block_on(manager.check_key()).err().map(|why| format!("the login store cannot be opened: {why}")))
 }
 
 /// Runs the command line and returns its exit code.

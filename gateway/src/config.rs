@@ -39,14 +39,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use self::problem::Report;
-use self::read::{Node, Read, Unreadable};
+use self::read::{Node, SettingKind, Unreadable};
 
 use crate::quota::Shares;
 
-pub use auth::{Auth, Flow, IdentityProvider, Inbound, LoginStore, OAuth, Owner, SubjectType};
+pub use auth::{Auth, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType};
 pub use environment::{Environment, SystemEnvironment};
 pub use name::{NameError, UpstreamName};
-pub use problem::{Position, Problem, Problems};
+pub use problem::{FilePosition, Problem, Problems};
 pub use resolve::{default_cache_dir, default_store};
 pub use safe_url::{SafeUrl, UrlError};
 pub use schema::schema;
@@ -68,7 +68,7 @@ pub struct Config {
     /// Where compiled policies are kept; none if neither the file nor the system names a place.
     pub cache_dir: Option<PathBuf>,
     /// Who may call; none if everybody may who reaches Weir.
-    pub inbound: Option<Inbound>,
+    pub inbound: Option<InboundAuth>,
     /// What browsers and clients reach Weir by; none for the address that it listens on.
     pub public_url: Option<String>,
     /// Where the document is that describes Weir to authorization servers.
@@ -78,7 +78,7 @@ pub struct Config {
     /// The bounds on what a client may take.
     pub limits: Limits,
     /// The upstreams in the order of the file, disabled ones included.
-    pub upstreams: Vec<Upstream>,
+    pub upstreams: Vec<UpstreamConfig>,
     /// What works and should be written otherwise.
     pub warnings: Vec<Problem>,
     /// What is not on this machine, and without which one upstream or another cannot start.
@@ -134,7 +134,7 @@ pub struct Limits {
 
 /// One MCP server that Weir calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream {
+pub struct UpstreamConfig {
     /// Its name, unique without regard to case; the prefix of its tools.
     pub name: UpstreamName,
     /// How to get there.
@@ -142,9 +142,9 @@ pub struct Upstream {
     /// What opens it.
     pub auth: Auth,
     /// The components that decide about it, one for each decision at most.
-    pub policies: Vec<Policy>,
+    pub policies: Vec<PolicyConfig>,
     /// Whose credentials a policy of one's own decides about.
-    pub owner: Owner,
+    pub owner: LoginOwner,
     /// How long to wait for it.
     pub timeouts: Timeouts,
     /// Whether to use it at all. The secrets of a disabled upstream have not been read.
@@ -201,7 +201,7 @@ pub struct StdioReach {
 
 /// A component that decides about an upstream's calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct PolicyConfig {
     /// The component's file. Absolute.
     pub component: PathBuf,
     /// The imports it may use: any of `log`, `clock`, `random`, `secrets`, `http`.

@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWrite
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
-use answer::{Answer, Countdown};
+use answer::{Countdown, DemoAnswer};
 
 /// The longest line that is read, in bytes; what is longer falls apart into lines that are no JSON.
 const MAX_LINE: u64 = 4 * 1024 * 1024;
@@ -37,7 +37,7 @@ pub async fn run(stdin: impl AsyncRead + Unpin, stdout: impl AsyncWrite + Unpin)
 async fn read(stdin: impl AsyncRead + Unpin, out: mpsc::Sender<Value>) -> io::Result<()> {
     let mut stdin = BufReader::new(stdin);
     let mut line = Vec::new();
-    let mut running = Running::default();
+    let mut running = Countdowns::default();
     while (&mut stdin).take(MAX_LINE).read_until(b'\n', &mut line).await? > 0 {
         if !line.trim_ascii().is_empty() {
             let answer = answer::answer(&line);
@@ -58,23 +58,23 @@ async fn write(mut stdout: impl AsyncWrite + Unpin, mut messages: mpsc::Receiver
 
 /// The countdowns under way, by request id. They end with this.
 #[derive(Default)]
-struct Running {
+struct Countdowns {
     tasks: JoinSet<()>,
     by_id: HashMap<String, AbortHandle>,
 }
 
-impl Running {
-    async fn carry_out(&mut self, answer: Answer, out: &mpsc::Sender<Value>) {
+impl Countdowns {
+    async fn carry_out(&mut self, answer: DemoAnswer, out: &mpsc::Sender<Value>) {
         match answer {
-            Answer::Nothing => {}
-            Answer::Now(message) => send(out, message).await,
-            Answer::Count(countdown) => {
+            DemoAnswer::Nothing => {}
+            DemoAnswer::Now(message) => send(out, message).await,
+            DemoAnswer::Count(countdown) => {
                 while self.tasks.try_join_next().is_some() {}
                 self.by_id.retain(|_, task| !task.is_finished());
                 let id = countdown.id.to_string();
                 self.by_id.insert(id, self.tasks.spawn(count_down(countdown, out.clone())));
             }
-            Answer::Cancel(id) => {
+            DemoAnswer::Cancel(id) => {
                 if let Some(task) = self.by_id.remove(&id.to_string()) {
                     task.abort();
                 }

@@ -1,18 +1,18 @@
-//! Outgoing HTTP/1.1: pingora's connector and client session, a shelf of idle connections, and nothing of MCP.
+//! Outgoing HTTP/1.1: pingora's connector and client session, a pool of idle connections, and nothing of MCP.
 //!
-//! A body is pulled piece by piece as it comes; the connection goes back to the shelf when its end has been read and is
+//! A body is pulled piece by piece as it comes; the connection goes back to the pool when its end has been read and is
 //! closed when the response is dropped before. Nothing is repeated here: whether a request may be sent again is decided
 //! by `weir_flow`, which is told what may have happened ([`Error::may_have_run`]).
 //!
 //! Two parts of pingora's client are left out because of what they cost on every call. Its session writes head and body
 //! apart (two segments, two system calls) and builds a map of headers first: here both leave in one write. Its pool
-//! wakes a task when a connection is taken and starts one when it is put back: here the shelf does without.
+//! wakes a task when a connection is taken and starts one when it is put back: here the pool does without.
 
 mod dial;
 mod error;
 mod response;
-mod rest;
-mod shelf;
+mod drain;
+mod connection_pool;
 mod target;
 
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub use ::http::{
 
 pub use error::Error;
 pub use response::Response;
-pub use target::{Origin, Target};
+pub use target::{HttpOrigin, HttpTarget};
 
 use dial::Dialer;
 
@@ -58,7 +58,7 @@ const COPIED_BODY: usize = 16 * 1024;
 
 /// An HTTP client. One for the whole process; clones share its TLS roots. Idle connections belong to the [`Target`].
 #[derive(Clone)]
-pub struct Client {
+pub struct HttpClient {
     dialer: Dialer,
     /// How many connections to one target may be in use.
     most: usize,
@@ -66,7 +66,7 @@ pub struct Client {
 
 /// How long to wait for a server.
 #[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
+pub struct HttpTimeouts {
     /// For a connection: name, TCP and TLS together.
     pub connect: Duration,
     /// For the next bytes of an answer, and for the server to take the request.
@@ -83,13 +83,13 @@ pub struct Request<'a> {
     pub body: Option<Bytes>,
 }
 
-impl Default for Client {
+impl Default for HttpClient {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Client {
+impl HttpClient {
     /// A client without connections. The system's roots are read when the first `https` connection is made.
     #[must_use]
     pub fn new() -> Self {
@@ -110,7 +110,7 @@ impl Client {
     /// # Errors
     ///
     /// When there is no answer, or one that leads elsewhere.
-    pub async fn send(&self, target: &Target, request: Request<'_>) -> Result<Response, Error> {
+    pub async fn send(&self, target: &HttpTarget, request: Request<'_>) -> Result<Response, Error> {
         let mut response = self.send_to(target, target.line(), &request).await?;
         let mut path = None;
         for _ in 0..MAX_REDIRECTS {
@@ -123,9 +123,9 @@ impl Client {
         if redirect(&response, &request.method).is_some() { Err(Error::TooManyRedirects) } else { Ok(response) }
     }
 
-    async fn send_to(&self, target: &Target, line: &[u8], request: &Request<'_>) -> Result<Response, Error> {
-        let busy = target.shelf().busy(self.most)?;
-        let (mut stream, reused) = match target.shelf().take() {
+    async fn send_to(&self, target: &HttpTarget, line: &[u8], request: &Request<'_>) -> Result<Response, Error> {
+        let busy = target.pool().busy(self.most)?;
+        let (mut stream, reused) = match target.pool().take() {
             Some(stream) => (stream, true),
             // Boxed, here as wherever few calls come by: the state of a handshake would be part of every call's.
             None => (Box::pin(self.dialer.connect(target)).await?, false),
@@ -142,7 +142,7 @@ impl Client {
             }
             let informational = session.get_status().is_some_and(|status| status.is_informational());
             if !informational {
-                let kept = (target.shelf(), busy);
+                let kept = (target.pool(), busy);
                 return Response::new(session, kept, patience, sent.is_ok()).await.ok_or(Error::BadResponse);
             }
         }

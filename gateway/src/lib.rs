@@ -10,14 +10,14 @@
 //!    spine; the session is an adapter.
 //! 4. [`catalog`] turns the public name into an upstream and its own name. What nobody lists still goes to the upstream
 //!    that the name begins with, which may have it for some clients only; any other name is an unknown tool.
-//! 5. [`relay`] drives one [`weir_flow::Call`]: credential, connection, attempt, outcome, and again, until it may
+//! 5. [`proxy`] drives one [`weir_flow::Call`]: credential, connection, attempt, outcome, and again, until it may
 //!    deliver. Which credential and which connection is decided by components in [`policy`]; their answers are kept, so
 //!    a call in the steady state asks nobody. A call can be refused before the attempt, repeated where that is safe,
 //!    and lost only with an error that says so. One that needs a login of its caller says where to sign in, and goes on
-//!    when that is done ([`login`], [`invite`]).
+//!    when that is done ([`credential`], [`sign_in_links`]).
 //! 6. [`upstream`] sends it, over [`http`] or to a child process.
 //! 7. [`server`] streams the answer. After its first byte there is no way back.
-//! 8. [`observe`] writes one line.
+//! 8. [`telemetry`] writes one line.
 //!
 //! Each module uses only those before it in the list below; a test keeps it so.
 
@@ -26,16 +26,16 @@ pub mod open_files;
 pub mod task;
 pub mod config;
 pub mod caller;
-pub mod observe;
+pub mod telemetry;
 pub mod policy;
 pub mod http;
-pub mod login;
+pub mod credential;
 pub mod upstream;
-pub mod seal;
+pub mod sealed_state;
 pub mod catalog;
 pub mod session;
-pub mod invite;
-pub mod relay;
+pub mod sign_in_links;
+pub mod proxy;
 pub mod server;
 pub mod demo;
 pub mod cli;

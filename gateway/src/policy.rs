@@ -12,7 +12,7 @@ mod error;
 mod grant;
 mod host;
 mod limits;
-mod lines;
+mod guest_log;
 mod load;
 mod service;
 pub mod shipped;
@@ -26,16 +26,16 @@ use weir_flow::facts;
 
 use self::{
     convert::{Broken, TooMuch},
-    engine::Shared,
-    host::State,
-    limits::{EPOCHS, HANDOVER, MEMORY, Meter, Overgrown, Slot, Slots, Spent, WALL, WALL_WITH_HTTP},
-    lines::{Lines, Rate, Readable, redacted},
+    engine::EngineShared,
+    guest_log::{GuestLines, GuestLogRate, Readable, redacted},
+    host::HostState,
+    limits::{EPOCHS, HANDOVER, InstanceSlot, InstanceSlots, MEMORY, Meter, Overgrown, Spent, WALL, WALL_WITH_HTTP},
     load::Loaded,
 };
 pub use self::{
-    engine::{Engine, Source},
+    engine::{Engine, PolicySource},
     error::{EngineError, LoadError, PolicyError},
-    grant::{Grant, UnknownGrant},
+    grant::{PolicyGrant, UnknownGrant},
     service::{Service, ServiceRequest, ServiceResponse},
 };
 
@@ -52,23 +52,23 @@ pub struct Policy(Arc<Inner>);
 struct Inner {
     name: Arc<str>,
     settings: String,
-    grants: Arc<[Grant]>,
+    grants: Arc<[PolicyGrant]>,
     service: Option<Arc<dyn Service>>,
     loaded: Arc<Loaded>,
-    engine: Arc<Shared>,
-    slots: Slots,
-    rate: Arc<Rate>,
+    engine: Arc<EngineShared>,
+    slots: InstanceSlots,
+    rate: Arc<GuestLogRate>,
 }
 
 impl Policy {
-    fn new(engine: Arc<Shared>, loaded: Arc<Loaded>, source: &Source<'_>, settings: String) -> Self {
-        let service = source.service.clone().filter(|_| source.grants.contains(&Grant::Http));
+    fn new(engine: Arc<EngineShared>, loaded: Arc<Loaded>, source: &PolicySource<'_>, settings: String) -> Self {
+        let service = source.service.clone().filter(|_| source.grants.contains(&PolicyGrant::Http));
         let slots = if service.is_some() { &engine.slots_with_http } else { &engine.slots };
         Self(Arc::new(Inner {
             name: source.name.into(),
             settings,
             grants: source.grants.into(),
-            slots: Slots::among(slots, service.is_some()),
+            slots: InstanceSlots::among(slots, service.is_some()),
             service,
             loaded,
             engine,
@@ -103,7 +103,7 @@ impl Policy {
     /// transports, pin and era.
     pub async fn next(
         &self,
-        upstream: &facts::Upstream,
+        upstream: &facts::UpstreamFacts,
         history: &[facts::Attempt],
     ) -> Result<facts::Step, PolicyError> {
         let Some(guest) = &self.0.loaded.connection else { return Err(self.not_decided("connections")) };
@@ -124,7 +124,7 @@ impl Policy {
     /// names in [`facts::Question::secrets`].
     pub async fn choose(
         &self,
-        question: &facts::Question,
+        question: &facts::CredentialQuestion,
         secrets: &dyn Secrets,
     ) -> Result<facts::Choice, PolicyError> {
         let Some(guest) = &self.0.loaded.credentials else { return Err(self.not_decided("credentials")) };
@@ -144,22 +144,22 @@ impl Policy {
         }
     }
 
-    async fn slot(&self) -> Result<Slot, PolicyError> {
+    async fn slot(&self) -> Result<InstanceSlot, PolicyError> {
         self.0.slots.take().await.ok_or_else(|| PolicyError::TooBusy { policy: self.name().to_owned() })
     }
 
-    fn readable(&self, question: &facts::Question, secrets: &dyn Secrets) -> Vec<(String, String)> {
-        if !self.0.grants.contains(&Grant::Secrets) {
+    fn readable(&self, question: &facts::CredentialQuestion, secrets: &dyn Secrets) -> Vec<(String, String)> {
+        if !self.0.grants.contains(&PolicyGrant::Secrets) {
             return Vec::new();
         }
         question.secrets.iter().filter_map(|name| Some((name.clone(), secrets.read(name)?))).collect()
     }
 
     /// A store for one question, with every limit in place.
-    fn store(&self, upstream: &str, secrets: Readable) -> Store<State> {
-        let state = State {
+    fn store(&self, upstream: &str, secrets: Readable) -> Store<HostState> {
+        let state = HostState {
             meter: Meter::default(),
-            lines: Lines::new(Arc::clone(&self.0.name), upstream, Arc::clone(&self.0.rate), secrets),
+            lines: GuestLines::new(Arc::clone(&self.0.name), upstream, Arc::clone(&self.0.rate), secrets),
             service: self.0.service.clone(),
             requests: 0,
             grants: Arc::clone(&self.0.grants),

@@ -27,11 +27,11 @@ pub struct Quota {
     /// What is counted, as the keys below `limits` name it.
     name: &'static str,
     shares: Shares,
-    used: Mutex<Used>,
+    used: Mutex<QuotaUse>,
 }
 
 #[derive(Default)]
-struct Used {
+struct QuotaUse {
     total: usize,
     held: HashMap<Holder, usize>,
 }
@@ -143,12 +143,12 @@ impl Quota {
     }
 
     /// A panic elsewhere cannot take it away; the counts are whole between statements.
-    fn lock(&self) -> MutexGuard<'_, Used> {
+    fn lock(&self) -> MutexGuard<'_, QuotaUse> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Used {
+impl QuotaUse {
     fn add(&mut self, holders: &[Option<Holder>], amount: usize) {
         self.total += amount;
         for holder in holders.iter().flatten() {

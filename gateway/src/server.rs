@@ -1,16 +1,16 @@
 //! What is in front: HTTP, or the standard input and output of a program ([`stdio`]).
 //!
-//! Over HTTP, [`listen`] holds pingora; [`guard`] turns away what a browser was tricked into sending, [`cors`] lets in the
-//! pages that may, [`callers`] those who prove who they are; [`post`] sorts messages by era and session; [`sse`] serves clients of HTTP+SSE; [`deliver`] writes
+//! Over HTTP, [`listen`] holds pingora; [`origin_check`] turns away what a browser was tricked into sending, [`cors`] lets in the
+//! pages that may, [`authn`] those who prove who they are; [`post`] sorts messages by era and session; [`sse`] serves clients of HTTP+SSE; [`deliver`] writes
 //! answers and [`events`] those that are streams. Every refusal is made in [`refusal`].
 
-pub mod callers;
+pub mod authn;
 pub mod client_metadata;
 pub mod connect;
 mod cors;
 mod deliver;
 mod events;
-pub mod guard;
+pub mod origin_check;
 mod health;
 pub mod listen;
 mod messages;
@@ -25,30 +25,30 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::{
-    relay::{Answer, Relay},
+    proxy::{Answer, Proxy},
     session::Endpoint,
 };
 
-use callers::Callers;
+use authn::Authenticator;
 use connect::Connect;
-use guard::Guard;
-use listen::{Exchange, Handler};
+use listen::{Handler, HttpExchange};
+use origin_check::OriginCheck;
 
 /// What answers requests.
 pub struct App {
-    relay: Arc<Relay>,
-    guard: Guard,
-    callers: Callers,
+    proxy: Arc<Proxy>,
+    origin_check: OriginCheck,
+    authn: Authenticator,
     connect: Connect,
     /// The longest body that is read, in bytes.
     body_limit: usize,
     draining: watch::Sender<bool>,
     /// Those of HTTP+SSE.
-    streams: sse::Streams,
+    streams: sse::SseStreams,
 }
 
 /// What lives at a path.
-enum Place {
+enum ServedPath {
     /// Streamable HTTP.
     Mcp(Endpoint),
     /// The streams of HTTP+SSE.
@@ -58,11 +58,17 @@ enum Place {
 }
 
 impl App {
-    /// An app over a relay.
+    /// An app over a proxy.
     #[must_use]
-    pub fn new(relay: Arc<Relay>, guard: Guard, callers: Callers, connect: Connect, body_limit: usize) -> Self {
+    pub fn new(
+        proxy: Arc<Proxy>,
+        origin_check: OriginCheck,
+        authn: Authenticator,
+        connect: Connect,
+        body_limit: usize,
+    ) -> Self {
         let draining = watch::Sender::new(false);
-        Self { relay, guard, callers, connect, body_limit, draining, streams: sse::Streams::default() }
+        Self { proxy, origin_check, authn, connect, body_limit, draining, streams: sse::SseStreams::default() }
     }
 
     /// Says in `/readyz` that no new work should come, and ends the streams that would never end by themselves.
@@ -71,13 +77,13 @@ impl App {
     }
 
     /// What lives at a path. A POST beside a stream goes to the folder that the stream's address is in.
-    fn place(&self, path: &str, query: Option<&str>) -> Option<Place> {
+    fn place(&self, path: &str, query: Option<&str>) -> Option<ServedPath> {
         if sse::is_beside(path) && (path == "/messages" || sse::session_id(query).is_some()) {
-            return Some(Place::Messages);
+            return Some(ServedPath::Messages);
         }
         match path.strip_prefix("/sse") {
-            Some(rest) => self.endpoint(rest).map(Place::Sse),
-            None => self.endpoint(path.strip_prefix("/mcp")?).map(Place::Mcp),
+            Some(rest) => self.endpoint(rest).map(ServedPath::Sse),
+            None => self.endpoint(path.strip_prefix("/mcp")?).map(ServedPath::Mcp),
         }
     }
 
@@ -87,13 +93,13 @@ impl App {
             None if rest.is_empty() => Some(Endpoint::All),
             None => None,
             Some("") => Some(Endpoint::All),
-            Some(name) => self.relay.catalog().position(name).map(Endpoint::One),
+            Some(name) => self.proxy.catalog().position(name).map(Endpoint::One),
         }
     }
 
     /// The answer to a request; none if it is written already.
-    async fn answer(self: &Arc<Self>, exchange: &mut Exchange) -> Option<Answer> {
-        if let Err(refusal) = self.guard.admit(exchange.host(), exchange.header("origin")) {
+    async fn answer(self: &Arc<Self>, exchange: &mut HttpExchange) -> Option<Answer> {
+        if let Err(refusal) = self.origin_check.admit(exchange.host(), exchange.header("origin")) {
             return Some(refusal::forbidden(&refusal));
         }
         if cors::is_preflight(exchange) {
@@ -101,7 +107,7 @@ impl App {
             return None;
         }
         if exchange.method() == "GET"
-            && let Some(metadata) = self.callers.metadata(exchange)
+            && let Some(metadata) = self.authn.metadata(exchange)
         {
             deliver::document(exchange, metadata).await;
             return None;
@@ -114,52 +120,54 @@ impl App {
         }
         // Before anything is said of what there is.
         let beside = self.streams.beside(exchange.path(), exchange.query());
-        if !self.callers.admit(exchange, beside.as_deref()).await {
+        if !self.authn.admit(exchange, beside.as_deref()).await {
             return None;
         }
         let Some(place) = self.place(exchange.path(), exchange.query()) else {
-            return Some(refusal::no_such_path(exchange.path(), self.relay.catalog().upstreams()));
+            return Some(refusal::no_such_path(exchange.path(), self.proxy.catalog().upstreams()));
         };
         Some(match (exchange.method(), place) {
-            ("GET", Place::Mcp(endpoint)) if wants_stream(exchange) => return self.stream(endpoint, exchange).await,
-            ("GET", Place::Sse(_)) if !accepts_events(exchange) => refusal::not_acceptable("text/event-stream"),
-            ("GET", Place::Sse(endpoint)) => return self.stream(endpoint, exchange).await,
-            ("POST", Place::Mcp(endpoint)) => self.post(endpoint, exchange).await,
-            ("GET", Place::Mcp(endpoint)) => self.get(endpoint, exchange).await,
-            ("DELETE", Place::Mcp(endpoint)) => self.delete(endpoint, exchange).await,
-            ("POST", Place::Messages) => self.post_beside(exchange).await,
-            (_, Place::Mcp(_)) => refusal::method("GET, POST, DELETE"),
-            (_, Place::Sse(_)) => refusal::method("GET"),
-            (_, Place::Messages) => refusal::method("POST"),
+            ("GET", ServedPath::Mcp(endpoint)) if wants_stream(exchange) => {
+                return self.stream(endpoint, exchange).await;
+            }
+            ("GET", ServedPath::Sse(_)) if !accepts_events(exchange) => refusal::not_acceptable("text/event-stream"),
+            ("GET", ServedPath::Sse(endpoint)) => return self.stream(endpoint, exchange).await,
+            ("POST", ServedPath::Mcp(endpoint)) => self.post(endpoint, exchange).await,
+            ("GET", ServedPath::Mcp(endpoint)) => self.get(endpoint, exchange).await,
+            ("DELETE", ServedPath::Mcp(endpoint)) => self.delete(endpoint, exchange).await,
+            ("POST", ServedPath::Messages) => self.post_beside(exchange).await,
+            (_, ServedPath::Mcp(_)) => refusal::method("GET, POST, DELETE"),
+            (_, ServedPath::Sse(_)) => refusal::method("GET"),
+            (_, ServedPath::Messages) => refusal::method("POST"),
         })
     }
 }
 
 /// Whether a GET comes from a client of HTTP+SSE that was given the one URL. A client of Streamable HTTP has been told a
 /// session and a version by the time it listens, and a browser that shows a page asks for other things first.
-fn wants_stream(exchange: &Exchange) -> bool {
+fn wants_stream(exchange: &HttpExchange) -> bool {
     let accepts = |range: &str| weir_mcp::headers::is_event_stream(range);
     exchange.value("mcp-session-id").is_none()
         && exchange.value("mcp-protocol-version").is_none()
         && exchange.header("accept").is_some_and(|accept| accept.split(',').any(accepts))
 }
 
-fn accepts_events(exchange: &Exchange) -> bool {
+fn accepts_events(exchange: &HttpExchange) -> bool {
     weir_mcp::headers::accepts_events(exchange.header("accept").unwrap_or("*/*"))
 }
 
 impl Handler for App {
-    async fn handle(self: &Arc<Self>, exchange: &mut Exchange) {
+    async fn handle(self: &Arc<Self>, exchange: &mut HttpExchange) {
         match exchange.path() {
             "/healthz" => deliver::text(exchange, 200, "ok\n").await,
             "/readyz" => {
                 // The body names upstreams, which is nothing for a page that was rebound.
-                if let Err(refusal) = self.guard.admit(exchange.host(), exchange.header("origin")) {
+                if let Err(refusal) = self.origin_check.admit(exchange.host(), exchange.header("origin")) {
                     let refused = refusal::forbidden(&refusal);
                     return deliver::deliver(exchange, refused, self.draining.subscribe()).await;
                 }
-                let names = !self.callers.are_proved();
-                let (status, body) = health::ready(self.relay.catalog(), *self.draining.borrow(), names);
+                let names = !self.authn.are_proved();
+                let (status, body) = health::ready(self.proxy.catalog(), *self.draining.borrow(), names);
                 deliver::json(exchange, status, body).await;
             }
             // Boxed: calls go another way, and would have room for all that is awaited there.

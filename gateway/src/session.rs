@@ -4,10 +4,10 @@
 //! (`initialize`), which upstreams it has opened with those words, which requests run where, and which questions of an
 //! upstream wait for the client's answer. Each session has its own upstream sessions, so nobody sees another's state.
 
-mod asked;
-mod lines;
-mod outbox;
-mod pumps;
+mod questions;
+mod channels;
+mod queue;
+mod forwarders;
 mod replay;
 mod running;
 mod stateless;
@@ -26,23 +26,23 @@ use weir_mcp::Message;
 
 use crate::{
     caller::Caller,
-    catalog::Changes,
+    catalog::ListVersions,
     http::HeaderValue,
     quota::{Permit, Reached},
     upstream::Replies,
 };
 
-pub use asked::Question;
-pub use lines::Lines;
-pub use outbox::{Outbox, Taken};
-pub use pumps::{Opening, Pumps};
-pub use replay::{Found, Keeper, Left, Memory, Replay, Streams};
-pub use running::{Run, Running};
-pub use stateless::{Granted, Stateless, WORK, Watch, Wish};
+pub use channels::UpstreamChannels;
+pub use forwarders::{ForwarderOpening, Forwarders};
+pub use questions::ClientQuestion;
+pub use queue::{MessageQueue, QueueConsumer};
+pub use replay::{Left, Replay, ReplayMemory, ReplayStreams, ReplayWriter, ResumePoint};
+pub use running::{RunningGuard, RunningRequest};
+pub use stateless::{StatelessState, WORK, WatchGrant, WatchRequest, WatchedUpstream};
 pub use table::Sessions;
 
-use asked::Asked;
-use running::Runs;
+use questions::ClientQuestions;
+use running::RunningRequests;
 
 /// How many watched resources of one client are remembered.
 const MAX_WATCHED: usize = 1024;
@@ -54,7 +54,7 @@ pub const MAX_ADDRESSES: usize = 256 * 1024;
 pub const MAX_REMEMBERED: usize = 64 * 1024;
 
 /// Whose a session is.
-pub struct Owner {
+pub struct SessionOwner {
     /// The caller, where they have proved who they are.
     pub caller: Option<Arc<Caller>>,
     principal: Arc<str>,
@@ -90,15 +90,15 @@ pub struct Session {
     /// The version that was agreed, for `MCP-Protocol-Version`.
     pub version: HeaderValue,
     /// The upstreams it has opened.
-    pub lines: Lines,
+    pub channels: UpstreamChannels,
     /// What Weir itself answers its upstreams.
     pub replies: Arc<Replies>,
     /// What waits for the client's own stream.
-    pub outbox: Arc<Outbox>,
+    pub queue: Arc<MessageQueue>,
     /// What the client may ask for again.
-    pub streams: Arc<Streams>,
-    /// What fills the outbox; it ends with the session.
-    pub pumps: Pumps,
+    pub streams: Arc<ReplayStreams>,
+    /// What fills the queue; it ends with the session.
+    pub forwarders: Forwarders,
     /// Tasks that open upstreams; they outlive the calls that began them, so that nothing is left half open.
     pub openings: Mutex<JoinSet<()>>,
     /// The resources that it watches, for upstreams that are opened again.
@@ -106,18 +106,18 @@ pub struct Session {
     /// The last `logging/setLevel`, for upstreams that are opened later.
     log_level: Mutex<Option<Message>>,
     /// The state of the merged lists that the client has last been told of.
-    told: Mutex<Changes>,
+    told: Mutex<ListVersions>,
     /// What it needs at upstreams that know no sessions; most sessions need nothing.
-    stateless: OnceLock<Box<Stateless>>,
+    stateless: OnceLock<Box<StatelessState>>,
     /// The sign-ins that its client was asked for and wants to hear the end of, by upstream, and what each is called.
     awaited: Mutex<Vec<(String, String)>>,
-    running: Runs,
-    asked: Mutex<Asked>,
+    running: RunningRequests,
+    questions: Mutex<ClientQuestions>,
     seen: Mutex<Instant>,
     ended: watch::Sender<bool>,
 }
 
-impl Owner {
+impl SessionOwner {
     /// The owner of one session more of a principal.
     ///
     /// # Errors
@@ -147,11 +147,11 @@ impl Session {
     ///
     /// When the system has no randomness to give.
     pub fn new(
-        owner: Owner,
+        owner: SessionOwner,
         endpoint: Endpoint,
         initialize: &Message,
         version: HeaderValue,
-        memory: &Arc<Memory>,
+        memory: &Arc<ReplayMemory>,
     ) -> Result<Self, getrandom::Error> {
         // A copy, so that a session does not hold on to the buffer that the request was read into.
         let initialize =
@@ -169,21 +169,21 @@ impl Session {
             endpoint,
             initialize,
             version,
-            lines: Lines::default(),
+            channels: UpstreamChannels::default(),
             replies: Arc::default(),
-            outbox: Arc::default(),
-            streams: Arc::new(Streams::new(memory, &owner.principal)?),
+            queue: Arc::default(),
+            streams: Arc::new(ReplayStreams::new(memory, &owner.principal)?),
             principal: owner.principal,
             _permit: owner.permit,
-            pumps: Pumps::default(),
+            forwarders: Forwarders::default(),
             openings: Mutex::default(),
             watched: Mutex::default(),
             log_level: Mutex::default(),
             told: Mutex::default(),
             stateless: OnceLock::new(),
             awaited: Mutex::default(),
-            running: Runs::default(),
-            asked: Mutex::default(),
+            running: RunningRequests::default(),
+            questions: Mutex::default(),
             seen: Mutex::new(Instant::now()),
             ended: watch::Sender::default(),
         })
@@ -191,7 +191,7 @@ impl Session {
 
     /// Notes that the client is told of the merged lists as they are `now`; gives what it knew before. This outlives its
     /// streams, so that what changes between two of them is told on the second.
-    pub fn tell(&self, now: Changes) -> Changes {
+    pub fn tell(&self, now: ListVersions) -> ListVersions {
         let mut told = lock(&self.told);
         let later = told.or_later(now);
         std::mem::replace(&mut *told, later)
@@ -238,8 +238,8 @@ impl Session {
 
     /// What the session needs at upstreams that know no sessions.
     #[must_use]
-    pub fn stateless(&self) -> &Stateless {
-        self.stateless.get_or_init(|| Box::new(Stateless::new(&self.initialize)))
+    pub fn stateless(&self) -> &StatelessState {
+        self.stateless.get_or_init(|| Box::new(StatelessState::new(&self.initialize)))
     }
 
     /// Remembers a `logging/setLevel`, for upstreams that are opened later. One that is longer than any level is told to
@@ -327,7 +327,7 @@ impl Session {
     /// Since when the client has been silent; none while it has a stream open or a request running.
     #[must_use]
     pub fn idle_since(&self) -> Option<Instant> {
-        let busy = self.outbox.is_taken() || !self.running.is_empty();
+        let busy = self.queue.is_taken() || !self.running.is_empty();
         (!busy).then(|| *lock(&self.seen))
     }
 }

@@ -17,7 +17,7 @@ mod known;
 mod loss;
 mod multiplex;
 pub mod own;
-mod pause;
+mod backoff;
 mod pool;
 mod replies;
 mod reply;
@@ -38,27 +38,27 @@ use weir_mcp::Era;
 
 use crate::{
     config::{HttpTransport, Reach, Timeouts, UpstreamName},
-    http::Client,
+    http::HttpClient,
     policy::Policy,
     quota::Quota,
 };
 
+pub use backoff::{Backoff, jittered};
 pub use channel::{Channel, Outgoing, SendError, Ticket};
 pub use connect::{ConnectError, Opened};
-pub use credential::{Credential, CredentialError, Source as CredentialSource};
+pub use credential::{Credential, CredentialError, CredentialSource};
 pub use events::Events;
 pub use health::Health;
-pub use pause::{Backoff, jittered};
 pub use replies::Replies;
-pub use reply::{Body, JsonBody, Listened, Reply};
+pub use reply::{JsonBody, Listened, Reply, ReplyBody};
 pub use service::Services;
-pub use status::{State, Status};
+pub use status::{Status, UpstreamState};
 
 use children::Children;
 use credential::Credentials;
-use known::Known;
-use pool::Pool;
-use streamable::Endpoint;
+use known::KnownEras;
+use pool::ProcessPool;
+use streamable::HttpEndpoint;
 
 /// The transports that this version carries.
 const CARRIED: [Transport; 3] = [Transport::Http, Transport::Sse, Transport::Stdio];
@@ -66,12 +66,12 @@ const CARRIED: [Transport; 3] = [Transport::Http, Transport::Sse, Transport::Std
 /// One upstream of the configuration, ready to be reached.
 pub struct Upstream {
     name: UpstreamName,
-    way: Way,
+    way: UpstreamTransport,
     timeouts: Timeouts,
     connection: Policy,
     pinned: Option<Transport>,
     credentials: Credentials,
-    known: Mutex<Known>,
+    known: Mutex<KnownEras>,
     status: Mutex<Status>,
     /// Tells that a process was started.
     started: Notify,
@@ -81,12 +81,12 @@ pub struct Upstream {
 
 /// What stands between Weir and the server.
 #[allow(clippy::large_enum_variant, reason = "one for each upstream, never moved")]
-enum Way {
-    Http(Arc<Endpoint>),
+enum UpstreamTransport {
+    Http(Arc<HttpEndpoint>),
     Stdio {
-        command: stdio::Command,
+        command: stdio::StdioCommand,
         shared: bool,
-        pool: Pool,
+        pool: ProcessPool,
         children: Children,
         processes: Arc<Quota>,
         starts: Arc<Semaphore>,
@@ -94,13 +94,13 @@ enum Way {
 }
 
 /// What an upstream is made of.
-pub struct Parts {
+pub struct UpstreamParts {
     /// The configuration's entry.
-    pub config: crate::config::Upstream,
+    pub config: crate::config::UpstreamConfig,
     /// The policy that decides how it is reached.
     pub connection: Policy,
     /// The policy that decides with which credential; none to go without.
-    pub credentials: Option<credential::Source>,
+    pub credentials: Option<CredentialSource>,
     /// How many processes there may be of all upstreams.
     pub processes: Arc<Quota>,
     /// What a process waits for that is to be started (`limits.starts`).
@@ -115,8 +115,8 @@ impl Upstream {
     /// # Errors
     ///
     /// When its address cannot be used.
-    pub fn new(parts: Parts, client: &Client) -> Result<Self, crate::http::Error> {
-        let Parts { config, connection, credentials, processes, starts, limits } = parts;
+    pub fn new(parts: UpstreamParts, client: &HttpClient) -> Result<Self, crate::http::Error> {
+        let UpstreamParts { config, connection, credentials, processes, starts, limits } = parts;
         let timeouts = config.timeouts;
         let (way, pinned) = match config.reach {
             Reach::Http(reach) => {
@@ -124,13 +124,24 @@ impl Upstream {
                     HttpTransport::Streamable => Transport::Http,
                     HttpTransport::Sse => Transport::Sse,
                 });
-                (Way::Http(Arc::new(Endpoint::new(client.clone(), &reach, &timeouts, limits.message)?)), pinned)
+                (
+                    UpstreamTransport::Http(Arc::new(HttpEndpoint::new(
+                        client.clone(),
+                        &reach,
+                        &timeouts,
+                        limits.message,
+                    )?)),
+                    pinned,
+                )
             }
             Reach::Stdio(reach) => {
                 let shared = reach.shared;
                 let command = stdio_command(&reach, limits.message);
-                let (pool, children) = (Pool::default(), Children::default());
-                (Way::Stdio { command, shared, pool, children, processes, starts }, Some(Transport::Stdio))
+                let (pool, children) = (ProcessPool::default(), Children::default());
+                (
+                    UpstreamTransport::Stdio { command, shared, pool, children, processes, starts },
+                    Some(Transport::Stdio),
+                )
             }
         };
         Ok(Self {
@@ -186,7 +197,7 @@ impl Upstream {
     /// Whether it is reached over HTTP, in whichever form.
     #[must_use]
     pub const fn is_over_http(&self) -> bool {
-        matches!(self.way, Way::Http(_))
+        matches!(self.way, UpstreamTransport::Http(_))
     }
 
     /// Whether each caller has a login of their own here, and Weir has none.
@@ -220,19 +231,19 @@ impl Upstream {
     /// Ends every process that calls share, and waits until none is left: those of which somebody has let go are ending,
     /// each within its own time.
     pub async fn stop(&self) {
-        if let Way::Stdio { pool, children, .. } = &self.way {
+        if let UpstreamTransport::Stdio { pool, children, .. } = &self.way {
             pool.stop().await;
             children.done().await;
         }
     }
 
     /// What a policy is told of it.
-    fn facts(&self, wanted: Option<Era>) -> facts::Upstream {
-        facts::Upstream {
+    fn facts(&self, wanted: Option<Era>) -> facts::UpstreamFacts {
+        facts::UpstreamFacts {
             name: self.name.to_string(),
             url: match &self.way {
-                Way::Http(endpoint) => Some(endpoint.url().to_owned()),
-                Way::Stdio { .. } => None,
+                UpstreamTransport::Http(endpoint) => Some(endpoint.url().to_owned()),
+                UpstreamTransport::Stdio { .. } => None,
             },
             pinned: self.pinned,
             wanted,
@@ -243,8 +254,8 @@ impl Upstream {
     }
 }
 
-fn stdio_command(reach: &crate::config::StdioReach, limit: usize) -> stdio::Command {
-    stdio::Command {
+fn stdio_command(reach: &crate::config::StdioReach, limit: usize) -> stdio::StdioCommand {
+    stdio::StdioCommand {
         program: reach.command.clone(),
         args: reach.args.iter().map(|arg| arg.expose().to_owned()).collect(),
         env: reach.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use weir::config::{
-    Auth, Config, Environment, Flow, HttpTransport, Limits, Owner, Reach, SecretSource, Timeouts, schema,
+    Auth, Config, Environment, HttpTransport, Limits, LoginFlow, LoginOwner, Reach, SecretSource, Timeouts, schema,
 };
 
 /// What a secret of the fake environment looks like; nothing may print it.
@@ -274,10 +274,10 @@ fn logins_and_callers() {
     let [plain, person, machine] = &config.upstreams[..] else { panic!("three upstreams") };
     assert_eq!(plain.auth, Auth::Unsaid);
     let Auth::OAuth(person) = &person.auth else { panic!("a login") };
-    assert_eq!((person.flow, person.owner), (Flow::AuthorizationCode, Owner::Principal));
+    assert_eq!((person.flow, person.owner), (LoginFlow::AuthorizationCode, LoginOwner::Principal));
     assert_eq!((person.scopes.len(), person.resource), (2, false));
     let Auth::OAuth(machine) = &machine.auth else { panic!("a login") };
-    assert_eq!((machine.flow, machine.owner), (Flow::ClientCredentials, Owner::Shared));
+    assert_eq!((machine.flow, machine.owner), (LoginFlow::ClientCredentials, LoginOwner::Shared));
     assert_eq!(machine.client_secret, Some(SecretSource::Env("TOKEN".to_owned())));
 }
 

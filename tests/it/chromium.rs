@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::json;
 use weir_tests::chromium::{Window, tour};
 
+use crate::oidc_login::{Scene, gets_through};
 use crate::sign_in::{modern, text, waiting};
-use crate::visits::{Scene, gets_through};
 
 async fn from_click_to_connected(window: Window) {
     let scene = Scene::new(&json!({ "names": true })).await;

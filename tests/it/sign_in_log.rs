@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weir_tests::Browser;
 
-use crate::visits::Scene;
+use crate::oidc_login::Scene;
 
 #[tokio::test]
 async fn who_comes_in_signs_in_and_signs_out_is_logged() {

@@ -21,8 +21,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The life of one request.
 #[derive(Debug)]
-pub struct Call {
-    state: State,
+pub struct CallFlow {
+    state: CallState,
     attempts: u32,
     deadline: Duration,
     repeatable: bool,
@@ -31,7 +31,7 @@ pub struct Call {
 }
 
 #[derive(Debug)]
-enum State {
+enum CallState {
     Choose(Option<Refusal>),
     Open,
     Attempt,
@@ -113,23 +113,23 @@ fn within(deadline: Duration) -> String {
     if deadline.is_zero() { "in time".into() } else { format!("within {} s (`timeouts.overall`)", deadline.as_secs()) }
 }
 
-impl Call {
+impl CallFlow {
     /// A call that must have its answer within `deadline`; `repeatable` if it may safely run twice.
     #[must_use]
     pub const fn new(deadline: Duration, repeatable: bool) -> Self {
-        Self { state: State::Choose(None), attempts: 0, deadline, repeatable, refusals: 0, reopened: false }
+        Self { state: CallState::Choose(None), attempts: 0, deadline, repeatable, refusals: 0, reopened: false }
     }
 
     /// What to do now.
     #[must_use]
     pub fn poll_action(&self) -> Action {
         match &self.state {
-            State::Choose(refusal) => Action::Choose(refusal.clone()),
-            State::Open => Action::Open,
-            State::Attempt => Action::Attempt,
-            State::Wait(pause) => Action::Wait(*pause),
-            State::Deliver => Action::Deliver,
-            State::Fail(failure) => Action::Fail(failure.clone()),
+            CallState::Choose(refusal) => Action::Choose(refusal.clone()),
+            CallState::Open => Action::Open,
+            CallState::Attempt => Action::Attempt,
+            CallState::Wait(pause) => Action::Wait(*pause),
+            CallState::Deliver => Action::Deliver,
+            CallState::Fail(failure) => Action::Fail(failure.clone()),
         }
     }
 
@@ -147,51 +147,51 @@ impl Call {
 
     /// The credential is at hand, or none is needed.
     pub fn handle_chosen(&mut self) {
-        self.step(|state| matches!(state, State::Choose(_)), State::Open);
+        self.step(|state| matches!(state, CallState::Choose(_)), CallState::Open);
     }
 
     /// The connection is open.
     pub fn handle_open(&mut self) {
-        self.step(|state| matches!(state, State::Open), State::Attempt);
+        self.step(|state| matches!(state, CallState::Open), CallState::Attempt);
     }
 
     /// The pause is over.
     pub fn handle_pause(&mut self) {
-        self.step(|state| matches!(state, State::Wait(_)), State::Open);
+        self.step(|state| matches!(state, CallState::Wait(_)), CallState::Open);
     }
 
     /// Something the call needs cannot be had: ends it, unless its answer is already on the way.
     pub fn handle_failure(&mut self, failure: Failure) {
-        if !matches!(self.state, State::Deliver) {
-            self.state = State::Fail(failure);
+        if !matches!(self.state, CallState::Deliver) {
+            self.state = CallState::Fail(failure);
         }
     }
 
     /// An attempt ended at `elapsed` since the start.
     pub fn handle_sent(&mut self, sent: Sent, elapsed: Duration) {
-        if !matches!(self.state, State::Attempt | State::Open) {
+        if !matches!(self.state, CallState::Attempt | CallState::Open) {
             return;
         }
         self.attempts += 1;
         self.state = match sent {
-            Sent::Answered => State::Deliver,
+            Sent::Answered => CallState::Deliver,
             Sent::Refused(refusal) if self.may_choose(&refusal) => {
                 self.refusals += 1;
-                State::Choose(Some(refusal))
+                CallState::Choose(Some(refusal))
             }
             Sent::Refused(Refusal { status, credential, challenge }) => {
-                State::Fail(Failure::Refused { status, credential: credential.is_some(), challenge })
+                CallState::Fail(Failure::Refused { status, credential: credential.is_some(), challenge })
             }
-            Sent::SessionLost if self.reopened => State::Fail(Failure::SessionLost),
+            Sent::SessionLost if self.reopened => CallState::Fail(Failure::SessionLost),
             Sent::SessionLost => {
                 self.reopened = true;
-                State::Open
+                CallState::Open
             }
             Sent::Unsent(why) => self.again(elapsed, Failure::Unreachable(why)),
             Sent::BrokenOff(how) if self.repeatable => self.again(elapsed, Failure::BrokenOff(how)),
-            Sent::BrokenOff(how) => State::Fail(Failure::BrokenOff(how)),
-            Sent::TimedOut => State::Fail(Failure::TimedOut(self.deadline)),
-            Sent::NotMcp(what) => State::Fail(Failure::NotMcp(what)),
+            Sent::BrokenOff(how) => CallState::Fail(Failure::BrokenOff(how)),
+            Sent::TimedOut => CallState::Fail(Failure::TimedOut(self.deadline)),
+            Sent::NotMcp(what) => CallState::Fail(Failure::NotMcp(what)),
         };
     }
 
@@ -202,16 +202,16 @@ impl Call {
         self.refusals < most
     }
 
-    fn again(&self, elapsed: Duration, failure: Failure) -> State {
+    fn again(&self, elapsed: Duration, failure: Failure) -> CallState {
         let pause = FIRST_PAUSE * 4_u32.pow(self.attempts.saturating_sub(1).min(4));
         if self.attempts >= MAX_ATTEMPTS || self.left(elapsed) <= pause {
-            State::Fail(failure)
+            CallState::Fail(failure)
         } else {
-            State::Wait(pause)
+            CallState::Wait(pause)
         }
     }
 
-    fn step(&mut self, from: impl Fn(&State) -> bool, to: State) {
+    fn step(&mut self, from: impl Fn(&CallState) -> bool, to: CallState) {
         if from(&self.state) {
             self.state = to;
         }
@@ -225,8 +225,8 @@ mod tests {
     const DEADLINE: Duration = Duration::from_secs(60);
     const AT: Duration = Duration::from_millis(5);
 
-    fn sending(repeatable: bool) -> Call {
-        let mut call = Call::new(DEADLINE, repeatable);
+    fn sending(repeatable: bool) -> CallFlow {
+        let mut call = CallFlow::new(DEADLINE, repeatable);
         assert_eq!(call.poll_action(), Action::Choose(None));
         call.handle_chosen();
         assert_eq!(call.poll_action(), Action::Open);
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_never_left_is_tried_again_with_growing_pauses() {
-        let mut call = Call::new(DEADLINE, false);
+        let mut call = CallFlow::new(DEADLINE, false);
         call.handle_chosen();
         let mut pauses = Vec::new();
         loop {
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_policys_no_ends_the_call() {
-        let mut call = Call::new(DEADLINE, true);
+        let mut call = CallFlow::new(DEADLINE, true);
         call.handle_failure(Failure::Policy("no".into()));
         assert_eq!(call.poll_action(), Action::Fail(Failure::Policy("no".into())));
     }

@@ -19,7 +19,7 @@ pub enum Transport {
 
 /// The upstream that a policy decides about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream {
+pub struct UpstreamFacts {
     /// Its name in the configuration.
     pub name: String,
     /// Its address; none for a child process.
@@ -121,9 +121,9 @@ pub struct Principal {
 
 /// What a `credentials` policy is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct CredentialQuestion {
     /// The upstream to be opened.
-    pub upstream: Upstream,
+    pub upstream: UpstreamFacts,
     /// For whom; none when the credential is shared.
     pub principal: Option<Principal>,
     /// The names of the secrets that the policy may place.
@@ -136,7 +136,7 @@ pub struct Question {
     pub refused: Option<Refusal>,
     /// What was done for this question already, oldest first; and the renewal of the token that is refused, if it was in
     /// vain.
-    pub efforts: Vec<Effort>,
+    pub efforts: Vec<TokenAttempt>,
 }
 
 /// How a token is got from an authorization server.
@@ -180,7 +180,7 @@ pub enum Task {
 
 /// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum TokenOutcome {
     /// There is a new token.
     Done,
     /// The authorization server said no, and would say it again; the text says why.
@@ -191,11 +191,11 @@ pub enum Ending {
 
 /// A task and its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Effort {
+pub struct TokenAttempt {
     /// What was done.
     pub task: Task,
     /// How it ended.
-    pub ending: Ending,
+    pub ending: TokenOutcome,
 }
 
 /// An upstream's no to a request.
@@ -231,7 +231,7 @@ pub enum Choice {
     /// Renew the token, and ask again.
     Renew,
     /// Get a new token, and ask again.
-    Obtain(Wish),
+    Obtain(TokenRequest),
     /// Give up, with a message for the operator.
     Stop(String),
 }
@@ -275,7 +275,7 @@ pub struct Minted {
 
 /// A wish for a new token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct TokenRequest {
     /// The way to it, one of [`Question::flows`].
     pub flow: Flow,
     /// The scopes to ask for; none leaves it to the servers' metadata.

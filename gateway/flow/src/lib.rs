@@ -12,6 +12,6 @@ pub mod facts;
 pub mod grant;
 pub mod walk;
 
-pub use call::{Action, Call, Failure, Sent};
+pub use call::{Action, CallFlow, Failure, Sent};
 pub use grant::{Origin, may_travel};
-pub use walk::{Move, Walk};
+pub use walk::{Negotiation, NegotiationStep};

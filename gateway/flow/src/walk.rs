@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::facts::{Attempt, Outcome, Step, Transport, Try, Upstream};
+use crate::facts::{Attempt, Outcome, Step, Transport, Try, UpstreamFacts};
 
 /// How many attempts one walk may make, whatever the policy says.
 ///
@@ -12,8 +12,8 @@ pub const MAX_ATTEMPTS: usize = 8;
 
 /// One walk from "unknown" to "connected" or "given up".
 #[derive(Debug)]
-pub struct Walk {
-    upstream: Upstream,
+pub struct Negotiation {
+    upstream: UpstreamFacts,
     deadline: Duration,
     history: Vec<Attempt>,
     current: Option<Current>,
@@ -28,7 +28,7 @@ struct Current {
 
 /// What the gateway does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Move {
+pub enum NegotiationStep {
     /// Ask the policy again: the history has grown.
     Ask,
     /// Try this way.
@@ -44,16 +44,16 @@ pub enum Move {
     Stop(String),
 }
 
-impl Walk {
+impl Negotiation {
     /// Starts a walk that must end within `deadline`.
     #[must_use]
-    pub fn new(upstream: Upstream, deadline: Duration) -> Self {
+    pub fn new(upstream: UpstreamFacts, deadline: Duration) -> Self {
         Self { upstream, deadline, history: Vec::new(), current: None }
     }
 
     /// The upstream, as the policy is told of it.
     #[must_use]
-    pub fn upstream(&self) -> &Upstream {
+    pub fn upstream(&self) -> &UpstreamFacts {
         &self.upstream
     }
 
@@ -64,26 +64,26 @@ impl Walk {
     }
 
     /// Takes the policy's answer at `elapsed` since the start.
-    pub fn handle_step(&mut self, step: Step, elapsed: Duration) -> Move {
+    pub fn handle_step(&mut self, step: Step, elapsed: Duration) -> NegotiationStep {
         let (how, authorize) = match step {
             Step::Attempt(how) => (how, false),
             Step::Authorize(how) => (how, true),
-            Step::Stop(why) => return Move::Stop(why),
+            Step::Stop(why) => return NegotiationStep::Stop(why),
         };
         if elapsed >= self.deadline {
             let (seconds, key) = (self.deadline.as_secs(), self.deadline_key());
-            return Move::Stop(format!("given up after {seconds} s (`{key}`); {}", self.tried()));
+            return NegotiationStep::Stop(format!("given up after {seconds} s (`{key}`); {}", self.tried()));
         }
         if self.history.len() >= MAX_ATTEMPTS {
-            return Move::Stop(format!("given up after {MAX_ATTEMPTS} attempts; {}", self.tried()));
+            return NegotiationStep::Stop(format!("given up after {MAX_ATTEMPTS} attempts; {}", self.tried()));
         }
         if !self.carries(how.transport) {
-            return Move::Stop(format!(
+            return NegotiationStep::Stop(format!(
                 "its policy asked for {}, which this upstream cannot be reached by",
                 how.transport
             ));
         }
-        Move::Attempt { how, authorize }
+        NegotiationStep::Attempt { how, authorize }
     }
 
     /// Notes that an attempt begins at `elapsed`, with or without a credential.
@@ -92,12 +92,12 @@ impl Walk {
     }
 
     /// Takes the end of the attempt that [`begin`](Self::begin) noted.
-    pub fn handle_outcome(&mut self, outcome: Outcome, elapsed: Duration) -> Move {
-        let Some(Current { how, credential, since }) = self.current.take() else { return Move::Ask };
+    pub fn handle_outcome(&mut self, outcome: Outcome, elapsed: Duration) -> NegotiationStep {
+        let Some(Current { how, credential, since }) = self.current.take() else { return NegotiationStep::Ask };
         let connected = outcome == Outcome::Connected;
         let millis = u32::try_from(elapsed.saturating_sub(since).as_millis()).unwrap_or(u32::MAX);
         self.history.push(Attempt { transport: how.transport, era: how.era, credential, outcome, millis });
-        if connected { Move::Connected(how) } else { Move::Ask }
+        if connected { NegotiationStep::Connected(how) } else { NegotiationStep::Ask }
     }
 
     fn carries(&self, transport: Transport) -> bool {
@@ -125,8 +125,8 @@ mod tests {
     const HTTP: Try = Try { transport: Transport::Http, era: Era::Modern };
     const DEADLINE: Duration = Duration::from_secs(10);
 
-    fn upstream(url: Option<&str>, pinned: Option<Transport>) -> Upstream {
-        Upstream {
+    fn upstream(url: Option<&str>, pinned: Option<Transport>) -> UpstreamFacts {
+        UpstreamFacts {
             name: "docs".into(),
             url: url.map(Into::into),
             pinned,
@@ -138,47 +138,50 @@ mod tests {
 
     #[test]
     fn history_grows_until_connected() {
-        let mut walk = Walk::new(upstream(Some("http://x/"), None), DEADLINE);
+        let mut walk = Negotiation::new(upstream(Some("http://x/"), None), DEADLINE);
         let at = Duration::from_millis;
-        assert_eq!(walk.handle_step(Step::Attempt(HTTP), at(0)), Move::Attempt { how: HTTP, authorize: false });
+        assert_eq!(
+            walk.handle_step(Step::Attempt(HTTP), at(0)),
+            NegotiationStep::Attempt { how: HTTP, authorize: false }
+        );
         walk.begin(HTTP, false, at(0));
-        assert_eq!(walk.handle_outcome(Outcome::NotThisTransport(404), at(40)), Move::Ask);
+        assert_eq!(walk.handle_outcome(Outcome::NotThisTransport(404), at(40)), NegotiationStep::Ask);
         assert_eq!(walk.history().first().map(|a| a.millis), Some(40));
         walk.begin(HTTP, true, at(50));
-        assert_eq!(walk.handle_outcome(Outcome::Connected, at(60)), Move::Connected(HTTP));
+        assert_eq!(walk.handle_outcome(Outcome::Connected, at(60)), NegotiationStep::Connected(HTTP));
     }
 
     #[test]
     fn a_policy_that_never_stops_is_stopped() {
-        let mut walk = Walk::new(upstream(Some("http://x/"), None), DEADLINE);
+        let mut walk = Negotiation::new(upstream(Some("http://x/"), None), DEADLINE);
         for _ in 0..MAX_ATTEMPTS {
-            assert!(matches!(walk.handle_step(Step::Attempt(HTTP), Duration::ZERO), Move::Attempt { .. }));
+            assert!(matches!(walk.handle_step(Step::Attempt(HTTP), Duration::ZERO), NegotiationStep::Attempt { .. }));
             walk.begin(HTTP, false, Duration::ZERO);
             walk.handle_outcome(Outcome::TimedOut, Duration::ZERO);
         }
-        assert!(matches!(walk.handle_step(Step::Attempt(HTTP), Duration::ZERO), Move::Stop(_)));
+        assert!(matches!(walk.handle_step(Step::Attempt(HTTP), Duration::ZERO), NegotiationStep::Stop(_)));
     }
 
     #[test]
     fn a_late_step_is_not_taken() {
-        let mut walk = Walk::new(upstream(Some("http://x/"), None), DEADLINE);
+        let mut walk = Negotiation::new(upstream(Some("http://x/"), None), DEADLINE);
         let late = walk.handle_step(Step::Attempt(HTTP), DEADLINE);
-        assert_eq!(late, Move::Stop("given up after 10 s (`timeouts.overall`); nothing was tried".into()));
-        let mut child = Walk::new(upstream(None, None), DEADLINE);
+        assert_eq!(late, NegotiationStep::Stop("given up after 10 s (`timeouts.overall`); nothing was tried".into()));
+        let mut child = Negotiation::new(upstream(None, None), DEADLINE);
         let stdio = Try { transport: Transport::Stdio, era: Era::Modern };
         let late = child.handle_step(Step::Attempt(stdio), DEADLINE);
-        assert_eq!(late, Move::Stop("given up after 10 s (`timeouts.start`); nothing was tried".into()));
+        assert_eq!(late, NegotiationStep::Stop("given up after 10 s (`timeouts.start`); nothing was tried".into()));
     }
 
     #[test]
     fn a_policy_cannot_leave_the_configured_transport() {
         let stdio = Try { transport: Transport::Stdio, era: Era::Legacy };
         let sse = Try { transport: Transport::Sse, era: Era::Legacy };
-        let mut remote = Walk::new(upstream(Some("http://x/"), Some(Transport::Http)), DEADLINE);
-        assert!(matches!(remote.handle_step(Step::Attempt(stdio), Duration::ZERO), Move::Stop(_)));
-        assert!(matches!(remote.handle_step(Step::Authorize(sse), Duration::ZERO), Move::Stop(_)));
-        let mut child = Walk::new(upstream(None, None), DEADLINE);
-        assert!(matches!(child.handle_step(Step::Attempt(HTTP), Duration::ZERO), Move::Stop(_)));
-        assert!(matches!(child.handle_step(Step::Attempt(stdio), Duration::ZERO), Move::Attempt { .. }));
+        let mut remote = Negotiation::new(upstream(Some("http://x/"), Some(Transport::Http)), DEADLINE);
+        assert!(matches!(remote.handle_step(Step::Attempt(stdio), Duration::ZERO), NegotiationStep::Stop(_)));
+        assert!(matches!(remote.handle_step(Step::Authorize(sse), Duration::ZERO), NegotiationStep::Stop(_)));
+        let mut child = Negotiation::new(upstream(None, None), DEADLINE);
+        assert!(matches!(child.handle_step(Step::Attempt(HTTP), Duration::ZERO), NegotiationStep::Stop(_)));
+        assert!(matches!(child.handle_step(Step::Attempt(stdio), Duration::ZERO), NegotiationStep::Attempt { .. }));
     }
 }

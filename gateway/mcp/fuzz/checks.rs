@@ -1,16 +1,16 @@
 //! What must hold for any input: the bodies of the fuzz targets, which an ordinary test runs over the seeds too.
 
 use bytes::{Bytes, BytesMut};
-use weir_mcp::cursor::Position;
-use weir_mcp::public::{self, Asked};
+use weir_mcp::cursor::CursorPosition;
+use weir_mcp::public::{self, PublicNames};
 use weir_mcp::sse::{Decoder, Event, Stamper, encode};
 use weir_mcp::translate::{self, Declared};
-use weir_mcp::{Claims, Field, Inbound, Kind, Message, Object, classify, headers, json, method, mirrored};
+use weir_mcp::{Claims, Field, InboundRequest, Kind, Message, Object, classify, headers, json, method, mirrored};
 
 /// Reads a body, looks at every part of it, changes it, and reads the change.
 pub fn message(input: &[u8]) {
     let valid = json::scan(input).is_ok();
-    let inbound = Inbound::parse(Bytes::copy_from_slice(input));
+    let inbound = InboundRequest::parse(Bytes::copy_from_slice(input));
     if let Err(error) = &inbound {
         assert_eq!(error.code(), if valid { -32600 } else { -32700 });
     }
@@ -145,7 +145,7 @@ pub fn headers(input: &[u8]) {
 
 /// Reads what stands in a cursor, and writes it again.
 pub fn cursor(input: &[u8]) {
-    if let Some(position) = Position::decode(input) {
+    if let Some(position) = CursorPosition::decode(input) {
         assert_eq!(position.encode(), input);
     }
 }
@@ -153,8 +153,8 @@ pub fn cursor(input: &[u8]) {
 /// Gives the ids in a message public names and takes them away again: nothing else may change.
 pub fn public(input: &[u8]) {
     let Ok(message) = Message::parse(Bytes::copy_from_slice(input)) else { return };
-    let read = Asked::Read { native: "ui://x".into(), public: "ui://a__x".into() };
-    for asked in [Asked::Plain, Asked::Call, Asked::Task, Asked::Tasks, read] {
+    let read = PublicNames::Read { native: "ui://x".into(), public: "ui://a__x".into() };
+    for asked in [PublicNames::Plain, PublicNames::Call, PublicNames::Task, PublicNames::Tasks, read] {
         let Some(outward) = public::outward(&message, "a", &asked) else { continue };
         let outward = Message::parse(outward).expect("a message stays one");
         assert_eq!((outward.kind(), outward.method(), outward.id()), (message.kind(), message.method(), message.id()));

@@ -3,9 +3,9 @@
 
 use std::sync::LazyLock;
 
-use super::Seal;
+use super::SealedState;
 
-static SEAL: LazyLock<Seal> = LazyLock::new(Seal::default);
+static SEAL: LazyLock<SealedState> = LazyLock::new(SealedState::default);
 
 /// Opens what a client made up, and what it made of something sealed: only the sealed text itself opens.
 pub fn seal(input: &[u8]) {

@@ -11,7 +11,7 @@ use crate::answer::{
 };
 use crate::era::{LEGACY_VERSIONS, MODERN_VERSIONS, era_of};
 use crate::headers::{carries, decode_value, trim};
-use crate::{Era, Field, Inbound, Kind, Message, json, method};
+use crate::{Era, Field, InboundRequest, Kind, Message, json, method};
 
 /// What the headers of a POST say of its body. A value that is not UTF-8 must be given lossily, so that it is refused.
 #[derive(Clone, Copy, Default)]
@@ -69,18 +69,18 @@ impl Rejection {
 ///
 /// Not judged here, for they need more than the message: sessions, capabilities a tool needs, `Mcp-Param-*` headers,
 /// methods of extensions.
-pub fn classify(inbound: &Inbound, claims: &Claims<'_>) -> Result<Era, Rejection> {
+pub fn classify(inbound: &InboundRequest, claims: &Claims<'_>) -> Result<Era, Rejection> {
     let claims =
         Claims { version: claims.version.map(trim), method: claims.method.map(trim), name: claims.name.map(trim) };
     match inbound {
-        Inbound::Single(message) => match message.kind() {
+        InboundRequest::Single(message) => match message.kind() {
             Kind::Request => request(message, &claims),
             Kind::Notification => notification(message, &claims),
             Kind::Response | Kind::Error => {
                 legacy_only(&claims, "responses cannot be sent in protocol version 2026-07-28")
             }
         },
-        Inbound::Batch(messages) => {
+        InboundRequest::Batch(messages) => {
             let text = "batches cannot be sent in protocol version 2026-07-28: send one message for each POST";
             if messages.iter().any(|message| message.raw(Field::ProtocolVersion).is_some()) {
                 return Err(Rejection::new(400, INVALID_REQUEST, text));

@@ -5,7 +5,7 @@ pub const MAX_PLACES: usize = 4096;
 
 /// A place in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Position {
+pub enum CursorPosition {
     /// A page of a list that is held as a whole.
     Held {
         /// Which state of the list it is a page of.
@@ -17,7 +17,7 @@ pub enum Position {
     Read(Vec<(String, String)>),
 }
 
-impl Position {
+impl CursorPosition {
     /// The position as bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -77,16 +77,19 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read() {
         let places = vec![("a".to_owned(), String::new()), ("b".to_owned(), "é\0".to_owned())];
-        for position in [Position::Held { version: u64::MAX, page: 7 }, Position::Read(places), Position::Read(vec![])]
-        {
+        for position in [
+            CursorPosition::Held { version: u64::MAX, page: 7 },
+            CursorPosition::Read(places),
+            CursorPosition::Read(vec![]),
+        ] {
             let bytes = position.encode();
-            assert_eq!(Position::decode(&bytes).as_ref(), Some(&position));
+            assert_eq!(CursorPosition::decode(&bytes).as_ref(), Some(&position));
             for end in 1..bytes.len() {
-                assert_ne!(Position::decode(&bytes[..end]).as_ref(), Some(&position));
+                assert_ne!(CursorPosition::decode(&bytes[..end]).as_ref(), Some(&position));
             }
         }
         for odd in [&b""[..], b"\x02", b"\0", b"\x01\xff\xff\xff\xff", b"\x01\0\0\0\x01\xff\0\0\0\0"] {
-            assert_eq!(Position::decode(odd), None);
+            assert_eq!(CursorPosition::decode(odd), None);
         }
     }
 }

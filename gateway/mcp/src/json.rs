@@ -21,7 +21,7 @@ pub const MAX_DEPTH: usize = 512;
 
 /// Why a document is not acceptable JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Error {
+pub enum JsonError {
     /// The bytes break the grammar of RFC 8259, or are not UTF-8.
     #[error("not valid JSON at byte {offset}: {what}")]
     Syntax {
@@ -38,19 +38,19 @@ pub enum Error {
 /// Checks that `bytes` are exactly one JSON document: UTF-8, RFC 8259, at most [`MAX_DEPTH`] deep.
 ///
 /// Unpaired surrogate escapes are let through, since the grammar allows them.
-pub fn scan(bytes: &[u8]) -> Result<(), Error> {
+pub fn scan(bytes: &[u8]) -> Result<(), JsonError> {
     check_utf8(bytes)?;
     let mut scanner = Scanner::new(bytes);
     scanner.value(0).and_then(|_| scanner.end()).map_err(|stop| scanner.why(stop))
 }
 
 /// Checks that `bytes` are UTF-8, for scans that leave it to their caller.
-pub(crate) fn check_utf8(bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_utf8(bytes: &[u8]) -> Result<(), JsonError> {
     if simdutf8::basic::from_utf8(bytes).is_ok() {
         return Ok(());
     }
     let offset = std::str::from_utf8(bytes).err().map_or(0, |e| e.valid_up_to());
-    Err(Error::Syntax { offset, what: "not UTF-8" })
+    Err(JsonError::Syntax { offset, what: "not UTF-8" })
 }
 
 /// The elements of an array, as raw JSON. For a value that is no array there are none.

@@ -19,4 +19,4 @@ pub mod translate;
 
 pub use classify::{Claims, Rejection, classify};
 pub use era::Era;
-pub use message::{Edit, Field, Inbound, Kind, Message, Object, ParseError, Reference};
+pub use message::{Edit, Field, InboundRequest, Kind, Message, Object, ParseError, Reference};

@@ -54,11 +54,11 @@ impl ParseError {
     }
 }
 
-impl From<json::Error> for ParseError {
-    fn from(error: json::Error) -> Self {
+impl From<json::JsonError> for ParseError {
+    fn from(error: json::JsonError) -> Self {
         match error {
-            json::Error::Syntax { offset, what } => Self::Json { offset, what },
-            json::Error::TooDeep => Self::TooDeep,
+            json::JsonError::Syntax { offset, what } => Self::Json { offset, what },
+            json::JsonError::TooDeep => Self::TooDeep,
         }
     }
 }
@@ -91,14 +91,14 @@ pub enum Reference<'a> {
     clippy::large_enum_variant,
     reason = "nearly all bodies are single messages, so a box would cost and save nothing"
 )]
-pub enum Inbound {
+pub enum InboundRequest {
     /// One message.
     Single(Message),
     /// An array of messages (2025-03-26 only), from 1 to [`MAX_BATCH`].
     Batch(Vec<Message>),
 }
 
-impl Inbound {
+impl InboundRequest {
     /// Reads a body that may be a batch.
     ///
     /// One bad element spoils the whole batch, as it does in the reference implementation.

@@ -114,7 +114,7 @@ fn same(argument: &[u8], header: &str) -> bool {
 
 /// The arguments of a tool that have headers. `tool` is one entry of `tools/list`, raw and checked.
 pub fn mirrored(tool: &[u8]) -> Result<Vec<Mirrored>, Invalid> {
-    let mut found = Found::default();
+    let mut found = ParamHeader::default();
     // Most tools have none, and a word is found faster than a schema is walked.
     if memchr::memmem::find(tool, KEY.as_bytes()).is_some()
         && let Some(schema) = json::get(tool, &["inputSchema"])
@@ -135,12 +135,12 @@ pub fn offered(tools: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[derive(Default)]
-struct Found {
+struct ParamHeader {
     all: Vec<Mirrored>,
     names: BTreeSet<String>,
 }
 
-impl Found {
+impl ParamHeader {
     fn visit(&mut self, schema: &[u8], path: &mut Vec<String>, certain: bool, depth: usize) -> Result<(), Invalid> {
         if depth > DEPTH {
             return Ok(());

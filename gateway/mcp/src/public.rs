@@ -18,7 +18,7 @@ const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// What the answer to a request may have in it that needs a public name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Asked {
+pub enum PublicNames {
     /// Nothing beyond what any message may have.
     #[default]
     Plain,
@@ -48,8 +48,8 @@ pub fn split(public: &str) -> Option<(&str, &str)> {
 }
 
 /// A message of `server` as the client takes it; none if it is the same. `asked` is what it answers, if it is an answer.
-pub fn outward(message: &Message, server: &str, asked: &Asked) -> Option<Bytes> {
-    let mut changes = Changes::default();
+pub fn outward(message: &Message, server: &str, asked: &PublicNames) -> Option<Bytes> {
+    let mut changes = Replacements::default();
     let named = |raw: &[u8]| json::string(raw).map(|native| json::quote(&id(server, &native)));
     changes.replace(related_task(message), named);
     match message.kind() {
@@ -63,20 +63,20 @@ pub fn outward(message: &Message, server: &str, asked: &Asked) -> Option<Bytes> 
         Kind::Response => {
             let result = message.result();
             match asked {
-                Asked::Plain => {}
-                Asked::Call => {
+                PublicNames::Plain => {}
+                PublicNames::Call => {
                     changes.replace(at(result, &["task", "taskId"]), named);
                     if message.text(Field::ResultType).as_deref() == Some("task") {
                         changes.replace(at(result, &["taskId"]), named);
                     }
                 }
-                Asked::Task => changes.replace(at(result, &["taskId"]), named),
-                Asked::Tasks => {
+                PublicNames::Task => changes.replace(at(result, &["taskId"]), named),
+                PublicNames::Tasks => {
                     for task in at(result, &["tasks"]).into_iter().flat_map(json::elements) {
                         changes.replace(json::get(task, &["taskId"]), named);
                     }
                 }
-                Asked::Read { native, public } => {
+                PublicNames::Read { native, public } => {
                     for content in at(result, &["contents"]).into_iter().flat_map(json::elements) {
                         let uri = json::get(content, &["uri"]);
                         let same = uri.and_then(json::string).is_some_and(|uri| uri == *native);
@@ -93,7 +93,7 @@ pub fn outward(message: &Message, server: &str, asked: &Asked) -> Option<Bytes> 
 /// A client's message as `server` takes it; none if it is the same. Ids that are not the server's stay what they are: they
 /// are the client's own.
 pub fn inward(message: &Message, server: &str) -> Option<Bytes> {
-    let mut changes = Changes::default();
+    let mut changes = Replacements::default();
     let native = |raw: &[u8]| {
         let text = json::string(raw)?;
         let (named, native) = split(&text)?;
@@ -130,7 +130,7 @@ pub fn interface(tool: &[u8]) -> Vec<&[u8]> {
 
 /// `document` with some of its parts, each a slice of it, replaced.
 pub fn replaced(document: &Bytes, parts: Vec<(&[u8], String)>) -> Bytes {
-    let mut changes = Changes::default();
+    let mut changes = Replacements::default();
     for (part, new) in parts {
         changes.replace(Some(part), |_| Some(new.clone()));
     }
@@ -154,11 +154,11 @@ fn at<'a>(object: Option<&'a [u8]>, path: &[&str]) -> Option<&'a [u8]> {
 
 /// New values for parts of a document, each part a slice of the document.
 #[derive(Default)]
-struct Changes<'d> {
+struct Replacements<'d> {
     parts: Vec<(&'d [u8], Cow<'d, str>)>,
 }
 
-impl<'d> Changes<'d> {
+impl<'d> Replacements<'d> {
     fn replace(&mut self, part: Option<&'d [u8]>, with: impl Fn(&[u8]) -> Option<String>) {
         if let Some((part, new)) = part.and_then(|part| Some((part, with(part)?))) {
             self.parts.push((part, new.into()));

@@ -11,8 +11,8 @@ use bytes::Bytes;
 
 pub use missing::missing;
 pub use stateless::{
-    Asked, Declared, QUESTIONS, Unaskable, acknowledged, again, asked, check, failure, initialized, legacy_answer,
-    listen, question, response, responses, unsubscribed,
+    Declared, InputRequired, QUESTIONS, Unaskable, acknowledged, again, asked, check, failure, initialized,
+    legacy_answer, listen, question, response, responses, unsubscribed,
 };
 
 use crate::answer::{self, INTERNAL, INVALID_PARAMS, MISSING_CAPABILITY, RESOURCE_NOT_FOUND, URL_ELICITATION_REQUIRED};

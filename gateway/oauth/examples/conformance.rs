@@ -15,9 +15,9 @@ use reqwest::{Response, StatusCode, header};
 use serde_json::{Value, json};
 use url::Url;
 use weir_oauth::{
-    Callback, Challenge, Client, ClientAuth, Clock, Endpoint, Http, KnownClient, Limits, Prepared, PrivateKey, Reach,
-    Redirect, Registration, ResourceParameter, Scopes, Secret, ServerMetadata, StepUps, Subject, TokenKind, Tokens,
-    Upstream, authorize, grants, prepare,
+    AddressPolicy, Callback, Challenge, ClientAuth, Clock, Http, KnownClient, OAuthApplication, Prepared,
+    PreparedUpstream, PrivateKey, Redirect, Registration, RequestLimits, ResourceParameter, Scopes, Secret,
+    ServerMetadata, StepUps, Subject, TokenEndpoint, TokenKind, Tokens, authorize, grants, prepare,
 };
 use weir_store::MemoryStore;
 
@@ -45,7 +45,7 @@ async fn main() -> Result<()> {
     let url = env::args().next_back().context("no URL")?;
     let context = env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_else(|_| "{}".to_owned());
     let mut run = Run {
-        http: Http::new(Reach { loopback: true, private: false }, Limits::default(), &[])?,
+        http: Http::new(AddressPolicy { loopback: true, private: false }, RequestLimits::default(), &[])?,
         plain: reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().build()?,
         clock: Clock::system(),
         store: MemoryStore::new(Clock::system()),
@@ -123,7 +123,7 @@ impl Run {
     }
 
     async fn sign_in(&mut self, said: Option<&Challenge>, scopes: Option<Scopes>) -> Result<()> {
-        let upstream = Upstream {
+        let upstream = PreparedUpstream {
             name: "conformance".to_owned(),
             url: self.url.clone(),
             issuer: None,
@@ -166,8 +166,11 @@ impl Run {
             (None, Some(secret)) => ClientAuth::Basic(secret),
             (None, None) => ClientAuth::None,
         };
-        let known =
-            self.text("client_id").map(|id| KnownClient { client: Client { id, auth }, issuer: None, upstream: None });
+        let known = self.text("client_id").map(|id| KnownClient {
+            client: OAuthApplication { id, auth },
+            issuer: None,
+            upstream: None,
+        });
         Registration {
             known,
             document: DOCUMENT.parse().ok(),
@@ -193,9 +196,9 @@ impl Run {
             token_endpoint: self.text("idp_token_endpoint").and_then(|url| url.parse().ok()),
             ..ServerMetadata::default()
         };
-        let client = Client::public(self.text("idp_client_id").context("no client at the provider")?);
+        let client = OAuthApplication::public(self.text("idp_client_id").context("no client at the provider")?);
         let identity = Secret::new(self.text("idp_id_token").context("no identity")?);
-        let provider = Endpoint { server: &provider, client: &client, resource: None, clock: &self.clock };
+        let provider = TokenEndpoint { server: &provider, client: &client, resource: None, clock: &self.clock };
         let subject = Subject { token: &identity, kind: TokenKind::Identity };
         let endpoint = prepared.endpoint(&self.clock);
         Ok(grants::vouched(&self.http, &provider, subject, &endpoint, &prepared.scopes).await?)

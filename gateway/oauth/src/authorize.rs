@@ -14,9 +14,9 @@ use url::{Url, form_urlencoded};
 use weir_store::{Clock, Secret};
 
 use crate::{
-    Client, Http, HttpError, Scopes, ServerMetadata, TokenError, Tokens,
+    Http, HttpError, OAuthApplication, Scopes, ServerMetadata, TokenError, Tokens,
     http::origin,
-    token::{Caller, Endpoint, borrowed, failure},
+    token::{TokenCaller, TokenEndpoint, borrowed, failure},
 };
 
 pub use pending::{PendingSignIns, SIGN_IN_TIME};
@@ -29,7 +29,7 @@ pub struct SignIn {
     /// Where.
     pub server: ServerMetadata,
     /// As whom.
-    pub client: Client,
+    pub client: OAuthApplication,
     /// Where the user comes back to, exactly as registered.
     pub redirect: String,
     /// For what (RFC 8707); none for servers that do not bear it.
@@ -165,7 +165,7 @@ impl PendingSignIn {
         }
         let code = callback.code.ok_or(SignInError::NoCode)?;
         let SignIn { server, client, redirect, resource, .. } = &self.what;
-        let endpoint = Endpoint { server, client, resource: resource.as_deref(), clock };
+        let endpoint = TokenEndpoint { server, client, resource: resource.as_deref(), clock };
         let (oauth, extra) = (endpoint.oauth()?, endpoint.extra()?);
         let redirect = RedirectUrl::new(redirect.clone()).map_err(|_| SignInError::Redirect)?;
         let mut request = oauth
@@ -176,7 +176,7 @@ impl PendingSignIn {
             request = request.add_extra_param(name, value);
         }
         let url = endpoint.token_url()?;
-        let reply = request.request_async(&Caller(http)).await.map_err(|error| failure(error, url))?;
+        let reply = request.request_async(&TokenCaller(http)).await.map_err(|error| failure(error, url))?;
         Ok(reply.into())
     }
 

@@ -12,7 +12,7 @@ use crate::crypto;
 
 /// A client of an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct OAuthApplication {
     /// Its public name.
     pub id: String,
     /// How it shows that it is the one.
@@ -59,7 +59,7 @@ pub(crate) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-
 /// A statement is used at once. This leaves room for clocks that differ.
 const HOLDS_FOR: u64 = 300;
 
-impl Client {
+impl OAuthApplication {
     /// A client without a secret.
     #[must_use]
     pub fn public(id: impl Into<String>) -> Self {

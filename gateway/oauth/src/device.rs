@@ -7,7 +7,7 @@ use url::Url;
 
 use crate::{
     Http, Scopes, TokenError, Tokens,
-    token::{Caller, Endpoint, borrowed, failure},
+    token::{TokenCaller, TokenEndpoint, borrowed, failure},
 };
 
 /// A sign-in that waits for its user at another device.
@@ -40,7 +40,7 @@ const MAX_CODE: usize = 64;
 ///
 /// # Errors
 /// If it has none for this client.
-pub async fn begin(http: &Http, endpoint: &Endpoint<'_>, scopes: &Scopes) -> Result<DeviceSignIn, TokenError> {
+pub async fn begin(http: &Http, endpoint: &TokenEndpoint<'_>, scopes: &Scopes) -> Result<DeviceSignIn, TokenError> {
     let url = endpoint.server.device_authorization_endpoint.as_ref();
     let url = url.ok_or(TokenError::Unsupported("device flow"))?;
     let oauth = endpoint.oauth()?.set_device_authorization_url(DeviceAuthorizationUrl::from_url(url.clone()));
@@ -50,7 +50,7 @@ pub async fn begin(http: &Http, endpoint: &Endpoint<'_>, scopes: &Scopes) -> Res
         request = request.add_extra_param(name, value);
     }
     let details = request
-        .request_async::<_, EmptyExtraDeviceAuthorizationFields>(&Caller(http))
+        .request_async::<_, EmptyExtraDeviceAuthorizationFields>(&TokenCaller(http))
         .await
         .map_err(|error| failure(error, url))?;
     let malformed = || TokenError::Malformed(crate::http::origin(url));
@@ -73,7 +73,7 @@ impl DeviceSignIn {
     ///
     /// # Errors
     /// If the user said no, or did not come in time.
-    pub async fn finish(self, http: &Http, endpoint: &Endpoint<'_>) -> Result<Tokens, TokenError> {
+    pub async fn finish(self, http: &Http, endpoint: &TokenEndpoint<'_>) -> Result<Tokens, TokenError> {
         self.finish_with(http, endpoint, tokio::time::sleep).await
     }
 
@@ -81,7 +81,7 @@ impl DeviceSignIn {
     async fn finish_with<F: Future<Output = ()>>(
         self,
         http: &Http,
-        endpoint: &Endpoint<'_>,
+        endpoint: &TokenEndpoint<'_>,
         sleep: impl Fn(Duration) -> F,
     ) -> Result<Tokens, TokenError> {
         let code = self.details.device_code().secret().as_str();

@@ -5,7 +5,7 @@ use weir_store::Secret;
 
 use crate::{
     Http, Scopes, TokenError, Tokens,
-    token::{Caller, Endpoint, borrowed, failure},
+    token::{TokenCaller, TokenEndpoint, borrowed, failure},
 };
 
 /// What a token is, to those who exchange it (RFC 8693 §3).
@@ -50,7 +50,11 @@ impl TokenKind {
 ///
 /// # Errors
 /// If the server does not give one.
-pub async fn client_credentials(http: &Http, endpoint: &Endpoint<'_>, scopes: &Scopes) -> Result<Tokens, TokenError> {
+pub async fn client_credentials(
+    http: &Http,
+    endpoint: &TokenEndpoint<'_>,
+    scopes: &Scopes,
+) -> Result<Tokens, TokenError> {
     let (oauth, extra) = (endpoint.oauth()?, endpoint.extra()?);
     let mut request =
         oauth.exchange_client_credentials().add_scopes(scopes.iter().map(|scope| Scope::new(scope.to_owned())));
@@ -58,7 +62,7 @@ pub async fn client_credentials(http: &Http, endpoint: &Endpoint<'_>, scopes: &S
         request = request.add_extra_param(name, value);
     }
     let url = endpoint.token_url()?;
-    let reply = request.request_async(&Caller(http)).await.map_err(|error| failure(error, url))?;
+    let reply = request.request_async(&TokenCaller(http)).await.map_err(|error| failure(error, url))?;
     Ok(reply.into())
 }
 
@@ -67,7 +71,7 @@ pub async fn client_credentials(http: &Http, endpoint: &Endpoint<'_>, scopes: &S
 ///
 /// # Errors
 /// If the server does not give one; [`TokenError::InvalidGrant`] is the end of the login.
-pub async fn refresh(http: &Http, endpoint: &Endpoint<'_>, token: &Secret) -> Result<Tokens, TokenError> {
+pub async fn refresh(http: &Http, endpoint: &TokenEndpoint<'_>, token: &Secret) -> Result<Tokens, TokenError> {
     let (oauth, extra) = (endpoint.oauth()?, endpoint.extra()?);
     let token = RefreshToken::new(token.expose().to_owned());
     let mut request = oauth.exchange_refresh_token(&token);
@@ -75,7 +79,7 @@ pub async fn refresh(http: &Http, endpoint: &Endpoint<'_>, token: &Secret) -> Re
         request = request.add_extra_param(name, value);
     }
     let url = endpoint.token_url()?;
-    let reply = request.request_async(&Caller(http)).await.map_err(|error| failure(error, url))?;
+    let reply = request.request_async(&TokenCaller(http)).await.map_err(|error| failure(error, url))?;
     Ok(reply.into())
 }
 
@@ -85,7 +89,7 @@ pub async fn refresh(http: &Http, endpoint: &Endpoint<'_>, token: &Secret) -> Re
 /// If the server does not give one.
 pub async fn exchange(
     http: &Http,
-    endpoint: &Endpoint<'_>,
+    endpoint: &TokenEndpoint<'_>,
     subject: Subject<'_>,
     audience: Option<&str>,
     scopes: &Scopes,
@@ -102,12 +106,12 @@ pub async fn exchange(
 /// If either does not play its part.
 pub async fn vouched(
     http: &Http,
-    provider: &Endpoint<'_>,
+    provider: &TokenEndpoint<'_>,
     subject: Subject<'_>,
-    endpoint: &Endpoint<'_>,
+    endpoint: &TokenEndpoint<'_>,
     scopes: &Scopes,
 ) -> Result<Tokens, TokenError> {
-    let asked = Endpoint { resource: endpoint.resource, ..*provider };
+    let asked = TokenEndpoint { resource: endpoint.resource, ..*provider };
     let audience = Some(endpoint.server.issuer.as_str());
     let given = exchange_for(http, &asked, subject, Some(TokenKind::Assertion), audience, scopes).await?;
     let said = given.kind.as_deref();
@@ -124,7 +128,7 @@ pub async fn vouched(
 /// If the server does not give one.
 pub async fn assertion(
     http: &Http,
-    endpoint: &Endpoint<'_>,
+    endpoint: &TokenEndpoint<'_>,
     statement: &Secret,
     scopes: &Scopes,
 ) -> Result<Tokens, TokenError> {
@@ -138,7 +142,7 @@ pub async fn assertion(
 
 async fn exchange_for(
     http: &Http,
-    endpoint: &Endpoint<'_>,
+    endpoint: &TokenEndpoint<'_>,
     subject: Subject<'_>,
     wanted: Option<TokenKind>,
     audience: Option<&str>,

@@ -13,8 +13,8 @@ use thiserror::Error;
 use url::{Host, Url};
 use zeroize::Zeroizing;
 
-use address::Place;
-use guard::{Guard, Lookup, Refused, System};
+use address::AddressKind;
+use guard::{AddressGuard, Lookup, RefusedAddress, System};
 
 mod address;
 mod guard;
@@ -24,7 +24,7 @@ const NEVER: &str = "a link-local, multicast or reserved address";
 
 /// Where requests may go besides the internet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct AddressPolicy {
     /// To this machine, also without TLS.
     pub loopback: bool,
     /// To private networks (RFC 1918, RFC 4193, RFC 6598).
@@ -33,7 +33,7 @@ pub struct Reach {
 
 /// Bounds of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// To connect, TLS included.
     pub connect: Duration,
     /// From the start to the last byte, redirects included.
@@ -46,13 +46,13 @@ pub struct Limits {
 #[derive(Clone)]
 pub struct Http {
     client: reqwest::Client,
-    reach: Reach,
-    limits: Limits,
+    reach: AddressPolicy,
+    limits: RequestLimits,
     tls: rustls::ClientConfig,
 }
 
 /// An answer, whatever its status.
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     /// Perhaps with tokens in it.
@@ -98,7 +98,7 @@ pub enum HttpError {
     Setup(String),
 }
 
-impl Reach {
+impl AddressPolicy {
     /// What the upstream at `url` may lead to: this machine, if that is where it is itself.
     #[must_use]
     pub fn toward(url: &Url) -> Self {
@@ -107,17 +107,17 @@ impl Reach {
 
     fn allows(self, address: IpAddr) -> Result<(), &'static str> {
         match address::place(address) {
-            Place::Public => Ok(()),
-            Place::Loopback if self.loopback => Ok(()),
-            Place::Private if self.private => Ok(()),
-            Place::Loopback => Err("this machine"),
-            Place::Private => Err("a private network"),
-            Place::Never => Err(NEVER),
+            AddressKind::Public => Ok(()),
+            AddressKind::Loopback if self.loopback => Ok(()),
+            AddressKind::Private if self.private => Ok(()),
+            AddressKind::Loopback => Err("this machine"),
+            AddressKind::Private => Err("a private network"),
+            AddressKind::Never => Err(NEVER),
         }
     }
 }
 
-impl Default for Limits {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self { connect: Duration::from_secs(5), whole: Duration::from_secs(20), body: 512 * 1024 }
     }
@@ -136,7 +136,7 @@ impl Http {
     ///
     /// # Errors
     /// If TLS cannot be set up.
-    pub fn new(reach: Reach, limits: Limits, roots: &[Vec<u8>]) -> Result<Self, HttpError> {
+    pub fn new(reach: AddressPolicy, limits: RequestLimits, roots: &[Vec<u8>]) -> Result<Self, HttpError> {
         Self::build(reach, limits, tls(roots)?, Arc::new(System))
     }
 
@@ -144,13 +144,13 @@ impl Http {
     ///
     /// # Errors
     /// If TLS cannot be set up.
-    pub fn with_reach(&self, reach: Reach) -> Result<Self, HttpError> {
+    pub fn with_reach(&self, reach: AddressPolicy) -> Result<Self, HttpError> {
         Self::build(reach, self.limits, self.tls.clone(), Arc::new(System))
     }
 
     fn build(
-        reach: Reach,
-        limits: Limits,
+        reach: AddressPolicy,
+        limits: RequestLimits,
         tls: rustls::ClientConfig,
         names: Arc<dyn Lookup>,
     ) -> Result<Self, HttpError> {
@@ -159,7 +159,7 @@ impl Http {
             // A proxy would connect in our place, past the guard.
             .no_proxy()
             .redirect(redirect::Policy::none())
-            .dns_resolver(Guard { reach, names })
+            .dns_resolver(AddressGuard { reach, names })
             .connect_timeout(limits.connect)
             .timeout(limits.whole)
             .pool_idle_timeout(Duration::from_secs(30))
@@ -195,7 +195,7 @@ impl Http {
     }
 
     /// Reads JSON, following redirects on the same origin.
-    pub(crate) async fn get(&self, url: &Url) -> Result<Answer, HttpError> {
+    pub(crate) async fn get(&self, url: &Url) -> Result<HttpAnswer, HttpError> {
         /// More is a loop.
         const REDIRECTS: usize = 3;
         let mut at = url.clone();
@@ -227,19 +227,19 @@ impl Http {
     }
 
     /// Sends a JSON document.
-    pub(crate) async fn post_json(&self, url: &Url, body: String) -> Result<Answer, HttpError> {
+    pub(crate) async fn post_json(&self, url: &Url, body: String) -> Result<HttpAnswer, HttpError> {
         let request = self.client.post(url.clone()).header(header::CONTENT_TYPE, "application/json").body(body);
         self.send(request, url).await
     }
 
     /// Sends a request that was made elsewhere.
-    pub(crate) async fn execute(&self, request: http::Request<Vec<u8>>) -> Result<Answer, HttpError> {
+    pub(crate) async fn execute(&self, request: http::Request<Vec<u8>>) -> Result<HttpAnswer, HttpError> {
         let (head, body) = request.into_parts();
         let url = Url::parse(&head.uri.to_string()).map_err(|error| HttpError::Url(error.to_string()))?;
         self.send(self.client.request(head.method, url.clone()).headers(head.headers).body(body), &url).await
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder, url: &Url) -> Result<Answer, HttpError> {
+    async fn send(&self, request: reqwest::RequestBuilder, url: &Url) -> Result<HttpAnswer, HttpError> {
         self.check(url)?;
         let mut response = request.send().await.map_err(|error| failure(url, &error))?;
         let (status, headers) = (response.status(), response.headers().clone());
@@ -254,7 +254,7 @@ impl Http {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Answer { status, headers, body })
+        Ok(HttpAnswer { status, headers, body })
     }
 }
 
@@ -273,7 +273,7 @@ pub(crate) fn origin(url: &Url) -> String {
 pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address::place(IpAddr::V6(address)) == Place::Loopback,
+        Some(Host::Ipv6(address)) => address::place(IpAddr::V6(address)) == AddressKind::Loopback,
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         None => false,
     }
@@ -291,7 +291,7 @@ fn failure(url: &Url, error: &reqwest::Error) -> HttpError {
     let origin = origin(url);
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(at) = cause {
-        if let Some(Refused(place)) = at.downcast_ref() {
+        if let Some(RefusedAddress(place)) = at.downcast_ref() {
             return HttpError::Forbidden { origin, place: (*place).to_owned() };
         }
         cause = at.source();

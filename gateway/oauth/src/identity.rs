@@ -8,8 +8,8 @@ use thiserror::Error;
 use weir_store::{Clock, Secret};
 
 use crate::{
-    Callback, Client, Http, PendingSignIn, ServerMetadata, SignIn, SignInError, TokenError,
-    inbound::{Principal, Rejected, Verifier},
+    Callback, Http, OAuthApplication, PendingSignIn, ServerMetadata, SignIn, SignInError, TokenError,
+    inbound::{Rejected, VerifiedToken, Verifier},
 };
 
 /// Why it is not known who somebody is. Holds no token.
@@ -32,7 +32,7 @@ const KNOWN_BY: [&str; 2] = ["profile", "email"];
 /// A sign-in at `server` that says who comes back to `redirect`; `anew` if it is to be somebody else than the one whom the
 /// server remembers.
 #[must_use]
-pub fn sign_in(server: &ServerMetadata, client: &Client, redirect: &str, anew: bool) -> SignIn {
+pub fn sign_in(server: &ServerMetadata, client: &OAuthApplication, redirect: &str, anew: bool) -> SignIn {
     let offered = |scope: &&str| server.scopes_supported.iter().any(|known| known == scope);
     let scopes = ["openid"].into_iter().chain(KNOWN_BY.into_iter().filter(offered));
     // Every OpenID provider must know `login` (OpenID Connect Core §15.1), and only some let people choose.
@@ -58,7 +58,7 @@ pub async fn finish(
     verifier: &Verifier,
     callback: Callback,
     clock: &Clock,
-) -> Result<Principal, IdentityError> {
+) -> Result<VerifiedToken, IdentityError> {
     let SignIn { client, nonce, server, .. } = pending.what().clone();
     let nobody = || IdentityError::Nobody(server.issuer.clone());
     let tokens = match pending.finish(http, callback, clock).await {

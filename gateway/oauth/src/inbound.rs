@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 pub use jsonwebtoken::Algorithm;
-pub use verify::{Issuer, Principal, Rejected, Verifier};
+pub use verify::{Issuer, Rejected, VerifiedToken, Verifier};
 
 mod keys;
 mod verify;

@@ -8,7 +8,7 @@ use url::Url;
 use weir_store::{Key, Listed, Secret, Value, Version};
 use zeroize::Zeroizing;
 
-use crate::{Client, ClientAuth, PrivateKey, Scopes, ServerMetadata, Tokens, discover::lenient};
+use crate::{ClientAuth, OAuthApplication, PrivateKey, Scopes, ServerMetadata, Tokens, discover::lenient};
 
 /// Whose login it is, for which upstream, and who gave it. A credential of one issuer is never shown to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,14 +16,14 @@ pub struct LoginKey {
     /// The name of the upstream in the config.
     pub upstream: String,
     /// Who it belongs to.
-    pub owner: Owner,
+    pub owner: CredentialOwner,
     /// The issuer of the authorization server.
     pub issuer: String,
 }
 
 /// Who a login belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Owner {
+pub enum CredentialOwner {
     /// Everybody who calls.
     Shared,
     /// One principal: who vouches for it, and its subject there.
@@ -48,7 +48,7 @@ pub struct Login {
     /// Buys the next one.
     pub refresh: Option<Secret>,
     /// As whom it was made.
-    pub client: Client,
+    pub client: OAuthApplication,
     /// Where it is refreshed and given back.
     pub server: ServerMetadata,
     /// Set when the server has ended it: only a new sign-in helps.
@@ -92,8 +92,10 @@ impl LoginKey {
 
     fn key(&self, namespace: &str) -> Key {
         match &self.owner {
-            Owner::Shared => Key::new(namespace, &[&self.upstream, &self.issuer]),
-            Owner::Principal(issuer, subject) => Key::new(namespace, &[&self.upstream, &self.issuer, issuer, subject]),
+            CredentialOwner::Shared => Key::new(namespace, &[&self.upstream, &self.issuer]),
+            CredentialOwner::Principal(issuer, subject) => {
+                Key::new(namespace, &[&self.upstream, &self.issuer, issuer, subject])
+            }
         }
     }
 
@@ -101,8 +103,8 @@ impl LoginKey {
         let mut parts = key.parts().into_iter();
         let (upstream, issuer) = (parts.next()?, parts.next()?);
         let owner = match (parts.next(), parts.next()) {
-            (Some(issuer), Some(subject)) => Owner::Principal(issuer, subject),
-            _ => Owner::Shared,
+            (Some(issuer), Some(subject)) => CredentialOwner::Principal(issuer, subject),
+            _ => CredentialOwner::Shared,
         };
         Some(Self { upstream, owner, issuer })
     }
@@ -116,7 +118,7 @@ impl Login {
         upstream: &Url,
         resource: Option<String>,
         asked: &Scopes,
-        client: Client,
+        client: OAuthApplication,
         server: ServerMetadata,
         now: SystemTime,
     ) -> Self {
@@ -153,7 +155,7 @@ impl Login {
     }
 
     pub(crate) fn value(&self) -> Value {
-        let about = About {
+        let about = LoginRecord {
             origin: self.origin.clone(),
             scopes: self.scopes.render(),
             issued: millis(self.issued),
@@ -161,7 +163,7 @@ impl Login {
             refreshable: self.refresh.is_some(),
             ended: self.ended,
         };
-        let kept = Kept::from(self);
+        let kept = EncryptedPart::from(self);
         Value {
             about: serde_json::to_string(&about).unwrap_or_default(),
             secret: Zeroizing::new(serde_json::to_vec(&kept).unwrap_or_default()),
@@ -169,8 +171,8 @@ impl Login {
     }
 
     pub(crate) fn from_value(value: &Value) -> Option<Self> {
-        let about: About = serde_json::from_str(&value.about).ok()?;
-        let kept: Kept = serde_json::from_slice(&value.secret).ok()?;
+        let about: LoginRecord = serde_json::from_str(&value.about).ok()?;
+        let kept: EncryptedPart = serde_json::from_slice(&value.secret).ok()?;
         kept.into_login(&about)
     }
 }
@@ -193,7 +195,7 @@ impl LoginSummary {
     /// From a list of the store.
     #[must_use]
     pub fn from_listed(listed: &Listed) -> Option<Self> {
-        let about: About = serde_json::from_str(&listed.about).ok()?;
+        let about: LoginRecord = serde_json::from_str(&listed.about).ok()?;
         Some(Self {
             key: LoginKey::from_key(&listed.key)?,
             origin: about.origin,
@@ -209,7 +211,7 @@ impl LoginSummary {
 
 /// What anybody may read.
 #[derive(Deserialize, Serialize)]
-struct About {
+struct LoginRecord {
     origin: String,
     scopes: String,
     /// In milliseconds since 1970.
@@ -222,7 +224,7 @@ struct About {
 
 /// What is encrypted. The one place where secrets are written.
 #[derive(Deserialize, Serialize)]
-struct Kept {
+struct EncryptedPart {
     #[serde(default, deserialize_with = "lenient")]
     resource: Option<String>,
     access: String,
@@ -243,7 +245,7 @@ struct KeptClient {
     key_id: Option<String>,
 }
 
-impl From<&Login> for Kept {
+impl From<&Login> for EncryptedPart {
     fn from(login: &Login) -> Self {
         Self {
             resource: login.resource.clone(),
@@ -257,8 +259,8 @@ impl From<&Login> for Kept {
     }
 }
 
-impl Kept {
-    fn into_login(self, about: &About) -> Option<Login> {
+impl EncryptedPart {
+    fn into_login(self, about: &LoginRecord) -> Option<Login> {
         Some(Login {
             origin: about.origin.clone(),
             resource: self.resource,
@@ -279,8 +281,8 @@ impl Kept {
     }
 }
 
-impl From<&Client> for KeptClient {
-    fn from(client: &Client) -> Self {
+impl From<&OAuthApplication> for KeptClient {
+    fn from(client: &OAuthApplication) -> Self {
         let (method, secret, key) = match &client.auth {
             ClientAuth::None => ("none", None, None),
             ClientAuth::Basic(secret) => ("client_secret_basic", Some(secret), None),
@@ -298,7 +300,7 @@ impl From<&Client> for KeptClient {
 }
 
 impl KeptClient {
-    fn into_client(self) -> Option<Client> {
+    fn into_client(self) -> Option<OAuthApplication> {
         let secret = self.secret.map(Secret::new);
         let auth = match self.method.as_str() {
             "none" => ClientAuth::None,
@@ -309,7 +311,7 @@ impl KeptClient {
             }
             _ => return None,
         };
-        Some(Client { id: self.id, auth })
+        Some(OAuthApplication { id: self.id, auth })
     }
 }
 

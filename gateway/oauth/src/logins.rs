@@ -16,12 +16,12 @@ use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
 use weir_store::{Clock, Secret, Store, StoreError};
 
-use crate::{Client, Http, Login, LoginKey, Scopes, TokenError};
+use crate::{Http, Login, LoginKey, OAuthApplication, Scopes, TokenError};
 
 pub use kept::Listing;
 use renew::Renewing;
-use slot::{Known, Slot};
-use slots::Slots;
+use slot::{KnownLogin, TokenSlot};
+use slots::TokenSlots;
 
 mod kept;
 mod renew;
@@ -31,14 +31,14 @@ mod slots;
 /// All logins, of all owners.
 #[derive(Clone)]
 pub struct Logins {
-    shared: Arc<Shared>,
+    shared: Arc<LoginsShared>,
 }
 
-struct Shared {
+struct LoginsShared {
     store: Arc<dyn Store>,
     clock: Clock,
     timing: Timing,
-    slots: Slots,
+    slots: TokenSlots,
     /// Refreshes under way.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -114,7 +114,7 @@ pub enum LoginError {
 #[derive(Clone)]
 pub enum Renewal {
     /// With the refresh token of the sign-in. The client is from the config, where its secret may have changed since.
-    Refresh(Option<Client>),
+    Refresh(Option<OAuthApplication>),
     /// Without anybody: client credentials, exchange.
     Obtain(Arc<dyn Obtain>),
 }
@@ -163,7 +163,7 @@ impl Logins {
     /// The logins in `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, clock: Clock, timing: Timing) -> Self {
-        let shared = Shared { store, clock, timing, slots: Slots::default(), tasks: Mutex::default() };
+        let shared = LoginsShared { store, clock, timing, slots: TokenSlots::default(), tasks: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -262,15 +262,15 @@ impl Logins {
         while tasks.join_next().await.is_some() {}
     }
 
-    fn slot(&self, key: &LoginKey) -> Arc<Slot> {
+    fn slot(&self, key: &LoginKey) -> Arc<TokenSlot> {
         self.shared.slots.of(key, self.shared.clock.now())
     }
 
     /// The task that is at it, started if there is none; and whether it was.
     fn start(
         &self,
-        known: &mut Known,
-        slot: &Arc<Slot>,
+        known: &mut KnownLogin,
+        slot: &Arc<TokenSlot>,
         http: &Http,
         key: &LoginKey,
         stale: Option<&Stale>,

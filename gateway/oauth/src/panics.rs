@@ -11,9 +11,9 @@ use std::{
 use weir_store::{Key, KeySources, Protection, Store, Value};
 
 use crate::{
-    Access, Callback, Client, ClientAuth, KnownClient, Login, LoginError, LoginKey, Owner, Prepared, PrivateKey,
-    Registration, ResourceParameter, Scopes, Secret, ServerMetadata, SignIn, TokenError, Tokens, Upstream, scripted,
-    token::reply::Reply,
+    Access, Callback, ClientAuth, CredentialOwner, KnownClient, Login, LoginError, LoginKey, OAuthApplication,
+    Prepared, PreparedUpstream, PrivateKey, Registration, ResourceParameter, Scopes, Secret, ServerMetadata, SignIn,
+    TokenError, Tokens, scripted, token::reply::TokenReply,
 };
 
 /// What all secrets here have in common.
@@ -36,10 +36,10 @@ fn tokens() -> Tokens {
     }
 }
 
-fn clients() -> Vec<Client> {
+fn clients() -> Vec<OAuthApplication> {
     let key = PrivateKey { pem: secret(), algorithm: "ES256".to_owned(), id: None };
     [ClientAuth::Basic(secret()), ClientAuth::Post(secret()), ClientAuth::PrivateKey(key)]
-        .map(|auth| Client { id: "weir".to_owned(), auth })
+        .map(|auth| OAuthApplication { id: "weir".to_owned(), auth })
         .to_vec()
 }
 
@@ -48,7 +48,7 @@ fn login() -> Login {
     Login::new(tokens(), &url, None, &Scopes::default(), clients().remove(0), server, SystemTime::UNIX_EPOCH)
 }
 
-fn prepared(client: Client) -> Prepared {
+fn prepared(client: OAuthApplication) -> Prepared {
     Prepared {
         upstream: "github".to_owned(),
         url: "https://mcp.example/mcp".parse().unwrap(),
@@ -61,11 +61,11 @@ fn prepared(client: Client) -> Prepared {
     }
 }
 
-fn upstream(client: Client) -> Upstream {
+fn upstream(client: OAuthApplication) -> PreparedUpstream {
     let known = Some(KnownClient { client, issuer: None, upstream: None });
     let registration =
         Registration { known, document: None, name: "Weir".to_owned(), redirect: None, grants: Vec::new(), key: None };
-    Upstream {
+    PreparedUpstream {
         name: "github".to_owned(),
         url: "https://mcp.example/mcp".parse().unwrap(),
         issuer: None,
@@ -76,7 +76,7 @@ fn upstream(client: Client) -> Upstream {
     }
 }
 
-fn reply() -> Reply {
+fn reply() -> TokenReply {
     serde_json::from_str(r#"{"access_token":"hunter2","refresh_token":"hunter2","id_token":"hunter2"}"#).unwrap()
 }
 
@@ -92,7 +92,11 @@ fn failed() -> Result<(), Box<impl std::fmt::Debug>> {
 
 async fn kept() -> impl std::fmt::Debug {
     let store = weir_store::MemoryStore::new(weir_store::Clock::system());
-    let key = LoginKey { upstream: "github".to_owned(), owner: Owner::Shared, issuer: "https://as.example".to_owned() };
+    let key = LoginKey {
+        upstream: "github".to_owned(),
+        owner: CredentialOwner::Shared,
+        issuer: "https://as.example".to_owned(),
+    };
     store.put(&key.place(), &login().value(), None).await.unwrap();
     let sources = KeySources { keyring: None, file: None, variable: Some(("KEY".to_owned(), secret())) };
     let found = store.get(&key.place()).await.unwrap();
@@ -121,7 +125,7 @@ async fn child() {
         "in a task" => {
             let refreshing = async move {
                 let login = held.0;
-                let server = scripted::Scripted::start(|_, _| scripted::Reply::status(500)).await;
+                let server = scripted::Scripted::start(|_, _| scripted::ScriptedReply::status(500)).await;
                 let endpoint = format!("{}?{}", server.url, login.access.expose());
                 assert!(endpoint.is_empty(), "the text of the condition is shown, and not what it is about");
             };

@@ -7,15 +7,15 @@ use url::Url;
 use weir_store::{Clock, Store};
 
 use crate::{
-    Challenge, Client, Discovered, DiscoveryError, Endpoint, Http, Login, LoginKey, Owner, Registration,
-    RegistrationError, Scopes, ServerMetadata, SignIn, Tokens, Wishes,
+    Challenge, CredentialOwner, Discovered, DiscoveryError, Http, Login, LoginKey, OAuthApplication, Registration,
+    RegistrationError, Scopes, ServerMetadata, SignIn, TokenEndpoint, Tokens, Wishes,
     discover::{self, discover},
     registration, scope, server,
 };
 
 /// What the config says of an upstream.
 #[derive(Clone, Debug)]
-pub struct Upstream {
+pub struct PreparedUpstream {
     /// Its name.
     pub name: String,
     /// Where it is.
@@ -54,7 +54,7 @@ pub struct Prepared {
     /// Who makes tokens for it.
     pub server: ServerMetadata,
     /// Who Weir is there.
-    pub client: Client,
+    pub client: OAuthApplication,
     /// What tokens are asked for.
     pub resource: Option<String>,
     /// Where the user comes back to, if there is one.
@@ -98,7 +98,7 @@ pub async fn prepare(
     http: &Http,
     store: &dyn Store,
     clock: &Clock,
-    upstream: &Upstream,
+    upstream: &PreparedUpstream,
     challenge: Option<&Challenge>,
     issuer: Option<&str>,
 ) -> Result<Prepared, PrepareError> {
@@ -131,7 +131,7 @@ pub async fn prepare_again(
     http: &Http,
     store: &dyn Store,
     clock: &Clock,
-    upstream: &Upstream,
+    upstream: &PreparedUpstream,
     before: &Login,
 ) -> Result<Prepared, PrepareError> {
     let issuer = before.server.issuer.as_str();
@@ -146,7 +146,7 @@ pub async fn prepare_again(
     Ok(upstream.prepared(server, client, before.resource.clone(), scopes, begun))
 }
 
-impl Upstream {
+impl PreparedUpstream {
     /// Whether the config says nothing else of a login than it did when that was made: by whom, for whom, for what.
     fn has_made(&self, login: &Login) -> bool {
         let known = self.registration.known.as_ref();
@@ -159,7 +159,7 @@ impl Upstream {
     fn prepared(
         &self,
         server: ServerMetadata,
-        client: Client,
+        client: OAuthApplication,
         resource: Option<String>,
         scopes: Scopes,
         begun: SystemTime,
@@ -177,7 +177,7 @@ impl Upstream {
 impl Prepared {
     /// Where a login of this owner is kept.
     #[must_use]
-    pub fn key(&self, owner: Owner) -> LoginKey {
+    pub fn key(&self, owner: CredentialOwner) -> LoginKey {
         LoginKey { upstream: self.upstream.clone(), owner, issuer: self.server.issuer.clone() }
     }
 
@@ -197,8 +197,8 @@ impl Prepared {
 
     /// The token endpoint, for a grant or a device.
     #[must_use]
-    pub fn endpoint<'a>(&'a self, clock: &'a Clock) -> Endpoint<'a> {
-        Endpoint { server: &self.server, client: &self.client, resource: self.resource.as_deref(), clock }
+    pub fn endpoint<'a>(&'a self, clock: &'a Clock) -> TokenEndpoint<'a> {
+        TokenEndpoint { server: &self.server, client: &self.client, resource: self.resource.as_deref(), clock }
     }
 
     /// What to keep of `tokens` that were asked for at `asked`.

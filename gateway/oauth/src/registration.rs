@@ -13,13 +13,13 @@ use url::Url;
 use weir_store::{Clock, Store, StoreError};
 
 use crate::{
-    Client, ClientAuth, Http, HttpError, Redirect, ServerMetadata,
+    ClientAuth, Http, HttpError, OAuthApplication, Redirect, ServerMetadata,
     discover::lenient,
     http::{is_loopback, origin},
     redirect,
 };
 
-use kept::Kept;
+use kept::StoredRegistration;
 
 pub use doubt::{begun, is_doubtful, is_gone, returned};
 pub use kept::forget;
@@ -52,7 +52,7 @@ pub struct Registration {
 #[derive(Clone, Debug)]
 pub struct KnownClient {
     /// With its way to show itself; of a secret, header or body is chosen as the server likes.
-    pub client: Client,
+    pub client: OAuthApplication,
     /// The only issuer that may see it; any, if it is not given.
     pub issuer: Option<String>,
     /// Where no issuer is given: the name of the upstream under which the first one is remembered, which is the only one
@@ -136,14 +136,14 @@ pub async fn client(
     clock: &Clock,
     server: &ServerMetadata,
     wanted: &Registration,
-) -> Result<Client, RegistrationError> {
+) -> Result<OAuthApplication, RegistrationError> {
     if let Some(known) = &wanted.known {
         pin::hold(store, server, known).await?;
     }
     if let Some(client) = unasked(server, wanted)? {
         return Ok(client);
     }
-    if let Some(kept) = Kept::get(store, server, wanted).await? {
+    if let Some(kept) = StoredRegistration::get(store, server, wanted).await? {
         return Ok(kept.into_client());
     }
     let endpoint = server.registration_endpoint.as_ref().ok_or_else(|| by_hand(server, wanted))?;
@@ -167,16 +167,19 @@ pub async fn pinned(store: &dyn Store, wanted: &Registration) -> Result<Option<S
 ///
 /// # Errors
 /// If the client of the config is for another server.
-pub fn unasked(server: &ServerMetadata, wanted: &Registration) -> Result<Option<Client>, RegistrationError> {
+pub fn unasked(server: &ServerMetadata, wanted: &Registration) -> Result<Option<OAuthApplication>, RegistrationError> {
     if let Some(known) = &wanted.known {
         if known.issuer.as_ref().is_some_and(|issuer| *issuer != server.issuer) {
             return Err(RegistrationError::OtherIssuer(shown(server)));
         }
-        return Ok(Some(Client { id: known.client.id.clone(), auth: as_liked(server, known.client.auth.clone()) }));
+        return Ok(Some(OAuthApplication {
+            id: known.client.id.clone(),
+            auth: as_liked(server, known.client.auth.clone()),
+        }));
     }
     let document = wanted.document.as_ref().filter(|url| is_document(url));
     let document = document.filter(|_| server.client_id_metadata_document_supported);
-    Ok(document.map(|url| Client::public(document_url(url, &server.issuer))))
+    Ok(document.map(|url| OAuthApplication::public(document_url(url, &server.issuer))))
 }
 
 /// Where the document for an issuer is.
@@ -246,7 +249,7 @@ async fn register(
     endpoint: &Url,
     server: &ServerMetadata,
     wanted: &Registration,
-) -> Result<(Kept, Option<Duration>), RegistrationError> {
+) -> Result<(StoredRegistration, Option<Duration>), RegistrationError> {
     let method = ["none", "client_secret_basic", "client_secret_post"]
         .into_iter()
         .find(|method| server.has_auth(method))
@@ -274,7 +277,7 @@ async fn register(
     let now = clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     // RFC 7591 §3.2.1: 0 is never.
     let lifetime = Some(given.client_secret_expires_at).filter(|at| *at > 0).map(|at| at.saturating_sub(now));
-    let kept = Kept {
+    let kept = StoredRegistration {
         id: given.client_id,
         method: if given.client_secret.is_some() {
             given.token_endpoint_auth_method.unwrap_or_else(|| method.to_owned())

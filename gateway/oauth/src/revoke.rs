@@ -2,7 +2,7 @@
 
 use crate::{
     Http, TokenError,
-    token::{Endpoint, call::call},
+    token::{TokenEndpoint, call::call},
 };
 use http::StatusCode;
 use weir_store::Secret;
@@ -20,7 +20,12 @@ pub enum Revoked {
 ///
 /// # Errors
 /// If the server has no such endpoint or did not do it. The token is then to be forgotten here all the same.
-pub async fn revoke(http: &Http, endpoint: &Endpoint<'_>, token: &Secret, kind: Revoked) -> Result<(), TokenError> {
+pub async fn revoke(
+    http: &Http,
+    endpoint: &TokenEndpoint<'_>,
+    token: &Secret,
+    kind: Revoked,
+) -> Result<(), TokenError> {
     let url = endpoint.server.revocation_endpoint.as_ref().ok_or(TokenError::Unsupported("revocation endpoint"))?;
     let hint = match kind {
         Revoked::Access => "access_token",
@@ -28,7 +33,7 @@ pub async fn revoke(http: &Http, endpoint: &Endpoint<'_>, token: &Secret, kind: 
     };
     let fields = [("token", token.expose()), ("token_type_hint", hint)];
     // The resource is no parameter of this endpoint.
-    let extra = Endpoint { resource: None, ..*endpoint }.extra()?;
+    let extra = TokenEndpoint { resource: None, ..*endpoint }.extra()?;
     let answer = call(http, endpoint.form(url, &fields, extra)?).await?;
     if answer.status() == StatusCode::OK { Ok(()) } else { Err(TokenError::Refused("the revocation".to_owned())) }
 }

@@ -13,20 +13,20 @@ use tokio::{
 };
 use url::{Url, form_urlencoded};
 
-use crate::{Http, Limits, Reach};
+use crate::{AddressPolicy, Http, RequestLimits};
 
 pub(crate) mod pair;
 
 /// A server of this test.
 pub(crate) struct Scripted {
     pub(crate) url: Url,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     _task: JoinSet<()>,
 }
 
 /// A request that it got.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequest {
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
@@ -34,7 +34,7 @@ pub(crate) struct Seen {
 
 /// What it answers.
 #[derive(Clone)]
-pub(crate) struct Reply {
+pub(crate) struct ScriptedReply {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
@@ -45,7 +45,7 @@ pub(crate) struct Reply {
 }
 
 impl Scripted {
-    pub(crate) async fn start(script: impl Fn(&Url, &Seen) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(script: impl Fn(&Url, &SeenRequest) -> ScriptedReply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -77,7 +77,7 @@ impl Scripted {
     }
 
     /// Requests to a path, all of them if it is empty.
-    pub(crate) fn seen(&self, path: &str) -> Vec<Seen> {
+    pub(crate) fn seen(&self, path: &str) -> Vec<SeenRequest> {
         let seen = self.seen.lock().unwrap();
         seen.iter().filter(|request| path.is_empty() || request.path == path).cloned().collect()
     }
@@ -87,7 +87,7 @@ impl Scripted {
     }
 }
 
-impl Seen {
+impl SeenRequest {
     pub(crate) fn form(&self, name: &str) -> Option<String> {
         form_urlencoded::parse(self.body.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
     }
@@ -97,7 +97,7 @@ impl Seen {
     }
 }
 
-impl Reply {
+impl ScriptedReply {
     pub(crate) fn status(status: u16) -> Self {
         Self { status, headers: Vec::new(), body: Vec::new(), hold: None, stop_after: None }
     }
@@ -138,11 +138,11 @@ pub(crate) fn nobody(path: &str) -> (Url, TcpSocket) {
 /// A client that may reach scripted servers.
 pub(crate) fn http() -> Http {
     static FIRST: OnceLock<Http> = OnceLock::new();
-    let first = FIRST.get_or_init(|| Http::new(Reach::default(), Limits::default(), &[]).unwrap());
-    first.with_reach(Reach { loopback: true, private: false }).unwrap()
+    let first = FIRST.get_or_init(|| Http::new(AddressPolicy::default(), RequestLimits::default(), &[]).unwrap());
+    first.with_reach(AddressPolicy { loopback: true, private: false }).unwrap()
 }
 
-async fn serve(stream: TcpStream, answer: impl FnOnce(Seen) -> Reply) -> std::io::Result<()> {
+async fn serve(stream: TcpStream, answer: impl FnOnce(SeenRequest) -> ScriptedReply) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     stream.read_line(&mut line).await?;
@@ -161,7 +161,7 @@ async fn serve(stream: TcpStream, answer: impl FnOnce(Seen) -> Reply) -> std::io
         headers.iter().find(|(name, _)| name == "content-length").map_or(0, |(_, value)| value.parse().unwrap());
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
-    let reply = answer(Seen { path, headers, body: String::from_utf8_lossy(&body).into_owned() });
+    let reply = answer(SeenRequest { path, headers, body: String::from_utf8_lossy(&body).into_owned() });
     if let Some(hold) = &reply.hold {
         hold.acquire().await.unwrap().forget();
     }

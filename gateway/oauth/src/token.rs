@@ -7,8 +7,8 @@ use weir_store::Secret;
 
 use crate::{HttpError, KeyFault, Scopes};
 
-pub(crate) use call::{Caller, failure};
-pub use endpoint::Endpoint;
+pub(crate) use call::{TokenCaller, failure};
+pub use endpoint::TokenEndpoint;
 pub(crate) use endpoint::borrowed;
 
 pub(crate) mod call;
@@ -118,7 +118,7 @@ impl From<HttpError> for TokenError {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-    use super::{reply::Reply, *};
+    use super::{reply::TokenReply, *};
 
     #[test]
     fn an_answer_is_read_with_patience() {
@@ -130,7 +130,7 @@ mod tests {
             (r#"{"access_token":"a","expires_in":-1}"#, None),
             (r#"{"access_token":"a","expires_in":1e300}"#, None),
         ] {
-            let tokens = Tokens::from(serde_json::from_str::<Reply>(text).unwrap());
+            let tokens = Tokens::from(serde_json::from_str::<TokenReply>(text).unwrap());
             assert_eq!(tokens.lifetime.map(|lifetime| lifetime.as_secs()), lifetime, "{text}");
             assert_eq!(tokens.access.expose(), "a");
         }
@@ -149,10 +149,11 @@ mod tests {
     #[test]
     fn nothing_shows_a_token() {
         let text = r#"{"access_token":"hunter2","refresh_token":"hunter2","id_token":"hunter2"}"#;
-        let reply: Reply = serde_json::from_str(text).unwrap();
+        let reply: TokenReply = serde_json::from_str(text).unwrap();
         assert!(serde_json::to_string(&reply).is_err());
         assert!(
-            !format!("{reply:?} {:?}", Tokens::from(serde_json::from_str::<Reply>(text).unwrap())).contains("hunter2")
+            !format!("{reply:?} {:?}", Tokens::from(serde_json::from_str::<TokenReply>(text).unwrap()))
+                .contains("hunter2")
         );
     }
 }

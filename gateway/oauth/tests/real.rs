@@ -14,9 +14,9 @@ use std::{sync::Arc, time::Duration};
 use serde_json::json;
 use url::Url;
 use weir_oauth::{
-    Callback, Client, ClientAuth, Discovered, Endpoint, Http, Limits, Login, LoginError, LoginKey, Logins, Loopback,
-    Owner, Reach, Redirect, Registration, Renewal, Scopes, SignIn, SignInError, Timing, TokenError, Tokens, authorize,
-    device, grants,
+    AddressPolicy, Callback, ClientAuth, CredentialOwner, Discovered, Http, Login, LoginError, LoginKey, Logins,
+    Loopback, OAuthApplication, Redirect, Registration, Renewal, RequestLimits, Scopes, SignIn, SignInError, Timing,
+    TokenEndpoint, TokenError, Tokens, authorize, device, grants,
     inbound::{Issuer, Rejected, Verifier},
     registration, revoke, scope, server,
 };
@@ -29,7 +29,7 @@ const RESOURCE: &str = "https://mcp.example/mcp";
 const REDIRECT: &str = "http://127.0.0.1:41234/oauth/callback";
 
 fn http() -> Http {
-    Http::new(Reach { loopback: true, private: false }, Limits::default(), &[]).unwrap()
+    Http::new(AddressPolicy { loopback: true, private: false }, RequestLimits::default(), &[]).unwrap()
 }
 
 /// What discovery finds for an upstream that names the peer.
@@ -58,7 +58,7 @@ fn scopes(found: &Discovered) -> Scopes {
     })
 }
 
-fn sign_in(found: &Discovered, client: &Client) -> SignIn {
+fn sign_in(found: &Discovered, client: &OAuthApplication) -> SignIn {
     SignIn {
         server: found.server.clone(),
         client: client.clone(),
@@ -76,21 +76,21 @@ fn returned(back: &Url) -> Callback {
 }
 
 /// The whole way through the browser.
-async fn signed_in(found: &Discovered, client: &Client) -> Result<Tokens, SignInError> {
+async fn signed_in(found: &Discovered, client: &OAuthApplication) -> Result<Tokens, SignInError> {
     let (url, pending) = authorize::begin(&http(), sign_in(found, client)).unwrap();
     let back = Browser::default().sign_in(&url, REDIRECT).await;
     pending.finish(&http(), returned(&back), &Clock::system()).await
 }
 
-async fn registered(found: &Discovered, store: &dyn Store) -> Client {
+async fn registered(found: &Discovered, store: &dyn Store) -> OAuthApplication {
     registration::client(&http(), store, &Clock::system(), &found.server, &wanted()).await.unwrap()
 }
 
 fn key(found: &Discovered) -> LoginKey {
-    LoginKey { upstream: "real".to_owned(), owner: Owner::Shared, issuer: found.server.issuer.clone() }
+    LoginKey { upstream: "real".to_owned(), owner: CredentialOwner::Shared, issuer: found.server.issuer.clone() }
 }
 
-fn login(found: &Discovered, client: &Client, tokens: Tokens) -> Login {
+fn login(found: &Discovered, client: &OAuthApplication, tokens: Tokens) -> Login {
     let (clock, upstream) = (Clock::system(), RESOURCE.parse().unwrap());
     let resource = Some(found.resource.clone());
     Login::new(tokens, &upstream, resource, &scopes(found), client.clone(), found.server.clone(), clock.now())
@@ -165,7 +165,7 @@ async fn a_document_is_a_client_id() {
 async fn a_code_works_only_with_its_verifier() {
     let peer = Peer::start(&json!({})).await;
     let found = found(&peer).await;
-    let client = Client::public("weir-native");
+    let client = OAuthApplication::public("weir-native");
     let begin = || authorize::begin(&http(), sign_in(&found, &client)).unwrap();
     let ((url, pending), (_, thief)) = (begin(), begin());
     let back = Browser::default().sign_in(&url, REDIRECT).await;
@@ -183,8 +183,8 @@ async fn a_code_works_only_with_its_verifier() {
 async fn a_device_signs_in() {
     let peer = Peer::start(&json!({})).await;
     let found = found(&peer).await;
-    let (client, clock, http) = (Client::public("weir-native"), Clock::system(), http());
-    let endpoint = Endpoint { server: &found.server, client: &client, resource: Some(RESOURCE), clock: &clock };
+    let (client, clock, http) = (OAuthApplication::public("weir-native"), Clock::system(), http());
+    let endpoint = TokenEndpoint { server: &found.server, client: &client, resource: Some(RESOURCE), clock: &clock };
     let begun = device::begin(&http, &endpoint, &scopes(&found)).await.unwrap();
     assert!(begun.page_with_code.as_ref().unwrap().as_str().contains(&begun.code));
     let (page, code) = (begun.page.clone(), begun.code.clone());
@@ -212,14 +212,15 @@ async fn a_service_needs_nobody() {
         ("weir-post", ClientAuth::Post(secret("post secret: +&%"))),
         ("weir-jwt", ClientAuth::PrivateKey(weir_oauth::PrivateKey { pem, algorithm: "ES256".to_owned(), id: None })),
     ] {
-        let client = Client { id: id.to_owned(), auth };
-        let endpoint = Endpoint { server: &found.server, client: &client, resource: Some(RESOURCE), clock: &clock };
+        let client = OAuthApplication { id: id.to_owned(), auth };
+        let endpoint =
+            TokenEndpoint { server: &found.server, client: &client, resource: Some(RESOURCE), clock: &clock };
         let tokens = grants::client_credentials(&http, &endpoint, &Scopes::parse("mcp:read")).await.unwrap();
         let principal = verifier(&found).verify(tokens.access.expose()).await.unwrap();
         assert_eq!((principal.subject.as_str(), principal.scopes.render().as_str()), (id, "mcp:read"));
     }
-    let wrong = Client { id: "weir-basic".to_owned(), auth: ClientAuth::Basic(secret("wrong")) };
-    let endpoint = Endpoint { server: &found.server, client: &wrong, resource: None, clock: &clock };
+    let wrong = OAuthApplication { id: "weir-basic".to_owned(), auth: ClientAuth::Basic(secret("wrong")) };
+    let endpoint = TokenEndpoint { server: &found.server, client: &wrong, resource: None, clock: &clock };
     let refused = grants::client_credentials(&http, &endpoint, &Scopes::default()).await;
     assert_eq!(refused.unwrap_err(), TokenError::InvalidClient);
 }
@@ -236,7 +237,7 @@ async fn a_login_is_refreshed_rotated_and_given_back() {
         Logins::new(Arc::new(store), Clock::system(), Timing::default())
     };
     let logins = open().await;
-    let client = Client::public("weir-native");
+    let client = OAuthApplication::public("weir-native");
     let tokens = signed_in(&found, &client).await.unwrap();
     let (first, key) = (tokens.access.clone(), key(&found));
     let spent = tokens.refresh.clone().unwrap();
@@ -261,7 +262,7 @@ async fn a_login_is_refreshed_rotated_and_given_back() {
     assert_ne!(kept, spent, "rotated");
     assert!(logins.forget(&http, &key.upstream, &key.owner, None).await.unwrap().unwrap().is_ok());
     let clock = Clock::system();
-    let endpoint = Endpoint { server: &found.server, client: &client, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &found.server, client: &client, resource: None, clock: &clock };
     assert_eq!(grants::refresh(&http, &endpoint, &kept).await.unwrap_err(), TokenError::InvalidGrant);
 }
 
@@ -270,7 +271,7 @@ async fn a_login_that_was_revoked_elsewhere_ends_and_a_failed_sign_in_clears_not
     let peer = Peer::start(&json!({})).await;
     let found = found(&peer).await;
     let logins = Logins::new(Arc::new(MemoryStore::new(Clock::system())), Clock::system(), Timing::default());
-    let client = Client::public("weir-native");
+    let client = OAuthApplication::public("weir-native");
     let tokens = signed_in(&found, &client).await.unwrap();
     let (access, refresh, key, http) = (tokens.access.clone(), tokens.refresh.clone().unwrap(), key(&found), http());
     logins.save(&key, &login(&found, &client, tokens)).await.unwrap();
@@ -283,7 +284,7 @@ async fn a_login_that_was_revoked_elsewhere_ends_and_a_failed_sign_in_clears_not
     assert_eq!(logins.access(&http, &key, None, &renewal).await.unwrap().token, access);
 
     let clock = Clock::system();
-    let endpoint = Endpoint { server: &found.server, client: &client, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &found.server, client: &client, resource: None, clock: &clock };
     revoke::revoke(&http, &endpoint, &refresh, weir_oauth::Revoked::Refresh).await.unwrap();
     let ended = logins.access(&http, &key, Some(&access), &renewal).await.unwrap_err();
     assert!(matches!(ended, LoginError::Ended), "{ended}");

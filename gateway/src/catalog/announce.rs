@@ -10,7 +10,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Catalog, Changes, keeper::over};
+use super::{Catalog, ListVersions, refresher::over};
 
 /// No further change for so long ends a burst.
 const QUIET: Duration = Duration::from_millis(300);
@@ -44,7 +44,7 @@ pub(super) async fn announce(catalog: Arc<Catalog>) {
     }
 }
 
-async fn bursts(changes: &mut watch::Receiver<Changes>, tell: impl Fn(Changes)) {
+async fn bursts(changes: &mut watch::Receiver<ListVersions>, tell: impl Fn(ListVersions)) {
     while changes.changed().await.is_ok() {
         let mut burst = Burst::new(Instant::now());
         loop {
@@ -77,7 +77,7 @@ mod tests {
 
     #[tokio::test]
     async fn thirteen_changes_at_once_are_told_once() {
-        let (sender, mut changes) = watch::channel(Changes::default());
+        let (sender, mut changes) = watch::channel(ListVersions::default());
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
         let telling = tokio::spawn(async move { bursts(&mut changes, |now| assert!(tell.send(now).is_ok())).await });
         for _ in 0..13 {

@@ -9,22 +9,22 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use weir_mcp::Era;
 
-use crate::seal::Seal;
+use crate::sealed_state::SealedState;
 
 use super::{
+    snapshot::{CatalogSnapshot, Freshness},
     starting,
     template::Templates,
     traits::{Traits, capabilities},
-    view::{Freshness, View},
 };
 
 use interfaces::Interfaces;
-use list::{List, ListWriter};
+use list::{ListWriter, PreparedList};
 pub(super) use report::Reported;
 
 /// What can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ListKind {
     /// `tools/list`
     Tool,
     /// `prompts/list`
@@ -40,8 +40,8 @@ pub enum Kind {
 /// One for all callers, of what is asked for in Weir's own name and with the credential that all share; where callers have
 /// logins of their own, one for each of them.
 #[derive(Clone, Debug, Default)]
-pub struct Merged {
-    lists: [List; 4],
+pub struct MergedLists {
+    lists: [PreparedList; 4],
     templates: Templates,
     /// By place; none where nothing is known, or only that it waits for a login.
     traits: Vec<Option<Traits>>,
@@ -67,10 +67,10 @@ pub struct Offer {
 
 /// What is known of all upstreams, by place.
 #[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
+pub(super) struct KnownUpstreams<'a> {
     pub(super) names: &'a [&'a str],
     /// None where nothing is known.
-    pub(super) views: &'a [Option<Arc<View>>],
+    pub(super) views: &'a [Option<Arc<CatalogSnapshot>>],
     /// Whether nothing is known because it has not been reached or given up on yet.
     pub(super) starting: &'a [bool],
 }
@@ -79,12 +79,12 @@ pub(super) struct Known<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Paging<'a> {
     /// Seals cursors.
-    pub(super) seal: &'a Seal,
+    pub(super) seal: &'a SealedState,
     /// How many entries a page has.
     pub(super) size: usize,
 }
 
-impl Kind {
+impl ListKind {
     /// All kinds, in the order they are fetched.
     pub(super) const ALL: [Self; 4] = [Self::Tool, Self::Prompt, Self::Resource, Self::Template];
 
@@ -145,10 +145,10 @@ impl Kind {
     }
 }
 
-impl Merged {
+impl MergedLists {
     /// Merges what is known, in the order of the configuration.
-    pub(super) fn new(era: Era, all: Known<'_>, paging: Paging<'_>) -> Self {
-        let Known { names, views, starting } = all;
+    pub(super) fn new(era: Era, all: KnownUpstreams<'_>, paging: Paging<'_>) -> Self {
+        let KnownUpstreams { names, views, starting } = all;
         let known =
             || names.iter().enumerate().zip(views).filter_map(|((at, name), view)| Some((at, *name, view.as_deref()?)));
         let starting: Vec<&str> =
@@ -158,7 +158,7 @@ impl Merged {
         let soon = || (!starting.is_empty()).then(Freshness::default);
         let lists = freshness(era, known().map(|(_, _, view)| view.lasts).chain(soon()));
         merged.freshness = freshness(era, known().map(|(_, _, view)| view.discovery_lasts).chain(soon()));
-        for kind in Kind::ALL {
+        for kind in ListKind::ALL {
             let mut writer = ListWriter::new(kind, paging.size);
             for (upstream, name, view) in known() {
                 for entry in view.entries(kind).iter().filter(|entry| era == Era::Modern || !entry.modern_only) {
@@ -166,16 +166,19 @@ impl Merged {
                 }
             }
             match kind {
-                Kind::Tool if !starting.is_empty() => starting::tool(names).iter().for_each(|tool| writer.push(tool)),
-                Kind::Tool | Kind::Prompt => {}
-                Kind::Resource => writer.offer(merged.interfaces.unlisted()),
-                Kind::Template => merged.templates = Templates::new(writer.order()),
+                ListKind::Tool if !starting.is_empty() => {
+                    starting::tool(names).iter().for_each(|tool| writer.push(tool))
+                }
+                ListKind::Tool | ListKind::Prompt => {}
+                ListKind::Resource => writer.offer(merged.interfaces.unlisted()),
+                ListKind::Template => merged.templates = Templates::new(writer.order()),
             }
             merged.note_schemes(writer.order());
             merged.lists[kind as usize] = writer.finish(era, &lists, paging.seal);
         }
-        let traits =
-            |view: &Option<Arc<View>>| view.as_deref().filter(|view| !view.waits).map(|view| Traits::of(era, view));
+        let traits = |view: &Option<Arc<CatalogSnapshot>>| {
+            view.as_deref().filter(|view| !view.waits).map(|view| Traits::of(era, view))
+        };
         merged.traits = views.iter().map(traits).collect();
         let all_known = merged.traits.iter().all(Option::is_some);
         merged.capabilities = capabilities(era, merged.traits.iter().flatten(), all_known);
@@ -185,19 +188,19 @@ impl Merged {
 
     /// The `result` of the first page of a list, as JSON.
     #[must_use]
-    pub fn result(&self, kind: Kind) -> &Bytes {
+    pub fn result(&self, kind: ListKind) -> &Bytes {
         self.lists[kind as usize].first()
     }
 
     /// The `result` of the page that a cursor leads to; none if the cursor is not from here or the list is another now.
     #[must_use]
-    pub fn page(&self, era: Era, kind: Kind, cursor: &str, seal: &Seal) -> Option<&Bytes> {
+    pub fn page(&self, era: Era, kind: ListKind, cursor: &str, seal: &SealedState) -> Option<&Bytes> {
         self.lists[kind as usize].page(&list::purpose(era, kind), cursor, seal)
     }
 
     /// Where a public name leads.
     #[must_use]
-    pub fn find(&self, kind: Kind, name: &str) -> Option<&Offer> {
+    pub fn find(&self, kind: ListKind, name: &str) -> Option<&Offer> {
         self.lists[kind as usize].offers.get(name)
     }
 
@@ -205,7 +208,7 @@ impl Merged {
     /// that it fits, else the only one that has such resources at all, since not everything needs to be listed.
     #[must_use]
     pub fn find_resource<'a>(&'a self, uri: &'a str) -> Option<(usize, &'a str)> {
-        let listed = self.find(Kind::Resource, uri).or_else(|| self.find(Kind::Template, uri));
+        let listed = self.find(ListKind::Resource, uri).or_else(|| self.find(ListKind::Template, uri));
         if let Some(offer) = listed {
             return Some((offer.upstream, &offer.native));
         }
@@ -232,7 +235,7 @@ impl Merged {
     }
 
     /// Whether the list of a kind is the same in both.
-    pub(super) fn same(&self, other: &Self, kind: Kind) -> bool {
+    pub(super) fn same(&self, other: &Self, kind: ListKind) -> bool {
         self.lists[kind as usize].version == other.lists[kind as usize].version
     }
 
@@ -276,7 +279,7 @@ fn freshness(era: Era, parts: impl Iterator<Item = Freshness>) -> String {
     format!(r#","resultType":"complete","ttlMs":{ttl},"cacheScope":"{scope}""#)
 }
 
-fn instructions<'a>(starting: &[&str], views: impl Iterator<Item = (&'a str, &'a View)>) -> Option<String> {
+fn instructions<'a>(starting: &[&str], views: impl Iterator<Item = (&'a str, &'a CatalogSnapshot)>) -> Option<String> {
     let soon = (!starting.is_empty()).then(|| starting::instructions(starting));
     let own = views.filter_map(|(name, view)| Some(format!("# {name}\n\n{}", view.instructions.as_deref()?)));
     let parts: Vec<String> = soon.into_iter().chain(own).collect();

@@ -7,7 +7,7 @@
 use url::Url;
 use weir_mcp::json;
 
-use super::Kind;
+use super::ListKind;
 
 /// What a value must be.
 enum Rule {
@@ -25,9 +25,9 @@ enum Rule {
     OneOf(&'static [&'static str]),
     ListOf(&'static Self),
     /// An object with these members among others.
-    Object(&'static [Member]),
+    Object(&'static [SchemaMember]),
     /// An entry, which is an object with what all entries have, and these.
-    Entry(&'static [Member]),
+    Entry(&'static [SchemaMember]),
     /// An object, all of whose members are like this.
     MapOf(&'static Self),
 }
@@ -35,7 +35,7 @@ enum Rule {
 use Rule::{Address, Entry, Flag, ListOf, MapOf, Moment, Object, OneOf, Share, Text, Whole};
 
 /// One member of an object.
-struct Member {
+struct SchemaMember {
     key: &'static str,
     rule: Rule,
     is_required: bool,
@@ -43,16 +43,16 @@ struct Member {
     legacy: bool,
 }
 
-const fn needs(key: &'static str, rule: Rule) -> Member {
-    Member { key, rule, is_required: true, legacy: false }
+const fn needs(key: &'static str, rule: Rule) -> SchemaMember {
+    SchemaMember { key, rule, is_required: true, legacy: false }
 }
 
-const fn may(key: &'static str, rule: Rule) -> Member {
-    Member { key, rule, is_required: false, legacy: false }
+const fn may(key: &'static str, rule: Rule) -> SchemaMember {
+    SchemaMember { key, rule, is_required: false, legacy: false }
 }
 
-const fn legacy(member: Member) -> Member {
-    Member { legacy: true, ..member }
+const fn legacy(member: SchemaMember) -> SchemaMember {
+    SchemaMember { legacy: true, ..member }
 }
 
 const ANY: Rule = Object(&[]);
@@ -96,7 +96,7 @@ const ARGUMENTS: Rule =
     ListOf(&Object(&[needs("name", Text), may("title", Text), may("description", Text), may("required", Flag)]));
 
 /// What all entries have.
-const COMMON: &[Member] =
+const COMMON: &[SchemaMember] =
     &[needs("name", Text), may("title", Text), may("description", Text), may("icons", ICONS), may("_meta", ANY)];
 
 const TOOL: Rule = Entry(&[
@@ -126,7 +126,7 @@ const MOST: usize = 16;
 
 /// Why clients refuse an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct SchemaFault {
     /// In words, as the end of a sentence.
     pub(super) why: String,
     /// Whether modern clients accept it.
@@ -134,7 +134,7 @@ pub(super) struct Fault {
 }
 
 /// What is wrong with an entry, which is JSON; a fault that concerns all clients before one that does not.
-pub(super) fn fault(kind: Kind, entry: &[u8]) -> Option<Fault> {
+pub(super) fn fault(kind: ListKind, entry: &[u8]) -> Option<SchemaFault> {
     let mut search = Search::default();
     search.look(&ENTRIES[kind as usize], entry, &Path::ROOT, false);
     search.found
@@ -167,7 +167,7 @@ impl<'a> Path<'a> {
 
 #[derive(Default)]
 struct Search {
-    found: Option<Fault>,
+    found: Option<SchemaFault>,
 }
 
 impl Search {
@@ -193,7 +193,7 @@ impl Search {
 
     fn look_into(
         &mut self,
-        members: impl Iterator<Item = &'static Member> + Clone,
+        members: impl Iterator<Item = &'static SchemaMember> + Clone,
         raw: &[u8],
         path: &Path<'_>,
         legacy: bool,
@@ -205,7 +205,7 @@ impl Search {
                 *place = Some(value);
             }
         }
-        for (value, Member { key, rule, is_required, legacy: only }) in values.into_iter().zip(members) {
+        for (value, SchemaMember { key, rule, is_required, legacy: only }) in values.into_iter().zip(members) {
             let (path, legacy) = (path.below(key), legacy || *only);
             match value {
                 Some(value) => self.look(rule, value, &path, legacy),
@@ -220,7 +220,7 @@ impl Search {
         if self.found.as_ref().is_none_or(|fault| fault.legacy && !legacy) {
             let path = path.text();
             let path = if path.is_empty() { "it".to_owned() } else { format!("`{path}`") };
-            self.found = Some(Fault { why: format!("{path} {what}"), legacy });
+            self.found = Some(SchemaFault { why: format!("{path} {what}"), legacy });
         }
     }
 }

@@ -5,12 +5,12 @@
 use bytes::Bytes;
 use weir_mcp::json;
 
-use super::{Kind, View, view::Entry};
+use super::{CatalogSnapshot, ListKind, snapshot::ListEntry};
 
 /// What the tool is called, after the name of its upstream.
 pub const SIGN_IN: &str = "sign_in";
 
-impl View {
+impl CatalogSnapshot {
     /// Stands in for an upstream until there is a login.
     pub(super) fn waiting(upstream: &str) -> Self {
         let title = json::quote(&format!("Sign in at {upstream}"));
@@ -22,8 +22,8 @@ impl View {
             r#"{{"name":"{SIGN_IN}","title":{title},"description":{text},"inputSchema":{{"type":"object","properties":{{}}}}}}"#
         );
         let mut view = Self { waits: true, ..Self::default() };
-        let entry = Entry { raw: Bytes::from(raw), key: SIGN_IN.to_owned(), modern_only: false };
-        view.lists[Kind::Tool as usize].push(entry);
+        let entry = ListEntry { raw: Bytes::from(raw), key: SIGN_IN.to_owned(), modern_only: false };
+        view.lists[ListKind::Tool as usize].push(entry);
         view
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_mcp::json;
 
-use crate::upstream::{State, Upstream};
+use crate::upstream::{Upstream, UpstreamState};
 
 use super::Catalog;
 
@@ -53,7 +53,9 @@ impl Catalog {
             match (status.error, status.tools) {
                 (Some(why), _) => format!("`{name}`: {}: {why}", status.state),
                 (None, _) if starting => format!("`{name}`: starting"),
-                (None, Some(tools)) if status.state == State::Healthy => format!("`{name}`: healthy, {tools} tools"),
+                (None, Some(tools)) if status.state == UpstreamState::Healthy => {
+                    format!("`{name}`: healthy, {tools} tools")
+                }
                 (None, _) => format!("`{name}`: {}", status.state),
             }
         };

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use weir_mcp::{Era, json, translate::TASKS};
 
-use super::View;
+use super::CatalogSnapshot;
 
 /// What one upstream has declared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Traits {
 
 impl Traits {
     /// What an upstream means to clients of an era.
-    pub(super) fn of(era: Era, view: &View) -> Self {
+    pub(super) fn of(era: Era, view: &CatalogSnapshot) -> Self {
         let raw = |path: &[&str]| json::get(&view.capabilities, path).filter(|raw| *raw != b"null" && *raw != b"false");
         let has = |path: &[&str]| raw(path).is_some();
         let named = |key: &str| {
@@ -98,9 +98,10 @@ pub(super) fn capabilities<'a>(era: Era, traits: impl Iterator<Item = &'a Traits
         let parts: Vec<&str> = parts.into_iter().filter_map(|(there, part)| there.then_some(part)).collect();
         let _ = write!(text, r#","tasks":{{{}}}"#, parts.join(","));
     }
-    for (key, of) in
-        [("extensions", (|traits| &traits.extensions) as Named), ("experimental", |traits| &traits.experiments)]
-    {
+    for (key, of) in [
+        ("extensions", (|traits| &traits.extensions) as NamedExtension),
+        ("experimental", |traits| &traits.experiments),
+    ] {
         let named = alone(traits.clone(), of);
         if !named.is_empty() {
             let _ = write!(text, r#","{key}":{{{}}}"#, named.join(","));
@@ -110,11 +111,11 @@ pub(super) fn capabilities<'a>(era: Era, traits: impl Iterator<Item = &'a Traits
     text
 }
 
-type Named = fn(&Traits) -> &Vec<(String, String)>;
+type NamedExtension = fn(&Traits) -> &Vec<(String, String)>;
 
 /// The extensions that can be had at an endpoint for all: those that exactly one upstream has, since nothing in a method
 /// says which one is meant, and those whose methods name something that does.
-fn alone<'a>(traits: impl Iterator<Item = &'a Traits> + Clone, of: Named) -> Vec<String> {
+fn alone<'a>(traits: impl Iterator<Item = &'a Traits> + Clone, of: NamedExtension) -> Vec<String> {
     /// MCP Apps have no methods; tasks are found by their ids.
     const ROUTED: [&str; 2] = [TASKS, "io.modelcontextprotocol/ui"];
     let mut found: Vec<(&str, &str, usize)> = Vec::new();

@@ -9,11 +9,11 @@ use tokio::sync::Semaphore;
 
 use crate::{
     config::{self, Auth, Config},
-    http::Client,
-    login::{Account, Wallet},
-    policy::{Engine, Grant, Policy, Source, shipped},
+    credential::{CredentialManager, UpstreamAuth},
+    http::HttpClient,
+    policy::{Engine, Policy, PolicyGrant, PolicySource, shipped},
     quota::Quota,
-    upstream::{CredentialSource, Parts, Services, Upstream},
+    upstream::{CredentialSource, Services, Upstream, UpstreamParts},
 };
 
 /// What a configuration comes to.
@@ -32,19 +32,19 @@ pub(super) struct Decisions {
     pub(super) credentials: Option<String>,
 }
 
-/// Loads everything. Without a wallet nobody can sign in anywhere.
+/// Loads everything. Without a credential manager nobody can sign in anywhere.
 ///
 /// # Errors
 ///
 /// Everything that is wrong, one line each.
-pub(super) fn assemble(config: &Config, wallet: Option<&Wallet>) -> anyhow::Result<Assembly> {
+pub(super) fn assemble(config: &Config, manager: Option<&CredentialManager>) -> anyhow::Result<Assembly> {
     let engine = Engine::new(config.cache_dir.as_deref()).context("the policy engine cannot be started")?;
-    let client = Client::new().limited(config.limits.connections.upstream);
+    let client = HttpClient::new().limited(config.limits.connections.upstream);
     let processes = Quota::new("processes", config.limits.processes);
     let shared = (&client, &processes, &Arc::new(Semaphore::new(config.limits.starts)));
     let (mut upstreams, mut decisions, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {
-        match prepare(config, entry, &engine, shared, wallet) {
+        match prepare(config, entry, &engine, shared, manager) {
             Ok((upstream, decided)) => {
                 upstreams.push(Arc::new(upstream));
                 decisions.push(decided);
@@ -60,12 +60,12 @@ pub(super) fn assemble(config: &Config, wallet: Option<&Wallet>) -> anyhow::Resu
 
 fn prepare(
     config: &Config,
-    entry: &config::Upstream,
+    entry: &config::UpstreamConfig,
     engine: &Engine,
-    (client, processes, starts): (&Client, &Arc<Quota>, &Arc<Semaphore>),
-    wallet: Option<&Wallet>,
+    (client, processes, starts): (&HttpClient, &Arc<Quota>, &Arc<Semaphore>),
+    manager: Option<&CredentialManager>,
 ) -> anyhow::Result<(Upstream, Decisions)> {
-    let account = wallet.and_then(|wallet| wallet.account(entry.name.as_str())).cloned();
+    let account = manager.and_then(|manager| manager.account(entry.name.as_str())).cloned();
     let (mut connection, mut credentials) = (None, None);
     for written in &entry.policies {
         let place = format!("{}:{}: upstream `{}`", config.file.display(), written.line, entry.name);
@@ -88,7 +88,7 @@ fn prepare(
         Some(own) => Some(own),
         None => {
             let is_login = matches!(entry.auth, Auth::OAuth(_));
-            if entry.owner == config::Owner::Principal && !is_login {
+            if entry.owner == config::LoginOwner::Principal && !is_login {
                 let file = config.file.display();
                 bail!(
                     "{file}: upstream `{}`: `owner = \"principal\"` goes with a login, or with a policy that decides \
@@ -109,18 +109,18 @@ fn prepare(
     };
     let (processes, starts) = (Arc::clone(processes), Arc::clone(starts));
     let limits = config.limits.clone();
-    let parts = Parts { config: entry.clone(), connection, credentials, processes, starts, limits };
+    let parts = UpstreamParts { config: entry.clone(), connection, credentials, processes, starts, limits };
     let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
     Ok((upstream, decisions))
 }
 
 /// What decides about the credentials of an upstream that has no component for it.
 fn usual(
-    entry: &config::Upstream,
+    entry: &config::UpstreamConfig,
     engine: &Engine,
-    account: Option<Arc<Account>>,
+    account: Option<Arc<UpstreamAuth>>,
 ) -> anyhow::Result<Option<CredentialSource>> {
-    let owner = config::Owner::Shared;
+    let owner = config::LoginOwner::Shared;
     Ok(match (&entry.auth, account) {
         (Auth::Bearer(source), _) => {
             let settings = json!({ "source": source.to_string() }).to_string();
@@ -145,15 +145,15 @@ fn usual(
 
 /// One of the policies that the binary carries.
 fn ship(engine: &Engine, name: &str, wasm: &'static [u8], settings: String) -> anyhow::Result<Policy> {
-    Ok(engine.load(Source { name, wasm: wasm.into(), grants: &[], settings, service: None })?)
+    Ok(engine.load(PolicySource { name, wasm: wasm.into(), grants: &[], settings, service: None })?)
 }
 
-fn load(engine: &Engine, client: &Client, written: &config::Policy) -> anyhow::Result<Policy> {
+fn load(engine: &Engine, client: &HttpClient, written: &config::PolicyConfig) -> anyhow::Result<Policy> {
     let name = written.component.display().to_string();
     let wasm = std::fs::read(&written.component).with_context(|| format!("policy `{name}` cannot be read"))?;
-    let grants = written.grants.iter().map(|grant| grant.parse::<Grant>()).collect::<Result<Vec<_>, _>>()?;
+    let grants = written.grants.iter().map(|grant| grant.parse::<PolicyGrant>()).collect::<Result<Vec<_>, _>>()?;
     let services = Services::new(client.clone(), written.http.clone());
-    Ok(engine.load(Source {
+    Ok(engine.load(PolicySource {
         name: &name,
         wasm: wasm.into(),
         grants: &grants,

@@ -13,8 +13,8 @@ use clap::{Args, Subcommand};
 
 use crate::{
     config::{self, Auth, Config},
-    login::{Account, Asker, DEFAULT_FILE, Wallet},
-    observe,
+    credential::{CredentialManager, DEFAULT_FILE, TokenSubject, UpstreamAuth},
+    telemetry,
 };
 
 use super::{BAD_CONFIG, address, terminal};
@@ -23,7 +23,7 @@ use super::{BAD_CONFIG, address, terminal};
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum AuthCommand {
     /// Sign in at an upstream.
     ///
     /// Opens the page in a browser, and prints its address for those who have none here. The login is kept, encrypted,
@@ -46,7 +46,7 @@ pub(super) enum Command {
         #[arg(long, value_name = "SCOPES")]
         scopes: Option<String>,
         #[command(flatten)]
-        options: Options,
+        options: AuthOptions,
     },
     /// Show how Weir stands with each upstream that takes a login, or with one.
     ///
@@ -55,7 +55,7 @@ pub(super) enum Command {
         /// The upstream, or an address; all upstreams if it is left out.
         name: Option<String>,
         #[command(flatten)]
-        options: Options,
+        options: AuthOptions,
     },
     /// Forget the login at an upstream, and have its server forget it (RFC 7009).
     ///
@@ -67,14 +67,14 @@ pub(super) enum Command {
         #[arg(long, value_name = "SUBJECT")]
         principal: Option<String>,
         #[command(flatten)]
-        options: Options,
+        options: AuthOptions,
     },
     /// Renew the login at an upstream now.
     Refresh {
         /// The upstream, or the address of a server that `weir connect` leads to.
         name: String,
         #[command(flatten)]
-        options: Options,
+        options: AuthOptions,
     },
     /// Print what authorization servers are told of Weir: the addresses that they may send browsers back to.
     ///
@@ -84,17 +84,17 @@ pub(super) enum Command {
         /// The upstream; those of the configuration at which people sign in, if it is left out.
         name: Option<String>,
         #[command(flatten)]
-        options: Options,
+        options: AuthOptions,
     },
     /// List the upstreams that take a login: those of which the configuration says so, and those that ask for one.
     List {
         #[command(flatten)]
-        options: Options,
+        options: AuthOptions,
     },
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct AuthOptions {
     /// The configuration, as for `weir serve`.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
     config: PathBuf,
@@ -104,20 +104,20 @@ pub(super) struct Options {
 }
 
 /// What a command is about.
-struct About {
+struct CommandScope {
     config: Config,
-    wallet: Arc<Wallet>,
+    manager: Arc<CredentialManager>,
 }
 
-pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
-    let _log = observe::start("warn");
+pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
+    let _log = telemetry::start("warn");
     let options = match &command {
-        Command::Login { options, .. }
-        | Command::Status { options, .. }
-        | Command::Logout { options, .. }
-        | Command::Refresh { options, .. }
-        | Command::Metadata { options, .. }
-        | Command::List { options } => options,
+        AuthCommand::Login { options, .. }
+        | AuthCommand::Status { options, .. }
+        | AuthCommand::Logout { options, .. }
+        | AuthCommand::Refresh { options, .. }
+        | AuthCommand::Metadata { options, .. }
+        | AuthCommand::List { options } => options,
     };
     let config = match command.address() {
         Some(address) => address::config("weir auth", address, toml::Table::new()),
@@ -130,22 +130,22 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
-    let wallet = Wallet::new(&config, options.allow_plaintext_token_store);
-    let about = About { config, wallet };
+    let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
+    let about = CommandScope { config, manager };
     let interrupted = command.interrupted();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
     let ended = runtime.block_on(async {
         let work = async {
             match command {
-                Command::Login { name, device, no_browser, port, scopes, .. } => {
+                AuthCommand::Login { name, device, no_browser, port, scopes, .. } => {
                     let scopes = scopes.map(|all| all.split_ascii_whitespace().map(str::to_owned).collect());
                     login::run(&about, &name, &login::How { device, no_browser, port, scopes }).await
                 }
-                Command::Status { name, .. } => show::status(&about, name.as_deref()).await,
-                Command::Logout { name, principal, .. } => login::out(&about, &name, principal.as_deref()).await,
-                Command::Refresh { name, .. } => login::refresh(&about, &name).await,
-                Command::Metadata { name, .. } => metadata::print(&about, name.as_deref()).await,
-                Command::List { .. } => show::list(&about).await,
+                AuthCommand::Status { name, .. } => show::status(&about, name.as_deref()).await,
+                AuthCommand::Logout { name, principal, .. } => login::out(&about, &name, principal.as_deref()).await,
+                AuthCommand::Refresh { name, .. } => login::refresh(&about, &name).await,
+                AuthCommand::Metadata { name, .. } => metadata::print(&about, name.as_deref()).await,
+                AuthCommand::List { .. } => show::list(&about).await,
             }
         };
         let ended = tokio::select! {
@@ -155,14 +155,14 @@ pub(super) fn run(command: Command) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::from(INTERRUPTED))
             }
         };
-        about.wallet.close().await;
+        about.manager.close().await;
         ended
     });
     runtime.shutdown_background();
     ended
 }
 
-impl Command {
+impl AuthCommand {
     /// What became of it if it was interrupted.
     const fn interrupted(&self) -> &'static str {
         match self {
@@ -185,16 +185,16 @@ impl Command {
     }
 }
 
-impl About {
+impl CommandScope {
     /// The account at an upstream, or why there is none.
-    fn account(&self, name: &str) -> anyhow::Result<&Arc<Account>> {
+    fn account(&self, name: &str) -> anyhow::Result<&Arc<UpstreamAuth>> {
         let named = address::is_address(name).then(|| address::name(name));
         let name = named.as_deref().unwrap_or(name);
-        if let Some(account) = self.wallet.account(name) {
+        if let Some(account) = self.manager.account(name) {
             return Ok(account);
         }
         let Some(upstream) = self.config.upstreams.iter().find(|upstream| upstream.name.as_str() == name) else {
-            let known: Vec<&str> = self.wallet.accounts().iter().map(|account| account.name()).collect();
+            let known: Vec<&str> = self.manager.accounts().iter().map(|account| account.name()).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             bail!("there is no upstream `{name}`; those that may take a login: {known}");
         };
@@ -207,7 +207,7 @@ impl About {
     }
 
     /// As whom a terminal signs in.
-    fn asker(&self, account: &Account) -> anyhow::Result<Asker> {
+    fn asker(&self, account: &UpstreamAuth) -> anyhow::Result<TokenSubject> {
         let page = self.config.public_url.as_deref().map_or_else(String::new, |url| format!(", at {url}/connect"));
         account.asker(None).with_context(|| {
             format!("each caller has a login of their own at `{}`, and gets it from the gateway{page}", account.name())

@@ -3,8 +3,8 @@
 use std::{path::Path, process::ExitCode};
 
 use crate::{
-    config::{Auth, Config, Reach, Upstream},
-    login::Wallet,
+    config::{Auth, Config, Reach, UpstreamConfig},
+    credential::CredentialManager,
 };
 
 use super::{BAD_CONFIG, assembly, assembly::Decisions, terminal};
@@ -17,8 +17,8 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
-    let wallet = Wallet::new(&config, false);
-    let assembly = match assembly::assemble(&config, Some(&wallet)) {
+    let manager = CredentialManager::new(&config, false);
+    let assembly = match assembly::assemble(&config, Some(&manager)) {
         Ok(assembly) => assembly,
         Err(why) => {
             terminal::complain(format_args!("{why:#}"));
@@ -28,7 +28,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
     for warning in &config.warnings {
         terminal::complain(format_args!("warning: {warning}"));
     }
-    let key = super::check_key(&wallet)?;
+    let key = super::check_key(&manager)?;
     for problem in config.missing.iter().map(ToString::to_string).chain(key.clone()) {
         terminal::complain(problem);
     }
@@ -51,7 +51,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(upstream: &Upstream, decided: Option<&Decisions>) -> String {
+fn line(upstream: &UpstreamConfig, decided: Option<&Decisions>) -> String {
     let name = &upstream.name;
     let Some(decided) = decided else { return format!("{name}: disabled") };
     let reach = match &upstream.reach {

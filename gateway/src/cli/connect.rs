@@ -12,12 +12,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{
     catalog::Catalog,
     config::{self, Config},
-    login::Wallet,
-    observe,
+    credential::CredentialManager,
+    proxy::Proxy,
     quota::Shares,
-    relay::Relay,
     server::stdio,
     session::{Endpoint, Sessions},
+    telemetry,
     upstream::Upstream,
 };
 
@@ -63,7 +63,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
-    let _log = observe::start(if options.debug { "info,mcp_weir=debug" } else { "warn" });
+    let _log = telemetry::start(if options.debug { "info,mcp_weir=debug" } else { "warn" });
     let refused = |why: String| {
         terminal::complain(why);
         Ok(ExitCode::from(BAD_CONFIG))
@@ -72,31 +72,35 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(why) => return refused(why),
     };
-    let wallet = Wallet::new(&config, options.allow_plaintext_token_store);
-    let assembly = match assembly::assemble(&config, Some(&wallet)) {
+    let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
+    let assembly = match assembly::assemble(&config, Some(&manager)) {
         Ok(assembly) => assembly,
         Err(why) => return refused(format!("{why:#}")),
     };
-    let limits = stdio::Limits { line: MAX_LINE, request: Duration::from_secs(options.timeout) };
+    let limits = stdio::StdioLimits { line: MAX_LINE, request: Duration::from_secs(options.timeout) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
-    let served = runtime.block_on(connect(assembly.upstreams, &wallet, limits));
+    let served = runtime.block_on(connect(assembly.upstreams, &manager, limits));
     // Standard input is read by a thread that cannot be woken; there is nothing left to wait for.
     runtime.shutdown_background();
     served.context("standard output")?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn connect(upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wallet>, limits: stdio::Limits) -> std::io::Result<()> {
+async fn connect(
+    upstreams: Arc<[Arc<Upstream>]>,
+    manager: &Arc<CredentialManager>,
+    limits: stdio::StdioLimits,
+) -> std::io::Result<()> {
     // There is one client, whose session lasts as long as it does.
     let shares = |total| Shares { total, principal: total, upstream: total };
     let sessions = Arc::new(Sessions::new(shares(2), Duration::MAX, shares(0)));
     let defaults = config::Limits::default();
-    let relay = Arc::new(Relay::new(Catalog::new(Arc::clone(&upstreams), defaults.page), sessions, &defaults));
-    let reaping = tokio::spawn(reap(Arc::clone(&relay)));
+    let proxy = Arc::new(Proxy::new(Catalog::new(Arc::clone(&upstreams), defaults.page), sessions, &defaults));
+    let reaping = tokio::spawn(reap(Arc::clone(&proxy)));
     // A login that is made at a terminal is used at once.
     let looking = tokio::spawn({
-        let wallet = Arc::clone(wallet);
-        async move { wallet.look_out().await }
+        let manager = Arc::clone(manager);
+        async move { manager.look_out().await }
     });
     let pipes = (tokio::io::stdin(), tokio::io::stdout());
     let stop = async {
@@ -112,22 +116,22 @@ async fn connect(upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wallet>, limits: 
             () = hung_up => {}
         }
     };
-    let served = stdio::serve(Arc::clone(&relay), Endpoint::One(0), pipes, limits, stop).await;
+    let served = stdio::serve(Arc::clone(&proxy), Endpoint::One(0), pipes, limits, stop).await;
     reaping.abort();
     looking.abort();
-    relay.stop().await;
+    proxy.stop().await;
     for upstream in upstreams.iter() {
         upstream.stop().await;
     }
-    wallet.close().await;
+    manager.close().await;
     served
 }
 
 /// Ends what waits for answers that never come.
-async fn reap(relay: Arc<Relay>) {
+async fn reap(proxy: Arc<Proxy>) {
     loop {
         tokio::time::sleep(IDLE / 5).await;
-        relay.reap(IDLE).await;
+        proxy.reap(IDLE).await;
     }
 }
 
@@ -173,13 +177,13 @@ mod tests {
     use crate::config::{HttpTransport, Reach};
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct StatusLine {
         #[command(flatten)]
         options: Options,
     }
 
     fn read(args: &[&str]) -> Result<Config, String> {
-        let line = Line::try_parse_from([&["connect"], args].concat()).map_err(|why| why.to_string())?;
+        let line = StatusLine::try_parse_from([&["connect"], args].concat()).map_err(|why| why.to_string())?;
         config(&line.options)
     }
 

@@ -5,8 +5,8 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 use anyhow::Context;
 
 use crate::config::{
-    Auth, Config, Limits, LoginStore, Owner, Reach, Secret, StdioReach, SystemEnvironment, Timeouts, Upstream,
-    default_cache_dir,
+    Auth, Config, Limits, LoginOwner, LoginStore, Reach, Secret, StdioReach, SystemEnvironment, Timeouts,
+    UpstreamConfig, default_cache_dir,
 };
 
 use super::serve;
@@ -39,12 +39,12 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         cwd: std::env::current_dir()?,
         shared: false,
     };
-    let upstream = Upstream {
+    let upstream = UpstreamConfig {
         name: "demo".parse()?,
         reach: Reach::Stdio(reach),
         auth: Auth::None,
         policies: Vec::new(),
-        owner: Owner::Shared,
+        owner: LoginOwner::Shared,
         timeouts: Timeouts::default(),
         enabled: true,
     };

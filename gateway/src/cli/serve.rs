@@ -16,20 +16,20 @@ use url::Url;
 use crate::{
     catalog::Catalog,
     config::Config,
-    invite::Invitations,
-    login::{Owner, Wallet},
-    observe::{self, printable},
+    credential::{CredentialManager, CredentialOwner},
     open_files,
-    relay::Relay,
+    proxy::Proxy,
     server::{
         App,
-        callers::{self, Callers},
+        authn::{self, Authenticator},
         connect::Connect,
-        guard::Guard,
-        listen::{Limits, Listener},
+        listen::{ListenLimits, Listener},
+        origin_check::OriginCheck,
     },
     session::Sessions,
+    sign_in_links::SignInLinks,
     task::always,
+    telemetry::{self, printable},
     upstream::Upstream,
 };
 
@@ -62,7 +62,7 @@ pub(super) fn run(path: &Path, listen: Option<SocketAddr>, plaintext: bool) -> a
 
 /// Serves a configuration until a signal ends it; `plaintext` to keep logins unprotected.
 pub(super) fn gateway(mut config: Config, plaintext: bool) -> anyhow::Result<ExitCode> {
-    let _log = observe::start("info");
+    let _log = telemetry::start("info");
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -74,45 +74,49 @@ pub(super) fn gateway(mut config: Config, plaintext: bool) -> anyhow::Result<Exi
             "{most} connections of clients at once instead of {wanted}: the system allows too few open files (ulimit -n)"
         );
     }
-    let wallet = Wallet::new(&config, plaintext);
-    let assembly = match assembly::assemble(&config, Some(&wallet)) {
+    let manager = CredentialManager::new(&config, plaintext);
+    let assembly = match assembly::assemble(&config, Some(&manager)) {
         Ok(assembly) => assembly,
         Err(why) => {
             terminal::complain(format_args!("{why:#}"));
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
-    if let Some(why) = super::check_key(&wallet)? {
+    if let Some(why) = super::check_key(&manager)? {
         terminal::complain(why);
         return Ok(ExitCode::from(BAD_CONFIG));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads to run on")?;
-    runtime.block_on(serve(&config, assembly.upstreams.clone(), &wallet))?;
+    runtime.block_on(serve(&config, assembly.upstreams.clone(), &manager))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wallet>) -> anyhow::Result<()> {
+async fn serve(
+    config: &Config,
+    upstreams: Arc<[Arc<Upstream>]>,
+    manager: &Arc<CredentialManager>,
+) -> anyhow::Result<()> {
     let hangups = tokio::spawn(ignore_hangups(io::stdin().is_terminal()));
     let listener = Listener::bind(&config.listen, config.tls.as_ref()).await?;
     let addresses = listener.addresses();
     let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page);
     let limits = &config.limits;
     let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay));
-    let callers = Callers::new(config).context("the tokens of callers cannot be checked")?;
-    let root = callers::root(config, addresses.first().copied().context("there is no address to listen on")?);
-    let invitations = Arc::new(Invitations::new(&root));
+    let callers = Authenticator::new(config).context("the tokens of callers cannot be checked")?;
+    let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
+    let invitations = Arc::new(SignInLinks::new(&root));
     if callers.are_local() || callers.are_proved() {
-        wallet.set_page(invitations.page(), callers.are_local());
+        manager.set_page(invitations.page(), callers.are_local());
     }
-    let connect = Connect::new(config, Arc::clone(wallet), Arc::clone(&invitations), &callers);
+    let connect = Connect::new(config, Arc::clone(manager), Arc::clone(&invitations), &callers);
     // By its own public name, which is in the links to it, it is always called.
     let mut hosts = config.allowed_hosts.clone();
     hosts.extend(Url::parse(&root).ok().and_then(|url| Some(url.host_str()?.to_owned())));
-    let guard = Guard::new(&hosts, &config.allowed_origins);
-    let relay = Relay::new(Arc::clone(&catalog), Arc::clone(&sessions), limits);
-    let relay = Arc::new(relay.signing_in(Arc::clone(wallet), invitations));
-    let app = Arc::new(App::new(Arc::clone(&relay), guard, callers, connect, config.limits.body));
-    let limits = Limits {
+    let guard = OriginCheck::new(&hosts, &config.allowed_origins);
+    let proxy = Proxy::new(Arc::clone(&catalog), Arc::clone(&sessions), limits);
+    let proxy = Arc::new(proxy.signing_in(Arc::clone(manager), invitations));
+    let app = Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect, config.limits.body));
+    let limits = ListenLimits {
         connections: limits.connections,
         bodies: limits.bodies,
         head_timeout: limits.head_timeout,
@@ -128,18 +132,18 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     }
     catalog.start().await;
     let background = tokio::spawn({
-        let (wallet, catalog, relay) = (Arc::clone(wallet), Arc::clone(&catalog), Arc::clone(&relay));
+        let (manager, catalog, proxy) = (Arc::clone(manager), Arc::clone(&catalog), Arc::clone(&proxy));
         let upstreams = Arc::clone(&upstreams);
         async move {
-            let announcing = Arc::clone(&relay);
+            let announcing = Arc::clone(&proxy);
             let announce = move || {
-                let relay = Arc::clone(&announcing);
-                async move { relay.announce_sign_ins().await }
+                let proxy = Arc::clone(&announcing);
+                async move { proxy.announce_sign_ins().await }
             };
             tokio::join!(
-                always("watching logins", || look_out(Arc::clone(&wallet), Arc::clone(&catalog))),
+                always("watching logins", || look_out(Arc::clone(&manager), Arc::clone(&catalog))),
                 always("announcing sign-ins", announce),
-                always("ending what nobody uses", || reap(Arc::clone(&relay), Arc::clone(&upstreams))),
+                always("ending what nobody uses", || reap(Arc::clone(&proxy), Arc::clone(&upstreams))),
             );
         }
     });
@@ -160,25 +164,25 @@ async fn serve(config: &Config, upstreams: Arc<[Arc<Upstream>]>, wallet: &Arc<Wa
     }
     background.abort();
     tokio::select! {
-        () = close(&catalog, &relay, &upstreams) => {}
+        () = close(&catalog, &proxy, &upstreams) => {}
         again = signalled() => again?,
     }
-    wallet.close().await;
+    manager.close().await;
     tracing::info!("stopped");
     Ok(())
 }
 
 /// Ends what is open at the upstreams, and every process. Those that are starting may take a while to clean up.
-async fn close(catalog: &Catalog, relay: &Arc<Relay>, upstreams: &[Arc<Upstream>]) {
+async fn close(catalog: &Catalog, proxy: &Arc<Proxy>, upstreams: &[Arc<Upstream>]) {
     catalog.stop().await;
     // All at once, for each may take as long as its upstream is silent.
     let mut ending = JoinSet::new();
-    for session in relay.sessions().all() {
-        let relay = Arc::clone(relay);
-        ending.spawn(async move { relay.end(&session).await });
+    for session in proxy.sessions().all() {
+        let proxy = Arc::clone(proxy);
+        ending.spawn(async move { proxy.end(&session).await });
     }
     ending.join_all().await;
-    relay.stop().await;
+    proxy.stop().await;
     let stop = |upstream: &Arc<Upstream>| {
         let upstream = Arc::clone(upstream);
         async move { upstream.stop().await }
@@ -188,14 +192,16 @@ async fn close(catalog: &Catalog, relay: &Arc<Relay>, upstreams: &[Arc<Upstream>
 
 /// Has upstreams reached again that waited for a login when one comes, made here or by `weir auth login`, and those whose
 /// login has gone.
-async fn look_out(wallet: Arc<Wallet>, catalog: Arc<Catalog>) {
-    let mut changes = wallet.changes();
+async fn look_out(manager: Arc<CredentialManager>, catalog: Arc<Catalog>) {
+    let mut changes = manager.changes();
     let waiting = async {
         while changes.changed().await.is_ok() {
             for (place, upstream) in catalog.upstreams().iter().enumerate() {
-                let account = wallet.account(upstream.name()).filter(|account| !account.is_personal());
+                let account = manager.account(upstream.name()).filter(|account| !account.is_personal());
                 let gone = match account {
-                    Some(account) => account.state(&Owner::Shared).await.is_ok_and(|state| state.standing.is_wanting()),
+                    Some(account) => {
+                        account.state(&CredentialOwner::Shared).await.is_ok_and(|state| state.standing.is_wanting())
+                    }
                     None => false,
                 };
                 if gone != upstream.status().state.wants_login() {
@@ -204,8 +210,8 @@ async fn look_out(wallet: Arc<Wallet>, catalog: Arc<Catalog>) {
             }
         }
     };
-    if !wallet.accounts().is_empty() {
-        tokio::join!(wallet.look_out(), waiting);
+    if !manager.accounts().is_empty() {
+        tokio::join!(manager.look_out(), waiting);
     }
 }
 
@@ -232,18 +238,18 @@ async fn ignore_hangups(at_terminal: bool) -> io::Result<()> {
 }
 
 /// Ends sessions whose clients are gone and shared processes that nobody uses.
-async fn reap(relay: Arc<Relay>, upstreams: Arc<[Arc<Upstream>]>) {
-    let mut tick = tokio::time::interval(relay.sessions().tick());
+async fn reap(proxy: Arc<Proxy>, upstreams: Arc<[Arc<Upstream>]>) {
+    let mut tick = tokio::time::interval(proxy.sessions().tick());
     loop {
         tick.tick().await;
         let mut ending = JoinSet::new();
-        for session in relay.sessions().expired() {
-            let relay = Arc::clone(&relay);
-            ending.spawn(async move { relay.end(&session).await });
+        for session in proxy.sessions().expired() {
+            let proxy = Arc::clone(&proxy);
+            ending.spawn(async move { proxy.end(&session).await });
         }
         ending.join_all().await;
-        relay.sessions().memory().expire();
-        relay.reap(IDLE_PROCESS).await;
+        proxy.sessions().memory().expire();
+        proxy.reap(IDLE_PROCESS).await;
         for upstream in upstreams.iter() {
             upstream.reap(IDLE_PROCESS).await;
         }

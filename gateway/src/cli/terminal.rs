@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use crate::observe::printable;
+use crate::telemetry::printable;
 
 /// Says it on standard output.
 pub(super) fn say(text: impl Display) -> io::Result<()> {

@@ -15,12 +15,12 @@ pub enum Auth {
     /// A token in the `Authorization` header (RFC 6750 §2.1).
     Bearer(SecretSource),
     /// A token of an authorization server.
-    OAuth(Box<OAuth>),
+    OAuth(Box<OAuthClient>),
 }
 
 /// How a token is got from an authorization server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
+pub enum LoginFlow {
     /// A person signs in with a browser (RFC 6749 §4.1).
     AuthorizationCode,
     /// A person types a code on another device (RFC 8628).
@@ -44,7 +44,7 @@ pub enum SubjectType {
 
 /// Whose a login is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum LoginOwner {
     /// One for all callers.
     Shared,
     /// One for each.
@@ -53,11 +53,11 @@ pub enum Owner {
 
 /// How Weir is a client of an upstream's authorization server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OAuth {
+pub struct OAuthClient {
     /// The way to a token.
-    pub flow: Flow,
+    pub flow: LoginFlow,
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: LoginOwner,
     /// The authorization server, if the upstream is not asked for it. Whatever is exchanged goes to one that is named here
     /// or to the identity provider.
     pub issuer: Option<String>,
@@ -100,7 +100,7 @@ pub struct IdentityProvider {
 
 /// Whose tokens clients must bring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inbound {
+pub struct InboundAuth {
     /// The authorization server, exactly as `iss` names it.
     pub issuer: String,
     /// What `aud` must name.

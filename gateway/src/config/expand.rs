@@ -9,7 +9,7 @@ use super::secret::SecretSource;
 
 /// A part of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'t> {
+pub(super) enum ValuePart<'t> {
     /// Text that stands for itself.
     Plain(&'t str),
     /// What is found there; the path of a file is as written.
@@ -51,12 +51,12 @@ fn unmarked(word: &str) -> Option<&str> {
 }
 
 /// Takes a value apart.
-pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, BadReference> {
+pub(super) fn pieces(text: &str) -> Result<Vec<ValuePart<'_>>, BadReference> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         if let Some(before) = rest[..at].strip_suffix('$') {
-            pieces.extend([Piece::Plain(before), Piece::Plain("${")]);
+            pieces.extend([ValuePart::Plain(before), ValuePart::Plain("${")]);
             rest = &rest[at + 2..];
             continue;
         }
@@ -66,17 +66,17 @@ pub(super) fn pieces(text: &str) -> Result<Vec<Piece<'_>>, BadReference> {
             Some(("file", path)) if !path.is_empty() => SecretSource::File(path.into()),
             _ => return Err(BadReference),
         };
-        pieces.extend([Piece::Plain(&rest[..at]), Piece::Reference(source)]);
+        pieces.extend([ValuePart::Plain(&rest[..at]), ValuePart::Reference(source)]);
         rest = after;
     }
-    pieces.push(Piece::Plain(rest));
-    pieces.retain(|piece| *piece != Piece::Plain(""));
+    pieces.push(ValuePart::Plain(rest));
+    pieces.retain(|piece| *piece != ValuePart::Plain(""));
     Ok(pieces)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BadReference, Piece, literal, pieces};
+    use super::{BadReference, ValuePart, literal, pieces};
     use crate::config::SecretSource;
 
     #[test]
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn takes_values_apart() {
-        let env = |name: &str| Piece::Reference(SecretSource::Env(name.to_owned()));
-        let file = |path: &str| Piece::Reference(SecretSource::File(path.into()));
-        let plain = Piece::Plain;
+        let env = |name: &str| ValuePart::Reference(SecretSource::Env(name.to_owned()));
+        let file = |path: &str| ValuePart::Reference(SecretSource::File(path.into()));
+        let plain = ValuePart::Plain;
         for (text, expected) in [
             ("", vec![]),
             ("a $b {c} $", vec![plain("a $b {c} $")]),

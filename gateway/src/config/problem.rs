@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// A place in a file, counted from 1; columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
+pub struct FilePosition {
     /// The line.
     pub line: usize,
     /// The column.
@@ -20,7 +20,7 @@ pub struct Problem {
     /// The configuration file, as it was named.
     pub file: PathBuf,
     /// Where in it; none if the file could not be read.
-    pub at: Option<Position>,
+    pub at: Option<FilePosition>,
     /// What is wrong: lower case, no full stop.
     pub message: String,
     /// What to do about it, often text that can be pasted; may have several lines.
@@ -34,7 +34,7 @@ pub struct Problems(pub Vec<Problem>);
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.file.display())?;
-        if let Some(Position { line, column }) = self.at {
+        if let Some(FilePosition { line, column }) = self.at {
             write!(f, "{line}:{column}:")?;
         }
         write!(f, " {}", self.message)?;
@@ -105,10 +105,10 @@ impl<'t> Report<'t> {
     }
 
     /// The place of a byte in the text.
-    pub(super) fn position(&self, byte: usize) -> Position {
+    pub(super) fn position(&self, byte: usize) -> FilePosition {
         let before = self.text.get(..byte).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Position { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+        FilePosition { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
     }
 
     /// Whether nothing is wrong so far.

@@ -18,7 +18,7 @@ use super::suggest;
 pub(super) type Node<'n> = Spanned<DeValue<'n>>;
 
 /// What a setting can be read as.
-pub(super) trait Read: Sized {
+pub(super) trait SettingKind: Sized {
     /// What to write, in a message: "a string".
     const EXPECTED: &'static str;
     /// An example, where that alone does not show how to write it.
@@ -45,7 +45,7 @@ pub(super) struct At<T> {
 }
 
 /// One setting of a table.
-pub(super) enum Field<T> {
+pub(super) enum Setting<T> {
     /// It is not there.
     Absent,
     /// It is there, but cannot be read, which has been reported; the key is here.
@@ -60,7 +60,7 @@ impl Unreadable {
     }
 }
 
-impl<T> Field<T> {
+impl<T> Setting<T> {
     /// The value, if it is there and readable.
     pub(super) fn set(&self) -> Option<&At<T>> {
         match self {
@@ -88,7 +88,7 @@ impl<T> Field<T> {
 }
 
 /// In the schema a setting is what its value is.
-impl<T: JsonSchema> JsonSchema for Field<T> {
+impl<T: JsonSchema> JsonSchema for Setting<T> {
     fn inline_schema() -> bool {
         true
     }
@@ -103,14 +103,14 @@ impl<T: JsonSchema> JsonSchema for Field<T> {
 }
 
 /// Needed by the schema alone, to know that every key may be left out.
-impl<T> Default for Field<T> {
+impl<T> Default for Setting<T> {
     fn default() -> Self {
         Self::Absent
     }
 }
 
 /// Reports that the value is of the wrong type.
-pub(super) fn mistyped<T: Read>(node: &Node<'_>, report: &mut Report) -> Option<T> {
+pub(super) fn mistyped<T: SettingKind>(node: &Node<'_>, report: &mut Report) -> Option<T> {
     let found = match node.get_ref() {
         DeValue::String(_) => "a string",
         DeValue::Integer(_) => "an integer",
@@ -141,13 +141,13 @@ pub(super) fn refuse_unknown(table: &DeTable<'_>, known: &[&str], report: &mut R
 }
 
 /// Reads one setting of a table.
-pub(super) fn field<T: Read>(table: &DeTable<'_>, name: &str, report: &mut Report) -> Field<T> {
+pub(super) fn field<T: SettingKind>(table: &DeTable<'_>, name: &str, report: &mut Report) -> Setting<T> {
     let Some((key, node)) = table.get_key_value(name) else {
-        return Field::Absent;
+        return Setting::Absent;
     };
     match T::read(node, report) {
-        Some(value) => Field::Set(At { key: key.span(), span: node.span(), value }),
-        None => Field::Unreadable(key.span()),
+        Some(value) => Setting::Set(At { key: key.span(), span: node.span(), value }),
+        None => Setting::Unreadable(key.span()),
     }
 }
 
@@ -162,10 +162,10 @@ macro_rules! table {
         $(#[$meta])*
         #[schemars(deny_unknown_fields)]
         pub(in crate::config) struct $name {
-            $($(#[$field_meta])* #[schemars(default)] pub(in crate::config) $field: $crate::config::read::Field<$type>,)*
+            $($(#[$field_meta])* #[schemars(default)] pub(in crate::config) $field: $crate::config::read::Setting<$type>,)*
         }
 
-        impl $crate::config::read::Read for $name {
+        impl $crate::config::read::SettingKind for $name {
             const EXPECTED: &'static str = $expected;
 
             fn read(

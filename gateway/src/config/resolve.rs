@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use self::context::Context;
 use super::problem::Report;
 use super::quantity::{Period, Size};
-use super::read::Field;
+use super::read::Setting;
 use super::value::Count;
 use super::written::{self, Root};
-use super::{Config, Environment, Limits, Reach, Timeouts, Tls, Upstream, inherit};
+use super::{Config, Environment, Limits, Reach, Timeouts, Tls, UpstreamConfig, inherit};
 
 pub use auth::default_store;
 
@@ -85,9 +85,9 @@ fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {
     }
     // What cannot be read there has been reported; that it is not `true` need not be said as well.
     let meant = match &root.everybody_may_call {
-        Field::Absent => false,
-        Field::Set(at) => at.value,
-        Field::Unreadable(_) => true,
+        Setting::Absent => false,
+        Setting::Set(at) => at.value,
+        Setting::Unreadable(_) => true,
     };
     let meant = meant || root.auth.key().is_some();
     let mut listen = Vec::new();
@@ -110,10 +110,10 @@ fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {
     listen
 }
 
-fn tls(written: &Field<written::Tls>, context: &mut Context<'_, '_>) -> Option<Tls> {
+fn tls(written: &Setting<written::Tls>, context: &mut Context<'_, '_>) -> Option<Tls> {
     let at = written.set()?;
     let mut part = |field, name: &str| {
-        if matches!(field, &Field::Absent) {
+        if matches!(field, &Setting::Absent) {
             context.report.add(
                 at.key.clone(),
                 format!("`tls` needs a `{name}`"),
@@ -127,7 +127,7 @@ fn tls(written: &Field<written::Tls>, context: &mut Context<'_, '_>) -> Option<T
     Some(Tls { certificate: certificate?, key: key? })
 }
 
-fn list<T>(written: &Field<super::value::List<T>>, value: impl Fn(&T) -> String) -> Vec<String> {
+fn list<T>(written: &Setting<super::value::Values<T>>, value: impl Fn(&T) -> String) -> Vec<String> {
     let mut values: Vec<String> = Vec::new();
     for at in written.set().iter().flat_map(|list| &list.value.0) {
         let value = value(&at.value);
@@ -153,23 +153,25 @@ pub fn default_cache_dir(environment: &dyn Environment) -> Option<PathBuf> {
     Some(caches.join("weir"))
 }
 
-fn limits(written: &Field<written::Limits>) -> Limits {
+fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
     let default = Limits::default();
     let Some(written) = written.set().map(|at| &at.value) else {
         return default;
     };
     let (principal, upstream) = (written.principal.set(), written.upstream.set());
-    let counted =
-        |total: &Field<Count>, principal: Option<&Field<Count>>, upstream: Option<&Field<Count>>, default: Shares| {
-            let count =
-                |written: Option<&Field<Count>>, default| written.map_or(default, |field| field.or(Count(default)).0);
-            Shares {
-                total: count(Some(total), default.total),
-                principal: count(principal, default.principal),
-                upstream: count(upstream, default.upstream),
-            }
-        };
-    let sized = |total: &Field<Size>, principal: Option<&Field<Size>>, default: Shares| Shares {
+    let counted = |total: &Setting<Count>,
+                   principal: Option<&Setting<Count>>,
+                   upstream: Option<&Setting<Count>>,
+                   default: Shares| {
+        let count =
+            |written: Option<&Setting<Count>>, default| written.map_or(default, |field| field.or(Count(default)).0);
+        Shares {
+            total: count(Some(total), default.total),
+            principal: count(principal, default.principal),
+            upstream: count(upstream, default.upstream),
+        }
+    };
+    let sized = |total: &Setting<Size>, principal: Option<&Setting<Size>>, default: Shares| Shares {
         total: total.or(Size(default.total)).0,
         principal: principal.map_or(default.principal, |field| field.or(Size(default.principal)).0),
         ..default
@@ -215,7 +217,7 @@ fn limits(written: &Field<written::Limits>) -> Limits {
 }
 
 /// The timeouts written, each with the default given where it is not.
-fn timeouts(written: &Field<written::Timeouts>, default: Timeouts) -> Timeouts {
+fn timeouts(written: &Setting<written::WrittenTimeouts>, default: Timeouts) -> Timeouts {
     let Some(written) = written.set().map(|at| &at.value) else {
         return default;
     };
@@ -235,7 +237,7 @@ struct Defaults {
     inherit: Vec<String>,
 }
 
-fn defaults(written: &Field<written::Defaults>) -> Defaults {
+fn defaults(written: &Setting<written::Defaults>) -> Defaults {
     let mut defaults =
         Defaults { timeouts: Timeouts::default(), inherit: inherit::DEFAULT.map(str::to_owned).to_vec() };
     if let Some(at) = written.set() {
@@ -247,7 +249,7 @@ fn defaults(written: &Field<written::Defaults>) -> Defaults {
     defaults
 }
 
-fn upstreams(root: &Root, context: &mut Context<'_, '_>) -> Vec<Upstream> {
+fn upstreams(root: &Root, context: &mut Context<'_, '_>) -> Vec<UpstreamConfig> {
     let named = root.upstreams.set().map_or(&[][..], |at| &at.value.0);
     if named.is_empty() && context.report.is_clean() {
         let hint = "[upstreams.example]\nurl = \"https://mcp.example.com/mcp\"".to_owned();

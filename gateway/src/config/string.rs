@@ -6,11 +6,11 @@ use std::str::FromStr;
 use super::inherit::STORE_KEY;
 use super::problem::Report;
 use super::quantity::{Period, Size};
-use super::read::{Node, Read, Unreadable, mistyped};
+use super::read::{Node, SettingKind, Unreadable, mistyped};
 use super::suggest;
 
 /// A string in which `${…}` is expanded later.
-pub(super) struct Text(pub(super) String);
+pub(super) struct TemplateString(pub(super) String);
 
 /// A path; what it means is settled later.
 pub(super) struct FilePath(pub(super) String);
@@ -29,7 +29,10 @@ pub(super) struct Variable(pub(super) String);
 pub(super) struct Address(pub(super) SocketAddr);
 
 /// Reads a string by its `FromStr`.
-pub(super) fn parsed<T: Read + FromStr<Err = Unreadable>>(node: &Node<'_>, report: &mut Report<'_>) -> Option<T> {
+pub(super) fn parsed<T: SettingKind + FromStr<Err = Unreadable>>(
+    node: &Node<'_>,
+    report: &mut Report<'_>,
+) -> Option<T> {
     let Some(text) = node.get_ref().as_str() else {
         return mistyped(node, report);
     };
@@ -44,7 +47,7 @@ pub(super) fn parsed<T: Read + FromStr<Err = Unreadable>>(node: &Node<'_>, repor
 /// Strings that read themselves, with what the schema says of them.
 macro_rules! strings {
     ($($type:ty: $expected:literal, $schema:tt;)*) => {$(
-        impl $crate::config::read::Read for $type {
+        impl $crate::config::read::SettingKind for $type {
             const EXPECTED: &'static str = $expected;
 
             fn read(
@@ -79,11 +82,11 @@ strings! {
     Period: "a duration such as \"30s\"", { "type": "string", "pattern": "^[0-9]+ *(ms|s|m|h|d)$" };
     Program: "a program, as a string", { "type": "string", "minLength": 1 };
     Size: "a size such as \"4MiB\"", { "type": "string", "pattern": "^[0-9]+ *(B|[kK]B|KiB|[MG]i?B)$" };
-    Text: "a string", { "type": "string" };
+    TemplateString: "a string", { "type": "string" };
     Variable: "the name of a variable, as a string", { "type": "string", "pattern": "^[^=]+$" };
 }
 
-impl FromStr for Text {
+impl FromStr for TemplateString {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {

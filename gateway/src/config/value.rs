@@ -6,25 +6,25 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::DeValue;
 
 use super::problem::Report;
-use super::read::{At, Node, Read, entries, mistyped};
+use super::read::{At, Node, SettingKind, entries, mistyped};
 
 /// A number above zero.
 #[derive(Clone, Copy)]
 pub(super) struct Count(pub(super) usize);
 
 /// Any number of values.
-pub(super) struct List<T>(pub(super) Vec<At<T>>);
+pub(super) struct Values<T>(pub(super) Vec<At<T>>);
 
 /// A value, or a list of them.
 pub(super) struct OneOrMore<T>(pub(super) Vec<At<T>>);
 
 /// Values under names of the operator's choice, in the order of the file.
-pub(super) struct Named<T>(pub(super) Vec<(String, At<T>)>);
+pub(super) struct NamedValues<T>(pub(super) Vec<(String, At<T>)>);
 
 /// A table that Weir passes on without looking into it, as a JSON object.
 pub(super) struct Json(pub(super) String);
 
-impl Read for bool {
+impl SettingKind for bool {
     const EXPECTED: &'static str = "`true` or `false`";
 
     fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
@@ -32,7 +32,7 @@ impl Read for bool {
     }
 }
 
-impl Read for Count {
+impl SettingKind for Count {
     const EXPECTED: &'static str = "a whole number above zero";
 
     fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
@@ -50,7 +50,7 @@ impl Read for Count {
     }
 }
 
-impl<T: Read> Read for List<T> {
+impl<T: SettingKind> SettingKind for Values<T> {
     const EXPECTED: &'static str = "a list";
     const EXAMPLE: Option<&'static str> = Some("each value in quotes, all in brackets: [\"-y\", \"server\"]");
 
@@ -66,19 +66,19 @@ impl<T: Read> Read for List<T> {
     }
 }
 
-impl<T: Read> Read for OneOrMore<T> {
+impl<T: SettingKind> SettingKind for OneOrMore<T> {
     const EXPECTED: &'static str = T::EXPECTED;
 
     fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
         if node.get_ref().is_array() {
-            return List::read(node, report).map(|list| Self(list.0));
+            return Values::read(node, report).map(|list| Self(list.0));
         }
         let value = T::read(node, report)?;
         Some(Self(vec![At { key: node.span(), span: node.span(), value }]))
     }
 }
 
-impl<T: Read> Read for Named<T> {
+impl<T: SettingKind> SettingKind for NamedValues<T> {
     const EXPECTED: &'static str = "a table";
     const EXAMPLE: Option<&'static str> = Some("names and values in braces: { NAME = \"value\" }");
 
@@ -94,7 +94,7 @@ impl<T: Read> Read for Named<T> {
     }
 }
 
-impl Read for Json {
+impl SettingKind for Json {
     const EXPECTED: &'static str = "a table";
 
     fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
@@ -149,8 +149,8 @@ macro_rules! containers {
 }
 
 containers! {
-    List: |inner| { "type": "array", "items": inner };
-    Named: |inner| { "type": "object", "additionalProperties": inner };
+    Values: |inner| { "type": "array", "items": inner };
+    NamedValues: |inner| { "type": "object", "additionalProperties": inner };
     OneOrMore: |inner| { "anyOf": [inner, { "type": "array", "items": inner, "minItems": 1 }] };
 }
 

@@ -7,10 +7,10 @@ use std::str::FromStr;
 use super::origin::{HostName, ServiceOrigin, WebOrigin, WebUrl};
 use super::quantity::{Period, Size};
 use super::read::{Unreadable, table};
-use super::string::{Address, FilePath, Inherited, Program, Text, Variable, choice, strings};
-use super::value::{Count, Json, List, Named, OneOrMore};
+use super::string::{Address, FilePath, Inherited, Program, TemplateString, Variable, choice, strings};
+use super::value::{Count, Json, NamedValues, OneOrMore, Values};
 
-pub(super) use auth::{IdentityProvider, Inbound, OAuth, Store};
+pub(super) use auth::{IdentityProvider, Store, WrittenInbound, WrittenOAuth};
 
 table! {
     /// The configuration of Weir. Relative paths begin at the folder of the file.
@@ -18,7 +18,7 @@ table! {
         /// The address to listen on, or a list of them. Port 0 lets the system choose. Default: `"127.0.0.1:8080"`.
         listen: OneOrMore<Address>,
         /// Who may call. Default: everybody who reaches Weir.
-        auth: Inbound,
+        auth: WrittenInbound,
         /// Must be `true` to listen on anything but loopback without `auth`: everybody who reaches the address can then
         /// call every upstream with its credentials. Default: `false`.
         everybody_may_call: bool,
@@ -33,20 +33,20 @@ table! {
         store: Store,
         /// Host names that clients call Weir by, beside `localhost`, IP addresses and that of `public_url`. Other `Host` headers are
         /// refused, which keeps web pages from reaching Weir by a name of their own.
-        allowed_hosts: List<HostName>,
+        allowed_hosts: Values<HostName>,
         /// Browser origins that may call Weir, beside those on loopback: `"https://app.example.com"`.
-        allowed_origins: List<WebOrigin>,
+        allowed_origins: Values<WebOrigin>,
         /// Where compiled policies are kept. Default: `weir` in `$XDG_CACHE_HOME`, else in `~/.cache`.
         cache_dir: FilePath,
         /// Serve HTTPS with this certificate.
         tls: Tls,
         /// The bounds on what clients and upstreams may take.
-        limits: Limits,
+        limits: WrittenLimits,
         /// What holds for each upstream that says nothing else.
         defaults: Defaults,
         /// The MCP servers behind Weir, by name: letters, digits, `-` and `_`, at most 32. A tool of the upstream
         /// `github` is called `github__<tool>` on `/mcp` and by its own name on `/mcp/github`.
-        upstreams: Named<Upstream>,
+        upstreams: NamedValues<WrittenUpstream>,
     }
 
     /// A certificate and its key, both PEM files.
@@ -59,7 +59,7 @@ table! {
     }
 
     /// The bounds on what clients and upstreams may take.
-    struct Limits("a table") {
+    struct WrittenLimits("a table") {
         /// The largest request body. Default: `"4MiB"`.
         body: Size,
         /// How long a client may take to send the head of a request. Default: `"10s"`.
@@ -136,15 +136,15 @@ table! {
     /// What holds for each upstream that says nothing else.
     struct Defaults("a table") {
         /// How long to wait for an upstream.
-        timeouts: Timeouts,
+        timeouts: WrittenTimeouts,
         /// Which of Weir's own environment variables a program gets, beside `HOME`, `LOGNAME`, `PATH`, `SHELL`, `TERM` and
         /// `USER`; `LC_*` is every name that begins so. A pattern never covers `WEIR_*` and what this file refers to.
         /// Default: those for proxies, certificates, language and time zone.
-        inherit_env: List<Inherited>,
+        inherit_env: Values<Inherited>,
     }
 
     /// How long to wait for an upstream.
-    struct Timeouts("a table such as { connect = \"5s\" }") {
+    struct WrittenTimeouts("a table such as { connect = \"5s\" }") {
         /// For a connection, TLS included. Default: `"5s"`.
         connect: Period,
         /// Between two reads of an answer. Default: `"60s"`.
@@ -165,52 +165,52 @@ table! {
         { "anyOf": [{ "required": ["url"] }, { "required": ["httpUrl"] }] },
         { "required": ["command"] }
     ]))]
-    struct Upstream("a table") {
+    struct WrittenUpstream("a table") {
         /// The address of a server: Streamable HTTP is tried first, then HTTP+SSE, unless `type` says which it is.
         /// `${env:NAME}` and `${file:PATH}` are expanded.
-        url: Text,
+        url: TemplateString,
         /// Deprecated; as `url` with `type = "http"`, and instead of a `url` beside it. Known from configurations of
         /// other programs.
         #[schemars(rename = "httpUrl", extend("deprecated" = true))]
-        http_url: Text,
+        http_url: TemplateString,
         /// The program of a server that speaks over its standard input and output.
         command: Program,
         /// The program's arguments. `${env:NAME}` and `${file:PATH}` are expanded.
-        args: List<Text>,
+        args: Values<TemplateString>,
         /// Environment variables for the program, over those that it inherits. `${env:NAME}` and `${file:PATH}` are
         /// expanded.
-        env: Named<Text>,
+        env: NamedValues<TemplateString>,
         /// Which of Weir's own environment variables it inherits, instead of those in `defaults`.
-        inherit_env: List<Inherited>,
+        inherit_env: Values<Inherited>,
         /// The directory the program runs in. Default: the folder of this file.
         cwd: FilePath,
         /// The transport, where it should not be found out.
-        r#type: Kind,
+        r#type: WrittenTransport,
         /// Whether one process of the program serves all clients; otherwise each has its own. Default: `false`.
         shared: bool,
         /// Whether to use this upstream. Default: `true`.
         enabled: bool,
         /// Headers to send along with each request. `${env:NAME}` and `${file:PATH}` are expanded.
-        headers: Named<Text>,
+        headers: NamedValues<TemplateString>,
         /// What opens the upstream. Default: `"bearer"` if there is a `bearer`; `"none"` if `headers` has an `Authorization`;
         /// else nothing, until the upstream asks for a login, which is then offered.
         auth: AuthKind,
         /// Whose login it is, or whose credential where a policy of your own decides about that: one for all callers, or
         /// one for each. Default: `"shared"`.
-        owner: Owner,
+        owner: WrittenOwner,
         /// How Weir signs in, where `auth` is `"oauth"`, `"device"`, `"client_credentials"` or `"exchange"`.
-        oauth: OAuth,
+        oauth: WrittenOAuth,
         /// Where the bearer token is: `{ env = "GITHUB_TOKEN" }` or `{ file = "github.token" }`.
-        bearer: Source,
+        bearer: WrittenSecret,
         /// How long to wait for this upstream.
-        timeouts: Timeouts,
+        timeouts: WrittenTimeouts,
         /// Components that decide how it is reached and with which credential; one for each decision at most.
-        policies: List<Policy>,
+        policies: Values<WrittenPolicy>,
     }
 
     /// Where a secret is: an environment variable or a file, never the secret itself.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
-    struct Source("{ env = \"NAME\" } or { file = \"PATH\" }") {
+    struct WrittenSecret("{ env = \"NAME\" } or { file = \"PATH\" }") {
         /// The environment variable that holds it.
         env: Variable,
         /// The file that holds it; a final line break is not part of it.
@@ -219,24 +219,24 @@ table! {
 
     /// A WebAssembly component that decides about calls.
     #[schemars(extend("required" = ["component"]))]
-    struct Policy("a table with a `component`") {
+    struct WrittenPolicy("a table with a `component`") {
         /// The component's file.
         component: FilePath,
         /// The imports it may use.
-        grants: List<Grant>,
+        grants: Values<Grant>,
         /// Its own settings, handed to it as JSON. Nothing is expanded in them; they are no place for secrets.
         settings: Json,
         /// Secrets it may place in a request without seeing them, by the names it knows them under. To read them as well
         /// needs the grant `"secrets"`.
-        secrets: Named<Source>,
+        secrets: NamedValues<WrittenSecret>,
         /// The services it may ask, by origin: `["https://tokens.example.com"]`; needs the grant `"http"`.
-        http: List<ServiceOrigin>,
+        http: Values<ServiceOrigin>,
     }
 }
 
 /// A transport that can be asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WrittenTransport {
     Http,
     Sse,
     Stdio,
@@ -255,7 +255,7 @@ pub(super) enum AuthKind {
 
 /// Whose a login is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum WrittenOwner {
     Shared,
     Principal,
 }
@@ -288,12 +288,12 @@ macro_rules! words {
 }
 
 words! {
-    Kind: "\"http\", \"sse\" or \"stdio\"", ["http" => Self::Http, "sse" => Self::Sse, "stdio" => Self::Stdio], later [];
+    WrittenTransport: "\"http\", \"sse\" or \"stdio\"", ["http" => Self::Http, "sse" => Self::Sse, "stdio" => Self::Stdio], later [];
     AuthKind: "the name of a way to sign in, as a string",
         ["none" => Self::None, "bearer" => Self::Bearer, "oauth" => Self::OAuth, "device" => Self::Device,
             "client_credentials" => Self::ClientCredentials, "exchange" => Self::Exchange],
         later [];
-    Owner: "\"shared\" or \"principal\"", ["shared" => Self::Shared, "principal" => Self::Principal], later [];
+    WrittenOwner: "\"shared\" or \"principal\"", ["shared" => Self::Shared, "principal" => Self::Principal], later [];
     Algorithm: "the name of a signature, such as \"ES256\"",
         ["RS256" => Self("RS256"), "RS384" => Self("RS384"), "RS512" => Self("RS512"), "PS256" => Self("PS256"),
             "PS384" => Self("PS384"), "PS512" => Self("PS512"), "ES256" => Self("ES256"), "ES384" => Self("ES384"),

@@ -18,7 +18,7 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// What a message asks for.
-pub(super) enum Answer {
+pub(super) enum DemoAnswer {
     Nothing,
     Now(Value),
     Count(Countdown),
@@ -41,44 +41,46 @@ impl Countdown {
     }
 }
 
-struct Failure {
+struct DemoFailure {
     code: i64,
     message: String,
     data: Option<Value>,
 }
 
-type Outcome = Result<Value, Failure>;
+type DemoOutcome = Result<Value, DemoFailure>;
 
-pub(super) fn answer(line: &[u8]) -> Answer {
+pub(super) fn answer(line: &[u8]) -> DemoAnswer {
     let Ok(message) = serde_json::from_slice::<Value>(line) else {
-        return Answer::Now(error(&Value::Null, fail(PARSE_ERROR, "not JSON")));
+        return DemoAnswer::Now(error(&Value::Null, fail(PARSE_ERROR, "not JSON")));
     };
     let (id, params) = (&message["id"], &message["params"]);
     let Some(method) = message["method"].as_str().filter(|_| message["jsonrpc"] == "2.0") else {
         let is_answer = message.get("result").or(message.get("error")).is_some();
         let refusal = || error(&Value::Null, fail(INVALID_REQUEST, "not a JSON-RPC 2.0 message"));
-        return if is_answer { Answer::Nothing } else { Answer::Now(refusal()) };
+        return if is_answer { DemoAnswer::Nothing } else { DemoAnswer::Now(refusal()) };
     };
     match method {
-        method::CANCELLED => Answer::Cancel(params["requestId"].clone()),
-        _ if id.is_null() => Answer::Nothing,
+        method::CANCELLED => DemoAnswer::Cancel(params["requestId"].clone()),
+        _ if id.is_null() => DemoAnswer::Nothing,
         method::TOOLS_CALL if params["name"] == "countdown" => match era(params) {
             Ok(era) => countdown(era, id, params),
-            Err(failure) => Answer::Now(error(id, failure)),
+            Err(failure) => DemoAnswer::Now(error(id, failure)),
         },
-        _ => Answer::Now(match era(params).and_then(|era| Ok(complete(era, method, perform(era, method, params)?))) {
-            Ok(result) => success(id, result),
-            Err(failure) => error(id, failure),
-        }),
+        _ => DemoAnswer::Now(
+            match era(params).and_then(|era| Ok(complete(era, method, perform(era, method, params)?))) {
+                Ok(result) => success(id, result),
+                Err(failure) => error(id, failure),
+            },
+        ),
     }
 }
 
 /// The era of a request, which is modern if it claims a version in `_meta`.
-fn era(params: &Value) -> Result<Era, Failure> {
+fn era(params: &Value) -> Result<Era, DemoFailure> {
     let meta = &params["_meta"];
     match meta.get(CLAIM) {
         None => Ok(Era::Legacy),
-        Some(version) if !MODERN_VERSIONS.iter().any(|known| version == known) => Err(Failure {
+        Some(version) if !MODERN_VERSIONS.iter().any(|known| version == known) => Err(DemoFailure {
             data: Some(json!({"supported": MODERN_VERSIONS, "requested": version})),
             ..fail(UNSUPPORTED_VERSION, "Unsupported protocol version")
         }),
@@ -89,7 +91,7 @@ fn era(params: &Value) -> Result<Era, Failure> {
     }
 }
 
-fn perform(era: Era, method: &str, params: &Value) -> Outcome {
+fn perform(era: Era, method: &str, params: &Value) -> DemoOutcome {
     match (method, era) {
         (method::INITIALIZE, Era::Legacy) => Ok(initialize(params)),
         (method::PING, Era::Legacy) => Ok(json!({})),
@@ -118,7 +120,7 @@ fn initialize(params: &Value) -> Value {
     })
 }
 
-fn call(params: &Value) -> Outcome {
+fn call(params: &Value) -> DemoOutcome {
     let arguments = &params["arguments"];
     match params["name"].as_str() {
         Some("echo") => Ok(match arguments["text"].as_str() {
@@ -141,28 +143,28 @@ fn add(a: &Value, b: &Value) -> Value {
     result
 }
 
-fn countdown(era: Era, id: &Value, params: &Value) -> Answer {
+fn countdown(era: Era, id: &Value, params: &Value) -> DemoAnswer {
     let arguments = &params["arguments"];
     let from = arguments["from"].as_u64().filter(|from| (1..=1000).contains(from));
     let pause = arguments.get("pause_ms").map_or(Some(200), Value::as_u64).filter(|pause| *pause <= 10_000);
     let (Some(from), Some(pause)) = (from, pause) else {
         let result = mistake("`from` must be an integer from 1 to 1000, `pause_ms` one from 0 to 10000");
-        return Answer::Now(success(id, complete(era, method::TOOLS_CALL, result)));
+        return DemoAnswer::Now(success(id, complete(era, method::TOOLS_CALL, result)));
     };
     let token = params["_meta"].get("progressToken").cloned();
-    Answer::Count(Countdown { id: id.clone(), token, from, pause: Duration::from_millis(pause), era })
+    DemoAnswer::Count(Countdown { id: id.clone(), token, from, pause: Duration::from_millis(pause), era })
 }
 
-fn read(era: Era, params: &Value) -> Outcome {
+fn read(era: Era, params: &Value) -> DemoOutcome {
     if params["uri"] == offer::README_URI {
         let content = json!({"uri": offer::README_URI, "mimeType": "text/markdown", "text": offer::README});
         return Ok(json!({"contents": [content]}));
     }
     let code = if era == Era::Modern { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
-    Err(Failure { data: Some(json!({"uri": params["uri"]})), ..fail(code, "Resource not found") })
+    Err(DemoFailure { data: Some(json!({"uri": params["uri"]})), ..fail(code, "Resource not found") })
 }
 
-fn prompt(params: &Value) -> Outcome {
+fn prompt(params: &Value) -> DemoOutcome {
     if params["name"] != "introduce" {
         let name = params["name"].as_str().unwrap_or_default();
         return Err(fail(INVALID_PARAMS, format!("Unknown prompt: {name}")));
@@ -199,15 +201,15 @@ fn mistake(what: &str) -> Value {
     result
 }
 
-fn fail(code: i64, message: impl Into<String>) -> Failure {
-    Failure { code, message: message.into(), data: None }
+fn fail(code: i64, message: impl Into<String>) -> DemoFailure {
+    DemoFailure { code, message: message.into(), data: None }
 }
 
 fn success(id: &Value, result: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": result})
 }
 
-fn error(id: &Value, failure: Failure) -> Value {
+fn error(id: &Value, failure: DemoFailure) -> Value {
     let mut body = Map::from_iter([("code".into(), failure.code.into()), ("message".into(), failure.message.into())]);
     body.extend(failure.data.map(|data| ("data".into(), data)));
     json!({"jsonrpc": "2.0", "id": id, "error": body})

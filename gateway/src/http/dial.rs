@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{Error, Origin, Target};
+use super::{Error, HttpOrigin, HttpTarget};
 
 /// Makes connections.
 #[derive(Clone, Default)]
@@ -27,7 +27,7 @@ pub(super) struct Dialer {
 
 impl Dialer {
     /// A connection to the first address that takes one.
-    pub(super) async fn connect(&self, target: &Target) -> Result<Stream, Error> {
+    pub(super) async fn connect(&self, target: &HttpTarget) -> Result<Stream, Error> {
         let end = Instant::now() + target.timeouts().connect;
         let addresses = timeout_at(end, target.addresses()).await.map_err(|_| Error::Resolve)??;
         let mut failure = Error::Resolve;
@@ -48,7 +48,7 @@ impl Dialer {
         Err(failure)
     }
 
-    async fn secure(&self, origin: &Origin, address: SocketAddr, patience: Duration) -> Result<Stream, Error> {
+    async fn secure(&self, origin: &HttpOrigin, address: SocketAddr, patience: Duration) -> Result<Stream, Error> {
         let connector = self.secure.get_or_try_init(connector).await?;
         let mut peer = HttpPeer::new(address, true, origin.host.clone());
         peer.options.alpn = ALPN::H1;

@@ -10,24 +10,24 @@ use tokio::time::timeout;
 
 use super::{
     Error, HeaderName, HeaderValue,
-    rest::Rest,
-    shelf::{Busy, Shelf},
+    connection_pool::{BusyConnection, ConnectionPool},
+    drain::Drain,
 };
 
 /// An answer. Dropping it before its body was read to the end closes the connection; [`finish`](Self::finish) does not
 /// unless it must.
 pub struct Response {
-    body: Body,
-    shelf: Arc<Shelf>,
+    body: HttpBody,
+    pool: Arc<ConnectionPool>,
     /// Until the connection is given back.
-    busy: Option<Busy>,
+    busy: Option<BusyConnection>,
     patience: Option<Duration>,
     /// Whether the connection may carry another request after this one.
     reusable: bool,
 }
 
 /// The head stays with the session, from which it can only be copied, until the connection is given back.
-enum Body {
+enum HttpBody {
     Open(Box<HttpSession>),
     Ended(Box<ResponseHeader>),
 }
@@ -36,14 +36,14 @@ impl Response {
     /// None if the session has read no head.
     pub(super) async fn new(
         session: HttpSession,
-        (shelf, busy): (&Arc<Shelf>, Busy),
+        (pool, busy): (&Arc<ConnectionPool>, BusyConnection),
         patience: Duration,
         reusable: bool,
     ) -> Option<Self> {
         session.resp_header()?;
-        let body = Body::Open(Box::new(session));
-        let (shelf, busy) = (Arc::clone(shelf), Some(busy));
-        let mut response = Self { body, shelf, busy, patience: Some(patience), reusable };
+        let body = HttpBody::Open(Box::new(session));
+        let (pool, busy) = (Arc::clone(pool), Some(busy));
+        let mut response = Self { body, pool, busy, patience: Some(patience), reusable };
         // So that who needs no more than the status of a 202 need not pull an empty body.
         response.give_back_if_done().await;
         Some(response)
@@ -84,7 +84,7 @@ impl Response {
     /// When the connection breaks or falls silent.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
-            let Body::Open(session) = &mut self.body else { return Ok(None) };
+            let HttpBody::Open(session) = &mut self.body else { return Ok(None) };
             let chunk = match self.patience {
                 Some(patience) => timeout(patience, session.read_body_bytes()).await.map_err(|_| Error::ReadTimeout)?,
                 None => session.read_body_bytes().await,
@@ -128,32 +128,32 @@ impl Response {
 
     /// Takes no more of the body, of which only the end should be missing, and keeps the connection if it is no more.
     pub fn finish(self) {
-        let Body::Open(session) = self.body else { return };
+        let HttpBody::Open(session) = self.body else { return };
         if self.reusable {
-            self.shelf.put_rest(Rest::new(session));
+            self.pool.put_rest(Drain::new(session));
         }
     }
 
     fn head(&self) -> Option<&ResponseHeader> {
         match &self.body {
-            Body::Open(session) => session.resp_header(),
-            Body::Ended(head) => Some(head),
+            HttpBody::Open(session) => session.resp_header(),
+            HttpBody::Ended(head) => Some(head),
         }
     }
 
     async fn give_back_if_done(&mut self) {
-        let Body::Open(session) = &mut self.body else { return };
+        let HttpBody::Open(session) = &mut self.body else { return };
         if !session.is_body_done() {
             return;
         }
         let Some(head) = session.resp_header() else { return };
-        let ended = Body::Ended(Box::new(head.clone()));
-        let Body::Open(session) = std::mem::replace(&mut self.body, ended) else { return };
+        let ended = HttpBody::Ended(Box::new(head.clone()));
+        let HttpBody::Open(session) = std::mem::replace(&mut self.body, ended) else { return };
         self.busy = None;
         if self.reusable
             && let Some((stream, promised)) = kept(session).await
         {
-            self.shelf.put(stream, promised);
+            self.pool.put(stream, promised);
         }
     }
 }

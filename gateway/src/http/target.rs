@@ -9,14 +9,14 @@ use std::{
 
 use url::{Host, Position, Url};
 
-use super::{Error, HeaderValue, Timeouts, shelf::Shelf};
+use super::{Error, HeaderValue, HttpTimeouts, connection_pool::ConnectionPool};
 
 /// How long the addresses of a name are believed.
 const RESOLVED: Duration = Duration::from_secs(30);
 
 /// The origin of a URL (RFC 6454 §4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct HttpOrigin {
     /// Whether the connection is secured.
     pub https: bool,
     /// The host, in lower case; an IPv6 address without brackets.
@@ -26,33 +26,33 @@ pub struct Origin {
 }
 
 /// One URL to send requests to. Its idle connections end with it.
-pub struct Target {
-    origin: Origin,
+pub struct HttpTarget {
+    origin: HttpOrigin,
     host: HeaderValue,
     path: String,
     line: Vec<u8>,
-    timeouts: Timeouts,
+    timeouts: HttpTimeouts,
     addresses: Mutex<Option<(Instant, Arc<[SocketAddr]>)>>,
-    shelf: Arc<Shelf>,
+    pool: Arc<ConnectionPool>,
 }
 
-impl Target {
+impl HttpTarget {
     /// Takes a URL apart; nothing is resolved yet.
     ///
     /// # Errors
     ///
     /// When it is neither `http` nor `https`, or has no host.
-    pub fn new(url: &Url, timeouts: Timeouts) -> Result<Self, Error> {
+    pub fn new(url: &Url, timeouts: HttpTimeouts) -> Result<Self, Error> {
         let (origin, path) = split(url)?;
         let authority = &url[Position::BeforeHost..Position::AfterPort];
         let host = HeaderValue::from_str(authority).map_err(|_| Error::Url("its host fits no header"))?;
         let line = line(&path, &host);
-        Ok(Self { origin, host, path, line, timeouts, addresses: Mutex::default(), shelf: Arc::default() })
+        Ok(Self { origin, host, path, line, timeouts, addresses: Mutex::default(), pool: Arc::default() })
     }
 
     /// Its origin.
     #[must_use]
-    pub fn origin(&self) -> &Origin {
+    pub fn origin(&self) -> &HttpOrigin {
         &self.origin
     }
 
@@ -66,12 +66,12 @@ impl Target {
         &self.host
     }
 
-    pub(super) fn timeouts(&self) -> Timeouts {
+    pub(super) fn timeouts(&self) -> HttpTimeouts {
         self.timeouts
     }
 
-    pub(super) fn shelf(&self) -> &Arc<Shelf> {
-        &self.shelf
+    pub(super) fn pool(&self) -> &Arc<ConnectionPool> {
+        &self.pool
     }
 
     /// Path and query of a redirect from `path` (its own if there is none), if it stays within the origin.
@@ -95,7 +95,7 @@ impl Target {
         {
             return Ok(Arc::clone(addresses));
         }
-        let Origin { host, port, .. } = &self.origin;
+        let HttpOrigin { host, port, .. } = &self.origin;
         let found: Arc<[SocketAddr]> = match host.parse::<IpAddr>() {
             Ok(address) => Arc::new([SocketAddr::new(address, *port)]),
             Err(_) => match tokio::net::lookup_host((host.as_str(), *port)).await {
@@ -116,7 +116,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for HttpOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.https { "https" } else { "http" };
         match self.host.contains(':') {
@@ -132,7 +132,7 @@ pub(super) fn line(path: &str, host: &HeaderValue) -> Vec<u8> {
 }
 
 /// Origin, and path with query.
-fn split(url: &Url) -> Result<(Origin, String), Error> {
+fn split(url: &Url) -> Result<(HttpOrigin, String), Error> {
     let https = match url.scheme() {
         "http" => false,
         "https" => true,
@@ -145,5 +145,5 @@ fn split(url: &Url) -> Result<(Origin, String), Error> {
     };
     let port = url.port_or_known_default().ok_or(Error::Url("it has no port"))?;
     // `Url` escapes blanks and control characters, so that this cannot end the request line.
-    Ok((Origin { https, host, port }, url[Position::BeforePath..Position::AfterQuery].to_owned()))
+    Ok((HttpOrigin { https, host, port }, url[Position::BeforePath..Position::AfterQuery].to_owned()))
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod busy;
-mod rest;
+mod drain;
 mod secure;
 
 use std::time::Duration;
@@ -15,9 +15,11 @@ use tokio::{
 };
 use url::Url;
 
-use super::{CONTENT_TYPE, Client, Error, HeaderName, HeaderValue, Method, Request, Response, Target, Timeouts};
+use super::{
+    CONTENT_TYPE, Error, HeaderName, HeaderValue, HttpClient, HttpTarget, HttpTimeouts, Method, Request, Response,
+};
 
-const LONG: Timeouts = Timeouts { connect: Duration::from_secs(20), read: Duration::from_secs(20) };
+const LONG: HttpTimeouts = HttpTimeouts { connect: Duration::from_secs(20), read: Duration::from_secs(20) };
 
 /// One connection on the server's side.
 struct Peer(TcpStream);
@@ -49,14 +51,14 @@ impl Peer {
     }
 }
 
-async fn listen() -> (TcpListener, Target) {
+async fn listen() -> (TcpListener, HttpTarget) {
     listen_with(LONG).await
 }
 
-async fn listen_with(timeouts: Timeouts) -> (TcpListener, Target) {
+async fn listen_with(timeouts: HttpTimeouts) -> (TcpListener, HttpTarget) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp?a=b", listener.local_addr().unwrap());
-    (listener, Target::new(&Url::parse(&url).unwrap(), timeouts).unwrap())
+    (listener, HttpTarget::new(&Url::parse(&url).unwrap(), timeouts).unwrap())
 }
 
 fn post(body: &'static str) -> Request<'static> {
@@ -87,7 +89,7 @@ async fn a_request_is_written_with_its_headers_and_its_length() {
         (HeaderName::from_static("x-two"), HeaderValue::from_static("b")),
     ];
     let request = Request { method: Method::POST, headers: &headers, body: Some(Bytes::from_static(b"{}")) };
-    let response = Client::new().send(&target, request).await.unwrap();
+    let response = HttpClient::new().send(&target, request).await.unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(response.header(&CONTENT_TYPE).unwrap(), "text/plain");
     assert_eq!(response.content_length(), Some(5));
@@ -108,7 +110,7 @@ async fn a_long_body_arrives_whole() {
     });
     let body = Some(Bytes::from(vec![b'x'; 3 << 20]));
     let request = Request { method: Method::POST, headers: &[], body };
-    assert_eq!(Client::new().send(&target, request).await.unwrap().status(), 202);
+    assert_eq!(HttpClient::new().send(&target, request).await.unwrap().status(), 202);
     assert_eq!(server.await.unwrap(), 3 << 20);
 }
 
@@ -130,7 +132,7 @@ async fn one_connection_carries_answers_of_every_framing_that_has_an_end() {
         // Nobody else has called.
         assert_eq!(peer.request().await, "");
     });
-    let client = Client::new();
+    let client = HttpClient::new();
     assert_eq!(all(client.send(&target, post("1")).await.unwrap()).await, "one");
     assert_eq!(all(client.send(&target, post("2")).await.unwrap()).await, "two");
     // The bodies of these two are not asked for.
@@ -152,7 +154,7 @@ async fn a_body_may_end_with_its_connection() {
             peer.send("the end").await;
         }
     });
-    let client = Client::new();
+    let client = HttpClient::new();
     for _ in 0..2 {
         assert_eq!(all(client.send(&target, post("1")).await.unwrap()).await, "until the end");
     }
@@ -160,7 +162,8 @@ async fn a_body_may_end_with_its_connection() {
 
 #[tokio::test]
 async fn events_are_handed_on_one_by_one_and_without_a_time_limit_if_wanted() {
-    let (listener, target) = listen_with(Timeouts { connect: LONG.connect, read: Duration::from_millis(300) }).await;
+    let (listener, target) =
+        listen_with(HttpTimeouts { connect: LONG.connect, read: Duration::from_millis(300) }).await;
     let (go, mut next) = tokio::sync::mpsc::channel::<()>(1);
     tokio::spawn(async move {
         let mut peer = Peer::accept(&listener).await;
@@ -173,7 +176,7 @@ async fn events_are_handed_on_one_by_one_and_without_a_time_limit_if_wanted() {
         peer.send("0\r\n\r\n").await;
         assert_eq!(peer.request().await, "");
     });
-    let mut response = Client::new().send(&target, get()).await.unwrap();
+    let mut response = HttpClient::new().send(&target, get()).await.unwrap();
     response.set_read_timeout(None);
     for _ in 0..3 {
         // Silence longer than the time limit that was switched off; a dropped read loses nothing.
@@ -196,7 +199,7 @@ async fn an_answer_that_is_dropped_closes_its_connection() {
         peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n").await;
         peer.request().await
     });
-    let mut response = Client::new().send(&target, get()).await.unwrap();
+    let mut response = HttpClient::new().send(&target, get()).await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "one");
     drop(response);
     assert_eq!(server.await.unwrap(), "");
@@ -216,7 +219,7 @@ async fn a_connection_that_was_closed_while_idle_is_not_used() {
         peer.request().await;
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nnew").await;
     });
-    let client = Client::new();
+    let client = HttpClient::new();
     assert_eq!(all(client.send(&target, post("1")).await.unwrap()).await, "ok");
     until_closed.await.unwrap();
     // Lets the runtime hear of the end.
@@ -237,7 +240,7 @@ async fn what_the_server_says_of_keeping_connections_is_heeded() {
                 tokio::spawn(async move { assert_eq!(peer.request().await, "") });
             }
         });
-        let client = Client::new();
+        let client = HttpClient::new();
         for _ in 0..2 {
             assert_eq!(all(client.send(&target, post("1")).await.unwrap()).await, "ok");
         }
@@ -259,7 +262,7 @@ async fn what_breaks_off_says_when() {
             peer.request().await;
             peer.send(answer).await;
         });
-        let error = Client::new().send(&target, post("1")).await.err().unwrap();
+        let error = HttpClient::new().send(&target, post("1")).await.err().unwrap();
         assert_eq!(error, expected, "{answer}");
         assert!(error.may_have_run());
     }
@@ -274,7 +277,7 @@ async fn a_connection_that_breaks_when_used_again_says_so() {
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
         peer.request().await;
     });
-    let client = Client::new();
+    let client = HttpClient::new();
     assert_eq!(all(client.send(&target, post("1")).await.unwrap()).await, "ok");
     let error = client.send(&target, post("2")).await.err().unwrap();
     assert_eq!(error, Error::BrokenOff { reused: true, before_response: true });
@@ -289,7 +292,7 @@ async fn a_body_that_breaks_off_is_not_taken_for_whole() {
             peer.request().await;
             peer.send(&format!("HTTP/1.1 200 OK\r\n{answer}")).await;
         });
-        let response = Client::new().send(&target, post("1")).await.unwrap();
+        let response = HttpClient::new().send(&target, post("1")).await.unwrap();
         let error = response.collect(100).await.unwrap_err();
         assert_eq!(error, Error::BrokenOff { reused: false, before_response: false });
     }
@@ -309,7 +312,7 @@ async fn an_answer_before_the_end_of_the_request_counts() {
     });
     let body = Some(Bytes::from(vec![b'x'; 4 << 20]));
     let request = Request { method: Method::POST, headers: &[], body };
-    assert_eq!(Client::new().send(&target, request).await.unwrap().status(), 413);
+    assert_eq!(HttpClient::new().send(&target, request).await.unwrap().status(), 413);
     drop(target);
     server.await.unwrap();
 }
@@ -323,7 +326,7 @@ async fn an_answer_over_the_limit_is_refused() {
             peer.request().await;
             peer.send(&format!("HTTP/1.1 200 OK\r\n{answer}")).await;
         });
-        let response = Client::new().send(&target, post("1")).await.unwrap();
+        let response = HttpClient::new().send(&target, post("1")).await.unwrap();
         assert_eq!(response.collect(4).await, Err(Error::TooLarge(4)));
     }
 }
@@ -332,17 +335,17 @@ async fn an_answer_over_the_limit_is_refused() {
 async fn who_is_not_there_is_told_apart() {
     let (listener, target) = listen().await;
     drop(listener);
-    let error = Client::new().send(&target, post("1")).await.err().unwrap();
+    let error = HttpClient::new().send(&target, post("1")).await.err().unwrap();
     assert_eq!(error, Error::Connect("refused"));
     assert!(!error.may_have_run());
 
-    let nowhere = Target::new(&Url::parse("http://nobody.invalid/").unwrap(), LONG).unwrap();
-    assert_eq!(Client::new().send(&nowhere, get()).await.err().unwrap(), Error::Resolve);
+    let nowhere = HttpTarget::new(&Url::parse("http://nobody.invalid/").unwrap(), LONG).unwrap();
+    assert_eq!(HttpClient::new().send(&nowhere, get()).await.err().unwrap(), Error::Resolve);
 }
 
 #[tokio::test]
 async fn silence_ends_in_time() {
-    let short = Timeouts { connect: LONG.connect, read: Duration::from_millis(50) };
+    let short = HttpTimeouts { connect: LONG.connect, read: Duration::from_millis(50) };
     for answer in ["", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfo"] {
         let (listener, target) = listen_with(short).await;
         let server = tokio::spawn(async move {
@@ -351,7 +354,7 @@ async fn silence_ends_in_time() {
             peer.send(answer).await;
             peer.request().await
         });
-        let client = Client::new();
+        let client = HttpClient::new();
         let error = match client.send(&target, post("1")).await {
             Ok(response) => response.collect(100).await.unwrap_err(),
             Err(error) => error,
@@ -366,13 +369,13 @@ async fn a_name_with_several_addresses_is_tried_in_order() {
     // `localhost` is ::1 first on most systems, where nobody listens here.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
-    let target = Target::new(&Url::parse(&url).unwrap(), LONG).unwrap();
+    let target = HttpTarget::new(&Url::parse(&url).unwrap(), LONG).unwrap();
     tokio::spawn(async move {
         let mut peer = Peer::accept(&listener).await;
         peer.request().await;
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     });
-    assert_eq!(all(Client::new().send(&target, get()).await.unwrap()).await, "ok");
+    assert_eq!(all(HttpClient::new().send(&target, get()).await.unwrap()).await, "ok");
 }
 
 /// The answers to a request that is redirected: its status, where to, and the request that comes then.
@@ -388,7 +391,7 @@ async fn redirected(request: Request<'_>, status: u16, location: &'static str) -
         }
         next.lines().next().unwrap_or_default().to_owned() + next.split_once("\r\n\r\n").map_or("", |(_, body)| body)
     });
-    let answer = Client::new().send(&target, request).await.map(|response| response.status());
+    let answer = HttpClient::new().send(&target, request).await.map(|response| response.status());
     drop(target);
     (answer, server.await.unwrap())
 }
@@ -418,14 +421,14 @@ async fn redirects_end() {
         }
         requests
     });
-    assert_eq!(Client::new().send(&target, get()).await.err().unwrap(), Error::TooManyRedirects);
+    assert_eq!(HttpClient::new().send(&target, get()).await.err().unwrap(), Error::TooManyRedirects);
     drop(target);
     assert_eq!(server.await.unwrap(), 4);
 }
 
 #[test]
 fn only_http_has_targets() {
-    let origin = |url: &str| Target::new(&Url::parse(url).unwrap(), LONG).map(|target| target.origin().to_string());
+    let origin = |url: &str| HttpTarget::new(&Url::parse(url).unwrap(), LONG).map(|target| target.origin().to_string());
     assert_eq!(origin("http://Example.COM").unwrap(), "http://example.com:80");
     assert_eq!(origin("https://user:pass@[::1]:8443/x").unwrap(), "https://[::1]:8443");
     assert_eq!(origin("ftp://example.com"), Err(Error::Url("it is neither http nor https")));

@@ -7,7 +7,7 @@ mod credentials;
 use weir_flow::facts;
 use weir_mcp::Era;
 
-use crate::observe::printable;
+use crate::telemetry::printable;
 
 use super::{
     bindings::{exports::weir::policy::connection, weir::policy::types},
@@ -25,7 +25,7 @@ pub(super) struct TooMuch(pub(super) &'static str, pub(super) usize);
 pub(super) struct Broken(pub(super) String);
 
 /// The upstream, with the settings of the policy that is asked.
-pub(super) fn upstream(fact: &facts::Upstream, settings: &str) -> Result<types::Upstream, TooMuch> {
+pub(super) fn upstream(fact: &facts::UpstreamFacts, settings: &str) -> Result<types::Upstream, TooMuch> {
     Ok(types::Upstream {
         name: whole("the upstream's name", &fact.name, TEXT)?,
         url: fact.url.as_deref().map(|url| whole("the upstream's url", url, TEXT)).transpose()?,
@@ -43,7 +43,7 @@ pub(super) fn history(facts: &[facts::Attempt]) -> Vec<types::Attempt> {
 }
 
 /// The step, if it may be taken for this upstream.
-pub(super) fn step(answer: connection::Step, to: &facts::Upstream) -> Result<facts::Step, Broken> {
+pub(super) fn step(answer: connection::Step, to: &facts::UpstreamFacts) -> Result<facts::Step, Broken> {
     match answer {
         connection::Step::Attempt(chosen) => Ok(facts::Step::Attempt(allowed(chosen, to)?)),
         connection::Step::Authorize(chosen) => Ok(facts::Step::Authorize(allowed(chosen, to)?)),
@@ -120,7 +120,7 @@ fn era(fact: Era) -> types::Era {
 }
 
 /// The configuration and the waiting client have the last word on transport and era.
-fn allowed(chosen: connection::Try, to: &facts::Upstream) -> Result<facts::Try, Broken> {
+fn allowed(chosen: connection::Try, to: &facts::UpstreamFacts) -> Result<facts::Try, Broken> {
     let transport = match chosen.transport {
         types::Transport::Http => facts::Transport::Http,
         types::Transport::Sse => facts::Transport::Sse,

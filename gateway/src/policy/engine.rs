@@ -16,7 +16,7 @@ use wasmtime::{Cache, CacheConfig, Config, PoolingAllocationConfig};
 use super::{
     Policy,
     error::{EngineError, LoadError},
-    grant::Grant,
+    grant::PolicyGrant,
     limits::{MEMORY, MODULES, SLOTS, SLOTS_WITH_HTTP, TABLE},
     load::{self, Loaded},
     service::Service,
@@ -25,17 +25,17 @@ use super::{
 
 /// Compiles policies and runs them. Cheap to clone.
 #[derive(Clone)]
-pub struct Engine(Arc<Shared>);
+pub struct Engine(Arc<EngineShared>);
 
 /// A component and what it is given.
 #[derive(Clone)]
-pub struct Source<'a> {
+pub struct PolicySource<'a> {
     /// What messages call it: `fallback`, or the path in the configuration.
     pub name: &'a str,
     /// The component.
     pub wasm: Cow<'a, [u8]>,
     /// The capabilities that it may use.
-    pub grants: &'a [Grant],
+    pub grants: &'a [PolicyGrant],
     /// Its settings as a JSON object. The policy is told them in place of [`weir_flow::facts::Upstream::settings`]; empty
     /// means none.
     pub settings: String,
@@ -44,7 +44,7 @@ pub struct Source<'a> {
 }
 
 /// What the policies of an engine have in common.
-pub(super) struct Shared {
+pub(super) struct EngineShared {
     pub(super) wasm: wasmtime::Engine,
     pub(super) ticker: Ticker,
     pub(super) slots: Arc<Semaphore>,
@@ -70,12 +70,12 @@ impl Engine {
         let ticker = Ticker::start(wasm.weak()).map_err(|error| EngineError::Engine(error.to_string()))?;
         let slots = |count| Arc::new(Semaphore::new(usize::try_from(count).unwrap_or(1)));
         let (slots, slots_with_http) = (slots(SLOTS), slots(SLOTS_WITH_HTTP));
-        Ok(Self(Arc::new(Shared { wasm, ticker, slots, slots_with_http, loaded: Mutex::default() })))
+        Ok(Self(Arc::new(EngineShared { wasm, ticker, slots, slots_with_http, loaded: Mutex::default() })))
     }
 
     /// A policy that can be asked. The same component with the same grants is compiled and kept once, whatever its
     /// settings.
-    pub fn load(&self, source: Source<'_>) -> Result<Policy, LoadError> {
+    pub fn load(&self, source: PolicySource<'_>) -> Result<Policy, LoadError> {
         let settings = load::settings(&source)?;
         let key = key(&source);
         let known = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).get(&key).and_then(Weak::upgrade);
@@ -127,9 +127,9 @@ fn configuration() -> Config {
 }
 
 /// Which compiled component will do.
-fn key(source: &Source<'_>) -> [u8; 32] {
+fn key(source: &PolicySource<'_>) -> [u8; 32] {
     let mut hash = Sha256::new();
-    for grant in Grant::ALL {
+    for grant in PolicyGrant::ALL {
         hash.update([u8::from(source.grants.contains(&grant))]);
     }
     hash.update(&source.wasm);

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::grant::{self, Grant};
+use super::grant::{self, PolicyGrant};
 
 /// The engine cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -72,12 +72,12 @@ pub enum LoadError {
         /// The policy.
         policy: String,
         /// What it lacks.
-        missing: Vec<Grant>,
+        missing: Vec<PolicyGrant>,
         /// What it would have to be granted in all.
-        all: Vec<Grant>,
+        all: Vec<PolicyGrant>,
     },
     /// An import that nobody can grant.
-    #[error("policy {policy} imports {import}, which does not exist here; the capabilities are {}", grant::list(&Grant::ALL))]
+    #[error("policy {policy} imports {import}, which does not exist here; the capabilities are {}", grant::list(&PolicyGrant::ALL))]
     UnknownImport {
         /// The policy.
         policy: String,

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// A capability that the configuration grants to a policy (`grants = ["log"]`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Grant {
+pub enum PolicyGrant {
     /// Lines in the gateway's log.
     Log,
     /// The time of day.
@@ -21,13 +21,13 @@ pub enum Grant {
 
 /// A name that grants nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("no capability is called {name:?}; there are {}", list(&Grant::ALL))]
+#[error("no capability is called {name:?}; there are {}", list(&PolicyGrant::ALL))]
 pub struct UnknownGrant {
     /// The name as it was written.
     pub name: String,
 }
 
-impl Grant {
+impl PolicyGrant {
     /// Every capability, in the order in which messages list them.
     pub const ALL: [Self; 5] = [Self::Log, Self::Clock, Self::Random, Self::Secrets, Self::Http];
 
@@ -43,13 +43,13 @@ impl Grant {
     }
 }
 
-impl fmt::Display for Grant {
+impl fmt::Display for PolicyGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Grant {
+impl FromStr for PolicyGrant {
     type Err = UnknownGrant;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
@@ -58,12 +58,12 @@ impl FromStr for Grant {
 }
 
 /// The names with commas, for a sentence.
-pub(super) fn list(grants: &[Grant]) -> String {
+pub(super) fn list(grants: &[PolicyGrant]) -> String {
     grants.iter().map(|grant| grant.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// The line that grants them, for pasting into the configuration.
-pub(super) fn line(grants: &[Grant]) -> String {
+pub(super) fn line(grants: &[PolicyGrant]) -> String {
     let names: Vec<_> = grants.iter().map(|grant| format!("\"{grant}\"")).collect();
     format!("grants = [{}]", names.join(", "))
 }
@@ -74,14 +74,14 @@ mod tests {
 
     #[test]
     fn every_name_reads_back() {
-        for grant in Grant::ALL {
+        for grant in PolicyGrant::ALL {
             assert_eq!(grant.name().parse(), Ok(grant));
         }
     }
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        let error = "store".parse::<Grant>().map_err(|error| error.to_string());
+        let error = "store".parse::<PolicyGrant>().map_err(|error| error.to_string());
         assert_eq!(
             error.as_ref().map_err(String::as_str),
             Err("no capability is called \"store\"; there are log, clock, random, secrets, http")
@@ -90,6 +90,6 @@ mod tests {
 
     #[test]
     fn the_line_can_be_pasted() {
-        assert_eq!(line(&[Grant::Log, Grant::Clock]), r#"grants = ["log", "clock"]"#);
+        assert_eq!(line(&[PolicyGrant::Log, PolicyGrant::Clock]), r#"grants = ["log", "clock"]"#);
     }
 }

@@ -12,9 +12,9 @@ use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxView, Was
 use super::{
     Service, ServiceRequest,
     bindings::weir::policy::{clock, http, log, random, secrets, types},
-    grant::Grant,
+    grant::PolicyGrant,
+    guest_log::{GuestLines, Printed},
     limits::{Meter, REQUESTS},
-    lines::{Lines, Printed},
 };
 
 /// The most bytes of randomness in one call.
@@ -23,13 +23,13 @@ const RANDOM: usize = 1024;
 const RANDOM_OF_WASI: u64 = 64 << 10;
 
 /// What the host keeps for one question.
-pub(super) struct State {
+pub(super) struct HostState {
     pub(super) meter: Meter,
-    pub(super) lines: Lines,
+    pub(super) lines: GuestLines,
     /// The services that may be asked; none unless that is granted.
     pub(super) service: Option<Arc<dyn Service>>,
     pub(super) requests: u32,
-    pub(super) grants: Arc<[Grant]>,
+    pub(super) grants: Arc<[PolicyGrant]>,
     pub(super) wasi: Option<Box<Wasi>>,
 }
 
@@ -40,18 +40,18 @@ pub(super) struct Wasi {
 }
 
 /// A clock that stands still, for guests that were not granted one.
-struct Stopped;
+struct FrozenClock;
 
 /// Links what is granted, and WASI where it is imported.
-pub(super) fn link(linker: &mut Linker<State>, grants: &[Grant], wasi: bool) -> wasmtime::Result<()> {
-    types::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
+pub(super) fn link(linker: &mut Linker<HostState>, grants: &[PolicyGrant], wasi: bool) -> wasmtime::Result<()> {
+    types::add_to_linker::<HostState, HasSelf<HostState>>(linker, |state| state)?;
     for grant in grants {
         match grant {
-            Grant::Log => log::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
-            Grant::Clock => clock::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
-            Grant::Random => random::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
-            Grant::Secrets => secrets::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
-            Grant::Http => http::add_to_linker::<State, HasSelf<State>>(linker, |state| state),
+            PolicyGrant::Log => log::add_to_linker::<HostState, HasSelf<HostState>>(linker, |state| state),
+            PolicyGrant::Clock => clock::add_to_linker::<HostState, HasSelf<HostState>>(linker, |state| state),
+            PolicyGrant::Random => random::add_to_linker::<HostState, HasSelf<HostState>>(linker, |state| state),
+            PolicyGrant::Secrets => secrets::add_to_linker::<HostState, HasSelf<HostState>>(linker, |state| state),
+            PolicyGrant::Http => http::add_to_linker::<HostState, HasSelf<HostState>>(linker, |state| state),
         }?;
     }
     if wasi {
@@ -60,22 +60,22 @@ pub(super) fn link(linker: &mut Linker<State>, grants: &[Grant], wasi: bool) -> 
     Ok(())
 }
 
-impl types::Host for State {}
+impl types::Host for HostState {}
 
-impl log::Host for State {
+impl log::Host for HostState {
     fn write(&mut self, level: log::Level, message: String) {
         self.lines.write(level, &message);
     }
 }
 
-impl clock::Host for State {
+impl clock::Host for HostState {
     fn now(&mut self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
-impl random::Host for State {
+impl random::Host for HostState {
     fn bytes(&mut self, len: u32) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(RANDOM).min(RANDOM)];
         // Without randomness there is no safe answer; an empty list is one that no caller takes for random.
@@ -86,13 +86,13 @@ impl random::Host for State {
     }
 }
 
-impl secrets::Host for State {
+impl secrets::Host for HostState {
     fn read(&mut self, name: String) -> Option<String> {
         self.lines.secrets.iter().find(|(known, _)| *known == name).map(|(_, text)| text.clone())
     }
 }
 
-impl http::Host for State {
+impl http::Host for HostState {
     async fn send(&mut self, request: http::Request) -> Result<http::Response, String> {
         let Some(service) = &self.service else { return Err("no service is configured".to_owned()) };
         if self.requests >= REQUESTS {
@@ -106,7 +106,7 @@ impl http::Host for State {
     }
 }
 
-impl WasiView for State {
+impl WasiView for HostState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let wasi = self.wasi.get_or_insert_with(|| Box::new(Wasi::empty(&self.grants, self.lines.printed())));
         WasiCtxView { ctx: &mut wasi.context, table: &mut wasi.table }
@@ -117,16 +117,16 @@ impl Wasi {
     /// No files, no sockets, no environment, no arguments, no input. Time and randomness are capabilities like any other:
     /// without their grants the clocks stand still and the random numbers are always the same. What is printed is for the
     /// log, if somebody follows it so closely.
-    fn empty(grants: &[Grant], printed: Option<Printed>) -> Self {
+    fn empty(grants: &[PolicyGrant], printed: Option<Printed>) -> Self {
         let mut context = WasiCtx::builder();
         if let Some(printed) = printed {
             context.stdout(printed.clone()).stderr(printed);
         }
         context.allow_tcp(false).allow_udp(false).max_random_size(RANDOM_OF_WASI);
-        if !grants.contains(&Grant::Clock) {
-            context.wall_clock(Stopped).monotonic_clock(Stopped);
+        if !grants.contains(&PolicyGrant::Clock) {
+            context.wall_clock(FrozenClock).monotonic_clock(FrozenClock);
         }
-        if !grants.contains(&Grant::Random) {
+        if !grants.contains(&PolicyGrant::Random) {
             context
                 .secure_random(Deterministic::new((0..=u8::MAX).collect()))
                 .insecure_random(Deterministic::new((0..=u8::MAX).collect()))
@@ -136,7 +136,7 @@ impl Wasi {
     }
 }
 
-impl HostWallClock for Stopped {
+impl HostWallClock for FrozenClock {
     fn resolution(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -146,7 +146,7 @@ impl HostWallClock for Stopped {
     }
 }
 
-impl HostMonotonicClock for Stopped {
+impl HostMonotonicClock for FrozenClock {
     fn resolution(&self) -> u64 {
         1_000_000_000
     }

@@ -90,7 +90,7 @@ impl ResourceLimiter for Meter {
 }
 
 /// Places at the table: those of one policy, and those of all.
-pub(super) struct Slots {
+pub(super) struct InstanceSlots {
     own: Arc<Semaphore>,
     all: Arc<Semaphore>,
     /// The places in which to wait for as long as it takes; none where nobody waits for long.
@@ -98,12 +98,12 @@ pub(super) struct Slots {
 }
 
 /// A place; it is free again when this is dropped.
-pub(super) struct Slot {
+pub(super) struct InstanceSlot {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
-impl Slots {
+impl InstanceSlots {
     /// The places of a policy among `all`; `queued` if its questions wait for services, and so for one another.
     pub(super) fn among(all: &Arc<Semaphore>, queued: bool) -> Self {
         let queue = queued.then(|| Semaphore::new(WAITING));
@@ -111,11 +111,11 @@ impl Slots {
     }
 
     /// The next free place, or none if there is none for [`PATIENCE`], or no place in the queue.
-    pub(super) async fn take(&self) -> Option<Slot> {
+    pub(super) async fn take(&self) -> Option<InstanceSlot> {
         let both = async {
             let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
             let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-            Some(Slot { _own: own, _all: all })
+            Some(InstanceSlot { _own: own, _all: all })
         };
         match &self.queue {
             None => timeout(PATIENCE, both).await.ok().flatten(),

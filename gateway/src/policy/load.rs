@@ -8,14 +8,14 @@ use wasmtime::component::{
 };
 
 use super::{
-    Source,
+    PolicySource,
     bindings::{
         exports::weir::policy::{connection, credentials},
         weir::policy::types::{Attempt, Upstream},
     },
     error::LoadError,
-    grant::Grant,
-    host::{self, State},
+    grant::PolicyGrant,
+    host::{self, HostState},
     limits::COMPONENT,
 };
 
@@ -29,13 +29,13 @@ const WASI: [&str; 6] = ["wasi:cli/", "wasi:io/", "wasi:clocks/", "wasi:filesyst
 
 /// A component that is compiled, linked and type-checked.
 pub(super) struct Loaded {
-    pub(super) ready: InstancePre<State>,
+    pub(super) ready: InstancePre<HostState>,
     pub(super) connection: Option<connection::GuestIndices>,
     pub(super) credentials: Option<credentials::GuestIndices>,
 }
 
 /// Compiles, links and type-checks.
-pub(super) fn load(engine: &wasmtime::Engine, source: &Source<'_>) -> Result<Loaded, LoadError> {
+pub(super) fn load(engine: &wasmtime::Engine, source: &PolicySource<'_>) -> Result<Loaded, LoadError> {
     recognise(source)?;
     let policy = || source.name.to_owned();
     let component = Component::from_binary(engine, &source.wasm)
@@ -61,7 +61,7 @@ pub(super) fn load(engine: &wasmtime::Engine, source: &Source<'_>) -> Result<Loa
 }
 
 /// The settings as a JSON object; none are an empty one.
-pub(super) fn settings(source: &Source<'_>) -> Result<String, LoadError> {
+pub(super) fn settings(source: &PolicySource<'_>) -> Result<String, LoadError> {
     let text = source.settings.trim();
     if text.is_empty() {
         return Ok("{}".to_owned());
@@ -79,7 +79,7 @@ fn reason(error: &wasmtime::Error) -> String {
     format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn recognise(source: &Source<'_>) -> Result<(), LoadError> {
+fn recognise(source: &PolicySource<'_>) -> Result<(), LoadError> {
     let policy = || source.name.to_owned();
     if source.wasm.starts_with(MODULE_HEAD) {
         Err(LoadError::CoreModule { policy: policy() })
@@ -93,7 +93,7 @@ fn recognise(source: &Source<'_>) -> Result<(), LoadError> {
 }
 
 /// Whether WASI is imported, if everything that is imported may be.
-fn imports(engine: &wasmtime::Engine, component: &Component, source: &Source<'_>) -> Result<bool, LoadError> {
+fn imports(engine: &wasmtime::Engine, component: &Component, source: &PolicySource<'_>) -> Result<bool, LoadError> {
     let (mut missing, mut all, mut wasi) = (Vec::new(), source.grants.to_vec(), false);
     for (import, _) in component.component_type().imports(engine) {
         if WASI.iter().any(|part| import.starts_with(part)) {
@@ -103,7 +103,7 @@ fn imports(engine: &wasmtime::Engine, component: &Component, source: &Source<'_>
         let Some(interface) = interface(import, source)? else {
             return Err(LoadError::UnknownImport { policy: source.name.to_owned(), import: import.to_owned() });
         };
-        match interface.parse::<Grant>() {
+        match interface.parse::<PolicyGrant>() {
             Ok(grant) if !source.grants.contains(&grant) => missing.push(grant),
             Ok(_) => {}
             Err(_) if interface == "types" => {}
@@ -129,7 +129,7 @@ struct Exports {
     credentials: Option<String>,
 }
 
-fn exports(engine: &wasmtime::Engine, component: &Component, source: &Source<'_>) -> Result<Exports, LoadError> {
+fn exports(engine: &wasmtime::Engine, component: &Component, source: &PolicySource<'_>) -> Result<Exports, LoadError> {
     let (mut exports, mut found) = (Exports { connection: None, credentials: None }, Vec::new());
     for (export, _) in component.component_type().exports(engine) {
         match interface(export, source)? {
@@ -174,7 +174,7 @@ fn item(found: types::ComponentExtern<'_>) -> ComponentItem {
 
 /// The interface of our package that `name` names, if it is of our package; refused if it is of a version that is not ours.
 /// Within 0.1 versions only add, and wasmtime matches them as semver does.
-fn interface<'a>(name: &'a str, source: &Source<'_>) -> Result<Option<&'a str>, LoadError> {
+fn interface<'a>(name: &'a str, source: &PolicySource<'_>) -> Result<Option<&'a str>, LoadError> {
     let Some(rest) = name.strip_prefix(PACKAGE).and_then(|rest| rest.strip_prefix('/')) else { return Ok(None) };
     let (interface, version) = rest.split_once('@').unwrap_or((rest, ""));
     if version.starts_with("0.1.") {

@@ -20,15 +20,15 @@ pub(super) const TICK: Duration = Duration::from_millis(10);
 
 /// The running thread; it ends with this value.
 pub(super) struct Ticker {
-    shared: Arc<Shared>,
+    shared: Arc<TickerShared>,
     thread: Thread,
 }
 
 /// A guest at work. The epoch advances while one of these lives.
-pub(super) struct Running<'a>(&'a Shared);
+pub(super) struct RunningGuest<'a>(&'a TickerShared);
 
 #[derive(Default)]
-struct Shared {
+struct TickerShared {
     running: AtomicUsize,
     awake: AtomicBool,
     ended: AtomicBool,
@@ -37,7 +37,7 @@ struct Shared {
 impl Ticker {
     /// Starts the thread, asleep.
     pub(super) fn start(engine: EngineWeak) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(TickerShared::default());
         let theirs = Arc::clone(&shared);
         let handle = thread::Builder::new().name("policy-epoch".into()).stack_size(64 << 10).spawn(move || {
             while !theirs.ended.load(SeqCst) {
@@ -55,12 +55,12 @@ impl Ticker {
     }
 
     /// Keeps the epoch advancing until the answer is dropped.
-    pub(super) fn run(&self) -> Running<'_> {
+    pub(super) fn run(&self) -> RunningGuest<'_> {
         self.shared.running.fetch_add(1, SeqCst);
         if !self.shared.awake.load(SeqCst) && !self.shared.awake.swap(true, SeqCst) {
             self.thread.unpark();
         }
-        Running(&self.shared)
+        RunningGuest(&self.shared)
     }
 
     /// Whether the thread ticks.
@@ -70,7 +70,7 @@ impl Ticker {
     }
 }
 
-impl Shared {
+impl TickerShared {
     /// Goes to sleep if nobody runs. A guest that starts in between finds `awake` unset and sets it, or is counted by the
     /// second look.
     fn rest(&self) {
@@ -83,7 +83,7 @@ impl Shared {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningGuest<'_> {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, SeqCst);
     }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use weir_oauth::{Loopback, Redirect, redirect, registration};
 
-use crate::{config::Config, invite::Invitations, login::CLIENT_NAME};
+use crate::{config::Config, credential::CLIENT_NAME, sign_in_links::SignInLinks};
 
 /// What stands for the issuer in the address of a document.
 const ISSUER: &str = "{issuer}";
@@ -21,9 +21,9 @@ pub struct ClientMetadata {
 }
 
 impl ClientMetadata {
-    /// Of a gateway whose pages are where these invitations lead.
+    /// Of a gateway whose pages are where these links lead.
     #[must_use]
-    pub fn new(config: &Config, invitations: &Invitations) -> Self {
+    pub fn new(config: &Config, invitations: &SignInLinks) -> Self {
         let asks = config.inbound.as_ref().filter(|inbound| !inbound.trust_links);
         Self {
             url: config.client_metadata_url.clone(),
@@ -76,7 +76,7 @@ mod tests {
         ClientMetadata {
             url: url.map(str::to_owned),
             root: "https://weir.example".to_owned(),
-            redirects: [Invitations::new("https://weir.example").redirect(), Loopback::redirect_at(Loopback::PORT)],
+            redirects: [SignInLinks::new("https://weir.example").redirect(), Loopback::redirect_at(Loopback::PORT)],
             page: Some((redirect::name("https://idp.example"), "https://weir.example/connect/callback".to_owned())),
         }
     }
@@ -94,8 +94,8 @@ mod tests {
         ];
         assert_eq!(document["redirect_uris"], json!(own));
         assert_eq!(apart.of(&["https://login.example".to_owned()]), document);
-        let callers = apart.of(&["https://idp.example".to_owned()]);
-        assert_eq!(callers["redirect_uris"][2], "https://weir.example/connect/callback");
+        let authn = apart.of(&["https://idp.example".to_owned()]);
+        assert_eq!(authn["redirect_uris"][2], "https://weir.example/connect/callback");
         for path in ["/client/.json", "/client/{issuer}.json", "/client/x.json", "/mcp", "", &path.to_uppercase()] {
             assert_eq!(apart.at(path), None, "{path}");
         }

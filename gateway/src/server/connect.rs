@@ -1,17 +1,17 @@
 //! `/connect`: where a caller sees how they stand with each upstream, and signs in there.
 //!
 //! Plain pages and forms, nothing that runs in the browser. What changes something is a POST with the key of the browser's
-//! own page; who the browser is, [`browsers`] knows, once its person has come in ([`entrance`]): as a rule by a sign-in at
-//! the issuer of callers ([`visit`]). What the buttons do is in [`acts`]. Below `/oauth/callback` is where authorization
+//! own page; who the browser is, [`browser_sessions`] knows, once its person has come in ([`enter`]): as a rule by a sign-in at
+//! the issuer of callers ([`oidc`]). What the buttons do is in [`actions`]. Below `/oauth/callback` is where authorization
 //! servers send browsers back to, each to an address of its own. A sign-in belongs to the browser and the caller that began it: nobody else can end it, and it
 //! ends once.
 
-mod acts;
-mod browsers;
+mod actions;
+mod browser_sessions;
 mod cookie;
-mod entrance;
+mod enter;
 mod page;
-mod visit;
+mod oidc;
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ use url::form_urlencoded;
 use crate::{
     caller::Caller,
     config::Config,
+    credential::{CredentialManager, CredentialOwner, SignInState as LoginState, Standing},
     http::{HeaderName, HeaderValue},
-    invite::{CALLBACK, Invitations},
-    login::{Owner, Standing, State as LoginState, Wallet},
+    sign_in_links::{CALLBACK, SignInLinks},
 };
 
-use super::{App, callers::Callers, client_metadata::ClientMetadata, listen::Exchange};
+use super::{App, authn::Authenticator, client_metadata::ClientMetadata, listen::HttpExchange};
 
-use browsers::{Browser, Browsers};
-use page::{Row, State};
-use visit::Visits;
+use browser_sessions::{BrowserSession, BrowserSessions};
+use oidc::OidcLogins;
+use page::{Row, RowState};
 
 /// The longest form, in bytes.
 const FORM: usize = 16 * 1024;
@@ -53,31 +53,37 @@ const HEADERS: [(&str, &str); 6] = [
 
 /// What it takes to sign in with a browser.
 pub struct Connect {
-    wallet: Arc<Wallet>,
-    invitations: Arc<Invitations>,
-    browsers: Browsers,
+    manager: Arc<CredentialManager>,
+    invitations: Arc<SignInLinks>,
+    browser_sessions: BrowserSessions,
     /// How people say who they are; none where nobody is asked.
-    visits: Option<Visits>,
+    logins: Option<OidcLogins>,
     client: ClientMetadata,
 }
 
 /// What a browser is given.
-enum Reply {
+enum BrowserReply {
     Page(u16, String),
     /// Elsewhere, which is got and not posted to (RFC 9110 §15.4.4).
     Go(String),
 }
 
 impl Connect {
-    /// Over these logins, for browsers that come by these invitations and whose people are callers.
+    /// Over these logins, for browsers that come by these links and whose people are callers.
     #[must_use]
-    pub fn new(config: &Config, wallet: Arc<Wallet>, invitations: Arc<Invitations>, callers: &Callers) -> Self {
+    pub fn new(
+        config: &Config,
+        manager: Arc<CredentialManager>,
+        invitations: Arc<SignInLinks>,
+        authn: &Authenticator,
+    ) -> Self {
         let secure = invitations.root().starts_with("https:");
-        let identity = wallet.identity(config).zip(callers.provider());
-        let visits = identity
-            .map(|(identity, provider)| Visits::new(identity, provider.clone(), invitations.visit_redirect(), secure));
+        let identity = manager.identity(config).zip(authn.provider());
+        let logins = identity.map(|(identity, provider)| {
+            OidcLogins::new(identity, provider.clone(), invitations.visit_redirect(), secure)
+        });
         let client = ClientMetadata::new(config, &invitations);
-        Self { wallet, invitations, browsers: Browsers::new(secure), visits, client }
+        Self { manager, invitations, browser_sessions: BrowserSessions::new(secure), logins, client }
     }
 
     /// What authorization servers read of Weir at a path, if anything.
@@ -98,7 +104,7 @@ fn is_callback(path: &str) -> bool {
 
 impl App {
     /// Answers a browser.
-    pub(super) async fn connect(&self, exchange: &mut Exchange) {
+    pub(super) async fn connect(&self, exchange: &mut HttpExchange) {
         let path = exchange.path().to_owned();
         let mut cookie = None;
         let reply = match self.refused(exchange) {
@@ -114,8 +120,8 @@ impl App {
             head.push((SET_COOKIE, cookie));
         }
         match reply {
-            Reply::Page(status, html) => exchange.respond(status, &head, html.into()).await,
-            Reply::Go(to) => {
+            BrowserReply::Page(status, html) => exchange.respond(status, &head, html.into()).await,
+            BrowserReply::Go(to) => {
                 if let Ok(to) = HeaderValue::from_str(&to) {
                     head.push((LOCATION, to));
                 }
@@ -126,17 +132,17 @@ impl App {
 
     /// Why a request is turned away before it is looked at: a host that is not served here, a form from another site, or a
     /// gateway at which nobody is known.
-    fn refused(&self, exchange: &Exchange) -> Option<Reply> {
-        if let Err(why) = self.guard.admit(exchange.host(), None) {
-            return Some(Reply::Page(403, page::alone("Not here", &why.to_string())));
+    fn refused(&self, exchange: &HttpExchange) -> Option<BrowserReply> {
+        if let Err(why) = self.origin_check.admit(exchange.host(), None) {
+            return Some(BrowserReply::Page(403, page::alone("Not here", &why.to_string())));
         }
         let (origin, root) = (exchange.header("origin"), self.connect.invitations.root());
         if origin.is_some_and(|origin| !self.is_own(origin, root)) {
-            return Some(Reply::Page(403, page::alone("Not here", "This form was sent by another site.")));
+            return Some(BrowserReply::Page(403, page::alone("Not here", "This form was sent by another site.")));
         }
-        if !self.callers.are_proved() && !self.callers.are_local() {
+        if !self.authn.are_proved() && !self.authn.are_local() {
             let text = "Everybody may call this gateway, so nobody is known here. Its operator signs in with: weir auth login NAME";
-            return Some(Reply::Page(403, page::alone("Sign in elsewhere", text)));
+            return Some(BrowserReply::Page(403, page::alone("Sign in elsewhere", text)));
         }
         None
     }
@@ -146,8 +152,8 @@ impl App {
         origin_of(root).is_some_and(|own| own == origin)
     }
 
-    async fn page(&self, exchange: &mut Exchange, path: &str, cookie: &mut Option<String>) -> Reply {
-        let browser = self.connect.browsers.get(&exchange.cookies());
+    async fn page(&self, exchange: &mut HttpExchange, path: &str, cookie: &mut Option<String>) -> BrowserReply {
+        let browser = self.connect.browser_sessions.get(&exchange.cookies());
         let address = exchange.peer().ip();
         match (exchange.method(), path) {
             ("GET", "/connect") => self.arrive(exchange, browser, cookie).await,
@@ -171,60 +177,60 @@ impl App {
                     Some(browser) => self.act(&browser, &name, &act, address).await,
                     None => {
                         let text = "This page is too old, or was not made for this browser. Open it again.";
-                        Reply::Page(403, page::message("Not done", text, &self.connect.invitations.page()))
+                        BrowserReply::Page(403, page::message("Not done", text, &self.connect.invitations.page()))
                     }
                 }
             }
             ("GET", _) => missing(),
-            _ => Reply::Page(405, page::alone("Not done", "This cannot be done here.")),
+            _ => BrowserReply::Page(405, page::alone("Not done", "This cannot be done here.")),
         }
     }
 
-    async fn overview(&self, browser: &Browser) -> Reply {
+    async fn overview(&self, browser: &BrowserSession) -> BrowserReply {
         match self.rows(browser.caller()).await {
             Ok(rows) => {
                 let who = (!browser.caller().is_local()).then(|| name_of(browser.caller()));
-                Reply::Page(200, page::page(&rows, who.as_deref(), browser.notice().as_ref(), browser.key()))
+                BrowserReply::Page(200, page::page(&rows, who.as_deref(), browser.notice().as_ref(), browser.key()))
             }
-            Err(why) => Reply::Page(500, page::message("Trouble", &why, &self.connect.invitations.page())),
+            Err(why) => BrowserReply::Page(500, page::message("Trouble", &why, &self.connect.invitations.page())),
         }
     }
 
     /// How a caller stands with every upstream.
     async fn rows(&self, caller: &Arc<Caller>) -> Result<Vec<Row>, String> {
-        let states = self.connect.wallet.states(Some(caller)).await.map_err(|why| why.to_string())?;
+        let states = self.connect.manager.states(Some(caller)).await.map_err(|why| why.to_string())?;
         let row = |upstream: &Arc<crate::upstream::Upstream>| {
             let name = upstream.name();
             let state = states.iter().find(|state| state.upstream == name).filter(|state| state.for_people);
             let asks = upstream.status().state.wants_login();
-            let state = state.map_or(State::Open, |state| self.state(state, caller, asks));
+            let state = state.map_or(RowState::Open, |state| self.state(state, caller, asks));
             Row { name: name.to_owned(), state }
         };
-        Ok(self.relay.catalog().upstreams().iter().map(row).collect())
+        Ok(self.proxy.catalog().upstreams().iter().map(row).collect())
     }
 
-    fn state(&self, login: &LoginState, caller: &Caller, asks: bool) -> State {
-        let own = caller.is_local() || login.owner != Owner::Shared;
-        let by_code = self.connect.wallet.account(&login.upstream).filter(|account| account.is_by_code());
+    fn state(&self, login: &LoginState, caller: &Caller, asks: bool) -> RowState {
+        let own = caller.is_local() || login.owner != CredentialOwner::Shared;
+        let by_code = self.connect.manager.account(&login.upstream).filter(|account| account.is_by_code());
         match (login.standing, by_code) {
             (Standing::Good, _) => {
                 let issuer = login.login.as_ref().map(|login| login.key.issuer.clone()).unwrap_or_default();
-                State::SignedIn { issuer, own }
+                RowState::SignedIn { issuer, own }
             }
-            (Standing::Unasked, _) if !asks => State::Open,
-            _ if !own => State::Unavailable("its operator signs in for all".to_owned()),
+            (Standing::Unasked, _) if !asks => RowState::Open,
+            _ if !own => RowState::Unavailable("its operator signs in for all".to_owned()),
             (_, Some(account)) => {
-                State::Unavailable(format!("sign in at a terminal: weir auth login {}", account.argument()))
+                RowState::Unavailable(format!("sign in at a terminal: weir auth login {}", account.argument()))
             }
-            (Standing::Ended, None) => State::Expired("sign in again".to_owned()),
-            (Standing::TooLittle, None) => State::Expired("it may do too little for what was called".to_owned()),
-            (Standing::Missing | Standing::Unasked, None) => State::SignedOut,
+            (Standing::Ended, None) => RowState::Expired("sign in again".to_owned()),
+            (Standing::TooLittle, None) => RowState::Expired("it may do too little for what was called".to_owned()),
+            (Standing::Missing | Standing::Unasked, None) => RowState::SignedOut,
         }
     }
 }
 
 /// With what a browser came.
-fn target(exchange: &Exchange) -> String {
+fn target(exchange: &HttpExchange) -> String {
     format!("{}?{}", exchange.path(), exchange.query().unwrap_or_default())
 }
 
@@ -241,10 +247,10 @@ fn value(text: &[u8], name: &str) -> Option<String> {
     form_urlencoded::parse(text).take(32).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
 }
 
-fn missing() -> Reply {
-    Reply::Page(404, page::alone("Nothing here", "There is no such page, or no such server for you."))
+fn missing() -> BrowserReply {
+    BrowserReply::Page(404, page::alone("Nothing here", "There is no such page, or no such server for you."))
 }
 
-fn bad_form() -> Reply {
-    Reply::Page(400, page::alone("Not done", "The form did not arrive."))
+fn bad_form() -> BrowserReply {
+    BrowserReply::Page(400, page::alone("Not done", "The form did not arrive."))
 }

@@ -1,11 +1,11 @@
 //! Pages in browsers that are hosts (the Fetch standard, "CORS protocol"): what lets one from another origin call Weir.
 //!
-//! The [`guard`](super::guard) has already turned away every origin that is not of this machine or configured, so each
+//! The [`origin_check`](super::origin check) has already turned away every origin that is not of this machine or configured, so each
 //! that gets here is told that it may. No cookies are in play, and a page can hold no session but one it has opened.
 
 use crate::http::{HeaderName, HeaderValue};
 
-use super::listen::Exchange;
+use super::listen::HttpExchange;
 
 const ALLOW_ORIGIN: HeaderName = HeaderName::from_static("access-control-allow-origin");
 const ALLOW_METHODS: HeaderName = HeaderName::from_static("access-control-allow-methods");
@@ -20,7 +20,7 @@ const USUAL: HeaderValue = HeaderValue::from_static(
 );
 
 /// What every answer to a page says.
-pub(super) fn add(exchange: &Exchange, head: &mut Vec<(HeaderName, HeaderValue)>) {
+pub(super) fn add(exchange: &HttpExchange, head: &mut Vec<(HeaderName, HeaderValue)>) {
     let Some(origin) = exchange.value("origin") else { return };
     head.push((ALLOW_ORIGIN, origin.clone()));
     head.push((EXPOSE_HEADERS, HeaderValue::from_static("mcp-session-id, www-authenticate")));
@@ -28,7 +28,7 @@ pub(super) fn add(exchange: &Exchange, head: &mut Vec<(HeaderName, HeaderValue)>
 }
 
 /// Answers the question of a browser whether a page may call; the call itself is judged when it comes.
-pub(super) async fn preflight(exchange: &mut Exchange) {
+pub(super) async fn preflight(exchange: &mut HttpExchange) {
     let mut head = Vec::with_capacity(6);
     add(exchange, &mut head);
     head.push((ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE")));
@@ -40,7 +40,7 @@ pub(super) async fn preflight(exchange: &mut Exchange) {
 }
 
 /// Whether a page asks whether it may call, rather than calling.
-pub(super) fn is_preflight(exchange: &Exchange) -> bool {
+pub(super) fn is_preflight(exchange: &HttpExchange) -> bool {
     exchange.method() == "OPTIONS"
         && exchange.value("origin").is_some()
         && exchange.value("access-control-request-method").is_some()

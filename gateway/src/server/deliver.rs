@@ -5,26 +5,26 @@ use tokio::sync::watch;
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
-    relay::{Answer, Body, CLIENT_GONE, Gathered},
+    proxy::{Answer, Body, CLIENT_GONE, WholeAnswer},
 };
 
-use super::{cors, events, listen::Exchange};
+use super::{cors, events, listen::HttpExchange};
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// Writes a short text.
-pub(super) async fn text(exchange: &mut Exchange, status: u16, text: &'static str) {
+pub(super) async fn text(exchange: &mut HttpExchange, status: u16, text: &'static str) {
     exchange.respond(status, &[(http::CONTENT_TYPE, TEXT)], Bytes::from_static(text.as_bytes())).await;
 }
 
 /// Writes JSON that is all here.
-pub(super) async fn json(exchange: &mut Exchange, status: u16, body: Bytes) {
+pub(super) async fn json(exchange: &mut HttpExchange, status: u16, body: Bytes) {
     exchange.respond(status, &[(http::CONTENT_TYPE, JSON)], body).await;
 }
 
 /// Writes a document that every page may read which may call.
-pub(super) async fn document(exchange: &mut Exchange, body: Bytes) {
+pub(super) async fn document(exchange: &mut HttpExchange, body: Bytes) {
     let mut head = Vec::with_capacity(4);
     cors::add(exchange, &mut head);
     head.push((http::CONTENT_TYPE, JSON));
@@ -32,7 +32,7 @@ pub(super) async fn document(exchange: &mut Exchange, body: Bytes) {
 }
 
 /// Writes an answer as it comes, and the log's line after it.
-pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: watch::Receiver<bool>) {
+pub(super) async fn deliver(exchange: &mut HttpExchange, answer: Answer, draining: watch::Receiver<bool>) {
     let Answer { mut status, session, allow, body, mut record } = answer;
     let mut head: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(6);
     if let Some(session) = session {
@@ -58,7 +58,7 @@ pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: w
                 () = exchange.gone() => None,
             };
             match gathered {
-                Some(Gathered { status: real, message, outcome, failure }) => {
+                Some(WholeAnswer { status: real, message, outcome, failure }) => {
                     status = real;
                     if let Some(record) = &mut record {
                         (record.outcome, record.failure) = (outcome, failure);
@@ -75,7 +75,7 @@ pub(super) async fn deliver(exchange: &mut Exchange, answer: Answer, draining: w
     }
 }
 
-async fn whole(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName, HeaderValue)>, parts: [Bytes; 3]) {
+async fn whole(exchange: &mut HttpExchange, status: u16, mut head: Vec<(HeaderName, HeaderValue)>, parts: [Bytes; 3]) {
     head.push((http::CONTENT_TYPE, JSON));
     let [first, second, third] = parts;
     if second.is_empty() && third.is_empty() {

@@ -18,11 +18,11 @@ use weir_mcp::sse;
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
-    relay::{CLIENT_GONE, Delivery, Heard, Keep},
-    session::{Keeper, Left, Session},
+    proxy::{AnswerStream, CLIENT_GONE, KeepStream, StreamChunk},
+    session::{Left, ReplayWriter, Session},
 };
 
-use super::{cors, listen::Exchange};
+use super::{cors, listen::HttpExchange};
 
 /// How long a stream may rest before a comment is sent, so that proxies and dead clients are noticed.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -34,7 +34,7 @@ const PRIMED: Duration = Duration::from_millis(25);
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// Begins a stream that is no answer to a request.
-pub(super) async fn start_own(exchange: &mut Exchange) {
+pub(super) async fn start_own(exchange: &mut HttpExchange) {
     let mut head = Vec::with_capacity(6);
     cors::add(exchange, &mut head);
     start(exchange, 200, head).await;
@@ -42,33 +42,33 @@ pub(super) async fn start_own(exchange: &mut Exchange) {
 
 /// Writes a stream to its end, and the log's line after it.
 pub(super) async fn deliver(
-    exchange: &mut Exchange,
+    exchange: &mut HttpExchange,
     status: u16,
     head: Vec<(HeaderName, HeaderValue)>,
-    mut delivery: Box<Delivery>,
+    mut delivery: Box<AnswerStream>,
     mut draining: watch::Receiver<bool>,
 ) {
     start(exchange, status, head).await;
-    let mut outlet = Outlet { exchange, keeper: None, is_here: true, left: None };
+    let mut outlet = Outlet { exchange, writer: None, is_here: true, left: None };
     let session = match std::mem::take(&mut delivery.keep) {
-        Keep::Nothing => None,
-        Keep::Answer(session) => Some((session, Start::Held)),
-        Keep::Begun(session, keeper) => {
-            outlet.keeper = Some(keeper);
-            Some((session, Start::Written))
+        KeepStream::Nothing => None,
+        KeepStream::Answer(session) => Some((session, StreamStart::Held)),
+        KeepStream::Begun(session, writer) => {
+            outlet.writer = Some(writer);
+            Some((session, StreamStart::Written))
         }
-        Keep::Own(session, missed) => {
-            outlet.keeper = Some(Box::new(Keeper::own(&session.streams, session.version())));
-            Some((session, Start::Missed(missed.concat().into())))
+        KeepStream::Own(session, missed) => {
+            outlet.writer = Some(Box::new(ReplayWriter::own(&session.streams, session.version())));
+            Some((session, StreamStart::Missed(missed.concat().into())))
         }
     };
     let ended = outlet.run(&mut delivery, session, &mut draining).await;
     if let Some(record) = delivery.record.take() {
-        record.finish(if ended == Ended::Gone { CLIENT_GONE } else { status }, exchange.sent());
+        record.finish(if ended == StreamEnd::Gone { CLIENT_GONE } else { status }, exchange.sent());
     }
 }
 
-async fn start(exchange: &mut Exchange, status: u16, mut head: Vec<(HeaderName, HeaderValue)>) {
+async fn start(exchange: &mut HttpExchange, status: u16, mut head: Vec<(HeaderName, HeaderValue)>) {
     head.push((http::CONTENT_TYPE, EVENTS));
     head.push((http::CACHE_CONTROL, HeaderValue::from_static("no-cache")));
     // Tells nginx and its kin not to gather a stream.
@@ -96,7 +96,7 @@ pub(super) async fn passes(end: Option<SystemTime>) {
 }
 
 /// How a stream that may be resumed begins.
-enum Start {
+enum StreamStart {
     /// With its first event, or without it if that takes its time.
     Held,
     /// It has begun already.
@@ -106,15 +106,15 @@ enum Start {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum StreamEnd {
     Well,
     Gone,
 }
 
 /// Where a stream goes: to its client, as long as that is there, and to what is kept.
 struct Outlet<'a> {
-    exchange: &'a mut Exchange,
-    keeper: Option<Box<Keeper>>,
+    exchange: &'a mut HttpExchange,
+    writer: Option<Box<ReplayWriter>>,
     /// Whether the client is at the other end of this connection.
     is_here: bool,
     left: Option<Left>,
@@ -123,17 +123,17 @@ struct Outlet<'a> {
 impl Outlet<'_> {
     async fn run(
         &mut self,
-        delivery: &mut Delivery,
-        session: Option<(Arc<Session>, Start)>,
+        delivery: &mut AnswerStream,
+        session: Option<(Arc<Session>, StreamStart)>,
         draining: &mut watch::Receiver<bool>,
-    ) -> Ended {
+    ) -> StreamEnd {
         let (mut over, ends) = (None, self.exchange.ends());
         if let Some((session, start)) = session {
             let ended = match start {
-                Start::Held => self.hold(delivery, &session).await,
-                Start::Written => None,
-                Start::Missed(missed) if missed.is_empty() => self.begin(&Bytes::new()).await,
-                Start::Missed(missed) => (!self.exchange.write(missed).await).then_some(Ended::Gone),
+                StreamStart::Held => self.hold(delivery, &session).await,
+                StreamStart::Written => None,
+                StreamStart::Missed(missed) if missed.is_empty() => self.begin(&Bytes::new()).await,
+                StreamStart::Missed(missed) => (!self.exchange.write(missed).await).then_some(StreamEnd::Gone),
             };
             if let Some(ended) = ended {
                 return ended;
@@ -141,7 +141,7 @@ impl Outlet<'_> {
             over = Some(session.ended());
         }
         loop {
-            let is_between = self.keeper.as_ref().is_none_or(|keeper| keeper.is_between_events());
+            let is_between = self.writer.as_ref().is_none_or(|writer| writer.is_between_events());
             tokio::select! {
                 biased;
                 // First, for a stream that always has something to say would never come to it.
@@ -156,32 +156,32 @@ impl Outlet<'_> {
                     self.exchange.end_with(delivery.farewell()).await;
                     return self.ended();
                 }
-                () = session_over(&mut over), if !self.is_here => return Ended::Gone,
+                () = session_over(&mut over), if !self.is_here => return StreamEnd::Gone,
                 () = self.exchange.gone(), if self.is_here => if !self.lose().await {
-                    return Ended::Gone;
+                    return StreamEnd::Gone;
                 },
                 () = sleep(KEEP_ALIVE), if self.is_here && is_between => if !self.keep_alive().await {
-                    return Ended::Gone;
+                    return StreamEnd::Gone;
                 },
             }
         }
     }
 
     /// Waits for the first event, so that a stream that is all there by then goes out as it is.
-    async fn hold(&mut self, delivery: &mut Delivery, session: &Session) -> Option<Ended> {
+    async fn hold(&mut self, delivery: &mut AnswerStream, session: &Session) -> Option<StreamEnd> {
         let until = Instant::now() + PRIMED;
         loop {
             let heard = timeout_at(until, delivery.next()).await;
-            if let (Ok(Heard::Last(bytes)), None) = (&heard, &self.keeper) {
+            if let (Ok(StreamChunk::Last(bytes)), None) = (&heard, &self.writer) {
                 let written = self.exchange.end_with(bytes.clone()).await;
-                return Some(if written { Ended::Well } else { Ended::Gone });
+                return Some(if written { StreamEnd::Well } else { StreamEnd::Gone });
             }
-            let new = || Box::new(Keeper::answer(&session.streams, session.version()));
-            let keeper = self.keeper.get_or_insert_with(new);
+            let new = || Box::new(ReplayWriter::answer(&session.streams, session.version()));
+            let writer = self.writer.get_or_insert_with(new);
             match heard {
                 Err(_) => return self.begin(&Bytes::new()).await,
-                Ok(Heard::Bytes(bytes)) => {
-                    let stamped = keeper.stamp(&bytes);
+                Ok(StreamChunk::Bytes(bytes)) => {
+                    let stamped = writer.stamp(&bytes);
                     if !stamped.is_empty() {
                         return self.begin(&stamped).await;
                     }
@@ -192,36 +192,36 @@ impl Outlet<'_> {
     }
 
     /// Begins to keep the stream.
-    async fn begin(&mut self, stamped: &Bytes) -> Option<Ended> {
-        let first = self.keeper.as_mut()?.begin(stamped);
+    async fn begin(&mut self, stamped: &Bytes) -> Option<StreamEnd> {
+        let first = self.writer.as_mut()?.begin(stamped);
         if first.is_empty() || self.exchange.write(first).await || self.lose().await {
             return None;
         }
-        Some(Ended::Gone)
+        Some(StreamEnd::Gone)
     }
 
-    async fn pass_on(&mut self, heard: Heard, delivery: &mut Delivery) -> Option<Ended> {
+    async fn pass_on(&mut self, heard: StreamChunk, delivery: &mut AnswerStream) -> Option<StreamEnd> {
         match heard {
-            Heard::Bytes(bytes) => return (!self.write(bytes, false).await).then_some(Ended::Gone),
-            Heard::Last(bytes) => drop(self.write(bytes, true).await),
-            Heard::End => self.end(delivery).await,
+            StreamChunk::Bytes(bytes) => return (!self.write(bytes, false).await).then_some(StreamEnd::Gone),
+            StreamChunk::Last(bytes) => drop(self.write(bytes, true).await),
+            StreamChunk::End => self.end(delivery).await,
         }
-        if let Some(keeper) = self.keeper.as_mut().filter(|keeper| !keeper.is_whole())
+        if let Some(writer) = self.writer.as_mut().filter(|writer| !writer.is_whole())
             && let Some(instead) = delivery.instead(NOT_KEPT)
         {
-            keeper.instead(&instead);
+            writer.instead(&instead);
         }
         Some(self.ended())
     }
 
     /// The end of a stream. A client that may resume it would come back for ever for an answer that is not there.
-    async fn end(&mut self, delivery: &mut Delivery) {
-        let Some(keeper) = &mut self.keeper else { return self.exchange.end().await };
-        let is_answered = !keeper.is_whole() || keeper.ends_with_answer();
+    async fn end(&mut self, delivery: &mut AnswerStream) {
+        let Some(writer) = &mut self.writer else { return self.exchange.end().await };
+        let is_answered = !writer.is_whole() || writer.ends_with_answer();
         match delivery.instead(UNANSWERED).filter(|_| !is_answered) {
-            Some(instead) if keeper.is_between_events() => drop(self.write(instead, true).await),
+            Some(instead) if writer.is_between_events() => drop(self.write(instead, true).await),
             Some(instead) => {
-                keeper.instead(&instead);
+                writer.instead(&instead);
                 self.exchange.cut();
             }
             None => self.exchange.end().await,
@@ -231,9 +231,9 @@ impl Outlet<'_> {
     /// Writes and keeps; false if nobody is there and nobody may come back.
     async fn write(&mut self, bytes: Bytes, last: bool) -> bool {
         let mut bytes = bytes;
-        if let Some(keeper) = &mut self.keeper {
-            bytes = keeper.stamp(&bytes);
-            if self.is_here && keeper.is_taken_over() {
+        if let Some(writer) = &mut self.writer {
+            bytes = writer.stamp(&bytes);
+            if self.is_here && writer.is_taken_over() {
                 return self.lose().await;
             }
         }
@@ -248,7 +248,7 @@ impl Outlet<'_> {
     }
 
     async fn keep_alive(&mut self) -> bool {
-        if self.keeper.as_ref().is_some_and(|keeper| keeper.is_taken_over()) {
+        if self.writer.as_ref().is_some_and(|writer| writer.is_taken_over()) {
             return self.lose().await;
         }
         self.exchange.write(Bytes::from_static(sse::KEEP_ALIVE)).await || self.lose().await
@@ -258,12 +258,12 @@ impl Outlet<'_> {
     async fn lose(&mut self) -> bool {
         self.is_here = false;
         self.exchange.leave().await;
-        self.left = self.keeper.as_ref().and_then(|keeper| keeper.leave());
+        self.left = self.writer.as_ref().and_then(|writer| writer.leave());
         self.left.is_some()
     }
 
-    const fn ended(&self) -> Ended {
-        if self.is_here { Ended::Well } else { Ended::Gone }
+    const fn ended(&self) -> StreamEnd {
+        if self.is_here { StreamEnd::Well } else { StreamEnd::Gone }
     }
 }
 

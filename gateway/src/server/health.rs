@@ -10,11 +10,11 @@ use crate::{catalog::Catalog, upstream::Upstream};
 #[derive(Serialize)]
 struct Report<'a> {
     state: &'static str,
-    upstreams: Vec<Line<'a>>,
+    upstreams: Vec<HealthLine<'a>>,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct HealthLine<'a> {
     name: &'a str,
     state: String,
     era: Option<String>,
@@ -41,9 +41,9 @@ pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool, names: bool) -> (u16
     (if state == "ready" { 200 } else { 503 }, body.into())
 }
 
-fn line(upstream: &Upstream) -> Line<'_> {
+fn line(upstream: &Upstream) -> HealthLine<'_> {
     let status = upstream.status();
-    Line {
+    HealthLine {
         name: upstream.name(),
         state: status.state.to_string(),
         era: status.era.map(|era| era.to_string()),

@@ -40,14 +40,14 @@ use weir_mcp::answer;
 
 use crate::{
     config::Tls,
-    observe::Seldom,
     quota::{Quota, Reached, Shares},
+    telemetry::LogThrottle,
 };
 
-pub use exchange::{BodyError, Exchange};
+pub use exchange::{BodyError, HttpExchange};
 
 use exchange::Peer;
-use wire::{Line, Wire};
+use wire::{ConnectionState, Wire};
 
 /// How many connections are told at once that their address has too many; more are closed without a word.
 const TURNED_AWAY: usize = 64;
@@ -59,12 +59,12 @@ const BACKLOG: u32 = 1024;
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. What is not answered when this returns is answered with 500; an answer that was begun and
     /// not ended is cut off, so that the client sees that it is not whole.
-    fn handle(self: &Arc<Self>, exchange: &mut Exchange) -> impl Future<Output = ()> + Send;
+    fn handle(self: &Arc<Self>, exchange: &mut HttpExchange) -> impl Future<Output = ()> + Send;
 }
 
 /// How long clients may take, and how many there may be.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ListenLimits {
     /// How many connections may be open at once, in all and from one address; more in all wait in the system's queue.
     pub connections: Shares,
     /// How much there may be of large bodies at once, in bytes.
@@ -149,7 +149,7 @@ impl Listener {
     ///
     /// At the end nothing is left: connections that rest are closed at once, those that are busy after their answer,
     /// and what is still running after the drain is dropped.
-    pub async fn serve<H: Handler>(self, handler: Arc<H>, limits: Limits, shutdown: watch::Receiver<bool>) {
+    pub async fn serve<H: Handler>(self, handler: Arc<H>, limits: ListenLimits, shutdown: watch::Receiver<bool>) {
         let connections = Quota::new("connections", limits.connections);
         let bodies = Quota::new("bodies", limits.bodies);
         let server = Arc::new(Server {
@@ -172,7 +172,7 @@ impl Listener {
 /// What every connection needs.
 struct Server<H> {
     handler: Arc<H>,
-    limits: Limits,
+    limits: ListenLimits,
     connections: Arc<Quota>,
     bodies: Arc<Quota>,
     tls: Option<TlsAcceptor>,
@@ -185,10 +185,10 @@ struct Server<H> {
 #[derive(Default)]
 struct Connections {
     tasks: JoinSet<()>,
-    lines: HashMap<Id, (AbortHandle, Arc<Line>)>,
+    lines: HashMap<Id, (AbortHandle, Arc<ConnectionState>)>,
     /// Those whose address has too many.
     turned_away: JoinSet<()>,
-    told: Seldom,
+    told: LogThrottle,
 }
 
 impl Connections {
@@ -225,7 +225,7 @@ impl Connections {
     fn take<H: Handler>(&mut self, server: &Arc<Server<H>>, stream: TcpStream, peer: Peer) {
         match server.connections.take(&peer.share, None) {
             Ok(permit) => {
-                let line = Arc::new(Line::default());
+                let line = Arc::new(ConnectionState::default());
                 let served = connection(Arc::clone(server), stream, peer, Arc::clone(&line));
                 let task = self.tasks.spawn(async move {
                     let _permit = permit;
@@ -269,7 +269,7 @@ impl Connections {
 }
 
 /// Serves one connection to its end.
-async fn connection<H: Handler>(server: Arc<Server<H>>, stream: TcpStream, peer: Peer, line: Arc<Line>) {
+async fn connection<H: Handler>(server: Arc<Server<H>>, stream: TcpStream, peer: Peer, line: Arc<ConnectionState>) {
     let end = Instant::now() + server.limits.head_timeout;
     // An answer must not wait for the acknowledgement of the one before.
     if stream.set_nodelay(true).is_err() {

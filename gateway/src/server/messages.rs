@@ -3,29 +3,29 @@
 use bytes::Bytes;
 use weir_mcp::sse::Decoder;
 
-use crate::relay::{Answer, Body, Delivery, Gathered, Heard, Record};
+use crate::proxy::{Answer, AnswerStream, Body, CallLog, StreamChunk, WholeAnswer};
 
 /// The messages of one answer, in their order; the last is the answer itself.
 pub(super) struct Messages {
     status: u16,
-    record: Option<Record>,
-    body: Pending,
+    record: Option<CallLog>,
+    body: PendingBody,
     cancelled: bool,
     /// The bytes of the messages until now.
     sent: u64,
 }
 
-enum Pending {
+enum PendingBody {
     Done,
     Body(Body),
-    Events(Box<Delivery>, Decoder),
+    Events(Box<AnswerStream>, Decoder),
 }
 
 impl Messages {
     pub(super) fn of(answer: Answer) -> Self {
         let body = match answer.body {
-            Body::Events(delivery) => Pending::Events(delivery, Decoder::new(usize::MAX)),
-            body => Pending::Body(body),
+            Body::Events(delivery) => PendingBody::Events(delivery, Decoder::new(usize::MAX)),
+            body => PendingBody::Body(body),
         };
         Self { status: answer.status, record: answer.record, body, cancelled: false, sent: 0 }
     }
@@ -37,21 +37,21 @@ impl Messages {
 
     /// The next message; none after the last, when the log has its line.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
-        let message = match std::mem::replace(&mut self.body, Pending::Done) {
-            Pending::Done => None,
-            Pending::Body(Body::Whole(parts)) => Some(parts.concat().into()),
-            Pending::Body(Body::Json(pending)) => {
-                let Gathered { message, outcome, failure, .. } = pending.gather().await;
+        let message = match std::mem::replace(&mut self.body, PendingBody::Done) {
+            PendingBody::Done => None,
+            PendingBody::Body(Body::Whole(parts)) => Some(parts.concat().into()),
+            PendingBody::Body(Body::Json(pending)) => {
+                let WholeAnswer { message, outcome, failure, .. } = pending.gather().await;
                 if let Some(record) = &mut self.record {
                     (record.outcome, record.failure) = (outcome, failure);
                 }
                 Some(message)
             }
-            Pending::Body(Body::Empty | Body::Events(_)) => None,
-            Pending::Events(mut delivery, mut decoder) => {
+            PendingBody::Body(Body::Empty | Body::Events(_)) => None,
+            PendingBody::Events(mut delivery, mut decoder) => {
                 let message = event(&mut delivery, &mut decoder).await;
                 if message.is_some() {
-                    self.body = Pending::Events(delivery, decoder);
+                    self.body = PendingBody::Events(delivery, decoder);
                 } else {
                     self.record = delivery.record.take();
                     self.cancelled = delivery.is_cancelled();
@@ -69,7 +69,7 @@ impl Messages {
     }
 }
 
-async fn event(delivery: &mut Delivery, decoder: &mut Decoder) -> Option<Bytes> {
+async fn event(delivery: &mut AnswerStream, decoder: &mut Decoder) -> Option<Bytes> {
     loop {
         match decoder.next_event() {
             Ok(Some(event)) if event.data.is_empty() => continue,
@@ -79,8 +79,8 @@ async fn event(delivery: &mut Delivery, decoder: &mut Decoder) -> Option<Bytes> 
             Err(_) => return None,
         }
         match delivery.next().await {
-            Heard::Bytes(bytes) | Heard::Last(bytes) => decoder.feed(&bytes),
-            Heard::End => return None,
+            StreamChunk::Bytes(bytes) | StreamChunk::Last(bytes) => decoder.feed(&bytes),
+            StreamChunk::End => return None,
         }
     }
 }

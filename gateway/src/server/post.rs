@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use weir_mcp::{
-    Era, Inbound, Message,
+    Era, InboundRequest, Message,
     classify::{self, Claims},
     headers,
     message::Kind,
@@ -12,16 +12,16 @@ use weir_mcp::{
 
 use crate::{
     http::{HeaderName, HeaderValue},
-    observe::Outcome,
-    relay::{Answer, Inquiry, Record},
-    session::{Endpoint, Owner, Session},
+    proxy::{Answer, CallLog, RequestContext},
+    session::{Endpoint, Session, SessionOwner},
+    telemetry::CallOutcome,
 };
 
-use super::{App, listen::Exchange, messages::Messages, refusal, slow};
+use super::{App, listen::HttpExchange, messages::Messages, refusal, slow};
 
 impl App {
     /// One message, or a batch of legacy ones.
-    pub(super) async fn post(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut Exchange) -> Answer {
+    pub(super) async fn post(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut HttpExchange) -> Answer {
         let inbound = match self.inbound(exchange).await {
             Ok(inbound) => inbound,
             Err(refusal) => return refusal,
@@ -29,14 +29,14 @@ impl App {
         let claims = claims(exchange);
         let accept = exchange.header("accept").unwrap_or_default();
         match (classify::classify(&inbound, &claims), inbound) {
-            (Err(why), Inbound::Single(message)) => {
+            (Err(why), InboundRequest::Single(message)) => {
                 let answer = refusal::rejected(&why, message.id());
                 let era = if message.claimed_version().is_some() { Era::Modern } else { Era::Legacy };
-                let inquiry = inquiry(era, endpoint, exchange, message, None);
-                recorded(answer, &inquiry, exchange, why.message)
+                let context = context(era, endpoint, exchange, message, None);
+                recorded(answer, &context, exchange, why.message)
             }
-            (Err(why), Inbound::Batch(_)) => refusal::rejected(&why, None),
-            (Ok(Era::Modern), Inbound::Single(message)) => {
+            (Err(why), InboundRequest::Batch(_)) => refusal::rejected(&why, None),
+            (Ok(Era::Modern), InboundRequest::Single(message)) => {
                 if !headers::accepts_json(accept) {
                     return refusal::not_acceptable("application/json and text/event-stream");
                 }
@@ -53,56 +53,61 @@ impl App {
 
     #[allow(clippy::result_large_err, reason = "the refusal is the answer, on its way out")]
     /// What the body of a POST holds.
-    pub(super) async fn inbound(&self, exchange: &mut Exchange) -> Result<Inbound, Answer> {
+    pub(super) async fn inbound(&self, exchange: &mut HttpExchange) -> Result<InboundRequest, Answer> {
         if !exchange.header("content-type").is_some_and(headers::is_json) {
             return Err(refusal::not_json());
         }
         let body = exchange.read_body(self.body_limit).await.map_err(|why| refusal::body(&why, self.body_limit))?;
-        Inbound::parse(body).map_err(|why| refusal::malformed(&why))
+        InboundRequest::parse(body).map_err(|why| refusal::malformed(&why))
     }
 
-    async fn modern(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut Exchange, message: Message) -> Answer {
-        let inquiry = inquiry(Era::Modern, endpoint, exchange, message, None);
-        self.handle_message(exchange, inquiry).await
+    async fn modern(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut HttpExchange, message: Message) -> Answer {
+        let context = context(Era::Modern, endpoint, exchange, message, None);
+        self.handle_message(exchange, context).await
     }
 
-    async fn legacy(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut Exchange, inbound: Inbound) -> Answer {
+    async fn legacy(
+        self: &Arc<Self>,
+        endpoint: Endpoint,
+        exchange: &mut HttpExchange,
+        inbound: InboundRequest,
+    ) -> Answer {
         let id = exchange.header("mcp-session-id");
         match &inbound {
-            Inbound::Single(message) if message.method() == "initialize" && message.kind() == Kind::Request => {
+            InboundRequest::Single(message) if message.method() == "initialize" && message.kind() == Kind::Request => {
                 return match id {
                     None => {
-                        let inquiry = inquiry(Era::Legacy, endpoint, exchange, message.clone(), None);
-                        match Owner::new(self.relay.sessions(), inquiry.caller.clone(), &inquiry.principal) {
+                        let context = context(Era::Legacy, endpoint, exchange, message.clone(), None);
+                        match SessionOwner::new(self.proxy.sessions(), context.caller.clone(), &context.principal) {
                             Ok(owner) => {
-                                let mut record = begun(&inquiry, exchange);
-                                self.relay.begin(owner, endpoint, message, &mut record).await.recorded(record)
+                                let mut record = begun(&context, exchange);
+                                self.proxy.begin(owner, endpoint, message, &mut record).await.recorded(record)
                             }
                             Err(full) => {
-                                recorded(Answer::full(message.id(), &full), &inquiry, exchange, full.to_string())
+                                recorded(Answer::full(message.id(), &full), &context, exchange, full.to_string())
                             }
                         }
                     }
                     Some(_) => refusal::second_initialize(message.id()),
                 };
             }
-            Inbound::Batch(all) if all.iter().any(|message| message.method() == "initialize") => {
+            InboundRequest::Batch(all) if all.iter().any(|message| message.method() == "initialize") => {
                 return refusal::second_initialize(None);
             }
-            Inbound::Single(_) | Inbound::Batch(_) => {}
+            InboundRequest::Single(_) | InboundRequest::Batch(_) => {}
         }
         let session = match self.session(endpoint, exchange, id) {
             Ok(session) => session,
             Err(answer) => {
-                let Inbound::Single(message) = inbound else { return answer };
+                let InboundRequest::Single(message) = inbound else { return answer };
                 let why = if id.is_none() { "no session is named" } else { "there is no such session" };
-                return recorded(answer, &inquiry(Era::Legacy, endpoint, exchange, message, None), exchange, why);
+                return recorded(answer, &context(Era::Legacy, endpoint, exchange, message, None), exchange, why);
             }
         };
         match inbound {
-            Inbound::Single(message) => self.alone(exchange, &session, message).await,
-            Inbound::Batch(messages) if messages.len() > MAX_BATCH => refusal::batch_too_long(MAX_BATCH),
-            Inbound::Batch(messages) => {
+            InboundRequest::Single(message) => self.alone(exchange, &session, message).await,
+            InboundRequest::Batch(messages) if messages.len() > MAX_BATCH => refusal::batch_too_long(MAX_BATCH),
+            InboundRequest::Batch(messages) => {
                 let mut answers = Vec::new();
                 for message in messages {
                     let answer = self.in_session(exchange, &session, message).await;
@@ -113,41 +118,46 @@ impl App {
         }
     }
 
-    async fn in_session(self: &Arc<Self>, exchange: &mut Exchange, session: &Arc<Session>, message: Message) -> Answer {
-        let inquiry = inquiry(Era::Legacy, session.endpoint, exchange, message, Some(Arc::clone(session)));
-        self.handle_message(exchange, inquiry).await
+    async fn in_session(
+        self: &Arc<Self>,
+        exchange: &mut HttpExchange,
+        session: &Arc<Session>,
+        message: Message,
+    ) -> Answer {
+        let context = context(Era::Legacy, session.endpoint, exchange, message, Some(Arc::clone(session)));
+        self.handle_message(exchange, context).await
     }
 
     /// As [`in_session`](Self::in_session), for a message whose answer may become a stream that the client can resume.
-    async fn alone(self: &Arc<Self>, exchange: &mut Exchange, session: &Arc<Session>, message: Message) -> Answer {
+    async fn alone(self: &Arc<Self>, exchange: &mut HttpExchange, session: &Arc<Session>, message: Message) -> Answer {
         if message.kind() != Kind::Request || !session.streams.is_on() {
             return self.in_session(exchange, session, message).await;
         }
-        let inquiry = inquiry(Era::Legacy, session.endpoint, exchange, message, Some(Arc::clone(session)));
-        let mut record = begun(&inquiry, exchange);
-        let id = inquiry.message.id().unwrap_or(b"null");
+        let context = context(Era::Legacy, session.endpoint, exchange, message, Some(Arc::clone(session)));
+        let mut record = begun(&context, exchange);
+        let id = context.message.id().unwrap_or(b"null");
         let answer = {
-            let asked = pin!(self.relay.request(&inquiry, &mut record));
+            let asked = pin!(self.proxy.request(&context, &mut record));
             slow::resumable(self, exchange, session, id, asked).await
         };
         answer.recorded(record)
     }
 
-    async fn handle_message(self: &Arc<Self>, exchange: &mut Exchange, inquiry: Inquiry) -> Answer {
-        if inquiry.message.kind() != Kind::Request {
-            self.relay.pass(inquiry).await;
+    async fn handle_message(self: &Arc<Self>, exchange: &mut HttpExchange, context: RequestContext) -> Answer {
+        if context.message.kind() != Kind::Request {
+            self.proxy.pass(context).await;
             return Answer::empty(202);
         }
-        let mut record = begun(&inquiry, exchange);
+        let mut record = begun(&context, exchange);
         let answer = {
-            let asked = pin!(self.relay.request(&inquiry, &mut record));
+            let asked = pin!(self.proxy.request(&context, &mut record));
             slow::while_there(exchange, asked).await
         };
         answer.recorded(record)
     }
 
     /// The stream of what Weir says of its own accord.
-    pub(super) async fn get(self: &Arc<Self>, endpoint: Endpoint, exchange: &Exchange) -> Answer {
+    pub(super) async fn get(self: &Arc<Self>, endpoint: Endpoint, exchange: &HttpExchange) -> Answer {
         if let Some(refused) = refused_version(exchange) {
             return refused;
         }
@@ -155,20 +165,20 @@ impl App {
             return refusal::not_acceptable("text/event-stream");
         }
         match self.session(endpoint, exchange, exchange.header("mcp-session-id")) {
-            Ok(session) => self.relay.listen(&session, exchange.header("last-event-id")).await,
+            Ok(session) => self.proxy.listen(&session, exchange.header("last-event-id")).await,
             Err(answer) => answer,
         }
     }
 
     /// The end of a session.
-    pub(super) async fn delete(self: &Arc<Self>, endpoint: Endpoint, exchange: &Exchange) -> Answer {
+    pub(super) async fn delete(self: &Arc<Self>, endpoint: Endpoint, exchange: &HttpExchange) -> Answer {
         if let Some(refused) = refused_version(exchange) {
             return refused;
         }
         match self.session(endpoint, exchange, exchange.header("mcp-session-id")) {
             Ok(session) => {
-                if let Some(session) = self.relay.sessions().remove(session.id.as_bytes()) {
-                    self.relay.end(&session).await;
+                if let Some(session) = self.proxy.sessions().remove(session.id.as_bytes()) {
+                    self.proxy.end(&session).await;
                 }
                 Answer::empty(200)
             }
@@ -179,10 +189,10 @@ impl App {
     #[allow(clippy::result_large_err, reason = "the refusal is the answer, on its way out")]
     /// The session that a request names, if it was opened at this endpoint by the same caller. Another caller's is as good
     /// as none.
-    fn session(&self, endpoint: Endpoint, exchange: &Exchange, id: Option<&str>) -> Result<Arc<Session>, Answer> {
+    fn session(&self, endpoint: Endpoint, exchange: &HttpExchange, id: Option<&str>) -> Result<Arc<Session>, Answer> {
         let id = id.ok_or_else(refusal::session_missing)?;
         let own = |session: &Arc<Session>| session.endpoint == endpoint && session.is_of(exchange.caller());
-        let session = self.relay.sessions().get(id.as_bytes(), own);
+        let session = self.proxy.sessions().get(id.as_bytes(), own);
         session.ok_or_else(refusal::session_unknown)
     }
 }
@@ -191,18 +201,23 @@ impl App {
 pub(super) const MAX_BATCH: usize = 100;
 
 /// What the log will say of a call that begins now.
-fn begun(inquiry: &Inquiry, exchange: &Exchange) -> Record {
-    let mut record = Record::new(inquiry);
+fn begun(context: &RequestContext, exchange: &HttpExchange) -> CallLog {
+    let mut record = CallLog::new(context);
     record.peer = Some(exchange.peer());
     record
 }
 
 /// Has the log tell of a request that is refused; notifications are no calls.
-pub(super) fn recorded(answer: Answer, inquiry: &Inquiry, exchange: &Exchange, why: impl Into<String>) -> Answer {
-    match inquiry.message.kind() {
+pub(super) fn recorded(
+    answer: Answer,
+    context: &RequestContext,
+    exchange: &HttpExchange,
+    why: impl Into<String>,
+) -> Answer {
+    match context.message.kind() {
         Kind::Request => {
-            let mut record = begun(inquiry, exchange);
-            record.fail(Outcome::Refused, why);
+            let mut record = begun(context, exchange);
+            record.fail(CallOutcome::Refused, why);
             answer.recorded(record)
         }
         Kind::Notification | Kind::Response | Kind::Error => answer,
@@ -210,7 +225,7 @@ pub(super) fn recorded(answer: Answer, inquiry: &Inquiry, exchange: &Exchange, w
 }
 
 /// What the headers of a POST say of its body.
-pub(super) fn claims(exchange: &Exchange) -> Claims<'_> {
+pub(super) fn claims(exchange: &HttpExchange) -> Claims<'_> {
     Claims {
         version: exchange.header("mcp-protocol-version"),
         method: exchange.header("mcp-method"),
@@ -219,7 +234,7 @@ pub(super) fn claims(exchange: &Exchange) -> Claims<'_> {
 }
 
 /// The answer to a GET or DELETE of a version that has neither, or that nobody knows.
-fn refused_version(exchange: &Exchange) -> Option<Answer> {
+fn refused_version(exchange: &HttpExchange) -> Option<Answer> {
     match classify::classify_bare(&claims(exchange)) {
         Ok(Era::Legacy) => None,
         Ok(Era::Modern) => Some(refusal::method("POST")),
@@ -227,20 +242,20 @@ fn refused_version(exchange: &Exchange) -> Option<Answer> {
     }
 }
 
-pub(super) fn inquiry(
+pub(super) fn context(
     era: Era,
     endpoint: Endpoint,
-    exchange: &Exchange,
+    exchange: &HttpExchange,
     message: Message,
     session: Option<Arc<Session>>,
-) -> Inquiry {
+) -> RequestContext {
     let travels = |(name, value): (&HeaderName, &HeaderValue)| {
         weir_flow::may_travel(name.as_str()).then(|| (name.clone(), value.clone()))
     };
     let headers = exchange.headers().filter_map(travels).collect();
     let version = exchange.value("mcp-protocol-version").cloned();
     let principal = Arc::clone(exchange.principal());
-    Inquiry { era, endpoint, caller: exchange.caller().cloned(), principal, message, version, headers, session }
+    RequestContext { era, endpoint, caller: exchange.caller().cloned(), principal, message, version, headers, session }
 }
 
 /// The message that an answer comes to, for a batch; none for what has none.

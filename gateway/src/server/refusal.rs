@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use weir_mcp::{Message, ParseError, answer, classify::Rejection};
 
-use crate::{relay::Answer, upstream::Upstream};
+use crate::{proxy::Answer, upstream::Upstream};
 
-use super::{guard, listen::BodyError};
+use super::{listen::BodyError, origin_check};
 
 /// 403: Host or Origin.
-pub(super) fn forbidden(why: &guard::Refusal) -> Answer {
+pub(super) fn forbidden(why: &origin_check::OriginRefusal) -> Answer {
     plain(403, answer::INVALID_REQUEST, &why.to_string())
 }
 

@@ -12,11 +12,11 @@ use tokio::time::{sleep, timeout};
 use weir_mcp::{answer as error, sse::KEEP_ALIVE};
 
 use crate::{
-    relay::{Answer, Body, CLIENT_GONE, Delivery, Keep},
-    session::{Keeper, Session},
+    proxy::{Answer, AnswerStream, Body, CLIENT_GONE, KeepStream},
+    session::{ReplayWriter, Session},
 };
 
-use super::{App, events, listen::Exchange, messages::Messages};
+use super::{App, events, listen::HttpExchange, messages::Messages};
 
 /// How long a call runs before Weir looks whether its client is still there. Most answers are quicker than that is worth.
 const QUICK: Duration = Duration::from_millis(250);
@@ -28,7 +28,10 @@ const SLOW: Duration = Duration::from_millis(750);
 ///
 /// Then the work is dropped: in the modern era that is how a client cancels (MCP 2026-07-28, basic/utilities/cancellation),
 /// and the upstream is told so; in the legacy era it is not, and the upstream works on.
-pub(super) async fn while_there(exchange: &mut Exchange, mut answer: Pin<&mut impl Future<Output = Answer>>) -> Answer {
+pub(super) async fn while_there(
+    exchange: &mut HttpExchange,
+    mut answer: Pin<&mut impl Future<Output = Answer>>,
+) -> Answer {
     if let Ok(answer) = timeout(QUICK, &mut answer).await {
         return answer;
     }
@@ -41,7 +44,7 @@ pub(super) async fn while_there(exchange: &mut Exchange, mut answer: Pin<&mut im
 /// An answer for a client that can resume a stream; `id` is the request's.
 pub(super) async fn resumable(
     app: &App,
-    exchange: &mut Exchange,
+    exchange: &mut HttpExchange,
     session: &Arc<Session>,
     id: &[u8],
     mut answer: Pin<&mut impl Future<Output = Answer>>,
@@ -49,8 +52,8 @@ pub(super) async fn resumable(
     if let Ok(answer) = timeout(QUICK, &mut answer).await {
         return kept(answer, session);
     }
-    let mut keeper = Keeper::answer(&session.streams, session.version());
-    if !keeper.primes() {
+    let mut writer = ReplayWriter::answer(&session.streams, session.version());
+    if !writer.primes() {
         return kept(while_there(exchange, answer).await, session);
     }
     tokio::select! {
@@ -59,18 +62,18 @@ pub(super) async fn resumable(
         () = sleep(SLOW) => {}
     }
     events::start_own(exchange).await;
-    let mut is_here = exchange.write(keeper.begin(&Bytes::new())).await;
+    let mut is_here = exchange.write(writer.begin(&Bytes::new())).await;
     let mut left = None;
     let (mut over, mut draining) = (session.ended(), app.draining.subscribe());
     let answer = loop {
         if !is_here && left.is_none() {
             exchange.leave().await;
-            left = keeper.leave();
+            left = writer.leave();
             if left.is_none() {
                 return Answer::empty(CLIENT_GONE);
             }
         }
-        is_here &= !keeper.is_taken_over();
+        is_here &= !writer.is_taken_over();
         tokio::select! {
             biased;
             answer = &mut answer => break answer,
@@ -82,13 +85,13 @@ pub(super) async fn resumable(
             () = events::turns_true(&mut draining), if !is_here => return Answer::empty(CLIENT_GONE),
         }
     };
-    let keep = Keep::Begun(Arc::clone(session), Box::new(keeper));
+    let keep = KeepStream::Begun(Arc::clone(session), Box::new(writer));
     match answer {
         Answer { body: Body::Events(delivery), .. } => Answer::events(delivery.keep(keep)),
         whole => {
             let message = Box::pin(Messages::of(whole).next()).await;
             let broken = || error::error(Some(id), error::INTERNAL, "the upstream's answer broke off", None);
-            Answer::events(Delivery::ready(message.unwrap_or_else(broken)).keep(keep))
+            Answer::events(AnswerStream::ready(message.unwrap_or_else(broken)).keep(keep))
         }
     }
 }
@@ -96,7 +99,7 @@ pub(super) async fn resumable(
 /// The same answer, whose stream can be resumed if it is one.
 fn kept(mut answer: Answer, session: &Arc<Session>) -> Answer {
     if let Body::Events(delivery) = &mut answer.body {
-        delivery.keep = Keep::Answer(Arc::clone(session));
+        delivery.keep = KeepStream::Answer(Arc::clone(session));
     }
     answer
 }

@@ -1,7 +1,7 @@
 //! Clients of HTTP+SSE (MCP 2024-11-05, basic/transports): one stream for all that goes to the client, and POSTs beside
 //! it, each answered with 202.
 //!
-//! It is another way to carry the same [`Session`]: the stream empties the session's outbox and brings the answers, and
+//! It is another way to carry the same [`Session`]: the stream empties the session's queue and brings the answers, and
 //! when it ends so does the session. The first event names where to post, as `messages?sessionId=…` without a leading
 //! slash: clients resolve it against the address of their stream, so it stays right behind a proxy that serves Weir
 //! under a prefix, and Weir takes such a POST beside each address that gives out streams.
@@ -15,28 +15,28 @@ use std::{
 };
 
 use tokio::sync::mpsc;
-use weir_mcp::{Era, Inbound, Message, classify::classify, message::Kind};
+use weir_mcp::{Era, InboundRequest, Message, classify::classify, message::Kind};
 
 use crate::{
     caller::Caller,
     http::{HeaderName, HeaderValue},
-    relay::{Answer, Inquiry},
+    proxy::{Answer, RequestContext},
     session::{Endpoint, Session, lock},
 };
 
-use super::{App, listen::Exchange, post, refusal};
+use super::{App, listen::HttpExchange, post, refusal};
 
 /// How many requests may wait for a stream to take them up.
 const WAITING: usize = 64;
 
 /// The streams that are open, by the ids in their clients' POSTs.
 #[derive(Default)]
-pub(super) struct Streams {
-    open: Mutex<HashMap<Box<str>, Arc<Stream>>>,
+pub(super) struct SseStreams {
+    open: Mutex<HashMap<Box<str>, Arc<SseStream>>>,
 }
 
 /// What a POST finds of its stream.
-struct Stream {
+struct SseStream {
     endpoint: Endpoint,
     /// Its address: what a token must be for that goes with a message to it.
     path: Box<str>,
@@ -60,13 +60,13 @@ struct Posted {
 }
 
 /// A stream's place among those that are open, given up when dropped.
-struct Open<'a> {
+struct OpenStream<'a> {
     id: Box<str>,
-    stream: Arc<Stream>,
-    streams: &'a Streams,
+    stream: Arc<SseStream>,
+    streams: &'a SseStreams,
 }
 
-impl Streams {
+impl SseStreams {
     /// A new stream under an id that nobody can guess, and what will be posted to it; none if the system has no randomness
     /// to give.
     fn open(
@@ -74,17 +74,17 @@ impl Streams {
         endpoint: Endpoint,
         path: &str,
         caller: Option<Arc<Caller>>,
-    ) -> Option<(Open<'_>, mpsc::Receiver<Posted>)> {
+    ) -> Option<(OpenStream<'_>, mpsc::Receiver<Posted>)> {
         let mut random = [0_u8; 16];
         getrandom::fill(&mut random).ok()?;
         let id: Box<str> = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let (requests, posted) = mpsc::channel(WAITING);
-        let stream = Arc::new(Stream { endpoint, path: path.into(), caller, requests, session: OnceLock::new() });
+        let stream = Arc::new(SseStream { endpoint, path: path.into(), caller, requests, session: OnceLock::new() });
         lock(&self.open).insert(id.clone(), Arc::clone(&stream));
-        Some((Open { id, stream, streams: self }, posted))
+        Some((OpenStream { id, stream, streams: self }, posted))
     }
 
-    fn get(&self, id: &str) -> Option<Arc<Stream>> {
+    fn get(&self, id: &str) -> Option<Arc<SseStream>> {
         lock(&self.open).get(id).cloned()
     }
 
@@ -95,7 +95,7 @@ impl Streams {
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenStream<'_> {
     fn drop(&mut self) {
         lock(&self.streams.open).remove(&self.id);
     }
@@ -104,33 +104,35 @@ impl Drop for Open<'_> {
 impl App {
     /// A POST beside a stream: answers to upstreams' questions and notifications are passed on, requests go to the
     /// stream that will carry their answers.
-    pub(super) async fn post_beside(self: &Arc<Self>, exchange: &mut Exchange) -> Answer {
+    pub(super) async fn post_beside(self: &Arc<Self>, exchange: &mut HttpExchange) -> Answer {
         let inbound = match self.inbound(exchange).await {
             Ok(inbound) => inbound,
             Err(refusal) => return refusal,
         };
         let Some(id) = session_id(exchange.query()) else { return refusal::stream_missing() };
         // Another caller's is as good as none.
-        let own = |stream: &Arc<Stream>| Caller::is_same(stream.caller.as_ref(), exchange.caller());
+        let own = |stream: &Arc<SseStream>| Caller::is_same(stream.caller.as_ref(), exchange.caller());
         let Some(stream) = self.streams.get(id).filter(own) else { return refusal::stream_unknown() };
         match classify(&inbound, &post::claims(exchange)) {
             Ok(Era::Legacy) => {}
             Ok(Era::Modern) => return refusal::stream_is_legacy(),
             Err(why) => {
                 let id = match &inbound {
-                    Inbound::Single(message) => message.id(),
-                    Inbound::Batch(_) => None,
+                    InboundRequest::Single(message) => message.id(),
+                    InboundRequest::Batch(_) => None,
                 };
                 return refusal::rejected(&why, id);
             }
         }
         let messages = match inbound {
-            Inbound::Single(message) => vec![message],
-            Inbound::Batch(all) if all.iter().any(|message| message.method() == "initialize") => {
+            InboundRequest::Single(message) => vec![message],
+            InboundRequest::Batch(all) if all.iter().any(|message| message.method() == "initialize") => {
                 return refusal::second_initialize(None);
             }
-            Inbound::Batch(all) if all.len() > post::MAX_BATCH => return refusal::batch_too_long(post::MAX_BATCH),
-            Inbound::Batch(all) => all,
+            InboundRequest::Batch(all) if all.len() > post::MAX_BATCH => {
+                return refusal::batch_too_long(post::MAX_BATCH);
+            }
+            InboundRequest::Batch(all) => all,
         };
         for message in messages {
             if !self.take(exchange, &stream, message).await {
@@ -141,19 +143,19 @@ impl App {
     }
 
     /// False if the stream cannot take any more.
-    async fn take(self: &Arc<Self>, exchange: &Exchange, stream: &Stream, message: Message) -> bool {
-        let inquiry = post::inquiry(Era::Legacy, stream.endpoint, exchange, message, stream.session.get().cloned());
-        if inquiry.message.kind() == Kind::Request {
-            let Inquiry { caller, principal, message, version, headers, .. } = inquiry;
+    async fn take(self: &Arc<Self>, exchange: &HttpExchange, stream: &SseStream, message: Message) -> bool {
+        let context = post::context(Era::Legacy, stream.endpoint, exchange, message, stream.session.get().cloned());
+        if context.message.kind() == Kind::Request {
+            let RequestContext { caller, principal, message, version, headers, .. } = context;
             let posted = Posted { caller, principal, ends: exchange.ends(), message, version, headers };
             return stream.requests.try_send(posted).is_ok();
         }
         let own = |session: &Arc<Session>| session.is_of(exchange.caller());
-        let Some(session) = inquiry.session.clone().filter(own) else { return true };
-        let ready = inquiry.message.method() == "notifications/initialized";
-        self.relay.pass(inquiry).await;
+        let Some(session) = context.session.clone().filter(own) else { return true };
+        let ready = context.message.method() == "notifications/initialized";
+        self.proxy.pass(context).await;
         if ready {
-            self.relay.hear(&session);
+            self.proxy.hear(&session);
         }
         true
     }
@@ -183,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_known_as_long_as_it_is_open() {
-        let streams = Streams::default();
+        let streams = SseStreams::default();
         let Some((first, _posted)) = streams.open(Endpoint::All, "/sse", None) else { panic!("there is randomness") };
         assert_eq!(first.id.len(), 32);
         let query = format!("sessionId={}", first.id);

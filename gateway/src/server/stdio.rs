@@ -1,7 +1,7 @@
 //! Standard input and output in front, for hosts that start a program rather than call a URL: one client, one message
 //! for each line.
 //!
-//! It is one more front of the same relay, so policies, fallback and translation are those of HTTP. Requests run side
+//! It is one more front of the same proxy, so policies, fallback and translation are those of HTTP. Requests run side
 //! by side and are answered by id; what the server asks of its client goes out and comes back the same way. Whatever
 //! ends it, each request that still runs gets an answer.
 //!
@@ -24,10 +24,10 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{relay::Relay, session::Endpoint};
+use crate::{proxy::Proxy, session::Endpoint};
 
-use client::Client;
-use lines::{Line, Lines};
+use client::StdioClient;
+use lines::{InputLine, LineCutter};
 
 /// How long requests that run may go on after the input has ended: whoever pipes requests in wants their answers, and
 /// a host that closes the input sends SIGTERM two seconds later.
@@ -38,7 +38,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What the one client may take.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct StdioLimits {
     /// The longest line, in bytes.
     pub line: usize,
     /// How long a request may take, those that have no end excepted.
@@ -46,9 +46,9 @@ pub struct Limits {
 }
 
 /// What the front has to do next.
-enum Event {
-    Line(Line),
-    Ended(client::Ended),
+enum StdioEvent {
+    Line(InputLine),
+    Ended(client::MessageEnd),
 }
 
 /// Serves one client at `endpoint` until its input ends or `stop` resolves.
@@ -57,10 +57,10 @@ enum Event {
 ///
 /// When nobody can read the output any more.
 pub async fn serve<I, O>(
-    relay: Arc<Relay>,
+    proxy: Arc<Proxy>,
     endpoint: Endpoint,
     (input, output): (I, O),
-    limits: Limits,
+    limits: StdioLimits,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()>
 where
@@ -69,20 +69,20 @@ where
 {
     let (out, waiting) = out::channel();
     let mut writer = tokio::spawn(out::write(output, waiting));
-    let mut client = Client::new(relay, endpoint, limits, out);
-    let mut lines = Lines::new(input, limits.line);
+    let mut client = StdioClient::new(proxy, endpoint, limits, out);
+    let mut lines = LineCutter::new(input, limits.line);
     let served = async {
         loop {
             let event = tokio::select! {
-                Some(ended) = client.ended() => Event::Ended(ended),
+                Some(ended) = client.ended() => StdioEvent::Ended(ended),
                 line = lines.next() => match line {
-                    Some(line) => Event::Line(line),
+                    Some(line) => StdioEvent::Line(line),
                     None => break,
                 },
             };
             match event {
-                Event::Line(line) => client.take(line).await,
-                Event::Ended(ended) => client.settle(ended).await,
+                StdioEvent::Line(line) => client.take(line).await,
+                StdioEvent::Ended(ended) => client.settle(ended).await,
             }
         }
         // What it still waits for is answered in `close`.

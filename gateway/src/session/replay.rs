@@ -9,7 +9,7 @@
 //! What was written is kept as it was written, and looked into when it is asked for again. It is bounded for each session,
 //! for each principal and for all together; what is oldest goes first, and streams that are at their end before those that go on.
 
-mod keeper;
+mod writer;
 mod log;
 
 use std::{
@@ -25,10 +25,10 @@ use crate::quota::Shares;
 
 use super::lock;
 
-pub use keeper::{Keeper, Left};
 pub use log::Replay;
+pub use writer::{Left, ReplayWriter};
 
-use log::Log;
+use log::ReplayLog;
 
 /// How long a stream that is at its end is kept.
 const KEPT: Duration = Duration::from_secs(5 * 60);
@@ -46,52 +46,52 @@ const OWN_STREAM: usize = 256 * 1024;
 const SHARE: usize = 16;
 
 /// What the streams of all sessions hold together.
-pub struct Memory {
+pub struct ReplayMemory {
     limit: usize,
     /// How much of it one principal may have.
     share: usize,
     used: AtomicUsize,
-    stores: Mutex<Vec<Weak<Streams>>>,
+    stores: Mutex<Vec<Weak<ReplayStreams>>>,
     /// What the sessions of each principal hold.
     principals: Mutex<HashMap<Arc<str>, Weak<AtomicUsize>>>,
 }
 
 /// The streams of one session.
-pub struct Streams {
-    memory: Arc<Memory>,
-    used: Used,
+pub struct ReplayStreams {
+    memory: Arc<ReplayMemory>,
+    used: ReplayUse,
     /// The number of the session's own stream.
     first: u32,
     next: AtomicU32,
     left: AtomicUsize,
-    own: Arc<Log>,
-    answers: Mutex<Answers>,
+    own: Arc<ReplayLog>,
+    answers: Mutex<ReplayAnswer>,
     /// Whether the memory knows of it.
     known: AtomicBool,
 }
 
 /// What counts what is kept of one session, beside what counts for all.
 #[derive(Clone)]
-struct Used {
+struct ReplayUse {
     session: Arc<AtomicUsize>,
     principal: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
-struct Answers {
+struct ReplayAnswer {
     /// Oldest first.
-    logs: VecDeque<Arc<Log>>,
+    logs: VecDeque<Arc<ReplayLog>>,
 }
 
 /// Where an event id leads.
-pub enum Found {
+pub enum ResumePoint {
     /// Into the session's own stream, after this place.
     Own(u64),
     /// Into the answer to a request.
     Answer(Box<Replay>),
 }
 
-impl Memory {
+impl ReplayMemory {
     /// Room for so many bytes.
     #[must_use]
     pub fn new(limits: Shares) -> Arc<Self> {
@@ -119,7 +119,7 @@ impl Memory {
         }
     }
 
-    fn stores(&self) -> Vec<Arc<Streams>> {
+    fn stores(&self) -> Vec<Arc<ReplayStreams>> {
         let mut stores = lock(&self.stores);
         stores.retain(|store| store.strong_count() > 0);
         stores.iter().filter_map(Weak::upgrade).collect()
@@ -131,7 +131,7 @@ impl Memory {
         let (goal, used) = (limit / 4 * 3, of.map_or(&self.used, |used| used));
         let is_enough = || used.load(Ordering::Relaxed) <= goal;
         let stores = self.stores();
-        let meant = |streams: &&Arc<Streams>| of.is_none_or(|used| Arc::ptr_eq(used, &streams.used.principal));
+        let meant = |streams: &&Arc<ReplayStreams>| of.is_none_or(|used| Arc::ptr_eq(used, &streams.used.principal));
         for ended in [true, false] {
             for streams in stores.iter().filter(meant) {
                 if is_enough() {
@@ -143,17 +143,17 @@ impl Memory {
     }
 }
 
-impl Streams {
+impl ReplayStreams {
     /// No streams yet.
     ///
     /// # Errors
     ///
     /// When the system has no randomness to give.
-    pub fn new(memory: &Arc<Memory>, principal: &Arc<str>) -> Result<Self, getrandom::Error> {
+    pub fn new(memory: &Arc<ReplayMemory>, principal: &Arc<str>) -> Result<Self, getrandom::Error> {
         let first = getrandom::u32()?;
-        let used = Used { session: Arc::default(), principal: memory.used_by(principal) };
+        let used = ReplayUse { session: Arc::default(), principal: memory.used_by(principal) };
         Ok(Self {
-            own: Arc::new(Log::new(first, memory, &used)),
+            own: Arc::new(ReplayLog::new(first, memory, &used)),
             memory: Arc::clone(memory),
             used,
             first,
@@ -166,13 +166,13 @@ impl Streams {
 
     /// Where an event id leads; nowhere if it is of another session, or of a stream that is not kept any more.
     #[must_use]
-    pub fn find(&self, id: &str) -> Option<Found> {
+    pub fn find(&self, id: &str) -> Option<ResumePoint> {
         let (stream, place) = parse(id)?;
         if stream == self.first {
-            return Some(Found::Own(place));
+            return Some(ResumePoint::Own(place));
         }
         let log = lock(&self.answers).logs.iter().find(|log| log.stream == stream).cloned()?;
-        Some(Found::Answer(Box::new(Replay::new(log, place))))
+        Some(ResumePoint::Answer(Box::new(Replay::new(log, place))))
     }
 
     /// What the session's own stream said after this place, as it was written.
@@ -192,8 +192,8 @@ impl Streams {
     }
 
     /// Adds the stream of an answer.
-    fn add(self: &Arc<Self>, stream: u32) -> Arc<Log> {
-        let log = Arc::new(Log::new(stream, &self.memory, &self.used));
+    fn add(self: &Arc<Self>, stream: u32) -> Arc<ReplayLog> {
+        let log = Arc::new(ReplayLog::new(stream, &self.memory, &self.used));
         let mut answers = lock(&self.answers);
         answers.logs.retain(|log| !log.ended_before(KEPT));
         if answers.logs.len() >= MAX_STREAMS {
@@ -228,7 +228,7 @@ impl Streams {
 
     /// Drops the oldest first, of streams at their end or of all, until it is enough.
     fn shrink(&self, ended: bool, is_enough: impl Fn() -> bool) {
-        let mut logs: Vec<Arc<Log>> = lock(&self.answers).logs.iter().cloned().collect();
+        let mut logs: Vec<Arc<ReplayLog>> = lock(&self.answers).logs.iter().cloned().collect();
         logs.push(Arc::clone(&self.own));
         for log in logs.iter().filter(|log| !ended || log.has_ended()) {
             while !is_enough() && log.drop_first() {}

@@ -17,7 +17,7 @@ use crate::upstream::Ticket;
 use super::{Session, lock};
 
 /// One request on its way.
-pub struct Run {
+pub struct RunningRequest {
     /// The upstream's place.
     pub upstream: usize,
     /// Names it to a child process.
@@ -31,18 +31,18 @@ pub struct Run {
 }
 
 /// Removes a request from those that run when it is dropped.
-pub struct Running {
+pub struct RunningGuard {
     /// The request.
-    pub run: Arc<Run>,
+    pub run: Arc<RunningRequest>,
     session: Arc<Session>,
     id: Box<[u8]>,
 }
 
 /// The requests that run, by the ids that the client gave them, raw.
 #[derive(Default)]
-pub(super) struct Runs(Mutex<HashMap<Box<[u8]>, Arc<Run>>>);
+pub(super) struct RunningRequests(Mutex<HashMap<Box<[u8]>, Arc<RunningRequest>>>);
 
-impl Run {
+impl RunningRequest {
     /// Ends it: its client has cancelled it and waits for nothing more.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
@@ -86,7 +86,7 @@ impl Run {
     }
 }
 
-impl Runs {
+impl RunningRequests {
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.0).is_empty()
     }
@@ -95,9 +95,9 @@ impl Runs {
 impl Session {
     /// Notes that a request runs at an upstream, until the guard is dropped.
     #[must_use]
-    pub fn run(self: &Arc<Self>, request: &Message, upstream: usize) -> Option<Running> {
+    pub fn run(self: &Arc<Self>, request: &Message, upstream: usize) -> Option<RunningGuard> {
         let id: Box<[u8]> = request.id()?.into();
-        let run = Arc::new(Run {
+        let run = Arc::new(RunningRequest {
             upstream,
             ticket: Ticket::default(),
             token: request.progress_token().map(Box::from),
@@ -106,23 +106,23 @@ impl Session {
             cancelling: Notify::new(),
         });
         lock(&self.running.0).insert(id.clone(), Arc::clone(&run));
-        Some(Running { run, session: Arc::clone(self), id })
+        Some(RunningGuard { run, session: Arc::clone(self), id })
     }
 
     /// The running request with this id.
     #[must_use]
-    pub fn runs_at(&self, id: &[u8]) -> Option<Arc<Run>> {
+    pub fn runs_at(&self, id: &[u8]) -> Option<Arc<RunningRequest>> {
         lock(&self.running.0).get(id).cloned()
     }
 
     /// The running request at an upstream whose progress this is.
     #[must_use]
-    pub fn makes_progress(&self, upstream: usize, progress: &Message) -> Option<Arc<Run>> {
+    pub fn makes_progress(&self, upstream: usize, progress: &Message) -> Option<Arc<RunningRequest>> {
         lock(&self.running.0).values().find(|run| run.upstream == upstream && run.hears(progress)).cloned()
     }
 }
 
-impl Running {
+impl RunningGuard {
     /// Whose request it is.
     #[must_use]
     pub const fn session(&self) -> &Arc<Session> {
@@ -138,7 +138,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         let mut running = lock(&self.session.running.0);
         // A client that gives an id twice has another request there now.

@@ -20,26 +20,26 @@ const WATCHED: usize = 1024;
 pub const WORK: usize = 256;
 
 /// The session's side of stateless upstreams.
-pub struct Stateless {
+pub struct StatelessState {
     /// What the client said of itself.
     pub declared: Declared,
     /// What works for the client; it ends with the session.
     work: Mutex<JoinSet<()>>,
-    watches: Mutex<HashMap<usize, Arc<Watch>>>,
+    watches: Mutex<HashMap<usize, Arc<WatchedUpstream>>>,
 }
 
 /// What a client wants to hear of one upstream, and what that has granted.
 #[derive(Default)]
-pub struct Watch {
+pub struct WatchedUpstream {
     /// What is wanted.
-    pub wish: watch::Sender<Wish>,
+    pub wish: watch::Sender<WatchRequest>,
     /// What is granted.
-    pub granted: watch::Sender<Granted>,
+    pub granted: watch::Sender<WatchGrant>,
 }
 
 /// What a client wants to hear of one upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct WatchRequest {
     /// Counts the changes.
     pub turn: u64,
     /// Whether it wants to hear of changes of lists.
@@ -50,7 +50,7 @@ pub struct Wish {
 
 /// What an upstream has granted of a wish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Granted {
+pub struct WatchGrant {
     /// The wish that it is an answer to.
     pub turn: u64,
     /// The resources.
@@ -59,7 +59,7 @@ pub struct Granted {
     pub failure: Option<String>,
 }
 
-impl Stateless {
+impl StatelessState {
     /// For a client that introduced itself so.
     pub(super) fn new(initialize: &Message) -> Self {
         Self { declared: Declared::of(initialize), work: Mutex::default(), watches: Mutex::default() }
@@ -83,7 +83,7 @@ impl Stateless {
     }
 
     /// What is wanted of an upstream; `true` if nothing was before.
-    pub fn watch(&self, upstream: usize) -> (Arc<Watch>, bool) {
+    pub fn watch(&self, upstream: usize) -> (Arc<WatchedUpstream>, bool) {
         let mut watches = lock(&self.watches);
         let new = !watches.contains_key(&upstream);
         (Arc::clone(watches.entry(upstream).or_default()), new)
@@ -95,9 +95,9 @@ impl Stateless {
     }
 }
 
-impl Watch {
+impl WatchedUpstream {
     /// Changes the wish; gives its turn, or nothing if the client watches too much already.
-    pub fn change(&self, change: impl FnOnce(&mut Wish)) -> Option<u64> {
+    pub fn change(&self, change: impl FnOnce(&mut WatchRequest)) -> Option<u64> {
         let mut turn = None;
         self.wish.send_if_modified(|wish| {
             let mut new = wish.clone();
@@ -116,7 +116,7 @@ impl Watch {
     }
 
     /// What the upstream grants of the wish with this turn, or of a later one.
-    pub async fn granted(&self, turn: u64) -> Granted {
+    pub async fn granted(&self, turn: u64) -> WatchGrant {
         let mut granted = self.granted.subscribe();
         let granted = granted.wait_for(|granted| granted.turn >= turn).await;
         granted.map(|granted| granted.clone()).unwrap_or_default()
@@ -129,10 +129,10 @@ mod tests {
 
     #[test]
     fn a_wish_has_a_turn_and_a_bound() {
-        let watch = Watch::default();
+        let watch = WatchedUpstream::default();
         assert_eq!(watch.change(|wish| wish.lists = true), Some(1));
         assert_eq!(watch.change(|wish| wish.lists = true), Some(1));
-        let many = |wish: &mut Wish| wish.addresses = (0..=WATCHED).map(|n| n.to_string()).collect();
+        let many = |wish: &mut WatchRequest| wish.addresses = (0..=WATCHED).map(|n| n.to_string()).collect();
         assert_eq!(watch.change(many), None);
         assert!(watch.wish.borrow().addresses.is_empty());
     }

@@ -8,14 +8,14 @@ use std::{
 
 use crate::quota::{Permit, Quota, Reached, Shares};
 
-use super::{Memory, Session};
+use super::{ReplayMemory, Session};
 
 /// The sessions by their ids.
 pub struct Sessions {
     sessions: RwLock<HashMap<Box<[u8]>, Arc<Session>>>,
     quota: Arc<Quota>,
     idle: Duration,
-    memory: Arc<Memory>,
+    memory: Arc<ReplayMemory>,
 }
 
 impl Sessions {
@@ -23,12 +23,17 @@ impl Sessions {
     /// has `replay` bytes.
     #[must_use]
     pub fn new(sessions: Shares, idle: Duration, replay: Shares) -> Self {
-        Self { sessions: RwLock::default(), quota: Quota::new("sessions", sessions), idle, memory: Memory::new(replay) }
+        Self {
+            sessions: RwLock::default(),
+            quota: Quota::new("sessions", sessions),
+            idle,
+            memory: ReplayMemory::new(replay),
+        }
     }
 
     /// What the sessions' clients may ask for again.
     #[must_use]
-    pub const fn memory(&self) -> &Arc<Memory> {
+    pub const fn memory(&self) -> &Arc<ReplayMemory> {
         &self.memory
     }
 

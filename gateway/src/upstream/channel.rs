@@ -12,24 +12,24 @@ use weir_mcp::{Era, Field, Message, message::Kind, method::CANCELLED};
 use crate::http::{self, HeaderName, HeaderValue};
 
 use super::{
-    Body, JsonBody, Listened, Reply,
+    JsonBody, Listened, Reply, ReplyBody,
     credential::Credential,
-    events::Again,
+    events::StreamResumption,
     lock,
-    multiplex::{Exchange, ExchangeKey, Fault, OnDrop, Whose},
+    multiplex::{ExchangeKey, MultiplexExchange, MultiplexFault, OnDrop, Whose},
     reply::too_long,
-    sse::Connection,
+    sse::SseConnection,
     stdio::{Process, StdioError},
-    streamable::Endpoint,
+    streamable::HttpEndpoint,
 };
 
 /// An open way to an upstream. Cheap to clone.
 #[derive(Clone)]
 pub enum Channel {
     /// Streamable HTTP; `session` is the upstream's own, where it gave one, and `version` what was agreed in it.
-    Http { endpoint: Arc<Endpoint>, session: Option<HeaderValue>, version: Option<HeaderValue> },
+    Http { endpoint: Arc<HttpEndpoint>, session: Option<HeaderValue>, version: Option<HeaderValue> },
     /// The one stream of HTTP+SSE, and the session that it is.
-    Sse { connection: Connection },
+    Sse { connection: SseConnection },
     /// A child process; `shared` if it serves others too.
     Stdio { process: Process, shared: bool },
 }
@@ -122,10 +122,12 @@ impl Channel {
             Self::Http { endpoint, session, version } => {
                 let outgoing = Outgoing { version: version.as_ref().or(outgoing.version), ..outgoing };
                 let mut reply = endpoint.call(&outgoing, session.as_ref()).await?;
-                if let Body::Events(Listened::Http(events)) = &mut reply.body {
+                if let ReplyBody::Events(Listened::Http(events)) = &mut reply.body {
                     let (session, version) = (session.as_ref(), outgoing.version);
                     match outgoing.era {
-                        Era::Legacy => events.go_on(Again::new(endpoint, session, version, outgoing.credential, true)),
+                        Era::Legacy => {
+                            events.go_on(StreamResumption::new(endpoint, session, version, outgoing.credential, true))
+                        }
                         Era::Modern => {}
                     }
                 }
@@ -150,8 +152,8 @@ impl Channel {
             Self::Http { endpoint, session, version } => {
                 let (session, version) = (session.as_ref(), version.as_ref());
                 let mut reply = endpoint.listen(session, version, last_event_id, credential).await?;
-                if let Body::Events(Listened::Http(events)) = &mut reply.body {
-                    events.go_on(Again::new(endpoint, session, version, credential, false));
+                if let ReplyBody::Events(Listened::Http(events)) = &mut reply.body {
+                    events.go_on(StreamResumption::new(endpoint, session, version, credential, false));
                 }
                 Ok(reply)
             }
@@ -213,24 +215,24 @@ impl Channel {
 }
 
 /// A server that takes many requests on one stream.
-trait Shared {
-    type Fault: Fault;
+trait SharedStream {
+    type Fault: MultiplexFault;
 
     async fn request(
         &self,
         of: &Outgoing<'_>,
         message: &Message,
         on_drop: OnDrop,
-    ) -> Result<Exchange<Self::Fault>, Self::Fault>;
+    ) -> Result<MultiplexExchange<Self::Fault>, Self::Fault>;
 
     async fn notify(&self, of: &Outgoing<'_>, message: &Message) -> Result<(), Self::Fault>;
 
     async fn cancel(&self, of: &Outgoing<'_>, key: ExchangeKey, message: &Message) -> Result<(), Self::Fault>;
 
-    fn listened(first: Message, exchange: Exchange<Self::Fault>) -> Listened;
+    fn listened(first: Message, exchange: MultiplexExchange<Self::Fault>) -> Listened;
 }
 
-impl Shared for Process {
+impl SharedStream for Process {
     type Fault = StdioError;
 
     async fn request(
@@ -238,7 +240,7 @@ impl Shared for Process {
         of: &Outgoing<'_>,
         message: &Message,
         on_drop: OnDrop,
-    ) -> Result<Exchange<StdioError>, StdioError> {
+    ) -> Result<MultiplexExchange<StdioError>, StdioError> {
         self.request(message, on_drop, of.whose()).await
     }
 
@@ -250,12 +252,12 @@ impl Shared for Process {
         self.cancel(key, message).await
     }
 
-    fn listened(first: Message, exchange: Exchange<StdioError>) -> Listened {
+    fn listened(first: Message, exchange: MultiplexExchange<StdioError>) -> Listened {
         Listened::Exchange { first: Some(first), exchange }
     }
 }
 
-impl Shared for Connection {
+impl SharedStream for SseConnection {
     type Fault = SendError;
 
     async fn request(
@@ -263,7 +265,7 @@ impl Shared for Connection {
         of: &Outgoing<'_>,
         message: &Message,
         on_drop: OnDrop,
-    ) -> Result<Exchange<SendError>, SendError> {
+    ) -> Result<MultiplexExchange<SendError>, SendError> {
         self.request(of, message, on_drop).await
     }
 
@@ -275,7 +277,7 @@ impl Shared for Connection {
         self.cancel(of, key, message).await
     }
 
-    fn listened(first: Message, exchange: Exchange<SendError>) -> Listened {
+    fn listened(first: Message, exchange: MultiplexExchange<SendError>) -> Listened {
         Listened::StreamExchange { first: Some(first), exchange }
     }
 }
@@ -283,13 +285,13 @@ impl Shared for Connection {
 /// One listener at a time, as with a second GET stream.
 fn unsolicited(listened: Option<Listened>) -> Reply {
     match listened {
-        Some(events) => Reply { status: 200, session: None, body: Body::Events(events) },
-        None => Reply { status: 409, session: None, body: Body::Empty },
+        Some(events) => Reply { status: 200, session: None, body: ReplyBody::Events(events) },
+        None => Reply { status: 409, session: None, body: ReplyBody::Empty },
     }
 }
 
 /// Sends what has no answer.
-async fn tell_shared<S: Shared>(stream: &S, outgoing: &Outgoing<'_>, message: &Message) -> Result<(), S::Fault> {
+async fn tell_shared<S: SharedStream>(stream: &S, outgoing: &Outgoing<'_>, message: &Message) -> Result<(), S::Fault> {
     match outgoing.ticket.filter(|_| message.method() == CANCELLED).map(|ticket| *lock(&ticket.key)) {
         Some(Some(key)) => stream.cancel(outgoing, key, message).await,
         // It is not out yet. Its id is the client's, and may be that of another's request on this stream.
@@ -298,7 +300,7 @@ async fn tell_shared<S: Shared>(stream: &S, outgoing: &Outgoing<'_>, message: &M
     }
 }
 
-async fn send_shared<S: Shared>(stream: &S, outgoing: Outgoing<'_>) -> Result<Reply, SendError>
+async fn send_shared<S: SharedStream>(stream: &S, outgoing: Outgoing<'_>) -> Result<Reply, SendError>
 where
     SendError: From<S::Fault>,
 {
@@ -312,7 +314,7 @@ where
     if message.kind() != Kind::Request {
         // Boxed, so that requests do not carry its state.
         Box::pin(tell_shared(stream, &outgoing, message)).await?;
-        return Ok(Reply { status: 202, session: None, body: Body::Empty });
+        return Ok(Reply { status: 202, session: None, body: ReplyBody::Empty });
     }
     let cancels = outgoing.ticket.is_some_and(|ticket| ticket.cancels);
     let on_drop = match outgoing.era {
@@ -328,9 +330,9 @@ where
     let (status, body) = match first.kind() {
         Kind::Response | Kind::Error => {
             let status = first.error_code().map_or(200, |code| weir_mcp::status::http_status(outgoing.era, code));
-            (status, Body::Json(JsonBody::Whole(first.bytes().clone())))
+            (status, ReplyBody::Json(JsonBody::Whole(first.bytes().clone())))
         }
-        Kind::Request | Kind::Notification => (200, Body::Events(S::listened(first, exchange))),
+        Kind::Request | Kind::Notification => (200, ReplyBody::Events(S::listened(first, exchange))),
     };
     Ok(Reply { status, session: None, body })
 }

@@ -4,7 +4,7 @@
 //! session and nothing is opened twice. What worked is remembered and tried first the next time, without a question.
 
 mod evidence;
-mod journey;
+mod negotiation;
 mod start;
 
 use std::{sync::Arc, time::Duration};
@@ -12,17 +12,17 @@ use std::{sync::Arc, time::Duration};
 use weir_flow::facts::{Refusal, Transport};
 use weir_mcp::{Era, Message};
 
-use crate::{caller::Caller, login::Needed, quota::Reached};
+use crate::{caller::Caller, credential::Needed, quota::Reached};
 
 use super::{
-    Channel, Outgoing, Ticket, Upstream, Way,
+    Channel, Outgoing, Ticket, Upstream, UpstreamTransport,
+    backoff::jittered,
     credential::{Credential, CredentialError},
     lock, own,
-    pause::jittered,
 };
 
-pub(super) use journey::Ended;
-use journey::Journey;
+use negotiation::NegotiationDriver;
+pub(super) use negotiation::NegotiationEnd;
 
 /// The pauses between tries to open what a client waits for.
 const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
@@ -116,7 +116,7 @@ impl Upstream {
         principal: &Arc<str>,
         initialize: &Message,
     ) -> Result<Opened, ConnectError> {
-        if let Way::Stdio { shared: true, .. } = &self.way {
+        if let UpstreamTransport::Stdio { shared: true, .. } = &self.way {
             return self.join(caller, Some(Era::Legacy)).await;
         }
         patiently(|| self.walk_for(caller, principal, initialize)).await
@@ -146,11 +146,13 @@ impl Upstream {
     /// When no way to it works in the modern era.
     pub async fn open_modern(&self, caller: Option<&Arc<Caller>>) -> Result<Channel, ConnectError> {
         match &self.way {
-            Way::Http(endpoint) if lock(&self.known).works(Era::Modern).is_some() => {
+            UpstreamTransport::Http(endpoint) if lock(&self.known).works(Era::Modern).is_some() => {
                 Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
             }
-            Way::Http(_) => Ok(patiently(|| Box::pin(self.walk(caller, Some(Era::Modern)))).await?.channel),
-            Way::Stdio { .. } => Ok(self.join(caller, Some(Era::Modern)).await?.channel),
+            UpstreamTransport::Http(_) => {
+                Ok(patiently(|| Box::pin(self.walk(caller, Some(Era::Modern)))).await?.channel)
+            }
+            UpstreamTransport::Stdio { .. } => Ok(self.join(caller, Some(Era::Modern)).await?.channel),
         }
     }
 
@@ -161,8 +163,8 @@ impl Upstream {
     /// When no way to it works.
     pub async fn open(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
         match &self.way {
-            Way::Stdio { .. } => self.join(caller, wanted).await,
-            Way::Http(_) => {
+            UpstreamTransport::Stdio { .. } => self.join(caller, wanted).await,
+            UpstreamTransport::Http(_) => {
                 let opened = Box::pin(self.walk(caller, wanted)).await?;
                 if opened.era == Era::Legacy {
                     if let Channel::Sse { connection } = &opened.channel {
@@ -229,15 +231,15 @@ impl Upstream {
         refused: Option<Refusal>,
     ) -> Result<Option<Credential>, CredentialError> {
         let origin = match &self.way {
-            Way::Http(endpoint) => Some(endpoint.origin()),
-            Way::Stdio { .. } => None,
+            UpstreamTransport::Http(endpoint) => Some(endpoint.origin()),
+            UpstreamTransport::Stdio { .. } => None,
         };
         self.credentials.get(caller, || self.facts(None), origin, refused, left).await
     }
 
     /// Ends shared processes that nobody used for `idle`.
     pub async fn reap(&self, idle: Duration) {
-        if let Way::Stdio { pool, .. } = &self.way {
+        if let UpstreamTransport::Stdio { pool, .. } = &self.way {
             pool.reap(idle).await;
         }
     }
@@ -245,7 +247,9 @@ impl Upstream {
     /// Joins a child process that others may use too: in the modern era always, in the legacy era where the
     /// configuration shares it. Starts it if it does not run.
     async fn join(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
-        let Way::Stdio { pool, shared, .. } = &self.way else { return Box::pin(self.walk(caller, wanted)).await };
+        let UpstreamTransport::Stdio { pool, shared, .. } = &self.way else {
+            return Box::pin(self.walk(caller, wanted)).await;
+        };
         // What is started for one principal is no other's, unless the configuration shares it.
         let whose = if *shared { None } else { Caller::apart(caller) };
         let pool = pool.of(whose);
@@ -284,7 +288,7 @@ impl Upstream {
     /// Reaches it in Weir's own words.
     async fn walk(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
         // What a principal does not have alone is Weir's own.
-        let shared = matches!(&self.way, Way::Stdio { shared: true, .. });
+        let shared = matches!(&self.way, UpstreamTransport::Stdio { shared: true, .. });
         let share = if shared { None } else { Caller::apart(caller) };
         let ended = self.walk_with(caller, share, wanted, &own::initialize()).await?;
         self.settle(wanted, ended)
@@ -297,16 +301,16 @@ impl Upstream {
         share: Option<Arc<str>>,
         wanted: Option<Era>,
         initialize: &Message,
-    ) -> Result<Ended, ConnectError> {
+    ) -> Result<NegotiationEnd, ConnectError> {
         if let Some((wanted, other)) = wanted.and_then(|era| Some((era, self.only_other(era)?))) {
             return Err(ConnectError::OtherEra { wanted, other });
         }
         // Boxed: most calls find the way open, and would carry the state of a walk for nothing.
-        Ok(Box::pin(Journey::new(self, caller, share, wanted, initialize).run()).await)
+        Ok(Box::pin(NegotiationDriver::new(self, caller, share, wanted, initialize).run()).await)
     }
 
     /// Learns from how a walk in Weir's own words ended, or one that succeeded.
-    fn settle(&self, wanted: Option<Era>, ended: Ended) -> Result<Opened, ConnectError> {
+    fn settle(&self, wanted: Option<Era>, ended: NegotiationEnd) -> Result<Opened, ConnectError> {
         if let Ok(Opened { channel: Channel::Stdio { .. }, .. }) = &ended.opened {
             self.started.notify_waiters();
         }

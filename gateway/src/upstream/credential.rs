@@ -8,7 +8,7 @@
 mod ask;
 mod place;
 mod slot;
-mod steps;
+mod step_up;
 
 use std::{
     collections::HashMap,
@@ -21,19 +21,19 @@ use std::{
 
 use weir_flow::{
     Origin,
-    facts::{Refusal, Upstream},
+    facts::{Refusal, UpstreamFacts},
 };
 
 use crate::{
     caller::Caller,
     config::{self, SecretSource},
+    credential::{CredentialOwner, Needed, TokenSubject, UpstreamAuth},
     http::{HeaderName, HeaderValue},
-    login::{Account, Asker, Needed, Owner},
     policy::{Policy, Secrets},
 };
 
 use super::lock;
-use slot::{Look, Slot};
+use slot::{CredentialSlot, Look};
 
 /// What opens an upstream: a header, for one origin only.
 #[derive(Clone)]
@@ -54,15 +54,15 @@ struct Issued {
 }
 
 /// Where credentials come from.
-pub struct Source {
+pub struct CredentialSource {
     /// Who decides.
     pub policy: Policy,
     /// What may be placed, by name.
     pub secrets: Vec<(String, SecretSource)>,
     /// Where tokens are had, if this upstream may need one.
-    pub account: Option<Arc<Account>>,
+    pub account: Option<Arc<UpstreamAuth>>,
     /// Whose they are, where there is no account to say so.
-    pub owner: config::Owner,
+    pub owner: config::LoginOwner,
     /// Whether callers prove who they are; else everybody is the same local caller.
     pub proved: bool,
 }
@@ -83,15 +83,15 @@ pub enum CredentialError {
 
 /// The credentials of one upstream.
 pub(super) struct Credentials {
-    source: Option<Arc<Source>>,
-    shared: Arc<Slot>,
+    source: Option<Arc<CredentialSource>>,
+    shared: Arc<CredentialSlot>,
     /// Of those who have their own.
     owners: Mutex<Owners>,
 }
 
 #[derive(Default)]
 struct Owners {
-    slots: HashMap<Owner, Arc<Slot>>,
+    slots: HashMap<CredentialOwner, Arc<CredentialSlot>>,
     /// When those were last looked for that are idle.
     looked: Option<Instant>,
 }
@@ -126,7 +126,7 @@ impl Credential {
 }
 
 impl Credentials {
-    pub(super) fn new(source: Option<Source>) -> Self {
+    pub(super) fn new(source: Option<CredentialSource>) -> Self {
         Self { source: source.map(Arc::new), shared: Arc::default(), owners: Mutex::default() }
     }
 
@@ -145,7 +145,7 @@ impl Credentials {
     pub(super) async fn get(
         &self,
         caller: Option<&Arc<Caller>>,
-        upstream: impl FnOnce() -> Upstream,
+        upstream: impl FnOnce() -> UpstreamFacts,
         origin: Option<&Origin>,
         refused: Option<Refusal>,
         patience: Duration,
@@ -153,8 +153,8 @@ impl Credentials {
         let (Some(source), Some(origin)) = (&self.source, origin) else { return Ok(None) };
         let asker = source.asker(caller).ok_or(CredentialError::Personal)?;
         let slot = match &asker.owner {
-            Owner::Shared => Arc::clone(&self.shared),
-            owner @ Owner::Principal(..) => self.slot(owner),
+            CredentialOwner::Shared => Arc::clone(&self.shared),
+            owner @ CredentialOwner::Principal(..) => self.slot(owner),
         };
         match slot.look(refused.as_ref()) {
             Look::Good(credential) => return Ok(credential),
@@ -171,7 +171,7 @@ impl Credentials {
         Box::pin(tokio::time::timeout(patience, asked)).await.map_err(late)?
     }
 
-    fn slot(&self, owner: &Owner) -> Arc<Slot> {
+    fn slot(&self, owner: &CredentialOwner) -> Arc<CredentialSlot> {
         let mut owners = lock(&self.owners);
         if let Some(slot) = owners.slots.get(owner) {
             return Arc::clone(slot);
@@ -181,12 +181,12 @@ impl Credentials {
     }
 }
 
-impl Source {
+impl CredentialSource {
     /// Whose credential a caller uses; none for Weir itself where each caller has their own.
-    fn asker(&self, caller: Option<&Arc<Caller>>) -> Option<Asker> {
+    fn asker(&self, caller: Option<&Arc<Caller>>) -> Option<TokenSubject> {
         match &self.account {
             Some(account) => account.asker(caller),
-            None => Asker::of(self.owner, self.proved, caller),
+            None => TokenSubject::of(self.owner, self.proved, caller),
         }
     }
 }
@@ -202,7 +202,7 @@ impl Owners {
     }
 }
 
-impl Secrets for Source {
+impl Secrets for CredentialSource {
     fn read(&self, name: &str) -> Option<String> {
         let (_, source) = self.secrets.iter().find(|(known, _)| known == name)?;
         source.read().ok().map(|secret| secret.expose().to_owned())

@@ -8,7 +8,7 @@ use std::{sync::Arc, vec};
 
 use bytes::Bytes;
 use weir_mcp::{
-    Inbound, Message,
+    InboundRequest, Message,
     sse::{Decoder, Event, TooLarge},
 };
 
@@ -16,10 +16,10 @@ use crate::{caller::Caller, http::Response};
 
 use super::{SendError, Upstream, reply::too_long};
 
-pub(super) use again::Again;
-use again::Failed;
+use resumption::Failed;
+pub(super) use resumption::StreamResumption;
 
-mod again;
+mod resumption;
 
 /// An event stream of a server.
 pub struct Events {
@@ -27,7 +27,7 @@ pub struct Events {
     decoder: Decoder,
     /// The longest event, in bytes.
     limit: usize,
-    again: Option<Box<Again>>,
+    again: Option<Box<StreamResumption>>,
     /// What is left of an event that carries several messages (2025-03-26, basic/transports).
     batch: vec::IntoIter<Message>,
 }
@@ -42,7 +42,7 @@ impl Events {
     }
 
     /// From now on goes on after the end of the connection.
-    pub(super) fn go_on(&mut self, again: Again) {
+    pub(super) fn go_on(&mut self, again: StreamResumption) {
         self.again = Some(Box::new(again));
     }
 
@@ -71,7 +71,7 @@ impl Events {
             match self.decoder.next_event() {
                 Ok(Some(event)) if self.again.as_mut().is_some_and(|again| !again.is_new(&event)) => continue,
                 Ok(Some(event)) if event.data.trim_ascii_start().first() == Some(&b'[') => {
-                    let batch = Inbound::parse(event.data).map_err(|why| SendError::NotMcp(why.to_string()))?;
+                    let batch = InboundRequest::parse(event.data).map_err(|why| SendError::NotMcp(why.to_string()))?;
                     self.batch = batch.messages().to_vec().into_iter();
                     continue;
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_mcp::Era;
 
-use super::{Opened, Outgoing, SendError, State, Upstream, own};
+use super::{Opened, Outgoing, SendError, Upstream, UpstreamState, own};
 
 /// How often a server is asked, and how long it may take to answer.
 const RHYTHM: Rhythm = Rhythm { every: Duration::from_secs(30), patience: Duration::from_secs(10) };
@@ -42,7 +42,7 @@ enum Pulse {
 
 /// How the health of a server changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum HealthChange {
     Weak,
     Well,
 }
@@ -61,22 +61,22 @@ impl Health {
     /// Asks until the connection is to be given up. May be dropped and called again at any time.
     pub async fn lost(&mut self, upstream: &Upstream, opened: &Opened) {
         let felt = |change| {
-            if change == Change::Weak {
+            if change == HealthChange::Weak {
                 tracing::debug!(upstream = upstream.name(), "does not answer");
             }
             upstream.set_status(|status| {
                 status.state = match change {
-                    Change::Weak => State::Degraded,
+                    HealthChange::Weak => UpstreamState::Degraded,
                     // It answers, if not with all of its lists.
-                    Change::Well if status.error.is_some() => State::Degraded,
-                    Change::Well => State::Healthy,
+                    HealthChange::Well if status.error.is_some() => UpstreamState::Degraded,
+                    HealthChange::Well => UpstreamState::Healthy,
                 };
             });
         };
         self.watch(|| upstream.pulse(opened), felt).await;
     }
 
-    async fn watch<F: Future<Output = Pulse>>(&mut self, ask: impl Fn() -> F, felt: impl Fn(Change)) {
+    async fn watch<F: Future<Output = Pulse>>(&mut self, ask: impl Fn() -> F, felt: impl Fn(HealthChange)) {
         while self.unanswered < LOST {
             tokio::time::sleep_until(self.next).await;
             self.next = Instant::now() + self.rhythm.every;
@@ -84,11 +84,11 @@ impl Health {
                 Pulse::Beats if self.unanswered == 0 => {}
                 Pulse::Beats => {
                     self.unanswered = 0;
-                    felt(Change::Well);
+                    felt(HealthChange::Well);
                 }
                 Pulse::Misses => {
                     self.unanswered += 1;
-                    felt(Change::Weak);
+                    felt(HealthChange::Weak);
                 }
                 Pulse::Stops => self.unanswered = LOST,
             }
@@ -134,12 +134,12 @@ mod tests {
     const QUICK: Rhythm = Rhythm { every: Duration::from_millis(1), patience: Duration::from_secs(10) };
 
     /// What is felt while the answers are as in `script`, until it is lost.
-    async fn felt(rhythm: Rhythm, script: &[Pulse]) -> Vec<Change> {
+    async fn felt(rhythm: Rhythm, script: &[Pulse]) -> Vec<HealthChange> {
         let script = RefCell::new(script.iter().copied().collect::<VecDeque<_>>());
         let changes = RefCell::default();
         let mut health = Health::new(rhythm);
         let ask = || async { script.borrow_mut().pop_front().unwrap_or(Pulse::Stops) };
-        health.watch(ask, |change| RefCell::<Vec<Change>>::borrow_mut(&changes).push(change)).await;
+        health.watch(ask, |change| RefCell::<Vec<HealthChange>>::borrow_mut(&changes).push(change)).await;
         assert!(script.borrow().is_empty());
         changes.into_inner()
     }
@@ -147,9 +147,12 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_misses_three_times_is_lost() {
         use Pulse::{Beats, Misses, Stops};
-        assert_eq!(felt(QUICK, &[Misses, Misses, Misses]).await, [Change::Weak; 3]);
+        assert_eq!(felt(QUICK, &[Misses, Misses, Misses]).await, [HealthChange::Weak; 3]);
         let changes = felt(QUICK, &[Beats, Misses, Beats, Beats, Misses, Misses, Beats, Stops]).await;
-        assert_eq!(changes, [Change::Weak, Change::Well, Change::Weak, Change::Weak, Change::Well]);
+        assert_eq!(
+            changes,
+            [HealthChange::Weak, HealthChange::Well, HealthChange::Weak, HealthChange::Weak, HealthChange::Well]
+        );
         assert_eq!(felt(QUICK, &[Beats, Stops]).await, []);
     }
 

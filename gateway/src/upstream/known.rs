@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use weir_flow::facts::{Attempt, Transport, Try};
 use weir_mcp::Era;
 
-use super::connect::Ended;
+use super::connect::NegotiationEnd;
 
 /// How long "does not speak this era" is believed. A server that learns an era is noticed within this time.
 const BELIEVED: Duration = Duration::from_secs(10 * 60);
 
 /// What is known of both eras.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownEras {
     legacy: Verdict,
     modern: Verdict,
     advised: bool,
@@ -26,7 +26,7 @@ enum Verdict {
     Not(Instant),
 }
 
-impl Known {
+impl KnownEras {
     /// What to try first.
     pub(super) fn first(&self, wanted: Option<Era>) -> Option<Try> {
         let of = |era| self.works(era).map(|transport| Try { transport, era });
@@ -69,7 +69,7 @@ impl Known {
     }
 
     /// Takes in how a walk ended. An outage teaches nothing: what worked before is tried first again.
-    pub(super) fn learn(&mut self, ended: &Ended) {
+    pub(super) fn learn(&mut self, ended: &NegotiationEnd) {
         for era in [Era::Legacy, Era::Modern] {
             if ended.speaks_against(era) && !is_held(&ended.history, era) {
                 self.change(era, Verdict::Not(Instant::now()));

@@ -28,7 +28,7 @@ pub(super) use routes::{cancelled, outgoing};
 use together::Together;
 
 /// What a transport calls the failures that happen here.
-pub trait Fault: Clone + Send + Sync + 'static {
+pub trait MultiplexFault: Clone + Send + Sync + 'static {
     /// Whoever reads an exchange did not keep up with the messages that arrived for it.
     fn overflow() -> Self;
     /// The message has no id to be answered under, or the edit failed.
@@ -38,7 +38,7 @@ pub trait Fault: Clone + Send + Sync + 'static {
 }
 
 /// A shared stream, as its exchanges know it.
-pub(super) trait Line<E>: Send + Sync {
+pub(super) trait MultiplexTransport<E>: Send + Sync {
     /// What runs on it.
     fn multiplex(&self) -> &Multiplex<E>;
     /// Sends a short message of our own, without waiting for what becomes of it.
@@ -82,7 +82,7 @@ pub(super) struct Multiplex<E> {
     together: OnceLock<Together<E>>,
 }
 
-impl<E: Fault> Multiplex<E> {
+impl<E: MultiplexFault> Multiplex<E> {
     /// Nothing runs yet; `name` is the upstream's, for the log. Ids on the stream begin after `last_key`, and messages
     /// have at most `limit` bytes.
     pub(super) fn new(name: &str, last_key: u64, limit: usize) -> Self {
@@ -210,21 +210,26 @@ impl<E: Fault> Multiplex<E> {
 }
 
 /// One request on its way. Dropping it before the answer came does what its [`OnDrop`] says.
-pub struct Exchange<E: Fault> {
-    line: Arc<dyn Line<E>>,
+pub struct MultiplexExchange<E: MultiplexFault> {
+    line: Arc<dyn MultiplexTransport<E>>,
     key: ExchangeKey,
     inbox: Arc<Inbox<E>>,
     on_drop: OnDrop,
     sent: bool,
 }
 
-impl<E: Fault> Exchange<E> {
+impl<E: MultiplexFault> MultiplexExchange<E> {
     /// Registers a request; made before it is sent, so that a caller that gives up while it waits leaves nothing
     /// behind.
     ///
     /// # Errors
     /// If the message is no request, or the stream is over.
-    pub(super) fn start(line: Arc<dyn Line<E>>, request: &Message, on_drop: OnDrop, whose: Whose) -> Result<Self, E> {
+    pub(super) fn start(
+        line: Arc<dyn MultiplexTransport<E>>,
+        request: &Message,
+        on_drop: OnDrop,
+        whose: Whose,
+    ) -> Result<Self, E> {
         let (key, inbox) = line.multiplex().routes.start(request, whose)?;
         // `initialize` must not be cancelled (2025-11-25, basic/utilities/cancellation).
         let on_drop = if request.method() == method::INITIALIZE { OnDrop::Abandon } else { on_drop };
@@ -253,7 +258,7 @@ impl<E: Fault> Exchange<E> {
     }
 }
 
-impl<E: Fault> Drop for Exchange<E> {
+impl<E: MultiplexFault> Drop for MultiplexExchange<E> {
     fn drop(&mut self) {
         let runs = self.line.multiplex().routes.remove(self.key);
         if runs && self.sent && self.on_drop == OnDrop::Cancel {
@@ -262,23 +267,23 @@ impl<E: Fault> Drop for Exchange<E> {
     }
 }
 
-impl<E: Fault> fmt::Debug for Exchange<E> {
+impl<E: MultiplexFault> fmt::Debug for MultiplexExchange<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exchange").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
 /// Messages of the server that belong to no running exchange. One consumer at a time, unless clients share the server.
-pub struct Unsolicited<E: Fault> {
-    line: Arc<dyn Line<E>>,
+pub struct UnsolicitedQueue<E: MultiplexFault> {
+    line: Arc<dyn MultiplexTransport<E>>,
     /// Its own inbox, where clients share the server.
     own: Option<Arc<Inbox<E>>>,
 }
 
-impl<E: Fault> Unsolicited<E> {
+impl<E: MultiplexFault> UnsolicitedQueue<E> {
     /// `None` while another one has them. What arrives while nobody listens is kept up to a bound, then the oldest are
     /// dropped.
-    pub(super) fn take(line: Arc<dyn Line<E>>) -> Option<Self> {
+    pub(super) fn take(line: Arc<dyn MultiplexTransport<E>>) -> Option<Self> {
         if let Some(together) = line.multiplex().together.get() {
             let own = Some(together.join());
             return Some(Self { line, own });
@@ -297,7 +302,7 @@ impl<E: Fault> Unsolicited<E> {
     }
 }
 
-impl<E: Fault> Drop for Unsolicited<E> {
+impl<E: MultiplexFault> Drop for UnsolicitedQueue<E> {
     fn drop(&mut self) {
         if self.own.is_none() {
             self.line.multiplex().unsolicited_taken.store(false, Ordering::Release);

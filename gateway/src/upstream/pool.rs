@@ -14,30 +14,30 @@ use super::{lock, stdio::Process};
 
 /// The shared processes of one upstream, by the principal that they are kept apart for.
 #[derive(Default)]
-pub(super) struct Pool {
-    shared: Mutex<HashMap<Option<Arc<str>>, Arc<Shared>>>,
+pub(super) struct ProcessPool {
+    shared: Mutex<HashMap<Option<Arc<str>>, Arc<SharedProcesses>>>,
 }
 
 /// The processes that are shared by whoever is the same principal.
 #[derive(Default)]
-pub(super) struct Shared {
-    legacy: Mutex<Option<Member>>,
-    modern: Mutex<Option<Member>>,
+pub(super) struct SharedProcesses {
+    legacy: Mutex<Option<PooledProcess>>,
+    modern: Mutex<Option<PooledProcess>>,
     /// Held while a process is started, so that a burst of first calls starts one.
     pub(super) starting: tokio::sync::Mutex<()>,
 }
 
 /// A shared process and what it said when it was opened.
 #[derive(Clone)]
-pub(super) struct Member {
+pub(super) struct PooledProcess {
     pub(super) process: Process,
     pub(super) answer: Message,
     used: Instant,
 }
 
-impl Pool {
+impl ProcessPool {
     /// What is shared by this principal. There are no more than processes and those who are about to start one.
-    pub(super) fn of(&self, whose: Option<Arc<str>>) -> Arc<Shared> {
+    pub(super) fn of(&self, whose: Option<Arc<str>>) -> Arc<SharedProcesses> {
         let mut shared = lock(&self.shared);
         if !shared.contains_key(&whose) {
             shared.retain(|_, shared| !shared.is_empty());
@@ -56,18 +56,18 @@ impl Pool {
     /// Ends them all.
     pub(super) async fn stop(&self) {
         // All at once: each may take its time to end.
-        let stop = |shared: Arc<Shared>| async move { shared.stop().await };
+        let stop = |shared: Arc<SharedProcesses>| async move { shared.stop().await };
         self.all().into_iter().map(stop).collect::<JoinSet<()>>().join_all().await;
     }
 
-    fn all(&self) -> Vec<Arc<Shared>> {
+    fn all(&self) -> Vec<Arc<SharedProcesses>> {
         lock(&self.shared).values().cloned().collect()
     }
 }
 
-impl Shared {
+impl SharedProcesses {
     /// The process for `era`, if it still runs.
-    pub(super) fn get(&self, era: Era) -> Option<Member> {
+    pub(super) fn get(&self, era: Era) -> Option<PooledProcess> {
         let mut slot = lock(self.slot(era));
         let member = slot.as_mut().filter(|member| member.process.alive())?;
         member.used = Instant::now();
@@ -77,7 +77,7 @@ impl Shared {
     /// Keeps a process for the next client.
     pub(super) fn put(&self, era: Era, process: Process, answer: Message) {
         process.serve_together();
-        *lock(self.slot(era)) = Some(Member { process, answer, used: Instant::now() });
+        *lock(self.slot(era)) = Some(PooledProcess { process, answer, used: Instant::now() });
     }
 
     /// Whether nothing runs, and nobody is about to start something.
@@ -110,7 +110,7 @@ impl Shared {
         }
     }
 
-    fn slot(&self, era: Era) -> &Mutex<Option<Member>> {
+    fn slot(&self, era: Era) -> &Mutex<Option<PooledProcess>> {
         match era {
             Era::Legacy => &self.legacy,
             Era::Modern => &self.modern,

@@ -14,8 +14,8 @@ use crate::{
 
 use super::{
     Events, SendError, Upstream,
-    sse::{self as stream, Connection},
-    stdio::{Exchange, Process, Unsolicited},
+    sse::{self as stream, SseConnection},
+    stdio::{Process, StdioExchange, StdioUnsolicited},
 };
 
 /// An answer whose head is here.
@@ -25,12 +25,12 @@ pub struct Reply {
     /// The session that the answer opened.
     pub session: Option<http::HeaderValue>,
     /// The rest.
-    pub body: Body,
+    pub body: ReplyBody,
 }
 
 /// What follows the head.
 #[allow(clippy::large_enum_variant, reason = "one lives for a moment; a box would cost each call an allocation")]
-pub enum Body {
+pub enum ReplyBody {
     /// Nothing, as after a notification.
     Empty,
     /// One message.
@@ -52,19 +52,19 @@ pub enum Listened {
     /// Server-sent events.
     Http(Events),
     /// What a child process says about one request; the message is one that was read ahead.
-    Exchange { first: Option<Message>, exchange: Exchange },
+    Exchange { first: Option<Message>, exchange: StdioExchange },
     /// What a child process says of its own accord.
-    Unsolicited { messages: Unsolicited, process: Process },
+    Unsolicited { messages: StdioUnsolicited, process: Process },
     /// What comes about one request on the one stream of HTTP+SSE.
-    StreamExchange { first: Option<Message>, exchange: stream::Exchange },
+    StreamExchange { first: Option<Message>, exchange: stream::SseExchange },
     /// What else comes on that stream.
-    StreamUnsolicited { messages: stream::Unsolicited, connection: Connection },
+    StreamUnsolicited { messages: stream::SseUnsolicited, connection: SseConnection },
 }
 
 impl Reply {
     /// Has a stream taken up again, should it break, with the credential that this caller has by then.
     pub fn renew_for(&mut self, upstream: &Arc<Upstream>, caller: Option<&Arc<Caller>>) {
-        if let Body::Events(Listened::Http(events)) = &mut self.body {
+        if let ReplyBody::Events(Listened::Http(events)) = &mut self.body {
             events.renew_for(upstream, caller);
         }
     }
@@ -147,9 +147,9 @@ impl Reply {
     pub async fn answer(self) -> Result<Message, SendError> {
         let not_mcp = |why: weir_mcp::ParseError| SendError::NotMcp(why.to_string());
         match self.body {
-            Body::Empty => Err(SendError::NotMcp(format!("status {} without an answer", self.status))),
-            Body::Json(body) => Message::parse(body.gather().await?).map_err(not_mcp),
-            Body::Events(mut events) => {
+            ReplyBody::Empty => Err(SendError::NotMcp(format!("status {} without an answer", self.status))),
+            ReplyBody::Json(body) => Message::parse(body.gather().await?).map_err(not_mcp),
+            ReplyBody::Events(mut events) => {
                 while let Some(message) = events.message().await? {
                     if message.is_answer() {
                         events.finish();

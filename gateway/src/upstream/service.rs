@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, str::FromStr, time::Duration};
 use url::Url;
 
 use crate::{
-    http::{Client, HeaderName, HeaderValue, Method, Request, Target, Timeouts},
+    http::{HeaderName, HeaderValue, HttpClient, HttpTarget, HttpTimeouts, Method, Request},
     policy::{Service, ServiceRequest, ServiceResponse},
 };
 
@@ -13,18 +13,18 @@ use crate::{
 const ANSWER: usize = 64 << 10;
 
 /// How long a service may take: to be reached, and for its next bytes.
-const TIMEOUTS: Timeouts = Timeouts { connect: Duration::from_secs(3), read: Duration::from_secs(5) };
+const TIMEOUTS: HttpTimeouts = HttpTimeouts { connect: Duration::from_secs(3), read: Duration::from_secs(5) };
 
 /// The services of one policy.
 pub struct Services {
-    client: Client,
+    client: HttpClient,
     origins: Vec<String>,
 }
 
 impl Services {
     /// The services at these origins, each as browsers write it: `https://tokens.example.com`.
     #[must_use]
-    pub fn new(client: Client, origins: Vec<String>) -> Self {
+    pub fn new(client: HttpClient, origins: Vec<String>) -> Self {
         Self { client, origins }
     }
 
@@ -36,7 +36,7 @@ impl Services {
                 "{origin} is not named in the configuration; to allow it, write: http = [\"{origin}\"]"
             ));
         }
-        let target = Target::new(&url, TIMEOUTS).map_err(|why| why.to_string())?;
+        let target = HttpTarget::new(&url, TIMEOUTS).map_err(|why| why.to_string())?;
         let headers = request.headers.iter().map(header).collect::<Result<Vec<_>, _>>()?;
         let method = if request.post { Method::POST } else { Method::GET };
         let body = request.post.then(|| request.body.into());

@@ -22,15 +22,15 @@ use bytes::Bytes;
 use tokio::{sync::watch, task::AbortHandle};
 use weir_mcp::{Message, message::Kind, sse::Event};
 
-use crate::http::{HeaderName, HeaderValue, Target};
+use crate::http::{HeaderName, HeaderValue, HttpTarget};
 
 use super::{
-    Body, Listened, Outgoing, Replies, SendError,
+    Listened, Outgoing, Replies, ReplyBody, SendError,
     credential::Credential,
     lock,
-    multiplex::{self, ExchangeKey, Fault, Line, Multiplex, OnDrop},
+    multiplex::{self, ExchangeKey, Multiplex, MultiplexFault, MultiplexTransport, OnDrop},
     reply::too_long,
-    streamable::Endpoint,
+    streamable::HttpEndpoint,
 };
 
 /// How long a notification waits to hear that it was taken; what comes after it should not overtake it.
@@ -40,15 +40,15 @@ const TAKEN: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_secs(1);
 
 /// One request on its way to a server.
-pub type Exchange = multiplex::Exchange<SendError>;
+pub type SseExchange = multiplex::MultiplexExchange<SendError>;
 
 /// Messages of a server that belong to no running exchange; see [`Connection::unsolicited`].
-pub type Unsolicited = multiplex::Unsolicited<SendError>;
+pub type SseUnsolicited = multiplex::UnsolicitedQueue<SendError>;
 
 /// An open stream. Clones are handles to the same one; when the last one is dropped it is closed.
 #[derive(Clone)]
-pub struct Connection {
-    handle: Arc<Handle>,
+pub struct SseConnection {
+    handle: Arc<SseHandle>,
 }
 
 /// Why no stream could be opened.
@@ -60,17 +60,17 @@ pub(super) enum OpenError {
     Failed(SendError),
 }
 
-struct Handle {
-    shared: Arc<Shared>,
+struct SseHandle {
+    shared: Arc<SseShared>,
     reader: AbortHandle,
 }
 
 /// What the handles, the exchanges, the reader and the posts have in common.
-struct Shared {
+struct SseShared {
     multiplex: Multiplex<SendError>,
-    endpoint: Arc<Endpoint>,
+    endpoint: Arc<HttpEndpoint>,
     /// Where to post.
-    to: Target,
+    to: HttpTarget,
     /// The session's id, where a header gave one.
     session: Option<HeaderValue>,
     /// What went along last, for a cancellation of our own.
@@ -91,15 +91,15 @@ struct Shared {
     over: watch::Sender<bool>,
 }
 
-impl Connection {
+impl SseConnection {
     /// Opens a stream and waits until the server has said where to post.
     pub(super) async fn open(
         name: &str,
-        endpoint: &Arc<Endpoint>,
+        endpoint: &Arc<HttpEndpoint>,
         credential: Option<&Credential>,
     ) -> Result<Self, OpenError> {
         let reply = endpoint.stream(credential).await?;
-        let (200, Body::Events(mut events)) = (reply.status, reply.body) else {
+        let (200, ReplyBody::Events(mut events)) = (reply.status, reply.body) else {
             return Err(match reply.status {
                 200..300 => SendError::NotMcp("an answer where an event stream belongs".into()).into(),
                 status => OpenError::Status(status),
@@ -107,7 +107,7 @@ impl Connection {
         };
         let found = address::find(&mut events, reply.session.as_ref()).await?;
         let to = endpoint.beside(&found.reference, found.session.as_deref())?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SseShared {
             multiplex: Multiplex::new(name, random_key(), endpoint.limit()),
             replies: Arc::default(),
             endpoint: Arc::clone(endpoint),
@@ -125,7 +125,7 @@ impl Connection {
             shared.deliver(message);
         }
         let reader = tokio::spawn(read(events, Arc::clone(&shared))).abort_handle();
-        Ok(Self { handle: Arc::new(Handle { shared, reader }) })
+        Ok(Self { handle: Arc::new(SseHandle { shared, reader }) })
     }
 
     /// Posts a request under an id and progress token of our own and returns where its messages arrive. What becomes
@@ -139,11 +139,11 @@ impl Connection {
         outgoing: &Outgoing<'_>,
         message: &Message,
         on_drop: OnDrop,
-    ) -> Result<Exchange, SendError> {
+    ) -> Result<SseExchange, SendError> {
         let shared = self.open_still()?;
         let exchange = {
             let mut posting = lock(&shared.posting);
-            let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop, outgoing.whose())?;
+            let exchange = SseExchange::start(Arc::clone(shared) as _, message, on_drop, outgoing.whose())?;
             posting.insert(exchange.key());
             exchange
         };
@@ -188,8 +188,8 @@ impl Connection {
     }
 
     /// Takes the messages of the server that belong to no running exchange; `None` while another one has them.
-    pub(super) fn unsolicited(&self) -> Option<Unsolicited> {
-        Unsolicited::take(Arc::clone(&self.handle.shared) as _)
+    pub(super) fn unsolicited(&self) -> Option<SseUnsolicited> {
+        SseUnsolicited::take(Arc::clone(&self.handle.shared) as _)
     }
 
     /// From now on it is used by many clients: what might be meant for any of several reaches none.
@@ -225,7 +225,7 @@ impl Connection {
         }
     }
 
-    fn open_still(&self) -> Result<&Arc<Shared>, SendError> {
+    fn open_still(&self) -> Result<&Arc<SseShared>, SendError> {
         let shared = &self.handle.shared;
         if shared.multiplex.ended() {
             return Err(SendError::Unsent("its event stream has ended".into()));
@@ -234,13 +234,13 @@ impl Connection {
     }
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for SseConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("alive", &self.alive()).finish_non_exhaustive()
     }
 }
 
-impl Handle {
+impl SseHandle {
     fn close(&self) {
         self.shared.end(SendError::BrokenOff("the connection was closed".into()));
         // Drops the response and with it the connection.
@@ -248,13 +248,13 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for SseHandle {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Shared {
+impl SseShared {
     /// Takes in an event of the stream.
     fn hear(self: &Arc<Self>, event: Event) {
         if !event.is_message() || event.data.is_empty() {
@@ -351,7 +351,7 @@ impl Shared {
     }
 }
 
-impl Line<SendError> for Shared {
+impl MultiplexTransport<SendError> for SseShared {
     fn multiplex(&self) -> &Multiplex<SendError> {
         &self.multiplex
     }
@@ -361,7 +361,7 @@ impl Line<SendError> for Shared {
     }
 }
 
-impl Fault for SendError {
+impl MultiplexFault for SendError {
     fn overflow() -> Self {
         Self::BrokenOff("more messages arrived for this request than were read; the request was given up".into())
     }
@@ -392,7 +392,7 @@ fn random_key() -> u64 {
 }
 
 /// Brings what comes to those who wait for it, until the stream ends.
-async fn read(mut events: Listened, shared: Arc<Shared>) {
+async fn read(mut events: Listened, shared: Arc<SseShared>) {
     let Listened::Http(events) = &mut events else { return };
     let reason = loop {
         match events.next_or_large().await {

@@ -7,7 +7,7 @@ use weir_mcp::Era;
 
 /// The state of an upstream's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum UpstreamState {
     /// Known from the configuration, not tried yet.
     #[default]
     Configured,
@@ -25,7 +25,7 @@ pub enum State {
     AuthExpired,
 }
 
-impl State {
+impl UpstreamState {
     /// Whether it wants a credential that there is not.
     #[must_use]
     pub const fn wants_login(self) -> bool {
@@ -37,7 +37,7 @@ impl State {
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// The state.
-    pub state: State,
+    pub state: UpstreamState,
     /// The era that opened it.
     pub era: Option<Era>,
     /// The transport that opened it.
@@ -50,7 +50,7 @@ pub struct Status {
     pub warnings: Vec<String>,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for UpstreamState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Configured => "configured",

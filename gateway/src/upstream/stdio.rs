@@ -10,7 +10,7 @@
 
 mod command;
 mod life;
-mod outbox;
+mod write_queue;
 mod pipe;
 mod startup;
 
@@ -29,12 +29,12 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use weir_mcp::Message;
 
-use super::multiplex::{self, Fault, Line, Multiplex};
+use super::multiplex::{self, Multiplex, MultiplexFault, MultiplexTransport};
 pub use super::multiplex::{ExchangeKey, OnDrop, Whose};
 use crate::quota::Permit;
-pub use command::Command;
-use outbox::Outbox;
+pub use command::StdioCommand;
 use startup::Startup;
+use write_queue::WriteQueue;
 
 /// What can go wrong with a process. Neither arguments nor environment nor any part of a message is ever inside.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,20 +96,20 @@ pub enum StdioError {
 }
 
 /// One request on its way to a process.
-pub type Exchange = multiplex::Exchange<StdioError>;
+pub type StdioExchange = multiplex::MultiplexExchange<StdioError>;
 
 /// Messages of a process that belong to no running exchange; see [`Process::unsolicited`].
-pub type Unsolicited = multiplex::Unsolicited<StdioError>;
+pub type StdioUnsolicited = multiplex::UnsolicitedQueue<StdioError>;
 
 /// A running server process. Clones are handles to the same process; when the last one is dropped the process is
 /// stopped, even if an [`Exchange`] is still open.
 #[derive(Clone)]
 pub struct Process {
-    handle: Arc<Handle>,
+    handle: Arc<ProcessHandle>,
 }
 
-struct Handle {
-    shared: Arc<Shared>,
+struct ProcessHandle {
+    shared: Arc<ProcessShared>,
     /// Tells the owning task to stop; it also sees when this is dropped.
     stop: watch::Sender<bool>,
     /// Closed by the owning task when all is over.
@@ -117,17 +117,17 @@ struct Handle {
 }
 
 /// What the handles, the exchanges and the owning task have in common.
-struct Shared {
+struct ProcessShared {
     multiplex: Multiplex<StdioError>,
-    outbox: Outbox,
+    outbox: WriteQueue,
     startup: Startup,
     /// Whether it has been noted in the log that the server leaves answers unread.
     unread: AtomicBool,
     ended: watch::Sender<Option<StdioError>>,
 }
 
-impl Shared {
-    fn new(name: &str, outbox: Outbox, secrets: Vec<String>, limit: usize) -> Self {
+impl ProcessShared {
+    fn new(name: &str, outbox: WriteQueue, secrets: Vec<String>, limit: usize) -> Self {
         let (multiplex, startup) = (Multiplex::new(name, 0, limit), Startup::new(secrets));
         Self { multiplex, outbox, startup, unread: AtomicBool::new(false), ended: watch::Sender::new(None) }
     }
@@ -147,11 +147,11 @@ impl Shared {
     }
 
     /// Takes in a message of the process.
-    fn hear(&self, line: pipe::Line) {
+    fn hear(&self, line: pipe::PipeLine) {
         self.startup.hear();
         let message = match line {
-            pipe::Line::Message(message) => message,
-            pipe::Line::TooLong { start, end, limit } => {
+            pipe::PipeLine::Message(message) => message,
+            pipe::PipeLine::TooLong { start, end, limit } => {
                 return self.multiplex.pass_over(&start, &end, StdioError::LineTooLong(limit));
             }
         };
@@ -171,7 +171,7 @@ impl Shared {
     }
 }
 
-impl Line<StdioError> for Shared {
+impl MultiplexTransport<StdioError> for ProcessShared {
     fn multiplex(&self) -> &Multiplex<StdioError> {
         &self.multiplex
     }
@@ -181,7 +181,7 @@ impl Line<StdioError> for Shared {
     }
 }
 
-impl Fault for StdioError {
+impl MultiplexFault for StdioError {
     fn overflow() -> Self {
         Self::Overflow
     }
@@ -202,23 +202,23 @@ impl Process {
     /// # Errors
     /// Says what to correct in the configuration. A program that starts and fails at once is no error here; the
     /// first request gets [`StdioError::Exited`].
-    pub async fn spawn(name: &str, command: &Command, permit: Permit) -> Result<Self, StdioError> {
-        let (outbox, lines) = Outbox::new();
-        let shared = Arc::new(Shared::new(name, outbox, command.hidden(), command.limit));
+    pub async fn spawn(name: &str, command: &StdioCommand, permit: Permit) -> Result<Self, StdioError> {
+        let (outbox, lines) = WriteQueue::new();
+        let shared = Arc::new(ProcessShared::new(name, outbox, command.hidden(), command.limit));
         let (stop, stop_seen) = watch::channel(false);
         let (done_sender, done) = watch::channel(());
         let leader = life::Leader::spawn(command, permit)?;
         tokio::spawn(life::own((leader, command.limit), lines, Arc::clone(&shared), stop_seen, done_sender));
-        Ok(Self { handle: Arc::new(Handle { shared, stop, done }) })
+        Ok(Self { handle: Arc::new(ProcessHandle { shared, stop, done }) })
     }
 
     /// Sends a request under an id and progress token of our own and returns where its messages arrive.
     ///
     /// # Errors
     /// If the message is no request, or the process is gone.
-    pub async fn request(&self, message: &Message, on_drop: OnDrop, whose: Whose) -> Result<Exchange, StdioError> {
+    pub async fn request(&self, message: &Message, on_drop: OnDrop, whose: Whose) -> Result<StdioExchange, StdioError> {
         let shared = &self.handle.shared;
-        let exchange = Exchange::start(Arc::clone(shared) as _, message, on_drop, whose)?;
+        let exchange = StdioExchange::start(Arc::clone(shared) as _, message, on_drop, whose)?;
         if shared.multiplex.spares(message) {
             shared.multiplex.answer_here(exchange.key());
             return Ok(exchange);
@@ -252,8 +252,8 @@ impl Process {
     /// Takes the messages of the server that belong to no running exchange. One consumer at a time: `None` while
     /// another one has them. What arrives while nobody listens is kept up to a bound, then the oldest are dropped. Where
     /// clients share the process each has its own, from now on.
-    pub fn unsolicited(&self) -> Option<Unsolicited> {
-        Unsolicited::take(Arc::clone(&self.handle.shared) as _)
+    pub fn unsolicited(&self) -> Option<StdioUnsolicited> {
+        StdioUnsolicited::take(Arc::clone(&self.handle.shared) as _)
     }
 
     /// From now on it is used by many clients: what might be meant for any of several reaches none.

@@ -11,11 +11,11 @@ use weir_mcp::{Era, headers};
 
 use crate::{
     config::{HttpReach, Timeouts},
-    http::{self, Client, HeaderName, HeaderValue, Method, Request, Response, Target},
-    observe::printable,
+    http::{self, HeaderName, HeaderValue, HttpClient, HttpTarget, Method, Request, Response},
+    telemetry::printable,
 };
 
-use super::{Body, JsonBody, Listened, Outgoing, Reply, SendError, credential::Credential, echo::masked, loss};
+use super::{JsonBody, Listened, Outgoing, Reply, ReplyBody, SendError, credential::Credential, echo::masked, loss};
 
 /// How much of an answer that nobody needs is read so that the connection can be used again, in bytes.
 const IGNORED: usize = 64 * 1024;
@@ -28,31 +28,31 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("weir/", env!("CARGO
 const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
 /// The headers of a request. Those that hold a secret are marked sensitive.
-type Head = Vec<(HeaderName, HeaderValue)>;
+type RequestHeaders = Vec<(HeaderName, HeaderValue)>;
 
 /// One MCP endpoint.
-pub struct Endpoint {
-    client: Client,
-    target: Target,
+pub struct HttpEndpoint {
+    client: HttpClient,
+    target: HttpTarget,
     origin: Origin,
     url: String,
     address: Url,
-    times: http::Timeouts,
+    times: http::HttpTimeouts,
     configured: Vec<(HeaderName, HeaderValue)>,
     /// The longest message, in bytes.
     limit: usize,
 }
 
-impl Endpoint {
+impl HttpEndpoint {
     /// Prepares an endpoint; nothing is sent.
     pub(super) fn new(
-        client: Client,
+        client: HttpClient,
         reach: &HttpReach,
         timeouts: &Timeouts,
         limit: usize,
     ) -> Result<Self, http::Error> {
-        let times = http::Timeouts { connect: timeouts.connect, read: timeouts.read };
-        let target = Target::new(reach.url.as_url(), times)?;
+        let times = http::HttpTimeouts { connect: timeouts.connect, read: timeouts.read };
+        let target = HttpTarget::new(reach.url.as_url(), times)?;
         let configured = reach
             .headers
             .iter()
@@ -101,7 +101,7 @@ impl Endpoint {
         }
         let reply = reply(response, outgoing.mark(), &head, self.limit)?;
         match reply.body {
-            Body::Empty if !(200..300).contains(&reply.status) => {
+            ReplyBody::Empty if !(200..300).contains(&reply.status) => {
                 Err(SendError::NotMcp(format!("status {}", reply.status)))
             }
             _ => Ok(reply),
@@ -113,7 +113,7 @@ impl Endpoint {
         &self,
         outgoing: &Outgoing<'_>,
         session: Option<&HeaderValue>,
-    ) -> Result<(Response, Head), SendError> {
+    ) -> Result<(Response, RequestHeaders), SendError> {
         let mut head = self.head(outgoing.version, session, outgoing.credential, ACCEPT_BOTH);
         head.push((http::CONTENT_TYPE, JSON));
         if outgoing.era == Era::Modern {
@@ -147,7 +147,7 @@ impl Endpoint {
             // Whatever else it means, there is no stream.
             return known_session(response, self.limit).await.or_else(|why| match why {
                 SendError::SessionLost => Err(why),
-                _ => Ok(Reply { status, session: None, body: Body::Empty }),
+                _ => Ok(Reply { status, session: None, body: ReplyBody::Empty }),
             });
         }
         reply(response, credential.map(Credential::mark), &head, self.limit)
@@ -200,7 +200,7 @@ impl Endpoint {
     /// # Errors
     ///
     /// When it leads to another origin, where neither messages nor a credential may follow.
-    pub(super) fn beside(&self, reference: &str, session: Option<&str>) -> Result<Target, SendError> {
+    pub(super) fn beside(&self, reference: &str, session: Option<&str>) -> Result<HttpTarget, SendError> {
         let not_mcp = |what: &str| SendError::NotMcp(what.into());
         let no_url = "an `endpoint` event that names no address";
         let mut url = self.address.join(reference).map_err(|_| not_mcp(no_url))?;
@@ -208,7 +208,7 @@ impl Endpoint {
         if let Some(session) = session.filter(|_| !named) {
             url.query_pairs_mut().append_pair("sessionId", session);
         }
-        let target = Target::new(&url, self.times).map_err(|_| not_mcp(no_url))?;
+        let target = HttpTarget::new(&url, self.times).map_err(|_| not_mcp(no_url))?;
         if target.origin() != self.target.origin() {
             return Err(not_mcp(
                 "an `endpoint` event that leads to another origin; if a proxy is between, have it pass on the host",
@@ -218,7 +218,7 @@ impl Endpoint {
     }
 
     /// The head of a POST beside the stream of HTTP+SSE.
-    pub(super) fn aside(&self, session: Option<&HeaderValue>, credential: Option<&Credential>) -> Head {
+    pub(super) fn aside(&self, session: Option<&HeaderValue>, credential: Option<&Credential>) -> RequestHeaders {
         let mut head = self.head(None, session, credential, ACCEPT_BOTH);
         head.push((http::CONTENT_TYPE, JSON));
         head
@@ -230,7 +230,7 @@ impl Endpoint {
     }
 
     /// What requests are sent with.
-    pub(super) fn client(&self) -> &Client {
+    pub(super) fn client(&self) -> &HttpClient {
         &self.client
     }
 
@@ -256,7 +256,7 @@ impl Endpoint {
         session: Option<&HeaderValue>,
         credential: Option<&Credential>,
         accept: HeaderValue,
-    ) -> Head {
+    ) -> RequestHeaders {
         let mut head = Vec::with_capacity(10 + self.configured.len());
         head.push((http::ACCEPT, accept));
         head.push((http::USER_AGENT, AGENT));
@@ -288,16 +288,16 @@ fn reply(
     let media = media(&response).unwrap_or_default();
     let session = response.header(&http::MCP_SESSION_ID).cloned();
     let body = if headers::is_json(media) && response.content_length() != Some(0) {
-        Body::Json(JsonBody::Coming(response, limit))
+        ReplyBody::Json(JsonBody::Coming(response, limit))
     } else if headers::is_event_stream(media) && status == 200 {
-        Body::Events(Listened::http(response, limit))
+        ReplyBody::Events(Listened::http(response, limit))
     } else if status == 200 && response.content_length() != Some(0) {
         let media = media.split(';').next().unwrap_or_default().trim();
         let media = if media.is_empty() { "an answer of no stated type" } else { media };
         let media = masked(media, head);
         return Err(SendError::NotMcp(format!("{} where JSON or an event stream belongs", shown(&media))));
     } else {
-        Body::Empty
+        ReplyBody::Empty
     };
     Ok(Reply { status, session, body })
 }
@@ -313,7 +313,7 @@ async fn known_session(response: Response, limit: usize) -> Result<Reply, SendEr
     if !json {
         return Err(SendError::NotMcp(format!("status {status}")));
     }
-    Ok(Reply { status, session: None, body: Body::Json(JsonBody::Whole(body)) })
+    Ok(Reply { status, session: None, body: ReplyBody::Json(JsonBody::Whole(body)) })
 }
 
 fn no_stream(status: u16) -> SendError {

@@ -22,8 +22,8 @@ use crate::{Clock, Entry, Key, KeySources, Lease, Listed, Store, StoreError, Swa
 use create::{create, create_folder, seal_of_existing};
 use holder::Holder;
 use lock::FileLock;
-use record::Record;
-use seal::Seal;
+use record::FileRecord;
+use seal::ValueCipher;
 
 mod create;
 mod database;
@@ -43,12 +43,12 @@ pub enum Protection {
 
 /// A store in a file of mode 0600.
 #[derive(Clone, Debug)]
-pub struct FileStore(Arc<Shared>);
+pub struct FileStore(Arc<FileShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct FileShared {
     path: PathBuf,
-    seal: Seal,
+    seal: ValueCipher,
     clock: Clock,
     /// Of the leases that were taken here and not given back.
     holders: Mutex<HashMap<Version, Holder>>,
@@ -118,20 +118,20 @@ impl FileStore {
         .await
     }
 
-    fn new(path: PathBuf, seal: Seal, clock: Clock) -> Self {
-        Self(Arc::new(Shared { path, seal, clock, holders: Mutex::default() }))
+    fn new(path: PathBuf, seal: ValueCipher, clock: Clock) -> Self {
+        Self(Arc::new(FileShared { path, seal, clock, holders: Mutex::default() }))
     }
 
     async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Shared) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&FileShared) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let shared = Arc::clone(&self.0);
         blocking(self.0.path.clone(), move || work(&shared)).await
     }
 }
 
-impl Shared {
+impl FileShared {
     fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Result<T, StoreError>) -> Result<T, StoreError> {
         database::write(&self.path, |tx| {
             database::check_format_in(&self.path, tx)?;
@@ -160,7 +160,7 @@ impl Shared {
         entries.retain(|_, bytes| !self.is_over(bytes, now)).map_err(|e| database::error(&self.path, e))?;
         let found = {
             let bytes = entries.get(key.text()).map_err(|e| database::error(&self.path, e))?;
-            bytes.and_then(|bytes| Record::parse(bytes.value()).map(|record| record.version))
+            bytes.and_then(|bytes| FileRecord::parse(bytes.value()).map(|record| record.version))
         };
         if expected.is_some_and(|expected| expected != found) {
             return Ok(Swap::Lost(found));
@@ -176,7 +176,7 @@ impl Shared {
     /// Whether the time of an entry has passed. What the holder of a lease has left then goes with it.
     fn is_over(&self, bytes: &[u8], now: u64) -> bool {
         let is_over = record::is_over(bytes, now);
-        if is_over && let Some(record) = Record::parse(bytes) {
+        if is_over && let Some(record) = FileRecord::parse(bytes) {
             self.forget_holder(record.version);
         }
         is_over
@@ -195,7 +195,7 @@ impl Shared {
         let mut entries = tx.open_table(ENTRIES).map_err(|e| database::error(&self.path, e))?;
         let found = {
             let bytes = entries.get(key.text()).map_err(|e| database::error(&self.path, e))?;
-            bytes.and_then(|bytes| Record::parse(bytes.value()).map(|record| record.version))
+            bytes.and_then(|bytes| FileRecord::parse(bytes.value()).map(|record| record.version))
         };
         if only.is_some_and(|only| found != Some(only)) {
             return Ok(false);
@@ -219,7 +219,7 @@ impl Store for FileStore {
                     return Ok(None);
                 }
                 let entry = || {
-                    let record = Record::parse(bytes.value())?;
+                    let record = FileRecord::parse(bytes.value())?;
                     let secret = record.open(&shared.seal, &key)?;
                     let value = Value { about: record.about.to_owned(), secret };
                     Some(Entry { value, version: record.version, expires: record.until.map(at) })
@@ -326,7 +326,7 @@ fn list(path: &Path, tx: &ReadTransaction, namespace: &str, now: u64) -> Result<
         if !key.is_in(namespace) || record::is_over(bytes.value(), now) {
             continue;
         }
-        let record = Record::parse(bytes.value()).ok_or_else(|| StoreError::Entry(path.to_owned()))?;
+        let record = FileRecord::parse(bytes.value()).ok_or_else(|| StoreError::Entry(path.to_owned()))?;
         listed.push(Listed {
             key,
             about: record.about.to_owned(),

@@ -15,11 +15,11 @@ use crate::{Clock, Entry, Key, Lease, Listed, Store, StoreError, Swap, Value, Ve
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     clock: Clock,
-    kept: Mutex<Kept>,
+    kept: Mutex<MemoryEntry>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct MemoryEntry {
     last: u64,
     entries: BTreeMap<Key, Row>,
 }
@@ -39,7 +39,7 @@ impl MemoryStore {
         Self { clock, kept: Mutex::default() }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, MemoryEntry> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.millis();
         kept.entries.retain(|_, row| row.until.is_none_or(|until| now < until));
@@ -51,7 +51,7 @@ impl MemoryStore {
     }
 }
 
-impl Kept {
+impl MemoryEntry {
     fn write(&mut self, key: &Key, value: &Value, until: Option<u64>) -> Version {
         self.last += 1;
         let version = Version(self.last);

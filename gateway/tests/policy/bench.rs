@@ -7,8 +7,8 @@ use std::{
     sync::OnceLock,
 };
 
-use weir::policy::{Engine, Grant, LoadError, Policy, Secrets, Source};
-use weir_flow::facts::{Attempt, Challenge, Outcome, Question, Refusal, Transport, Try, Upstream};
+use weir::policy::{Engine, LoadError, Policy, PolicyGrant, PolicySource, Secrets};
+use weir_flow::facts::{Attempt, Challenge, CredentialQuestion, Outcome, Refusal, Transport, Try, UpstreamFacts};
 use weir_mcp::Era;
 
 pub(crate) const MODERN: Try = Try { transport: Transport::Http, era: Era::Modern };
@@ -28,8 +28,8 @@ pub(crate) fn engine() -> &'static Engine {
     ENGINE.get_or_init(|| Engine::new(None).unwrap())
 }
 
-pub(crate) fn try_load(name: &str, wasm: &[u8], grants: &[Grant], settings: &str) -> Result<Policy, LoadError> {
-    engine().load(Source { name, wasm: Cow::Borrowed(wasm), grants, settings: settings.into(), service: None })
+pub(crate) fn try_load(name: &str, wasm: &[u8], grants: &[PolicyGrant], settings: &str) -> Result<Policy, LoadError> {
+    engine().load(PolicySource { name, wasm: Cow::Borrowed(wasm), grants, settings: settings.into(), service: None })
 }
 
 pub(crate) fn load(name: &str, wasm: &[u8]) -> Policy {
@@ -37,8 +37,8 @@ pub(crate) fn load(name: &str, wasm: &[u8]) -> Policy {
 }
 
 /// An upstream at an address, which may be reached in any way.
-pub(crate) fn upstream() -> Upstream {
-    Upstream {
+pub(crate) fn upstream() -> UpstreamFacts {
+    UpstreamFacts {
         name: "docs".into(),
         url: Some("https://docs.example.com/mcp".into()),
         pinned: None,
@@ -52,8 +52,8 @@ pub(crate) fn attempt(how: Try, outcome: Outcome) -> Attempt {
     Attempt { transport: how.transport, era: how.era, credential: false, outcome, millis: 12 }
 }
 
-pub(crate) fn question(secrets: &[&str], refused: Option<u16>) -> Question {
-    Question {
+pub(crate) fn question(secrets: &[&str], refused: Option<u16>) -> CredentialQuestion {
+    CredentialQuestion {
         upstream: upstream(),
         principal: None,
         secrets: secrets.iter().map(|&name| name.into()).collect(),

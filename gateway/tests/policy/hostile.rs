@@ -11,7 +11,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use weir::policy::{Grant, Policy, PolicyError, Service, ServiceRequest, ServiceResponse, Source, shipped};
+use weir::policy::{Policy, PolicyError, PolicyGrant, PolicySource, Service, ServiceRequest, ServiceResponse, shipped};
 use weir_flow::facts::{Choice, Step};
 
 use crate::bench::{MODERN, Vault, load, question, try_load, upstream};
@@ -123,7 +123,7 @@ async fn facts_that_are_too_large_do_not_reach_a_guest() {
 
 #[tokio::test]
 async fn capabilities_give_what_was_granted_and_no_more() {
-    let policy = try_load("curious", weir_guests::CURIOUS, &Grant::ALL, r#"{"a":1}"#).unwrap();
+    let policy = try_load("curious", weir_guests::CURIOUS, &PolicyGrant::ALL, r#"{"a":1}"#).unwrap();
     let choice = policy.choose(&question(&["token"], None), &Vault).await.unwrap();
     let Choice::Stop(found) = choice else { panic!("{choice:?}") };
     let year: u32 = found.strip_prefix("year ").and_then(|rest| rest.get(..4)?.parse().ok()).unwrap();
@@ -188,7 +188,7 @@ async fn what_a_guest_prints_and_why_it_panics_is_logged_for_those_who_look() {
 async fn a_secret_that_a_guest_has_read_is_masked_in_what_it_logs() {
     let page = Page::default();
     let _log = page.open(tracing::Level::DEBUG);
-    let policy = try_load("leaker", weir_guests::LEAKER, &[Grant::Log, Grant::Secrets], "").unwrap();
+    let policy = try_load("leaker", weir_guests::LEAKER, &[PolicyGrant::Log, PolicyGrant::Secrets], "").unwrap();
     policy.choose(&question(&["token"], None), &Vault).await.unwrap_err();
     let text = page.text();
     assert!(text.contains("panicked at") && text.contains("[secret token]"), "{text}");
@@ -215,7 +215,9 @@ async fn questions_that_wait_for_a_service_wait_for_one_another_and_keep_nobody_
         let service = Some(Arc::clone(&service) as Arc<dyn Service>);
         let settings = r#"{"service":"https://tokens.example.com/mcp"}"#.to_owned();
         let wasm = weir_guests::TOKEN_SERVICE.into();
-        crate::bench::engine().load(Source { name, wasm, grants: &[Grant::Http], settings, service }).unwrap()
+        crate::bench::engine()
+            .load(PolicySource { name, wasm, grants: &[PolicyGrant::Http], settings, service })
+            .unwrap()
     };
     let mut questions = JoinSet::new();
     for policy in [load("one"), load("other")] {
@@ -242,7 +244,7 @@ async fn questions_that_wait_for_a_service_wait_for_one_another_and_keep_nobody_
 #[tokio::test]
 async fn a_flood_of_log_is_cut_and_cannot_forge_lines() {
     let page = Page::default();
-    let policy = try_load("flood", weir_guests::FLOOD, &[Grant::Log], "").unwrap();
+    let policy = try_load("flood", weir_guests::FLOOD, &[PolicyGrant::Log], "").unwrap();
     {
         let _log = page.open(tracing::Level::INFO);
         for _ in 0..10 {

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fs, os::unix::fs::PermissionsExt};
 
-use weir::policy::{Engine, EngineError, Grant, LoadError, Source, shipped};
+use weir::policy::{Engine, EngineError, LoadError, PolicyGrant, PolicySource, shipped};
 
 use weir_flow::facts::{Choice, Principal};
 
@@ -68,12 +68,12 @@ fn another_version_of_the_contract() {
 
 #[test]
 fn a_capability_that_nobody_granted() {
-    let refused = try_load("curious", weir_guests::CURIOUS, &[Grant::Secrets, Grant::Log], "").unwrap_err();
+    let refused = try_load("curious", weir_guests::CURIOUS, &[PolicyGrant::Secrets, PolicyGrant::Log], "").unwrap_err();
     assert_eq!(
         refused.to_string(),
         r#"policy curious uses clock, random, which it is not granted; to grant it, write: grants = ["log", "clock", "random", "secrets"]"#
     );
-    assert!(try_load("curious", weir_guests::CURIOUS, &Grant::ALL, "").is_ok());
+    assert!(try_load("curious", weir_guests::CURIOUS, &PolicyGrant::ALL, "").is_ok());
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn a_component_of_a_world_without_imports_needs_no_grant() {
 #[test]
 fn a_capability_that_does_not_exist() {
     let wasm = patched(weir_guests::CURIOUS, "weir:policy/log@0.1.0", "weir:policy/dns@0.1.0");
-    let refused = try_load("curious", &wasm, &Grant::ALL, "").unwrap_err();
+    let refused = try_load("curious", &wasm, &PolicyGrant::ALL, "").unwrap_err();
     assert_eq!(
         refused.to_string(),
         "policy curious imports weir:policy/dns@0.1.0, which does not exist here; the capabilities are log, clock, random, secrets, http"
@@ -104,7 +104,7 @@ fn compiled_code_is_kept_in_a_directory_of_our_own() {
     let load = || {
         let engine = Engine::new(Some(&cache)).unwrap();
         engine
-            .load(Source {
+            .load(PolicySource {
                 name: "fallback",
                 wasm: Cow::Borrowed(shipped::FALLBACK),
                 grants: &[],

@@ -1,6 +1,6 @@
 //! The policies that the binary carries.
 
-use weir::policy::{Grant, LoadError, shipped};
+use weir::policy::{LoadError, PolicyGrant, shipped};
 use weir_flow::facts::{Attachment, Challenge, Choice, Outcome, Step};
 
 use crate::bench::{LEGACY, MODERN, Vault, attempt, load, question, try_load, upstream};
@@ -50,7 +50,7 @@ fn they_import_nothing() {
 
 #[test]
 fn the_same_component_serves_several_settings() {
-    let all = [Grant::Log];
+    let all = [PolicyGrant::Log];
     for settings in [r#"{"source":"env A"}"#, r#"{"source":"env B"}"#, " {} ", ""] {
         assert!(try_load("bearer", shipped::BEARER, &all, settings).is_ok(), "{settings}");
     }

@@ -1,9 +1,9 @@
 #![no_main]
 
-#[path = "../../../src/seal.rs"]
-mod seal;
+#[path = "../../../src/sealed_state.rs"]
+mod sealed_state;
 
-use seal::Seal;
+use sealed_state::SealedState;
 
 #[path = "../seal_check.rs"]
 mod check;

@@ -5,7 +5,7 @@ const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-0
 /// The verdict on a body, with the headers version, method and name; `-` for none.
 fn judge(body: &str, headers: [&str; 3]) -> Result<Era, Rejection> {
     let [version, method, name] = headers.map(|header| (header != "-").then_some(header));
-    let inbound = Inbound::parse(body.replace("META", META).into()).unwrap_or_else(|e| panic!("{e}: {body}"));
+    let inbound = InboundRequest::parse(body.replace("META", META).into()).unwrap_or_else(|e| panic!("{e}: {body}"));
     classify(&inbound, &Claims { version, method, name })
 }
 

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::plain::plain;
-use super::{Error, MAX_DEPTH, text};
+use super::{JsonError, MAX_DEPTH, text};
 
 /// A stretch of the input. Empty means absent: no JSON value is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Span {
 
 /// A JSON string as it lies in the input, quotes included.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Text {
+pub(crate) struct RawString {
     pub(crate) span: Span,
     pub(crate) escaped: bool,
 }
@@ -61,17 +61,17 @@ pub(crate) struct Stop;
 pub(crate) struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
-    why: Error,
+    why: JsonError,
 }
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         let cut = bytes.len().min(u32::MAX as usize);
-        Self { bytes: &bytes[..cut], at: 0, why: Error::TooDeep }
+        Self { bytes: &bytes[..cut], at: 0, why: JsonError::TooDeep }
     }
 
     /// What made the scan stop.
-    pub(crate) fn why(&self, _: Stop) -> Error {
+    pub(crate) fn why(&self, _: Stop) -> JsonError {
         self.why
     }
 
@@ -141,7 +141,7 @@ impl<'a> Scanner<'a> {
 
     /// Passes a key and its colon.
     #[inline]
-    pub(crate) fn key(&mut self) -> Result<Text, Stop> {
+    pub(crate) fn key(&mut self) -> Result<RawString, Stop> {
         self.space();
         let key = self.text()?;
         if self.next_byte() != Some(b':') {
@@ -153,7 +153,7 @@ impl<'a> Scanner<'a> {
 
     /// Passes a string.
     #[inline]
-    pub(crate) fn text(&mut self) -> Result<Text, Stop> {
+    pub(crate) fn text(&mut self) -> Result<RawString, Stop> {
         if self.peek() != Some(b'"') {
             return Err(self.fault("expected a string"));
         }
@@ -165,7 +165,7 @@ impl<'a> Scanner<'a> {
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(Text { span: Span::new(start, self.at), escaped });
+                    return Ok(RawString { span: Span::new(start, self.at), escaped });
                 }
                 Some(b'\\') => {
                     escaped = true;
@@ -186,7 +186,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// The key's name as bytes. Keys too long to be of interest and written with escapes are not decoded.
-    fn name(&self, key: Text) -> Cow<'a, [u8]> {
+    fn name(&self, key: RawString) -> Cow<'a, [u8]> {
         /// The longest key the protocol names has 42 bytes; an escape spends at most 6 on each.
         const LONGEST: u32 = 6 * 64;
         let inner = Span { start: key.span.start + 1, end: key.span.end - 1 };
@@ -210,7 +210,7 @@ impl<'a> Scanner<'a> {
             if let Some(b'{' | b'[') = first {
                 let object = first == Some(b'{');
                 if !nest.push(object) {
-                    self.why = Error::TooDeep;
+                    self.why = JsonError::TooDeep;
                     return Err(Stop);
                 }
                 self.at += 1;
@@ -340,7 +340,7 @@ impl<'a> Scanner<'a> {
 
     #[cold]
     fn fault(&mut self, what: &'static str) -> Stop {
-        self.why = Error::Syntax { offset: self.at, what };
+        self.why = JsonError::Syntax { offset: self.at, what };
         Stop
     }
 }

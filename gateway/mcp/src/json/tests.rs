@@ -114,7 +114,7 @@ fn a_fault_is_found_wherever_it_lies_in_a_string() {
 #[test]
 fn faults_have_their_place() {
     let fault = |bytes: &[u8]| match scan(bytes) {
-        Err(Error::Syntax { offset, what }) => (offset, what),
+        Err(JsonError::Syntax { offset, what }) => (offset, what),
         other => panic!("{other:?}"),
     };
     assert_eq!(fault(b"[1,x]"), (3, "expected a value"));
@@ -128,15 +128,15 @@ fn faults_have_their_place() {
 fn depth_is_bounded() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert_eq!(scan(nested(MAX_DEPTH).as_bytes()), Ok(()));
-    assert_eq!(scan(nested(MAX_DEPTH + 1).as_bytes()), Err(Error::TooDeep));
-    assert_eq!(scan("[".repeat(10_000_000).as_bytes()), Err(Error::TooDeep));
+    assert_eq!(scan(nested(MAX_DEPTH + 1).as_bytes()), Err(JsonError::TooDeep));
+    assert_eq!(scan("[".repeat(10_000_000).as_bytes()), Err(JsonError::TooDeep));
     let mixed = format!("{}1{}", "[{\"a\":".repeat(MAX_DEPTH / 2), "}]".repeat(MAX_DEPTH / 2));
     assert_eq!(scan(mixed.as_bytes()), Ok(()));
     // One bracket of the wrong kind, at each depth.
     for depth in 0..MAX_DEPTH {
         let mut wrong = nested(MAX_DEPTH).into_bytes();
         wrong[2 * MAX_DEPTH - 1 - depth] = b'}';
-        assert!(matches!(scan(&wrong), Err(Error::Syntax { .. })), "{depth}");
+        assert!(matches!(scan(&wrong), Err(JsonError::Syntax { .. })), "{depth}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Scanner;
-use super::scan::{Span, Text};
+use super::scan::{RawString, Span};
 
 /// Encodes `text` as a JSON string, quotes included. Only what RFC 8259 §7 demands is escaped.
 pub fn quote(text: &str) -> String {
@@ -29,7 +29,7 @@ pub fn quote(text: &str) -> String {
 }
 
 /// The text of a string that has been scanned; none if it holds an unpaired surrogate or is not UTF-8.
-pub(super) fn decode(bytes: &[u8], text: Text) -> Option<Cow<'_, str>> {
+pub(super) fn decode(bytes: &[u8], text: RawString) -> Option<Cow<'_, str>> {
     let inner = inner(bytes, text.span)?;
     if !text.escaped {
         return std::str::from_utf8(inner).ok().map(Cow::Borrowed);

@@ -5,7 +5,7 @@ fn message(text: &str) -> Message {
 }
 
 fn refused(text: &str) -> ParseError {
-    match Inbound::parse(Bytes::copy_from_slice(text.as_bytes())) {
+    match InboundRequest::parse(Bytes::copy_from_slice(text.as_bytes())) {
         Err(error) => error,
         Ok(_) => panic!("accepted: {text}"),
     }
@@ -107,7 +107,7 @@ fn depth_counts_from_the_outside() {
         |n: usize| format!(r#"{{"jsonrpc":"2.0","method":"m","params":{{"a":{}{}}}}}"#, "[".repeat(n), "]".repeat(n));
     message(&body(json::MAX_DEPTH - 2));
     assert_eq!(refused(&body(json::MAX_DEPTH - 1)), ParseError::TooDeep);
-    Inbound::parse(format!("[{}]", body(json::MAX_DEPTH - 3)).into()).unwrap();
+    InboundRequest::parse(format!("[{}]", body(json::MAX_DEPTH - 3)).into()).unwrap();
     assert_eq!(refused(&format!("[{}]", body(json::MAX_DEPTH - 2))), ParseError::TooDeep);
 }
 
@@ -115,7 +115,9 @@ fn depth_counts_from_the_outside() {
 fn batches_are_bounded_and_whole() {
     let batch = |n: usize| format!(" [{}] ", vec![r#" {"jsonrpc":"2.0","method":"m"} "#; n].join(","));
     for n in [1, 2, MAX_BATCH] {
-        let Inbound::Batch(messages) = Inbound::parse(batch(n).into()).unwrap() else { panic!("not a batch") };
+        let InboundRequest::Batch(messages) = InboundRequest::parse(batch(n).into()).unwrap() else {
+            panic!("not a batch")
+        };
         assert_eq!(messages.len(), n);
         assert!(messages.iter().all(|m| &m.bytes()[..] == br#"{"jsonrpc":"2.0","method":"m"}"#));
     }
@@ -124,7 +126,7 @@ fn batches_are_bounded_and_whole() {
     refused(r#"[{"jsonrpc":"2.0","method":"m"},{"jsonrpc":"2.0"}]"#);
 
     let two = r#"[ {"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}} ,{"jsonrpc":"2.0","id":8,"result":{}}]"#;
-    let inbound = Inbound::parse(two.into()).unwrap();
+    let inbound = InboundRequest::parse(two.into()).unwrap();
     let [first, second] = inbound.messages() else { panic!("not two") };
     assert_eq!((first.id(), first.name().as_deref()), (Some(&b"7"[..]), Some("a")));
     assert_eq!((second.id(), second.result()), (Some(&b"8"[..]), Some(&b"{}"[..])));

@@ -17,7 +17,7 @@ const MAX_NAME: usize = 256;
 pub struct Stamper {
     stream: String,
     next: u64,
-    line: Line,
+    line: StampLine,
     /// The start of a line whose field is not known yet.
     held: Vec<u8>,
     after_cr: bool,
@@ -31,7 +31,7 @@ pub struct Stamper {
 }
 
 /// Where in a line the bytes so far end.
-enum Line {
+enum StampLine {
     Start,
     /// In one that goes on as it is.
     Passed,
@@ -40,7 +40,7 @@ enum Line {
 }
 
 /// What a line is, as far as it is here.
-enum Field {
+enum StampField {
     /// Too short to tell.
     Unknown,
     Data,
@@ -56,7 +56,7 @@ impl Stamper {
         Self {
             stream,
             next,
-            line: Line::Start,
+            line: StampLine::Start,
             held: Vec::new(),
             after_cr: false,
             started: false,
@@ -111,22 +111,22 @@ impl Stamper {
 
     fn part(&mut self, part: &[u8], ended: bool, out: &mut BytesMut) {
         match self.line {
-            Line::Start if self.held.is_empty() => return self.begin(part, ended, out),
-            Line::Start => {
+            StampLine::Start if self.held.is_empty() => return self.begin(part, ended, out),
+            StampLine::Start => {
                 let mut line = std::mem::take(&mut self.held);
                 line.extend_from_slice(part);
                 return self.begin(&line, ended, out);
             }
-            Line::Passed => {
+            StampLine::Passed => {
                 out.put_slice(part);
                 if ended {
                     out.put_u8(b'\n');
                 }
             }
-            Line::Skipped => {}
+            StampLine::Skipped => {}
         }
         if ended {
-            self.line = Line::Start;
+            self.line = StampLine::Start;
         }
     }
 
@@ -146,27 +146,27 @@ impl Stamper {
             return;
         }
         match field(line, ended) {
-            Field::Unknown => self.held.extend_from_slice(line),
-            Field::Empty if !self.open && !self.empty => self.empty = true,
-            Field::Data | Field::Empty => {
+            StampField::Unknown => self.held.extend_from_slice(line),
+            StampField::Empty if !self.open && !self.empty => self.empty = true,
+            StampField::Data | StampField::Empty => {
                 self.open(out);
                 out.put_slice(line);
                 if ended {
                     out.put_u8(b'\n');
                 } else {
-                    self.line = Line::Passed;
+                    self.line = StampLine::Passed;
                 }
             }
-            Field::Name if self.open => {
+            StampField::Name if self.open => {
                 out.put_slice(line);
                 out.put_u8(b'\n');
             }
-            Field::Name => {
+            StampField::Name => {
                 self.name.clear();
                 self.name.extend_from_slice(line);
             }
-            Field::Other if ended => {}
-            Field::Other => self.line = Line::Skipped,
+            StampField::Other if ended => {}
+            StampField::Other => self.line = StampLine::Skipped,
         }
     }
 
@@ -196,25 +196,25 @@ impl Stamper {
     }
 }
 
-fn field(line: &[u8], ended: bool) -> Field {
+fn field(line: &[u8], ended: bool) -> StampField {
     let colon = memchr::memchr(b':', line);
     if colon.is_none() && !ended && b"data".starts_with(line) | b"event".starts_with(line) {
-        return Field::Unknown;
+        return StampField::Unknown;
     }
     let name = &line[..colon.unwrap_or(line.len())];
     let value = line.get(name.len() + 1..).unwrap_or_default();
     match name {
         b"data" if value.strip_prefix(b" ").unwrap_or(value).is_empty() => {
             if ended {
-                Field::Empty
+                StampField::Empty
             } else {
-                Field::Unknown
+                StampField::Unknown
             }
         }
-        b"data" => Field::Data,
-        b"event" if line.len() > MAX_NAME => Field::Other,
-        b"event" if ended => Field::Name,
-        b"event" => Field::Unknown,
-        _ => Field::Other,
+        b"data" => StampField::Data,
+        b"event" if line.len() > MAX_NAME => StampField::Other,
+        b"event" if ended => StampField::Name,
+        b"event" => StampField::Unknown,
+        _ => StampField::Other,
     }
 }

@@ -32,7 +32,7 @@ pub struct Declared {
 
 /// A server's answer that asks the client first.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct InputRequired {
     /// What is asked, each under the name that its answer goes back by.
     pub questions: Vec<(String, Message)>,
     /// What goes back with the answers: raw JSON, byte for byte.
@@ -162,12 +162,12 @@ fn without(raw_object: &[u8], names: &[&str]) -> Vec<u8> {
 }
 
 /// What an answer asks for, if it asks; `Unreadable` where nobody can tell what.
-pub fn asked(answer: &Message) -> Option<Result<Asked, Unaskable>> {
+pub fn asked(answer: &Message) -> Option<Result<InputRequired, Unaskable>> {
     let kind = answer.text(Field::ResultType)?;
     (kind == "input_required").then(|| questions(answer).ok_or(Unaskable::Unreadable))
 }
 
-fn questions(answer: &Message) -> Option<Asked> {
+fn questions(answer: &Message) -> Option<InputRequired> {
     let requests = answer.member("inputRequests").filter(|raw| *raw != b"null");
     let state = answer.raw(Field::RequestState).filter(|raw| raw.starts_with(b"\""));
     let mut questions = Vec::new();
@@ -179,7 +179,7 @@ fn questions(answer: &Message) -> Option<Asked> {
     }
     let some = !questions.is_empty() || state.is_some();
     let state = state.map(Bytes::copy_from_slice);
-    (some && questions.len() <= QUESTIONS).then_some(Asked { questions, state })
+    (some && questions.len() <= QUESTIONS).then_some(InputRequired { questions, state })
 }
 
 /// A server's question as a request for the client, under this raw id. An address to visit gets an `elicitationId`,

@@ -14,10 +14,10 @@ use super::{Callback, PendingSignIn, SignInError, same};
 /// over.
 pub struct PendingSignIns<T> {
     clock: Clock,
-    waiting: Mutex<HashMap<String, Waiting<T>>>,
+    waiting: Mutex<HashMap<String, PendingAuthorization<T>>>,
 }
 
-struct Waiting<T> {
+struct PendingAuthorization<T> {
     whose: Box<str>,
     until: SystemTime,
     binding: Secret,
@@ -48,7 +48,7 @@ impl<T> PendingSignIns<T> {
             waiting.retain(|_, one| now < one.until);
         }
         let all = waiting.len() >= MAX_WAITING;
-        let theirs = |one: &Waiting<T>| *one.whose == *whose;
+        let theirs = |one: &PendingAuthorization<T>| *one.whose == *whose;
         if all || waiting.values().filter(|one| theirs(one)).count() >= SHARE {
             let oldest = waiting.iter().filter(|(_, one)| all || theirs(one)).min_by_key(|(_, one)| one.until);
             if let Some(oldest) = oldest.map(|(state, _)| state.clone()) {
@@ -56,7 +56,10 @@ impl<T> PendingSignIns<T> {
             }
         }
         let state = sign_in.state.expose().to_owned();
-        waiting.insert(state, Waiting { whose: whose.into(), until: now + SIGN_IN_TIME, binding, sign_in, purpose });
+        waiting.insert(
+            state,
+            PendingAuthorization { whose: whose.into(), until: now + SIGN_IN_TIME, binding, sign_in, purpose },
+        );
     }
 
     /// Takes out the sign-in that `callback` ends, with what it is for. Somebody else's attempt leaves it where it is.

@@ -15,7 +15,7 @@ use super::{
     pending::{MAX_WAITING, SHARE},
     *,
 };
-use crate::scripted::{Reply, Scripted, http};
+use crate::scripted::{Scripted, ScriptedReply, http};
 
 /// Where users come back to.
 const BACK: &str = "/oauth/callback/0123";
@@ -30,7 +30,7 @@ fn sign_in(server: &Scripted, fields: serde_json::Value) -> SignIn {
     metadata.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     SignIn {
         server: serde_json::from_value(metadata).unwrap(),
-        client: Client::public("weir"),
+        client: OAuthApplication::public("weir"),
         redirect: format!("http://127.0.0.1:3456{BACK}"),
         resource: Some("https://mcp.example/mcp".to_owned()),
         scopes: Scopes::parse("read write"),
@@ -40,7 +40,7 @@ fn sign_in(server: &Scripted, fields: serde_json::Value) -> SignIn {
 }
 
 async fn giving_tokens() -> Scripted {
-    Scripted::start(|_, _| Reply::json(200, &json!({ "access_token": "hunter2", "expires_in": 60 }))).await
+    Scripted::start(|_, _| ScriptedReply::json(200, &json!({ "access_token": "hunter2", "expires_in": 60 }))).await
 }
 
 fn of(url: &Url, name: &str) -> Option<String> {
@@ -190,10 +190,10 @@ async fn what_comes_back_wrong_ends_the_sign_in() {
 #[tokio::test]
 async fn each_refusal_of_the_token_endpoint_has_its_meaning() {
     for (reply, expected) in [
-        (Reply::error(400, "invalid_grant"), TokenError::InvalidGrant),
-        (Reply::error(401, "invalid_client"), TokenError::InvalidClient),
-        (Reply::error(400, "invalid_target"), TokenError::Refused("invalid_target".to_owned())),
-        (Reply::error(200, "bad_verification_code"), TokenError::Refused("bad_verification_code".to_owned())),
+        (ScriptedReply::error(400, "invalid_grant"), TokenError::InvalidGrant),
+        (ScriptedReply::error(401, "invalid_client"), TokenError::InvalidClient),
+        (ScriptedReply::error(400, "invalid_target"), TokenError::Refused("invalid_target".to_owned())),
+        (ScriptedReply::error(200, "bad_verification_code"), TokenError::Refused("bad_verification_code".to_owned())),
     ] {
         let server = Scripted::start(move |_, _| reply.clone()).await;
         let (_, pending) = begin(&http(), sign_in(&server, json!({}))).unwrap();
@@ -203,9 +203,9 @@ async fn each_refusal_of_the_token_endpoint_has_its_meaning() {
         assert!(!format!("{failed} {failed:?}").contains("hunter2"), "{failed:?}");
     }
     for (reply, expected) in [
-        (Reply::text(418, "<html>hunter2</html>"), 418),
-        (Reply::json(403, &json!({ "error": { "code": "hunter2" } })), 403),
-        (Reply::status(302).with("location", "https://evil.example/hunter2"), 302),
+        (ScriptedReply::text(418, "<html>hunter2</html>"), 418),
+        (ScriptedReply::json(403, &json!({ "error": { "code": "hunter2" } })), 403),
+        (ScriptedReply::status(302).with("location", "https://evil.example/hunter2"), 302),
     ] {
         let server = Scripted::start(move |_, _| reply.clone()).await;
         let (_, pending) = begin(&http(), sign_in(&server, json!({}))).unwrap();
@@ -215,9 +215,9 @@ async fn each_refusal_of_the_token_endpoint_has_its_meaning() {
         assert!(!format!("{failed} {failed:?}").contains("hunter2"), "{failed:?}");
     }
     for reply in [
-        Reply::text(200, "hunter2"),
-        Reply::json(200, &json!({ "token": "hunter2" })),
-        Reply::json(200, &json!({ "access_token": ["hunter2"] })),
+        ScriptedReply::text(200, "hunter2"),
+        ScriptedReply::json(200, &json!({ "token": "hunter2" })),
+        ScriptedReply::json(200, &json!({ "access_token": ["hunter2"] })),
     ] {
         let server = Scripted::start(move |_, _| reply.clone()).await;
         let (_, pending) = begin(&http(), sign_in(&server, json!({}))).unwrap();
@@ -227,7 +227,8 @@ async fn each_refusal_of_the_token_endpoint_has_its_meaning() {
         assert!(!format!("{failed} {failed:?}").contains("hunter2"), "{failed:?}");
     }
     for (status, after) in [(429, Some(7)), (503, None), (500, None)] {
-        let server = Scripted::start(move |_, _| Reply::error(status, "invalid_grant").with("retry-after", "7")).await;
+        let server =
+            Scripted::start(move |_, _| ScriptedReply::error(status, "invalid_grant").with("retry-after", "7")).await;
         let (_, pending) = begin(&http(), sign_in(&server, json!({}))).unwrap();
         let callback = back(&pending, "code=a");
         match pending.finish(&http(), callback, &Clock::system()).await.unwrap_err() {

@@ -14,8 +14,8 @@ use weir_store::Clock;
 
 use super::*;
 use crate::{
-    Client, ServerMetadata,
-    scripted::{Reply, Scripted, http},
+    OAuthApplication, ServerMetadata,
+    scripted::{Scripted, ScriptedReply, http},
 };
 
 fn metadata(server: &Scripted) -> ServerMetadata {
@@ -37,10 +37,10 @@ fn prompt(fields: Value) -> Value {
 }
 
 /// A server that answers the polls in turn, the last for ever.
-async fn polled(fields: Value, answers: Vec<Reply>) -> Scripted {
+async fn polled(fields: Value, answers: Vec<ScriptedReply>) -> Scripted {
     let next = AtomicUsize::new(0);
     Scripted::start(move |_, seen| match seen.path.as_str() {
-        "/device" => Reply::json(200, &prompt(fields.clone())),
+        "/device" => ScriptedReply::json(200, &prompt(fields.clone())),
         _ => answers[next.fetch_add(1, Ordering::Relaxed).min(answers.len() - 1)].clone(),
     })
     .await
@@ -53,9 +53,9 @@ async fn run(server: &Scripted) -> (Result<Tokens, TokenError>, Vec<u64>) {
         let now = Arc::clone(&now);
         move || UNIX_EPOCH + Duration::from_secs(now.load(Ordering::Relaxed))
     });
-    let (metadata, client) = (metadata(server), Client::public("weir"));
+    let (metadata, client) = (metadata(server), OAuthApplication::public("weir"));
     let endpoint =
-        Endpoint { server: &metadata, client: &client, resource: Some("https://mcp.example"), clock: &clock };
+        TokenEndpoint { server: &metadata, client: &client, resource: Some("https://mcp.example"), clock: &clock };
     let begun = begin(&http(), &endpoint, &Scopes::parse("a b")).await.unwrap();
     let sleep = |time: Duration| {
         waits.lock().unwrap().push(time.as_secs());
@@ -69,12 +69,12 @@ async fn run(server: &Scripted) -> (Result<Tokens, TokenError>, Vec<u64>) {
 
 #[tokio::test]
 async fn it_asks_as_often_as_the_server_allows_until_the_user_is_done() {
-    let token = Reply::json(200, &json!({ "access_token": "a", "refresh_token": "r" }));
+    let token = ScriptedReply::json(200, &json!({ "access_token": "a", "refresh_token": "r" }));
     let answers = vec![
-        Reply::error(400, "authorization_pending"),
-        Reply::error(400, "slow_down"),
-        Reply::error(400, "authorization_pending"),
-        Reply::status(503),
+        ScriptedReply::error(400, "authorization_pending"),
+        ScriptedReply::error(400, "slow_down"),
+        ScriptedReply::error(400, "authorization_pending"),
+        ScriptedReply::status(503),
         token,
     ];
     let server = polled(json!({}), answers).await;
@@ -96,17 +96,17 @@ async fn it_asks_as_often_as_the_server_allows_until_the_user_is_done() {
 
 #[tokio::test]
 async fn it_ends_when_the_code_does_or_the_user_says_no() {
-    let server = polled(json!({}), vec![Reply::error(400, "authorization_pending")]).await;
+    let server = polled(json!({}), vec![ScriptedReply::error(400, "authorization_pending")]).await;
     let (done, waits) = run(&server).await;
     assert_eq!(done.unwrap_err(), TokenError::Expired);
     assert!(waits.iter().sum::<u64>() <= 100, "{waits:?}");
     for (code, expected) in [("expired_token", TokenError::Expired), ("access_denied", TokenError::Denied)] {
-        let server = polled(json!({}), vec![Reply::error(400, code)]).await;
+        let server = polled(json!({}), vec![ScriptedReply::error(400, code)]).await;
         assert_eq!(run(&server).await.0.unwrap_err(), expected);
     }
     let endless = polled(
         json!({ "expires_in": 1_000_000_000, "interval": 60 }),
-        vec![Reply::error(400, "authorization_pending")],
+        vec![ScriptedReply::error(400, "authorization_pending")],
     )
     .await;
     let (done, waits) = run(&endless).await;
@@ -117,8 +117,8 @@ async fn it_ends_when_the_code_does_or_the_user_says_no() {
 #[tokio::test]
 async fn no_interval_of_a_server_is_too_long_or_too_short() {
     for (interval, expected) in [(json!(0), vec![1, 1]), (json!(null), vec![5, 5]), (json!(u64::MAX), vec![])] {
-        let token = Reply::json(200, &json!({ "access_token": "a" }));
-        let answers = vec![Reply::error(400, "authorization_pending"), token];
+        let token = ScriptedReply::json(200, &json!({ "access_token": "a" }));
+        let answers = vec![ScriptedReply::error(400, "authorization_pending"), token];
         let server = polled(json!({ "interval": interval, "expires_in": u64::MAX }), answers).await;
         let (done, waits) = run(&server).await;
         assert_eq!(waits[..expected.len()], expected, "{interval}: {done:?}");
@@ -128,9 +128,9 @@ async fn no_interval_of_a_server_is_too_long_or_too_short() {
 #[tokio::test]
 async fn waiting_can_be_given_up() {
     let never = Arc::new(Semaphore::new(0));
-    let server = polled(json!({}), vec![Reply::status(200).hold(&never)]).await;
-    let (metadata, client, clock) = (metadata(&server), Client::public("weir"), Clock::system());
-    let endpoint = Endpoint { server: &metadata, client: &client, resource: None, clock: &clock };
+    let server = polled(json!({}), vec![ScriptedReply::status(200).hold(&never)]).await;
+    let (metadata, client, clock) = (metadata(&server), OAuthApplication::public("weir"), Clock::system());
+    let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, clock: &clock };
     let begun = begin(&http(), &endpoint, &Scopes::default()).await.unwrap();
     let given_up = tokio::time::timeout(Duration::from_millis(50), begun.finish(&http(), &endpoint)).await;
     assert!(given_up.is_err());
@@ -147,14 +147,14 @@ async fn a_prompt_that_cannot_be_shown_is_refused() {
         json!({ "device_code": null }),
     ] {
         let server = polled(fields.clone(), vec![]).await;
-        let (metadata, client, clock) = (metadata(&server), Client::public("weir"), Clock::system());
-        let endpoint = Endpoint { server: &metadata, client: &client, resource: None, clock: &clock };
+        let (metadata, client, clock) = (metadata(&server), OAuthApplication::public("weir"), Clock::system());
+        let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, clock: &clock };
         let refused = begin(&http(), &endpoint, &Scopes::default()).await.err().unwrap();
         assert!(matches!(refused, TokenError::Malformed(_)), "{fields}: {refused}");
         assert!(!refused.to_string().contains("hunter2"));
     }
     let server = polled(json!({ "verification_uri_complete": "javascript:alert(1)" }), vec![]).await;
-    let (metadata, client, clock) = (metadata(&server), Client::public("weir"), Clock::system());
-    let endpoint = Endpoint { server: &metadata, client: &client, resource: None, clock: &clock };
+    let (metadata, client, clock) = (metadata(&server), OAuthApplication::public("weir"), Clock::system());
+    let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, clock: &clock };
     assert_eq!(begin(&http(), &endpoint, &Scopes::default()).await.unwrap().page_with_code, None);
 }

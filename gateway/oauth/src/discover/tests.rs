@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::scripted::{Reply, Scripted, http, nobody};
+use crate::scripted::{Scripted, ScriptedReply, http, nobody};
 
 fn challenge(text: &str) -> Challenge {
     Challenge::bearer([text.as_bytes()]).unwrap()
@@ -22,13 +22,13 @@ fn metadata(issuer: &str) -> Value {
 #[tokio::test]
 async fn the_refusal_points_the_way() {
     let server = Scripted::start(|own, seen| match seen.path.as_str() {
-        "/elsewhere/metadata" => Reply::json(
+        "/elsewhere/metadata" => ScriptedReply::json(
             200,
             &json!({ "resource": own.join("/mcp").unwrap().as_str(), "authorization_servers": [format!("{own}tenant")],
                      "scopes_supported": ["a", "b"] }),
         ),
-        "/tenant/.well-known/openid-configuration" => Reply::json(200, &metadata(&format!("{own}tenant"))),
-        _ => Reply::status(404),
+        "/tenant/.well-known/openid-configuration" => ScriptedReply::json(200, &metadata(&format!("{own}tenant"))),
+        _ => ScriptedReply::status(404),
     })
     .await;
     let said = challenge(&format!("Bearer resource_metadata=\"{}\"", server.at("/elsewhere/metadata")));
@@ -50,13 +50,15 @@ async fn the_refusal_points_the_way() {
 #[tokio::test]
 async fn without_a_pointer_the_well_known_places_are_tried() {
     let server = Scripted::start(|own, seen| match seen.path.as_str() {
-        "/.well-known/oauth-protected-resource" => Reply::json(
+        "/.well-known/oauth-protected-resource" => ScriptedReply::json(
             200,
             &json!({ "resource": own.as_str(), "authorization_servers": [own.origin().ascii_serialization()] }),
         ),
-        "/.well-known/oauth-authorization-server" => Reply::json(200, &metadata(&own.origin().ascii_serialization())),
+        "/.well-known/oauth-authorization-server" => {
+            ScriptedReply::json(200, &metadata(&own.origin().ascii_serialization()))
+        }
         // Some hosts serve their page for everything.
-        _ => Reply::text(200, "<html>welcome</html>"),
+        _ => ScriptedReply::text(200, "<html>welcome</html>"),
     })
     .await;
     for said in [None, Some(challenge("Bearer")), Some(challenge("Bearer resource_metadata=\"http://[\""))] {
@@ -72,14 +74,14 @@ async fn without_a_pointer_the_well_known_places_are_tried() {
 #[tokio::test]
 async fn an_older_server_is_its_own_authorization_server() {
     let with = Scripted::start(|own, seen| match seen.path.as_str() {
-        "/.well-known/oauth-authorization-server" => Reply::json(200, &metadata(own.as_str())),
-        _ => Reply::status(404),
+        "/.well-known/oauth-authorization-server" => ScriptedReply::json(200, &metadata(own.as_str())),
+        _ => ScriptedReply::status(404),
     })
     .await;
     let found = discover(&http(), &with.at("/mcp"), None, None).await.unwrap();
     assert_eq!((found.server.issuer.as_str(), found.resource.as_str()), (with.url.as_str(), with.at("/mcp").as_str()));
 
-    let without = Scripted::start(|_, _| Reply::status(404)).await;
+    let without = Scripted::start(|_, _| ScriptedReply::status(404)).await;
     let found = discover(&http(), &without.at("/mcp?x=1"), None, None).await.unwrap();
     assert_eq!(found.server.authorization_endpoint, Some(without.at("/authorize")));
     assert_eq!(found.server.token_endpoint, Some(without.at("/token")));
@@ -91,9 +93,9 @@ async fn an_older_server_is_its_own_authorization_server() {
 async fn metadata_of_somebody_else_is_refused() {
     let resource = Scripted::start(|_, seen| match seen.path.as_str() {
         "/.well-known/oauth-protected-resource/mcp" => {
-            Reply::json(200, &json!({ "resource": "https://evil.example/mcp", "authorization_servers": [] }))
+            ScriptedReply::json(200, &json!({ "resource": "https://evil.example/mcp", "authorization_servers": [] }))
         }
-        _ => Reply::status(404),
+        _ => ScriptedReply::status(404),
     })
     .await;
     let refused = discover(&http(), &resource.at("/mcp"), None, None).await.unwrap_err();
@@ -103,11 +105,14 @@ async fn metadata_of_somebody_else_is_refused() {
         let server = Scripted::start(move |own, seen| {
             let own = own.origin().ascii_serialization();
             match seen.path.as_str() {
-                "/.well-known/oauth-protected-resource/mcp" => {
-                    Reply::json(200, &json!({ "resource": format!("{own}/mcp"), "authorization_servers": [own] }))
+                "/.well-known/oauth-protected-resource/mcp" => ScriptedReply::json(
+                    200,
+                    &json!({ "resource": format!("{own}/mcp"), "authorization_servers": [own] }),
+                ),
+                "/.well-known/oauth-authorization-server" => {
+                    ScriptedReply::json(200, &metadata(&named.replace("{}", &own)))
                 }
-                "/.well-known/oauth-authorization-server" => Reply::json(200, &metadata(&named.replace("{}", &own))),
-                _ => Reply::status(404),
+                _ => ScriptedReply::status(404),
             }
         })
         .await;
@@ -116,8 +121,8 @@ async fn metadata_of_somebody_else_is_refused() {
     }
 
     let old = Scripted::start(|_, seen| match seen.path.as_str() {
-        "/.well-known/oauth-authorization-server" => Reply::json(200, &metadata("https://evil.example")),
-        _ => Reply::status(404),
+        "/.well-known/oauth-authorization-server" => ScriptedReply::json(200, &metadata("https://evil.example")),
+        _ => ScriptedReply::status(404),
     })
     .await;
     let refused = discover(&http(), &old.at("/mcp"), None, None).await.unwrap_err();
@@ -127,7 +132,7 @@ async fn metadata_of_somebody_else_is_refused() {
 #[tokio::test]
 async fn an_outage_is_no_evidence() {
     for status in [500, 502, 503, 429] {
-        let server = Scripted::start(move |_, _| Reply::status(status)).await;
+        let server = Scripted::start(move |_, _| ScriptedReply::status(status)).await;
         let failed = discover(&http(), &server.at("/mcp"), None, None).await.unwrap_err();
         assert!(failed.is_temporary(), "{failed}");
     }
@@ -138,11 +143,11 @@ async fn an_outage_is_no_evidence() {
 #[tokio::test]
 async fn a_server_without_metadata_is_named() {
     let server = Scripted::start(|own, seen| match seen.path.as_str() {
-        "/.well-known/oauth-protected-resource/mcp" => Reply::json(
+        "/.well-known/oauth-protected-resource/mcp" => ScriptedReply::json(
             200,
             &json!({ "resource": own.as_str(), "authorization_servers": [format!("{own}secret-tenant")] }),
         ),
-        _ => Reply::text(200, vec![b'{'; 1000]),
+        _ => ScriptedReply::text(200, vec![b'{'; 1000]),
     })
     .await;
     let failed = discover(&http(), &server.at("/mcp"), None, None).await.unwrap_err();
@@ -153,13 +158,13 @@ async fn a_server_without_metadata_is_named() {
 #[tokio::test]
 async fn a_known_issuer_is_preferred_and_a_bad_one_refused() {
     let server = Scripted::start(|own, seen| match seen.path.as_str() {
-        "/.well-known/oauth-protected-resource/mcp" => Reply::json(
+        "/.well-known/oauth-protected-resource/mcp" => ScriptedReply::json(
             200,
             &json!({ "resource": own.as_str(), "authorization_servers": [format!("{own}one"), format!("{own}two")] }),
         ),
         path => match path.strip_prefix("/.well-known/oauth-authorization-server/") {
-            Some(tenant) => Reply::json(200, &metadata(&format!("{own}{tenant}"))),
-            None => Reply::status(404),
+            Some(tenant) => ScriptedReply::json(200, &metadata(&format!("{own}{tenant}"))),
+            None => ScriptedReply::status(404),
         },
     })
     .await;
@@ -171,7 +176,7 @@ async fn a_known_issuer_is_preferred_and_a_bad_one_refused() {
 
     for bad in ["", "not a url", "https://as.example?x=1", "file:///etc/passwd", "http://169.254.169.254/"] {
         let server = Scripted::start(move |own, _| {
-            Reply::json(200, &json!({ "resource": own.as_str(), "authorization_servers": [bad] }))
+            ScriptedReply::json(200, &json!({ "resource": own.as_str(), "authorization_servers": [bad] }))
         })
         .await;
         let failed = discover(&http(), &server.at("/mcp"), None, None).await.unwrap_err();
@@ -192,7 +197,7 @@ async fn an_upstream_says_whose_tokens_it_takes() {
     ] {
         let document = named.clone();
         let server = Scripted::start(move |own, _| {
-            Reply::json(
+            ScriptedReply::json(
                 200,
                 &json!({ "resource": own.join("/mcp").unwrap().as_str(), "authorization_servers": document }),
             )
@@ -201,8 +206,8 @@ async fn an_upstream_says_whose_tokens_it_takes() {
         let said = names_others(&http(), &server.at("/mcp"), None, mine).await;
         assert_eq!(said, Ok(others), "{named}");
     }
-    let silent = Scripted::start(|_, _| Reply::status(404)).await;
+    let silent = Scripted::start(|_, _| ScriptedReply::status(404)).await;
     assert_eq!(names_others(&http(), &silent.at("/mcp"), None, mine).await, Ok(false));
-    let ill = Scripted::start(|_, _| Reply::status(503)).await;
+    let ill = Scripted::start(|_, _| ScriptedReply::status(503)).await;
     assert!(names_others(&http(), &ill.at("/mcp"), None, mine).await.is_err());
 }

@@ -11,9 +11,9 @@ use weir_store::Clock;
 
 use super::*;
 use crate::{
-    Client, ClientAuth, PrivateKey, ServerMetadata,
+    ClientAuth, OAuthApplication, PrivateKey, ServerMetadata,
     revoke::{Revoked, revoke},
-    scripted::{Reply, Scripted, http},
+    scripted::{Scripted, ScriptedReply, http},
 };
 
 fn secret(text: &str) -> Secret {
@@ -29,13 +29,13 @@ fn metadata(server: &Scripted) -> ServerMetadata {
 
 async fn giving(token: &'static str) -> Scripted {
     Scripted::start(move |_, _| {
-        Reply::json(200, &json!({ "access_token": token, "issued_token_type": TokenKind::Assertion.uri() }))
+        ScriptedReply::json(200, &json!({ "access_token": token, "issued_token_type": TokenKind::Assertion.uri() }))
     })
     .await
 }
 
-fn client(auth: ClientAuth) -> Client {
-    Client { id: "we ir".to_owned(), auth }
+fn client(auth: ClientAuth) -> OAuthApplication {
+    OAuthApplication { id: "we ir".to_owned(), auth }
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn a_client_shows_itself_in_each_way() {
     ] {
         let server = giving("t").await;
         let (metadata, client) = (metadata(&server), client(auth));
-        let endpoint = Endpoint { server: &metadata, client: &client, resource: Some("https://r"), clock: &clock };
+        let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: Some("https://r"), clock: &clock };
         let (http, token) = (http(), secret("hunter2"));
         client_credentials(&http, &endpoint, &Scopes::parse("a b")).await.unwrap();
         refresh(&http, &endpoint, &token).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_signed_statement_is_for_this_server_and_this_once() {
     let key = PrivateKey { pem: secret(&pem), algorithm: "ES256".to_owned(), id: Some("k1".to_owned()) };
     let server = giving("t").await;
     let (metadata, client, clock) = (metadata(&server), client(ClientAuth::PrivateKey(key)), Clock::system());
-    let endpoint = Endpoint { server: &metadata, client: &client, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, clock: &clock };
     client_credentials(&http(), &endpoint, &Scopes::default()).await.unwrap();
     endpoint.grant(&http(), &[("grant_type", "x")]).await.unwrap();
     let mut unique = Vec::new();
@@ -117,9 +117,9 @@ async fn a_provider_vouches_for_the_caller() {
     let (provider, upstream) = (giving("the assertion").await, giving("the token").await);
     let (at_provider, at_upstream) = (client(ClientAuth::Post(secret("p"))), client(ClientAuth::Basic(secret("u"))));
     let (clock, from, to) = (Clock::system(), metadata(&provider), metadata(&upstream));
-    let provider_end = Endpoint { server: &from, client: &at_provider, resource: None, clock: &clock };
+    let provider_end = TokenEndpoint { server: &from, client: &at_provider, resource: None, clock: &clock };
     let upstream_end =
-        Endpoint { server: &to, client: &at_upstream, resource: Some("https://mcp.example"), clock: &clock };
+        TokenEndpoint { server: &to, client: &at_upstream, resource: Some("https://mcp.example"), clock: &clock };
     let (http, identity) = (http(), secret("id token"));
     let subject = Subject { token: &identity, kind: TokenKind::Identity };
     let tokens = vouched(&http, &provider_end, subject, &upstream_end, &Scopes::parse("a")).await.unwrap();
@@ -146,14 +146,14 @@ async fn a_provider_vouches_for_the_caller() {
 #[tokio::test]
 async fn a_token_of_the_wrong_kind_is_not_passed_on() {
     let provider = Scripted::start(|_, _| {
-        Reply::json(200, &json!({ "access_token": "a", "issued_token_type": TokenKind::Access.uri() }))
+        ScriptedReply::json(200, &json!({ "access_token": "a", "issued_token_type": TokenKind::Access.uri() }))
     })
     .await;
     let upstream = giving("never").await;
     let (client, clock, from, to) =
         (client(ClientAuth::None), Clock::system(), metadata(&provider), metadata(&upstream));
-    let provider_end = Endpoint { server: &from, client: &client, resource: None, clock: &clock };
-    let upstream_end = Endpoint { server: &to, ..provider_end };
+    let provider_end = TokenEndpoint { server: &from, client: &client, resource: None, clock: &clock };
+    let upstream_end = TokenEndpoint { server: &to, ..provider_end };
     let identity = secret("id token");
     let subject = Subject { token: &identity, kind: TokenKind::Identity };
     let refused = vouched(&http(), &provider_end, subject, &upstream_end, &Scopes::default()).await;
@@ -163,13 +163,13 @@ async fn a_token_of_the_wrong_kind_is_not_passed_on() {
 
 #[tokio::test]
 async fn what_cannot_be_given_back_says_so() {
-    let server = Scripted::start(|_, _| Reply::error(400, "unsupported_token_type")).await;
+    let server = Scripted::start(|_, _| ScriptedReply::error(400, "unsupported_token_type")).await;
     let (client, clock, full) = (client(ClientAuth::None), Clock::system(), metadata(&server));
     let token = secret("hunter2");
-    let endpoint = Endpoint { server: &full, client: &client, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &full, client: &client, resource: None, clock: &clock };
     let refused = revoke(&http(), &endpoint, &token, Revoked::Access).await.unwrap_err();
     assert!(matches!(refused, TokenError::Refused(_)));
     let without = ServerMetadata { revocation_endpoint: None, ..full.clone() };
-    let endpoint = Endpoint { server: &without, ..endpoint };
+    let endpoint = TokenEndpoint { server: &without, ..endpoint };
     assert!(matches!(revoke(&http(), &endpoint, &token, Revoked::Access).await, Err(TokenError::Unsupported(_))));
 }

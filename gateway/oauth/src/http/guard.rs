@@ -8,37 +8,37 @@ use std::{
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 
-use super::Reach;
+use super::AddressPolicy;
 
 /// Names to addresses.
 pub(super) trait Lookup: Send + Sync {
-    fn lookup(&self, host: &str) -> Pending;
+    fn lookup(&self, host: &str) -> PendingLookup;
 }
 
-pub(super) type Pending = std::pin::Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
+pub(super) type PendingLookup = std::pin::Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
 
 /// As the system does it.
 pub(super) struct System;
 
 impl Lookup for System {
-    fn lookup(&self, host: &str) -> Pending {
+    fn lookup(&self, host: &str) -> PendingLookup {
         let host = host.to_owned();
         Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect()) })
     }
 }
 
 /// Gives the connector only addresses that it may connect to.
-pub(super) struct Guard {
-    pub(super) reach: Reach,
+pub(super) struct AddressGuard {
+    pub(super) reach: AddressPolicy,
     pub(super) names: Arc<dyn Lookup>,
 }
 
 /// All addresses of a name lead to where they must not.
 #[derive(Debug, Error)]
 #[error("{0}")]
-pub(super) struct Refused(pub(super) &'static str);
+pub(super) struct RefusedAddress(pub(super) &'static str);
 
-impl Resolve for Guard {
+impl Resolve for AddressGuard {
     fn resolve(&self, name: Name) -> Resolving {
         let (reach, found) = (self.reach, self.names.lookup(name.as_str()));
         Box::pin(async move {
@@ -51,7 +51,7 @@ impl Resolve for Guard {
                 }
             }
             match refused {
-                Some(place) if allowed.is_empty() => Err(Refused(place).into()),
+                Some(place) if allowed.is_empty() => Err(RefusedAddress(place).into()),
                 _ => Ok(Box::new(allowed.into_iter()) as Addrs),
             }
         })

@@ -4,23 +4,23 @@ use std::{collections::VecDeque, sync::Mutex};
 
 use tokio::sync::Semaphore;
 
-use super::{guard::Pending, *};
-use crate::scripted::{Reply, Scripted, http, nobody};
+use super::{guard::PendingLookup, *};
+use crate::scripted::{Scripted, ScriptedReply, http, nobody};
 
 /// Names that mean what a test says, perhaps something else each time.
 struct Fixed(Mutex<VecDeque<Vec<&'static str>>>);
 
 impl Lookup for Fixed {
-    fn lookup(&self, _: &str) -> Pending {
+    fn lookup(&self, _: &str) -> PendingLookup {
         let mut answers = self.0.lock().unwrap();
         let answer = if answers.len() > 1 { answers.pop_front().unwrap() } else { answers[0].clone() };
         Box::pin(async move { Ok(answer.iter().map(|address| address.parse().unwrap()).collect()) })
     }
 }
 
-fn with_names(reach: Reach, answers: &[&[&'static str]]) -> Http {
+fn with_names(reach: AddressPolicy, answers: &[&[&'static str]]) -> Http {
     let names = Fixed(Mutex::new(answers.iter().map(|answer| answer.to_vec()).collect()));
-    let limits = Limits { connect: Duration::from_millis(300), ..Limits::default() };
+    let limits = RequestLimits { connect: Duration::from_millis(300), ..RequestLimits::default() };
     Http::build(reach, limits, tls(&[]).unwrap(), Arc::new(names)).unwrap()
 }
 
@@ -31,26 +31,26 @@ fn url(text: &str) -> Url {
 #[tokio::test]
 async fn a_url_from_outside_leads_to_no_place_inside() {
     for (text, reach) in [
-        ("https://127.0.0.1/x?secret=hunter2", Reach::default()),
-        ("https://2130706433/", Reach::default()),
-        ("https://0x7f.1/", Reach::default()),
-        ("https://[::1]/", Reach::default()),
-        ("https://[::ffff:127.0.0.1]/", Reach::default()),
-        ("https://10.0.0.1/", Reach { loopback: true, private: false }),
-        ("https://192.168.1.1/", Reach::default()),
-        ("https://100.64.1.1/", Reach::default()),
-        ("https://[fd00::1]/", Reach { loopback: true, private: false }),
-        ("https://169.254.169.254/latest/meta-data", Reach { loopback: true, private: true }),
-        ("https://[fe80::1]/", Reach { loopback: true, private: true }),
-        ("https://[fd00:ec2::254]/", Reach { loopback: true, private: true }),
-        ("https://224.0.0.1/", Reach { loopback: true, private: true }),
-        ("https://0.0.0.0/", Reach { loopback: true, private: true }),
+        ("https://127.0.0.1/x?secret=hunter2", AddressPolicy::default()),
+        ("https://2130706433/", AddressPolicy::default()),
+        ("https://0x7f.1/", AddressPolicy::default()),
+        ("https://[::1]/", AddressPolicy::default()),
+        ("https://[::ffff:127.0.0.1]/", AddressPolicy::default()),
+        ("https://10.0.0.1/", AddressPolicy { loopback: true, private: false }),
+        ("https://192.168.1.1/", AddressPolicy::default()),
+        ("https://100.64.1.1/", AddressPolicy::default()),
+        ("https://[fd00::1]/", AddressPolicy { loopback: true, private: false }),
+        ("https://169.254.169.254/latest/meta-data", AddressPolicy { loopback: true, private: true }),
+        ("https://[fe80::1]/", AddressPolicy { loopback: true, private: true }),
+        ("https://[fd00:ec2::254]/", AddressPolicy { loopback: true, private: true }),
+        ("https://224.0.0.1/", AddressPolicy { loopback: true, private: true }),
+        ("https://0.0.0.0/", AddressPolicy { loopback: true, private: true }),
     ] {
-        let refused = Http::new(reach, Limits::default(), &[]).unwrap().get(&url(text)).await.err().unwrap();
+        let refused = Http::new(reach, RequestLimits::default(), &[]).unwrap().get(&url(text)).await.err().unwrap();
         assert!(matches!(refused, HttpError::Forbidden { .. }), "{text}: {refused}");
         assert!(!refused.to_string().contains("hunter2") && !refused.is_temporary());
         // What cannot be opened is not said to be.
-        let never = reach == Reach { loopback: true, private: true };
+        let never = reach == AddressPolicy { loopback: true, private: true };
         assert_eq!(refused.to_string().contains("oauth = { private_network = true }"), !never, "{refused}");
     }
 }
@@ -59,17 +59,17 @@ async fn a_url_from_outside_leads_to_no_place_inside() {
 async fn a_name_that_leads_inside_is_refused_when_dialled() {
     for address in ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fd00::1", "::ffff:10.0.0.1"] {
         let refused =
-            with_names(Reach::default(), &[&[address]]).get(&url("https://evil.example/")).await.err().unwrap();
+            with_names(AddressPolicy::default(), &[&[address]]).get(&url("https://evil.example/")).await.err().unwrap();
         assert!(matches!(refused, HttpError::Forbidden { .. }), "{address}: {refused}");
     }
-    let private = with_names(Reach { private: true, loopback: false }, &[&["127.0.0.1"]]);
+    let private = with_names(AddressPolicy { private: true, loopback: false }, &[&["127.0.0.1"]]);
     assert!(matches!(private.get(&url("https://evil.example/")).await, Err(HttpError::Forbidden { .. })));
 }
 
 #[tokio::test]
 async fn a_name_that_changes_its_mind_gains_nothing() {
-    let server = Scripted::start(|_, _| Reply::status(200)).await;
-    let http = with_names(Reach::default(), &[&["192.0.0.1"], &["127.0.0.1"]]);
+    let server = Scripted::start(|_, _| ScriptedReply::status(200)).await;
+    let http = with_names(AddressPolicy::default(), &[&["192.0.0.1"], &["127.0.0.1"]]);
     let rebound = url(&format!("https://evil.example:{}/", server.url.port().unwrap()));
     for _ in 0..3 {
         assert!(matches!(http.get(&rebound).await, Err(HttpError::Forbidden { .. })));
@@ -79,13 +79,15 @@ async fn a_name_that_changes_its_mind_gains_nothing() {
 
 #[test]
 fn plain_http_stays_on_this_machine() {
-    let local = Http::new(Reach::toward(&url("http://localhost:8080/mcp")), Limits::default(), &[]).unwrap();
+    let local =
+        Http::new(AddressPolicy::toward(&url("http://localhost:8080/mcp")), RequestLimits::default(), &[]).unwrap();
     for allowed in
         ["http://127.0.0.1:1/", "http://localhost/", "http://a.localhost/", "http://[::1]:1/", "https://a.example/"]
     {
         assert_eq!(local.check(&url(allowed)), Ok(()), "{allowed}");
     }
-    let outside = Http::new(Reach::toward(&url("https://a.example/mcp")), Limits::default(), &[]).unwrap();
+    let outside =
+        Http::new(AddressPolicy::toward(&url("https://a.example/mcp")), RequestLimits::default(), &[]).unwrap();
     for refused in ["http://127.0.0.1/", "http://localhost/", "http://a.example/"] {
         assert!(matches!(outside.check(&url(refused)), Err(HttpError::Insecure(_))), "{refused}");
     }
@@ -101,15 +103,15 @@ fn plain_http_stays_on_this_machine() {
 
 #[tokio::test]
 async fn redirects_stay_on_their_origin() {
-    let other = Scripted::start(|_, _| Reply::text(200, "stolen")).await;
+    let other = Scripted::start(|_, _| ScriptedReply::text(200, "stolen")).await;
     let elsewhere = other.at("/x").to_string();
     let server = Scripted::start(move |_, seen| match seen.path.as_str() {
-        "/same" => Reply::status(302).with("location", "/there"),
-        "/there" => Reply::text(200, "here"),
-        "/other" => Reply::status(302).with("location", elsewhere.clone()),
-        "/inside" => Reply::status(307).with("location", "http://169.254.169.254/latest"),
-        "/loop" => Reply::status(301).with("location", "/loop"),
-        _ => Reply::status(302),
+        "/same" => ScriptedReply::status(302).with("location", "/there"),
+        "/there" => ScriptedReply::text(200, "here"),
+        "/other" => ScriptedReply::status(302).with("location", elsewhere.clone()),
+        "/inside" => ScriptedReply::status(307).with("location", "http://169.254.169.254/latest"),
+        "/loop" => ScriptedReply::status(301).with("location", "/loop"),
+        _ => ScriptedReply::status(302),
     })
     .await;
     assert_eq!(http().get(&server.at("/same")).await.ok().unwrap().body.as_slice(), b"here");
@@ -126,14 +128,14 @@ async fn redirects_stay_on_their_origin() {
 async fn an_answer_is_bounded_in_size_and_time() {
     let never = Arc::new(Semaphore::new(0));
     let server = Scripted::start(move |_, seen| match seen.path.as_str() {
-        "/huge" => Reply::text(200, vec![b'x'; 600 * 1024]),
-        "/silent" => Reply::status(200).hold(&never),
-        _ => Reply::text(200, vec![b'x'; 1000]).stop_after(500),
+        "/huge" => ScriptedReply::text(200, vec![b'x'; 600 * 1024]),
+        "/silent" => ScriptedReply::status(200).hold(&never),
+        _ => ScriptedReply::text(200, vec![b'x'; 1000]).stop_after(500),
     })
     .await;
     assert!(matches!(http().get(&server.at("/huge")).await, Err(HttpError::TooLarge(..))));
-    let limits = Limits { whole: Duration::from_millis(200), ..Limits::default() };
-    let hasty = Http::new(Reach { loopback: true, private: false }, limits, &[]).unwrap();
+    let limits = RequestLimits { whole: Duration::from_millis(200), ..RequestLimits::default() };
+    let hasty = Http::new(AddressPolicy { loopback: true, private: false }, limits, &[]).unwrap();
     for path in ["/silent", "/half"] {
         let error = hasty.get(&server.at(path)).await.err().unwrap();
         assert!(matches!(error, HttpError::TimedOut(_)) && error.is_temporary(), "{path}: {error}");

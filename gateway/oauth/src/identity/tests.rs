@@ -13,7 +13,7 @@ use crate::{
     authorize,
     inbound::Issuer,
     scripted::{
-        Reply, Scripted, http,
+        Scripted, ScriptedReply, http,
         pair::{Pair, ec, sign},
     },
 };
@@ -25,19 +25,19 @@ const BACK: &str = "https://weir.example/oauth/callback";
 struct Provider {
     server: Scripted,
     pair: Pair,
-    gives: Arc<Mutex<Reply>>,
+    gives: Arc<Mutex<ScriptedReply>>,
     verifier: Verifier,
     clock: Clock,
 }
 
 async fn provider() -> Provider {
     let pair = ec("one");
-    let (jwk, gives) = (pair.jwk.clone(), Arc::new(Mutex::new(Reply::status(500))));
+    let (jwk, gives) = (pair.jwk.clone(), Arc::new(Mutex::new(ScriptedReply::status(500))));
     let given = Arc::clone(&gives);
     let server = Scripted::start(move |_, seen| match seen.path.as_str() {
-        "/keys" => Reply::json(200, &json!({ "keys": [jwk] })),
+        "/keys" => ScriptedReply::json(200, &json!({ "keys": [jwk] })),
         "/token" => given.lock().unwrap().clone(),
-        _ => Reply::status(404),
+        _ => ScriptedReply::status(404),
     })
     .await;
     let clock = Clock::from_fn(|| UNIX_EPOCH + Duration::from_secs(NOW));
@@ -64,12 +64,12 @@ impl Provider {
     }
 
     fn begin(&self) -> (Url, PendingSignIn) {
-        let what = sign_in(&self.metadata(json!({})), &Client::public("weir"), BACK, false);
+        let what = sign_in(&self.metadata(json!({})), &OAuthApplication::public("weir"), BACK, false);
         authorize::begin(&http(), what).unwrap()
     }
 
     /// Takes a sign-in to its end, with an ID token of these claims besides the usual ones.
-    async fn end(&self, claims: &Value) -> Result<Principal, IdentityError> {
+    async fn end(&self, claims: &Value) -> Result<VerifiedToken, IdentityError> {
         let (url, pending) = self.begin();
         let mut all = json!({
             "iss": self.server.issuer(), "sub": "ada", "aud": "weir", "exp": NOW + 60, "nonce": of(&url, "nonce"),
@@ -81,11 +81,12 @@ impl Provider {
             }
         }
         let token = sign(&self.pair, |_| (), &all);
-        *self.gives.lock().unwrap() = Reply::json(200, &json!({ "access_token": "hunter2", "id_token": token }));
+        *self.gives.lock().unwrap() =
+            ScriptedReply::json(200, &json!({ "access_token": "hunter2", "id_token": token }));
         self.finish(pending, "code=c").await
     }
 
-    async fn finish(&self, pending: PendingSignIn, rest: &str) -> Result<Principal, IdentityError> {
+    async fn finish(&self, pending: PendingSignIn, rest: &str) -> Result<VerifiedToken, IdentityError> {
         let callback = Callback::parse(&format!("/oauth/callback?state={}&{rest}", pending.state().expose()));
         finish(pending, &http(), &self.verifier, callback, &self.clock).await
     }
@@ -109,13 +110,13 @@ async fn the_server_is_asked_for_a_name_and_nothing_else() {
     assert!(of(&url, "nonce").is_some_and(|nonce| nonce.len() >= 20) && of(&url, "nonce") != of(&second, "nonce"));
 
     let named = provider.metadata(json!({ "scopes_supported": ["email", "phone", "profile"] }));
-    let scopes = sign_in(&named, &Client::public("weir"), BACK, false).scopes;
+    let scopes = sign_in(&named, &OAuthApplication::public("weir"), BACK, false).scopes;
     assert_eq!(scopes.render().split(' ').count(), 3, "{}", scopes.render());
     for (said, prompt) in
         [(json!(null), "login"), (json!(["none", "login"]), "login"), (json!(["select_account"]), "select_account")]
     {
         let metadata = provider.metadata(json!({ "prompt_values_supported": said }));
-        assert_eq!(sign_in(&metadata, &Client::public("weir"), BACK, true).prompt, Some(prompt));
+        assert_eq!(sign_in(&metadata, &OAuthApplication::public("weir"), BACK, true).prompt, Some(prompt));
     }
 }
 
@@ -167,7 +168,7 @@ async fn the_token_of_one_sign_in_is_no_good_for_another() {
         "iss": provider.server.issuer(), "sub": "ada", "aud": "weir", "exp": NOW + 60, "nonce": of(&url, "nonce"),
     });
     let token = sign(&provider.pair, |head| head.typ = Some("at+jwt".to_owned()), &claims);
-    *provider.gives.lock().unwrap() = Reply::json(200, &json!({ "access_token": token, "id_token": token }));
+    *provider.gives.lock().unwrap() = ScriptedReply::json(200, &json!({ "access_token": token, "id_token": token }));
     assert_eq!(provider.finish(pending, "code=c").await, Err(Rejected::Malformed.into()));
 }
 
@@ -177,10 +178,10 @@ async fn whatever_goes_wrong_is_told_without_what_was_given() {
     let nobody = IdentityError::Nobody(provider.server.issuer());
     let garbage = json!({ "access_token": "hunter2", "id_token": "hunter2.hunter2.hunter2" });
     for (gives, why) in [
-        (Reply::json(200, &json!({ "access_token": "hunter2" })), nobody.clone()),
-        (Reply::json(200, &garbage), Rejected::Malformed.into()),
-        (Reply::error(400, "invalid_scope"), nobody.clone()),
-        (Reply::error(400, "invalid_grant"), SignInError::from(TokenError::InvalidGrant).into()),
+        (ScriptedReply::json(200, &json!({ "access_token": "hunter2" })), nobody.clone()),
+        (ScriptedReply::json(200, &garbage), Rejected::Malformed.into()),
+        (ScriptedReply::error(400, "invalid_scope"), nobody.clone()),
+        (ScriptedReply::error(400, "invalid_grant"), SignInError::from(TokenError::InvalidGrant).into()),
     ] {
         *provider.gives.lock().unwrap() = gives;
         let failed = provider.finish(provider.begin().1, "code=hunter2").await.unwrap_err();

@@ -33,20 +33,20 @@ pub(super) struct Keys {
     place: Option<Url>,
     http: Http,
     clock: Clock,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedKeys>,
     /// Held while they are fetched.
     fetching: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Default)]
-struct Kept {
-    keys: Option<Arc<Vec<Known>>>,
+struct CachedKeys {
+    keys: Option<Arc<Vec<VerificationKey>>>,
     fetched: Option<SystemTime>,
     tried: Option<SystemTime>,
 }
 
 /// A key.
-pub(super) struct Known {
+pub(super) struct VerificationKey {
     id: Option<String>,
     algorithm: Option<Algorithm>,
     pub(super) key: DecodingKey,
@@ -57,7 +57,7 @@ struct Document {
     keys: Vec<Value>,
 }
 
-impl Known {
+impl VerificationKey {
     /// Whether a token may be signed with it, as its head says.
     pub(super) fn may_sign(&self, id: Option<&str>, algorithm: Algorithm) -> bool {
         let named = id.is_none() || self.id.as_deref() == id;
@@ -71,8 +71,11 @@ impl Keys {
     }
 
     /// The keys in which `wanted` is found; perhaps without it, if it is nowhere.
-    pub(super) async fn get(&self, wanted: impl Fn(&Known) -> bool) -> Result<Arc<Vec<Known>>, DiscoveryError> {
-        let good = |kept: &Kept, now: SystemTime| {
+    pub(super) async fn get(
+        &self,
+        wanted: impl Fn(&VerificationKey) -> bool,
+    ) -> Result<Arc<Vec<VerificationKey>>, DiscoveryError> {
+        let good = |kept: &CachedKeys, now: SystemTime| {
             let keys = kept.keys.as_ref()?;
             let young = kept.fetched.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < MAX_AGE));
             (young && keys.iter().any(&wanted)).then(|| Arc::clone(keys))
@@ -98,7 +101,7 @@ impl Keys {
         }
     }
 
-    async fn fetch(&self, now: SystemTime) -> Result<Arc<Vec<Known>>, DiscoveryError> {
+    async fn fetch(&self, now: SystemTime) -> Result<Arc<Vec<VerificationKey>>, DiscoveryError> {
         self.change(|kept| kept.tried = Some(now));
         let missing = || DiscoveryError::NoServerMetadata { issuer: "the issuer of the config".to_owned() };
         let place = match &self.place {
@@ -111,17 +114,17 @@ impl Keys {
         Ok(keys)
     }
 
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> CachedKeys {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Kept)) {
+    fn change(&self, change: impl FnOnce(&mut CachedKeys)) {
         change(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 /// A key of the document, unless it is of a kind that is not known here, or for something else.
-fn known(key: Value) -> Option<Known> {
+fn known(key: Value) -> Option<VerificationKey> {
     let jwk: Jwk = serde_json::from_value(key).ok()?;
     if jwk.common.public_key_use.as_ref().is_some_and(|of| *of != PublicKeyUse::Signature) {
         return None;
@@ -140,5 +143,5 @@ fn known(key: Value) -> Option<Known> {
         Some(_) => return None,
     };
     let key = DecodingKey::from_jwk(&jwk).ok()?;
-    Some(Known { id: jwk.common.key_id, algorithm, key })
+    Some(VerificationKey { id: jwk.common.key_id, algorithm, key })
 }

@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     Challenge,
     scripted::{
-        Reply, Scripted, http,
+        Scripted, ScriptedReply, http,
         pair::{Pair, ec, ed, sign},
     },
 };
@@ -35,15 +35,15 @@ async fn scene(keys: &[&Pair]) -> Scene {
     let keys = Arc::new(Mutex::new(json!({ "keys": keys.iter().map(|pair| &pair.jwk).collect::<Vec<_>>() })));
     let published = Arc::clone(&keys);
     let server = Scripted::start(move |own, seen| match seen.path.as_str() {
-        "/.well-known/openid-configuration" => Reply::json(
+        "/.well-known/openid-configuration" => ScriptedReply::json(
             200,
             &json!({ "issuer": own.origin().ascii_serialization(), "jwks_uri": own.join("/keys").unwrap() }),
         ),
         "/keys" => match &*published.lock().unwrap() {
-            Value::Null => Reply::status(503),
-            keys => Reply::json(200, keys),
+            Value::Null => ScriptedReply::status(503),
+            keys => ScriptedReply::json(200, keys),
         },
-        _ => Reply::status(404),
+        _ => ScriptedReply::status(404),
     })
     .await;
     let now = Arc::new(AtomicU64::new(NOW));
@@ -77,7 +77,7 @@ impl Scene {
         claims
     }
 
-    async fn verify(&self, pair: &Pair, fields: Value) -> Result<Principal, Rejected> {
+    async fn verify(&self, pair: &Pair, fields: Value) -> Result<VerifiedToken, Rejected> {
         self.verifier.verify(&sign(pair, |_| (), &self.claims(fields))).await
     }
 }

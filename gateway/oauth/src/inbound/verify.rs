@@ -37,7 +37,7 @@ pub struct Verifier {
 
 /// Who calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Principal {
+pub struct VerifiedToken {
     /// Its name at the issuer.
     pub subject: String,
     /// Who vouches for it.
@@ -132,7 +132,7 @@ impl Verifier {
     ///
     /// # Errors
     /// If it is not accepted; only [`Rejected::Unavailable`] is no answer about the token.
-    pub async fn verify(&self, token: &str) -> Result<Principal, Rejected> {
+    pub async fn verify(&self, token: &str) -> Result<VerifiedToken, Rejected> {
         // RFC 8725 §3.11: a token that says that it is of another kind opens nothing here. One that says nothing, as most ID
         // tokens do, is told by its audience.
         let claims = self.signed(token, &["jwt", "at+jwt", "application/at+jwt"], &[]).await?;
@@ -148,7 +148,7 @@ impl Verifier {
     ///
     /// # Errors
     /// As [`verify`](Self::verify).
-    pub async fn verify_identity(&self, token: &str, client: &str, nonce: &str) -> Result<Principal, Rejected> {
+    pub async fn verify_identity(&self, token: &str, client: &str, nonce: &str) -> Result<VerifiedToken, Rejected> {
         // OpenID Connect Registration §2: RS256 unless the client has asked for something else.
         let claims = self.signed(token, &["jwt"], &[Algorithm::RS256]).await?;
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
@@ -180,7 +180,7 @@ impl Verifier {
         if !self.issuer.algorithms.contains(&head.alg) && !also.contains(&head.alg) {
             return Err(Rejected::Algorithm);
         }
-        let fits = |key: &super::keys::Known| key.may_sign(head.kid.as_deref(), head.alg);
+        let fits = |key: &super::keys::VerificationKey| key.may_sign(head.kid.as_deref(), head.alg);
         let keys = self.keys.get(fits).await.map_err(Rejected::Unavailable)?;
         let validation = signature_only(head.alg);
         let claims = keys
@@ -198,7 +198,7 @@ impl Verifier {
 
     /// Of whom a token is, if its time is now. The claims are checked here and not by the library, by a clock that tests
     /// can set.
-    fn principal(&self, claims: Map<String, Value>) -> Result<Principal, Rejected> {
+    fn principal(&self, claims: Map<String, Value>) -> Result<VerifiedToken, Rejected> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
         let now = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let leeway = self.issuer.leeway.as_secs_f64();
@@ -212,7 +212,7 @@ impl Verifier {
             return Err(Rejected::Early);
         }
         let subject = text("sub").filter(|subject| !subject.is_empty()).ok_or(Rejected::Missing("sub"))?;
-        Ok(Principal {
+        Ok(VerifiedToken {
             subject: subject.to_owned(),
             issuer: self.issuer.issuer.clone(),
             scopes: scopes(&claims),

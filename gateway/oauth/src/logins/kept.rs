@@ -8,10 +8,11 @@ use std::{sync::Arc, time::Duration};
 use weir_store::{Key, StoreError, Version};
 
 use crate::{
-    Http, Login, LoginKey, LoginSummary, Owner, Revoked, TokenError, login::NAMESPACE, revoke::revoke, token::Endpoint,
+    CredentialOwner, Http, Login, LoginKey, LoginSummary, Revoked, TokenError, login::NAMESPACE, revoke::revoke,
+    token::TokenEndpoint,
 };
 
-use super::{Known, Logins};
+use super::{KnownLogin, Logins};
 
 /// All logins at one moment, without their secrets.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl Logins {
         {
             let slot = self.slot(key);
             let mut known = slot.lock();
-            *known = Known { running: known.running.take(), made: known.made, ..Known::default() };
+            *known = KnownLogin { running: known.running.take(), made: known.made, ..KnownLogin::default() };
             known.keep(Arc::new(login.clone()), version, self.shared.clock.now());
         }
         if let Err(error) = self.supersede(key, &login.origin).await {
@@ -79,7 +80,7 @@ impl Logins {
         &self,
         http: &Http,
         upstream: &str,
-        owner: &Owner,
+        owner: &CredentialOwner,
         origin: Option<&str>,
     ) -> Result<Option<Result<(), TokenError>>, StoreError> {
         let mut forgotten = Vec::new();
@@ -95,8 +96,12 @@ impl Logins {
         let mut said = None;
         for login in forgotten {
             let Some(login) = login? else { continue };
-            let endpoint =
-                Endpoint { server: &login.server, client: &login.client, resource: None, clock: &self.shared.clock };
+            let endpoint = TokenEndpoint {
+                server: &login.server,
+                client: &login.client,
+                resource: None,
+                clock: &self.shared.clock,
+            };
             let (token, kind) = match &login.refresh {
                 Some(token) => (token, Revoked::Refresh),
                 None => (&login.access, Revoked::Access),
@@ -142,7 +147,7 @@ impl Logins {
 
     async fn remove(&self, key: &LoginKey) -> Result<(), StoreError> {
         self.shared.store.delete(&key.place()).await?;
-        *self.slot(key).lock() = Known::default();
+        *self.slot(key).lock() = KnownLogin::default();
         Ok(())
     }
 }
@@ -162,7 +167,7 @@ impl Listing {
     pub fn latest(
         &self,
         upstream: &str,
-        owner: &Owner,
+        owner: &CredentialOwner,
         fits: impl Fn(&LoginSummary) -> bool,
     ) -> Result<Option<LoginSummary>, Arc<StoreError>> {
         let wanted = |login: &&LoginSummary| is_theirs(login, upstream, owner) && fits(login);
@@ -176,6 +181,6 @@ impl Listing {
     }
 }
 
-fn is_theirs(login: &LoginSummary, upstream: &str, owner: &Owner) -> bool {
+fn is_theirs(login: &LoginSummary, upstream: &str, owner: &CredentialOwner) -> bool {
     login.key.upstream == upstream && login.key.owner == *owner
 }

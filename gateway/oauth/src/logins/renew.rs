@@ -7,14 +7,14 @@ use std::{
 
 use weir_store::{Lease, Secret, Swap, Version};
 
-use crate::{Http, Login, LoginKey, Revoked, TokenError, grants, revoke::revoke, token::Endpoint};
+use crate::{Http, Login, LoginKey, Revoked, TokenError, grants, revoke::revoke, token::TokenEndpoint};
 
-use super::{Access, LoginError, Renewal, Shared, Slot, Stale};
+use super::{Access, LoginError, LoginsShared, Renewal, Stale, TokenSlot};
 
 /// What one task does for all who wait.
 pub(super) struct Renewing {
-    pub(super) shared: Arc<Shared>,
-    pub(super) slot: Arc<Slot>,
+    pub(super) shared: Arc<LoginsShared>,
+    pub(super) slot: Arc<TokenSlot>,
     pub(super) http: Http,
     pub(super) key: LoginKey,
     /// What will not do.
@@ -23,7 +23,7 @@ pub(super) struct Renewing {
 }
 
 /// What is in the store.
-type Found = Option<(Arc<Login>, Version)>;
+type StoredLogin = Option<(Arc<Login>, Version)>;
 
 /// How often to look whether another process is done.
 const LOOK: Duration = Duration::from_millis(100);
@@ -154,14 +154,14 @@ impl Renewing {
         let token = login.refresh.as_ref().ok_or(TokenError::InvalidGrant)?;
         // Another client than the one it was given to cannot use it.
         let client = configured.filter(|client| client.id == login.client.id).unwrap_or(&login.client);
-        let endpoint = Endpoint { client, ..self.endpoint(login) };
+        let endpoint = TokenEndpoint { client, ..self.endpoint(login) };
         let tokens = grants::refresh(&self.http, &endpoint, token).await?;
         let client = client.clone();
         Ok(Login { client, ..login.renewed(tokens, now) })
     }
 
     /// Puts what the server gave where the old was, if that is still there.
-    async fn keep(&self, found: Found, login: Login) -> Result<Access, LoginError> {
+    async fn keep(&self, found: StoredLogin, login: Login) -> Result<Access, LoginError> {
         // The same token is as old as it was, and may end another time.
         let same = found.as_ref().map(|(before, _)| before).filter(|before| before.access == login.access);
         let repeated = same.map(|_| self.now());
@@ -234,7 +234,7 @@ impl Renewing {
     }
 
     /// The server does not know the login any more. Unless somebody has put a newer one there, that is its end.
-    async fn end(&self, found: Found) -> Result<Access, LoginError> {
+    async fn end(&self, found: StoredLogin) -> Result<Access, LoginError> {
         let Some((login, version)) = found else { return Err(LoginError::Missing) };
         let ended = Arc::new(Login { ended: true, ..(*login).clone() });
         match self.shared.store.swap(&self.key.place(), Some(version), &ended.value(), None).await? {
@@ -265,7 +265,7 @@ impl Renewing {
     }
 
     /// What is in the store; what is in memory alone, as long as that could not be saved.
-    async fn read(&self) -> Result<Found, LoginError> {
+    async fn read(&self) -> Result<StoredLogin, LoginError> {
         let read = self.shared.store.get(&self.key.place()).await;
         {
             let known = self.slot.lock();
@@ -302,9 +302,9 @@ impl Renewing {
         }
     }
 
-    fn endpoint<'a>(&'a self, login: &'a Login) -> Endpoint<'a> {
+    fn endpoint<'a>(&'a self, login: &'a Login) -> TokenEndpoint<'a> {
         let (server, client, resource) = (&login.server, &login.client, login.resource.as_deref());
-        Endpoint { server, client, resource, clock: &self.shared.clock }
+        TokenEndpoint { server, client, resource, clock: &self.shared.clock }
     }
 
     fn is_usable(&self, login: &Login) -> bool {

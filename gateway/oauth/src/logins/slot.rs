@@ -14,10 +14,10 @@ use super::{Access, LoginError, Renewal, Timing};
 
 /// What is known of one login in this process.
 #[derive(Default)]
-pub(super) struct Slot(Mutex<Known>);
+pub(super) struct TokenSlot(Mutex<KnownLogin>);
 
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct KnownLogin {
     pub(super) login: Option<Arc<Login>>,
     pub(super) version: Option<Version>,
     /// When that was read.
@@ -39,13 +39,13 @@ pub(super) struct Known {
 /// the one that was there has no other yet.
 const JUST_MADE: Duration = Duration::from_secs(10);
 
-impl Slot {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Known> {
+impl TokenSlot {
+    pub(super) fn lock(&self) -> MutexGuard<'_, KnownLogin> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl KnownLogin {
     pub(super) fn keep(&mut self, login: Arc<Login>, version: Version, now: SystemTime) {
         self.login = Some(login);
         self.version = Some(version);

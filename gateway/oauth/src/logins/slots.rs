@@ -9,11 +9,11 @@ use std::{
 
 use crate::LoginKey;
 
-use super::slot::{Known, Slot};
+use super::slot::{KnownLogin, TokenSlot};
 
 /// All slots in use.
 #[derive(Default)]
-pub(super) struct Slots(Mutex<All>);
+pub(super) struct TokenSlots(Mutex<All>);
 
 #[derive(Default)]
 struct All {
@@ -23,7 +23,7 @@ struct All {
 }
 
 struct Remembered {
-    slot: Arc<Slot>,
+    slot: Arc<TokenSlot>,
     used: SystemTime,
 }
 
@@ -32,22 +32,22 @@ const IDLE: Duration = Duration::from_secs(3600);
 /// How often to look for that.
 const LOOK: Duration = Duration::from_secs(600);
 
-impl Slots {
+impl TokenSlots {
     /// The slot of a login, made if there is none.
-    pub(super) fn of(&self, key: &LoginKey, now: SystemTime) -> Arc<Slot> {
+    pub(super) fn of(&self, key: &LoginKey, now: SystemTime) -> Arc<TokenSlot> {
         let mut all = self.lock();
         all.forget_idle(now);
         if let Some(known) = all.slots.get_mut(key) {
             known.used = now;
             return Arc::clone(&known.slot);
         }
-        let slot = Arc::<Slot>::default();
+        let slot = Arc::<TokenSlot>::default();
         all.slots.insert(key.clone(), Remembered { slot: Arc::clone(&slot), used: now });
         slot
     }
 
     /// What `tell` has to say of each.
-    pub(super) fn each<T>(&self, tell: impl Fn(&LoginKey, &Known) -> Option<T>) -> Vec<T> {
+    pub(super) fn each<T>(&self, tell: impl Fn(&LoginKey, &KnownLogin) -> Option<T>) -> Vec<T> {
         self.lock().slots.iter().filter_map(|(key, known)| tell(key, &known.slot.lock())).collect()
     }
 
@@ -73,16 +73,16 @@ impl All {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Owner;
+    use crate::CredentialOwner;
 
     fn key(number: u32) -> LoginKey {
-        let owner = Owner::Principal("https://idp.example".to_owned(), number.to_string());
+        let owner = CredentialOwner::Principal("https://idp.example".to_owned(), number.to_string());
         LoginKey { upstream: "u".to_owned(), owner, issuer: "https://as.example".to_owned() }
     }
 
     #[test]
     fn what_nobody_asks_for_is_forgotten() {
-        let (slots, start) = (Slots::default(), SystemTime::UNIX_EPOCH + IDLE);
+        let (slots, start) = (TokenSlots::default(), SystemTime::UNIX_EPOCH + IDLE);
         for number in 0..100 {
             slots.of(&key(number), start);
         }

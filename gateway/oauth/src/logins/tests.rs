@@ -11,8 +11,8 @@ use weir_store::{MemoryStore, Version};
 
 use super::*;
 use crate::{
-    LoginSummary, Owner, ServerMetadata,
-    scripted::{Reply, Scripted, http},
+    CredentialOwner, LoginSummary, ServerMetadata,
+    scripted::{Scripted, ScriptedReply, http},
 };
 
 mod killed;
@@ -27,7 +27,7 @@ const NOW: u64 = 1_800_000_000;
 struct Scene {
     server: Scripted,
     /// Answers in place of tokens, in turn.
-    instead: Arc<Mutex<Vec<Reply>>>,
+    instead: Arc<Mutex<Vec<ScriptedReply>>>,
     /// Permits to answer.
     answers: Arc<Semaphore>,
     store: Arc<dyn Store>,
@@ -45,16 +45,16 @@ impl Scene {
         let (replies, hold, current) = (Arc::clone(&instead), Arc::clone(&answers), AtomicU64::new(1));
         let server = Scripted::start(move |_, seen| {
             if seen.path == "/revoke" {
-                return Reply::status(200);
+                return ScriptedReply::status(200);
             }
-            let instead: Option<Reply> = { replies.lock().unwrap().pop() };
+            let instead: Option<ScriptedReply> = { replies.lock().unwrap().pop() };
             if let Some(instead) = instead {
                 return instead.hold(&hold);
             }
             let given = seen.form("refresh_token").unwrap();
             let next = current.load(Ordering::SeqCst);
             if given != format!("r{next}") {
-                return Reply::error(400, "invalid_grant").hold(&hold);
+                return ScriptedReply::error(400, "invalid_grant").hold(&hold);
             }
             current.store(next + 1, Ordering::SeqCst);
             tokens(next + 1).hold(&hold)
@@ -86,21 +86,21 @@ impl Scene {
             issued: UNIX_EPOCH,
             expires: Some(UNIX_EPOCH + Duration::from_secs(self.now.load(Ordering::SeqCst) + lifetime)),
             refresh: Some(Secret::new("r1".to_owned())),
-            client: Client::public("weir"),
+            client: OAuthApplication::public("weir"),
             server,
             ended: false,
         }
     }
 
     fn key(&self) -> LoginKey {
-        LoginKey { upstream: "github".to_owned(), owner: Owner::Shared, issuer: self.server.issuer() }
+        LoginKey { upstream: "github".to_owned(), owner: CredentialOwner::Shared, issuer: self.server.issuer() }
     }
 
     async fn access(&self, refused: Option<&str>) -> Result<String, LoginError> {
         get(&self.logins, &self.key(), refused).await
     }
 
-    async fn latest(&self, owner: &Owner) -> Option<LoginSummary> {
+    async fn latest(&self, owner: &CredentialOwner) -> Option<LoginSummary> {
         self.logins.listing().await.latest("github", owner, |_| true).unwrap()
     }
 
@@ -113,7 +113,7 @@ impl Scene {
         self.now.fetch_add(seconds, Ordering::SeqCst);
     }
 
-    fn instead(&self, replies: impl IntoIterator<Item = Reply>) {
+    fn instead(&self, replies: impl IntoIterator<Item = ScriptedReply>) {
         let mut instead = self.instead.lock().unwrap();
         instead.extend(replies);
         instead.reverse();
@@ -148,8 +148,8 @@ impl Scene {
     }
 }
 
-fn tokens(number: u64) -> Reply {
-    Reply::json(
+fn tokens(number: u64) -> ScriptedReply {
+    ScriptedReply::json(
         200,
         &json!({ "access_token": format!("a{number}"), "refresh_token": format!("r{number}"), "expires_in": 3600 }),
     )
@@ -305,7 +305,7 @@ async fn what_nobody_signs_in_for_is_not_kept_for_long_after_its_end() {
     let scene = Scene::new().await;
     scene.signed_in(0).await;
     let caller = |name: &str| {
-        let owner = Owner::Principal("https://idp.example".to_owned(), name.to_owned());
+        let owner = CredentialOwner::Principal("https://idp.example".to_owned(), name.to_owned());
         LoginKey { owner, ..scene.key() }
     };
     let service = |login: Login| Renewal::Obtain(Arc::new(Service(login)));

@@ -4,7 +4,7 @@ use serde_json::json;
 use weir_store::Clock;
 
 use super::*;
-use crate::{Client, Scopes, SignIn, SignInError, authorize, scripted::http};
+use crate::{OAuthApplication, Scopes, SignIn, SignInError, authorize, scripted::http};
 
 const ISSUER: &str = "https://login.example";
 
@@ -18,7 +18,7 @@ fn sign_in(port: &Loopback) -> (PendingSignIn, String, impl Fn(&str) -> String +
     let redirect = port.redirect().of(ISSUER);
     let what = SignIn {
         server: serde_json::from_value(metadata).unwrap(),
-        client: Client::public("weir"),
+        client: OAuthApplication::public("weir"),
         redirect: redirect.clone(),
         resource: None,
         scopes: Scopes::default(),

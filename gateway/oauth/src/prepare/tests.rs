@@ -8,32 +8,32 @@ use weir_store::{MemoryStore, Secret};
 use super::*;
 use crate::{
     ClientAuth, KnownClient,
-    scripted::{Reply, Scripted, http},
+    scripted::{Scripted, ScriptedReply, http},
 };
 
 /// An upstream at `/mcp` that names these of its own paths as its servers, of which each says so of itself.
 async fn naming(servers: &'static [&'static str]) -> Scripted {
     Scripted::start(move |own, seen| match seen.path.strip_prefix("/.well-known/oauth-authorization-server/") {
-        Some("gone") => Reply::status(404),
+        Some("gone") => ScriptedReply::status(404),
         Some(name) => {
             let metadata = json!({ "issuer": format!("{own}{name}"), "token_endpoint": format!("{own}{name}/token") });
-            Reply::json(200, &metadata)
+            ScriptedReply::json(200, &metadata)
         }
         None if seen.path == "/.well-known/oauth-protected-resource/mcp" => {
             let issuers: Vec<String> = servers.iter().map(|name| format!("{own}{name}")).collect();
             let resource = own.join("/mcp").unwrap();
-            Reply::json(200, &json!({ "resource": resource.as_str(), "authorization_servers": issuers }))
+            ScriptedReply::json(200, &json!({ "resource": resource.as_str(), "authorization_servers": issuers }))
         }
-        None => Reply::status(404),
+        None => ScriptedReply::status(404),
     })
     .await
 }
 
 /// It, with a client that has a secret and no issuer.
-fn upstream(url: Url, id: &str) -> Upstream {
-    let client = Client { id: id.to_owned(), auth: ClientAuth::Basic(Secret::new("hunter2".to_owned())) };
+fn upstream(url: Url, id: &str) -> PreparedUpstream {
+    let client = OAuthApplication { id: id.to_owned(), auth: ClientAuth::Basic(Secret::new("hunter2".to_owned())) };
     let known = KnownClient { client, issuer: None, upstream: Some("u".to_owned()) };
-    Upstream {
+    PreparedUpstream {
         name: "u".to_owned(),
         url,
         issuer: None,
@@ -88,7 +88,7 @@ async fn a_secret_stays_at_its_server_as_long_as_that_is_named() {
 async fn a_login_that_nobody_has_refused_stays_where_it_is() {
     let own = naming(&["other"]).await;
     let clock = Clock::system();
-    let again = async |upstream: &Upstream, before: &Login| {
+    let again = async |upstream: &PreparedUpstream, before: &Login| {
         prepare_again(&http(), &MemoryStore::default(), &clock, upstream, before).await.unwrap()
     };
     let mine = upstream(own.at("/mcp"), "mine");
@@ -108,6 +108,6 @@ async fn a_login_that_nobody_has_refused_stays_where_it_is() {
         assert_eq!(prepared.server.issuer, own.at("/other").as_str());
         assert_eq!(prepared.resource.as_deref(), Some(own.at("/mcp").as_str()));
     }
-    let narrow = Upstream { resource: ResourceParameter::Omitted, ..mine };
+    let narrow = PreparedUpstream { resource: ResourceParameter::Omitted, ..mine };
     assert_eq!(again(&narrow, &without).await.server.issuer, own.at("/first").as_str());
 }

@@ -10,11 +10,11 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use weir_store::{Clock, Key, Store, StoreError, Value};
 use zeroize::Zeroizing;
 
-use crate::{Client, Endpoint, Http, Owner, ServerMetadata, TokenError};
+use crate::{CredentialOwner, Http, OAuthApplication, ServerMetadata, TokenEndpoint, TokenError};
 
 use super::{
     Registration,
-    kept::{Kept, was_made},
+    kept::{StoredRegistration, was_made},
 };
 
 /// The namespace of sign-ins that nobody has come back from yet.
@@ -28,7 +28,13 @@ const REMEMBERED: Duration = Duration::from_secs(3600);
 ///
 /// # Errors
 /// If the store cannot be used.
-pub async fn begun(store: &dyn Store, issuer: &str, id: &str, who: &Owner, now: SystemTime) -> Result<(), StoreError> {
+pub async fn begun(
+    store: &dyn Store,
+    issuer: &str,
+    id: &str,
+    who: &CredentialOwner,
+    now: SystemTime,
+) -> Result<(), StoreError> {
     if was_made(store, issuer, id, now).await? {
         let value = Value { about: String::new(), secret: Zeroizing::default() };
         store.put(&key(issuer, id, who), &value, Some(REMEMBERED)).await?;
@@ -40,7 +46,7 @@ pub async fn begun(store: &dyn Store, issuer: &str, id: &str, who: &Owner, now: 
 ///
 /// # Errors
 /// If the store cannot be written.
-pub async fn returned(store: &dyn Store, issuer: &str, id: &str, who: &Owner) -> Result<(), StoreError> {
+pub async fn returned(store: &dyn Store, issuer: &str, id: &str, who: &CredentialOwner) -> Result<(), StoreError> {
     store.delete(&key(issuer, id, who)).await?;
     Ok(())
 }
@@ -49,7 +55,7 @@ pub async fn returned(store: &dyn Store, issuer: &str, id: &str, who: &Owner) ->
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn is_doubtful(store: &dyn Store, issuer: &str, id: &str, who: &Owner) -> Result<bool, StoreError> {
+pub async fn is_doubtful(store: &dyn Store, issuer: &str, id: &str, who: &CredentialOwner) -> Result<bool, StoreError> {
     Ok(store.get(&key(issuer, id, who)).await?.is_some())
 }
 
@@ -64,13 +70,15 @@ pub async fn is_gone(
     clock: &Clock,
     server: &ServerMetadata,
     wanted: &Registration,
-) -> Result<Option<Client>, StoreError> {
+) -> Result<Option<OAuthApplication>, StoreError> {
     let mut random = [0; 32];
-    let Some(kept) = Kept::get(store, server, wanted).await?.filter(|_| getrandom::fill(&mut random).is_ok()) else {
+    let Some(kept) =
+        StoredRegistration::get(store, server, wanted).await?.filter(|_| getrandom::fill(&mut random).is_ok())
+    else {
         return Ok(None);
     };
     let (client, made_up) = (kept.into_client(), URL_SAFE_NO_PAD.encode(random));
-    let endpoint = Endpoint { server, client: &client, resource: None, clock };
+    let endpoint = TokenEndpoint { server, client: &client, resource: None, clock };
     let fields = [
         ("grant_type", "authorization_code"),
         ("code", &made_up),
@@ -81,9 +89,9 @@ pub async fn is_gone(
     Ok(matches!(refused, Err(TokenError::InvalidClient)).then_some(client))
 }
 
-fn key(issuer: &str, id: &str, who: &Owner) -> Key {
+fn key(issuer: &str, id: &str, who: &CredentialOwner) -> Key {
     match who {
-        Owner::Shared => Key::new(NAMESPACE, &[issuer, id]),
-        Owner::Principal(of, subject) => Key::new(NAMESPACE, &[issuer, id, of, subject]),
+        CredentialOwner::Shared => Key::new(NAMESPACE, &[issuer, id]),
+        CredentialOwner::Principal(of, subject) => Key::new(NAMESPACE, &[issuer, id, of, subject]),
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use weir_store::{Clock, Key, Secret, Store, StoreError, Value};
 use zeroize::Zeroizing;
 
-use crate::{Client, ClientAuth, ServerMetadata};
+use crate::{ClientAuth, OAuthApplication, ServerMetadata};
 
 use super::Registration;
 
@@ -15,7 +15,7 @@ const NAMESPACE: &str = "client";
 
 /// What a server has registered, in the encrypted part of the store.
 #[derive(Deserialize, Serialize)]
-pub(super) struct Kept {
+pub(super) struct StoredRegistration {
     pub(super) id: String,
     pub(super) method: String,
     pub(super) secret: Option<String>,
@@ -23,7 +23,7 @@ pub(super) struct Kept {
 
 /// What anybody may read of it.
 #[derive(Deserialize, Serialize)]
-struct About {
+struct RegistrationRecord {
     issuer: String,
     client_id: String,
     /// When it was made, in milliseconds since 1970.
@@ -31,7 +31,7 @@ struct About {
     made: u64,
 }
 
-impl Kept {
+impl StoredRegistration {
     pub(super) async fn get(
         store: &dyn Store,
         server: &ServerMetadata,
@@ -49,7 +49,8 @@ impl Kept {
         wanted: &Registration,
         lifetime: Option<Duration>,
     ) -> Result<(), StoreError> {
-        let about = About { issuer: server.issuer.clone(), client_id: self.id.clone(), made: clock.millis() };
+        let about =
+            RegistrationRecord { issuer: server.issuer.clone(), client_id: self.id.clone(), made: clock.millis() };
         let value = Value {
             about: serde_json::to_string(&about).unwrap_or_default(),
             secret: Zeroizing::new(serde_json::to_vec(self).unwrap_or_default()),
@@ -58,13 +59,13 @@ impl Kept {
         Ok(())
     }
 
-    pub(super) fn into_client(self) -> Client {
+    pub(super) fn into_client(self) -> OAuthApplication {
         let auth = match (self.secret.map(Secret::new), self.method.as_str()) {
             (None, _) | (_, "none") => ClientAuth::None,
             (Some(secret), "client_secret_post") => ClientAuth::Post(secret),
             (Some(secret), _) => ClientAuth::Basic(secret),
         };
-        Client { id: self.id, auth }
+        OAuthApplication { id: self.id, auth }
     }
 }
 
@@ -74,7 +75,7 @@ impl Kept {
 /// # Errors
 /// If the store cannot be read or written.
 pub async fn forget(store: &dyn Store, issuer: &str, id: &str, before: Option<SystemTime>) -> Result<bool, StoreError> {
-    let is_meant = |about: &About| {
+    let is_meant = |about: &RegistrationRecord| {
         about.issuer == issuer && about.client_id == id && before.is_none_or(|before| about.made < millis(before))
     };
     let mut forgotten = false;
@@ -88,7 +89,8 @@ pub async fn forget(store: &dyn Store, issuer: &str, id: &str, before: Option<Sy
 
 /// Whether `issuer` registered the client `id`, and that before `now`.
 pub(super) async fn was_made(store: &dyn Store, issuer: &str, id: &str, now: SystemTime) -> Result<bool, StoreError> {
-    let is_meant = |about: About| about.issuer == issuer && about.client_id == id && about.made < millis(now);
+    let is_meant =
+        |about: RegistrationRecord| about.issuer == issuer && about.client_id == id && about.made < millis(now);
     let all = store.list(NAMESPACE).await?;
     Ok(all.iter().any(|listed| serde_json::from_str(&listed.about).is_ok_and(is_meant)))
 }

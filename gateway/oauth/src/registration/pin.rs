@@ -17,7 +17,7 @@ const NAMESPACE: &str = "issuer";
 const LONGEST: usize = 200;
 
 #[derive(Deserialize, Serialize)]
-struct About {
+struct PinRecord {
     issuer: String,
 }
 
@@ -40,7 +40,7 @@ pub(super) async fn hold(
         if let Some(first) = read(store, &key, known).await? {
             return held(&first, &server.issuer);
         }
-        let about = serde_json::to_string(&About { issuer: server.issuer.clone() }).unwrap_or_default();
+        let about = serde_json::to_string(&PinRecord { issuer: server.issuer.clone() }).unwrap_or_default();
         let value = Value { about, secret: Zeroizing::default() };
         if let Swap::Done(_) = store.swap(&key, None, &value, None).await? {
             return Ok(());
@@ -57,7 +57,7 @@ fn place(known: &KnownClient) -> Option<Key> {
 /// What is remembered. That nobody can read it does not mean that nobody was first.
 async fn read(store: &dyn Store, key: &Key, known: &KnownClient) -> Result<Option<String>, RegistrationError> {
     let Some(entry) = store.get(key).await? else { return Ok(None) };
-    match serde_json::from_str::<About>(&entry.value.about) {
+    match serde_json::from_str::<PinRecord>(&entry.value.about) {
         Ok(about) => Ok(Some(about.issuer)),
         Err(_) => Err(RegistrationError::Unreadable { upstream: known.upstream.clone().unwrap_or_default() }),
     }

@@ -12,8 +12,8 @@ use weir_store::{MemoryStore, Secret};
 
 use super::*;
 use crate::{
-    Owner,
-    scripted::{Reply, Scripted, http},
+    CredentialOwner,
+    scripted::{Scripted, ScriptedReply, http},
 };
 
 fn wanted() -> Registration {
@@ -39,7 +39,7 @@ async fn registering(extra: Value) -> Scripted {
     Scripted::start(move |_, _| {
         let mut given = json!({ "client_id": format!("client-{}", count.fetch_add(1, Ordering::Relaxed)) });
         given.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-        Reply::json(201, &given)
+        ScriptedReply::json(201, &given)
     })
     .await
 }
@@ -52,7 +52,7 @@ async fn each_way_has_its_turn() {
         client(&http(), &store, &Clock::system(), server, wanted).await
     };
     let with_documents = server(&own, json!({ "client_id_metadata_document_supported": true }));
-    let known = KnownClient { client: Client::public("mine"), issuer: None, upstream: None };
+    let known = KnownClient { client: OAuthApplication::public("mine"), issuer: None, upstream: None };
     let by_hand = Registration { known: Some(known), ..wanted() };
     assert_eq!(get(&with_documents, &by_hand).await.unwrap().id, "mine");
     assert_eq!(get(&with_documents, &wanted()).await.unwrap().id, "https://weir.example/client.json");
@@ -80,8 +80,8 @@ async fn a_registration_is_kept_for_its_issuer_alone() {
     let get =
         async |server: &ServerMetadata| client(&http(), &store, &Clock::system(), server, &wanted()).await.unwrap();
     let (first, second) = (server(&one, json!({})), server(&two, json!({})));
-    assert_eq!(get(&first).await, Client::public("client-0"));
-    assert_eq!(get(&first).await, Client::public("client-0"));
+    assert_eq!(get(&first).await, OAuthApplication::public("client-0"));
+    assert_eq!(get(&first).await, OAuthApplication::public("client-0"));
     assert!(matches!(get(&second).await.auth, ClientAuth::Basic(secret) if secret.expose() == "hunter2"));
     assert_eq!((one.seen("").len(), two.seen("").len()), (1, 1));
     assert!(!format!("{:?}", store.list("client").await.unwrap()).contains("hunter2"));
@@ -124,8 +124,8 @@ async fn a_server_says_whether_it_knows_whom_it_has_registered() {
         (404, "", false),
     ] {
         let own = Scripted::start(move |_, asked| match asked.path.as_str() {
-            "/token" => Reply::error(status, code),
-            _ => Reply::json(201, &json!({ "client_id": "mine" })),
+            "/token" => ScriptedReply::error(status, code),
+            _ => ScriptedReply::json(201, &json!({ "client_id": "mine" })),
         })
         .await;
         let (store, clock) = (MemoryStore::default(), Clock::system());
@@ -134,7 +134,7 @@ async fn a_server_says_whether_it_knows_whom_it_has_registered() {
         assert!(own.seen("").is_empty(), "it has registered nobody");
         client(&http(), &store, &clock, &server, &wanted()).await.unwrap();
         let found = is_gone(&http(), &store, &clock, &server, &wanted()).await.unwrap();
-        assert_eq!(found, gone.then(|| Client::public("mine")), "{status} {code}");
+        assert_eq!(found, gone.then(|| OAuthApplication::public("mine")), "{status} {code}");
         let [asked] = &own.seen("/token")[..] else { panic!("it is asked once") };
         assert_eq!(asked.form("client_id").as_deref(), Some("mine"));
     }
@@ -144,8 +144,9 @@ async fn a_server_says_whether_it_knows_whom_it_has_registered() {
 async fn a_registration_is_doubtful_to_whom_it_did_not_bring_back() {
     let own = registering(json!({})).await;
     let (store, clock, server) = (MemoryStore::default(), Clock::system(), server(&own, json!({})));
-    let (issuer, ada) = (own.issuer(), Owner::Principal("https://login.example".to_owned(), "ada".to_owned()));
-    let doubtful = async |who: &Owner| is_doubtful(&store, &issuer, "client-0", who).await.unwrap();
+    let (issuer, ada) =
+        (own.issuer(), CredentialOwner::Principal("https://login.example".to_owned(), "ada".to_owned()));
+    let doubtful = async |who: &CredentialOwner| is_doubtful(&store, &issuer, "client-0", who).await.unwrap();
     let before = clock.now();
     client(&http(), &store, &clock, &server, &wanted()).await.unwrap();
     begun(&store, &issuer, "client-0", &ada, before).await.unwrap();
@@ -153,7 +154,7 @@ async fn a_registration_is_doubtful_to_whom_it_did_not_bring_back() {
     let later = clock.now() + Duration::from_secs(1);
     begun(&store, &issuer, "nobody", &ada, later).await.unwrap();
     begun(&store, &issuer, "client-0", &ada, later).await.unwrap();
-    assert!(doubtful(&ada).await && !doubtful(&Owner::Shared).await);
+    assert!(doubtful(&ada).await && !doubtful(&CredentialOwner::Shared).await);
     assert!(!is_doubtful(&store, &issuer, "nobody", &ada).await.unwrap(), "it was not registered by the server");
     returned(&store, &issuer, "client-0", &ada).await.unwrap();
     assert!(!doubtful(&ada).await);
@@ -204,7 +205,7 @@ async fn a_refusal_is_told_and_shows_nothing() {
         (503, json!(null), true),
         (429, json!(null), true),
     ] {
-        let own = Scripted::start(move |_, _| Reply::json(status, &body)).await;
+        let own = Scripted::start(move |_, _| ScriptedReply::json(status, &body)).await;
         let (store, clock, server) = (MemoryStore::default(), Clock::system(), server(&own, json!({})));
         let failed = client(&http(), &store, &clock, &server, &wanted()).await.unwrap_err();
         assert_eq!(matches!(failed, RegistrationError::Trouble { .. }), temporary, "{failed}");
@@ -218,7 +219,7 @@ async fn a_client_of_the_config_is_shown_to_its_issuer_alone() {
     let post = server(&own, json!({ "token_endpoint_auth_methods_supported": ["client_secret_post"] }));
     let secret = ClientAuth::Basic(Secret::new("s".to_owned()));
     let known = |issuer: &str| KnownClient {
-        client: Client { id: "mine".to_owned(), auth: secret.clone() },
+        client: OAuthApplication { id: "mine".to_owned(), auth: secret.clone() },
         issuer: Some(issuer.to_owned()),
         upstream: None,
     };
@@ -235,7 +236,7 @@ async fn a_secret_of_the_config_is_for_the_first_issuer() {
     let (store, clock) = (MemoryStore::default(), Clock::system());
     let metadata = |issuer: &str| ServerMetadata { issuer: issuer.to_owned(), ..ServerMetadata::default() };
     let mine = |upstream: &str, id: &str, issuer: Option<&str>| {
-        let client = Client { id: id.to_owned(), auth: ClientAuth::Basic(Secret::new("hunter2".to_owned())) };
+        let client = OAuthApplication { id: id.to_owned(), auth: ClientAuth::Basic(Secret::new("hunter2".to_owned())) };
         let known = KnownClient { client, issuer: issuer.map(str::to_owned), upstream: Some(upstream.to_owned()) };
         Registration { known: Some(known), ..wanted() }
     };
@@ -268,7 +269,7 @@ async fn what_another_version_has_kept_of_an_issuer_is_an_error() {
     let value = weir_store::Value { about, secret: zeroize::Zeroizing::default() };
     store.put(&weir_store::Key::new("issuer", &["u", "mine"]), &value, None).await.unwrap();
     let metadata = ServerMetadata { issuer: "https://login.example".to_owned(), ..ServerMetadata::default() };
-    let secret = Client { id: "mine".to_owned(), auth: ClientAuth::Basic(Secret::new("hunter2".to_owned())) };
+    let secret = OAuthApplication { id: "mine".to_owned(), auth: ClientAuth::Basic(Secret::new("hunter2".to_owned())) };
     let known = KnownClient { client: secret, issuer: None, upstream: Some("u".to_owned()) };
     let mine = Registration { known: Some(known), ..wanted() };
     let pinned = pinned(&store, &mine).await;

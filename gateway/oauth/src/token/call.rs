@@ -34,10 +34,10 @@ impl From<CallError> for TokenError {
 }
 
 /// Our client in the words of the `oauth2` crate.
-pub(crate) struct Caller<'a>(pub(crate) &'a Http);
+pub(crate) struct TokenCaller<'a>(pub(crate) &'a Http);
 
-impl<'c> AsyncHttpClient<'c> for Caller<'_> {
-    type Error = CallError;
+impl<'c> AsyncHttpClient<'c> for TokenCaller<'_> {
+    type TokenCallError = CallError;
     type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, CallError>> + Send + 'c>>;
 
     fn call(&'c self, request: HttpRequest) -> Self::Future {

@@ -15,21 +15,22 @@ use weir_store::Clock;
 use zeroize::Zeroizing;
 
 use crate::{
-    Client, ClientAuth, Http, HttpError, ServerMetadata, TokenError, Tokens, client::ASSERTION_TYPE, http::origin,
+    ClientAuth, Http, HttpError, OAuthApplication, ServerMetadata, TokenError, Tokens, client::ASSERTION_TYPE,
+    http::origin,
 };
 
 use super::{
     call::{call, refusal},
-    reply::Reply,
+    reply::TokenReply,
 };
 
 /// What every request says besides its grant.
 #[derive(Clone, Copy, Debug)]
-pub struct Endpoint<'a> {
+pub struct TokenEndpoint<'a> {
     /// Where.
     pub server: &'a ServerMetadata,
     /// Who.
-    pub client: &'a Client,
+    pub client: &'a OAuthApplication,
     /// For which resource (RFC 8707); none for servers that do not bear it.
     pub resource: Option<&'a str>,
     /// For the statements of a client.
@@ -39,7 +40,7 @@ pub struct Endpoint<'a> {
 /// The client of the `oauth2` crate with our way to read answers.
 pub(crate) type Oauth = oauth2::Client<
     BasicErrorResponse,
-    Reply,
+    TokenReply,
     BasicTokenIntrospectionResponse,
     StandardRevocableToken,
     BasicRevocationErrorResponse,
@@ -52,7 +53,7 @@ pub(crate) type Oauth = oauth2::Client<
 
 /// More parameters of a request.
 pub(crate) type Extra = Vec<(&'static str, Zeroizing<String>)>;
-impl Endpoint<'_> {
+impl TokenEndpoint<'_> {
     /// The token endpoint as the `oauth2` crate knows it.
     pub(crate) fn oauth(&self) -> Result<Oauth, TokenError> {
         let client = oauth2::Client::new(ClientId::new(self.client.id.clone()))
@@ -91,7 +92,8 @@ impl Endpoint<'_> {
         if answer.status() != StatusCode::OK {
             return Err(refusal(answer.body()));
         }
-        let reply: Reply = serde_json::from_slice(answer.body()).map_err(|_| TokenError::Malformed(origin(url)))?;
+        let reply: TokenReply =
+            serde_json::from_slice(answer.body()).map_err(|_| TokenError::Malformed(origin(url)))?;
         Ok(reply.into())
     }
 

@@ -10,7 +10,7 @@ use crate::{Scopes, Tokens};
 
 /// An answer with a token (RFC 6749 §5.1), read with patience.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Reply {
+pub(crate) struct TokenReply {
     access_token: AccessToken,
     #[serde(default, deserialize_with = "seconds")]
     expires_in: Option<Duration>,
@@ -22,8 +22,8 @@ pub(crate) struct Reply {
     token_type: BasicTokenType,
 }
 
-impl From<Reply> for Tokens {
-    fn from(reply: Reply) -> Self {
+impl From<TokenReply> for Tokens {
+    fn from(reply: TokenReply) -> Self {
         let identity = reply.id_token.map(|token| Secret::new(token.into_secret()));
         Self {
             access: Secret::new(reply.access_token.into_secret()),
@@ -36,7 +36,7 @@ impl From<Reply> for Tokens {
     }
 }
 
-impl oauth2::TokenResponse for Reply {
+impl oauth2::TokenResponse for TokenReply {
     type TokenType = BasicTokenType;
 
     fn access_token(&self) -> &AccessToken {
@@ -61,7 +61,7 @@ impl oauth2::TokenResponse for Reply {
 }
 
 /// The trait asks for it; a token is never written anywhere in this way.
-impl Serialize for Reply {
+impl Serialize for TokenReply {
     fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
         Err(S::Error::custom("a token is not serialised"))
     }

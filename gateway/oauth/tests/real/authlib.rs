@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use url::{Url, form_urlencoded};
 use weir_oauth::{
-    Client, ClientAuth, IdentityError, Login, LoginError, Logins, Owner, Prepared, Renewal, Scopes, SignIn, Timing,
-    TokenError, authorize, device, grants, identity,
-    inbound::{Issuer, Principal, Verifier},
+    ClientAuth, CredentialOwner, IdentityError, Login, LoginError, Logins, OAuthApplication, Prepared, Renewal, Scopes,
+    SignIn, Timing, TokenError, authorize, device, grants, identity,
+    inbound::{Issuer, VerifiedToken, Verifier},
     registration, server,
 };
 use weir_store::{Clock, MemoryStore, Secret};
@@ -48,7 +48,7 @@ async fn a_login_from_the_first_to_the_last_step() {
     let login = signed_in(&prepared).await;
     assert_eq!(login.scopes.render(), "read write");
     let logins = Logins::new(Arc::new(MemoryStore::new(Clock::system())), Clock::system(), Timing::default());
-    let (http, key, renewal) = (http(), prepared.key(Owner::Shared), Renewal::Refresh(None));
+    let (http, key, renewal) = (http(), prepared.key(CredentialOwner::Shared), Renewal::Refresh(None));
     logins.save(&key, &login).await.unwrap();
     let first = logins.access(&http, &key, None, &renewal).await.unwrap().token;
     let mut calls = tokio::task::JoinSet::new();
@@ -82,7 +82,7 @@ async fn a_person_says_who_they_are() {
     assert_eq!(nameless, Err(IdentityError::Nobody(server.issuer.clone())));
 }
 
-async fn vouched_for(what: SignIn) -> Result<Principal, IdentityError> {
+async fn vouched_for(what: SignIn) -> Result<VerifiedToken, IdentityError> {
     let issuer = Issuer {
         issuer: what.server.issuer.clone(),
         audiences: Vec::new(),
@@ -116,7 +116,7 @@ async fn a_service_needs_its_secret() {
     let tokens = grants::client_credentials(&http, &prepared.endpoint(&clock), &Scopes::parse("read")).await.unwrap();
     assert_eq!(tokens.scopes.unwrap().render(), "read");
     for wrong in [ClientAuth::Basic(Secret::new("wrong".to_owned())), ClientAuth::None] {
-        prepared.client = Client { id: prepared.client.id.clone(), auth: wrong };
+        prepared.client = OAuthApplication { id: prepared.client.id.clone(), auth: wrong };
         let refused = grants::client_credentials(&http, &prepared.endpoint(&clock), &Scopes::default()).await;
         assert_eq!(refused.unwrap_err(), TokenError::InvalidClient);
     }

@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 
 use weir_mcp::{json, public};
 
-use crate::catalog::view::View;
+use crate::catalog::snapshot::CatalogSnapshot;
 
-use super::{Kind, Offer};
+use super::{ListKind, Offer};
 
 const SCHEME: &str = "ui://";
 
@@ -24,7 +24,7 @@ pub(super) struct Interfaces {
 }
 
 impl Interfaces {
-    pub(super) fn new<'a>(views: impl Iterator<Item = (usize, &'a str, &'a View)>) -> Self {
+    pub(super) fn new<'a>(views: impl Iterator<Item = (usize, &'a str, &'a CatalogSnapshot)>) -> Self {
         let mut all = Self::default();
         for (upstream, name, view) in views {
             for native in addresses(view) {
@@ -66,9 +66,10 @@ impl Interfaces {
 }
 
 /// The addresses of a view's interfaces, each once.
-fn addresses(view: &View) -> HashSet<String> {
-    let tools = view.entries(Kind::Tool).iter().flat_map(|tool| public::interface(&tool.raw)).filter_map(json::string);
+fn addresses(view: &CatalogSnapshot) -> HashSet<String> {
+    let tools =
+        view.entries(ListKind::Tool).iter().flat_map(|tool| public::interface(&tool.raw)).filter_map(json::string);
     let tools = tools.map(|address| address.into_owned());
-    let listed = view.entries(Kind::Resource).iter().map(|resource| resource.key.clone());
+    let listed = view.entries(ListKind::Resource).iter().map(|resource| resource.key.clone());
     tools.chain(listed).filter(|address| address.starts_with(SCHEME)).collect()
 }

@@ -4,18 +4,18 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sha2::{Digest, Sha256};
-use weir_mcp::{Era, cursor::Position, json, public};
+use weir_mcp::{Era, cursor::CursorPosition, json, public};
 
 use crate::{
-    catalog::{names, view::Entry},
-    seal::Seal,
+    catalog::{names, snapshot::ListEntry},
+    sealed_state::SealedState,
 };
 
-use super::{Interfaces, Kind, Offer};
+use super::{Interfaces, ListKind, Offer};
 
 /// A list that is ready to be sent.
 #[derive(Clone, Debug, Default)]
-pub(super) struct List {
+pub(super) struct PreparedList {
     /// The whole `result` of each page.
     pages: Vec<Bytes>,
     /// Made from the content, so that the same list has the same version after whatever happened in between.
@@ -27,7 +27,7 @@ pub(super) struct List {
 
 /// One list being written.
 pub(super) struct ListWriter {
-    kind: Kind,
+    kind: ListKind,
     size: usize,
     /// The pages so far, each without its end.
     pages: Vec<BytesMut>,
@@ -36,7 +36,7 @@ pub(super) struct ListWriter {
     hidden: HashSet<(usize, String)>,
 }
 
-impl List {
+impl PreparedList {
     /// The first page. A list that was written has one, if only an empty one.
     pub(super) fn first(&self) -> &Bytes {
         static NOTHING: Bytes = Bytes::from_static(b"{}");
@@ -44,19 +44,19 @@ impl List {
     }
 
     /// The page that a cursor leads to. The empty cursor, which Weir never gives out, is taken for the beginning.
-    pub(super) fn page(&self, purpose: &[u8], cursor: &str, seal: &Seal) -> Option<&Bytes> {
+    pub(super) fn page(&self, purpose: &[u8], cursor: &str, seal: &SealedState) -> Option<&Bytes> {
         if cursor.is_empty() {
             return Some(self.first());
         }
-        match Position::decode(&seal.open(cursor, purpose)?)? {
-            Position::Held { version, page } if version == self.version => self.pages.get(page as usize),
-            Position::Held { .. } | Position::Read(_) => None,
+        match CursorPosition::decode(&seal.open(cursor, purpose)?)? {
+            CursorPosition::Held { version, page } if version == self.version => self.pages.get(page as usize),
+            CursorPosition::Held { .. } | CursorPosition::Read(_) => None,
         }
     }
 }
 
 impl ListWriter {
-    pub(super) fn new(kind: Kind, size: usize) -> Self {
+    pub(super) fn new(kind: ListKind, size: usize) -> Self {
         let mut writer = Self {
             kind,
             size: size.max(1),
@@ -70,8 +70,8 @@ impl ListWriter {
     }
 
     /// Adds an entry unless its name or address is taken: the first in the configuration has it.
-    pub(super) fn add(&mut self, upstream: usize, name: &str, entry: &Entry, interfaces: &Interfaces) {
-        let renamed = (self.kind == Kind::Resource).then(|| interfaces.renamed(upstream, &entry.key)).flatten();
+    pub(super) fn add(&mut self, upstream: usize, name: &str, entry: &ListEntry, interfaces: &Interfaces) {
+        let renamed = (self.kind == ListKind::Resource).then(|| interfaces.renamed(upstream, &entry.key)).flatten();
         let public = match renamed {
             Some(public) => public.to_owned(),
             None if self.kind.is_renamed() => names::public(name, &entry.key),
@@ -92,7 +92,7 @@ impl ListWriter {
         {
             parts.push((key, json::quote(&public)));
         }
-        if self.kind == Kind::Tool {
+        if self.kind == ListKind::Tool {
             parts.extend(interfaces.changes(upstream, &entry.raw));
         }
         self.push(&public::replaced(&entry.raw, parts));
@@ -122,7 +122,7 @@ impl ListWriter {
         &self.order
     }
 
-    pub(super) fn finish(self, era: Era, freshness: &str, seal: &Seal) -> List {
+    pub(super) fn finish(self, era: Era, freshness: &str, seal: &SealedState) -> PreparedList {
         let mut hash = Sha256::new();
         for page in &self.pages {
             hash.update(page);
@@ -133,7 +133,7 @@ impl ListWriter {
         let end = |(at, mut page): (usize, BytesMut)| {
             page.put_slice(b"]");
             let next = u32::try_from(at + 1).ok().filter(|_| at < last);
-            let next = next.map(|page| Position::Held { version, page }.encode());
+            let next = next.map(|page| CursorPosition::Held { version, page }.encode());
             if let Some(cursor) = next.and_then(|next| seal.seal(&next, &purpose)) {
                 page.put_slice(format!(r#","nextCursor":"{cursor}""#).as_bytes());
             }
@@ -142,7 +142,7 @@ impl ListWriter {
             page.freeze()
         };
         let pages = self.pages.into_iter().enumerate().map(end).collect();
-        List { pages, version, offers: self.offers, hidden: self.hidden }
+        PreparedList { pages, version, offers: self.offers, hidden: self.hidden }
     }
 
     fn begin_page(&mut self) {
@@ -151,6 +151,6 @@ impl ListWriter {
 }
 
 /// What the cursors of a list are good for.
-pub(super) fn purpose(era: Era, kind: Kind) -> Vec<u8> {
+pub(super) fn purpose(era: Era, kind: ListKind) -> Vec<u8> {
     format!("cursor {era} {}", kind.method()).into_bytes()
 }

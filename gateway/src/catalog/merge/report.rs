@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use crate::catalog::names;
 
-use super::{Kind, Merged};
+use super::{ListKind, MergedLists};
 
 /// How many names and addresses are told of.
 const ROOM: usize = 1000;
@@ -16,16 +16,16 @@ const TEMPLATE_IN_LOG: usize = 64;
 /// What has been told. Each is said once, however often its upstream comes and goes, and in however many eras.
 #[derive(Default)]
 pub(in crate::catalog) struct Reported {
-    said: HashSet<(Kind, usize, String)>,
+    said: HashSet<(ListKind, usize, String)>,
 }
 
 impl Reported {
     /// Tells what is new.
-    pub(in crate::catalog) fn report(&mut self, merged: &Merged, upstreams: &[&str]) {
+    pub(in crate::catalog) fn report(&mut self, merged: &MergedLists, upstreams: &[&str]) {
         for (place, (count, first)) in merged.templates.unmatched() {
             let upstream = upstreams.get(place).copied().unwrap_or_default();
             let first: String = first.chars().take(TEMPLATE_IN_LOG).collect();
-            if self.is_new(Kind::Template, place, &format!("{count} not matched, {first}")) {
+            if self.is_new(ListKind::Template, place, &format!("{count} not matched, {first}")) {
                 tracing::warn!(
                     upstream,
                     count,
@@ -35,7 +35,7 @@ impl Reported {
                 );
             }
         }
-        for kind in Kind::ALL {
+        for kind in ListKind::ALL {
             let list = &merged.lists[kind as usize];
             for (place, key) in &list.hidden {
                 let upstream = upstreams.get(*place).copied().unwrap_or_default();
@@ -54,7 +54,7 @@ impl Reported {
         }
     }
 
-    fn is_new(&mut self, kind: Kind, upstream: usize, key: &str) -> bool {
+    fn is_new(&mut self, kind: ListKind, upstream: usize, key: &str) -> bool {
         if self.said.len() > ROOM || self.said.contains(&(kind, upstream, key.to_owned())) {
             return false;
         }
@@ -74,11 +74,11 @@ mod tests {
     #[test]
     fn each_conflict_is_new_once_and_there_is_a_limit() {
         let mut reported = Reported::default();
-        assert!(reported.is_new(Kind::Resource, 1, "x://1"));
-        assert!(!reported.is_new(Kind::Resource, 1, "x://1"));
-        assert!(reported.is_new(Kind::Resource, 2, "x://1"));
-        assert!(reported.is_new(Kind::Template, 1, "x://1"));
-        let new = (0..2 * ROOM).filter(|at| reported.is_new(Kind::Tool, 0, &at.to_string())).count();
+        assert!(reported.is_new(ListKind::Resource, 1, "x://1"));
+        assert!(!reported.is_new(ListKind::Resource, 1, "x://1"));
+        assert!(reported.is_new(ListKind::Resource, 2, "x://1"));
+        assert!(reported.is_new(ListKind::Template, 1, "x://1"));
+        let new = (0..2 * ROOM).filter(|at| reported.is_new(ListKind::Tool, 0, &at.to_string())).count();
         assert_eq!(new, ROOM - 3);
     }
 }

@@ -2,35 +2,45 @@
 
 use weir_mcp::json;
 
-use crate::catalog::view::Entry;
+use crate::catalog::snapshot::ListEntry;
 
 use super::*;
 
-fn view(tools: &[&str], resources: &[&str]) -> Option<Arc<View>> {
-    let entry = |key: &str, raw: String| Entry { raw: raw.into(), key: key.to_owned(), modern_only: false };
+fn view(tools: &[&str], resources: &[&str]) -> Option<Arc<CatalogSnapshot>> {
+    let entry = |key: &str, raw: String| ListEntry { raw: raw.into(), key: key.to_owned(), modern_only: false };
     let tools = tools.iter().map(|name| entry(name, format!(r#"{{"x":1e400,"name":"{name}","y":[]}}"#))).collect();
     let resources = resources.iter().map(|uri| entry(uri, format!(r#"{{"uri":"{uri}"}}"#))).collect();
     let capabilities = r#"{"tools":{},"resources":{"subscribe":true}}"#.into();
     Some(Arc::new(
-        View { capabilities, lasts: Freshness { ttl: None, public: true }, ..View::default() }
-            .with(Kind::Tool, tools)
-            .with(Kind::Resource, resources),
+        CatalogSnapshot { capabilities, lasts: Freshness { ttl: None, public: true }, ..CatalogSnapshot::default() }
+            .with(ListKind::Tool, tools)
+            .with(ListKind::Resource, resources),
     ))
 }
 
-fn merge(era: Era, names: &[&str], views: &[Option<Arc<View>>]) -> Merged {
-    paged(era, names, views, 1000, &Seal::default())
+fn merge(era: Era, names: &[&str], views: &[Option<Arc<CatalogSnapshot>>]) -> MergedLists {
+    paged(era, names, views, 1000, &SealedState::default())
 }
 
-fn paged(era: Era, names: &[&str], views: &[Option<Arc<View>>], size: usize, seal: &Seal) -> Merged {
-    Merged::new(era, Known { names, views, starting: &vec![false; names.len()] }, Paging { seal, size })
+fn paged(
+    era: Era,
+    names: &[&str],
+    views: &[Option<Arc<CatalogSnapshot>>],
+    size: usize,
+    seal: &SealedState,
+) -> MergedLists {
+    MergedLists::new(era, KnownUpstreams { names, views, starting: &vec![false; names.len()] }, Paging { seal, size })
 }
 
-fn starting(era: Era, names: &[&str], views: &[Option<Arc<View>>], starting: &[bool]) -> Merged {
-    Merged::new(era, Known { names, views, starting }, Paging { seal: &Seal::default(), size: 1000 })
+fn starting(era: Era, names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], starting: &[bool]) -> MergedLists {
+    MergedLists::new(
+        era,
+        KnownUpstreams { names, views, starting },
+        Paging { seal: &SealedState::default(), size: 1000 },
+    )
 }
 
-fn text(merged: &Merged, kind: Kind) -> &str {
+fn text(merged: &MergedLists, kind: ListKind) -> &str {
     std::str::from_utf8(merged.result(kind)).unwrap()
 }
 
@@ -38,17 +48,17 @@ fn text(merged: &Merged, kind: Kind) -> &str {
 fn names_are_public_and_the_rest_of_an_entry_is_untouched() {
     let merged = merge(Era::Legacy, &["a", "b"], &[view(&["t"], &[]), view(&["t"], &[])]);
     assert_eq!(
-        text(&merged, Kind::Tool),
+        text(&merged, ListKind::Tool),
         r#"{"tools":[{"x":1e400,"name":"a__t","y":[]},{"x":1e400,"name":"b__t","y":[]}]}"#
     );
-    assert_eq!(merged.find(Kind::Tool, "b__t"), Some(&Offer { upstream: 1, native: "t".into() }));
-    assert_eq!(merged.find(Kind::Tool, "t"), None);
+    assert_eq!(merged.find(ListKind::Tool, "b__t"), Some(&Offer { upstream: 1, native: "t".into() }));
+    assert_eq!(merged.find(ListKind::Tool, "t"), None);
 }
 
 #[test]
 fn the_first_in_the_configuration_has_an_address() {
     let merged = merge(Era::Legacy, &["a", "b"], &[view(&[], &["x://1"]), view(&[], &["x://1", "x://2"])]);
-    assert_eq!(text(&merged, Kind::Resource), r#"{"resources":[{"uri":"x://1"},{"uri":"x://2"}]}"#);
+    assert_eq!(text(&merged, ListKind::Resource), r#"{"resources":[{"uri":"x://1"},{"uri":"x://2"}]}"#);
     assert_eq!(merged.find_resource("x://1"), Some((0, "x://1")));
     assert_eq!(merged.find_resource("x://2"), Some((1, "x://2")));
     assert_eq!(merged.find_resource("x://3"), None, "both have such");
@@ -57,18 +67,18 @@ fn the_first_in_the_configuration_has_an_address() {
 #[test]
 fn an_upstream_that_is_not_there_costs_the_others_nothing() {
     let merged = merge(Era::Legacy, &["dead", "b"], &[None, view(&["t"], &[])]);
-    assert_eq!(merged.find(Kind::Tool, "b__t").unwrap().upstream, 1);
+    assert_eq!(merged.find(ListKind::Tool, "b__t").unwrap().upstream, 1);
 }
 
 #[test]
 fn a_modern_list_lives_as_long_as_its_shortest_part() {
     let with = |ttl, public| {
-        let view = View { lasts: Freshness { ttl, public }, ..View::default() };
+        let view = CatalogSnapshot { lasts: Freshness { ttl, public }, ..CatalogSnapshot::default() };
         Some(Arc::new(view))
     };
-    let end = |views: &[Option<Arc<View>>]| {
+    let end = |views: &[Option<Arc<CatalogSnapshot>>]| {
         let merged = merge(Era::Modern, &["a", "b"], views);
-        text(&merged, Kind::Tool).to_owned()
+        text(&merged, ListKind::Tool).to_owned()
     };
     let (minute, hour) = (Some(Duration::from_secs(60)), Some(Duration::from_secs(3600)));
     assert_eq!(
@@ -95,27 +105,27 @@ fn capabilities_are_what_some_upstream_has() {
 fn a_long_list_comes_in_pages_and_a_cursor_knows_its_list() {
     let names: Vec<String> = (0..10_000).map(|index| format!("t{index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let seal = Seal::default();
+    let seal = SealedState::default();
     let at = |names: &[&str]| paged(Era::Modern, &["a"], &[view(names, &[])], 999, &seal);
     let merged = at(&names);
     let cursor = |page: &Bytes| json::get(page, &["nextCursor"]).and_then(json::string).map(|text| text.into_owned());
-    let (mut page, mut seen) = (merged.result(Kind::Tool), Vec::new());
+    let (mut page, mut seen) = (merged.result(ListKind::Tool), Vec::new());
     loop {
         let tools = json::elements(json::get(page, &["tools"]).unwrap());
         seen.extend(tools.map(|tool| json::string(json::get(tool, &["name"]).unwrap()).unwrap().into_owned()));
         assert!(page.ends_with(br#""cacheScope":"public"}"#));
         let Some(next) = cursor(page) else { break };
-        page = merged.page(Era::Modern, Kind::Tool, &next, &seal).unwrap();
+        page = merged.page(Era::Modern, ListKind::Tool, &next, &seal).unwrap();
     }
     assert_eq!(seen, names.iter().map(|name| format!("a__{name}")).collect::<Vec<_>>());
 
-    let next = cursor(merged.result(Kind::Tool)).unwrap();
-    assert!(at(&names).page(Era::Modern, Kind::Tool, &next, &seal).is_some(), "the same list, merged again");
-    assert_eq!(at(&names[1..]).page(Era::Modern, Kind::Tool, &next, &seal), None, "another list");
-    assert_eq!(merged.page(Era::Modern, Kind::Prompt, &next, &seal), None);
-    assert_eq!(merged.page(Era::Legacy, Kind::Tool, &next, &seal), None);
-    assert_eq!(merged.page(Era::Modern, Kind::Tool, &next.replace(&next[20..24], "AAAA"), &seal), None);
-    assert_eq!(merged.page(Era::Modern, Kind::Tool, "", &seal), Some(merged.result(Kind::Tool)));
+    let next = cursor(merged.result(ListKind::Tool)).unwrap();
+    assert!(at(&names).page(Era::Modern, ListKind::Tool, &next, &seal).is_some(), "the same list, merged again");
+    assert_eq!(at(&names[1..]).page(Era::Modern, ListKind::Tool, &next, &seal), None, "another list");
+    assert_eq!(merged.page(Era::Modern, ListKind::Prompt, &next, &seal), None);
+    assert_eq!(merged.page(Era::Legacy, ListKind::Tool, &next, &seal), None);
+    assert_eq!(merged.page(Era::Modern, ListKind::Tool, &next.replace(&next[20..24], "AAAA"), &seal), None);
+    assert_eq!(merged.page(Era::Modern, ListKind::Tool, "", &seal), Some(merged.result(ListKind::Tool)));
 }
 
 #[test]
@@ -130,19 +140,19 @@ fn what_is_not_listed_goes_to_the_only_one_that_may_have_it() {
 
 #[test]
 fn a_tool_keeps_the_interface_of_its_own_server() {
-    let tool = Entry {
+    let tool = ListEntry {
         raw: r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://v"}}}"#.into(),
         key: "t".into(),
         modern_only: false,
     };
-    let resource = Entry { raw: r#"{"uri":"ui://v"}"#.into(), key: "ui://v".into(), modern_only: false };
-    let view = || View::default().with(Kind::Tool, vec![tool.clone()]);
-    let listed = || Some(Arc::new(view().with(Kind::Resource, vec![resource.clone()])));
+    let resource = ListEntry { raw: r#"{"uri":"ui://v"}"#.into(), key: "ui://v".into(), modern_only: false };
+    let view = || CatalogSnapshot::default().with(ListKind::Tool, vec![tool.clone()]);
+    let listed = || Some(Arc::new(view().with(ListKind::Resource, vec![resource.clone()])));
     let merged = merge(Era::Legacy, &["a", "b", "c"], &[listed(), listed(), Some(Arc::new(view()))]);
     let tool = |name: &str, uri: &str| format!(r#"{{"name":"{name}","_meta":{{"ui":{{"resourceUri":"{uri}"}}}}}}"#);
     let tools = [tool("a__t", "ui://v"), tool("b__t", "ui://b__v"), tool("c__t", "ui://c__v")].join(",");
-    assert_eq!(text(&merged, Kind::Tool), format!(r#"{{"tools":[{tools}]}}"#));
-    assert_eq!(text(&merged, Kind::Resource), r#"{"resources":[{"uri":"ui://v"},{"uri":"ui://b__v"}]}"#);
+    assert_eq!(text(&merged, ListKind::Tool), format!(r#"{{"tools":[{tools}]}}"#));
+    assert_eq!(text(&merged, ListKind::Resource), r#"{"resources":[{"uri":"ui://v"},{"uri":"ui://b__v"}]}"#);
     for (public, upstream) in [("ui://v", 0), ("ui://b__v", 1), ("ui://c__v", 2)] {
         assert_eq!(merged.find_resource(public), Some((upstream, "ui://v")), "{public}");
     }
@@ -151,8 +161,9 @@ fn a_tool_keeps_the_interface_of_its_own_server() {
 
 #[test]
 fn an_extension_belongs_to_who_declared_it() {
-    let with =
-        |capabilities: &'static str| Some(Arc::new(View { capabilities: capabilities.into(), ..View::default() }));
+    let with = |capabilities: &'static str| {
+        Some(Arc::new(CatalogSnapshot { capabilities: capabilities.into(), ..CatalogSnapshot::default() }))
+    };
     let search = r#"{"extensions":{"com.example/search":{"deep":true}}}"#;
     let merged = merge(Era::Modern, &["a", "b"], &[with("{}"), with(search)]);
     for method in ["search/query", "com.example/search", "com.example/search/query", "search"] {
@@ -168,8 +179,9 @@ fn an_extension_belongs_to_who_declared_it() {
 
 #[test]
 fn tasks_are_there_when_an_upstream_has_them() {
-    let with =
-        |capabilities: &'static str| Some(Arc::new(View { capabilities: capabilities.into(), ..View::default() }));
+    let with = |capabilities: &'static str| {
+        Some(Arc::new(CatalogSnapshot { capabilities: capabilities.into(), ..CatalogSnapshot::default() }))
+    };
     let core = r#"{"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#;
     let legacy = merge(Era::Legacy, &["a", "b"], &[with("{}"), with(core)]);
     assert_eq!(
@@ -192,19 +204,19 @@ fn before_anything_is_known_answers_are_whole() {
         }
         let text = merged.instructions.as_deref().unwrap();
         assert!(text.contains("`a`, `b`"), "{text}");
-        for kind in Kind::ALL {
+        for kind in ListKind::ALL {
             let list = json::get(merged.result(kind), &[kind.list()]).unwrap();
-            assert_eq!(json::elements(list).count(), usize::from(kind == Kind::Tool), "{kind:?}");
+            assert_eq!(json::elements(list).count(), usize::from(kind == ListKind::Tool), "{kind:?}");
         }
-        assert!(text.contains("starting") && merged.result(Kind::Tool).windows(12).any(|at| at == b"weir__status"));
+        assert!(text.contains("starting") && merged.result(ListKind::Tool).windows(12).any(|at| at == b"weir__status"));
     }
 }
 
 #[test]
 fn the_status_tool_goes_with_the_last_start_and_yields_to_an_upstream() {
-    let tools = |names: &[&str], views: &[Option<Arc<View>>], still: &[bool]| {
+    let tools = |names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], still: &[bool]| {
         let merged = starting(Era::Legacy, names, views, still);
-        let list = json::elements(json::get(merged.result(Kind::Tool), &["tools"]).unwrap());
+        let list = json::elements(json::get(merged.result(ListKind::Tool), &["tools"]).unwrap());
         list.map(|tool| json::string(json::get(tool, &["name"]).unwrap()).unwrap().into_owned()).collect::<Vec<_>>()
     };
     let there = || view(&["t"], &[]);
@@ -217,21 +229,22 @@ fn the_status_tool_goes_with_the_last_start_and_yields_to_an_upstream() {
 #[test]
 fn what_is_about_to_change_is_not_kept() {
     let lasts = Freshness { ttl: Some(Duration::from_secs(60)), public: true };
-    let views = [Some(Arc::new(View { lasts, discovery_lasts: lasts, ..View::default() })), None];
+    let views = [Some(Arc::new(CatalogSnapshot { lasts, discovery_lasts: lasts, ..CatalogSnapshot::default() })), None];
     let merged = starting(Era::Modern, &["a", "b"], &views, &[false, true]);
     assert!(merged.freshness.contains(r#""ttlMs":0"#) && merged.freshness.contains("private"), "{}", merged.freshness);
-    assert!(text(&merged, Kind::Prompt).contains(r#""ttlMs":0"#));
+    assert!(text(&merged, ListKind::Prompt).contains(r#""ttlMs":0"#));
 }
 
 #[test]
 fn an_entry_that_legacy_clients_refuse_is_shown_to_modern_ones() {
-    let tool = |name: &str, modern_only| Entry {
+    let tool = |name: &str, modern_only| ListEntry {
         raw: format!(r#"{{"name":"{name}"}}"#).into(),
         key: name.into(),
         modern_only,
     };
-    let view = Some(Arc::new(View::default().with(Kind::Tool, vec![tool("new", true), tool("t", false)])));
+    let view =
+        Some(Arc::new(CatalogSnapshot::default().with(ListKind::Tool, vec![tool("new", true), tool("t", false)])));
     let modern = merge(Era::Modern, &["a"], std::slice::from_ref(&view));
-    assert!(modern.find(Kind::Tool, "a__new").is_some() && modern.find(Kind::Tool, "a__t").is_some());
-    assert_eq!(text(&merge(Era::Legacy, &["a"], &[view]), Kind::Tool), r#"{"tools":[{"name":"a__t"}]}"#);
+    assert!(modern.find(ListKind::Tool, "a__new").is_some() && modern.find(ListKind::Tool, "a__t").is_some());
+    assert_eq!(text(&merge(Era::Legacy, &["a"], &[view]), ListKind::Tool), r#"{"tools":[{"name":"a__t"}]}"#);
 }

@@ -16,12 +16,12 @@ fn what_clients_refuse_is_found_and_nothing_else() {
     json::scan(MALFORMED).unwrap();
     let mut seen = 0;
     for case in json::elements(MALFORMED) {
-        let kind = Kind::of_method(&text(case, "list")).unwrap();
+        let kind = ListKind::of_method(&text(case, "list")).unwrap();
         let entry = json::get(case, &["entry"]).unwrap();
         let found = match fault(kind, entry) {
             None => "nobody",
-            Some(Fault { legacy: true, .. }) => "legacy",
-            Some(Fault { legacy: false, .. }) => "all",
+            Some(SchemaFault { legacy: true, .. }) => "legacy",
+            Some(SchemaFault { legacy: false, .. }) => "all",
         };
         assert_eq!(found, text(case, "refused_by"), "{}", String::from_utf8_lossy(entry));
         seen += 1;
@@ -31,7 +31,7 @@ fn what_clients_refuse_is_found_and_nothing_else() {
 
 #[test]
 fn a_fault_says_where_it_is() {
-    let why = |entry: &str| fault(Kind::Tool, entry.as_bytes()).unwrap().why;
+    let why = |entry: &str| fault(ListKind::Tool, entry.as_bytes()).unwrap().why;
     assert_eq!(why(r#"{"name":"t"}"#), "`inputSchema` is missing");
     assert_eq!(why(r#"{"name":"t","inputSchema":true}"#), "`inputSchema` is no object");
     assert_eq!(why(r#"{"name":"t","inputSchema":{"type":"array"}}"#), "`inputSchema.type` is not \"object\"");
@@ -49,8 +49,8 @@ fn a_fault_says_where_it_is() {
 fn a_fault_for_all_counts_before_one_for_some() {
     let entry = r#"{"inputSchema":{"type":"object","required":[1]},"name":"t","_meta":[]}"#;
     assert_eq!(
-        fault(Kind::Tool, entry.as_bytes()).unwrap(),
-        Fault { why: "`_meta` is no object".into(), legacy: false }
+        fault(ListKind::Tool, entry.as_bytes()).unwrap(),
+        SchemaFault { why: "`_meta` is no object".into(), legacy: false }
     );
 }
 

@@ -7,16 +7,16 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use weir_flow::facts::Ending;
+use weir_flow::facts::TokenOutcome;
 use weir_oauth::{Loopback, TokenError, authorize::SIGN_IN_TIME};
 
 use crate::{
     cli::terminal,
-    login::{Account, Asker, Owner},
-    observe::printable,
+    credential::{CredentialOwner, TokenSubject, UpstreamAuth},
+    telemetry::printable,
 };
 
-use super::{About, browser, show};
+use super::{CommandScope, browser, show};
 
 /// How a sign-in is to go.
 pub(super) struct How {
@@ -27,7 +27,7 @@ pub(super) struct How {
 }
 
 /// Signs in.
-pub(super) async fn run(about: &About, name: &str, how: &How) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(about: &CommandScope, name: &str, how: &How) -> anyhow::Result<ExitCode> {
     let account = about.account(name)?;
     let asker = about.asker(account)?;
     if how.device || account.is_by_code() {
@@ -39,7 +39,7 @@ pub(super) async fn run(about: &About, name: &str, how: &How) -> anyhow::Result<
     done(&format!("Signed in at {name}{}.", show::details(&state)))
 }
 
-async fn with_browser(account: &Account, asker: &Asker, how: &How) -> anyhow::Result<()> {
+async fn with_browser(account: &UpstreamAuth, asker: &TokenSubject, how: &How) -> anyhow::Result<()> {
     let loopback = match (how.port, Loopback::bind(how.port.unwrap_or(Loopback::PORT)).await) {
         (_, Ok(loopback)) => loopback,
         (None, Err(_)) => Loopback::bind(0).await.context("no port to come back to")?,
@@ -57,7 +57,7 @@ async fn with_browser(account: &Account, asker: &Asker, how: &How) -> anyhow::Re
     Ok(())
 }
 
-async fn with_code(account: &Account, asker: &Asker, how: &How) -> anyhow::Result<()> {
+async fn with_code(account: &UpstreamAuth, asker: &TokenSubject, how: &How) -> anyhow::Result<()> {
     let (prepared, begun) = account.begin_with_code(&asker.owner, how.scopes.clone()).await?;
     eprintln!(
         "To sign in, open this page on any device:\n\n  {}\n\nand type this code:\n\n  {}\n",
@@ -76,9 +76,8 @@ async fn with_code(account: &Account, asker: &Asker, how: &How) -> anyhow::Resul
 }
 
 /// Signs out: as everybody, or as one of many.
-pub(super) async fn out(about: &About, name: &str, principal: Option<&str>) -> anyhow::Result<ExitCode> {
-    let is_theirs =
-        |owner: &Owner| matches!(owner, Owner::Principal(_, subject) if Some(subject.as_str()) == principal);
+pub(super) async fn out(about: &CommandScope, name: &str, principal: Option<&str>) -> anyhow::Result<ExitCode> {
+    let is_theirs = |owner: &CredentialOwner| matches!(owner, CredentialOwner::Principal(_, subject) if Some(subject.as_str()) == principal);
     let account = match (about.account(name), principal) {
         (_, Some(subject)) => {
             return forget(about, name, is_theirs, &format!("of {subject} "))
@@ -93,7 +92,7 @@ pub(super) async fn out(about: &About, name: &str, principal: Option<&str>) -> a
         Ok(asker) => asker,
         // One that was for all, before each had their own.
         Err(why) => {
-            let ended = forget(about, name, |owner| *owner == Owner::Shared, "for all ").await?;
+            let ended = forget(about, name, |owner| *owner == CredentialOwner::Shared, "for all ").await?;
             return ended.ok_or_else(|| why.context("name one of them with `--principal`"));
         }
     };
@@ -109,12 +108,12 @@ pub(super) async fn out(about: &About, name: &str, principal: Option<&str>) -> a
 
 /// Forgets what is kept under a name; none if there is nothing.
 async fn forget(
-    about: &About,
+    about: &CommandScope,
     name: &str,
-    whose: impl Fn(&Owner) -> bool,
+    whose: impl Fn(&CredentialOwner) -> bool,
     of: &str,
 ) -> anyhow::Result<Option<ExitCode>> {
-    let said = about.wallet.forget(name, whose).await?;
+    let said = about.manager.forget(name, whose).await?;
     if said.is_empty() {
         return Ok(None);
     }
@@ -132,7 +131,7 @@ async fn forget(
 }
 
 /// Renews.
-pub(super) async fn refresh(about: &About, name: &str) -> anyhow::Result<ExitCode> {
+pub(super) async fn refresh(about: &CommandScope, name: &str) -> anyhow::Result<ExitCode> {
     let account = about.account(name)?;
     let asker = about.asker(account)?;
     let ending = match account.stored(&asker.owner).await? {
@@ -144,12 +143,12 @@ pub(super) async fn refresh(about: &About, name: &str) -> anyhow::Result<ExitCod
         None => bail!("there is no login at {name}; sign in with `weir auth login {}`", account.argument()),
     };
     match ending {
-        Ending::Done => {
+        TokenOutcome::Done => {
             let state = account.state(&asker.owner).await?;
             done(&format!("Renewed the login at {name}{}.", show::details(&state)))
         }
-        Ending::Denied(why) => bail!("the login at {name} was not renewed: {why}"),
-        Ending::Failed(why) => bail!("the login at {name} is kept, and was not renewed: {why}"),
+        TokenOutcome::Denied(why) => bail!("the login at {name} was not renewed: {why}"),
+        TokenOutcome::Failed(why) => bail!("the login at {name} is kept, and was not renewed: {why}"),
     }
 }
 

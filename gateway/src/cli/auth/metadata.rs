@@ -7,22 +7,22 @@ use std::{
 };
 
 use crate::{
-    invite::Invitations,
-    login::Issuer,
-    server::{callers, client_metadata::ClientMetadata},
+    credential::TokenIssuer,
+    server::{authn, client_metadata::ClientMetadata},
+    sign_in_links::SignInLinks,
 };
 
-use super::About;
+use super::CommandScope;
 
 /// Prints it for the server of one upstream, or for those of all at which people sign in with a browser.
-pub(super) async fn print(about: &About, name: Option<&str>) -> anyhow::Result<ExitCode> {
+pub(super) async fn print(about: &CommandScope, name: Option<&str>) -> anyhow::Result<ExitCode> {
     let address = about.config.listen.first().copied().unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)));
-    let metadata = ClientMetadata::new(&about.config, &Invitations::new(&callers::root(&about.config, address)));
-    let (mut issuers, mut failed) = (Vec::<Issuer>::new(), false);
+    let metadata = ClientMetadata::new(&about.config, &SignInLinks::new(&authn::root(&about.config, address)));
+    let (mut issuers, mut failed) = (Vec::<TokenIssuer>::new(), false);
     match name {
         Some(name) => issuers.push(about.account(name)?.issuer().await?),
         None => {
-            let all = about.wallet.accounts().iter().filter(|account| account.is_configured());
+            let all = about.manager.accounts().iter().filter(|account| account.is_configured());
             for account in all.filter(|account| account.is_for_people() && !account.is_by_code()) {
                 match account.issuer().await {
                     Ok(issuer) if issuers.iter().any(|known| known.name == issuer.name) => {}
@@ -48,11 +48,11 @@ pub(super) async fn print(about: &About, name: Option<&str>) -> anyhow::Result<E
 
 /// Of several servers that read one document, those that cannot have users of the others sent to them: they name
 /// themselves to whoever comes back (RFC 9207), or the operator has written them down.
-fn told_apart(issuers: Vec<Issuer>) -> Vec<String> {
+fn told_apart(issuers: Vec<TokenIssuer>) -> Vec<String> {
     let alone = issuers.len() < 2;
-    let (good, others): (Vec<Issuer>, Vec<Issuer>) =
+    let (good, others): (Vec<TokenIssuer>, Vec<TokenIssuer>) =
         issuers.into_iter().partition(|issuer| alone || issuer.is_named || issuer.is_written);
-    for Issuer { name, .. } in others {
+    for TokenIssuer { name, .. } in others {
         eprintln!(
             "{name} is left out: it does not name itself to those who come back (RFC 9207), so it could be sent codes of \
              the others. If you trust it, write oauth = {{ issuer = \"{name}\" }}; or have each server read a document of \

@@ -9,28 +9,28 @@ use std::{
 
 use crate::{
     cli::terminal,
-    config::{Auth, Flow},
-    login::{Account, Owner, Standing, State},
-    observe::printable,
+    config::{Auth, LoginFlow},
+    credential::{CredentialOwner, SignInState, Standing, UpstreamAuth},
+    telemetry::printable,
 };
 
-use super::{About, address};
+use super::{CommandScope, address};
 
 /// How long an upstream may take to say whether it asks for a login.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One line of a table.
-struct Line {
+struct TableLine {
     name: String,
     how: String,
     standing: String,
 }
 
 /// Shows one upstream, or all that take a login.
-pub(super) async fn status(about: &About, name: Option<&str>) -> anyhow::Result<ExitCode> {
-    let accounts: Vec<&Account> = match name {
+pub(super) async fn status(about: &CommandScope, name: Option<&str>) -> anyhow::Result<ExitCode> {
+    let accounts: Vec<&UpstreamAuth> = match name {
         Some(name) => vec![about.account(name)?.as_ref()],
-        None => about.wallet.accounts().iter().map(AsRef::as_ref).collect(),
+        None => about.manager.accounts().iter().map(AsRef::as_ref).collect(),
     };
     let (mut lines, mut wanting) = (Vec::new(), false);
     for account in accounts {
@@ -56,9 +56,9 @@ pub(super) async fn status(about: &About, name: Option<&str>) -> anyhow::Result<
 }
 
 /// Lists every upstream that takes a login or asks for one, and logins of upstreams that are gone.
-pub(super) async fn list(about: &About) -> anyhow::Result<ExitCode> {
+pub(super) async fn list(about: &CommandScope) -> anyhow::Result<ExitCode> {
     let mut asking = tokio::task::JoinSet::new();
-    for (place, account) in about.wallet.accounts().iter().enumerate() {
+    for (place, account) in about.manager.accounts().iter().enumerate() {
         let account = std::sync::Arc::clone(account);
         asking.spawn(async move {
             let asks = match account.is_configured() {
@@ -70,17 +70,17 @@ pub(super) async fn list(about: &About) -> anyhow::Result<ExitCode> {
     }
     let mut asked = asking.join_all().await;
     asked.sort_unstable();
-    let kept = about.wallet.list().await?;
+    let kept = about.manager.list().await?;
     let mut lines = Vec::new();
     let mut names = BTreeSet::new();
-    for ((_, asks), account) in asked.into_iter().zip(about.wallet.accounts()) {
+    for ((_, asks), account) in asked.into_iter().zip(about.manager.accounts()) {
         names.insert(account.name().to_owned());
         let Some(asker) = account.asker(None) else {
             let all = kept.iter().filter(|login| login.key.upstream == account.name() && !login.ended);
             let owners: BTreeSet<&str> = all
                 .filter_map(|login| match &login.key.owner {
-                    Owner::Principal(_, subject) => Some(subject.as_str()),
-                    Owner::Shared => None,
+                    CredentialOwner::Principal(_, subject) => Some(subject.as_str()),
+                    CredentialOwner::Shared => None,
                 })
                 .collect();
             lines.push(personal(about, account, owners.len()));
@@ -95,7 +95,7 @@ pub(super) async fn list(about: &About) -> anyhow::Result<ExitCode> {
         if names.insert(login.key.upstream.clone()) {
             let how = "not in the configuration".to_owned();
             let standing = "a login is kept; `weir auth logout` forgets it".to_owned();
-            lines.push(Line { name: login.key.upstream, how, standing });
+            lines.push(TableLine { name: login.key.upstream, how, standing });
         }
     }
     print(&lines, "No upstream takes a login.")?;
@@ -103,7 +103,7 @@ pub(super) async fn list(about: &About) -> anyhow::Result<ExitCode> {
 }
 
 /// What there is to say of a login, for the end of a sentence.
-pub(super) fn details(state: &State) -> String {
+pub(super) fn details(state: &SignInState) -> String {
     let Some(login) = &state.login else { return String::new() };
     let mut parts = Vec::new();
     let scopes = login.scopes.render();
@@ -120,11 +120,11 @@ pub(super) fn details(state: &State) -> String {
 }
 
 /// Whether an upstream asks for a login; none if it does not say.
-async fn asks(account: &Account) -> Option<bool> {
+async fn asks(account: &UpstreamAuth) -> Option<bool> {
     tokio::time::timeout(PATIENCE, account.asks()).await.ok().and_then(Result::ok)
 }
 
-fn line(about: &About, account: &Account, state: &State, asks: Option<bool>) -> Line {
+fn line(about: &CommandScope, account: &UpstreamAuth, state: &SignInState, asks: Option<bool>) -> TableLine {
     let sign_in = format!("sign in with `weir auth login {}`", account.argument());
     let standing = match state.standing {
         Standing::Good => format!("signed in{}", details(state)),
@@ -135,36 +135,36 @@ fn line(about: &About, account: &Account, state: &State, asks: Option<bool>) -> 
         Standing::Unasked => "not signed in, and not asked to".to_owned(),
         Standing::Ended | Standing::Missing => "no token yet; Weir gets one when it is needed".to_owned(),
     };
-    Line { name: account.name().to_owned(), how: how(about, account), standing }
+    TableLine { name: account.name().to_owned(), how: how(about, account), standing }
 }
 
-fn personal(about: &About, account: &Account, count: usize) -> Line {
+fn personal(about: &CommandScope, account: &UpstreamAuth, count: usize) -> TableLine {
     let mut standing = "each caller signs in at the gateway".to_owned();
     if count > 0 {
         standing.push_str(&format!("; {count} did"));
     }
-    Line { name: account.name().to_owned(), how: how(about, account), standing }
+    TableLine { name: account.name().to_owned(), how: how(about, account), standing }
 }
 
-fn how(about: &About, account: &Account) -> String {
+fn how(about: &CommandScope, account: &UpstreamAuth) -> String {
     let written = about.config.upstreams.iter().find(|upstream| upstream.name.as_str() == account.name());
     match written.map(|upstream| &upstream.auth) {
         Some(Auth::OAuth(oauth)) => match oauth.flow {
-            Flow::AuthorizationCode => "oauth",
-            Flow::DeviceCode => "device",
-            Flow::ClientCredentials => "client_credentials",
-            Flow::TokenExchange => "exchange",
+            LoginFlow::AuthorizationCode => "oauth",
+            LoginFlow::DeviceCode => "device",
+            LoginFlow::ClientCredentials => "client_credentials",
+            LoginFlow::TokenExchange => "exchange",
         },
         _ => "detected",
     }
     .to_owned()
 }
 
-fn print(lines: &[Line], empty: &str) -> io::Result<()> {
+fn print(lines: &[TableLine], empty: &str) -> io::Result<()> {
     if lines.is_empty() {
         return terminal::say(empty);
     }
-    let width = |of: fn(&Line) -> &str| lines.iter().map(|line| of(line).len()).max().unwrap_or(0);
+    let width = |of: fn(&TableLine) -> &str| lines.iter().map(|line| of(line).len()).max().unwrap_or(0);
     let (name, how) = (width(|line| &line.name), width(|line| &line.how));
     for line in lines {
         let standing = printable(&line.standing);

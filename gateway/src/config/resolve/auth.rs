@@ -4,22 +4,22 @@ use std::path::PathBuf;
 
 use super::context::Context;
 use super::login;
-use crate::config::read::{At, Field};
-use crate::config::string::Text;
-use crate::config::value::List;
-use crate::config::written::{self, AuthKind, Root, Upstream};
-use crate::config::{Auth, Environment, Flow, IdentityProvider, Inbound, LoginStore, OAuth, Owner};
+use crate::config::read::{At, Setting};
+use crate::config::string::TemplateString;
+use crate::config::value::Values;
+use crate::config::written::{self, AuthKind, Root, WrittenUpstream};
+use crate::config::{Auth, Environment, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient};
 
 /// The signatures that are accepted unless the configuration says otherwise.
 const ALGORITHMS: [&str; 3] = ["RS256", "ES256", "EdDSA"];
 
-pub(super) fn upstream(upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<Auth> {
+pub(super) fn upstream(upstream: &WrittenUpstream, context: &mut Context<'_, '_>) -> Option<Auth> {
     let kind = upstream.auth.set().map(|at| at.value);
     let flow = match kind {
-        Some(AuthKind::OAuth) => Some(Flow::AuthorizationCode),
-        Some(AuthKind::Device) => Some(Flow::DeviceCode),
-        Some(AuthKind::ClientCredentials) => Some(Flow::ClientCredentials),
-        Some(AuthKind::Exchange) => Some(Flow::TokenExchange),
+        Some(AuthKind::OAuth) => Some(LoginFlow::AuthorizationCode),
+        Some(AuthKind::Device) => Some(LoginFlow::DeviceCode),
+        Some(AuthKind::ClientCredentials) => Some(LoginFlow::ClientCredentials),
+        Some(AuthKind::Exchange) => Some(LoginFlow::TokenExchange),
         Some(AuthKind::None | AuthKind::Bearer) | None => None,
     };
     match flow {
@@ -32,15 +32,15 @@ pub(super) fn upstream(upstream: &Upstream, context: &mut Context<'_, '_>) -> Op
 }
 
 /// Whose credentials they are.
-pub(super) fn owner(upstream: &Upstream) -> Owner {
+pub(super) fn owner(upstream: &WrittenUpstream) -> LoginOwner {
     match upstream.owner.set().map(|at| at.value) {
-        Some(written::Owner::Principal) => Owner::Principal,
-        Some(written::Owner::Shared) | None => Owner::Shared,
+        Some(written::WrittenOwner::Principal) => LoginOwner::Principal,
+        Some(written::WrittenOwner::Shared) | None => LoginOwner::Shared,
     }
 }
 
 /// Reports what says something of a login where there is none.
-fn only_with_login(upstream: &Upstream, context: &mut Context<'_, '_>) {
+fn only_with_login(upstream: &WrittenUpstream, context: &mut Context<'_, '_>) {
     // A policy of one's own may have a credential for each caller without a login.
     let decides = upstream.policies.set().is_some_and(|policies| !policies.value.0.is_empty());
     let owner = upstream.owner.key().filter(|_| !decides);
@@ -52,44 +52,44 @@ fn only_with_login(upstream: &Upstream, context: &mut Context<'_, '_>) {
     }
 }
 
-fn without_login(kind: Option<AuthKind>, upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<Auth> {
+fn without_login(kind: Option<AuthKind>, upstream: &WrittenUpstream, context: &mut Context<'_, '_>) -> Option<Auth> {
     match (kind, &upstream.bearer) {
-        (Some(AuthKind::None), Field::Set(at)) => {
+        (Some(AuthKind::None), Setting::Set(at)) => {
             let hint = "leave out one of the two".to_owned();
             context.report.add(at.key.clone(), "`auth = \"none\"` sends no `bearer`", Some(hint));
             None
         }
-        (Some(AuthKind::Bearer), Field::Absent) => {
+        (Some(AuthKind::Bearer), Setting::Absent) => {
             let at = upstream.auth.key().unwrap_or_default();
             let hint = "bearer = { env = \"NAME\" }".to_owned();
             context.report.add(at, "`auth = \"bearer\"` needs to know where the token is", Some(hint));
             None
         }
-        (_, Field::Set(at)) => context.source(at).map(Auth::Bearer),
-        (Some(_), Field::Absent) => Some(Auth::None),
+        (_, Setting::Set(at)) => context.source(at).map(Auth::Bearer),
+        (Some(_), Setting::Absent) => Some(Auth::None),
         // A header opens it already, and a token would be a second one of that name (RFC 9110 §11.6.2).
-        (None, Field::Absent) if opens(upstream) => Some(Auth::None),
-        (None, Field::Absent) => Some(Auth::Unsaid),
-        (_, Field::Unreadable(_)) => None,
+        (None, Setting::Absent) if opens(upstream) => Some(Auth::None),
+        (None, Setting::Absent) => Some(Auth::Unsaid),
+        (_, Setting::Unreadable(_)) => None,
     }
 }
 
 /// Whether its headers have a credential among them.
-fn opens(upstream: &Upstream) -> bool {
+fn opens(upstream: &WrittenUpstream) -> bool {
     let headers = upstream.headers.set().map_or(&[][..], |headers| &headers.value.0);
     headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
 }
 
-fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<OAuth> {
+fn oauth(flow: LoginFlow, upstream: &WrittenUpstream, context: &mut Context<'_, '_>) -> Option<OAuthClient> {
     let key = upstream.auth.key().unwrap_or_default();
     if let Some(bearer) = upstream.bearer.key() {
         let hint = "leave out one of the two".to_owned();
         context.report.add(bearer, "an upstream is opened by a `bearer` or by a login, not both", Some(hint));
     }
     let owner = owner(upstream);
-    let empty = written::OAuth::default();
+    let empty = written::WrittenOAuth::default();
     let written = upstream.oauth.set().map_or(&empty, |at| &at.value);
-    let oauth = OAuth {
+    let oauth = OAuthClient {
         flow,
         owner,
         issuer: written.issuer.set().map(|at| at.value.0.clone()),
@@ -112,7 +112,7 @@ fn oauth(flow: Flow, upstream: &Upstream, context: &mut Context<'_, '_>) -> Opti
 
 fn identity_provider(at: &At<written::IdentityProvider>, context: &mut Context<'_, '_>) -> Option<IdentityProvider> {
     let written = &at.value;
-    if matches!(written.token_endpoint, Field::Absent) {
+    if matches!(written.token_endpoint, Setting::Absent) {
         let hint = "token_endpoint = \"https://login.example.com/token\"".to_owned();
         context.report.add(at.key.clone(), "an identity provider needs a `token_endpoint`", Some(hint));
     }
@@ -124,12 +124,12 @@ fn identity_provider(at: &At<written::IdentityProvider>, context: &mut Context<'
 }
 
 /// Whose tokens clients must bring.
-pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<Inbound> {
+pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<InboundAuth> {
     let at = root.auth.set()?;
     let written = &at.value;
     let needed = [
-        ("issuer", matches!(written.issuer, Field::Absent), "https://login.example.com"),
-        ("audience", matches!(written.audience, Field::Absent), "https://weir.example.com/mcp"),
+        ("issuer", matches!(written.issuer, Setting::Absent), "https://login.example.com"),
+        ("audience", matches!(written.audience, Setting::Absent), "https://weir.example.com/mcp"),
     ];
     for (name, absent, example) in needed {
         if absent {
@@ -145,7 +145,7 @@ pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<Inbo
     let client_id = plain(&written.client_id, context);
     let client_secret = written.client_secret.set().and_then(|at| context.source(at));
     client_of_issuer(written, context);
-    Some(Inbound {
+    Some(InboundAuth {
         issuer: written.issuer.set()?.value.0.clone(),
         audience: plain(&written.audience, context)?,
         scopes: scopes(&written.scopes, context),
@@ -158,7 +158,7 @@ pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<Inbo
 }
 
 /// Reports what does not go together in who Weir is to the issuer.
-fn client_of_issuer(written: &written::Inbound, context: &mut Context<'_, '_>) {
+fn client_of_issuer(written: &written::WrittenInbound, context: &mut Context<'_, '_>) {
     let parts = [("client_id", written.client_id.key()), ("client_secret", written.client_secret.key())];
     if written.trust_links.or(false) {
         for (name, key) in parts {
@@ -191,12 +191,12 @@ pub fn default_store(environment: &dyn Environment) -> Option<PathBuf> {
 }
 
 /// A text that is printed, so that nothing secret may be expanded in it.
-fn plain(written: &Field<Text>, context: &mut Context<'_, '_>) -> Option<String> {
+fn plain(written: &Setting<TemplateString>, context: &mut Context<'_, '_>) -> Option<String> {
     one(written.set()?, context)
 }
 
 /// Scopes, each as RFC 6749 §3.3 has it: one with a blank or a quote in it could be in no token.
-fn scopes(written: &Field<List<Text>>, context: &mut Context<'_, '_>) -> Vec<String> {
+fn scopes(written: &Setting<Values<TemplateString>>, context: &mut Context<'_, '_>) -> Vec<String> {
     let letter = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
     let all: Vec<_> = written.set().iter().flat_map(|all| &all.value.0).collect();
     for at in all.iter().filter(|at| !at.value.0.bytes().all(letter)) {
@@ -206,12 +206,12 @@ fn scopes(written: &Field<List<Text>>, context: &mut Context<'_, '_>) -> Vec<Str
     plain_list(written, context)
 }
 
-fn plain_list(written: &Field<List<Text>>, context: &mut Context<'_, '_>) -> Vec<String> {
+fn plain_list(written: &Setting<Values<TemplateString>>, context: &mut Context<'_, '_>) -> Vec<String> {
     let all: Vec<_> = written.set().iter().flat_map(|all| &all.value.0).collect();
     all.into_iter().filter_map(|at| one(at, context)).collect()
 }
 
-fn one(at: &At<Text>, context: &mut Context<'_, '_>) -> Option<String> {
+fn one(at: &At<TemplateString>, context: &mut Context<'_, '_>) -> Option<String> {
     if at.value.0.is_empty() || at.value.0.contains("${") {
         context.report.add(at.span.clone(), "this cannot be empty, and `${…}` is not expanded in it", None);
         return None;

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::config::expand::{Piece, literal, pieces};
+use crate::config::expand::{ValuePart, literal, pieces};
 use crate::config::problem::Report;
-use crate::config::read::{At, Field};
+use crate::config::read::{At, Setting};
 use crate::config::secret::SecretError;
-use crate::config::string::{FilePath, Text};
-use crate::config::written::Source;
+use crate::config::string::{FilePath, TemplateString};
+use crate::config::written::WrittenSecret;
 use crate::config::{Environment, Secret, SecretSource};
 
 /// The surroundings of a value.
@@ -47,16 +47,16 @@ impl Context<'_, '_> {
     }
 
     /// The value with its references followed; as written if nobody is going to use it.
-    pub(super) fn expand(&mut self, text: &At<Text>) -> Option<Expanded> {
+    pub(super) fn expand(&mut self, text: &At<TemplateString>) -> Option<Expanded> {
         self.follow_all(text, false)
     }
 
     /// The same for a value of several words, such as a scheme and a token.
-    pub(super) fn expand_words(&mut self, text: &At<Text>) -> Option<Expanded> {
+    pub(super) fn expand_words(&mut self, text: &At<TemplateString>) -> Option<Expanded> {
         self.follow_all(text, true)
     }
 
-    fn follow_all(&mut self, text: &At<Text>, by_word: bool) -> Option<Expanded> {
+    fn follow_all(&mut self, text: &At<TemplateString>, by_word: bool) -> Option<Expanded> {
         let written = match literal(&text.value.0, by_word) {
             Ok(written) => written,
             Err(name) => {
@@ -73,11 +73,11 @@ impl Context<'_, '_> {
             return None;
         };
         for piece in &pieces {
-            if let Piece::Reference(SecretSource::Env(name)) = piece {
+            if let ValuePart::Reference(SecretSource::Env(name)) = piece {
                 self.variables.insert(name.clone());
             }
         }
-        let from_elsewhere: Vec<_> = pieces.iter().map(|piece| matches!(piece, Piece::Reference(_))).collect();
+        let from_elsewhere: Vec<_> = pieces.iter().map(|piece| matches!(piece, ValuePart::Reference(_))).collect();
         let referred = from_elsewhere.contains(&true);
         if !self.live {
             return Some(Expanded { value: Secret::new(written.into_owned()), referred, secrets: Vec::new() });
@@ -96,7 +96,7 @@ impl Context<'_, '_> {
     }
 
     /// Where the secret is; reports if it is not there now.
-    pub(super) fn source(&mut self, source: &At<Source>) -> Option<SecretSource> {
+    pub(super) fn source(&mut self, source: &At<WrittenSecret>) -> Option<SecretSource> {
         let resolved = self.place(source)?;
         if self.live
             && let Err(error) = resolved.read_in(self.environment)
@@ -107,15 +107,15 @@ impl Context<'_, '_> {
         Some(resolved)
     }
 
-    fn place(&mut self, source: &At<Source>) -> Option<SecretSource> {
+    fn place(&mut self, source: &At<WrittenSecret>) -> Option<SecretSource> {
         let resolved = match (&source.value.env, &source.value.file) {
-            (Field::Set(name), Field::Absent) => {
+            (Setting::Set(name), Setting::Absent) => {
                 self.variables.insert(name.value.0.clone());
                 SecretSource::Env(name.value.0.clone())
             }
-            (Field::Absent, Field::Set(path)) => SecretSource::File(self.base.join(&path.value.0)),
-            (Field::Unreadable(_), _) | (_, Field::Unreadable(_)) => return None,
-            (Field::Absent, Field::Absent) | (Field::Set(_), Field::Set(_)) => {
+            (Setting::Absent, Setting::Set(path)) => SecretSource::File(self.base.join(&path.value.0)),
+            (Setting::Unreadable(_), _) | (_, Setting::Unreadable(_)) => return None,
+            (Setting::Absent, Setting::Absent) | (Setting::Set(_), Setting::Set(_)) => {
                 let hint = "{ env = \"NAME\" } or { file = \"PATH\" }".to_owned();
                 self.report.add(source.span.clone(), "a secret is in one place", Some(hint));
                 return None;
@@ -125,7 +125,7 @@ impl Context<'_, '_> {
     }
 
     /// Where a secret of several lines is, such as a key in PEM; reports if it is not there now.
-    pub(super) fn document(&mut self, source: &At<Source>) -> Option<SecretSource> {
+    pub(super) fn document(&mut self, source: &At<WrittenSecret>) -> Option<SecretSource> {
         let resolved = self.place(source)?;
         if self.live
             && let Err(error) = resolved.text(self.environment)
@@ -136,11 +136,11 @@ impl Context<'_, '_> {
         Some(resolved)
     }
 
-    fn follow(&mut self, piece: Piece<'_>, span: &Range<usize>) -> Option<Secret> {
+    fn follow(&mut self, piece: ValuePart<'_>, span: &Range<usize>) -> Option<Secret> {
         let source = match piece {
-            Piece::Plain(text) => return Some(Secret::new(text.to_owned())),
-            Piece::Reference(SecretSource::File(path)) => SecretSource::File(self.base.join(path)),
-            Piece::Reference(source @ SecretSource::Env(_)) => source,
+            ValuePart::Plain(text) => return Some(Secret::new(text.to_owned())),
+            ValuePart::Reference(SecretSource::File(path)) => SecretSource::File(self.base.join(path)),
+            ValuePart::Reference(source @ SecretSource::Env(_)) => source,
         };
         source.text(self.environment).inspect_err(|error| self.unavailable(span, error)).ok()
     }

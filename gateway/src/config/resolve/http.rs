@@ -5,9 +5,9 @@ use std::ops::Range;
 use url::Host;
 
 use super::context::Context;
-use crate::config::read::{At, Field};
-use crate::config::string::Text;
-use crate::config::written::{AuthKind, Kind, Upstream};
+use crate::config::read::{At, Setting};
+use crate::config::string::TemplateString;
+use crate::config::written::{AuthKind, WrittenTransport, WrittenUpstream};
 use crate::config::{Auth, HttpReach, HttpTransport, SafeUrl, Secret};
 
 /// Header fields that Weir sets itself or that belong to one hop (RFC 9110 §7.6.1), beside `mcp-*` and `proxy-*`.
@@ -31,20 +31,20 @@ const OWN_HEADERS: &[&str] = &[
 const NOWHERE: &str = "http://disabled.invalid/";
 
 /// The key that has the address.
-pub(super) fn url(upstream: &Upstream) -> &Field<Text> {
+pub(super) fn url(upstream: &WrittenUpstream) -> &Setting<TemplateString> {
     match &upstream.http_url {
-        Field::Absent => &upstream.url,
+        Setting::Absent => &upstream.url,
         given => given,
     }
 }
 
-pub(super) fn reach(upstream: &Upstream, context: &mut Context<'_, '_>) -> Option<HttpReach> {
+pub(super) fn reach(upstream: &WrittenUpstream, context: &mut Context<'_, '_>) -> Option<HttpReach> {
     let url = address(url(upstream).set()?, context);
     let headers = headers(upstream, context);
     let pinned = upstream.r#type.set().and_then(|kind| match kind.value {
-        Kind::Http => Some(HttpTransport::Streamable),
-        Kind::Sse => Some(HttpTransport::Sse),
-        Kind::Stdio => None,
+        WrittenTransport::Http => Some(HttpTransport::Streamable),
+        WrittenTransport::Sse => Some(HttpTransport::Sse),
+        WrittenTransport::Stdio => None,
     });
     let pinned = match upstream.http_url.key() {
         None => pinned,
@@ -66,7 +66,7 @@ fn deprecated(key: Range<usize>, pinned: Option<HttpTransport>, context: &mut Co
     }
 }
 
-fn address(url: &At<Text>, context: &mut Context<'_, '_>) -> Option<SafeUrl> {
+fn address(url: &At<TemplateString>, context: &mut Context<'_, '_>) -> Option<SafeUrl> {
     let expanded = context.expand(url)?;
     let text = if expanded.referred && !context.live { NOWHERE } else { expanded.value.expose() };
     match text.parse::<SafeUrl>() {
@@ -80,7 +80,7 @@ fn address(url: &At<Text>, context: &mut Context<'_, '_>) -> Option<SafeUrl> {
     }
 }
 
-fn headers(upstream: &Upstream, context: &mut Context<'_, '_>) -> Vec<(String, Secret)> {
+fn headers(upstream: &WrittenUpstream, context: &mut Context<'_, '_>) -> Vec<(String, Secret)> {
     let mut headers: Vec<(String, Secret)> = Vec::new();
     for (name, at) in upstream.headers.set().iter().flat_map(|headers| &headers.value.0) {
         let lower = name.to_ascii_lowercase();
@@ -103,7 +103,7 @@ fn headers(upstream: &Upstream, context: &mut Context<'_, '_>) -> Vec<(String, S
 pub(super) fn warn_of_cleartext(
     reach: &HttpReach,
     auth: &Auth,
-    upstream: &Upstream,
+    upstream: &WrittenUpstream,
     at: &Range<usize>,
     context: &mut Context<'_, '_>,
 ) {
@@ -129,7 +129,7 @@ fn is_credential(name: &str, value: &str) -> bool {
 }
 
 /// The key of the upstream that sets `authorization`, if one does.
-fn token(upstream: &Upstream) -> Option<&'static str> {
+fn token(upstream: &WrittenUpstream) -> Option<&'static str> {
     let kind = upstream.auth.set().map(|at| at.value);
     match kind {
         _ if upstream.bearer.key().is_some() => Some("bearer"),

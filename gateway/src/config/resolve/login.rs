@@ -4,19 +4,25 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::context::Context;
-use crate::config::read::Field;
-use crate::config::written::OAuth;
-use crate::config::{Flow, Owner};
+use crate::config::read::Setting;
+use crate::config::written::WrittenOAuth;
+use crate::config::{LoginFlow, LoginOwner};
 
 /// The most that a token may be renewed ahead of its end.
 const LONGEST_SKEW: Duration = Duration::from_secs(3600);
 
 /// Reports it; `at` is where the way to sign in is named.
-pub(super) fn check(flow: Flow, owner: Owner, written: &OAuth, at: &Range<usize>, context: &mut Context<'_, '_>) {
+pub(super) fn check(
+    flow: LoginFlow,
+    owner: LoginOwner,
+    written: &WrittenOAuth,
+    at: &Range<usize>,
+    context: &mut Context<'_, '_>,
+) {
     if let Some(at) = written.skew.set().filter(|at| at.value.0 > LONGEST_SKEW) {
         context.report.add(at.span.clone(), "a token is renewed at most an hour ahead", None);
     }
-    if (flow, owner) == (Flow::DeviceCode, Owner::Principal) && context.callers {
+    if (flow, owner) == (LoginFlow::DeviceCode, LoginOwner::Principal) && context.callers {
         let hint = "auth = \"oauth\", or owner = \"shared\"".to_owned();
         let message =
             "a code is asked for at a terminal, where nobody but the operator sits; callers sign in with a browser";
@@ -27,9 +33,9 @@ pub(super) fn check(flow: Flow, owner: Owner, written: &OAuth, at: &Range<usize>
 }
 
 /// In who Weir is to the authorization server.
-fn client(flow: Flow, written: &OAuth, at: &Range<usize>, context: &mut Context<'_, '_>) {
+fn client(flow: LoginFlow, written: &WrittenOAuth, at: &Range<usize>, context: &mut Context<'_, '_>) {
     let secrets = [("client_secret", written.client_secret.key()), ("private_key", written.private_key.key())];
-    if flow == Flow::ClientCredentials && secrets.iter().all(|(_, key)| key.is_none()) {
+    if flow == LoginFlow::ClientCredentials && secrets.iter().all(|(_, key)| key.is_none()) {
         let hint = "oauth = { client_id = \"weir\", client_secret = { env = \"NAME\" } }".to_owned();
         let message = "`auth = \"client_credentials\"` needs a `client_id` and a `client_secret` or `private_key`";
         context.report.add(at.clone(), message, Some(hint));
@@ -37,7 +43,7 @@ fn client(flow: Flow, written: &OAuth, at: &Range<usize>, context: &mut Context<
     if let [(_, Some(_)), (_, Some(key))] = &secrets {
         context.report.add(key.clone(), "a client has a `client_secret` or a `private_key`, not both", None);
     }
-    if matches!(written.client_id, Field::Absent) {
+    if matches!(written.client_id, Setting::Absent) {
         for (name, key) in secrets {
             let Some(key) = key else { continue };
             let hint = "client_id = \"weir\"".to_owned();
@@ -47,8 +53,8 @@ fn client(flow: Flow, written: &OAuth, at: &Range<usize>, context: &mut Context<
 }
 
 /// In what is exchanged.
-fn exchange(flow: Flow, written: &OAuth, at: &Range<usize>, context: &mut Context<'_, '_>) {
-    if flow != Flow::TokenExchange {
+fn exchange(flow: LoginFlow, written: &WrittenOAuth, at: &Range<usize>, context: &mut Context<'_, '_>) {
+    if flow != LoginFlow::TokenExchange {
         let only = [
             ("subject_token", written.subject_token.key()),
             ("subject_token_type", written.subject_token_type.key()),
@@ -62,13 +68,13 @@ fn exchange(flow: Flow, written: &OAuth, at: &Range<usize>, context: &mut Contex
         }
         return;
     }
-    if matches!((&written.issuer, &written.identity_provider), (Field::Absent, Field::Absent)) {
+    if matches!((&written.issuer, &written.identity_provider), (Setting::Absent, Setting::Absent)) {
         let hint = "oauth = { issuer = \"https://login.example.com\" }".to_owned();
         let message =
             "what is exchanged is shown to the server that is named here, and to none that the upstream names";
         context.report.add(at.clone(), message, Some(hint));
     }
-    if matches!(written.subject_token, Field::Absent) && !context.callers {
+    if matches!(written.subject_token, Setting::Absent) && !context.callers {
         let hint = "name the issuer of your clients' tokens in [auth], or what is exchanged for all of them:\n\
                     oauth = { subject_token = { file = \"identity.jwt\" } }";
         let message = "without `[auth]` callers bring no token that could be exchanged";

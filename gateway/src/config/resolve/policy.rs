@@ -1,29 +1,32 @@
 //! The components that decide about an upstream: where each is, what it may use and which secrets it may place.
 
 use super::context::Context;
-use crate::config::read::{At, Field};
-use crate::config::value::{List, Named};
-use crate::config::written::{self, Grant, Source};
-use crate::config::{Policy, SecretSource};
+use crate::config::read::{At, Setting};
+use crate::config::value::{NamedValues, Values};
+use crate::config::written::{self, Grant, WrittenSecret};
+use crate::config::{PolicyConfig, SecretSource};
 
 /// The longest name of a policy's secret.
 const SECRET_NAME: usize = 64;
 
-pub(super) fn resolve(written: &Field<List<written::Policy>>, context: &mut Context<'_, '_>) -> Vec<Policy> {
+pub(super) fn resolve(
+    written: &Setting<Values<written::WrittenPolicy>>,
+    context: &mut Context<'_, '_>,
+) -> Vec<PolicyConfig> {
     let policies = written.set().map_or(&[][..], |policies| &policies.value.0);
     policies.iter().filter_map(|at| policy(at, context)).collect()
 }
 
-fn policy(at: &At<written::Policy>, context: &mut Context<'_, '_>) -> Option<Policy> {
+fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Option<PolicyConfig> {
     let written = &at.value;
-    if matches!(written.component, Field::Absent) {
+    if matches!(written.component, Setting::Absent) {
         let hint = "component = \"policies/example.wasm\"".to_owned();
         context.report.add(at.span.clone(), "a policy needs a `component`", Some(hint));
     }
     let component = written.component.set().and_then(|path| context.existing(path));
     let grants = grants(&written.grants);
     let secrets = secrets(&written.secrets, context);
-    Some(Policy {
+    Some(PolicyConfig {
         component: component?,
         grants,
         settings: written.settings.set().map_or_else(|| "{}".to_owned(), |settings| settings.value.0.clone()),
@@ -33,7 +36,7 @@ fn policy(at: &At<written::Policy>, context: &mut Context<'_, '_>) -> Option<Pol
     })
 }
 
-fn grants(written: &Field<List<Grant>>) -> Vec<String> {
+fn grants(written: &Setting<Values<Grant>>) -> Vec<String> {
     let mut grants: Vec<String> = Vec::new();
     for grant in written.set().iter().flat_map(|grants| &grants.value.0) {
         if !grants.iter().any(|other| other == grant.value.0) {
@@ -43,7 +46,10 @@ fn grants(written: &Field<List<Grant>>) -> Vec<String> {
     grants
 }
 
-fn secrets(written: &Field<Named<Source>>, context: &mut Context<'_, '_>) -> Vec<(String, SecretSource)> {
+fn secrets(
+    written: &Setting<NamedValues<WrittenSecret>>,
+    context: &mut Context<'_, '_>,
+) -> Vec<(String, SecretSource)> {
     let Some(written) = written.set() else {
         return Vec::new();
     };

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use super::context::Context;
 use super::{Defaults, auth, http, list, policy, timeouts};
 use crate::config::name::nearest;
-use crate::config::read::{At, Field};
+use crate::config::read::{At, Setting};
 use crate::config::string::{FilePath, Program};
-use crate::config::written::{self, AuthKind, Kind, Owner};
-use crate::config::{Auth, Reach, Secret, StdioReach, Upstream, UpstreamName};
+use crate::config::written::{self, AuthKind, WrittenOwner, WrittenTransport};
+use crate::config::{Auth, Reach, Secret, StdioReach, UpstreamConfig, UpstreamName};
 
 pub(super) fn resolve(
     name: &str,
-    at: &At<written::Upstream>,
+    at: &At<written::WrittenUpstream>,
     defaults: &Defaults,
     context: &mut Context<'_, '_>,
-) -> Option<Upstream> {
+) -> Option<UpstreamConfig> {
     let written = &at.value;
     let enabled = written.enabled.or(true);
     context.live = enabled;
@@ -26,22 +26,23 @@ pub(super) fn resolve(
             nearest(name).map_or("letters, digits, `-` and `_`".to_owned(), |name| format!("[upstreams.{name}]"));
         context.report.add(at.key.clone(), error.to_string(), Some(hint));
     }
-    if let Some(owner) = written.owner.set().filter(|owner| owner.value == Owner::Principal && !context.callers) {
+    if let Some(owner) = written.owner.set().filter(|owner| owner.value == WrittenOwner::Principal && !context.callers)
+    {
         let hint = "[auth]\nissuer = \"https://login.example.com\"\naudience = \"https://weir.example.com/mcp\"";
         let message = "`owner = \"principal\"` needs `[auth]`: without it every caller is the same one";
         context.report.add(owner.span.clone(), message, Some(hint.to_owned()));
     }
     let reach = reach(name, &at.key, written, defaults, context);
     let auth = match http::url(written) {
-        Field::Absent => Some(Auth::None),
-        Field::Set(_) | Field::Unreadable(_) => auth::upstream(written, context),
+        Setting::Absent => Some(Auth::None),
+        Setting::Set(_) | Setting::Unreadable(_) => auth::upstream(written, context),
     };
     let policies = policy::resolve(&written.policies, context);
     if let (Some(Reach::Http(reach)), Some(auth), Some(url)) = (&reach, &auth, http::url(written).set()) {
         http::warn_of_cleartext(reach, auth, written, &url.span, context);
     }
     context.live = true;
-    Some(Upstream {
+    Some(UpstreamConfig {
         name: parsed.ok()?,
         reach: reach?,
         auth: auth?,
@@ -55,7 +56,7 @@ pub(super) fn resolve(
 fn reach(
     name: &str,
     key: &Range<usize>,
-    written: &written::Upstream,
+    written: &written::WrittenUpstream,
     defaults: &Defaults,
     context: &mut Context<'_, '_>,
 ) -> Option<Reach> {
@@ -83,7 +84,7 @@ fn reach(
 }
 
 /// Reports what says something of a process where there is none.
-fn only_with_command(written: &written::Upstream, context: &mut Context<'_, '_>) {
+fn only_with_command(written: &written::WrittenUpstream, context: &mut Context<'_, '_>) {
     let keys = [
         ("args", written.args.key()),
         ("env", written.env.key()),
@@ -94,13 +95,13 @@ fn only_with_command(written: &written::Upstream, context: &mut Context<'_, '_>)
     for (name, key) in keys.into_iter().filter_map(|(name, key)| Some((name, key?))) {
         context.report.add(key, format!("`{name}` goes with a `command`, and this upstream has a `url`"), None);
     }
-    if let Some(at) = written.r#type.set().filter(|kind| kind.value == Kind::Stdio) {
+    if let Some(at) = written.r#type.set().filter(|kind| kind.value == WrittenTransport::Stdio) {
         context.report.add(at.span.clone(), "an upstream with a `url` is of type \"http\" or \"sse\"", None);
     }
 }
 
 /// Reports what says something of requests where there are none.
-fn only_with_url(written: &written::Upstream, context: &mut Context<'_, '_>) {
+fn only_with_url(written: &written::WrittenUpstream, context: &mut Context<'_, '_>) {
     let auth = written.auth.set().filter(|auth| auth.value != AuthKind::None).map(|auth| auth.key.clone());
     let keys = [
         ("headers", written.headers.key()),
@@ -114,14 +115,14 @@ fn only_with_url(written: &written::Upstream, context: &mut Context<'_, '_>) {
         let message = format!("`{name}` goes with a `url`, and this upstream has a `command`");
         context.report.add(key, message, Some(hint));
     }
-    if let Some(at) = written.r#type.set().filter(|kind| kind.value != Kind::Stdio) {
+    if let Some(at) = written.r#type.set().filter(|kind| kind.value != WrittenTransport::Stdio) {
         context.report.add(at.span.clone(), "an upstream with a `command` is of type \"stdio\"", None);
     }
 }
 
 fn stdio(
     command: &At<Program>,
-    written: &written::Upstream,
+    written: &written::WrittenUpstream,
     defaults: &Defaults,
     context: &mut Context<'_, '_>,
 ) -> Option<StdioReach> {
@@ -135,9 +136,9 @@ fn stdio(
     }
     let env = variables(written, &mut secrets, context);
     let cwd = match &written.cwd {
-        Field::Absent => Some(context.base.to_owned()),
-        Field::Set(path) => Some(folder(path, context)),
-        Field::Unreadable(_) => None,
+        Setting::Absent => Some(context.base.to_owned()),
+        Setting::Set(path) => Some(folder(path, context)),
+        Setting::Unreadable(_) => None,
     };
     // A name is looked up in PATH, a path begins at the folder of the file, wherever the process runs.
     let program = match command.value.0.contains('/') {
@@ -146,7 +147,7 @@ fn stdio(
     };
     installed(&program, &command.span, &env, context);
     let inherit = match &written.inherit_env {
-        Field::Absent => defaults.inherit.clone(),
+        Setting::Absent => defaults.inherit.clone(),
         given => list(given, |pattern| pattern.0.clone()),
     };
     Some(StdioReach { command: program, args, env, inherit, secrets, cwd: cwd?, shared: written.shared.or(false) })
@@ -182,7 +183,7 @@ fn installed(program: &str, at: &Range<usize>, env: &[(String, Secret)], context
 }
 
 fn variables(
-    written: &written::Upstream,
+    written: &written::WrittenUpstream,
     secrets: &mut Vec<Secret>,
     context: &mut Context<'_, '_>,
 ) -> Vec<(String, Secret)> {

@@ -3,31 +3,31 @@
 use crate::config::origin::WebUrl;
 use crate::config::quantity::Period;
 use crate::config::read::table;
-use crate::config::string::{FilePath, Text};
-use crate::config::value::List;
+use crate::config::string::{FilePath, TemplateString};
+use crate::config::value::Values;
 
-use super::{Algorithm, Source, SubjectType};
+use super::{Algorithm, SubjectType, WrittenSecret};
 
 table! {
     /// Clients prove who they are with a token of this authorization server (RFC 9068). Without this table everybody
     /// who reaches Weir is the same local caller.
     #[schemars(extend("required" = ["issuer", "audience"]))]
-    struct Inbound("a table with `issuer` and `audience`") {
+    struct WrittenInbound("a table with `issuer` and `audience`") {
         /// The authorization server, exactly as the `iss` of its tokens.
         issuer: WebUrl,
         /// What the `aud` of a token must name: Weir's own address as clients know it.
-        audience: Text,
+        audience: TemplateString,
         /// What a token must allow, all of it. Clients are told to ask for these scopes. Default: none.
-        scopes: List<Text>,
+        scopes: Values<TemplateString>,
         /// The signatures that are accepted. Default: `["RS256", "ES256", "EdDSA"]`.
-        algorithms: List<Algorithm>,
+        algorithms: Values<Algorithm>,
         /// Where the server's keys are, if its metadata does not say.
         jwks: WebUrl,
         /// Weir's name at this server, where people who come to `/connect` with a browser say who they are (OpenID Connect).
         /// Default: its metadata URL, or what it is registered as when the first of them comes.
-        client_id: Text,
+        client_id: TemplateString,
         /// Weir's password there.
-        client_secret: Source,
+        client_secret: WrittenSecret,
         /// Ask nobody at `/connect` who they are: whoever opens a link to sign in and confirms it is taken for the caller it
         /// was made for. Somebody who is sent the link of another and signs in has given *that* person their accounts, so
         /// this is only for a server that signs nobody in with a browser. Default: `false`.
@@ -35,30 +35,30 @@ table! {
     }
 
     /// How Weir is a client of the upstream's authorization server. Whatever is left out is found out.
-    struct OAuth("a table such as { scopes = [\"read\"] }") {
+    struct WrittenOAuth("a table such as { scopes = [\"read\"] }") {
         /// The authorization server, if the upstream's own word is not to be taken for it. Needed for `auth = "exchange"`
         /// without an `identity_provider`. Default: the one that the upstream names; where there is a secret to show, the
         /// one that it has named first.
         issuer: WebUrl,
         /// Weir's name at the authorization server. Default: its metadata URL, or what it is registered as when it first
         /// comes.
-        client_id: Text,
+        client_id: TemplateString,
         /// Weir's password there.
-        client_secret: Source,
+        client_secret: WrittenSecret,
         /// The key that Weir signs with instead of sending a password (RFC 7523): a PEM file.
-        private_key: Source,
+        private_key: WrittenSecret,
         /// How it signs. Default: what the key is for.
         algorithm: Algorithm,
         /// The scopes to ask for. Default: those that the upstream names.
-        scopes: List<Text>,
+        scopes: Values<TemplateString>,
         /// The token that is exchanged, where all callers share what comes of it: a workload's identity. Read anew each time.
         /// Default: the token that the caller has brought.
-        subject_token: Source,
+        subject_token: WrittenSecret,
         /// What the token is said to be that is exchanged (RFC 8693). Default: `"access_token"`; with an `identity_provider`
         /// `"id_token"`.
         subject_token_type: SubjectType,
         /// For whom a token is exchanged (RFC 8693). Default: the upstream.
-        audience: Text,
+        audience: TemplateString,
         /// Whether requests name the upstream as `resource` (RFC 8707). Some servers refuse that. Default: `true`.
         resource: bool,
         /// Whether authorization servers may be at private addresses. Those of an upstream on this machine may. Default:
@@ -76,9 +76,9 @@ table! {
         /// Where tokens are exchanged.
         token_endpoint: WebUrl,
         /// Weir's name there.
-        client_id: Text,
+        client_id: TemplateString,
         /// Weir's password there.
-        client_secret: Source,
+        client_secret: WrittenSecret,
     }
 
     /// Where logins are kept, encrypted.
@@ -87,6 +87,6 @@ table! {
         path: FilePath,
         /// Where the key is that encrypts it, 32 bytes in base64. Default: the keyring of the system, else a file beside
         /// the store that only its owner can read.
-        key: Source,
+        key: WrittenSecret,
     }
 }

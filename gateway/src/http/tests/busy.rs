@@ -12,7 +12,7 @@ async fn a_target_has_so_many_connections_in_use_and_no_more() {
             open.push(stream);
         }
     });
-    let client = Client::new().limited(2);
+    let client = HttpClient::new().limited(2);
     let first = client.send(&target, get()).await.unwrap();
     let _second = client.send(&target, get()).await.unwrap();
     let refused = client.send(&target, get()).await.err().unwrap();

@@ -9,7 +9,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::{Client, Error, LONG, Target, Url, all, get};
+use super::{Error, HttpClient, HttpTarget, LONG, Url, all, get};
 
 const CASE: &str = "WEIR_TEST_CASE";
 
@@ -54,8 +54,8 @@ async fn serve(roots: &Path, name: &str) -> u16 {
     port
 }
 
-fn target(host: &str, port: u16) -> Target {
-    Target::new(&Url::parse(&format!("https://{host}:{port}/")).unwrap(), LONG).unwrap()
+fn target(host: &str, port: u16) -> HttpTarget {
+    HttpTarget::new(&Url::parse(&format!("https://{host}:{port}/")).unwrap(), LONG).unwrap()
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn a_server_is_trusted_by_the_roots_of_the_environment() {
         return;
     };
     let port = serve(Path::new(&roots), "localhost").await;
-    let client = Client::new();
+    let client = HttpClient::new();
     let trusted = target("localhost", port);
     for _ in 0..2 {
         assert_eq!(all(client.send(&trusted, get()).await.unwrap()).await, "secret");
@@ -87,6 +87,6 @@ async fn without_roots_only_https_fails() {
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let error = Client::new().send(&target("127.0.0.1", port), get()).await.err().unwrap();
+    let error = HttpClient::new().send(&target("127.0.0.1", port), get()).await.err().unwrap();
     assert!(matches!(error, Error::Tls(why) if why.contains("SSL_CERT_FILE")), "{error}");
 }

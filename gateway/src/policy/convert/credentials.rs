@@ -11,7 +11,10 @@ use super::{
 };
 
 /// What a `credentials` policy is asked.
-pub(in crate::policy) fn question(fact: &facts::Question, settings: &str) -> Result<credentials::Question, TooMuch> {
+pub(in crate::policy) fn question(
+    fact: &facts::CredentialQuestion,
+    settings: &str,
+) -> Result<credentials::Question, TooMuch> {
     Ok(credentials::Question {
         upstream: upstream(&fact.upstream, settings)?,
         principal: fact.principal.as_ref().map(principal).transpose()?,
@@ -28,7 +31,10 @@ pub(in crate::policy) fn question(fact: &facts::Question, settings: &str) -> Res
 }
 
 /// The choice, if it names a secret that may be placed and a header that may carry it.
-pub(in crate::policy) fn choice(answer: credentials::Choice, about: &facts::Question) -> Result<facts::Choice, Broken> {
+pub(in crate::policy) fn choice(
+    answer: credentials::Choice,
+    about: &facts::CredentialQuestion,
+) -> Result<facts::Choice, Broken> {
     match answer {
         credentials::Choice::None => Ok(facts::Choice::None),
         credentials::Choice::Stop(text) => Ok(facts::Choice::Stop(message(&text)?)),
@@ -63,15 +69,15 @@ fn token(fact: &facts::Token) -> Result<credentials::Token, TooMuch> {
     })
 }
 
-fn effort(fact: &facts::Effort) -> credentials::Effort {
+fn effort(fact: &facts::TokenAttempt) -> credentials::Effort {
     let task = match fact.task {
         facts::Task::Renew => credentials::Task::Renew,
         facts::Task::Obtain(way) => credentials::Task::Obtain(flow(way)),
     };
     let ending = match &fact.ending {
-        facts::Ending::Done => credentials::Ending::Done,
-        facts::Ending::Denied(why) => credentials::Ending::Denied(cut(why, TEXT).to_owned()),
-        facts::Ending::Failed(why) => credentials::Ending::Failed(cut(why, TEXT).to_owned()),
+        facts::TokenOutcome::Done => credentials::Ending::Done,
+        facts::TokenOutcome::Denied(why) => credentials::Ending::Denied(cut(why, TEXT).to_owned()),
+        facts::TokenOutcome::Failed(why) => credentials::Ending::Failed(cut(why, TEXT).to_owned()),
     };
     credentials::Effort { task, ending }
 }
@@ -85,7 +91,7 @@ fn flow(fact: facts::Flow) -> credentials::Flow {
     }
 }
 
-fn attach(answer: credentials::Attachment, about: &facts::Question) -> Result<facts::Attachment, Broken> {
+fn attach(answer: credentials::Attachment, about: &facts::CredentialQuestion) -> Result<facts::Attachment, Broken> {
     let credentials::Attachment { header, scheme, secret, holds_for } = answer;
     if !about.secrets.contains(&secret) {
         return broken(format!("it chose the secret {:?}, which this upstream does not have", cut(&secret, TEXT)));
@@ -94,7 +100,10 @@ fn attach(answer: credentials::Attachment, about: &facts::Question) -> Result<fa
     Ok(facts::Attachment { header, scheme, secret, holds_for })
 }
 
-fn present(answer: credentials::Presentation, about: &facts::Question) -> Result<facts::Presentation, Broken> {
+fn present(
+    answer: credentials::Presentation,
+    about: &facts::CredentialQuestion,
+) -> Result<facts::Presentation, Broken> {
     let credentials::Presentation { header, scheme, holds_for } = answer;
     if about.token.is_none() {
         return broken("it chose the token of an upstream that has none".to_owned());
@@ -112,7 +121,7 @@ fn mint(answer: credentials::Minted) -> Result<facts::Minted, Broken> {
     Ok(facts::Minted { header, scheme, text, holds_for })
 }
 
-fn obtain(answer: credentials::Wish, about: &facts::Question) -> Result<facts::Wish, Broken> {
+fn obtain(answer: credentials::Wish, about: &facts::CredentialQuestion) -> Result<facts::TokenRequest, Broken> {
     let flow = match answer.flow {
         credentials::Flow::AuthorizationCode => facts::Flow::AuthorizationCode,
         credentials::Flow::DeviceCode => facts::Flow::DeviceCode,
@@ -126,7 +135,7 @@ fn obtain(answer: credentials::Wish, about: &facts::Question) -> Result<facts::W
     if size > TEXT || !answer.scopes.iter().all(|scope| scope_token(scope)) {
         return broken("it asked for scopes that are too long or malformed".to_owned());
     }
-    Ok(facts::Wish { flow, scopes: answer.scopes })
+    Ok(facts::TokenRequest { flow, scopes: answer.scopes })
 }
 
 /// The header that a credential goes into, and what stands before it, if they may be used for that.

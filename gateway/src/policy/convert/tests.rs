@@ -2,8 +2,8 @@
 
 use super::{super::bindings::exports::weir::policy::credentials, *};
 
-fn fact() -> facts::Upstream {
-    facts::Upstream {
+fn fact() -> facts::UpstreamFacts {
+    facts::UpstreamFacts {
         name: "docs".into(),
         url: Some("https://docs.example.com/mcp".into()),
         pinned: None,
@@ -13,8 +13,8 @@ fn fact() -> facts::Upstream {
     }
 }
 
-fn about() -> facts::Question {
-    facts::Question {
+fn about() -> facts::CredentialQuestion {
+    facts::CredentialQuestion {
         upstream: fact(),
         principal: None,
         secrets: vec!["token".into()],
@@ -67,10 +67,10 @@ fn what_a_policy_must_know_whole_is_not_cut() {
         scopes: vec!["x".repeat(100); DOCUMENT / 100],
         claims: "{}".into(),
     };
-    let scopes = facts::Question { principal: Some(principal.clone()), ..about() };
+    let scopes = facts::CredentialQuestion { principal: Some(principal.clone()), ..about() };
     assert_eq!(question(&scopes, "{}").unwrap_err(), TooMuch("the principal's scopes", DOCUMENT));
     let claims = facts::Principal { scopes: Vec::new(), claims: "x".repeat(DOCUMENT + 1), ..principal };
-    let claims = facts::Question { principal: Some(claims), ..about() };
+    let claims = facts::CredentialQuestion { principal: Some(claims), ..about() };
     assert_eq!(question(&claims, "{}").unwrap_err(), TooMuch("the principal's claims", DOCUMENT));
 }
 
@@ -84,14 +84,14 @@ fn a_step_keeps_to_what_may_be_tried() {
         connection::Step::Authorize(connection::Try { transport: types::Transport::Http, era: types::Era::Modern });
     assert_eq!(step(login, &fact()), Ok(facts::Step::Authorize(expected)));
 
-    let rule = |answer, to: facts::Upstream| step(answer, &to).unwrap_err().0;
-    let carried = facts::Upstream { transports: vec![facts::Transport::Http], ..fact() };
+    let rule = |answer, to: facts::UpstreamFacts| step(answer, &to).unwrap_err().0;
+    let carried = facts::UpstreamFacts { transports: vec![facts::Transport::Http], ..fact() };
     assert_eq!(rule(sse(), carried), "it chose sse, which this gateway does not carry");
-    let pinned = facts::Upstream { pinned: Some(facts::Transport::Http), ..fact() };
+    let pinned = facts::UpstreamFacts { pinned: Some(facts::Transport::Http), ..fact() };
     assert_eq!(rule(sse(), pinned), "it chose sse, and the configuration insists on another transport");
-    let wanted = facts::Upstream { wanted: Some(Era::Legacy), ..fact() };
+    let wanted = facts::UpstreamFacts { wanted: Some(Era::Legacy), ..fact() };
     assert_eq!(rule(http(), wanted), "it chose the modern era, and the client needs the other");
-    let command = facts::Upstream { url: None, ..fact() };
+    let command = facts::UpstreamFacts { url: None, ..fact() };
     assert_eq!(rule(http(), command), "it chose http, which the upstream cannot have");
     let stdio = chosen(types::Transport::Stdio, types::Era::Modern);
     assert_eq!(rule(stdio, fact()), "it chose stdio, which the upstream cannot have");
@@ -157,7 +157,7 @@ fn a_token_is_presented_renewed_and_obtained_only_where_that_can_be() {
         accepted: true,
         renewable,
     };
-    let with = |renewable| facts::Question { token: Some(token(renewable)), ..about() };
+    let with = |renewable| facts::CredentialQuestion { token: Some(token(renewable)), ..about() };
     assert!(choice(presentation(), &about()).is_err());
     assert!(
         matches!(choice(presentation(), &with(false)), Ok(facts::Choice::Present(p)) if p.header == "authorization")

@@ -11,12 +11,12 @@ pub(super) struct Row {
     /// Its name in the configuration.
     pub(super) name: String,
     /// How it stands.
-    pub(super) state: State,
+    pub(super) state: RowState,
 }
 
 /// How an upstream stands for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RowState {
     /// It needs no login.
     Open,
     /// There is a login.
@@ -46,10 +46,12 @@ pub(super) enum Notice {
 /// The whole page, for `who` if that is not plain. `key` goes back with each form, so that no other site can send one (OWASP, synchronizer token).
 #[must_use]
 pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, key: &str) -> String {
-    let mut body = who.map(|who| format!("<p class=\"who\">For {}</p>", Text(who))).unwrap_or_default();
+    let mut body = who.map(|who| format!("<p class=\"who\">For {}</p>", HtmlText(who))).unwrap_or_default();
     match notice {
-        Some(Notice::Done(text)) => body += &format!("<p class=\"notice done\" role=\"status\">{}</p>", Text(text)),
-        Some(Notice::Failed(text)) => body += &format!("<p class=\"notice failed\" role=\"alert\">{}</p>", Text(text)),
+        Some(Notice::Done(text)) => body += &format!("<p class=\"notice done\" role=\"status\">{}</p>", HtmlText(text)),
+        Some(Notice::Failed(text)) => {
+            body += &format!("<p class=\"notice failed\" role=\"alert\">{}</p>", HtmlText(text))
+        }
         None => {}
     }
     if rows.is_empty() {
@@ -67,19 +69,19 @@ pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, key
 /// A page with one sentence, and the way to the list, which is at `home`.
 #[must_use]
 pub(super) fn message(title: &str, text: &str, home: &str) -> String {
-    document(title, &format!("<p>{}</p><p><a href=\"{}\">All servers</a></p>", Text(text), Text(home)))
+    document(title, &format!("<p>{}</p><p><a href=\"{}\">All servers</a></p>", HtmlText(text), HtmlText(home)))
 }
 
 /// A page with one sentence, and the way to do once more what has not worked.
 #[must_use]
 pub(super) fn again(title: &str, text: &str, to: &str) -> String {
-    document(title, &format!("<p>{}</p><p><a href=\"{}\">Try again</a></p>", Text(text), Text(to)))
+    document(title, &format!("<p>{}</p><p><a href=\"{}\">Try again</a></p>", HtmlText(text), HtmlText(to)))
 }
 
 /// Tells `who` that a ticket is another's.
 #[must_use]
 pub(super) fn another(who: &str, ticket: &str, home: &str) -> String {
-    let (who, ticket, home) = (Text(who), Text(ticket), Text(home));
+    let (who, ticket, home) = (HtmlText(who), HtmlText(ticket), HtmlText(home));
     let body = format!(
         "<p>You are signed in as <strong>{who}</strong>, and this link was made for somebody else. It was not used, and \
          nothing was changed.</p>\
@@ -95,13 +97,13 @@ pub(super) fn another(who: &str, ticket: &str, home: &str) -> String {
 /// A page with one sentence, for whoever has no list.
 #[must_use]
 pub(super) fn alone(title: &str, text: &str) -> String {
-    document(title, &format!("<p>{}</p>", Text(text)))
+    document(title, &format!("<p>{}</p>", HtmlText(text)))
 }
 
 /// Asks whoever brings a ticket whether they are the one it was made for.
 #[must_use]
 pub(super) fn welcome(who: &str, ticket: &str) -> String {
-    let (who, ticket) = (Text(who), Text(ticket));
+    let (who, ticket) = (HtmlText(who), HtmlText(ticket));
     let body = format!(
         "<p>This link was made for <strong>{who}</strong>. What you sign in to from here is theirs to use.</p>\
          <p>If that is not you, or you did not ask for it, close this page.</p>\
@@ -112,18 +114,18 @@ pub(super) fn welcome(who: &str, ticket: &str) -> String {
 }
 
 fn item(row: &Row, key: &str) -> String {
-    let name = Text(&row.name);
+    let name = HtmlText(&row.name);
     let (mark, class, says) = match &row.state {
-        State::Open => ("●", "good", "needs no login".to_owned()),
-        State::SignedIn { issuer, .. } => ("●", "good", format!("signed in at {}", Text(issuer))),
-        State::SignedOut => ("○", "idle", "not signed in".to_owned()),
-        State::Expired(why) => ("○", "bad", format!("the login has ended: {}", Text(why))),
-        State::Unavailable(why) => ("○", "bad", Text(why).to_string()),
+        RowState::Open => ("●", "good", "needs no login".to_owned()),
+        RowState::SignedIn { issuer, .. } => ("●", "good", format!("signed in at {}", HtmlText(issuer))),
+        RowState::SignedOut => ("○", "idle", "not signed in".to_owned()),
+        RowState::Expired(why) => ("○", "bad", format!("the login has ended: {}", HtmlText(why))),
+        RowState::Unavailable(why) => ("○", "bad", HtmlText(why).to_string()),
     };
     let action = match &row.state {
-        State::SignedOut | State::Expired(_) => form(&row.name, "login", "Sign in", "primary", key),
-        State::SignedIn { own: true, .. } => form(&row.name, "logout", "Sign out", "plain", key),
-        State::Open | State::SignedIn { own: false, .. } | State::Unavailable(_) => String::new(),
+        RowState::SignedOut | RowState::Expired(_) => form(&row.name, "login", "Sign in", "primary", key),
+        RowState::SignedIn { own: true, .. } => form(&row.name, "logout", "Sign out", "plain", key),
+        RowState::Open | RowState::SignedIn { own: false, .. } | RowState::Unavailable(_) => String::new(),
     };
     format!(
         "<li><div><h2><span class=\"mark {class}\" aria-hidden=\"true\">{mark}</span> {name}</h2>\
@@ -132,7 +134,7 @@ fn item(row: &Row, key: &str) -> String {
 }
 
 fn form(name: &str, act: &str, label: &str, class: &str, key: &str) -> String {
-    let (name, key) = (Text(name), Text(key));
+    let (name, key) = (HtmlText(name), HtmlText(key));
     format!(
         "<form method=\"post\" action=\"connect/{name}/{act}\"><input type=\"hidden\" name=\"key\" value=\"{key}\">\
          <button class=\"{class}\" aria-label=\"{label}: {name}\">{label}</button></form>"
@@ -140,7 +142,7 @@ fn form(name: &str, act: &str, label: &str, class: &str, key: &str) -> String {
 }
 
 fn document(title: &str, body: &str) -> String {
-    let title = Text(title);
+    let title = HtmlText(title);
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title} · Weir</title>\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><style>{STYLE}</style></head>\
@@ -151,9 +153,9 @@ fn document(title: &str, body: &str) -> String {
 const STYLE: &str = include_str!("page.css");
 
 /// Text that cannot become markup.
-struct Text<'a>(&'a str);
+struct HtmlText<'a>(&'a str);
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for HtmlText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.chars().try_for_each(|c| match c {
             '&' => f.write_str("&amp;"),
@@ -173,24 +175,24 @@ impl fmt::Display for Text<'_> {
 mod tests {
     use super::*;
 
-    fn row(name: &str, state: State) -> Row {
+    fn row(name: &str, state: RowState) -> Row {
         Row { name: name.into(), state }
     }
 
     #[test]
     fn each_state_has_its_words_and_its_button() {
-        let signed_in = |own| State::SignedIn { issuer: "https://login.example.com".into(), own };
+        let signed_in = |own| RowState::SignedIn { issuer: "https://login.example.com".into(), own };
         let cases = [
-            (State::Open, "needs no login", None),
+            (RowState::Open, "needs no login", None),
             (signed_in(true), "signed in at https://login.example.com", Some("connect/github/logout")),
             (signed_in(false), "signed in at https://login.example.com", None),
-            (State::SignedOut, "not signed in", Some("connect/github/login")),
+            (RowState::SignedOut, "not signed in", Some("connect/github/login")),
             (
-                State::Expired("it was revoked".into()),
+                RowState::Expired("it was revoked".into()),
                 "the login has ended: it was revoked",
                 Some("connect/github/login"),
             ),
-            (State::Unavailable("set client_id".into()), "set client_id", None),
+            (RowState::Unavailable("set client_id".into()), "set client_id", None),
         ];
         for (state, says, action) in cases {
             let html = page(&[row("github", state.clone())], None, None, "k");
@@ -206,7 +208,7 @@ mod tests {
     fn nothing_from_elsewhere_becomes_markup() {
         let evil = "\"><script>alert(1)</script>'\u{202e}&";
         let html = page(
-            &[row(evil, State::Expired(evil.into())), row(evil, State::Unavailable(evil.into()))],
+            &[row(evil, RowState::Expired(evil.into())), row(evil, RowState::Unavailable(evil.into()))],
             Some(evil),
             Some(&Notice::Failed(evil.into())),
             evil,

@@ -27,7 +27,7 @@ use crate::{
     quota::{self, Permit, Quota, Reached},
 };
 
-use super::{Limits, wire::Line};
+use super::{ListenLimits, wire::ConnectionState};
 
 /// Bodies up to here are not counted: there are no more of them than connections.
 const SMALL: usize = 64 * 1024;
@@ -63,40 +63,40 @@ impl Peer {
 }
 
 /// One request and its answer.
-pub struct Exchange {
+pub struct HttpExchange {
     session: ServerSession,
     peer: Peer,
     caller: Option<Arc<Caller>>,
     ends: Option<SystemTime>,
-    patience: Patience,
+    patience: ClientPatience,
     draining: Arc<AtomicBool>,
     /// Room for bodies, and what this one has of it.
     bodies: Arc<Quota>,
     body: Option<Permit>,
     /// None for HTTP/2, which gathers by itself.
-    line: Option<Arc<Line>>,
-    answer: Answer,
+    line: Option<Arc<ConnectionState>>,
+    answer: AnswerProgress,
     /// The bytes of the answer's body that are out.
     sent: u64,
 }
 
 /// How long is waited for a client.
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct ClientPatience {
     /// For the next bytes of a body, in either direction.
     next: Duration,
     /// For the body of a request, beside the time that its bytes give it.
     body: Duration,
 }
 
-impl From<Limits> for Patience {
-    fn from(limits: Limits) -> Self {
+impl From<ListenLimits> for ClientPatience {
+    fn from(limits: ListenLimits) -> Self {
         Self { next: limits.idle_timeout, body: limits.body_timeout }
     }
 }
 
 /// How far the answer is.
-enum Answer {
+enum AnswerProgress {
     None,
     /// The head waits for what is written first.
     Promised(Box<ResponseHeader>),
@@ -108,7 +108,7 @@ enum Answer {
 }
 
 /// What is left of the connection.
-pub(super) enum Ending {
+pub(super) enum ConnectionEnd {
     /// It may carry another request.
     Reusable(ReusableHttpStream),
     /// It was answered, but the body of the request was not read to its end.
@@ -116,13 +116,13 @@ pub(super) enum Ending {
     Closed,
 }
 
-impl Exchange {
+impl HttpExchange {
     pub(super) fn new(
         session: ServerSession,
         peer: Peer,
-        patience: Patience,
+        patience: ClientPatience,
         (draining, bodies): (Arc<AtomicBool>, Arc<Quota>),
-        line: Option<Arc<Line>>,
+        line: Option<Arc<ConnectionState>>,
     ) -> Self {
         Self {
             session,
@@ -134,7 +134,7 @@ impl Exchange {
             bodies,
             body: None,
             line,
-            answer: Answer::None,
+            answer: AnswerProgress::None,
             sent: 0,
         }
     }
@@ -273,19 +273,19 @@ impl Exchange {
     ///
     /// The head of a stream leaves together with what is written first, or when [`gone`](Self::gone) is awaited.
     pub async fn start(&mut self, status: u16, headers: &[(HeaderName, HeaderValue)], length: Option<usize>) {
-        if !matches!(self.answer, Answer::None) {
+        if !matches!(self.answer, AnswerProgress::None) {
             return;
         }
-        self.answer = Answer::Lost;
+        self.answer = AnswerProgress::Lost;
         let chunked = length.is_none() && self.session.req_header().version == Version::HTTP_11;
         let Ok(head) = head(status, headers, length, chunked).map(Box::new) else { return };
         if self.draining.load(Ordering::Relaxed) {
             self.session.set_keepalive(None);
         }
         if length.is_none() {
-            self.answer = Answer::Promised(head);
+            self.answer = AnswerProgress::Promised(head);
         } else if matches!(timeout(self.patience.next, self.session.write_response_header(head)).await, Ok(Ok(()))) {
-            self.answer = Answer::Begun;
+            self.answer = AnswerProgress::Begun;
         }
     }
 
@@ -306,67 +306,67 @@ impl Exchange {
 
     /// Ends the connection, so that the client sees that the answer is not whole.
     pub fn cut(&mut self) {
-        self.answer = Answer::Lost;
+        self.answer = AnswerProgress::Lost;
     }
 
     /// Ends the connection, whose client is not there any more, while its request goes on.
     pub async fn leave(&mut self) {
         /// For the last words of TLS.
         const FAREWELL: Duration = Duration::from_secs(1);
-        self.answer = Answer::Lost;
+        self.answer = AnswerProgress::Lost;
         drop(timeout(FAREWELL, self.session.shutdown()).await);
     }
 
     /// Resolves when the client has gone away: it closed its side, or gave up the stream. Cancel-safe.
     pub async fn gone(&mut self) {
-        match std::mem::replace(&mut self.answer, Answer::Lost) {
-            Answer::Promised(head) => {
+        match std::mem::replace(&mut self.answer, AnswerProgress::Lost) {
+            AnswerProgress::Promised(head) => {
                 // Before the wait, which may be dropped: what is gathered by then is not lost.
-                self.answer = Answer::Begun;
+                self.answer = AnswerProgress::Begun;
                 self.hold(false);
                 if self.session.write_response_header(head).await.is_err() {
-                    self.answer = Answer::Lost;
+                    self.answer = AnswerProgress::Lost;
                 }
             }
             answer => self.answer = answer,
         }
-        if matches!(self.answer, Answer::Lost) {
+        if matches!(self.answer, AnswerProgress::Lost) {
             return;
         }
         // The next request may come early on the same connection; it is kept for later, and what comes behind it is looked
         // at too.
-        let _watched = self.line.clone().map(Line::watched);
+        let _watched = self.line.clone().map(ConnectionState::watched);
         while self.session.read_body_or_idle(true).await.is_ok() {}
-        self.answer = Answer::Lost;
+        self.answer = AnswerProgress::Lost;
     }
 
     /// Ends the exchange.
-    pub(super) async fn finish(mut self) -> Ending {
-        if matches!(self.answer, Answer::None) {
+    pub(super) async fn finish(mut self) -> ConnectionEnd {
+        if matches!(self.answer, AnswerProgress::None) {
             self.respond(500, &[], Bytes::new()).await;
         }
-        if !matches!(self.answer, Answer::Ended) {
+        if !matches!(self.answer, AnswerProgress::Ended) {
             if let ServerSession::H2(session) = &mut self.session {
                 // Or the client would take the stream for whole.
                 session.shutdown();
             }
-            return Ending::Closed;
+            return ConnectionEnd::Closed;
         }
         let unread = !self.session.is_body_done();
         match self.session {
-            ServerSession::H1(session) if unread => Ending::Unread(session.into_inner()),
+            ServerSession::H1(session) if unread => ConnectionEnd::Unread(session.into_inner()),
             session => match timeout(self.patience.next, session.finish()).await {
-                Ok(Ok(Some(stream))) => Ending::Reusable(stream),
-                _ => Ending::Closed,
+                Ok(Ok(Some(stream))) => ConnectionEnd::Reusable(stream),
+                _ => ConnectionEnd::Closed,
             },
         }
     }
 
     async fn part(&mut self, bytes: Bytes, last: bool) -> bool {
         // Whoever drops this future before its end must not write behind half a chunk.
-        let head = match std::mem::replace(&mut self.answer, Answer::Lost) {
-            Answer::Promised(head) => Some(head),
-            Answer::Begun => None,
+        let head = match std::mem::replace(&mut self.answer, AnswerProgress::Lost) {
+            AnswerProgress::Promised(head) => Some(head),
+            AnswerProgress::Begun => None,
             answer => {
                 self.answer = answer;
                 return false;
@@ -377,7 +377,7 @@ impl Exchange {
             return false;
         }
         self.sent += length as u64;
-        self.answer = if last { Answer::Ended } else { Answer::Begun };
+        self.answer = if last { AnswerProgress::Ended } else { AnswerProgress::Begun };
         true
     }
 

@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::http::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 
-use super::{Exchange, Handler, Server, exchange::Peer, over, refusal, wire::Wire};
+use super::{Handler, HttpExchange, Server, exchange::Peer, over, refusal, wire::Wire};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -73,7 +73,7 @@ async fn stream<H: Handler>(server: Arc<Server<H>>, session: HttpSession, peer: 
     let session = ServerSession::H2(session);
     let share = Arc::clone(&peer.share);
     let shared = (Arc::clone(&server.draining), Arc::clone(&server.bodies));
-    let mut exchange = Exchange::new(session, peer, server.limits.into(), shared, None);
+    let mut exchange = HttpExchange::new(session, peer, server.limits.into(), shared, None);
     // Each may hold as much as a connection of HTTP/1.1 does.
     match server.connections.take(&share, None) {
         Ok(_permit) => server.handler.handle(&mut exchange).await,

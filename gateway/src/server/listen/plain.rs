@@ -22,10 +22,10 @@ use tokio::{
 };
 
 use super::{
-    Exchange, Handler, Limits, Server,
+    Handler, HttpExchange, ListenLimits, Server,
     alarm::Alarm,
-    exchange::{Ending, Peer},
-    wire::{Line, Wire},
+    exchange::{ConnectionEnd, Peer},
+    wire::{ConnectionState, Wire},
 };
 
 /// The longest head of a request, in bytes; more is answered with 431 (RFC 6585 §5).
@@ -35,11 +35,17 @@ const MAX_HEAD: usize = 64 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves a connection to its end. The head of its first request must be here at `end`.
-pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, line: Arc<Line>, peer: Peer, end: Instant) {
+pub(super) async fn serve<H: Handler>(
+    server: Arc<Server<H>>,
+    wire: Wire,
+    line: Arc<ConnectionState>,
+    peer: Peer,
+    end: Instant,
+) {
     let mut alarm = Alarm::new(end);
     let mut stream: Stream = Box::new(wire);
     let mut prefix: Option<BytesMut> = None;
-    let mut patience = Patience::Head(end);
+    let mut patience = HeadPatience::Head(end);
     loop {
         let mut session = HttpSession::new(stream);
         // All waiting is timed here.
@@ -48,7 +54,7 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, line: 
         if let Some(prefix) = prefix.take() {
             session.set_pipelined_prefix(prefix);
             line.go_on(MAX_HEAD);
-        } else if matches!(patience, Patience::Head(_)) && line.is_busy() {
+        } else if matches!(patience, HeadPatience::Head(_)) && line.is_busy() {
             // What was read to see which protocol is spoken.
             line.go_on(MAX_HEAD);
         } else {
@@ -58,38 +64,43 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, line: 
             }
         }
         match head(&mut session, &line, &mut alarm, patience, server.limits).await {
-            Head::Whole => line.end_head(),
-            Head::None => return,
-            Head::Bad(status) => return Box::pin(refuse(session, status)).await,
+            RequestHead::Whole => line.end_head(),
+            RequestHead::None => return,
+            RequestHead::Bad(status) => return Box::pin(refuse(session, status)).await,
         }
         // On the heap, so that a connection that rests does not hold the room that a call needs.
         match Box::pin(answer(&server, session, peer.clone(), &line)).await {
-            Ending::Reusable(next) => (stream, prefix) = next.into_parts(),
-            Ending::Unread(stream) => return Box::pin(linger(stream)).await,
-            Ending::Closed => return,
+            ConnectionEnd::Reusable(next) => (stream, prefix) = next.into_parts(),
+            ConnectionEnd::Unread(stream) => return Box::pin(linger(stream)).await,
+            ConnectionEnd::Closed => return,
         }
-        patience = Patience::Rest(Instant::now() + server.limits.idle_timeout);
+        patience = HeadPatience::Rest(Instant::now() + server.limits.idle_timeout);
     }
 }
 
-async fn answer<H: Handler>(server: &Arc<Server<H>>, session: HttpSession, peer: Peer, line: &Arc<Line>) -> Ending {
+async fn answer<H: Handler>(
+    server: &Arc<Server<H>>,
+    session: HttpSession,
+    peer: Peer,
+    line: &Arc<ConnectionState>,
+) -> ConnectionEnd {
     let shared = (Arc::clone(&server.draining), Arc::clone(&server.bodies));
     let session = ServerSession::H1(session);
-    let mut exchange = Exchange::new(session, peer, server.limits.into(), shared, Some(Arc::clone(line)));
+    let mut exchange = HttpExchange::new(session, peer, server.limits.into(), shared, Some(Arc::clone(line)));
     server.handler.handle(&mut exchange).await;
     exchange.finish().await
 }
 
 /// What is waited for, and until when.
 #[derive(Clone, Copy)]
-enum Patience {
+enum HeadPatience {
     /// The rest of a head.
     Head(Instant),
     /// The first byte of one.
     Rest(Instant),
 }
 
-enum Head {
+enum RequestHead {
     Whole,
     /// The client closed, or was too slow.
     None,
@@ -99,27 +110,27 @@ enum Head {
 
 async fn head(
     session: &mut HttpSession,
-    line: &Line,
+    line: &ConnectionState,
     alarm: &mut Alarm,
-    mut patience: Patience,
-    limits: Limits,
-) -> Head {
+    mut patience: HeadPatience,
+    limits: ListenLimits,
+) -> RequestHead {
     let mut reading = pin!(session.read_request());
     let read = poll_fn(|context| {
         if let Poll::Ready(read) = reading.as_mut().poll(context) {
             return Poll::Ready(Some(read));
         }
-        if matches!(patience, Patience::Rest(_)) && line.is_busy() {
-            patience = Patience::Head(Instant::now() + limits.head_timeout);
+        if matches!(patience, HeadPatience::Rest(_)) && line.is_busy() {
+            patience = HeadPatience::Head(Instant::now() + limits.head_timeout);
         }
-        let (Patience::Head(deadline) | Patience::Rest(deadline)) = patience;
+        let (HeadPatience::Head(deadline) | HeadPatience::Rest(deadline)) = patience;
         alarm.poll(context, deadline).map(|()| None)
     });
     match read.await {
-        Some(Ok(Some(_))) => Head::Whole,
-        Some(Err(_)) if line.is_exhausted() => Head::Bad(431),
-        Some(Err(error)) if error.etype == ErrorType::InvalidHTTPHeader => Head::Bad(400),
-        Some(Ok(None) | Err(_)) | None => Head::None,
+        Some(Ok(Some(_))) => RequestHead::Whole,
+        Some(Err(_)) if line.is_exhausted() => RequestHead::Bad(431),
+        Some(Err(error)) if error.etype == ErrorType::InvalidHTTPHeader => RequestHead::Bad(400),
+        Some(Ok(None) | Err(_)) | None => RequestHead::None,
     }
 }
 

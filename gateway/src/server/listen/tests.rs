@@ -17,7 +17,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{BodyError, Exchange, Handler, Limits, ListenError, Listener};
+use super::{BodyError, Handler, HttpExchange, ListenError, ListenLimits, Listener};
 use crate::{config::Tls, http::CONTENT_TYPE, http::HeaderValue, quota::Shares};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -25,7 +25,7 @@ const LONG: Duration = Duration::from_secs(20);
 /// Silence that is waited for where the end of it is the condition.
 const SHORT: Duration = Duration::from_millis(100);
 
-const LIMITS: Limits = Limits {
+const LIMITS: ListenLimits = ListenLimits {
     connections: Shares { total: 1000, principal: 1000, upstream: 0 },
     bodies: Shares { total: 1 << 20, principal: 1 << 20, upstream: 0 },
     head_timeout: LONG,
@@ -44,7 +44,7 @@ struct App {
 }
 
 impl Handler for App {
-    async fn handle(self: &Arc<Self>, exchange: &mut Exchange) {
+    async fn handle(self: &Arc<Self>, exchange: &mut HttpExchange) {
         let path = exchange.path().to_owned();
         match path.as_str() {
             "/echo" => self.echo(exchange).await,
@@ -110,7 +110,7 @@ impl Handler for App {
 }
 
 impl App {
-    async fn echo(&self, exchange: &mut Exchange) {
+    async fn echo(&self, exchange: &mut HttpExchange) {
         match exchange.read_body(CAP).await {
             Ok(body) => {
                 let media = exchange.value("content-type").cloned();
@@ -133,7 +133,7 @@ struct Served {
     serving: JoinHandle<()>,
 }
 
-async fn serve_with(limits: Limits, tls: Option<&Tls>) -> Served {
+async fn serve_with(limits: ListenLimits, tls: Option<&Tls>) -> Served {
     let listener = Listener::bind(&["127.0.0.1:0".parse().unwrap()], tls).await.unwrap();
     let address = listener.addresses()[0];
     let (sender, seen) = mpsc::unbounded_channel();
@@ -350,7 +350,7 @@ async fn what_is_not_a_request_is_refused() {
 
 #[tokio::test]
 async fn a_head_must_come_in_time() {
-    let limits = Limits { head_timeout: SHORT, ..LIMITS };
+    let limits = ListenLimits { head_timeout: SHORT, ..LIMITS };
     let served = serve_with(limits, None).await;
     for start in ["", "G", "PRI * HT", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.1\r\nHost: he"] {
         let mut client = Client::connect(&served).await;
@@ -372,7 +372,7 @@ async fn a_head_must_come_in_time() {
 
 #[tokio::test]
 async fn a_connection_does_not_rest_for_ever() {
-    let limits = Limits { idle_timeout: SHORT, ..LIMITS };
+    let limits = ListenLimits { idle_timeout: SHORT, ..LIMITS };
     let served = serve_with(limits, None).await;
     let mut client = Client::connect(&served).await;
     assert_eq!(client.ask(&get("/none")).await.status(), "204");
@@ -386,7 +386,7 @@ async fn a_connection_does_not_rest_for_ever() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_given_up() {
-    let limits = Limits { idle_timeout: SHORT, ..LIMITS };
+    let limits = ListenLimits { idle_timeout: SHORT, ..LIMITS };
     let mut served = serve_with(limits, None).await;
     let mut client = Client::connect(&served).await;
     client.send(&get("/flood")).await;

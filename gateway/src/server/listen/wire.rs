@@ -42,7 +42,7 @@ const AHEAD: usize = 64 * 1024;
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What the socket, the loop over its requests, and the listener tell each other of a connection.
-pub(super) struct Line {
+pub(super) struct ConnectionState {
     phase: AtomicU8,
     /// How many more bytes the head of a request may have.
     allowance: AtomicUsize,
@@ -53,7 +53,7 @@ pub(super) struct Line {
 }
 
 /// Has a connection watched for its end until this is dropped.
-pub(super) struct Watched(Arc<Line>);
+pub(super) struct EndWatch(Arc<ConnectionState>);
 
 const RESTING: u8 = 0;
 const BUSY: u8 = 1;
@@ -66,7 +66,7 @@ pub(super) struct Wire {
     ahead: BytesMut,
     /// Written and not yet sent.
     gathered: BytesMut,
-    line: Arc<Line>,
+    line: Arc<ConnectionState>,
 }
 
 enum Io {
@@ -74,7 +74,7 @@ enum Io {
     Secure(Box<ServerTlsStream<TcpStream>>),
 }
 
-impl Line {
+impl ConnectionState {
     /// Waits for a request whose head may have so many bytes.
     pub(super) fn rest(&self, allowance: usize) {
         self.allowance.store(allowance, Ordering::Relaxed);
@@ -98,9 +98,9 @@ impl Line {
     }
 
     /// Has it watched for its end.
-    pub(super) fn watched(self: Arc<Self>) -> Watched {
+    pub(super) fn watched(self: Arc<Self>) -> EndWatch {
         self.watched.store(true, Ordering::Relaxed);
-        Watched(self)
+        EndWatch(self)
     }
 
     /// Whether a byte of a request has come since the last rest.
@@ -138,25 +138,25 @@ impl Line {
     }
 }
 
-impl Default for Line {
+impl Default for ConnectionState {
     fn default() -> Self {
         let [held, watched] = [false, false].map(AtomicBool::new);
         Self { phase: AtomicU8::new(RESTING), allowance: AtomicUsize::new(usize::MAX), held, watched }
     }
 }
 
-impl Drop for Watched {
+impl Drop for EndWatch {
     fn drop(&mut self) {
         self.0.watched.store(false, Ordering::Relaxed);
     }
 }
 
 impl Wire {
-    pub(super) fn plain(stream: TcpStream, line: Arc<Line>) -> Self {
+    pub(super) fn plain(stream: TcpStream, line: Arc<ConnectionState>) -> Self {
         Self { io: Io::Plain(stream), ahead: BytesMut::new(), gathered: BytesMut::new(), line }
     }
 
-    pub(super) fn secure(stream: ServerTlsStream<TcpStream>, line: Arc<Line>) -> Self {
+    pub(super) fn secure(stream: ServerTlsStream<TcpStream>, line: Arc<ConnectionState>) -> Self {
         Self { io: Io::Secure(Box::new(stream)), ahead: BytesMut::new(), gathered: BytesMut::new(), line }
     }
 

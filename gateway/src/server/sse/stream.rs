@@ -19,13 +19,13 @@ use weir_mcp::{
 
 use crate::{
     caller::Caller,
-    relay::{Answer, Delivery, Heard, Inquiry, RETRY, Record},
-    session::{Endpoint, Owner, Session},
+    proxy::{Answer, AnswerStream, CallLog, RETRY, RequestContext, StreamChunk},
+    session::{Endpoint, Session, SessionOwner},
 };
 
 use super::{
-    super::{App, events, listen::Exchange, messages::Messages, refusal},
-    Open, Posted,
+    super::{App, events, listen::HttpExchange, messages::Messages, refusal},
+    OpenStream, Posted,
 };
 
 /// How many requests of one client run at once; more wait, and then are refused.
@@ -45,9 +45,9 @@ impl App {
     pub(in crate::server) async fn stream(
         self: &Arc<Self>,
         endpoint: Endpoint,
-        exchange: &mut Exchange,
+        exchange: &mut HttpExchange,
     ) -> Option<Answer> {
-        let owner = match Owner::new(self.relay.sessions(), exchange.caller().cloned(), exchange.principal()) {
+        let owner = match SessionOwner::new(self.proxy.sessions(), exchange.caller().cloned(), exchange.principal()) {
             Ok(owner) => owner,
             Err(full) => return Some(Answer::full(None, &full)),
         };
@@ -60,7 +60,7 @@ impl App {
             let (bring, brought) = mpsc::channel(WRITTEN_NEXT);
             let ends = exchange.ends();
             let owner = Some(owner);
-            let mut client = Client { app: self, open, owner, session: None, ends, bring, running: JoinSet::new() };
+            let mut client = SseClient { app: self, open, owner, session: None, ends, bring, running: JoinSet::new() };
             client.serve(exchange, posted, brought).await;
             client.end().await;
         }
@@ -69,12 +69,12 @@ impl App {
 }
 
 /// One client and what runs for it.
-struct Client<'a> {
+struct SseClient<'a> {
     app: &'a Arc<App>,
-    open: Open<'a>,
+    open: OpenStream<'a>,
     /// Of the session, until that begins.
-    owner: Option<Owner>,
-    session: Option<(Arc<Session>, Delivery)>,
+    owner: Option<SessionOwner>,
+    session: Option<(Arc<Session>, AnswerStream)>,
     /// When what the client has shown is no longer good; put off by each request that shows something younger.
     ends: Option<SystemTime>,
     /// What requests are given to bring their answers.
@@ -83,7 +83,7 @@ struct Client<'a> {
 }
 
 /// What happens next on a stream.
-enum Next {
+enum SseStep {
     Write(Bytes),
     Take(Box<Posted>),
     Nothing,
@@ -93,10 +93,10 @@ enum Next {
     Gone,
 }
 
-impl Client<'_> {
+impl SseClient<'_> {
     async fn serve(
         &mut self,
-        exchange: &mut Exchange,
+        exchange: &mut HttpExchange,
         mut posted: mpsc::Receiver<Posted>,
         mut brought: mpsc::Receiver<Bytes>,
     ) {
@@ -105,33 +105,33 @@ impl Client<'_> {
         loop {
             let next = tokio::select! {
                 biased;
-                Some(message) = brought.recv() => Next::Write(gathered(message, &mut brought)),
+                Some(message) = brought.recv() => SseStep::Write(gathered(message, &mut brought)),
                 heard = overheard(&mut self.session) => match heard {
-                    Some(bytes) => Next::Write(bytes),
-                    None => Next::Close,
+                    Some(bytes) => SseStep::Write(bytes),
+                    None => SseStep::Close,
                 },
-                Some(posted) = posted.recv(), if self.running.len() < MAX_RUNNING => Next::Take(Box::new(posted)),
-                Some(_) = self.running.join_next() => Next::Nothing,
-                () = events::turns_true(&mut draining) => Next::Close,
+                Some(posted) = posted.recv(), if self.running.len() < MAX_RUNNING => SseStep::Take(Box::new(posted)),
+                Some(_) = self.running.join_next() => SseStep::Nothing,
+                () = events::turns_true(&mut draining) => SseStep::Close,
                 // What runs is still answered.
-                () = events::passes(self.ends), if self.running.is_empty() => Next::Close,
-                () = exchange.gone() => Next::Gone,
-                () = sleep_until(introduction), if self.session.is_none() => Next::Close,
-                () = sleep(events::KEEP_ALIVE) => Next::KeepAlive,
+                () = events::passes(self.ends), if self.running.is_empty() => SseStep::Close,
+                () = exchange.gone() => SseStep::Gone,
+                () = sleep_until(introduction), if self.session.is_none() => SseStep::Close,
+                () = sleep(events::KEEP_ALIVE) => SseStep::KeepAlive,
             };
             let written = match next {
-                Next::Write(bytes) => exchange.write(bytes).await,
-                Next::Take(posted) => match self.take(*posted, peer).await {
+                SseStep::Write(bytes) => exchange.write(bytes).await,
+                SseStep::Take(posted) => match self.take(*posted, peer).await {
                     Some(message) => exchange.write(gathered(message, &mut brought)).await,
                     None => true,
                 },
-                Next::Nothing => true,
-                Next::KeepAlive => exchange.write(Bytes::from_static(KEEP_ALIVE)).await,
-                Next::Close => {
+                SseStep::Nothing => true,
+                SseStep::KeepAlive => exchange.write(Bytes::from_static(KEEP_ALIVE)).await,
+                SseStep::Close => {
                     exchange.end_with(Bytes::from_static(RETRY)).await;
                     return;
                 }
-                Next::Gone => return,
+                SseStep::Gone => return,
             };
             if !written {
                 return;
@@ -152,8 +152,9 @@ impl Client<'_> {
             (Some(_), _) => {}
         }
         let endpoint = self.open.stream.endpoint;
-        let inquiry = Inquiry { era: Era::Legacy, endpoint, caller, principal, message, version, headers, session };
-        self.running.spawn(call(Arc::clone(self.app), inquiry, peer, self.bring.clone()));
+        let context =
+            RequestContext { era: Era::Legacy, endpoint, caller, principal, message, version, headers, session };
+        self.running.spawn(call(Arc::clone(self.app), context, peer, self.bring.clone()));
         None
     }
 
@@ -166,20 +167,20 @@ impl Client<'_> {
         peer: SocketAddr,
     ) -> Bytes {
         let endpoint = self.open.stream.endpoint;
-        let mut record = Record::of(message, Era::Legacy, caller.as_ref());
+        let mut record = CallLog::of(message, Era::Legacy, caller.as_ref());
         record.peer = Some(peer);
         let owner = match self.owner.take() {
             Some(owner) => owner.with(caller),
             // An `initialize` before this one came to nothing.
-            None => match Owner::new(self.app.relay.sessions(), caller, principal) {
+            None => match SessionOwner::new(self.app.proxy.sessions(), caller, principal) {
                 Ok(owner) => owner,
                 Err(full) => return answer::error(message.id(), answer::INTERNAL, &full.to_string(), None),
             },
         };
-        let answer = self.app.relay.begin(owner, endpoint, message, &mut record).await.recorded(record);
-        let session = answer.session.as_ref().and_then(|id| self.app.relay.sessions().get(id.as_bytes(), |_| true));
+        let answer = self.app.proxy.begin(owner, endpoint, message, &mut record).await.recorded(record);
+        let session = answer.session.as_ref().and_then(|id| self.app.proxy.sessions().get(id.as_bytes(), |_| true));
         if let Some(session) = session
-            && let Some(overheard) = self.app.relay.overhear(&session)
+            && let Some(overheard) = self.app.proxy.overhear(&session)
         {
             drop(self.open.stream.session.set(Arc::clone(&session)));
             self.session = Some((session, overheard));
@@ -192,18 +193,18 @@ impl Client<'_> {
         drop(self.open);
         drop(self.running);
         if let Some((session, _)) = self.session
-            && let Some(session) = self.app.relay.sessions().remove(session.id.as_bytes())
+            && let Some(session) = self.app.proxy.sessions().remove(session.id.as_bytes())
         {
-            self.app.relay.end(&session).await;
+            self.app.proxy.end(&session).await;
         }
     }
 }
 
 /// Takes a request to its answer, and brings that and what comes before it.
-async fn call(app: Arc<App>, inquiry: Inquiry, peer: SocketAddr, bring: mpsc::Sender<Bytes>) {
-    let mut record = Record::new(&inquiry);
+async fn call(app: Arc<App>, context: RequestContext, peer: SocketAddr, bring: mpsc::Sender<Bytes>) {
+    let mut record = CallLog::new(&context);
     record.peer = Some(peer);
-    let answer = app.relay.request(&inquiry, &mut record).await.recorded(record);
+    let answer = app.proxy.request(&context, &mut record).await.recorded(record);
     let (mut messages, mut any) = (Messages::of(answer), false);
     while let Some(message) = messages.next().await {
         any = true;
@@ -212,7 +213,7 @@ async fn call(app: Arc<App>, inquiry: Inquiry, peer: SocketAddr, bring: mpsc::Se
         }
     }
     if !any && !messages.are_cancelled() {
-        drop(bring.send(unanswered(inquiry.message.id())).await);
+        drop(bring.send(unanswered(context.message.id())).await);
     }
 }
 
@@ -227,11 +228,11 @@ async fn only(answer: Answer) -> Option<Bytes> {
 
 /// What the session has of its own accord, as bytes for the stream; nothing if it is over. Never ready before there is
 /// a session.
-async fn overheard(session: &mut Option<(Arc<Session>, Delivery)>) -> Option<Bytes> {
+async fn overheard(session: &mut Option<(Arc<Session>, AnswerStream)>) -> Option<Bytes> {
     let Some((_, overheard)) = session else { return std::future::pending().await };
     match overheard.next().await {
-        Heard::Bytes(bytes) | Heard::Last(bytes) => Some(bytes),
-        Heard::End => None,
+        StreamChunk::Bytes(bytes) | StreamChunk::Last(bytes) => Some(bytes),
+        StreamChunk::End => None,
     }
 }
 

@@ -4,19 +4,24 @@ use bytes::Bytes;
 use weir_mcp::{Message, answer, sse::Decoder};
 
 use crate::{
-    observe::Outcome,
-    relay::{Answer, Body, Delivery, Gathered, Heard},
+    proxy::{Answer, AnswerStream, Body, StreamChunk, WholeAnswer},
+    telemetry::CallOutcome,
 };
 
-use super::out::Out;
+use super::out::StdioWriter;
 
 /// Says what an answer comes to; its last message is the response to the request called `id`.
-pub(super) async fn give(answer: Answer, id: &[u8], out: &Out) {
+pub(super) async fn give(answer: Answer, id: &[u8], out: &StdioWriter) {
     give_as(answer, id, out, |response| Some(response.one_line())).await;
 }
 
 /// The same with the response as `line` has it; `false` if that has none, and so nothing was said.
-pub(super) async fn give_as(answer: Answer, id: &[u8], out: &Out, line: impl Fn(&Message) -> Option<Bytes>) -> bool {
+pub(super) async fn give_as(
+    answer: Answer,
+    id: &[u8],
+    out: &StdioWriter,
+    line: impl Fn(&Message) -> Option<Bytes>,
+) -> bool {
     let Answer { status, body, mut record, .. } = answer;
     let mut sent = 0;
     let failure = match body {
@@ -57,7 +62,7 @@ pub(super) async fn give_as(answer: Answer, id: &[u8], out: &Out, line: impl Fn(
     };
     if let Some(mut record) = record {
         if let Some(why) = failure {
-            record.fail(Outcome::Failed, why);
+            record.fail(CallOutcome::Failed, why);
         }
         record.finish(status, sent);
     }
@@ -67,12 +72,12 @@ pub(super) async fn give_as(answer: Answer, id: &[u8], out: &Out, line: impl Fn(
 /// Says what comes on a stream, up to the response to `id` if it has one, which is given. Only whole messages are said,
 /// whatever else the server writes.
 pub(super) async fn hear(
-    delivery: &mut Delivery,
+    delivery: &mut AnswerStream,
     decoder: &mut Decoder,
     id: Option<&[u8]>,
-    out: &Out,
+    out: &StdioWriter,
 ) -> Option<Message> {
-    while let Heard::Bytes(bytes) | Heard::Last(bytes) = delivery.next().await {
+    while let StreamChunk::Bytes(bytes) | StreamChunk::Last(bytes) = delivery.next().await {
         decoder.feed(&bytes);
         loop {
             let event = match decoder.next_event() {
@@ -101,7 +106,7 @@ async fn gathered(status: u16, body: Body) -> (Result<Bytes, String>, Option<Str
     match body {
         Body::Whole(parts) => (Ok(parts.concat().into()), None),
         Body::Json(pending) => {
-            let Gathered { message, failure, .. } = pending.gather().await;
+            let WholeAnswer { message, failure, .. } = pending.gather().await;
             (Ok(message), failure)
         }
         Body::Empty | Body::Events(_) => {

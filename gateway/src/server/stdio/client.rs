@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use weir_mcp::{
-    Era, Field, Inbound, Message, answer,
+    Era, Field, InboundRequest, Message, answer,
     classify::{self, Claims},
     headers,
     message::Kind,
@@ -20,11 +20,11 @@ use weir_mcp::{
 use crate::{
     caller::Caller,
     http::HeaderValue,
-    relay::{Answer, Body, Inquiry, Record, Relay},
-    session::{Endpoint, Owner, Session},
+    proxy::{Answer, Body, CallLog, Proxy, RequestContext},
+    session::{Endpoint, Session, SessionOwner},
 };
 
-use super::{Limits, Line, answers, out::Out, over_http::OverHttp};
+use super::{InputLine, StdioLimits, answers, out::StdioWriter, over_http::OverHttp};
 
 /// How many messages of the client may be under way at once.
 const RUNNING: usize = 256;
@@ -33,36 +33,36 @@ const RUNNING: usize = 256;
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
 /// How a message that was under way ended.
-pub(super) type Ended = Result<(tokio::task::Id, ()), JoinError>;
+pub(super) type MessageEnd = Result<(tokio::task::Id, ()), JoinError>;
 
 /// Who is on the other side of the pipes.
-pub(super) struct Client {
-    relay: Arc<Relay>,
+pub(super) struct StdioClient {
+    proxy: Arc<Proxy>,
     /// The user of this machine who started it.
     caller: Arc<Caller>,
     endpoint: Endpoint,
-    limits: Limits,
-    out: Out,
+    limits: StdioLimits,
+    out: StdioWriter,
     session: Option<Arc<Session>>,
     tasks: JoinSet<()>,
     /// The requests that run, by their raw ids.
-    running: HashMap<Box<[u8]>, Running>,
+    running: HashMap<Box<[u8]>, RunningMessage>,
     /// The `initialize` that is being answered.
     opening: Option<Box<[u8]>>,
     /// Hears what the server says of its own accord; ends with this.
     listener: JoinSet<()>,
 }
 
-struct Running {
+struct RunningMessage {
     task: AbortHandle,
     era: Era,
     endless: bool,
 }
 
-impl Client {
-    pub(super) fn new(relay: Arc<Relay>, endpoint: Endpoint, limits: Limits, out: Out) -> Self {
+impl StdioClient {
+    pub(super) fn new(proxy: Arc<Proxy>, endpoint: Endpoint, limits: StdioLimits, out: StdioWriter) -> Self {
         Self {
-            relay,
+            proxy,
             caller: Caller::local(),
             endpoint,
             limits,
@@ -76,27 +76,27 @@ impl Client {
     }
 
     /// Begins what a line asks for.
-    pub(super) async fn take(&mut self, line: Line) {
-        let Line::Text(text) = line else {
+    pub(super) async fn take(&mut self, line: InputLine) {
+        let InputLine::Text(text) = line else {
             let text = format!("a line of more than {} bytes was passed over", self.limits.line);
             tracing::warn!("{text}");
             return self.out.say(answer::error(None, answer::INVALID_REQUEST, &text, None)).await;
         };
-        let inbound = match Inbound::parse(text) {
+        let inbound = match InboundRequest::parse(text) {
             Ok(inbound) => inbound,
             Err(why) => return self.out.say(answer::error(None, why.code(), &why.to_string(), None)).await,
         };
         match (era(&inbound), inbound) {
             (Err(why), inbound) => {
                 let id = match &inbound {
-                    Inbound::Single(message) => message.id(),
-                    Inbound::Batch(_) => None,
+                    InboundRequest::Single(message) => message.id(),
+                    InboundRequest::Batch(_) => None,
                 };
                 self.out.say(why.body(id)).await;
             }
-            (Ok(era), Inbound::Single(message)) => self.message(era, message).await,
+            (Ok(era), InboundRequest::Single(message)) => self.message(era, message).await,
             // Each is answered on a line of its own, as it is ready: what one waits for must not hold up the others.
-            (Ok(era), Inbound::Batch(messages)) => {
+            (Ok(era), InboundRequest::Batch(messages)) => {
                 for message in messages {
                     self.message(era, message).await;
                 }
@@ -105,12 +105,12 @@ impl Client {
     }
 
     /// The next of what is under way that has ended; none if nothing is. Cancel-safe.
-    pub(super) async fn ended(&mut self) -> Option<Ended> {
+    pub(super) async fn ended(&mut self) -> Option<MessageEnd> {
         self.tasks.join_next_with_id().await
     }
 
     /// Forgets a request that has ended. One that panicked is answered in its stead.
-    pub(super) async fn settle(&mut self, ended: Ended) {
+    pub(super) async fn settle(&mut self, ended: MessageEnd) {
         let task = ended.as_ref().map_or_else(JoinError::id, |(task, ())| *task);
         let Some(id) = self.running.iter().find(|(_, running)| running.task.id() == task).map(|(id, _)| id.clone())
         else {
@@ -154,8 +154,8 @@ impl Client {
         if let Some(id) = &self.opening {
             self.out.say(answers::error(id, STOPPING)).await;
         }
-        for session in self.relay.sessions().all() {
-            self.relay.end(&session).await;
+        for session in self.proxy.sessions().all() {
+            self.proxy.end(&session).await;
         }
     }
 
@@ -169,7 +169,7 @@ impl Client {
             Kind::Notification if message.method() == method::INITIALIZED => {
                 let Some(session) = self.session.clone() else { return };
                 // It must be there before anything else of the session is.
-                Box::pin(self.relay.pass(self.inquiry(Era::Legacy, message))).await;
+                Box::pin(self.proxy.pass(self.context(Era::Legacy, message))).await;
                 self.listen(session);
             }
             Kind::Notification | Kind::Response | Kind::Error => self.pass(era, message).await,
@@ -182,20 +182,20 @@ impl Client {
         self.opening = Some(id.clone());
         if let Some(session) = self.session.take() {
             self.listener.abort_all();
-            drop(self.relay.sessions().remove(session.id.as_bytes()));
-            self.relay.end(&session).await;
+            drop(self.proxy.sessions().remove(session.id.as_bytes()));
+            self.proxy.end(&session).await;
         }
-        let owner = Owner::new(self.relay.sessions(), Some(Arc::clone(&self.caller)), self.caller.id());
+        let owner = SessionOwner::new(self.proxy.sessions(), Some(Arc::clone(&self.caller)), self.caller.id());
         let owner = match owner {
             Ok(owner) => owner,
             Err(full) => return self.out.say(answers::error(&id, &full.to_string())).await,
         };
-        let mut record = Record::new(&self.inquiry(Era::Legacy, message.clone()));
-        let begun = Box::pin(self.relay.begin(owner, self.endpoint, &message, &mut record));
+        let mut record = CallLog::new(&self.context(Era::Legacy, message.clone()));
+        let begun = Box::pin(self.proxy.begin(owner, self.endpoint, &message, &mut record));
         match tokio::time::timeout(self.limits.request, begun).await {
             Ok(begun) => {
                 let session = begun.session.as_ref();
-                self.session = session.and_then(|id| self.relay.sessions().get(id.as_bytes(), |_| true));
+                self.session = session.and_then(|id| self.proxy.sessions().get(id.as_bytes(), |_| true));
                 answers::give(begun.recorded(record), &id, &self.out).await;
             }
             Err(_) => self.out.say(answers::error(&id, &late(self.limits.request))).await,
@@ -222,21 +222,21 @@ impl Client {
         }
         let endless = method::is_endless(message.method());
         let limit = (!endless).then_some(self.limits.request);
-        let (relay, inquiry, out) = (Arc::clone(&self.relay), self.inquiry(era, message), self.out.clone());
-        let task = self.tasks.spawn(run(relay, inquiry, limit, out));
-        self.running.insert(id, Running { task, era, endless });
+        let (proxy, context, out) = (Arc::clone(&self.proxy), self.context(era, message), self.out.clone());
+        let task = self.tasks.spawn(run(proxy, context, limit, out));
+        self.running.insert(id, RunningMessage { task, era, endless });
     }
 
-    /// In the modern era nobody waits for what was cancelled, and the relay tells the upstream; in the legacy era the
+    /// In the modern era nobody waits for what was cancelled, and the proxy tells the upstream; in the legacy era the
     /// upstream decides what becomes of it.
     async fn cancel(&mut self, message: Message) {
         let Some(id) = message.request_id() else { return };
         match self.running.get(id) {
-            Some(Running { task, era: Era::Modern, .. }) => {
+            Some(RunningMessage { task, era: Era::Modern, .. }) => {
                 task.abort();
                 self.running.remove(id);
             }
-            Some(Running { era: Era::Legacy, .. }) => self.pass(Era::Legacy, message).await,
+            Some(RunningMessage { era: Era::Legacy, .. }) => self.pass(Era::Legacy, message).await,
             None => {}
         }
     }
@@ -251,33 +251,42 @@ impl Client {
         {
             self.settle(ended).await;
         }
-        let (relay, inquiry) = (Arc::clone(&self.relay), self.inquiry(era, message));
-        self.tasks.spawn(async move { relay.pass(inquiry).await });
+        let (proxy, context) = (Arc::clone(&self.proxy), self.context(era, message));
+        self.tasks.spawn(async move { proxy.pass(context).await });
     }
 
     /// Hears what the server says of its own accord, for as long as the session lives.
     fn listen(&mut self, session: Arc<Session>) {
         self.listener.abort_all();
-        let (relay, out) = (Arc::clone(&self.relay), self.out.clone());
-        self.listener.spawn(listen(relay, session, out));
+        let (proxy, out) = (Arc::clone(&self.proxy), self.out.clone());
+        self.listener.spawn(listen(proxy, session, out));
     }
 
-    fn inquiry(&self, era: Era, message: Message) -> Inquiry {
+    fn context(&self, era: Era, message: Message) -> RequestContext {
         let version = match era {
             Era::Modern => message.claimed_version().and_then(|version| HeaderValue::from_str(&version).ok()),
             Era::Legacy => None,
         };
         let session = self.session.clone().filter(|_| era == Era::Legacy);
         let (caller, principal) = (Some(Arc::clone(&self.caller)), Arc::clone(self.caller.id()));
-        Inquiry { era, endpoint: self.endpoint, caller, principal, message, version, headers: Vec::new(), session }
+        RequestContext {
+            era,
+            endpoint: self.endpoint,
+            caller,
+            principal,
+            message,
+            version,
+            headers: Vec::new(),
+            session,
+        }
     }
 }
 
 const STOPPING: &str = "weir is stopping before the answer has come";
 
 /// The era of a line. On a pipe there are no headers that could disagree, so they are taken to repeat the message.
-fn era(inbound: &Inbound) -> Result<Era, classify::Rejection> {
-    let Inbound::Single(message) = inbound else { return classify::classify(inbound, &Claims::default()) };
+fn era(inbound: &InboundRequest) -> Result<Era, classify::Rejection> {
+    let InboundRequest::Single(message) = inbound else { return classify::classify(inbound, &Claims::default()) };
     if message.raw(Field::ProtocolVersion).is_none() {
         return classify::classify(inbound, &Claims::default());
     }
@@ -287,32 +296,32 @@ fn era(inbound: &Inbound) -> Result<Era, classify::Rejection> {
     classify::classify(inbound, &claims)
 }
 
-async fn run(relay: Arc<Relay>, mut inquiry: Inquiry, limit: Option<Duration>, out: Out) {
-    let id = Bytes::copy_from_slice(inquiry.message.id().unwrap_or(b"null"));
-    let http = OverHttp::of(&relay, &inquiry);
+async fn run(proxy: Arc<Proxy>, mut context: RequestContext, limit: Option<Duration>, out: StdioWriter) {
+    let id = Bytes::copy_from_slice(context.message.id().unwrap_or(b"null"));
+    let http = OverHttp::of(&proxy, &context);
     if let Some(http) = &http {
-        inquiry.headers = http.headers(&inquiry.message);
+        context.headers = http.headers(&context.message);
     }
-    answer(&relay, inquiry, http, &id, (limit, &out)).await;
+    answer(&proxy, context, http, &id, (limit, &out)).await;
 }
 
 /// Takes a request to its answer, once more if the server wants other headers. The answer must begin within the limit;
-/// the relay ends one that goes on for too long.
+/// the proxy ends one that goes on for too long.
 async fn answer(
-    relay: &Arc<Relay>,
-    mut inquiry: Inquiry,
+    proxy: &Arc<Proxy>,
+    mut context: RequestContext,
     http: Option<OverHttp>,
     id: &[u8],
-    (limit, out): (Option<Duration>, &Out),
+    (limit, out): (Option<Duration>, &StdioWriter),
 ) {
     for again in [true, false] {
-        let mut record = Record::new(&inquiry);
+        let mut record = CallLog::new(&context);
         let begun = {
-            let mut begun = std::pin::pin!(relay.request(&inquiry, &mut record));
+            let mut begun = std::pin::pin!(proxy.request(&context, &mut record));
             match tokio::time::timeout(limit.unwrap_or(Duration::MAX), &mut begun).await {
                 Ok(answer) => answer,
                 // While the request is known to run, for what has ended cannot be cancelled.
-                Err(_) => return give_up(relay, &inquiry, id, limit.unwrap_or_default(), out).await,
+                Err(_) => return give_up(proxy, &context, id, limit.unwrap_or_default(), out).await,
             }
         };
         let answer = begun.recorded(record);
@@ -320,28 +329,28 @@ async fn answer(
         if answers::give_as(answer, id, out, |response| http.line(response, again)).await {
             return;
         }
-        inquiry.headers = http.headers_anew(&inquiry.message).await;
+        context.headers = http.headers_anew(&context.message).await;
     }
 }
 
 /// Answers a request whose time is up, and tells its server. A modern one is told by being dropped.
-async fn give_up(relay: &Arc<Relay>, inquiry: &Inquiry, id: &[u8], limit: Duration, out: &Out) {
+async fn give_up(proxy: &Arc<Proxy>, context: &RequestContext, id: &[u8], limit: Duration, out: &StdioWriter) {
     let why = late(limit);
-    tracing::warn!(method = inquiry.message.method(), "{why}");
+    tracing::warn!(method = context.message.method(), "{why}");
     out.say(answers::error(id, &why)).await;
-    if inquiry.session.is_some() {
+    if context.session.is_some() {
         let params = format!("{{\"requestId\":{},\"reason\":\"{why}\"}}", String::from_utf8_lossy(id));
         let cancel = answer::notification(method::CANCELLED, Some(params.as_bytes()));
         if let Ok(message) = Message::parse(cancel) {
-            relay.pass(Inquiry { message, ..inquiry.clone() }).await;
+            proxy.pass(RequestContext { message, ..context.clone() }).await;
         }
     }
 }
 
-async fn listen(relay: Arc<Relay>, session: Arc<Session>, out: Out) {
+async fn listen(proxy: Arc<Proxy>, session: Arc<Session>, out: StdioWriter) {
     let mut pause = PAUSES[0];
     while !session.is_over() {
-        match relay.listen(&session, None).await {
+        match proxy.listen(&session, None).await {
             Answer { body: Body::Events(mut delivery), .. } => {
                 let since = Instant::now();
                 let mut decoder = Decoder::new(usize::MAX);

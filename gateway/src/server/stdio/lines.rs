@@ -12,7 +12,7 @@ const COPIED: usize = 4 * 1024;
 
 /// One line with something in it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum InputLine {
     /// Its text, without white space at its ends.
     Text(Bytes),
     /// It was longer than the limit and has been passed over.
@@ -20,7 +20,7 @@ pub(super) enum Line {
 }
 
 /// Cuts what is read into lines.
-pub(super) struct Lines<R> {
+pub(super) struct LineCutter<R> {
     from: R,
     buffer: BytesMut,
     /// Up to here there is no line break.
@@ -30,7 +30,7 @@ pub(super) struct Lines<R> {
     over: bool,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineCutter<R> {
     pub(super) fn new(from: R, limit: usize) -> Self {
         Self { from, buffer: BytesMut::new(), searched: 0, limit, over: false }
     }
@@ -38,23 +38,23 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     /// The next line that is not blank; none at the end, or when nothing can be read any more. Cancel-safe.
     ///
     /// A last line without a line break counts: if it was cut off it is no JSON.
-    pub(super) async fn next(&mut self) -> Option<Line> {
+    pub(super) async fn next(&mut self) -> Option<InputLine> {
         loop {
             while let Some(line) = self.cut() {
-                if line != Line::Text(Bytes::new()) {
+                if line != InputLine::Text(Bytes::new()) {
                     return Some(line);
                 }
             }
             self.buffer.reserve(CHUNK);
             if !matches!(self.from.read_buf(&mut self.buffer).await, Ok(1..)) {
                 let rest = self.take(self.buffer.len());
-                return (rest != Line::Text(Bytes::new())).then_some(rest);
+                return (rest != InputLine::Text(Bytes::new())).then_some(rest);
             }
         }
     }
 
     /// The next line of what has been read.
-    fn cut(&mut self) -> Option<Line> {
+    fn cut(&mut self) -> Option<InputLine> {
         match memchr(b'\n', &self.buffer[self.searched..]) {
             Some(at) => {
                 let line = self.take(self.searched + at);
@@ -74,18 +74,18 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    fn take(&mut self, length: usize) -> Line {
+    fn take(&mut self, length: usize) -> InputLine {
         self.searched = 0;
         if std::mem::take(&mut self.over) || length > self.limit {
             self.buffer.advance(length);
-            return Line::TooLong;
+            return InputLine::TooLong;
         }
         if length > COPIED {
             let line = self.buffer.split_to(length).freeze();
-            return Line::Text(line.slice_ref(line.trim_ascii()));
+            return InputLine::Text(line.slice_ref(line.trim_ascii()));
         }
         let line = Bytes::copy_from_slice(self.buffer[..length].trim_ascii());
         self.buffer.advance(length);
-        Line::Text(line)
+        InputLine::Text(line)
     }
 }

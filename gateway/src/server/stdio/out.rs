@@ -13,21 +13,21 @@ const WAITING: usize = 16;
 
 /// Where messages are left to be written. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Out(mpsc::Sender<Bytes>);
+pub(super) struct StdioWriter(mpsc::Sender<Bytes>);
 
 /// Room for one message.
-pub(super) struct Slot<'o>(mpsc::Permit<'o, Bytes>);
+pub(super) struct OutputSlot<'o>(mpsc::Permit<'o, Bytes>);
 
 /// What waits to be written.
-pub(super) struct Waiting(mpsc::Receiver<Bytes>);
+pub(super) struct WaitingOutput(mpsc::Receiver<Bytes>);
 
 /// The two ends.
-pub(super) fn channel() -> (Out, Waiting) {
+pub(super) fn channel() -> (StdioWriter, WaitingOutput) {
     let (sender, receiver) = mpsc::channel(WAITING);
-    (Out(sender), Waiting(receiver))
+    (StdioWriter(sender), WaitingOutput(receiver))
 }
 
-impl Out {
+impl StdioWriter {
     /// Leaves one message, which has no line break in it, once there is room. Cancel-safe: it is left or it is not.
     pub(super) async fn say(&self, line: Bytes) {
         if let Some(slot) = self.slot().await {
@@ -37,12 +37,12 @@ impl Out {
 
     /// Room for a message that is yet to be gathered, so that no more is gathered than may wait; none if nothing is
     /// written any more.
-    pub(super) async fn slot(&self) -> Option<Slot<'_>> {
-        self.0.reserve().await.ok().map(Slot)
+    pub(super) async fn slot(&self) -> Option<OutputSlot<'_>> {
+        self.0.reserve().await.ok().map(OutputSlot)
     }
 }
 
-impl Slot<'_> {
+impl OutputSlot<'_> {
     /// Fills it.
     pub(super) fn say(self, line: Bytes) {
         self.0.send(line);
@@ -54,7 +54,7 @@ impl Slot<'_> {
 /// # Errors
 ///
 /// When the output takes no more.
-pub(super) async fn write(to: impl AsyncWrite + Unpin, mut waiting: Waiting) -> io::Result<()> {
+pub(super) async fn write(to: impl AsyncWrite + Unpin, mut waiting: WaitingOutput) -> io::Result<()> {
     let mut to = BufWriter::new(to);
     let mut lines = Vec::with_capacity(WAITING);
     while waiting.0.recv_many(&mut lines, WAITING).await > 0 {

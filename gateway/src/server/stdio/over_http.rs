@@ -10,13 +10,13 @@ use crate::{
     caller::Caller,
     catalog,
     http::{HeaderName, HeaderValue},
-    relay::{Inquiry, Relay},
+    proxy::{Proxy, RequestContext},
     session::Endpoint,
 };
 
 /// A list or a call of tools at a server of the modern era.
 pub(super) struct OverHttp {
-    relay: Arc<Relay>,
+    proxy: Arc<Proxy>,
     caller: Option<Arc<Caller>>,
     upstream: usize,
     /// The tool that is called; none for a list.
@@ -25,24 +25,24 @@ pub(super) struct OverHttp {
 
 impl OverHttp {
     /// None for what has nothing to do with it.
-    pub(super) fn of(relay: &Arc<Relay>, inquiry: &Inquiry) -> Option<Self> {
-        let Endpoint::One(upstream) = inquiry.endpoint else { return None };
-        let message = &inquiry.message;
+    pub(super) fn of(proxy: &Arc<Proxy>, context: &RequestContext) -> Option<Self> {
+        let Endpoint::One(upstream) = context.endpoint else { return None };
+        let message = &context.message;
         let tool = match message.method() {
             method::TOOLS_LIST => None,
             method::TOOLS_CALL => Some(message.name()?.into_owned()),
             _ => return None,
         };
-        let at = relay.catalog().upstreams().get(upstream)?;
-        let modern = inquiry.era == Era::Modern && at.is_over_http() && at.only_other(Era::Modern).is_none();
-        modern.then(|| Self { relay: Arc::clone(relay), caller: inquiry.caller.clone(), upstream, tool })
+        let at = proxy.catalog().upstreams().get(upstream)?;
+        let modern = context.era == Era::Modern && at.is_over_http() && at.only_other(Era::Modern).is_none();
+        modern.then(|| Self { proxy: Arc::clone(proxy), caller: context.caller.clone(), upstream, tool })
     }
 
     /// The headers of a call, as far as its tool is known.
     pub(super) fn headers(&self, message: &Message) -> Vec<(HeaderName, HeaderValue)> {
         let Some(tool) = &self.tool else { return Vec::new() };
         catalog::headers(
-            &self.relay.catalog().mirrored(self.caller.as_ref(), self.upstream, Era::Modern, tool),
+            &self.proxy.catalog().mirrored(self.caller.as_ref(), self.upstream, Era::Modern, tool),
             message,
         )
     }
@@ -51,7 +51,7 @@ impl OverHttp {
     pub(super) async fn headers_anew(&self, message: &Message) -> Vec<(HeaderName, HeaderValue)> {
         let Some(tool) = &self.tool else { return Vec::new() };
         let mirrored =
-            self.relay.catalog().look_up(self.caller.as_ref(), self.upstream, tool).await.unwrap_or_default();
+            self.proxy.catalog().look_up(self.caller.as_ref(), self.upstream, tool).await.unwrap_or_default();
         catalog::headers(&mirrored, message)
     }
 
@@ -63,7 +63,7 @@ impl OverHttp {
             return if mismatch && again { None } else { Some(response.one_line()) };
         }
         let Some(tools) = response.member("tools") else { return Some(response.one_line()) };
-        self.relay.catalog().hear_tools(self.upstream, tools);
+        self.proxy.catalog().hear_tools(self.upstream, tools);
         let Some(offered) = mirrored::offered(tools) else { return Some(response.one_line()) };
         let told = response.edit().put(Object::Body, "tools", offered).finish();
         Some(weir_mcp::message::one_line(&told))

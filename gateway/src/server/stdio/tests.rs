@@ -4,19 +4,19 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
-    lines::{Line, Lines},
+    lines::{InputLine, LineCutter},
     out,
 };
 
 const LIMIT: usize = 10_000;
 
-fn text(text: impl AsRef<[u8]>) -> Line {
-    Line::Text(Bytes::copy_from_slice(text.as_ref()))
+fn text(text: impl AsRef<[u8]>) -> InputLine {
+    InputLine::Text(Bytes::copy_from_slice(text.as_ref()))
 }
 
-async fn lines(chunks: &[&[u8]]) -> Vec<Line> {
+async fn lines(chunks: &[&[u8]]) -> Vec<InputLine> {
     let (mut sender, receiver) = tokio::io::duplex(1 << 20);
-    let mut lines = Lines::new(receiver, LIMIT);
+    let mut lines = LineCutter::new(receiver, LIMIT);
     let mut all = Vec::new();
     for chunk in chunks {
         sender.write_all(chunk).await.unwrap();
@@ -41,13 +41,21 @@ async fn lines_are_the_same_however_they_are_cut() {
     let long = "x".repeat(LIMIT);
     let longer = "y".repeat(LIMIT + 1);
     let input = format!("a\r\n\n  \t \nb c \n{long}\n{longer}\nd\n{longer}{longer}\r\n\u{e4}\nlast");
-    let expected =
-        [text("a"), text("b c"), text(&long), Line::TooLong, text("d"), Line::TooLong, text("\u{e4}"), text("last")];
+    let expected = [
+        text("a"),
+        text("b c"),
+        text(&long),
+        InputLine::TooLong,
+        text("d"),
+        InputLine::TooLong,
+        text("\u{e4}"),
+        text("last"),
+    ];
     for size in [1, 7, 4096, 16 * 1024, input.len()] {
         let chunks: Vec<&[u8]> = input.as_bytes().chunks(size).collect();
         assert_eq!(lines(&chunks).await, expected, "in chunks of {size}");
     }
-    assert_eq!(lines(&[longer.as_bytes()]).await, [Line::TooLong], "a last line may be too long as well");
+    assert_eq!(lines(&[longer.as_bytes()]).await, [InputLine::TooLong], "a last line may be too long as well");
     assert_eq!(lines(&[b"\n\n"]).await, []);
 }
 

@@ -11,23 +11,23 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 use weir_mcp::sse::{self, Decoder};
 
-use super::{Memory, Used, lock, parse};
+use super::{ReplayMemory, ReplayUse, lock, parse};
 
 /// What a chunk takes beside its bytes.
 const OVERHEAD: usize = 64;
 
 /// One stream, as far as it is kept.
-pub(super) struct Log {
+pub(super) struct ReplayLog {
     pub(super) stream: u32,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     changed: Notify,
-    memory: Arc<Memory>,
+    memory: Arc<ReplayMemory>,
     /// What all streams of the session and of its principal hold.
-    used: Used,
+    used: ReplayUse,
 }
 
 #[derive(Default)]
-struct State {
+struct LogState {
     /// As they were written. An empty one stands where an event was begun that will never be whole.
     chunks: VecDeque<Bytes>,
     /// How many came before those.
@@ -45,7 +45,7 @@ struct State {
 
 /// The rest of a stream for a client that has come back: what it missed, and what is still to come.
 pub struct Replay {
-    log: Arc<Log>,
+    log: Arc<ReplayLog>,
     turn: u64,
     at: u64,
     after: u64,
@@ -53,15 +53,15 @@ pub struct Replay {
     out: BytesMut,
 }
 
-enum Read {
+enum LogRead {
     Chunk(Bytes),
     Nothing,
     End,
 }
 
-impl Log {
-    pub(super) fn new(stream: u32, memory: &Arc<Memory>, used: &Used) -> Self {
-        let state = State { next: 1, ..State::default() };
+impl ReplayLog {
+    pub(super) fn new(stream: u32, memory: &Arc<ReplayMemory>, used: &ReplayUse) -> Self {
+        let state = LogState { next: 1, ..LogState::default() };
         Self {
             stream,
             state: Mutex::new(state),
@@ -152,23 +152,23 @@ impl Log {
     }
 
     /// The chunk at a place, which is moved to the next one.
-    fn read(&self, turn: u64, at: &mut u64) -> Read {
+    fn read(&self, turn: u64, at: &mut u64) -> LogRead {
         let state = lock(&self.state);
         if state.turn != turn {
-            return Read::End;
+            return LogRead::End;
         }
         if *at < state.dropped {
             *at = state.dropped;
-            return Read::Chunk(Bytes::new());
+            return LogRead::Chunk(Bytes::new());
         }
         let index = usize::try_from(*at - state.dropped).unwrap_or(usize::MAX);
         match state.chunks.get(index) {
             Some(chunk) => {
                 *at += 1;
-                Read::Chunk(chunk.clone())
+                LogRead::Chunk(chunk.clone())
             }
-            None if state.ended.is_some() => Read::End,
-            None => Read::Nothing,
+            None if state.ended.is_some() => LogRead::End,
+            None => LogRead::Nothing,
         }
     }
 
@@ -179,7 +179,7 @@ impl Log {
     }
 }
 
-impl Drop for Log {
+impl Drop for ReplayLog {
     fn drop(&mut self) {
         let bytes = self.bytes();
         self.uncount(bytes);
@@ -188,7 +188,7 @@ impl Drop for Log {
 
 impl Replay {
     /// Reads after a place. Whoever read this stream before reads no further.
-    pub(super) fn new(log: Arc<Log>, after: u64) -> Self {
+    pub(super) fn new(log: Arc<ReplayLog>, after: u64) -> Self {
         let turn = {
             let mut state = lock(&log.state);
             state.turn += 1;
@@ -209,9 +209,9 @@ impl Replay {
             let mut changed = pin!(log.changed.notified());
             changed.as_mut().enable();
             match self.log.read(self.turn, &mut self.at) {
-                Read::Chunk(chunk) => self.feed(&chunk),
-                Read::Nothing => changed.await,
-                Read::End => return None,
+                LogRead::Chunk(chunk) => self.feed(&chunk),
+                LogRead::Nothing => changed.await,
+                LogRead::End => return None,
             }
         }
     }
@@ -242,7 +242,7 @@ impl Replay {
             if let Some(event) = self.decoded() {
                 return Some(event);
             }
-            let Read::Chunk(chunk) = self.log.read(self.turn, &mut self.at) else { return None };
+            let LogRead::Chunk(chunk) = self.log.read(self.turn, &mut self.at) else { return None };
             self.feed(&chunk);
         }
     }

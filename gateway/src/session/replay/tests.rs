@@ -6,58 +6,58 @@ use super::*;
 
 const VERSION: &str = "2025-11-25";
 
-fn streams(limit: usize) -> (Arc<Memory>, Arc<Streams>) {
+fn streams(limit: usize) -> (Arc<ReplayMemory>, Arc<ReplayStreams>) {
     let memory = memory(limit, limit);
     let streams = of(&memory, "ada");
     (memory, streams)
 }
 
-fn memory(total: usize, principal: usize) -> Arc<Memory> {
-    Memory::new(Shares { total, principal, upstream: 0 })
+fn memory(total: usize, principal: usize) -> Arc<ReplayMemory> {
+    ReplayMemory::new(Shares { total, principal, upstream: 0 })
 }
 
-fn of(memory: &Arc<Memory>, principal: &str) -> Arc<Streams> {
-    Arc::new(Streams::new(memory, &principal.into()).unwrap())
+fn of(memory: &Arc<ReplayMemory>, principal: &str) -> Arc<ReplayStreams> {
+    Arc::new(ReplayStreams::new(memory, &principal.into()).unwrap())
 }
 
 /// An answer of which these events went out, still going on.
-fn begun(streams: &Arc<Streams>, events: &[&str]) -> Keeper {
-    let mut keeper = Keeper::answer(streams, VERSION);
-    keeper.begin(&Bytes::new());
+fn begun(streams: &Arc<ReplayStreams>, events: &[&str]) -> ReplayWriter {
+    let mut writer = ReplayWriter::answer(streams, VERSION);
+    writer.begin(&Bytes::new());
     for event in events {
-        keeper.stamp(format!("data: {event}\n\n").as_bytes());
+        writer.stamp(format!("data: {event}\n\n").as_bytes());
     }
-    keeper
+    writer
 }
 
-fn id(keeper: &mut Keeper) -> String {
-    let primed = keeper.begin(&Bytes::new());
+fn id(writer: &mut ReplayWriter) -> String {
+    let primed = writer.begin(&Bytes::new());
     let text = std::str::from_utf8(&primed).unwrap();
     text.lines().next().unwrap().strip_prefix("id: ").unwrap().to_owned()
 }
 
 /// What somebody who comes back with this id is given, as far as it is there.
-fn after(streams: &Streams, id: &str) -> Option<String> {
+fn after(streams: &ReplayStreams, id: &str) -> Option<String> {
     match streams.find(id)? {
-        Found::Own(place) => Some(text(&streams.said_after(place))),
-        Found::Answer(replay) => Some(text(&replay.all_there_is())),
+        ResumePoint::Own(place) => Some(text(&streams.said_after(place))),
+        ResumePoint::Answer(replay) => Some(text(&replay.all_there_is())),
     }
 }
 
 fn text(events: &[Bytes]) -> String {
-    let lines = events.concat();
+    let channels = events.concat();
     let data = |line: &str| line.strip_prefix("data: ").map(str::to_owned);
-    String::from_utf8(lines).unwrap().lines().filter_map(data).collect::<Vec<_>>().join(" ")
+    String::from_utf8(channels).unwrap().lines().filter_map(data).collect::<Vec<_>>().join(" ")
 }
 
 #[tokio::test]
 async fn what_was_missed_and_what_still_comes() {
     let (_memory, streams) = streams(1 << 20);
-    let mut keeper = begun(&streams, &["a", "b"]);
-    let start = id(&mut keeper);
+    let mut writer = begun(&streams, &["a", "b"]);
+    let start = id(&mut writer);
     let (stream, _) = start.split_once('-').unwrap();
-    let Some(Found::Answer(mut replay)) = streams.find(&format!("{stream}-1")) else { panic!("it is kept") };
-    assert!(keeper.is_taken_over());
+    let Some(ResumePoint::Answer(mut replay)) = streams.find(&format!("{stream}-1")) else { panic!("it is kept") };
+    assert!(writer.is_taken_over());
     assert_eq!(replay.next().await.unwrap(), format!("id: {stream}-2\ndata: b\n\n"));
     let rest = tokio::spawn(async move {
         let mut all = Vec::new();
@@ -67,9 +67,9 @@ async fn what_was_missed_and_what_still_comes() {
         text(&all)
     });
     tokio::task::yield_now().await;
-    keeper.stamp(b"data: c\n\ndata: d");
-    keeper.stamp(b"d\n\n");
-    drop(keeper);
+    writer.stamp(b"data: c\n\ndata: d");
+    writer.stamp(b"d\n\n");
+    drop(writer);
     assert_eq!(rest.await.unwrap(), "c dd");
     assert_eq!(after(&streams, &start).unwrap(), "a b c dd", "and again, after its end");
 }
@@ -92,27 +92,27 @@ async fn an_id_leads_to_its_own_stream_or_nowhere() {
 #[tokio::test(start_paused = true)]
 async fn the_newest_reader_is_the_only_one() {
     let (_memory, streams) = streams(1 << 20);
-    let mut keeper = begun(&streams, &[]);
-    let id = id(&mut keeper);
-    let Some(Found::Answer(mut old)) = streams.find(&id) else { panic!("it is kept") };
+    let mut writer = begun(&streams, &[]);
+    let id = id(&mut writer);
+    let Some(ResumePoint::Answer(mut old)) = streams.find(&id) else { panic!("it is kept") };
     let waits = tokio::spawn(async move { old.next().await });
     tokio::task::yield_now().await;
-    let Some(Found::Answer(mut new)) = streams.find(&id) else { panic!("it is kept") };
+    let Some(ResumePoint::Answer(mut new)) = streams.find(&id) else { panic!("it is kept") };
     assert_eq!(waits.await.unwrap(), None);
-    keeper.stamp(b"data: a\n\n");
+    writer.stamp(b"data: a\n\n");
     assert!(new.next().await.is_some());
 }
 
 #[tokio::test]
 async fn the_own_stream_goes_on_where_it_was() {
     let (_memory, streams) = streams(1 << 20);
-    let mut first = Keeper::own(&streams, VERSION);
+    let mut first = ReplayWriter::own(&streams, VERSION);
     assert_eq!(first.begin(&Bytes::new()), format!("id: {:08x}-0\nretry: 1000\ndata: \n\n", streams.first));
     first.stamp(b"data: a\n\n");
     drop(first);
     let place = |place: u64| format!("{:08x}-{place}", streams.first);
     assert_eq!(after(&streams, &place(0)).unwrap(), "a");
-    let mut second = Keeper::own(&streams, VERSION);
+    let mut second = ReplayWriter::own(&streams, VERSION);
     assert_eq!(id(&mut second), place(1));
     second.stamp(b"data: b\n\n");
     assert_eq!(after(&streams, &place(0)).unwrap(), "a b");
@@ -123,20 +123,20 @@ async fn the_own_stream_goes_on_where_it_was() {
 #[tokio::test]
 async fn older_clients_get_ids_and_no_event_without_data() {
     let (_memory, streams) = streams(1 << 20);
-    let mut keeper = Keeper::answer(&streams, "2025-06-18");
-    assert!(keeper.begin(&Bytes::new()).is_empty());
-    assert!(keeper.stamp(b"data: a\n\n").starts_with(b"id: "));
+    let mut writer = ReplayWriter::answer(&streams, "2025-06-18");
+    assert!(writer.begin(&Bytes::new()).is_empty());
+    assert!(writer.stamp(b"data: a\n\n").starts_with(b"id: "));
 }
 
 #[tokio::test]
 async fn an_event_that_broke_off_is_replaced_for_who_comes_back() {
     let (_memory, streams) = streams(1 << 20);
-    let mut keeper = begun(&streams, &["a"]);
-    let id = id(&mut keeper);
-    keeper.stamp(b"data: half");
-    assert!(!keeper.is_between_events());
-    keeper.instead(b"data: sorry\n\n");
-    assert!(keeper.is_between_events());
+    let mut writer = begun(&streams, &["a"]);
+    let id = id(&mut writer);
+    writer.stamp(b"data: half");
+    assert!(!writer.is_between_events());
+    writer.instead(b"data: sorry\n\n");
+    assert!(writer.is_between_events());
     assert_eq!(after(&streams, &id).unwrap(), "a sorry");
 }
 
@@ -144,24 +144,24 @@ async fn an_event_that_broke_off_is_replaced_for_who_comes_back() {
 async fn a_session_has_a_share_and_no_more() {
     let limit = 1 << 20;
     let (memory, streams) = streams(limit);
-    let mut keeper = begun(&streams, &[]);
-    let id = id(&mut keeper);
+    let mut writer = begun(&streams, &[]);
+    let id = id(&mut writer);
     for number in 0..5000 {
-        keeper.stamp(format!("data: {number}\n\n").as_bytes());
+        writer.stamp(format!("data: {number}\n\n").as_bytes());
         assert!(streams.used.session.load(Ordering::Relaxed) <= limit / SHARE);
     }
     let kept = after(&streams, &id).unwrap();
     assert!(kept.ends_with(" 4998 4999") && !kept.starts_with("0 "), "the newest are there");
-    assert!(keeper.is_whole());
-    keeper.stamp(b"data: ");
+    assert!(writer.is_whole());
+    writer.stamp(b"data: ");
     for _ in 0..100 {
-        keeper.stamp(&[b'x'; 1000]);
+        writer.stamp(&[b'x'; 1000]);
     }
-    keeper.stamp(b"\n\n");
-    assert!(!keeper.is_whole(), "the last event is larger than the share");
-    keeper.instead(b"data: too large\n\n");
+    writer.stamp(b"\n\n");
+    assert!(!writer.is_whole(), "the last event is larger than the share");
+    writer.instead(b"data: too large\n\n");
     assert!(after(&streams, &id).unwrap().ends_with("too large"));
-    drop(keeper);
+    drop(writer);
     drop(streams);
     assert_eq!(memory.used.load(Ordering::Relaxed), 0);
 }
@@ -211,7 +211,7 @@ async fn there_are_only_so_many_streams_of_a_session() {
     let before = memory.used.load(Ordering::Relaxed);
     keepers[0].stamp(&[b'x'; 5000]);
     assert_eq!(memory.used.load(Ordering::Relaxed), before, "nobody could find it");
-    let left: Vec<_> = keepers.iter().map(Keeper::leave).collect();
+    let left: Vec<_> = keepers.iter().map(ReplayWriter::leave).collect();
     assert_eq!(left.iter().flatten().count(), MAX_LEFT);
     drop(left);
     assert!(keepers[1].leave().is_some());

@@ -17,7 +17,7 @@ use crate::{
     quota::Permit,
     upstream::{
         SendError, own,
-        stdio::{Command, Exchange, OnDrop, Process, StdioError, Whose},
+        stdio::{OnDrop, Process, StdioCommand, StdioError, StdioExchange, Whose},
     },
 };
 
@@ -27,17 +27,22 @@ use super::evidence::{asks_again, opening};
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// A started process that has not been opened yet.
-pub(super) struct Start {
+pub(super) struct StartedProcess {
     pub(super) process: Process,
     /// When it must have answered.
     deadline: Instant,
     /// `server/discover`, while it is not answered.
-    discover: Option<Exchange>,
+    discover: Option<StdioExchange>,
 }
 
-impl Start {
+impl StartedProcess {
     /// Starts a process that must answer within `limit`.
-    pub(super) async fn spawn(name: &str, command: &Command, permit: Permit, limit: Duration) -> Result<Self, Outcome> {
+    pub(super) async fn spawn(
+        name: &str,
+        command: &StdioCommand,
+        permit: Permit,
+        limit: Duration,
+    ) -> Result<Self, Outcome> {
         let process =
             Process::spawn(name, command, permit).await.map_err(|why| Outcome::Unreachable(why.to_string()))?;
         Ok(Self { process, deadline: Instant::now() + limit, discover: None })
@@ -104,7 +109,7 @@ impl Start {
         self.discover.is_some() && self.process.has_read()
     }
 
-    async fn ask(&self, question: &Message) -> Result<Exchange, Outcome> {
+    async fn ask(&self, question: &Message) -> Result<StdioExchange, Outcome> {
         let asked = self.process.request(question, OnDrop::Abandon, Whose::Weir).await;
         asked.map_err(|why| self.failed(why))
     }
@@ -127,7 +132,7 @@ impl Start {
 }
 
 /// The answer to a question; what comes before it is of no interest.
-async fn answer(exchange: &mut Exchange) -> Result<Message, StdioError> {
+async fn answer(exchange: &mut StdioExchange) -> Result<Message, StdioError> {
     loop {
         let message = exchange.next().await?.ok_or(StdioError::Closed)?;
         if matches!(message.kind(), Kind::Response | Kind::Error) {
@@ -137,7 +142,7 @@ async fn answer(exchange: &mut Exchange) -> Result<Message, StdioError> {
 }
 
 /// The same, if a question is out.
-async fn late(exchange: &mut Option<Exchange>) -> Result<Message, StdioError> {
+async fn late(exchange: &mut Option<StdioExchange>) -> Result<Message, StdioError> {
     match exchange {
         Some(exchange) => answer(exchange).await,
         None => std::future::pending().await,

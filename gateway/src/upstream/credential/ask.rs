@@ -5,18 +5,20 @@ use std::time::{Duration, Instant};
 
 use weir_flow::{
     Origin,
-    facts::{Choice, Effort, Ending, Flow, Question, Refusal, Task, Token, Upstream, Wish},
+    facts::{
+        Choice, CredentialQuestion, Flow, Refusal, Task, Token, TokenAttempt, TokenOutcome, TokenRequest, UpstreamFacts,
+    },
 };
 
 use weir_oauth::LoginSummary;
 use weir_store::Version;
 
-use crate::login::{Account, Asker, Stored};
+use crate::credential::{Stored, TokenSubject, UpstreamAuth};
 
 use super::{
-    Credential, CredentialError, Source,
-    slot::{Kept, Renewed},
-    steps::{self, Steps},
+    Credential, CredentialError, CredentialSource,
+    slot::{CachedCredential, Renewed},
+    step_up::{self, StepUpLimiter},
 };
 
 /// How long after it was renewed ahead of its end a token that is refused, and has never been let in, counts as renewed in
@@ -24,22 +26,22 @@ use super::{
 const IN_VAIN: Duration = Duration::from_secs(60);
 
 /// A renewal that went well.
-const RENEWED: Effort = Effort { task: Task::Renew, ending: Ending::Done };
+const RENEWED: TokenAttempt = TokenAttempt { task: Task::Renew, ending: TokenOutcome::Done };
 
 /// How much is done for one question, whatever the policy says.
 const EFFORTS: usize = 4;
 
-impl Source {
+impl CredentialSource {
     /// What the policy decides now. `before` is what is kept, `refused` what the upstream said to it or to nothing at all.
     pub(super) async fn answer(
         &self,
-        asker: &Asker,
-        upstream: Upstream,
+        asker: &TokenSubject,
+        upstream: UpstreamFacts,
         origin: &Origin,
-        before: Option<Kept>,
+        before: Option<CachedCredential>,
         refused: Option<Refusal>,
-        steps: &Steps<Version>,
-    ) -> Result<Kept, CredentialError> {
+        steps: &StepUpLimiter<Version>,
+    ) -> Result<CachedCredential, CredentialError> {
         if refused.is_some()
             && let Some(changed) = before.as_ref().and_then(|before| self.changed(before, origin))
         {
@@ -63,7 +65,7 @@ impl Source {
             let question = self.question(asker, &upstream, fact, refused.clone(), efforts.clone());
             let choice = self.policy.choose(&question, self).await.map_err(|why| failed(why.to_string()))?;
             let task = match (choice, &self.account) {
-                (Choice::None, _) => return Ok(Kept { news, ..Kept::nothing() }),
+                (Choice::None, _) => return Ok(CachedCredential { news, ..CachedCredential::nothing() }),
                 (Choice::Attach(attachment), _) => return self.place(attachment, origin),
                 (Choice::Mint(minted), _) => return self.mint(&minted, origin),
                 (Choice::Stop(why), _) => return Err(failed(self.policy.stopped(&why))),
@@ -73,7 +75,7 @@ impl Source {
                     let kept = self.present(account, &stored, &chosen, origin, same).await?;
                     let renewed = efforts.contains(&RENEWED).then(|| Renewed { at: Instant::now(), was_refused });
                     let renewed = kept.renewed.or(renewed);
-                    return Ok(Kept { news, renewed, trouble: trouble(&efforts), ..kept });
+                    return Ok(CachedCredential { news, renewed, trouble: trouble(&efforts), ..kept });
                 }
                 (Choice::Renew, Some(account)) => {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
@@ -95,8 +97,8 @@ impl Source {
             };
             let (task, ending) = task;
             tracing::debug!(upstream = upstream.name, ?task, ?ending, "credential");
-            made |= ending == Ending::Done;
-            efforts.push(Effort { task, ending });
+            made |= ending == TokenOutcome::Done;
+            efforts.push(TokenAttempt { task, ending });
             if efforts.len() >= EFFORTS {
                 let name = self.policy.name();
                 return Err(failed(format!(
@@ -106,7 +108,7 @@ impl Source {
         }
     }
 
-    async fn stored(&self, asker: &Asker) -> Result<Option<Stored>, CredentialError> {
+    async fn stored(&self, asker: &TokenSubject) -> Result<Option<Stored>, CredentialError> {
         let Some(account) = &self.account else { return Ok(None) };
         match account.stored(&asker.owner).await {
             Ok(stored) => Ok(stored),
@@ -118,13 +120,13 @@ impl Source {
 
     fn question(
         &self,
-        asker: &Asker,
-        upstream: &Upstream,
+        asker: &TokenSubject,
+        upstream: &UpstreamFacts,
         token: Option<Token>,
         refused: Option<Refusal>,
-        efforts: Vec<Effort>,
-    ) -> Question {
-        Question {
+        efforts: Vec<TokenAttempt>,
+    ) -> CredentialQuestion {
+        CredentialQuestion {
             upstream: upstream.clone(),
             principal: asker.principal.clone(),
             secrets: self.secrets.iter().map(|(name, _)| name.clone()).collect(),
@@ -140,25 +142,25 @@ impl Source {
 fn check(
     refused: Option<&Refusal>,
     held: Option<Version>,
-    steps: &Steps<Version>,
+    steps: &StepUpLimiter<Version>,
     upstream: &str,
 ) -> Result<(), CredentialError> {
     let (Some(refused), Some(held)) = (refused.filter(|refused| refused.status == 403), held) else { return Ok(()) };
     match steps.take(held, Instant::now()) {
         true => Ok(()),
-        false => Err(failed(steps::too_many(upstream, refused.challenge.scope.as_deref()))),
+        false => Err(failed(step_up::too_many(upstream, refused.challenge.scope.as_deref()))),
     }
 }
 
 /// Carries out a wish for a new token, if that takes nobody.
 async fn obtain(
-    account: &std::sync::Arc<Account>,
-    asker: &Asker,
-    wish: Wish,
+    account: &std::sync::Arc<UpstreamAuth>,
+    asker: &TokenSubject,
+    wish: TokenRequest,
     held: Option<&Stored>,
     refused: Option<&Refusal>,
-) -> Result<(Task, Ending), CredentialError> {
-    let Wish { flow, scopes } = wish;
+) -> Result<(Task, TokenOutcome), CredentialError> {
+    let TokenRequest { flow, scopes } = wish;
     match flow {
         Flow::AuthorizationCode | Flow::DeviceCode => {
             Err(CredentialError::SignIn(Box::new(account.need(&asker.owner, &scopes, refused).await)))
@@ -170,12 +172,12 @@ async fn obtain(
 }
 
 /// Whether what is stored has opened the upstream before.
-fn is_accepted(before: Option<&Kept>, stored: &Stored) -> bool {
+fn is_accepted(before: Option<&CachedCredential>, stored: &Stored) -> bool {
     before.is_some_and(|kept| kept.is_of(stored) && kept.credential.as_ref().is_some_and(Credential::is_accepted))
 }
 
 /// Whether what was refused is what there is now: somebody may have renewed it or signed in since.
-fn concerns(refused: &Refusal, before: Option<&Kept>, stored: Option<&Stored>) -> bool {
+fn concerns(refused: &Refusal, before: Option<&CachedCredential>, stored: Option<&Stored>) -> bool {
     let was =
         before.filter(|kept| kept.login.is_some()).and_then(|kept| Some((kept.credential.as_ref()?.mark(), kept)));
     match (refused.credential, was, stored) {
@@ -188,13 +190,13 @@ fn concerns(refused: &Refusal, before: Option<&Kept>, stored: Option<&Stored>) -
 
 /// The renewal of the token that is refused, if that was a moment ago and it has never been let in: it belongs to the same
 /// story, and another would change nothing.
-fn in_vain(refused: Option<&Refusal>, before: Option<&Kept>) -> Option<Effort> {
+fn in_vain(refused: Option<&Refusal>, before: Option<&CachedCredential>) -> Option<TokenAttempt> {
     let before = before.filter(|before| !before.credential.as_ref().is_some_and(Credential::is_accepted))?;
     let counts = before.renewed.is_some_and(|renewed| renewed.was_refused || renewed.at.elapsed() < IN_VAIN);
     refused.filter(|refused| refused.status == 401 && counts).map(|_| RENEWED)
 }
 
-impl Kept {
+impl CachedCredential {
     /// Whether a login has still the token that this is. One whose server has ended it was written anew, and has.
     fn is_of(&self, stored: &Stored) -> bool {
         let same = |login: &LoginSummary| login.key == stored.summary().key && login.issued == stored.summary().issued;
@@ -203,10 +205,10 @@ impl Kept {
 }
 
 /// What went wrong on the way to a credential all the same.
-fn trouble(efforts: &[Effort]) -> Option<String> {
+fn trouble(efforts: &[TokenAttempt]) -> Option<String> {
     efforts.iter().rev().find_map(|effort| match &effort.ending {
-        Ending::Denied(why) | Ending::Failed(why) => Some(why.clone()),
-        Ending::Done => None,
+        TokenOutcome::Denied(why) | TokenOutcome::Failed(why) => Some(why.clone()),
+        TokenOutcome::Done => None,
     })
 }
 
@@ -223,7 +225,10 @@ mod tests {
         let long_ago = Instant::now().checked_sub(2 * IN_VAIN);
         let refused = Refusal { status: 401, credential: Some(1), challenge: Default::default() };
         for (was_refused, vain) in [(true, true), (false, false)] {
-            let before = Kept { renewed: long_ago.map(|at| Renewed { at, was_refused }), ..Kept::nothing() };
+            let before = CachedCredential {
+                renewed: long_ago.map(|at| Renewed { at, was_refused }),
+                ..CachedCredential::nothing()
+            };
             assert_eq!(in_vain(Some(&refused), Some(&before)), vain.then_some(RENEWED));
             assert_eq!(in_vain(None, Some(&before)), None);
         }

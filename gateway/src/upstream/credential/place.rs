@@ -12,14 +12,14 @@ use weir_flow::{
 };
 
 use crate::{
+    credential::{Placed, Stored, UpstreamAuth},
     http::{HeaderName, HeaderValue},
-    login::{Account, Placed, Stored},
 };
 
 use super::{
-    Credential, CredentialError, Issued, Source,
+    Credential, CredentialError, CredentialSource, Issued,
     ask::failed,
-    slot::{Kept, next_mark},
+    slot::{CachedCredential, next_mark},
 };
 
 /// How long "no credential" holds. A refusal and a new login end it at once.
@@ -28,7 +28,7 @@ const UNASKED: Duration = Duration::from_secs(3600);
 /// How long before its end a token is not sent any more, at most: it has a way to go.
 const ON_THE_WAY: Duration = Duration::from_secs(2);
 
-impl Kept {
+impl CachedCredential {
     /// No credential.
     pub(super) fn nothing() -> Self {
         let until = Instant::now() + UNASKED;
@@ -50,16 +50,16 @@ impl Kept {
     }
 }
 
-impl Source {
+impl CredentialSource {
     /// The same choice with the secret as it is now, if it is another one: a file that was replaced.
-    pub(super) fn changed(&self, before: &Kept, origin: &Origin) -> Option<Kept> {
+    pub(super) fn changed(&self, before: &CachedCredential, origin: &Origin) -> Option<CachedCredential> {
         let now = self.place(before.attachment.clone()?, origin).ok()?;
         let same = now.credential.as_ref().map(|c| &c.value) == before.credential.as_ref().map(|c| &c.value);
         (!same).then_some(now)
     }
 
     /// A secret of the configuration.
-    pub(super) fn place(&self, attachment: Attachment, origin: &Origin) -> Result<Kept, CredentialError> {
+    pub(super) fn place(&self, attachment: Attachment, origin: &Origin) -> Result<CachedCredential, CredentialError> {
         let policy = self.policy.name();
         let secret = &attachment.secret;
         let (_, source) = self.secrets.iter().find(|(name, _)| name == secret).ok_or_else(|| {
@@ -69,28 +69,31 @@ impl Source {
         let (header, scheme) = (&attachment.header, attachment.scheme.as_deref());
         let credential = credential(header, scheme, value.expose(), Issued::new(origin.clone()))
             .ok_or_else(|| failed(format!("policy `{policy}` placed {source} in a header that cannot hold it")))?;
-        Ok(Kept { attachment: Some(attachment.clone()), ..Kept::of(credential, attachment.holds_for) })
+        Ok(CachedCredential {
+            attachment: Some(attachment.clone()),
+            ..CachedCredential::of(credential, attachment.holds_for)
+        })
     }
 
     /// A token of the policy's own making.
-    pub(super) fn mint(&self, minted: &Minted, origin: &Origin) -> Result<Kept, CredentialError> {
+    pub(super) fn mint(&self, minted: &Minted, origin: &Origin) -> Result<CachedCredential, CredentialError> {
         let issued = Issued::new(origin.clone());
         let credential = credential(&minted.header, minted.scheme.as_deref(), &minted.text, issued);
         let credential = credential
             .ok_or_else(|| failed(format!("policy `{}` made a token that no header can hold", self.policy.name())))?;
-        Ok(Kept::of(credential, minted.holds_for))
+        Ok(CachedCredential::of(credential, minted.holds_for))
     }
 
     /// The token of a login. It is for the origin that it was issued for, whatever upstream asks for it. `before` is what
     /// was kept of the same token.
     pub(super) async fn present(
         &self,
-        account: &Account,
+        account: &UpstreamAuth,
         stored: &Stored,
         chosen: &Presentation,
         origin: &Origin,
-        before: Option<&Kept>,
-    ) -> Result<Kept, CredentialError> {
+        before: Option<&CachedCredential>,
+    ) -> Result<CachedCredential, CredentialError> {
         let Placed { text, origin: issued_for, left } = account.token(stored).await.map_err(failed)?;
         let name = account.name();
         let home = parse(&issued_for)
@@ -101,10 +104,16 @@ impl Source {
         let issued = before.and_then(|kept| kept.credential.as_ref()).map(|credential| Arc::clone(&credential.issued));
         let credential = credential(header, scheme, text.expose(), issued.unwrap_or_else(|| Issued::new(home)))
             .ok_or_else(|| failed(format!("the token of `{name}` is nothing that a header can hold")))?;
-        let kept = Kept::of(credential, chosen.holds_for);
+        let kept = CachedCredential::of(credential, chosen.holds_for);
         let good = left.map_or(kept.due, |left| Instant::now() + left.saturating_sub(ON_THE_WAY.min(left / 10)));
         let (due, login) = (kept.due.min(good), Some(stored.summary().clone()));
-        Ok(Kept { due, good: good.max(due), login, renewed: before.and_then(|before| before.renewed), ..kept })
+        Ok(CachedCredential {
+            due,
+            good: good.max(due),
+            login,
+            renewed: before.and_then(|before| before.renewed),
+            ..kept
+        })
     }
 }
 

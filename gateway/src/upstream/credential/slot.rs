@@ -10,22 +10,22 @@ use std::{
 
 use weir_flow::{
     Origin,
-    facts::{Attachment, Refusal, Upstream},
+    facts::{Attachment, Refusal, UpstreamFacts},
 };
 use weir_oauth::LoginSummary;
 use weir_store::Version;
 
 use crate::{
-    login::{Asker, Mark},
+    credential::{Mark, TokenSubject},
     upstream::lock,
 };
 
-use super::{Credential, CredentialError, Source, steps::Steps};
+use super::{Credential, CredentialError, CredentialSource, step_up::StepUpLimiter};
 
 /// The credential of one owner.
 #[derive(Default)]
-pub(super) struct Slot {
-    kept: Mutex<Option<Kept>>,
+pub(super) struct CredentialSlot {
+    kept: Mutex<Option<CachedCredential>>,
     /// Held while the policy is asked, so that many calls ask once.
     asking: tokio::sync::Mutex<()>,
     /// Whether somebody asks already although what is kept is still good.
@@ -34,12 +34,12 @@ pub(super) struct Slot {
     failed: Mutex<Option<(Instant, CredentialError)>>,
     /// Whether the operator has been told that somebody must sign in.
     told: AtomicBool,
-    steps: Steps<Version>,
+    steps: StepUpLimiter<Version>,
 }
 
 /// An answer and how long it holds.
 #[derive(Clone)]
-pub(super) struct Kept {
+pub(super) struct CachedCredential {
     pub(super) credential: Option<Credential>,
     pub(super) attachment: Option<Attachment>,
     /// The login that it is from.
@@ -87,7 +87,7 @@ pub(super) fn next_mark() -> u64 {
 }
 
 /// Marks a slot whose policy is asked ahead, until this is dropped: also by a panic.
-struct Ahead(Arc<Slot>);
+struct Ahead(Arc<CredentialSlot>);
 
 impl Drop for Ahead {
     fn drop(&mut self) {
@@ -95,7 +95,7 @@ impl Drop for Ahead {
     }
 }
 
-impl Slot {
+impl CredentialSlot {
     /// What is there; nothing that is what was refused.
     pub(super) fn look(&self, refused: Option<&Refusal>) -> Look {
         let kept = lock(&self.kept);
@@ -121,9 +121,9 @@ impl Slot {
     /// Asks the policy, or waits for the answer to somebody else who does.
     pub(super) async fn ask(
         &self,
-        source: &Arc<Source>,
-        asker: &Asker,
-        upstream: Upstream,
+        source: &Arc<CredentialSource>,
+        asker: &TokenSubject,
+        upstream: UpstreamFacts,
         origin: &Origin,
         refused: Option<Refusal>,
     ) -> Result<Option<Credential>, CredentialError> {
@@ -155,7 +155,13 @@ impl Slot {
     }
 
     /// Asks the policy while what is kept is still good.
-    pub(super) fn ask_ahead(self: &Arc<Self>, source: Arc<Source>, asker: Asker, upstream: Upstream, origin: Origin) {
+    pub(super) fn ask_ahead(
+        self: &Arc<Self>,
+        source: Arc<CredentialSource>,
+        asker: TokenSubject,
+        upstream: UpstreamFacts,
+        origin: Origin,
+    ) {
         if self.ahead.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -181,7 +187,7 @@ impl Slot {
         });
     }
 
-    fn keep(&self, kept: Kept) -> Option<Credential> {
+    fn keep(&self, kept: CachedCredential) -> Option<Credential> {
         let credential = kept.credential.clone();
         // One that has ended may be shown once more, and one that is refused may be renewed again: whoever was told of that
         // need not be told again.
@@ -208,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_panic_does_not_leave_a_slot_marked() {
-        let slot = Arc::<Slot>::default();
+        let slot = Arc::<CredentialSlot>::default();
         slot.ahead.store(true, Ordering::Release);
         let ahead = Ahead(Arc::clone(&slot));
         let work = std::thread::spawn(move || {

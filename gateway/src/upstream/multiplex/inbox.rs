@@ -8,16 +8,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use weir_mcp::Message;
 
-use super::Fault;
+use super::MultiplexFault;
 
 /// Messages that may wait in one inbox.
 pub(in crate::upstream) const MAX_WAITING: usize = 256;
 pub(super) struct Inbox<E> {
-    state: Mutex<State<E>>,
+    state: Mutex<InboxState<E>>,
     arrived: Notify,
 }
 
-struct State<E> {
+struct InboxState<E> {
     waiting: VecDeque<Message>,
     bytes: usize,
     /// How many bytes may wait: the longest message and as much again.
@@ -25,10 +25,10 @@ struct State<E> {
     end: Option<Result<(), E>>,
 }
 
-impl<E: Fault> Inbox<E> {
+impl<E: MultiplexFault> Inbox<E> {
     /// For messages of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
-        let state = State { waiting: VecDeque::new(), bytes: 0, max: limit.saturating_mul(2), end: None };
+        let state = InboxState { waiting: VecDeque::new(), bytes: 0, max: limit.saturating_mul(2), end: None };
         Self { state: Mutex::new(state), arrived: Notify::new() }
     }
 
@@ -95,12 +95,12 @@ impl<E: Fault> Inbox<E> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<E>> {
+    fn state(&self) -> MutexGuard<'_, InboxState<E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<E> State<E> {
+impl<E> InboxState<E> {
     fn full_for(&self, message: &Message) -> bool {
         self.waiting.len() >= MAX_WAITING || self.bytes + message.bytes().len() > self.max
     }

@@ -12,19 +12,19 @@ use bytes::Bytes;
 use weir_mcp::{Field, Kind, Message, Object, answer, method, translate::may_ask};
 
 use super::inbox::Inbox;
-use super::{ExchangeKey, Fault, Whose};
+use super::{ExchangeKey, MultiplexFault, Whose};
 
 /// The requests that run on one stream.
 pub(super) struct Routes<E> {
     /// The longest message, in bytes.
     limit: usize,
-    state: Mutex<State<E>>,
+    state: Mutex<RoutesState<E>>,
 }
 
-struct State<E> {
+struct RoutesState<E> {
     last_key: u64,
     /// In the order in which they were started.
-    running: BTreeMap<u64, Slot<E>>,
+    running: BTreeMap<u64, RouteSlot<E>>,
     /// Whether the requests are those of many clients.
     many: bool,
     end: Option<E>,
@@ -40,7 +40,7 @@ pub(super) enum Routed {
     Ambiguous(Message),
 }
 
-struct Slot<E> {
+struct RouteSlot<E> {
     /// The client's id and token, as raw JSON.
     id: Bytes,
     token: Option<Bytes>,
@@ -53,10 +53,10 @@ struct Slot<E> {
     inbox: Arc<Inbox<E>>,
 }
 
-impl<E: Fault> Routes<E> {
+impl<E: MultiplexFault> Routes<E> {
     /// Keys begin after `last_key`, and messages have at most `limit` bytes.
     pub(super) fn new(last_key: u64, limit: usize) -> Self {
-        Self { limit, state: Mutex::new(State { last_key, running: BTreeMap::new(), many: false, end: None }) }
+        Self { limit, state: Mutex::new(RoutesState { last_key, running: BTreeMap::new(), many: false, end: None }) }
     }
 
     /// Registers a request and gives it a key, which is its id and progress token on the stream.
@@ -65,7 +65,7 @@ impl<E: Fault> Routes<E> {
             return Err(E::not_sendable());
         };
         let inbox = Arc::new(Inbox::new(self.limit));
-        let slot = Slot {
+        let slot = RouteSlot {
             id: Bytes::copy_from_slice(id),
             token: request.progress_token().map(Bytes::copy_from_slice),
             concerned: whose == Whose::Client && request.method() != method::LISTEN,
@@ -187,7 +187,7 @@ impl<E: Fault> Routes<E> {
         }
     }
 
-    fn take_only(&self) -> Option<(u64, Slot<E>)> {
+    fn take_only(&self) -> Option<(u64, RouteSlot<E>)> {
         let mut state = self.state();
         (state.running.len() == 1).then(|| state.running.pop_first()).flatten()
     }
@@ -231,13 +231,13 @@ impl<E: Fault> Routes<E> {
         }
     }
 
-    fn find<T>(&self, key: u64, what: impl FnOnce(&Slot<E>) -> T) -> Option<(Arc<Inbox<E>>, T)> {
+    fn find<T>(&self, key: u64, what: impl FnOnce(&RouteSlot<E>) -> T) -> Option<(Arc<Inbox<E>>, T)> {
         let state = self.state();
         let slot = state.running.get(&key)?;
         Some((Arc::clone(&slot.inbox), what(slot)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State<E>> {
+    fn state(&self) -> MutexGuard<'_, RoutesState<E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -253,7 +253,7 @@ pub(in crate::upstream) fn outgoing(request: &Message, key: ExchangeKey) -> Byte
 }
 
 /// The client's cancellation as the server sees it.
-pub(in crate::upstream) fn cancelled<E: Fault>(notification: &Message, key: ExchangeKey) -> Result<Bytes, E> {
+pub(in crate::upstream) fn cancelled<E: MultiplexFault>(notification: &Message, key: ExchangeKey) -> Result<Bytes, E> {
     notification.request_id().ok_or_else(E::not_sendable)?;
     Ok(notification.edit().set(Field::RequestId, key.0.to_string().as_bytes()).finish())
 }
@@ -270,7 +270,7 @@ fn key(raw: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-fn push_edited<E: Fault>(inbox: &Inbox<E>, message: &Message, field: Field, value: &[u8]) {
+fn push_edited<E: MultiplexFault>(inbox: &Inbox<E>, message: &Message, field: Field, value: &[u8]) {
     match Message::parse(message.edit().set(field, value).finish()) {
         Ok(message) => inbox.push(message),
         Err(_) => inbox.fail(E::not_sendable()),

@@ -10,7 +10,7 @@ use std::{
 
 use weir_mcp::{Message, method};
 
-use super::{Fault, inbox::Inbox};
+use super::{MultiplexFault, inbox::Inbox};
 
 /// How many resources are counted; what is beyond them ends for all.
 const WATCHED: usize = 4096;
@@ -24,7 +24,7 @@ pub(super) struct Together<E> {
     ended: Mutex<Option<E>>,
 }
 
-impl<E: Fault> Together<E> {
+impl<E: MultiplexFault> Together<E> {
     /// Nobody listens yet; messages have at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, listeners: Mutex::default(), watched: Mutex::default(), ended: Mutex::new(None) }

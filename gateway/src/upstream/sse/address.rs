@@ -25,7 +25,7 @@ const USUAL: &str = "/messages";
 
 /// What the beginning of a stream told.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct EndpointEvent {
     /// The URI, relative or absolute, and not checked.
     pub(super) reference: String,
     /// The session's id, where it was told apart from the URI.
@@ -35,7 +35,7 @@ pub(super) struct Found {
 }
 
 /// Reads a stream up to the event that tells; `named` is the session's id out of a header.
-pub(super) async fn find(events: &mut Listened, named: Option<&HeaderValue>) -> Result<Found, SendError> {
+pub(super) async fn find(events: &mut Listened, named: Option<&HeaderValue>) -> Result<EndpointEvent, SendError> {
     let named = named.and_then(|id| id.to_str().ok()).map(str::to_owned);
     let mut early = Vec::new();
     for _ in 0..EARLY {
@@ -43,13 +43,13 @@ pub(super) async fn find(events: &mut Listened, named: Option<&HeaderValue>) -> 
             None => events.next().await?,
             Some(_) => match tokio::time::timeout(PATIENCE, events.next()).await {
                 Ok(event) => event?,
-                Err(_) => return Ok(Found { reference: USUAL.into(), session: named, early }),
+                Err(_) => return Ok(EndpointEvent { reference: USUAL.into(), session: named, early }),
             },
         };
         let event =
             event.ok_or_else(|| SendError::NotMcp("an event stream that ended before its `endpoint` event".into()))?;
         if let Some((reference, session)) = told(&event)? {
-            return Ok(Found { reference, session: session.or(named), early });
+            return Ok(EndpointEvent { reference, session: session.or(named), early });
         }
         if event.is_message() {
             early.extend(Message::parse(event.data));

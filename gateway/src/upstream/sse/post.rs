@@ -8,12 +8,12 @@ use weir_mcp::{Message, headers};
 use crate::http::{CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response};
 use crate::upstream::{Listened, loss, streamable::refusal};
 
-use super::{Fault, GRACE, Outgoing, SendError, Shared};
+use super::{GRACE, MultiplexFault, Outgoing, SendError, SseShared};
 
 /// How much is read of what an error is about, in bytes.
 const TURNED_AWAY: usize = 64 * 1024;
 
-impl Shared {
+impl SseShared {
     /// Posts `body` in the name of `outgoing`. The head is made now; nothing is sent before the first poll.
     ///
     /// # Errors

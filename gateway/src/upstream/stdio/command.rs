@@ -15,7 +15,7 @@ const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"
 
 /// A program and how to start it. Arguments and environment may be secret: `Debug` does not show them.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Command {
+pub struct StdioCommand {
     /// A path, or a name that is looked up in `PATH`.
     pub program: String,
     /// Its arguments, the program itself not among them.
@@ -32,13 +32,13 @@ pub struct Command {
     pub limit: usize,
 }
 
-impl fmt::Debug for Command {
+impl fmt::Debug for StdioCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Command").field("program", &self.program).finish_non_exhaustive()
     }
 }
 
-impl Command {
+impl StdioCommand {
     /// Ready to spawn: pipes on all three streams, a process group of its own, killed when it is dropped.
     pub(super) fn prepared(&self) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(&self.program);

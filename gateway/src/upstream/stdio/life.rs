@@ -18,9 +18,9 @@ use tracing::{debug, warn};
 
 use crate::{open_files, quota::Permit};
 
-use super::command::Command;
-use super::outbox::Lines;
-use super::{Shared, StdioError, pipe};
+use super::command::StdioCommand;
+use super::write_queue::QueueReader;
+use super::{ProcessShared, StdioError, pipe};
 
 /// Between closing standard input and SIGTERM, and between SIGTERM and SIGKILL.
 const STEP: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    pub(super) fn spawn(command: &Command, permit: Permit) -> Result<Self, StdioError> {
+    pub(super) fn spawn(command: &StdioCommand, permit: Permit) -> Result<Self, StdioError> {
         // Before the child exists, so that not even an instant exit is missed.
         let child_changed = unix::signal(SignalKind::child()).map_err(|error| StdioError::Spawn(error.kind()))?;
         let mut child = command.prepared().spawn().map_err(|error| command.explain(&error))?;
@@ -99,8 +99,8 @@ impl Drop for Leader {
 /// Runs until the process has ended, is asked to stop, or loses its last handle; then makes sure that it is gone.
 pub(super) async fn own(
     (mut leader, limit): (Leader, usize),
-    lines: Lines,
-    shared: Arc<Shared>,
+    lines: QueueReader,
+    shared: Arc<ProcessShared>,
     mut stop: watch::Receiver<bool>,
     _done: watch::Sender<()>,
 ) {
@@ -146,7 +146,7 @@ pub(super) async fn own(
 }
 
 /// Ends the exchanges with the task, should it panic or be aborted.
-struct EndWithTask(Arc<Shared>);
+struct EndWithTask(Arc<ProcessShared>);
 
 impl Drop for EndWithTask {
     fn drop(&mut self) {

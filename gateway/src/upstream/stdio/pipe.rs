@@ -11,11 +11,11 @@ use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 use weir_mcp::Message;
 
-use crate::observe::printable;
+use crate::telemetry::printable;
 
 use super::StdioError;
-use super::outbox::Lines;
 use super::startup::Startup;
+use super::write_queue::QueueReader;
 
 /// How long a process may leave its full standard input unread. A server that is busy still reads; one that does not
 /// is broken, and everything sent to it would wait for ever.
@@ -35,7 +35,7 @@ const MAX_LOGGED: usize = 4 * 1024;
 /// A line that a process wrote.
 #[allow(clippy::large_enum_variant, reason = "one lives for a moment, and nearly all are messages")]
 #[derive(Debug)]
-pub(super) enum Line {
+pub(super) enum PipeLine {
     /// A message.
     Message(Message),
     /// One of more than `limit` bytes, of which only the start and the end are kept.
@@ -47,20 +47,20 @@ pub(super) enum Line {
 pub(super) async fn read_messages(
     stdout: impl AsyncRead + Unpin,
     (name, limit): (Arc<str>, usize),
-    mut deliver: impl FnMut(Line),
+    mut deliver: impl FnMut(PipeLine),
 ) -> StdioError {
     let mut warned = false;
     read_lines(stdout, limit, |line| {
         let mut line = match line {
-            Read::Whole(line) => line,
-            Read::Long(start, end) => return deliver(Line::TooLong { start, end, limit }),
+            ReadLine::Whole(line) => line,
+            ReadLine::Long(start, end) => return deliver(PipeLine::TooLong { start, end, limit }),
         };
         line.truncate(line.trim_ascii_end().len());
         if line.is_empty() {
             return;
         }
         match Message::parse(line) {
-            Ok(message) => deliver(Line::Message(message)),
+            Ok(message) => deliver(PipeLine::Message(message)),
             Err(_) if warned => {}
             Err(error) => {
                 warned = true;
@@ -77,7 +77,7 @@ pub(super) async fn read_messages(
 
 /// What is read of a line.
 #[derive(Debug, PartialEq, Eq)]
-enum Read {
+enum ReadLine {
     Whole(Bytes),
     /// Its start and its end.
     Long(Bytes, Bytes),
@@ -101,12 +101,12 @@ impl Long {
         self.end.drain(..self.end.len().saturating_sub(KEPT));
     }
 
-    fn ended(self) -> Read {
-        Read::Long(self.start, self.end.into())
+    fn ended(self) -> ReadLine {
+        ReadLine::Long(self.start, self.end.into())
     }
 }
 
-async fn read_lines(mut from: impl AsyncRead + Unpin, limit: usize, mut each: impl FnMut(Read)) -> StdioError {
+async fn read_lines(mut from: impl AsyncRead + Unpin, limit: usize, mut each: impl FnMut(ReadLine)) -> StdioError {
     let mut buffer = BytesMut::with_capacity(CHUNK);
     let mut searched = 0;
     let mut long: Option<Long> = None;
@@ -121,7 +121,7 @@ async fn read_lines(mut from: impl AsyncRead + Unpin, limit: usize, mut each: im
                     long.ended()
                 }
                 None if line.len() > limit => Long::new(&line).ended(),
-                None => Read::Whole(line),
+                None => ReadLine::Whole(line),
             });
             buffer.advance(1);
             searched = 0;
@@ -136,7 +136,7 @@ async fn read_lines(mut from: impl AsyncRead + Unpin, limit: usize, mut each: im
         }
         if end {
             // A last line without its end may be cut off; if it is a whole message it does no harm.
-            each(long.map_or_else(|| Read::Whole(buffer.freeze()), Long::ended));
+            each(long.map_or_else(|| ReadLine::Whole(buffer.freeze()), Long::ended));
             return StdioError::Closed;
         }
     }
@@ -155,7 +155,7 @@ fn cut(buffer: &mut BytesMut, len: usize) -> Bytes {
 /// nothing can come any more. Says each time that something was written.
 pub(super) async fn write_lines(
     mut stdin: impl AsyncWrite + Unpin,
-    mut lines: Lines,
+    mut lines: QueueReader,
     limit: Duration,
     wrote: impl Fn(),
 ) -> StdioError {
@@ -177,7 +177,7 @@ pub(super) async fn write_lines(
 pub(super) async fn log_stderr(mut stderr: impl AsyncRead + Unpin, name: &str, startup: &Startup) {
     let mut chunk = vec![0; CHUNK / 8];
     let mut line = Vec::new();
-    let mut rate = Rate { second: Instant::now(), written: 0, dropped: 0 };
+    let mut rate = StderrRate { second: Instant::now(), written: 0, dropped: 0 };
     loop {
         let Ok(read) = timeout(rate.silence(), stderr.read(&mut chunk)).await else {
             rate.tell(name);
@@ -198,13 +198,13 @@ pub(super) async fn log_stderr(mut stderr: impl AsyncRead + Unpin, name: &str, s
 }
 
 /// How many lines were logged in the second that runs, and how many were not.
-struct Rate {
+struct StderrRate {
     second: Instant,
     written: u32,
     dropped: u64,
 }
 
-impl Rate {
+impl StderrRate {
     /// Counts a line, and says whether it may be written.
     fn allows(&mut self, name: &str) -> bool {
         if self.second.elapsed() >= Duration::from_secs(1) {
@@ -231,7 +231,7 @@ impl Rate {
     }
 }
 
-fn log_line(name: &str, line: &[u8], startup: &Startup, rate: &mut Rate) {
+fn log_line(name: &str, line: &[u8], startup: &Startup, rate: &mut StderrRate) {
     // Colours too, which a server may well write.
     let text = startup.note(printable(&String::from_utf8_lossy(line)).into_owned());
     if !text.is_empty() && rate.allows(name) {
@@ -246,7 +246,7 @@ mod tests {
     const LIMIT: usize = 4 * CHUNK;
 
     /// Gives the bytes in pieces of a size that divides nothing.
-    async fn lines_of(bytes: &[u8], piece: usize) -> (Vec<Read>, StdioError) {
+    async fn lines_of(bytes: &[u8], piece: usize) -> (Vec<ReadLine>, StdioError) {
         let (from, mut to) = tokio::io::duplex(piece);
         let mut lines = Vec::new();
         let reading = read_lines(from, LIMIT, |line| lines.push(line));
@@ -263,7 +263,7 @@ mod tests {
         let lengths = [0, 1, COPIED - 1, COPIED, COPIED + 1, CHUNK, CHUNK + 1, 3 * CHUNK, 0, 5];
         let lines: Vec<Vec<u8>> = (b'a'..).zip(lengths).map(|(byte, len)| vec![byte; len]).collect();
         let (read, end) = lines_of(&lines.join(&b'\n'), 4099).await;
-        let whole: Vec<Read> = lines.into_iter().map(|line| Read::Whole(line.into())).collect();
+        let whole: Vec<ReadLine> = lines.into_iter().map(|line| ReadLine::Whole(line.into())).collect();
         assert_eq!((read, end), (whole, StdioError::Closed));
     }
 
@@ -276,9 +276,9 @@ mod tests {
                 let (read, end) = lines_of(format!("{longest}\n{long}\nnext\n{long}").as_bytes(), piece).await;
                 assert_eq!(end, StdioError::Closed);
                 let [first, passed, next, last] = &read[..] else { panic!("{} lines", read.len()) };
-                assert!(*first == Read::Whole(longest.clone().into()) && *next == Read::Whole("next".into()));
+                assert!(*first == ReadLine::Whole(longest.clone().into()) && *next == ReadLine::Whole("next".into()));
                 for long in [passed, last] {
-                    let Read::Long(start, end) = long else { panic!("it is too long") };
+                    let ReadLine::Long(start, end) = long else { panic!("it is too long") };
                     assert!(start.starts_with(b"begin") && end.ends_with(b"end"));
                     assert!(start.len() <= KEPT && end.len() <= KEPT);
                 }
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn standard_error_is_logged_at_a_rate() {
-        let mut rate = Rate { second: Instant::now(), written: 0, dropped: 0 };
+        let mut rate = StderrRate { second: Instant::now(), written: 0, dropped: 0 };
         let written = (0..100_000).filter(|_| rate.allows("x")).count();
         assert!((100..50_000).contains(&written), "{written} lines were written");
     }

@@ -15,7 +15,7 @@ use weir_mcp::Message;
 
 use crate::quota::{Permit, Quota, Shares};
 
-use super::{Command, Exchange, OnDrop, Process, StdioError, Whose};
+use super::{OnDrop, Process, StdioCommand, StdioError, StdioExchange, Whose};
 
 /// No step of these tests takes longer, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,13 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The longest line.
 const LIMIT: usize = 16 << 20;
 
-fn peer(args: &[&str]) -> Command {
+fn peer(args: &[&str]) -> StdioCommand {
     let script = ["-c", include_str!("tests/peer.py")];
     command("python3", script.iter().chain(args))
 }
 
-fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a &'a str>) -> Command {
-    Command {
+fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a &'a str>) -> StdioCommand {
+    StdioCommand {
         program: program.into(),
         args: args.into_iter().map(ToString::to_string).collect(),
         env: Vec::new(),
@@ -40,7 +40,7 @@ fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a &'a str>) -> Co
     }
 }
 
-async fn start(command: &Command) -> Process {
+async fn start(command: &StdioCommand) -> Process {
     Process::spawn("peer", command, permit()).await.unwrap()
 }
 
@@ -60,17 +60,17 @@ fn call(id: Value, method: &str, params: &Value) -> Message {
     message(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
 }
 
-async fn ask(process: &Process, method: &str, params: &Value) -> Exchange {
+async fn ask(process: &Process, method: &str, params: &Value) -> StdioExchange {
     process.request(&call(json!(1), method, params), OnDrop::Cancel, Whose::Client).await.unwrap()
 }
 
-async fn next(exchange: &mut Exchange) -> Result<Option<Value>, StdioError> {
+async fn next(exchange: &mut StdioExchange) -> Result<Option<Value>, StdioError> {
     let message = timeout(PATIENCE, exchange.next()).await.expect("a message in time")?;
     Ok(message.map(|message| serde_json::from_slice(message.bytes()).unwrap()))
 }
 
 /// Everything that arrives, up to and with the answer.
-async fn all(exchange: &mut Exchange) -> Result<Vec<Value>, StdioError> {
+async fn all(exchange: &mut StdioExchange) -> Result<Vec<Value>, StdioError> {
     let mut messages = Vec::new();
     while let Some(message) = next(exchange).await? {
         messages.push(message);
@@ -78,7 +78,7 @@ async fn all(exchange: &mut Exchange) -> Result<Vec<Value>, StdioError> {
     Ok(messages)
 }
 
-async fn result(exchange: &mut Exchange) -> Result<Value, StdioError> {
+async fn result(exchange: &mut StdioExchange) -> Result<Value, StdioError> {
     Ok(all(exchange).await?.pop().unwrap()["result"].take())
 }
 

@@ -10,7 +10,7 @@ use crate::StoreError;
 
 use super::{
     ENTRIES, FILE, FORMAT, Protection, database,
-    seal::{self, Seal},
+    seal::{self, ValueCipher},
 };
 
 pub(super) fn create_folder(path: &Path) -> Result<(), StoreError> {
@@ -25,10 +25,10 @@ pub(super) fn create_folder(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Makes the file under another name and moves it, so that there is either a whole store or none.
-pub(super) fn create(path: &Path, protection: &Protection) -> Result<Seal, StoreError> {
+pub(super) fn create(path: &Path, protection: &Protection) -> Result<ValueCipher, StoreError> {
     let seal = match protection {
-        Protection::Plaintext => Seal::Plaintext,
-        Protection::Encrypted(sources) => Seal::Encrypted(sources.find_or_make()?),
+        Protection::Plaintext => ValueCipher::Plaintext,
+        Protection::Encrypted(sources) => ValueCipher::Encrypted(sources.find_or_make()?),
     };
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -58,7 +58,7 @@ pub(super) fn create(path: &Path, protection: &Protection) -> Result<Seal, Store
     Ok(seal)
 }
 
-pub(super) fn seal_of_existing(path: &Path, protection: &Protection) -> Result<Seal, StoreError> {
+pub(super) fn seal_of_existing(path: &Path, protection: &Protection) -> Result<ValueCipher, StoreError> {
     let found = fs::metadata(path).map_err(|error| StoreError::io(path, &error))?;
     if !found.is_file() {
         return Err(StoreError::damaged(path, "it is no regular file"));
@@ -77,9 +77,9 @@ pub(super) fn seal_of_existing(path: &Path, protection: &Protection) -> Result<S
     })?;
     let mismatch = |found, asked| StoreError::Protection { path: path.to_owned(), found, asked };
     match (name.as_slice(), protection) {
-        (seal::PLAINTEXT, Protection::Plaintext) => Ok(Seal::Plaintext),
+        (seal::PLAINTEXT, Protection::Plaintext) => Ok(ValueCipher::Plaintext),
         (seal::ENCRYPTED, Protection::Encrypted(sources)) => {
-            Ok(Seal::Encrypted(sources.find(|key| seal::fits(key, &check))?))
+            Ok(ValueCipher::Encrypted(sources.find(|key| seal::fits(key, &check))?))
         }
         (seal::PLAINTEXT, Protection::Encrypted(_)) => Err(mismatch("plain text", "an encrypted store")),
         (seal::ENCRYPTED, Protection::Plaintext) => Err(mismatch("encrypted", "a plain text store")),

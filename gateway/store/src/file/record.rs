@@ -8,10 +8,10 @@ use zeroize::Zeroizing;
 
 use crate::{Key, Value, Version};
 
-use super::seal::Seal;
+use super::seal::ValueCipher;
 
 /// An entry as it is in the file.
-pub(super) struct Record<'a> {
+pub(super) struct FileRecord<'a> {
     pub(super) version: Version,
     pub(super) until: Option<u64>,
     pub(super) about: &'a str,
@@ -20,7 +20,7 @@ pub(super) struct Record<'a> {
     sealed: &'a [u8],
 }
 
-impl<'a> Record<'a> {
+impl<'a> FileRecord<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first_chunk()?;
         let (until, rest) = rest.split_first_chunk()?;
@@ -35,19 +35,19 @@ impl<'a> Record<'a> {
         })
     }
 
-    pub(super) fn open(&self, seal: &Seal, key: &Key) -> Option<Zeroizing<Vec<u8>>> {
+    pub(super) fn open(&self, seal: &ValueCipher, key: &Key) -> Option<Zeroizing<Vec<u8>>> {
         seal.open(&bound(key, self.head), self.sealed)
     }
 }
 
 /// Whether the time of an entry has passed. Of one that is not whole this is not known, so it stays.
 pub(super) fn is_over(bytes: &[u8], now: u64) -> bool {
-    Record::parse(bytes).and_then(|record| record.until).is_some_and(|until| until <= now)
+    FileRecord::parse(bytes).and_then(|record| record.until).is_some_and(|until| until <= now)
 }
 
 /// An entry for the file.
 pub(super) fn render(
-    seal: &Seal,
+    seal: &ValueCipher,
     key: &Key,
     value: &Value,
     version: Version,

@@ -17,12 +17,12 @@ const CHECK: &[u8] = b"weir-store check";
 
 /// How values are closed and opened.
 #[derive(Debug)]
-pub(super) enum Seal {
+pub(super) enum ValueCipher {
     Encrypted(MasterKey),
     Plaintext,
 }
 
-impl Seal {
+impl ValueCipher {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Encrypted(_) => "chacha20-poly1305",

@@ -21,7 +21,7 @@ async fn what_the_server_gave_is_kept_before_it_is_used() {
 async fn a_server_that_does_not_rotate_leaves_the_refresh_token() {
     let scene = Scene::new().await;
     scene.signed_in(0).await;
-    scene.instead([Reply::json(200, &json!({ "access_token": "a9", "scope": "read write" }))]);
+    scene.instead([ScriptedReply::json(200, &json!({ "access_token": "a9", "scope": "read write" }))]);
     assert_eq!(scene.access(None).await.unwrap(), "a9");
     let kept = scene.kept().await;
     assert_eq!((kept.refresh.unwrap().expose(), kept.scopes.render().as_str()), ("r1", "read write"));
@@ -68,7 +68,7 @@ async fn a_sign_out_during_a_refresh_counts() {
 async fn invalid_grant_because_another_process_was_faster_ends_nothing() {
     let scene = Scene::new().await;
     scene.signed_in(0).await;
-    scene.instead([Reply::error(400, "invalid_grant")]);
+    scene.instead([ScriptedReply::error(400, "invalid_grant")]);
     scene.hold();
     let other = async {
         scene.until_asked(1).await;
@@ -87,10 +87,10 @@ async fn what_another_process_does_is_noticed() {
     let scene = Scene::new().await;
     let other = Logins::new(Arc::clone(&scene.store), clock(&scene.now), Timing::default());
     other.save(&scene.key(), &scene.login(3600)).await.unwrap();
-    let found = scene.latest(&Owner::Shared).await.unwrap();
+    let found = scene.latest(&CredentialOwner::Shared).await.unwrap();
     assert_eq!((found.key, found.refreshable), (scene.key(), true));
     assert_eq!(scene.access(None).await.unwrap(), "a1");
-    assert!(other.forget(&http(), "github", &Owner::Shared, None).await.unwrap().unwrap().is_ok());
+    assert!(other.forget(&http(), "github", &CredentialOwner::Shared, None).await.unwrap().unwrap().is_ok());
     scene.later(5);
     assert!(matches!(scene.access(None).await, Err(LoginError::Missing)));
 }
@@ -108,7 +108,13 @@ async fn a_login_for_another_place_is_left_alone() {
         (scene.logins.get(&key).await.unwrap().is_some(), scene.logins.get(&elsewhere).await.unwrap().is_some())
     };
     assert_eq!(kept().await, (true, true), "one signed in");
-    scene.logins.forget(&http(), "github", &Owner::Shared, Some(&login.origin)).await.unwrap().unwrap().unwrap();
+    scene
+        .logins
+        .forget(&http(), "github", &CredentialOwner::Shared, Some(&login.origin))
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
     assert_eq!(kept().await, (false, true), "one signed out");
     scene.logins.save(&key, &Login { origin: theirs.origin.clone(), ..login }).await.unwrap();
     assert_eq!(kept().await, (true, false), "another issuer of one place");
@@ -117,16 +123,16 @@ async fn a_login_for_another_place_is_left_alone() {
 #[tokio::test]
 async fn a_sign_out_reaches_the_server() {
     let scene = Scene::new().await;
-    assert!(scene.logins.forget(&http(), "github", &Owner::Shared, None).await.unwrap().is_none());
+    assert!(scene.logins.forget(&http(), "github", &CredentialOwner::Shared, None).await.unwrap().is_none());
     scene.signed_in(3600).await;
-    scene.logins.forget(&http(), "github", &Owner::Shared, None).await.unwrap().unwrap().unwrap();
+    scene.logins.forget(&http(), "github", &CredentialOwner::Shared, None).await.unwrap().unwrap().unwrap();
     assert_eq!(scene.server.seen("/revoke")[0].form("token").as_deref(), Some("r1"));
     assert!(matches!(scene.access(None).await, Err(LoginError::Missing)));
     let mut unreachable = scene.login(3600);
     let (gone, _socket) = nobody("/revoke");
     unreachable.server.revocation_endpoint = Some(gone);
     scene.logins.save(&scene.key(), &unreachable).await.unwrap();
-    let said = scene.logins.forget(&http(), "github", &Owner::Shared, None).await.unwrap().unwrap();
+    let said = scene.logins.forget(&http(), "github", &CredentialOwner::Shared, None).await.unwrap().unwrap();
     assert!(said.unwrap_err().is_temporary());
     assert!(scene.logins.get(&scene.key()).await.unwrap().is_none(), "here it is forgotten all the same");
 }
@@ -134,25 +140,25 @@ async fn a_sign_out_reaches_the_server() {
 #[tokio::test]
 async fn logins_are_told_apart_and_listed_without_secrets() {
     let scene = Scene::new().await;
-    let alice = Owner::Principal("https://idp.example".to_owned(), "alice".to_owned());
-    let key = |owner: &Owner, issuer: &str| LoginKey {
+    let alice = CredentialOwner::Principal("https://idp.example".to_owned(), "alice".to_owned());
+    let key = |owner: &CredentialOwner, issuer: &str| LoginKey {
         upstream: "github".to_owned(),
         owner: owner.clone(),
         issuer: issuer.to_owned(),
     };
     for (owner, issuer, token) in
-        [(&Owner::Shared, "https://one.example", "shared-one"), (&alice, "https://one.example", "alice-one")]
+        [(&CredentialOwner::Shared, "https://one.example", "shared-one"), (&alice, "https://one.example", "alice-one")]
     {
         let login = Login { access: Secret::new(token.to_owned()), ..scene.login(3600) };
         scene.logins.save(&key(owner, issuer), &login).await.unwrap();
     }
     for (owner, issuer, token) in
-        [(&Owner::Shared, "https://one.example", "shared-one"), (&alice, "https://one.example", "alice-one")]
+        [(&CredentialOwner::Shared, "https://one.example", "shared-one"), (&alice, "https://one.example", "alice-one")]
     {
         assert_eq!(get(&scene.logins, &key(owner, issuer), None).await.unwrap(), token);
     }
     assert!(matches!(
-        get(&scene.logins, &key(&Owner::Shared, "https://two.example"), None).await,
+        get(&scene.logins, &key(&CredentialOwner::Shared, "https://two.example"), None).await,
         Err(LoginError::Missing)
     ));
     let listed = scene.logins.list().await.unwrap();
@@ -181,7 +187,7 @@ async fn a_sign_in_elsewhere_takes_the_place_of_the_one_before() {
     scene.logins.save(&elsewhere(&scene), &scene.login(3600)).await.unwrap();
     assert!(matches!(scene.access(None).await, Err(LoginError::Missing)), "it is forgotten here too");
     assert_eq!(scene.logins.list().await.unwrap().len(), 2);
-    assert_eq!(scene.latest(&Owner::Shared).await.unwrap().key, elsewhere(&scene));
+    assert_eq!(scene.latest(&CredentialOwner::Shared).await.unwrap().key, elsewhere(&scene));
     assert!(scene.logins.get(&others).await.unwrap().is_some());
 }
 
@@ -201,8 +207,8 @@ async fn the_latest_counts_even_if_it_has_ended_and_a_sign_out_is_of_all() {
     // As a process left it that did not know of the other.
     let ended = Login { ended: true, refresh: Some(Secret::new("r9".to_owned())), ..scene.login(3600) };
     scene.store.put(&elsewhere(&scene).place(), &ended.value(), None).await.unwrap();
-    assert_eq!(scene.latest(&Owner::Shared).await.unwrap().key, elsewhere(&scene));
-    scene.logins.forget(&http(), "github", &Owner::Shared, None).await.unwrap().unwrap().unwrap();
+    assert_eq!(scene.latest(&CredentialOwner::Shared).await.unwrap().key, elsewhere(&scene));
+    scene.logins.forget(&http(), "github", &CredentialOwner::Shared, None).await.unwrap().unwrap().unwrap();
     assert!(scene.logins.list().await.unwrap().is_empty());
     let revoked: Vec<_> = scene.server.seen("/revoke").iter().filter_map(|seen| seen.form("token")).collect();
     assert!(revoked.len() == 2 && ["r1", "r9"].iter().all(|token| revoked.iter().any(|one| one == token)));
@@ -230,7 +236,7 @@ fn a_login_comes_back_from_the_store_as_it_was() {
             issued: UNIX_EPOCH,
             expires: Some(UNIX_EPOCH + Duration::from_millis(1_234)),
             refresh: None,
-            client: Client { id: "c".to_owned(), auth },
+            client: OAuthApplication { id: "c".to_owned(), auth },
             server: ServerMetadata { issuer: "https://as.example".to_owned(), ..ServerMetadata::default() },
             ended: true,
         };

@@ -92,7 +92,7 @@ async fn child() {
     };
     let store = Arc::new(Halting { inner: file(&folder).await, stop });
     let logins = Logins::new(store, Clock::system(), TIMING);
-    let key = LoginKey { upstream: "github".to_owned(), owner: Owner::Shared, issuer };
+    let key = LoginKey { upstream: "github".to_owned(), owner: CredentialOwner::Shared, issuer };
     let _ = logins.access(&http(), &key, None, &Renewal::Refresh(None)).await;
 }
 
@@ -102,7 +102,7 @@ async fn forgiving(hold: Option<Arc<Semaphore>>) -> Scripted {
     Scripted::start(move |_, seen| {
         let number: u64 = seen.form("refresh_token").unwrap()[1..].parse().unwrap();
         if number < used.load(Ordering::SeqCst) {
-            return Reply::error(400, "invalid_grant");
+            return ScriptedReply::error(400, "invalid_grant");
         }
         let first = used.swap(number, Ordering::SeqCst) == 0;
         match &hold {
@@ -120,7 +120,7 @@ async fn killed_at(stop: &str) {
     let server = forgiving(never).await;
     let store = Arc::new(file(folder).await);
     let logins = Logins::new(store, Clock::system(), TIMING);
-    let key = LoginKey { upstream: "github".to_owned(), owner: Owner::Shared, issuer: server.issuer() };
+    let key = LoginKey { upstream: "github".to_owned(), owner: CredentialOwner::Shared, issuer: server.issuer() };
     let metadata = ServerMetadata {
         issuer: server.issuer(),
         token_endpoint: Some(server.at("/token")),
@@ -134,7 +134,7 @@ async fn killed_at(stop: &str) {
         issued: UNIX_EPOCH,
         expires: Some(UNIX_EPOCH),
         refresh: Some(Secret::new("r1".to_owned())),
-        client: Client::public("weir"),
+        client: OAuthApplication::public("weir"),
         server: metadata,
         ended: false,
     };

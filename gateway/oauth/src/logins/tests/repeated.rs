@@ -4,8 +4,8 @@ use super::*;
 
 impl Scene {
     /// The token that there is, good for so many seconds more.
-    fn same(lifetime: u64) -> Reply {
-        Reply::json(200, &json!({ "access_token": "a1", "refresh_token": "r1", "expires_in": lifetime }))
+    fn same(lifetime: u64) -> ScriptedReply {
+        ScriptedReply::json(200, &json!({ "access_token": "a1", "refresh_token": "r1", "expires_in": lifetime }))
     }
 
     async fn renewed(&self) -> Result<String, LoginError> {

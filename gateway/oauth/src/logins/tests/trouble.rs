@@ -6,12 +6,12 @@ use crate::scripted::nobody;
 #[tokio::test]
 async fn trouble_of_the_server_keeps_the_login() {
     for reply in [
-        Reply::status(500),
-        Reply::error(503, "invalid_grant"),
-        Reply::status(429).with("retry-after", "3"),
-        Reply::error(400, "temporarily_unavailable"),
-        Reply::error(400, "server_error"),
-        Reply::text(502, "<html>bad gateway</html>"),
+        ScriptedReply::status(500),
+        ScriptedReply::error(503, "invalid_grant"),
+        ScriptedReply::status(429).with("retry-after", "3"),
+        ScriptedReply::error(400, "temporarily_unavailable"),
+        ScriptedReply::error(400, "server_error"),
+        ScriptedReply::text(502, "<html>bad gateway</html>"),
     ] {
         let scene = Scene::new().await;
         scene.signed_in(0).await;
@@ -34,10 +34,10 @@ async fn trouble_of_the_server_keeps_the_login() {
 #[tokio::test]
 async fn what_stands_in_between_says_nothing_of_the_login() {
     for reply in [
-        Reply::text(403, "<html>forbidden</html>"),
-        Reply::text(404, "default backend - 404"),
-        Reply::status(302).with("location", "https://status.example/"),
-        Reply::json(401, &json!({ "message": "unauthorized" })),
+        ScriptedReply::text(403, "<html>forbidden</html>"),
+        ScriptedReply::text(404, "default backend - 404"),
+        ScriptedReply::status(302).with("location", "https://status.example/"),
+        ScriptedReply::json(401, &json!({ "message": "unauthorized" })),
     ] {
         let scene = Scene::new().await;
         scene.signed_in(0).await;
@@ -55,7 +55,7 @@ async fn what_stands_in_between_says_nothing_of_the_login() {
 async fn a_refusal_stays_a_refusal_while_the_server_is_left_alone() {
     let scene = Scene::new().await;
     scene.signed_in(0).await;
-    scene.instead([Reply::error(400, "invalid_target")]);
+    scene.instead([ScriptedReply::error(400, "invalid_target")]);
     for _ in 0..10 {
         let refused = scene.access(None).await.unwrap_err();
         assert!(
@@ -73,7 +73,7 @@ async fn a_refusal_stays_a_refusal_while_the_server_is_left_alone() {
 async fn a_server_that_is_down_for_long_is_asked_less_and_less() {
     let scene = Scene::new().await;
     scene.signed_in(0).await;
-    scene.instead((0..1000).map(|_| Reply::status(503)));
+    scene.instead((0..1000).map(|_| ScriptedReply::status(503)));
     for _ in 0..3600 {
         assert!(scene.access(None).await.unwrap_err().is_temporary());
         scene.later(1);
@@ -94,8 +94,11 @@ async fn a_server_that_is_gone_keeps_the_login() {
 
 #[tokio::test]
 async fn garbage_is_no_end_of_a_login() {
-    for reply in [Reply::text(200, "hunter2"), Reply::json(200, &json!({ "access_token": 1 })), Reply::text(404, "no")]
-    {
+    for reply in [
+        ScriptedReply::text(200, "hunter2"),
+        ScriptedReply::json(200, &json!({ "access_token": 1 })),
+        ScriptedReply::text(404, "no"),
+    ] {
         let scene = Scene::new().await;
         scene.signed_in(0).await;
         scene.instead([reply]);
@@ -111,7 +114,7 @@ async fn garbage_is_no_end_of_a_login() {
 async fn invalid_grant_ends_it_and_is_asked_once() {
     let scene = Scene::new().await;
     scene.signed_in(0).await;
-    scene.instead([Reply::error(400, "invalid_grant")]);
+    scene.instead([ScriptedReply::error(400, "invalid_grant")]);
     for _ in 0..5 {
         let ended = scene.access(None).await.unwrap_err();
         assert!(matches!(ended, LoginError::Ended) && ended.needs_sign_in(), "{ended}");
@@ -119,7 +122,7 @@ async fn invalid_grant_ends_it_and_is_asked_once() {
     }
     assert_eq!(scene.asked(), 1, "no loop");
     assert!(scene.kept().await.ended);
-    let listed = scene.latest(&Owner::Shared).await.unwrap();
+    let listed = scene.latest(&CredentialOwner::Shared).await.unwrap();
     assert!(listed.ended);
     scene.signed_in(3600).await;
     assert_eq!(scene.access(None).await.unwrap(), "a1", "a new sign-in helps at once");
@@ -129,7 +132,7 @@ async fn invalid_grant_ends_it_and_is_asked_once() {
 async fn the_last_token_of_an_ended_login_is_used_up() {
     let scene = Scene::new().await;
     scene.signed_in(50).await;
-    scene.instead([Reply::error(400, "invalid_grant")]);
+    scene.instead([ScriptedReply::error(400, "invalid_grant")]);
     assert_eq!(scene.access(None).await.unwrap(), "a1");
     scene.logins.close().await;
     assert!(scene.kept().await.ended);
@@ -144,7 +147,7 @@ async fn the_last_token_of_an_ended_login_is_used_up() {
 async fn a_due_refresh_that_fails_leaves_the_token_in_use() {
     let scene = Scene::new().await;
     scene.signed_in(50).await;
-    scene.instead([Reply::status(503), Reply::status(503)]);
+    scene.instead([ScriptedReply::status(503), ScriptedReply::status(503)]);
     scene.is_asked_once_in_ten_seconds().await;
 }
 
@@ -165,14 +168,16 @@ async fn what_cannot_be_refreshed_ends_with_its_token() {
 #[tokio::test]
 async fn another_secret_in_the_config_is_used_at_once() {
     let scene = Scene::new().await;
-    let with =
-        |secret: &str| Client { id: "weir".to_owned(), auth: crate::ClientAuth::Post(Secret::new(secret.to_owned())) };
+    let with = |secret: &str| OAuthApplication {
+        id: "weir".to_owned(),
+        auth: crate::ClientAuth::Post(Secret::new(secret.to_owned())),
+    };
     scene.logins.save(&scene.key(), &Login { client: with("old"), ..scene.login(0) }).await.unwrap();
     let renewal = Renewal::Refresh(Some(with("new")));
     scene.logins.access(&http(), &scene.key(), None, &renewal).await.unwrap();
     assert_eq!(scene.server.seen("/token")[0].form("client_secret").as_deref(), Some("new"));
     scene.later(4000);
-    let other = Renewal::Refresh(Some(Client::public("another")));
+    let other = Renewal::Refresh(Some(OAuthApplication::public("another")));
     scene.logins.access(&http(), &scene.key(), None, &other).await.unwrap();
     assert_eq!(scene.server.seen("/token")[1].form("client_id").as_deref(), Some("weir"));
 }

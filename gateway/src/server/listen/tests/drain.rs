@@ -1,6 +1,6 @@
 //! The end of the gateway.
 
-use super::{Client, LIMITS, Limits, SHORT, TcpStream, get, post, serve, serve_with};
+use super::{Client, LIMITS, ListenLimits, SHORT, TcpStream, get, post, serve, serve_with};
 
 #[tokio::test]
 async fn what_rests_is_closed_at_once_and_what_runs_may_finish() {
@@ -28,7 +28,7 @@ async fn what_rests_is_closed_at_once_and_what_runs_may_finish() {
 
 #[tokio::test]
 async fn what_does_not_finish_is_dropped() {
-    let limits = Limits { drain: SHORT, ..LIMITS };
+    let limits = ListenLimits { drain: SHORT, ..LIMITS };
     let mut served = serve_with(limits, None).await;
     let mut busy = Client::connect(&served).await;
     busy.send(&get("/held")).await;

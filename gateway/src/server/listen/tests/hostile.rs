@@ -13,7 +13,7 @@ async fn connect_from(source: &str, served: &Served) -> Client {
 
 #[tokio::test]
 async fn a_body_that_trickles_has_an_end() {
-    let served = serve_with(Limits { body_timeout: 3 * SHORT, ..LIMITS }, None).await;
+    let served = serve_with(ListenLimits { body_timeout: 3 * SHORT, ..LIMITS }, None).await;
     for head in ["Content-Length: 50000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"] {
         let mut client = Client::connect(&served).await;
         client.send(&format!("POST /echo HTTP/1.1\r\nHost: here\r\n{head}")).await;
@@ -34,7 +34,7 @@ async fn a_body_that_trickles_has_an_end() {
 
 #[tokio::test]
 async fn a_body_over_http2_that_trickles_has_an_end() {
-    let served = serve_with(Limits { body_timeout: 3 * SHORT, ..LIMITS }, None).await;
+    let served = serve_with(ListenLimits { body_timeout: 3 * SHORT, ..LIMITS }, None).await;
     let stream = TcpStream::connect(served.address).await.unwrap();
     let (mut requests, connection) = h2::client::handshake(stream).await.unwrap();
     let _connection = tokio::spawn(connection);
@@ -51,7 +51,7 @@ async fn a_body_over_http2_that_trickles_has_an_end() {
 
 #[tokio::test]
 async fn a_body_that_comes_fast_enough_has_the_time_it_needs() {
-    let served = serve_with(Limits { body_timeout: SHORT, ..LIMITS }, None).await;
+    let served = serve_with(ListenLimits { body_timeout: SHORT, ..LIMITS }, None).await;
     let mut client = Client::connect(&served).await;
     let (piece, pieces) = ("x".repeat(16 * 1024), 4);
     let length = pieces * piece.len();
@@ -67,7 +67,7 @@ async fn a_body_that_comes_fast_enough_has_the_time_it_needs() {
 #[tokio::test]
 async fn an_address_has_a_share_of_connections_and_no_other_notices() {
     let connections = Shares { total: 10, principal: 2, upstream: 0 };
-    let served = serve_with(Limits { connections, ..LIMITS }, None).await;
+    let served = serve_with(ListenLimits { connections, ..LIMITS }, None).await;
     let mut open = Vec::new();
     for _ in 0..2 {
         let mut client = Client::connect(&served).await;
@@ -123,7 +123,7 @@ async fn what_comes_early_is_served_however_it_is_cut() {
 #[tokio::test]
 async fn an_address_has_a_share_of_the_memory_for_bodies() {
     let bodies = Shares { total: 400_000, principal: 150_000, upstream: 0 };
-    let served = serve_with(Limits { bodies, ..LIMITS }, None).await;
+    let served = serve_with(ListenLimits { bodies, ..LIMITS }, None).await;
     let begun = "POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 90000\r\n\r\nx";
     let mut holding = Client::connect(&served).await;
     holding.send(begun).await;
@@ -147,7 +147,7 @@ async fn an_address_has_a_share_of_the_memory_for_bodies() {
 #[allow(clippy::async_yields_async, reason = "an answer that is held is awaited later, or never")]
 async fn requests_over_http2_are_of_the_share_too() {
     let connections = Shares { total: 10, principal: 3, upstream: 0 };
-    let mut served = serve_with(Limits { connections, ..LIMITS }, None).await;
+    let mut served = serve_with(ListenLimits { connections, ..LIMITS }, None).await;
     let stream = TcpStream::connect(served.address).await.unwrap();
     let (requests, connection) = h2::client::handshake(stream).await.unwrap();
     let _connection = tokio::spawn(connection);

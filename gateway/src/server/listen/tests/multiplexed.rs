@@ -7,7 +7,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::Request;
 use tokio::{net::TcpStream, task::JoinHandle};
 
-use super::{LIMITS, Limits, SHORT, Served, serve, serve_with};
+use super::{LIMITS, ListenLimits, SHORT, Served, serve, serve_with};
 
 async fn connect(served: &Served) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
     let stream = TcpStream::connect(served.address).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_stream_that_is_given_up_is_noticed() {
 
 #[tokio::test]
 async fn a_connection_without_requests_is_closed() {
-    let limits = Limits { idle_timeout: SHORT, ..LIMITS };
+    let limits = ListenLimits { idle_timeout: SHORT, ..LIMITS };
     let served = serve_with(limits, None).await;
     let (requests, connection) = connect(&served).await;
     assert_eq!(all(ask(&requests, "/echo", b"x").await).await.0, 200);

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::super::outbox::Outbox;
 use super::super::pipe;
+use super::super::write_queue::WriteQueue;
 use super::*;
 
 fn exit_code(error: &StdioError) -> Option<i32> {
@@ -14,7 +14,7 @@ fn exit_code(error: &StdioError) -> Option<i32> {
 }
 
 /// A process that has come to read its input, where what follows is measured in time.
-async fn awake(command: &Command) -> Process {
+async fn awake(command: &StdioCommand) -> Process {
     let process = start(command).await;
     all(&mut ask(&process, "echo", &json!({"text": 0})).await).await.unwrap();
     process
@@ -110,7 +110,7 @@ async fn a_line_that_is_too_long_fails_the_only_request_that_runs() {
 
 #[tokio::test]
 async fn answers_to_a_server_that_asks_and_does_not_read_are_bounded() {
-    let (outbox, mut lines) = Outbox::new();
+    let (outbox, mut lines) = WriteQueue::new();
     let answer = Bytes::from(vec![b'x'; 1024]);
     let taken = (0..100_000).filter(|_| outbox.offer(answer.clone())).count();
     assert!(taken * answer.len() <= 16 * 1024 * 1024, "{taken} answers wait");
@@ -128,7 +128,7 @@ async fn a_flood_on_stderr_disturbs_nobody() {
 
 #[tokio::test]
 async fn an_input_that_is_not_read_is_given_up() {
-    let (outbox, lines) = Outbox::new();
+    let (outbox, lines) = WriteQueue::new();
     let (stdin, _unread) = tokio::io::duplex(16);
     outbox.send(Bytes::from_static(&[b' '; 64])).await.unwrap();
     let end = pipe::write_lines(stdin, lines, Duration::from_millis(20), || ()).await;

@@ -30,7 +30,7 @@ impl Drop for Scratch {
     }
 }
 
-async fn spawn_error(command: Command) -> StdioError {
+async fn spawn_error(command: StdioCommand) -> StdioError {
     Process::spawn("peer", &command, permit()).await.unwrap_err()
 }
 

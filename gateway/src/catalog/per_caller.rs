@@ -1,0 +1,214 @@
+//! What upstreams offer that want a login of each caller: asked for each, kept for each, and never shown to another.
+//!
+//! Nobody can keep such lists in Weir's own name. They are fetched when their caller lists something, all upstreams at
+//! once, and kept for as long as the upstream says.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use tokio::task::JoinSet;
+
+use crate::{
+    caller::Caller,
+    upstream::{Channel, ConnectError, Upstream},
+};
+
+use super::{CatalogSnapshot, MergedLists};
+
+/// How many callers' lists are kept; of more, those of whoever was away for the longest time are forgotten.
+const CALLERS: usize = 1024;
+
+/// How long lists are kept when the upstream does not say.
+const REFRESH: Duration = Duration::from_secs(60);
+
+/// How long they are kept at least, whatever it says.
+const SHORTEST: Duration = Duration::from_secs(5);
+
+/// How long an upstream may take to end a session of Weir's own.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// The lists of all callers.
+#[derive(Default)]
+pub(super) struct Personal {
+    /// The places of the upstreams that want a login of each caller.
+    pub(super) places: Vec<usize>,
+    callers: Mutex<HashMap<Arc<str>, Arc<PerCaller>>>,
+}
+
+/// The lists of one caller.
+pub(super) struct PerCaller {
+    views: Mutex<HashMap<usize, CallerLists>>,
+    /// Held while lists are fetched, so that a burst of lists fetches them once.
+    fetching: tokio::sync::Mutex<()>,
+    merged: Mutex<[Option<MergedFor>; 2]>,
+    used: Mutex<Instant>,
+}
+
+struct CallerLists {
+    /// None if it could not be had.
+    view: Option<Arc<CatalogSnapshot>>,
+    until: Instant,
+}
+
+/// A merged list, and what it was made of.
+struct MergedFor {
+    shared: Arc<MergedLists>,
+    views: Vec<Option<Arc<CatalogSnapshot>>>,
+    merged: Arc<MergedLists>,
+}
+
+impl Personal {
+    pub(super) fn new(upstreams: &[Arc<Upstream>]) -> Self {
+        let places = upstreams.iter().enumerate().filter(|(_, upstream)| upstream.is_personal());
+        Self { places: places.map(|(place, _)| place).collect(), callers: Mutex::default() }
+    }
+
+    /// The lists of a caller; none if theirs are those of everybody.
+    pub(super) fn of(&self, caller: Option<&Arc<Caller>>) -> Option<Arc<PerCaller>> {
+        if self.places.is_empty() {
+            return None;
+        }
+        let id = caller?.id();
+        let mut callers = lock(&self.callers);
+        if let Some(own) = callers.get(id) {
+            *lock(&own.used) = Instant::now();
+            return Some(Arc::clone(own));
+        }
+        if callers.len() >= CALLERS
+            && let Some(oldest) = callers.iter().min_by_key(|(_, own)| *lock(&own.used)).map(|(id, _)| Arc::clone(id))
+        {
+            callers.remove(&oldest);
+        }
+        let own = PerCaller {
+            views: Mutex::default(),
+            fetching: tokio::sync::Mutex::default(),
+            merged: Mutex::default(),
+            used: Mutex::new(Instant::now()),
+        };
+        Some(Arc::clone(callers.entry(Arc::clone(id)).or_insert(Arc::new(own))))
+    }
+
+    /// Has the lists of an upstream fetched anew when they are asked for next, or those of all.
+    pub(super) fn outdate(&self, place: Option<usize>) {
+        for own in lock(&self.callers).values() {
+            for (_, kept) in lock(&own.views).iter_mut().filter(|(at, _)| place.is_none_or(|place| place == **at)) {
+                kept.until = Instant::now();
+            }
+        }
+    }
+}
+
+impl PerCaller {
+    /// What is known of an upstream.
+    pub(super) fn view(&self, place: usize) -> Option<Arc<CatalogSnapshot>> {
+        lock(&self.views).get(&place)?.view.clone()
+    }
+
+    /// What stands in for an upstream that waits for a login: the same as before, if it did.
+    fn waiting(&self, place: usize, name: &str) -> Arc<CatalogSnapshot> {
+        self.view(place).filter(|view| view.waits).unwrap_or_else(|| Arc::new(CatalogSnapshot::waiting(name)))
+    }
+
+    /// Fetches what is not known, or not for sure any more. Whoever is late is left out this time.
+    pub(super) async fn refresh(&self, caller: &Arc<Caller>, upstreams: &[Arc<Upstream>], places: &[usize]) {
+        let _fetching = self.fetching.lock().await;
+        let now = Instant::now();
+        let fresh = |place: &usize| lock(&self.views).get(place).is_some_and(|kept| kept.until > now);
+        let mut asking = JoinSet::new();
+        for place in places.iter().copied().filter(|place| !fresh(place)) {
+            let (caller, upstream) = (Arc::clone(caller), Arc::clone(&upstreams[place]));
+            asking.spawn(async move {
+                let fetched = tokio::time::timeout(upstream.list_timeout(), fetch(&caller, &upstream)).await;
+                (place, fetched.unwrap_or(Err(Missing::Trouble)))
+            });
+        }
+        while let Some(ended) = asking.join_next().await {
+            let Ok((place, fetched)) = ended else { continue };
+            let (view, lasts) = match fetched {
+                Ok(mut view) => {
+                    let before = self.view(place).filter(|view| !view.waits);
+                    let lasts = view.lasts.ttl.filter(|ttl| !ttl.is_zero()).unwrap_or(REFRESH);
+                    let lasts = if view.failed.is_empty() { lasts.clamp(SHORTEST, REFRESH) } else { SHORTEST };
+                    view.tell(upstreams[place].name(), before.as_deref());
+                    before.iter().for_each(|before| view.keep(before));
+                    (Some(Arc::new(view)), lasts)
+                }
+                // When there is a login, it must be seen at once.
+                Err(Missing::Login) => (Some(self.waiting(place, upstreams[place].name())), Duration::ZERO),
+                Err(Missing::Elsewhere) => (None, Duration::ZERO),
+                // What was known stays listed for a moment of trouble.
+                Err(Missing::Trouble) => (self.view(place), SHORTEST),
+            };
+            lock(&self.views).insert(place, CallerLists { view, until: Instant::now() + lasts });
+        }
+    }
+
+    /// The merged list that was made of these, or a new one.
+    pub(super) fn merged(
+        &self,
+        era: usize,
+        shared: Arc<MergedLists>,
+        views: Vec<Option<Arc<CatalogSnapshot>>>,
+        merge: impl FnOnce(&[Option<Arc<CatalogSnapshot>>]) -> MergedLists,
+    ) -> Arc<MergedLists> {
+        let mut made = lock(&self.merged);
+        let same = |a: &Option<Arc<CatalogSnapshot>>, b: &Option<Arc<CatalogSnapshot>>| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        if let Some(made) = &made[era]
+            && Arc::ptr_eq(&made.shared, &shared)
+            && made.views.iter().zip(&views).all(|(a, b)| same(a, b))
+        {
+            return Arc::clone(&made.merged);
+        }
+        let merged = Arc::new(merge(&views));
+        made[era] = Some(MergedFor { shared, views, merged: Arc::clone(&merged) });
+        merged
+    }
+}
+
+/// Why there is no list.
+enum Missing {
+    /// The caller has to sign in.
+    Login,
+    /// Somebody has to, but the caller cannot.
+    Elsewhere,
+    Trouble,
+}
+
+/// The lists of an upstream as a caller sees them, in whichever era it speaks.
+async fn fetch(caller: &Arc<Caller>, upstream: &Upstream) -> Result<CatalogSnapshot, Missing> {
+    let opened = upstream.open(Some(caller), None).await.map_err(|why| match why {
+        why if why.is_for_caller() => Missing::Login,
+        ConnectError::SignIn(_) | ConnectError::Personal => Missing::Elsewhere,
+        why => {
+            tracing::debug!(upstream = upstream.name(), %why, "a caller's lists cannot be had");
+            Missing::Trouble
+        }
+    })?;
+    let fetched = CatalogSnapshot::fetch(Some(caller), upstream, &opened).await;
+    let credential = upstream.credential(Some(caller), None).await.ok().flatten();
+    let closing = opened.channel.close(credential.as_ref());
+    if let Channel::Http { .. } = opened.channel {
+        drop(tokio::time::timeout(FAREWELL, closing).await);
+    } else {
+        closing.await;
+    }
+    let mut view = fetched.map_err(|why| {
+        tracing::debug!(upstream = upstream.name(), %why, "a caller's lists cannot be had");
+        Missing::Trouble
+    })?;
+    // Whatever the upstream says of who may share it: this was fetched with one caller's login.
+    view.lasts.public = false;
+    view.discovery_lasts.public = false;
+    Ok(view)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

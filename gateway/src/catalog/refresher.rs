@@ -1,0 +1,395 @@
+//! Keeping one upstream's lists: reach it, fetch them, wait until they change, and again.
+//!
+//! An upstream that is restarted is gone for some seconds. Hosts fetch lists anew whenever they change, and a model whose
+//! tools vanish goes on without them, so what was known stays on offer for as long as most restarts take
+//! ([`GRACE`]). Calls in the meantime say that the upstream cannot be reached.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{Notify, watch};
+use weir_mcp::{Era, Message};
+
+use crate::upstream::{
+    Backoff, Channel, ConnectError, Health, Listened, Opened, Outgoing, ReplyBody, SendError, Upstream, UpstreamState,
+    own,
+};
+
+use super::{Catalog, CatalogSnapshot, FetchResult};
+
+/// How long lists are kept when the upstream has no way to say that they changed.
+const REFRESH: Duration = Duration::from_secs(60);
+
+/// How long they are kept at least, whatever it says of them: nobody may be asking for them at all.
+const SHORTEST: Duration = Duration::from_secs(5);
+
+/// The lists of a process that Weir starts for nothing else are kept for so many times as long as that took.
+const KEPT: u32 = 10;
+
+/// The pauses between two tries to reach an upstream. Many may have gone at once, as with the machine that they run on.
+const REACHING: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+
+/// The pauses before a list is asked for again that could not be had. For some upstreams that starts a process.
+const ASKING: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(5 * 60));
+
+/// How long what an upstream offered is still offered when it is gone. A new version is pulled, started and warm in that
+/// time; what is gone for longer will not be back before the user has done something else.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// How long an upstream is believed not to speak an era.
+const OTHER_ERA: Duration = Duration::from_secs(10 * 60);
+
+/// A stream that ends within this time is not worth opening again.
+const SHORT: Duration = Duration::from_secs(5);
+
+/// How long more changes are waited for after one, so that a burst is fetched once; longer each time while a server goes
+/// on and on.
+const SETTLE: Duration = Duration::from_millis(50);
+const LONGEST_SETTLE: Duration = Duration::from_secs(2);
+
+/// How long an upstream may take to end a session of Weir's own.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Why lists are fetched again.
+enum Wake {
+    /// They changed, or may have; the way to the upstream is still good.
+    Changed,
+    /// The way is gone.
+    Lost,
+}
+
+/// Keeps the lists of the upstream at `index` until the task is ended.
+pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era>) {
+    let Some(upstream) = catalog.upstreams.get(index).cloned() else { return };
+    let mut stopping = catalog.stopping.subscribe();
+    let (mut reaching, mut asking) = (REACHING, ASKING);
+    let mut reported = None;
+    let mut absence = Absence::default();
+    let mut refused = false;
+    loop {
+        if reaching.is_reset() && wanted.is_none() {
+            upstream.set_status(|status| {
+                if !matches!(status.state, UpstreamState::Healthy | UpstreamState::Degraded) {
+                    status.state = UpstreamState::Connecting;
+                }
+            });
+        }
+        let began = Instant::now();
+        let opened = tokio::select! {
+            opened = upstream.open(None, wanted) => opened,
+            () = over(&mut stopping) => return,
+        };
+        let why = match opened {
+            Ok(opened) => {
+                let refresher = Refresher { catalog: &catalog, upstream: &upstream, index, wanted, began };
+                let ended = tokio::select! {
+                    ended = refresher.follow(&opened, &mut refused, &mut asking) => ended,
+                    () = over(&mut stopping) => return close(&upstream, &opened).await,
+                };
+                close(&upstream, &opened).await;
+                match ended {
+                    Ok(()) => {
+                        reaching.reset();
+                        reported = None;
+                        absence = Absence::default();
+                        continue;
+                    }
+                    Err(why) => why,
+                }
+            }
+            Err(why) => why,
+        };
+        let again = reaching.pause();
+        let pause = if let ConnectError::OtherEra { .. } = why {
+            catalog.publish(index, FetchResult::Nothing { era: wanted, waiting: None });
+            OTHER_ERA
+        } else {
+            // The same failure again is no news.
+            if reported.as_ref() != Some(&why) {
+                report(&upstream, &why);
+            }
+            fail(&upstream, &why);
+            let waiting = why.is_for_caller().then(|| Arc::new(CatalogSnapshot::waiting(upstream.name())));
+            reported = Some(why);
+            match absence.grace(Instant::now()).filter(|_| catalog.knows(index, wanted)) {
+                Some(left) => again.min(left),
+                None => {
+                    catalog.publish(index, FetchResult::Nothing { era: wanted, waiting });
+                    again
+                }
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = poke(&catalog, index, wanted).notified() => {}
+            () = over(&mut stopping) => return,
+        }
+    }
+}
+
+/// How long an upstream has been gone.
+#[derive(Default)]
+struct Absence {
+    since: Option<Instant>,
+}
+
+impl Absence {
+    /// How long what it offered is still offered after a failure at this moment; none if that is over.
+    fn grace(&mut self, now: Instant) -> Option<Duration> {
+        let gone = now.saturating_duration_since(*self.since.get_or_insert(now));
+        GRACE.checked_sub(gone).filter(|left| !left.is_zero())
+    }
+}
+
+/// Resolves when the catalog is stopped.
+pub(super) async fn over(stopping: &mut watch::Receiver<bool>) {
+    drop(stopping.wait_for(|over| *over).await);
+}
+
+/// What wakes the refresher of `wanted`: each has its own, so that none takes the other's.
+fn poke(catalog: &Catalog, index: usize, wanted: Option<Era>) -> &Notify {
+    &catalog.pokes[index][usize::from(wanted.is_some())]
+}
+
+struct Refresher<'a> {
+    catalog: &'a Catalog,
+    upstream: &'a Upstream,
+    index: usize,
+    wanted: Option<Era>,
+    /// When the upstream was begun to be reached.
+    began: Instant,
+}
+
+impl Refresher<'_> {
+    /// Fetches and publishes until the way to the upstream is gone. `refused` if the last thing that was heard is that it
+    /// gives its lists to nobody without another credential.
+    async fn follow(&self, opened: &Opened, refused: &mut bool, asking: &mut Backoff) -> Result<(), ConnectError> {
+        // A server may not say a word on its stream, not even its head, before it has something to tell.
+        let listen = tokio::time::timeout(self.upstream.list_timeout(), self.listen(opened));
+        let mut changes = listen.await.unwrap_or_default();
+        let mut health = Health::default();
+        let mut settle = SETTLE;
+        loop {
+            let fetch = CatalogSnapshot::fetch(None, self.upstream, opened);
+            let view = match tokio::time::timeout(self.upstream.overall_timeout(), fetch).await {
+                Ok(Ok(view)) => view,
+                Ok(Err(SendError::SessionLost)) => return Ok(()),
+                // Some say hello to everybody and ask for a credential later.
+                Ok(Err(SendError::Refused(refusal))) if !*refused => {
+                    *refused = true;
+                    self.upstream.credential(None, Some(refusal)).await?;
+                    return Ok(());
+                }
+                Ok(Err(why)) => {
+                    // A login that ends just now is what there is to say.
+                    self.upstream.credential(None, None).await?;
+                    return Err(ConnectError::Stopped(format!("its lists cannot be had: {why}")));
+                }
+                Err(_) => return Err(ConnectError::Stopped("its lists did not come within `timeouts.overall`".into())),
+            };
+            *refused = false;
+            let ttl = view.lasts.ttl;
+            let again = if view.failed.is_empty() {
+                asking.reset();
+                None
+            } else {
+                Some(asking.pause())
+            };
+            self.publish(opened, view);
+            let since = Instant::now();
+            match self.wait(opened, &mut changes, &mut health, again, ttl).await {
+                Wake::Changed => {
+                    let busy = since.elapsed() < 2 * settle;
+                    settle = if busy { LONGEST_SETTLE.min(2 * settle) } else { SETTLE };
+                    tokio::time::sleep(settle).await;
+                }
+                Wake::Lost => return Ok(()),
+            }
+        }
+    }
+
+    fn publish(&self, opened: &Opened, mut view: CatalogSnapshot) {
+        let alone = self.wanted.is_none();
+        let known = self.catalog.view(self.index, opened.era);
+        if alone {
+            view.tell(self.upstream.name(), known.as_deref());
+        }
+        known.iter().for_each(|known| view.keep(known));
+        let (tools, why, remarks) = (view.tools(), view.failure(), view.remarks.lines());
+        let before = self.upstream.status();
+        let news = before.state != UpstreamState::Healthy && why.is_none();
+        self.upstream.set_status(|status| {
+            status.state = if why.is_none() { UpstreamState::Healthy } else { UpstreamState::Degraded };
+            status.error = why;
+            if alone {
+                status.era = Some(opened.era);
+                status.transport = Some(opened.channel.transport());
+                status.tools = Some(tools);
+                status.warnings = remarks;
+            }
+        });
+        if news {
+            let (name, transport) = (self.upstream.name(), opened.channel.transport());
+            tracing::info!(upstream = name, %transport, era = %opened.era, tools, "upstream is healthy");
+        }
+        self.catalog.publish(self.index, FetchResult::View { era: opened.era, view: Arc::new(view), alone });
+    }
+
+    /// Opens the stream on which the upstream says that its lists changed; none if it offers none.
+    async fn listen(&self, opened: &Opened) -> Option<Listened> {
+        let credential = self.upstream.credential(None, None).await.ok()?;
+        let reply = match (opened.era, &opened.channel) {
+            // A process of Weir's own is ended after the lists are fetched.
+            (Era::Legacy, Channel::Stdio { shared: false, .. }) => return None,
+            (Era::Legacy, channel) => channel.listen(None, credential.as_ref()).await,
+            (Era::Modern, channel) => {
+                let request = own::listen();
+                let outgoing = Outgoing {
+                    era: Era::Modern,
+                    message: &request,
+                    body: request.bytes().clone(),
+                    name: None,
+                    version: None,
+                    headers: &[],
+                    ticket: None,
+                    credential: credential.as_ref(),
+                };
+                channel.send(outgoing).await
+            }
+        };
+        match reply.ok()?.body {
+            ReplyBody::Events(events) => Some(events),
+            ReplyBody::Empty | ReplyBody::Json(_) => None,
+        }
+    }
+
+    /// Waits until the lists are worth fetching again; not longer than until `again`.
+    async fn wait(
+        &self,
+        opened: &Opened,
+        changes: &mut Option<Listened>,
+        health: &mut Health,
+        again: Option<Duration>,
+        ttl: Option<Duration>,
+    ) -> Wake {
+        let poke = poke(self.catalog, self.index, self.wanted);
+        let Some(events) = changes else {
+            if matches!(&opened.channel, Channel::Stdio { shared: false, .. }) {
+                close(self.upstream, opened).await;
+                self.rest(poke, again).await;
+                return Wake::Lost;
+            }
+            let refresh = ttl.filter(|ttl| !ttl.is_zero()).map_or(REFRESH, |ttl| ttl.max(SHORTEST));
+            tokio::select! {
+                // Elapsed or poked: either way they are fetched again.
+                _ = tokio::time::timeout(again.unwrap_or(refresh), poke.notified()) => {}
+                () = health.lost(self.upstream, opened) => return Wake::Lost,
+            }
+            return Wake::Changed;
+        };
+        let elapsed = elapsed(again);
+        tokio::pin!(elapsed);
+        let since = Instant::now();
+        loop {
+            tokio::select! {
+                () = poke.notified() => break,
+                () = &mut elapsed => break,
+                () = health.lost(self.upstream, opened) => return Wake::Lost,
+                event = events.next() => match event {
+                    Ok(Some(event)) if tells_of_change(&event.data) => break,
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => {
+                        *changes = None;
+                        drop(tokio::time::timeout(SETTLE * 20, poke.notified()).await);
+                        // A server that ends its stream at once would be opened in a tight loop; it is asked now and then.
+                        let short = since.elapsed() < SHORT;
+                        return if opened.era == Era::Legacy && !short { Wake::Lost } else { Wake::Changed };
+                    }
+                },
+            }
+        }
+        Wake::Changed
+    }
+
+    /// Waits while no process of Weir's own runs: until one is started for a caller, which may be of another version, and
+    /// the lists are old by then. Nobody's lists are worth a process that nobody uses.
+    async fn rest(&self, poke: &Notify, again: Option<Duration>) {
+        let (since, kept) = (Instant::now(), SHORTEST.max(KEPT * self.began.elapsed()));
+        let elapsed = elapsed(again);
+        tokio::pin!(elapsed);
+        loop {
+            tokio::select! {
+                () = poke.notified() => return,
+                () = &mut elapsed => return,
+                () = self.upstream.started() => {
+                    if since.elapsed() >= kept {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Resolves after a while, if there is one.
+async fn elapsed(again: Option<Duration>) {
+    match again {
+        Some(again) => tokio::time::sleep(again).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn tells_of_change(data: &bytes::Bytes) -> bool {
+    Message::parse(data.clone()).is_ok_and(|message| message.method().ends_with("/list_changed"))
+}
+
+async fn close(upstream: &Upstream, opened: &Opened) {
+    let credential = upstream.credential(None, None).await.ok().flatten();
+    let closed = opened.channel.close(credential.as_ref());
+    if let Channel::Http { .. } = opened.channel {
+        // A server that is silent is left.
+        drop(tokio::time::timeout(FAREWELL, closed).await);
+    } else {
+        closed.await;
+    }
+}
+
+fn fail(upstream: &Upstream, why: &ConnectError) {
+    upstream.set_status(|status| {
+        status.error = Some(why.to_string());
+        status.state = match (why, status.state) {
+            (ConnectError::SignIn(needed), _) if needed.ended => UpstreamState::AuthExpired,
+            (ConnectError::Unauthorized(_) | ConnectError::SignIn(_) | ConnectError::Personal, _) => {
+                UpstreamState::AuthRequired
+            }
+            (_, UpstreamState::Healthy) => UpstreamState::Degraded,
+            _ => UpstreamState::Error,
+        };
+    });
+}
+
+fn report(upstream: &Upstream, why: &ConnectError) {
+    let name = upstream.name();
+    match why {
+        // Said where it was found out, with what to do, once for all who need it.
+        ConnectError::SignIn(_) => {}
+        ConnectError::Personal => tracing::debug!(upstream = name, %why, "upstream is known to its callers only"),
+        why => tracing::error!(upstream = name, %why, "upstream cannot be reached"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_offered_is_offered_for_a_while() {
+        let (mut absence, start) = (Absence::default(), Instant::now());
+        assert_eq!(absence.grace(start), Some(GRACE));
+        assert_eq!(absence.grace(start + GRACE / 2), Some(GRACE / 2));
+        assert_eq!(absence.grace(start + GRACE), None);
+        assert_eq!(absence.grace(start + 2 * GRACE), None);
+    }
+}

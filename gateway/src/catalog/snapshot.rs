@@ -1,0 +1,331 @@
+//! What one upstream offers in one era, fetched to the last page.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use weir_flow::facts::Transport;
+use weir_mcp::{
+    Era, Message, json,
+    mirrored::{Mirrored, mirrored},
+};
+
+use crate::{
+    caller::Caller,
+    upstream::{Opened, Outgoing, SendError, Upstream, own},
+};
+
+use super::{merge::ListKind, schema};
+
+/// How many pages of a list are fetched before the server is taken to be turning in circles.
+const MAX_PAGES: usize = 1000;
+
+/// How much of a list is fetched, in bytes.
+const MAX_FETCHED: usize = 64 * 1024 * 1024;
+
+/// How many entries of a list are kept.
+const MAX_ENTRIES: usize = 100_000;
+
+/// How many remarks on the lists of one upstream are kept.
+const MAX_REMARKS: usize = 10;
+
+/// How much of a name that an upstream gave stands in a remark, in characters.
+const NAME_IN_REMARK: usize = 64;
+
+/// What one upstream offers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CatalogSnapshot {
+    /// Its `capabilities`, raw.
+    pub capabilities: Bytes,
+    /// Its `instructions`.
+    pub instructions: Option<String>,
+    /// Whether it only stands in for an upstream that waits for a login.
+    pub(super) waits: bool,
+    /// How long its lists may be kept.
+    pub lasts: Freshness,
+    /// How long what it said of itself may be kept.
+    pub discovery_lasts: Freshness,
+    /// The lists that could not be had this time, and why.
+    pub(super) failed: Vec<(ListKind, String)>,
+    /// What is not shown of the others.
+    pub(super) remarks: Remarks,
+    pub(super) lists: [Vec<ListEntry>; 4],
+    /// How many bytes the entries of all lists have.
+    pub(super) size: usize,
+    /// The tools with arguments that travel in headers too.
+    pub(super) mirrored: HashMap<String, Arc<[Mirrored]>>,
+}
+
+/// How long something may be kept, and for whom. A legacy server says nothing of the kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Freshness {
+    /// How long (`ttlMs`); none if nothing was said.
+    pub ttl: Option<Duration>,
+    /// Whether callers may share it (`cacheScope`).
+    pub public: bool,
+}
+
+/// One tool, prompt, resource or template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ListEntry {
+    /// The entry as it came.
+    pub(super) raw: Bytes,
+    /// Its name, address or template, decoded.
+    pub(super) key: String,
+    /// Whether SDKs of the legacy era refuse it, and the whole list with it.
+    pub(super) modern_only: bool,
+}
+
+/// Sentences on what is not shown of an upstream's lists; of many, the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Remarks {
+    first: Vec<String>,
+    more: usize,
+}
+
+impl Remarks {
+    fn add(&mut self, remark: String) {
+        if self.first.len() < MAX_REMARKS {
+            self.first.push(remark);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// All of them, and how many more there are.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let more = (self.more > 0).then(|| format!("and {} more", self.more));
+        self.first.iter().cloned().chain(more).collect()
+    }
+}
+
+impl CatalogSnapshot {
+    /// Fetches everything from an opened upstream.
+    pub(super) async fn fetch(
+        caller: Option<&Arc<Caller>>,
+        upstream: &Upstream,
+        opened: &Opened,
+    ) -> Result<Self, SendError> {
+        let said = opened.answer.result().unwrap_or(b"{}");
+        let capabilities = Bytes::copy_from_slice(json::get(said, &["capabilities"]).unwrap_or(b"{}"));
+        let instructions = json::get(said, &["instructions"]).and_then(json::string).map(|text| text.into_owned());
+        let mut view = Self { capabilities, instructions, ..Self::default() };
+        if opened.era == Era::Modern {
+            // Until a page says otherwise.
+            view.lasts.public = true;
+            view.discovery_lasts = Freshness { ttl: None, public: true }.and(said);
+        }
+        let source = ListSource { caller, upstream, opened };
+        for kind in ListKind::ALL {
+            if json::get(&view.capabilities, &[kind.capability()]).is_some() {
+                source.list(kind, &mut view).await?;
+            }
+        }
+        Ok(view)
+    }
+
+    /// The arguments of one tool that travel in headers too, asked of the upstream itself.
+    pub(super) async fn look_up(
+        caller: Option<&Arc<Caller>>,
+        upstream: &Upstream,
+        opened: &Opened,
+        tool: &str,
+    ) -> Option<Arc<[Mirrored]>> {
+        let mut view = Self::default();
+        ListSource { caller, upstream, opened }.list(ListKind::Tool, &mut view).await.ok()?;
+        Some(view.mirrored.remove(tool).unwrap_or_default())
+    }
+
+    /// The entries of a kind, in the upstream's order.
+    pub(super) fn entries(&self, kind: ListKind) -> &[ListEntry] {
+        &self.lists[kind as usize]
+    }
+
+    /// The arguments of a tool that travel in headers too.
+    pub(super) fn mirrored(&self, tool: &str) -> Option<&Arc<[Mirrored]>> {
+        self.mirrored.get(tool)
+    }
+
+    /// Adds an entry, unless clients would refuse the list because of it, or there is one with its name already. `keys`
+    /// are those of the list until now.
+    fn add(&mut self, kind: ListKind, raw: &[u8], opened: &Opened, keys: &mut HashSet<String>) {
+        let noun = kind.noun();
+        let fault = schema::fault(kind, raw);
+        let Some(key) = json::get(raw, &[kind.key()]).and_then(json::string) else {
+            let why = fault.map_or_else(|| format!("`{}` is no text", kind.key()), |fault| fault.why);
+            self.remarks.add(format!("a {noun} is left out: {why}"));
+            return;
+        };
+        let shown: String = key.chars().take(NAME_IN_REMARK).collect();
+        // Whoever calls it anyway still needs the headers.
+        let unsendable = (kind == ListKind::Tool).then(|| self.mirror(&key, raw, opened)).flatten();
+        if let Some(why) = unsendable.or_else(|| fault.as_ref().filter(|fault| !fault.legacy).map(|it| it.why.clone()))
+        {
+            self.remarks.add(format!("{noun} `{shown}` is left out: {why}"));
+            return;
+        }
+        if !keys.insert(key.clone().into_owned()) {
+            self.remarks.add(format!("{noun} `{shown}` is offered more than once; the first is taken"));
+            return;
+        }
+        if let Some(fault) = &fault {
+            self.remarks.add(format!("{noun} `{shown}` is left out for legacy clients: {}", fault.why));
+        }
+        let raw = Bytes::copy_from_slice(raw);
+        self.lists[kind as usize].push(ListEntry { raw, key: key.into_owned(), modern_only: fault.is_some() });
+    }
+
+    /// Notes the arguments of a tool that travel in headers too. Over HTTP a tool that nobody could call there is left out
+    /// (MCP 2026-07-28, basic/transports): then says why.
+    fn mirror(&mut self, tool: &str, raw: &[u8], opened: &Opened) -> Option<String> {
+        match mirrored(raw) {
+            Ok(mirrored) if mirrored.is_empty() => None,
+            Ok(mirrored) => {
+                self.mirrored.entry(tool.to_owned()).or_insert(mirrored.into());
+                None
+            }
+            Err(why) => {
+                let over_http = opened.era == Era::Modern && opened.channel.transport() == Transport::Http;
+                over_http.then(|| why.to_string())
+            }
+        }
+    }
+
+    /// Why lists could not be had, if any could not.
+    pub(super) fn failure(&self) -> Option<String> {
+        let why: Vec<&str> = self.failed.iter().map(|(_, why)| why.as_str()).collect();
+        (!why.is_empty()).then(|| why.join("; "))
+    }
+
+    /// Tells the operator what is not shown, and which lists could not be had, unless that is as it was `before`.
+    pub(super) fn tell(&self, upstream: &str, before: Option<&Self>) {
+        let (remarks, why) = (self.remarks.lines(), self.failure());
+        if !remarks.is_empty() && before.is_none_or(|before| before.remarks != self.remarks) {
+            let remarks = remarks.join("; ");
+            tracing::warn!(
+                upstream,
+                remarks,
+                "not all of its lists is on /mcp, where clients would refuse all or lose some"
+            );
+        }
+        if let Some(why) = why.filter(|_| before.is_none_or(|before| before.failed != self.failed)) {
+            tracing::warn!(upstream, why, "some of its lists cannot be had");
+        }
+    }
+
+    /// Takes the lists that could not be had from what was known before.
+    pub(super) fn keep(&mut self, before: &Self) {
+        for (kind, _) in &self.failed {
+            self.lists[*kind as usize].clone_from(&before.lists[*kind as usize]);
+            if *kind == ListKind::Tool {
+                self.mirrored.clone_from(&before.mirrored);
+            }
+        }
+    }
+
+    /// How many tools there are.
+    #[must_use]
+    pub fn tools(&self) -> usize {
+        self.entries(ListKind::Tool).len()
+    }
+
+    /// The same view with other entries of a kind.
+    #[cfg(test)]
+    pub(super) fn with(mut self, kind: ListKind, entries: Vec<ListEntry>) -> Self {
+        self.lists[kind as usize] = entries;
+        self
+    }
+}
+
+impl Freshness {
+    /// What holds for both, this and another result.
+    fn and(self, result: &[u8]) -> Self {
+        let number =
+            |key: &str| json::get(result, &[key]).and_then(|raw| std::str::from_utf8(raw).ok()?.parse::<f64>().ok());
+        let ttl = number("ttlMs").filter(|ms| *ms >= 0.0).map(|ms| Duration::from_secs_f64((ms / 1000.0).min(1e6)));
+        let ttl = match (self.ttl, ttl) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let scope = json::get(result, &["cacheScope"]).and_then(json::string);
+        Self { ttl, public: self.public && scope.as_deref() == Some("public") }
+    }
+}
+
+/// Where lists come from.
+struct ListSource<'a> {
+    caller: Option<&'a Arc<Caller>>,
+    upstream: &'a Upstream,
+    opened: &'a Opened,
+}
+
+impl ListSource<'_> {
+    async fn list(&self, kind: ListKind, view: &mut CatalogSnapshot) -> Result<(), SendError> {
+        let mut cursor: Option<Vec<u8>> = None;
+        let (mut cursors, mut keys, mut fetched) = (HashSet::new(), HashSet::new(), 0);
+        let limit = self.upstream.list_limit();
+        let method = kind.method();
+        for _ in 0..MAX_PAGES {
+            let request = own::page(self.opened.era, method, cursor.as_deref());
+            let answer = self.ask(&request).await?;
+            let Some(page) = answer.result() else {
+                // A server may declare `resources` and have no templates.
+                let code = answer.error_code().unwrap_or_default();
+                if code != weir_mcp::answer::METHOD_NOT_FOUND {
+                    // One list that cannot be had must not cost the others.
+                    view.failed.push((kind, format!("`{method}` answered with error {code}")));
+                }
+                return Ok(());
+            };
+            if self.opened.era == Era::Modern {
+                view.lasts = view.lasts.and(page);
+            }
+            let Some(entries) = json::get(page, &[kind.list()]).filter(|entries| entries.starts_with(b"[")) else {
+                view.failed.push((kind, format!("`{method}` answered without an array of `{}`", kind.list())));
+                return Ok(());
+            };
+            fetched += page.len();
+            for raw in json::elements(entries) {
+                if view.size + raw.len() > limit {
+                    view.remarks.add(format!("`{method}` goes over `limits.list`; the rest of it is left out"));
+                    return Ok(());
+                }
+                view.size += raw.len();
+                if view.entries(kind).len() < MAX_ENTRIES {
+                    view.add(kind, raw, self.opened, &mut keys);
+                }
+            }
+            cursor = json::get(page, &["nextCursor"]).filter(|raw| raw.first() == Some(&b'"')).map(<[u8]>::to_vec);
+            match &cursor {
+                None => return Ok(()),
+                Some(cursor) if !cursors.insert(cursor.clone()) => {
+                    view.remarks.add(format!("`{method}` gives the same cursor again; the rest of it is left out"));
+                    return Ok(());
+                }
+                Some(_) if fetched > MAX_FETCHED => break,
+                Some(_) => {}
+            }
+        }
+        view.remarks.add(format!("`{method}` has over {MAX_PAGES} pages or 64 MiB; the rest of it is left out"));
+        Ok(())
+    }
+
+    async fn ask(&self, request: &Message) -> Result<Message, SendError> {
+        let credential =
+            self.upstream.credential(self.caller, None).await.map_err(|why| SendError::Unsent(why.to_string()))?;
+        let outgoing = Outgoing {
+            era: self.opened.era,
+            message: request,
+            body: request.bytes().clone(),
+            name: None,
+            version: None,
+            headers: &[],
+            ticket: None,
+            credential: credential.as_ref(),
+        };
+        self.opened.channel.send(outgoing).await?.answer().await
+    }
+}

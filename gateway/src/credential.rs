@@ -1,0 +1,112 @@
+//! The logins at upstreams: where they are kept, how a token is made without anybody, and how somebody signs in.
+//!
+//! A [`Wallet`] is made from the configuration and touches nothing until an upstream needs a login: only then is its
+//! store opened, or made, and its key asked for. Each upstream that may need one has an [`Account`] in it, which does
+//! what a policy decides ([`weir_flow::facts::Choice`]). What a person has to do is in `sign_in`; who Weir is where people
+//! say who they are, in `identity`.
+
+mod upstream_auth;
+mod service_grants;
+mod renewal;
+mod subject;
+mod forget;
+mod identity;
+mod registered;
+mod settings;
+mod shell;
+mod sign_in;
+mod token_store;
+mod wanted;
+mod watch;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use weir_oauth::{LoginSummary, PendingSignIns};
+
+use crate::config::{self, Auth, Config};
+
+pub use identity::Identity;
+pub use settings::NAME as CLIENT_NAME;
+pub use sign_in::{Needed, SignInFailure, SignInState, Standing, TokenIssuer};
+pub use subject::TokenSubject;
+pub use token_store::TokenStoreError;
+pub use upstream_auth::{DEFAULT_FILE, Placed, Stored, UpstreamAuth};
+pub use watch::Mark;
+pub use weir_oauth::{CredentialOwner, Redirect, Secret};
+
+use token_store::{RegistrationPage, TokenStore};
+
+/// All logins of one configuration.
+pub struct CredentialManager {
+    vault: Arc<TokenStore>,
+    /// In the order of the configuration.
+    accounts: Vec<Arc<UpstreamAuth>>,
+    places: HashMap<String, usize>,
+    pending: PendingSignIns<sign_in::Purpose>,
+}
+
+impl CredentialManager {
+    /// The logins that `config` speaks of; `plaintext` to keep them unprotected. Opens nothing.
+    #[must_use]
+    pub fn new(config: &Config, plaintext: bool) -> Arc<Self> {
+        let vault = Arc::new(TokenStore::new(config, plaintext));
+        let mut accounts = Vec::new();
+        for upstream in config.upstreams.iter().filter(|upstream| upstream.enabled) {
+            if let (config::Reach::Http(reach), Auth::OAuth(_) | Auth::Unsaid) = (&upstream.reach, &upstream.auth) {
+                accounts.push(Arc::new(UpstreamAuth::new(Arc::clone(&vault), config, upstream, reach)));
+            }
+        }
+        let places = accounts.iter().enumerate().map(|(at, account)| (account.name().to_owned(), at)).collect();
+        let pending = PendingSignIns::new(vault.clock.clone());
+        Arc::new(Self { vault, accounts, places, pending })
+    }
+
+    /// The account at an upstream; none if it can have no login.
+    #[must_use]
+    pub fn account(&self, upstream: &str) -> Option<&Arc<UpstreamAuth>> {
+        self.accounts.get(*self.places.get(upstream)?)
+    }
+
+    /// All of them, in the order of the configuration.
+    #[must_use]
+    pub fn accounts(&self) -> &[Arc<UpstreamAuth>] {
+        &self.accounts
+    }
+
+    /// Says at which URL people find the page where they sign in, and whether whoever comes there may sign in for all.
+    /// The first word counts.
+    pub fn set_page(&self, url: String, for_all: bool) {
+        drop(self.vault.page.set(RegistrationPage { url, for_all }));
+    }
+
+    /// All logins, without their secrets. Needs no key, and makes no file.
+    ///
+    /// # Errors
+    /// If there is a store that cannot be read.
+    pub async fn list(&self) -> Result<Vec<LoginSummary>, TokenStoreError> {
+        self.vault.list().await
+    }
+
+    /// Whether the key that the operator has named for the store is one, and that of the store that is there. Concerns
+    /// nobody if no upstream takes a login. Makes no store.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub async fn check_key(&self) -> Result<(), TokenStoreError> {
+        if self.accounts.is_empty() { Ok(()) } else { self.vault.check_key().await }
+    }
+
+    /// Waits until what servers have given is kept. To be called before the program ends.
+    pub async fn close(&self) {
+        if let Some(opened) = self.vault.opened() {
+            opened.logins.close().await;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,98 @@
+//! Who Weir is to the issuer of its callers, where people say at the page who they are.
+//!
+//! It becomes a client there as it does at the authorization servers of upstreams, and is registered but once where both
+//! are the same.
+
+use std::sync::Arc;
+
+use url::Url;
+use weir_oauth::{Http, OAuthApplication, PrepareError, RegistrationError, ServerMetadata, registration};
+
+use crate::config::{Config, InboundAuth};
+
+use super::{CredentialManager, SignInFailure, TokenStoreError, settings, token_store::TokenStore};
+
+/// Weir as a client of the issuer of its callers.
+pub struct Identity {
+    vault: Arc<TokenStore>,
+    inbound: InboundAuth,
+    document: Option<Url>,
+}
+
+impl CredentialManager {
+    /// Weir as a client of the issuer that a configuration names; none if people are not asked there who they are.
+    #[must_use]
+    pub fn identity(&self, config: &Config) -> Option<Identity> {
+        let inbound = config.inbound.as_ref().filter(|inbound| !inbound.trust_links)?.clone();
+        let document = config.client_metadata_url.as_deref().and_then(|url| url.parse().ok());
+        Some(Identity { vault: Arc::clone(&self.vault), inbound, document })
+    }
+}
+
+impl Identity {
+    /// Who Weir is to `server`, which is the issuer; registered there if need be, also if it was and the issuer does not
+    /// know it any more, to have people come back to `redirect`.
+    ///
+    /// # Errors
+    /// If it is nobody there. The store is opened only if there is something to be kept.
+    pub async fn client(
+        &self,
+        http: &Http,
+        server: &ServerMetadata,
+        redirect: &str,
+    ) -> Result<OAuthApplication, SignInFailure> {
+        let wanted = settings::of_callers(&self.inbound, self.document.as_ref(), redirect)?;
+        if let Some(client) = registration::unasked(server, &wanted).map_err(PrepareError::from)? {
+            return Ok(client);
+        }
+        let (store, clock) = (self.vault.open().await?.store.as_ref(), &self.vault.clock);
+        let gone = registration::is_gone(http, store, clock, server, &wanted).await.map_err(TokenStoreError::from)?;
+        if let Some(gone) = gone {
+            registration::forget(store, &server.issuer, &gone.id, None).await.map_err(TokenStoreError::from)?;
+        }
+        let client = registration::client(http, store, clock, server, &wanted).await;
+        Ok(client.map_err(PrepareError::from)?)
+    }
+
+    /// Forgets that the issuer has registered `client`, so that it is done anew; false if that is not how Weir is known
+    /// there.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn forget(
+        &self,
+        server: &ServerMetadata,
+        client: &OAuthApplication,
+        redirect: &str,
+    ) -> Result<bool, SignInFailure> {
+        let wanted = settings::of_callers(&self.inbound, self.document.as_ref(), redirect)?;
+        if registration::unasked(server, &wanted).map_err(PrepareError::from)?.is_some() {
+            return Ok(false);
+        }
+        let opened = self.vault.open().await?;
+        let forgotten = registration::forget(opened.store.as_ref(), &server.issuer, &client.id, None).await;
+        forgotten.map_err(TokenStoreError::from)?;
+        Ok(true)
+    }
+}
+
+impl SignInFailure {
+    /// Whether only the operator can help, by registering Weir.
+    #[must_use]
+    pub const fn is_nobody(&self) -> bool {
+        matches!(
+            self,
+            Self::Prepare(PrepareError::Registration(
+                RegistrationError::ByHand { .. }
+                    | RegistrationError::Refused { .. }
+                    | RegistrationError::OtherIssuer(_)
+            ))
+        )
+    }
+
+    /// Whether the same may succeed later.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Prepare(why) if why.is_temporary())
+    }
+}

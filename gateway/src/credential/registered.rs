@@ -1,0 +1,92 @@
+//! What becomes of the registration of Weir at a server that may have forgotten it.
+
+use std::time::SystemTime;
+
+use weir_oauth::{CredentialOwner, Http, Logins, Prepared, TokenError, registration};
+
+use super::{TokenStoreError, UpstreamAuth, token_store::TokenStore};
+
+impl UpstreamAuth {
+    /// A server does not know a client any more: if that is one that it has registered, the next who comes registers anew.
+    /// With `before`, only if it has done so before then. Says whether it has.
+    pub(super) async fn disowned(
+        &self,
+        issuer: &str,
+        client: &str,
+        before: Option<SystemTime>,
+    ) -> Result<bool, TokenStoreError> {
+        let opened = self.vault.open().await?;
+        Ok(registration::forget(opened.store.as_ref(), issuer, client, before).await?)
+    }
+
+    /// The same in the course of a sign-in: not for one that was registered for it.
+    pub(super) async fn refused(&self, prepared: &Prepared) -> Result<bool, TokenStoreError> {
+        let Prepared { server, client, begun, .. } = prepared;
+        self.disowned(&server.issuer, &client.id, Some(*begun)).await
+    }
+
+    /// Whether an owner was sent to a server's page before and did not come back: it may not know Weir any more.
+    pub(super) async fn is_doubtful(
+        &self,
+        owner: &CredentialOwner,
+        prepared: &Prepared,
+    ) -> Result<bool, TokenStoreError> {
+        let (opened, Prepared { server, client, .. }) = (self.vault.open().await?, prepared);
+        Ok(registration::is_doubtful(opened.store.as_ref(), &server.issuer, &client.id, owner).await?)
+    }
+
+    /// An owner is sent to a server's page.
+    pub(super) async fn begun(&self, owner: &CredentialOwner, prepared: &Prepared) -> Result<(), TokenStoreError> {
+        let (opened, Prepared { server, client, begun, .. }) = (self.vault.open().await?, prepared);
+        Ok(registration::begun(opened.store.as_ref(), &server.issuer, &client.id, owner, *begun).await?)
+    }
+
+    /// An owner has come back.
+    pub(super) async fn returned(&self, owner: &CredentialOwner, prepared: &Prepared) -> Result<(), TokenStoreError> {
+        let (opened, Prepared { server, client, .. }) = (self.vault.open().await?, prepared);
+        Ok(registration::returned(opened.store.as_ref(), &server.issuer, &client.id, owner).await?)
+    }
+}
+
+impl TokenStore {
+    /// Forgets the logins of an owner at an upstream, for `origin` or all, and has their servers forget them. What Weir was
+    /// registered as for that is forgotten where nobody is left who signed in at the server: whoever comes next starts anew.
+    /// Says whether there was a login, and what was said to it.
+    pub(super) async fn sign_out(
+        &self,
+        http: &Http,
+        upstream: &str,
+        owner: &CredentialOwner,
+        origin: Option<&str>,
+    ) -> Result<Option<Result<(), TokenError>>, TokenStoreError> {
+        let opened = self.open().await?;
+        let clients = clients(&opened.logins, upstream, owner).await?;
+        let said = opened.logins.forget(http, upstream, owner, origin).await?;
+        let left = opened.logins.list().await?;
+        for (issuer, client) in clients {
+            // The others would have to be registered again for nothing.
+            if !left.iter().any(|login| login.key.issuer == issuer) {
+                registration::forget(opened.store.as_ref(), &issuer, &client, None).await?;
+            }
+        }
+        self.changes.tell(upstream, owner);
+        Ok(said)
+    }
+}
+
+/// As whom an owner has signed in at an upstream: the issuers, and the clients there.
+async fn clients(
+    logins: &Logins,
+    upstream: &str,
+    owner: &CredentialOwner,
+) -> Result<Vec<(String, String)>, TokenStoreError> {
+    let mut clients = Vec::new();
+    for login in logins.list().await? {
+        if login.key.upstream == upstream && login.key.owner == *owner {
+            // One that cannot be read says nothing of it.
+            let kept = logins.get(&login.key).await.ok().flatten();
+            clients.extend(kept.map(|kept| (login.key.issuer, kept.client.id)));
+        }
+    }
+    Ok(clients)
+}

@@ -1,0 +1,170 @@
+//! What all accounts share: the store, the way to the servers, and the news.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use tokio::sync::OnceCell;
+use weir_oauth::{
+    AddressPolicy, Clock, Http, HttpError, Listing, LoginSummary, Logins, NAMESPACE, RequestLimits, Timing,
+};
+use weir_store::{FileStore, KeySources, Protection, Secret, Store, StoreError};
+
+use crate::config::{self, Config, SecretSource};
+
+use super::watch::LoginChanges;
+
+/// The store and what hangs on it. Nothing is opened before something is needed from it.
+pub(super) struct TokenStore {
+    path: Option<PathBuf>,
+    key: Option<SecretSource>,
+    plaintext: bool,
+    pub(super) clock: Clock,
+    opened: OnceCell<OpenedStore>,
+    http: OnceLock<Http>,
+    pub(super) changes: LoginChanges,
+    /// Where people sign in, as far as this process serves it.
+    pub(super) page: OnceLock<RegistrationPage>,
+}
+
+/// The page where people sign in.
+pub(super) struct RegistrationPage {
+    pub(super) url: String,
+    /// Whether whoever comes there may sign in for all.
+    pub(super) for_all: bool,
+}
+
+/// An open store.
+pub(super) struct OpenedStore {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) logins: Logins,
+}
+
+/// Why logins cannot be used. Holds no secret.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TokenStoreError {
+    /// There is no place for them.
+    #[error("there is no place to keep logins; set `path` in the `[store]` table")]
+    NoPlace,
+    /// The key is not where the configuration says.
+    #[error("the key of the login store cannot be had: {0}")]
+    Key(#[from] config::SecretError),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+}
+
+impl From<StoreError> for TokenStoreError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+impl From<Arc<StoreError>> for TokenStoreError {
+    fn from(error: Arc<StoreError>) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl TokenStore {
+    pub(super) fn new(config: &Config, plaintext: bool) -> Self {
+        Self {
+            path: config.store.path.clone(),
+            key: config.store.key.clone(),
+            plaintext,
+            clock: Clock::system(),
+            opened: OnceCell::new(),
+            http: OnceLock::new(),
+            changes: LoginChanges::default(),
+            page: OnceLock::new(),
+        }
+    }
+
+    pub(super) const fn is_plaintext(&self) -> bool {
+        self.plaintext
+    }
+
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The store, opened now if it is not yet, and made if it is not there.
+    pub(super) async fn open(&self) -> Result<&OpenedStore, TokenStoreError> {
+        self.opened
+            .get_or_try_init(|| async {
+                let path = self.path.clone().ok_or(TokenStoreError::NoPlace)?;
+                let store = FileStore::open(path.clone(), self.protection(&path)?, self.clock.clone()).await?;
+                let store: Arc<dyn Store> = Arc::new(store);
+                // The policy decides when a token is renewed; this has no opinion of its own.
+                let timing = Timing { ahead: Default::default(), margin: Default::default(), ..Timing::default() };
+                Ok(OpenedStore { logins: Logins::new(Arc::clone(&store), self.clock.clone(), timing), store })
+            })
+            .await
+    }
+
+    /// Whether the key that the operator has named is one, and that of the store. Makes no store.
+    pub(super) async fn check_key(&self) -> Result<(), TokenStoreError> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let protection = self.protection(path)?;
+        let Protection::Encrypted(KeySources { variable: Some(_), .. }) = &protection else { return Ok(()) };
+        match FileStore::check_key(path.clone(), protection).await {
+            Err(error @ StoreError::Key(_)) => Err(error.into()),
+            // Whatever else is wrong with the store concerns nobody before a login is needed.
+            Err(_) | Ok(()) => Ok(()),
+        }
+    }
+
+    /// The store, if it is open already.
+    pub(super) fn opened(&self) -> Option<&OpenedStore> {
+        self.opened.get()
+    }
+
+    /// All logins, without their secrets. Needs no key, and makes no file.
+    pub(super) async fn list(&self) -> Result<Vec<LoginSummary>, TokenStoreError> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened.logins.list().await?);
+        }
+        let Some(path) = &self.path else { return Ok(Vec::new()) };
+        let listed = FileStore::peek(path.clone(), NAMESPACE, &self.clock).await?;
+        Ok(listed.iter().filter_map(LoginSummary::from_listed).collect())
+    }
+
+    /// The same, as one look from which those of several owners and upstreams are told. If the store cannot be read, that is
+    /// told of each.
+    pub(super) async fn listing(&self) -> Listing {
+        if let Some(opened) = self.opened.get() {
+            return opened.logins.listing().await;
+        }
+        let Some(path) = &self.path else { return Listing::of(Ok(Vec::new())) };
+        let listed = FileStore::peek(path.clone(), NAMESPACE, &self.clock).await;
+        Listing::of(listed.map(|all| all.iter().filter_map(LoginSummary::from_listed).collect()).map_err(Arc::new))
+    }
+
+    /// A client that may go where `reach` says. Reading the certificates of the machine takes a while, so it is done
+    /// once, and only when something is sent.
+    pub(super) fn http(&self, reach: AddressPolicy) -> Result<Http, HttpError> {
+        let base = match self.http.get() {
+            Some(base) => base,
+            None => {
+                let made = Http::new(AddressPolicy::default(), RequestLimits::default(), &[])?;
+                self.http.get_or_init(|| made)
+            }
+        };
+        base.with_reach(reach)
+    }
+
+    fn protection(&self, path: &Path) -> Result<Protection, TokenStoreError> {
+        if self.plaintext {
+            return Ok(Protection::Plaintext);
+        }
+        let sources = match &self.key {
+            Some(source) => {
+                let key = Secret::new(source.read()?.expose().to_owned());
+                KeySources { keyring: None, file: None, variable: Some((source.to_string(), key)) }
+            }
+            None => KeySources::beside(path, std::env::var("WEIR_STORE_KEY").ok().map(Secret::new)),
+        };
+        Ok(Protection::Encrypted(sources))
+    }
+}

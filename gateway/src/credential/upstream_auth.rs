@@ -1,0 +1,326 @@
+//! What Weir is and has at one upstream, and what it does there on a policy's word.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock},
+    time::{Duration, SystemTime},
+};
+
+use url::Url;
+use weir_flow::facts::{self, Challenge};
+use weir_oauth::{Access, AddressPolicy, CredentialOwner, Http, HttpError, Listing, LoginSummary, Renewal, Secret};
+
+use crate::{
+    caller::Caller,
+    config::{self, Auth, Config, HttpReach, LoginFlow, OAuthClient},
+};
+
+use super::{
+    Mark, Needed, Standing, TokenStoreError, TokenSubject, lock,
+    shell::quoted,
+    token_store::{OpenedStore, TokenStore},
+};
+
+/// Weir at one upstream.
+pub struct UpstreamAuth {
+    pub(super) vault: Arc<TokenStore>,
+    pub(super) name: String,
+    pub(super) url: Url,
+    /// The only one that may see a token from here.
+    pub(super) origin: String,
+    pub(super) oauth: OAuthClient,
+    configured: bool,
+    /// Whether clients prove who they are; else everybody is the same local caller.
+    proved: bool,
+    pub(super) argument: String,
+    pub(super) document: Option<Url>,
+    http: OnceLock<Http>,
+    /// What a refusal has asked for, for the sign-in that follows.
+    wanted: Mutex<HashMap<CredentialOwner, SignInRequest>>,
+}
+
+/// A login that is there.
+#[derive(Clone, Debug)]
+pub struct Stored(LoginSummary);
+
+/// A token on its way into a header.
+#[derive(Debug)]
+pub struct Placed {
+    /// Its text.
+    pub text: Secret,
+    /// The only origin that may see it.
+    pub origin: String,
+    /// For how much longer it is good; none if nobody said.
+    pub left: Option<Duration>,
+}
+
+/// What a sign-in is to bring.
+#[derive(Clone, Debug)]
+pub(super) struct SignInRequest {
+    /// When it was found out.
+    pub(super) since: SystemTime,
+    pub(super) challenge: Option<weir_oauth::Challenge>,
+    /// What it must be good for; empty to leave that to the servers.
+    pub(super) scopes: Vec<String>,
+}
+
+/// The configuration that a command is about unless it is told another one.
+pub const DEFAULT_FILE: &str = "weir.toml";
+
+/// Owners whose wishes are remembered at once. One that is forgotten is learned again from the next refusal.
+const MAX_WANTED: usize = 10_000;
+
+impl UpstreamAuth {
+    pub(super) fn new(
+        vault: Arc<TokenStore>,
+        config: &Config,
+        upstream: &config::UpstreamConfig,
+        reach: &HttpReach,
+    ) -> Self {
+        let url = reach.url.as_url().clone();
+        let (oauth, configured) = match &upstream.auth {
+            Auth::OAuth(oauth) => ((**oauth).clone(), true),
+            _ => (unsaid(), false),
+        };
+        let argument = argument(config, upstream, &reach.url.to_string(), vault.is_plaintext());
+        Self {
+            name: upstream.name.to_string(),
+            origin: url.origin().ascii_serialization(),
+            url,
+            oauth,
+            configured,
+            proved: config.inbound.is_some(),
+            argument,
+            document: config.client_metadata_url.as_deref().and_then(|url| url.parse().ok()),
+            http: OnceLock::new(),
+            wanted: Mutex::default(),
+            vault,
+        }
+    }
+
+    /// The name of the upstream.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What names it to `weir auth login`, as a shell reads it, with the options that go along.
+    #[must_use]
+    pub fn argument(&self) -> &str {
+        &self.argument
+    }
+
+    /// Whether the configuration says that it takes a login; else it is only if the upstream asks for one.
+    #[must_use]
+    pub const fn is_configured(&self) -> bool {
+        self.configured
+    }
+
+    /// Whether a person has to sign in.
+    #[must_use]
+    pub const fn is_for_people(&self) -> bool {
+        matches!(self.oauth.flow, LoginFlow::AuthorizationCode | LoginFlow::DeviceCode)
+    }
+
+    /// Whether each caller has a login of their own.
+    #[must_use]
+    pub fn is_personal(&self) -> bool {
+        let is_exchanged = self.oauth.flow == LoginFlow::TokenExchange && self.oauth.subject_token.is_none();
+        is_exchanged || self.oauth.owner == config::LoginOwner::Principal
+    }
+
+    /// Whether a person signs in with a code and another device, and not with a browser.
+    #[must_use]
+    pub fn is_by_code(&self) -> bool {
+        self.oauth.flow == LoginFlow::DeviceCode
+    }
+
+    /// How long before its end a token is to be renewed, if the configuration says.
+    #[must_use]
+    pub const fn skew(&self) -> Option<Duration> {
+        self.oauth.skew
+    }
+
+    /// Whose credential a caller uses; none for Weir itself where each caller has their own.
+    #[must_use]
+    pub fn asker(&self, caller: Option<&Arc<Caller>>) -> Option<TokenSubject> {
+        let owner = if self.is_personal() { config::LoginOwner::Principal } else { config::LoginOwner::Shared };
+        TokenSubject::of(owner, self.proved, caller)
+    }
+
+    /// The ways to a token, as a policy is told them.
+    #[must_use]
+    pub fn flows(&self) -> Vec<facts::Flow> {
+        vec![match self.oauth.flow {
+            LoginFlow::AuthorizationCode => facts::Flow::AuthorizationCode,
+            LoginFlow::DeviceCode => facts::Flow::DeviceCode,
+            LoginFlow::ClientCredentials => facts::Flow::ClientCredentials,
+            LoginFlow::TokenExchange => facts::Flow::TokenExchange,
+        }]
+    }
+
+    /// The login that an owner has here. Needs no key, and makes no file.
+    ///
+    /// # Errors
+    /// If there is a store that cannot be read.
+    pub async fn stored(&self, owner: &CredentialOwner) -> Result<Option<Stored>, TokenStoreError> {
+        self.stored_in(&self.vault.listing().await, owner)
+    }
+
+    pub(super) fn stored_in(
+        &self,
+        listing: &Listing,
+        owner: &CredentialOwner,
+    ) -> Result<Option<Stored>, TokenStoreError> {
+        // One for another place or from another server than the configuration says now is none.
+        let fits = |login: &LoginSummary| {
+            login.origin == self.origin && self.oauth.issuer.as_ref().is_none_or(|issuer| *issuer == login.key.issuer)
+        };
+        let found = listing.latest(&self.name, owner, fits)?;
+        if let Some(login) = &found {
+            self.vault.changes.seen(login);
+        }
+        Ok(found.map(Stored))
+    }
+
+    /// What a policy is told of a login; `accepted` if the upstream has let somebody in with it.
+    #[must_use]
+    pub fn fact(&self, stored: &Stored, accepted: bool) -> facts::Token {
+        let (now, Stored(login)) = (self.vault.clock.now(), stored);
+        facts::Token {
+            issuer: login.key.issuer.clone(),
+            scopes: login.scopes.iter().map(str::to_owned).collect(),
+            age: seconds(now.duration_since(login.issued).unwrap_or_default()),
+            ends_in: login.expires.map(|end| seconds(end.duration_since(now).unwrap_or_default())),
+            accepted,
+            renewable: !self.is_for_people() || (login.refreshable && !login.ended),
+        }
+    }
+
+    /// Tells from now on whether an owner's login is still the one that it is now.
+    #[must_use]
+    pub fn mark(&self, owner: &CredentialOwner) -> Mark {
+        self.vault.changes.mark(&self.name, owner)
+    }
+
+    /// The token of a login.
+    ///
+    /// # Errors
+    /// In words, if it cannot be had.
+    pub async fn token(&self, stored: &Stored) -> Result<Placed, String> {
+        let (opened, http) = self.tools().await?;
+        opened.logins.seen(&stored.0.key, stored.0.version);
+        let access = opened.logins.access(http, &stored.0.key, None, &Renewal::Refresh(None)).await;
+        let Access { token, origin, expires, .. } = access.map_err(|why| why.to_string())?;
+        let left = expires.map(|end| end.duration_since(self.vault.clock.now()).unwrap_or_default());
+        Ok(Placed { text: token, origin, left })
+    }
+
+    /// What a person has to do; remembered for when they come.
+    pub async fn need(&self, owner: &CredentialOwner, scopes: &[String], refused: Option<&facts::Refusal>) -> Needed {
+        let challenge = refused.map(|refused| challenge(&refused.challenge));
+        let since = self.vault.clock.now();
+        {
+            let mut wanted = lock(&self.wanted);
+            if wanted.len() >= MAX_WANTED {
+                wanted.clear();
+            }
+            if challenge.is_some() || !scopes.is_empty() {
+                wanted.insert(owner.clone(), SignInRequest { since, challenge, scopes: scopes.to_vec() });
+            }
+        }
+        self.keep_wanted(owner, scopes).await;
+        let ended = self.state(owner).await.is_ok_and(|state| state.standing == Standing::Ended);
+        self.needed(owner, scopes, ended)
+    }
+
+    pub(super) fn wanted(&self, owner: &CredentialOwner) -> Option<SignInRequest> {
+        lock(&self.wanted).get(owner).cloned()
+    }
+
+    /// Whether somebody has been asked to sign in as this owner since they last did.
+    pub(super) fn is_wanted(&self, owner: &CredentialOwner) -> bool {
+        lock(&self.wanted).contains_key(owner)
+    }
+
+    pub(super) fn satisfied(&self, owner: &CredentialOwner) {
+        lock(&self.wanted).remove(owner);
+    }
+
+    /// The client for this upstream's servers: this machine only if that is where the upstream is, or if the
+    /// configuration opens the private network.
+    pub(super) fn http(&self) -> Result<&Http, HttpError> {
+        if let Some(http) = self.http.get() {
+            return Ok(http);
+        }
+        let toward = AddressPolicy::toward(&self.url);
+        let private = self.oauth.private_network;
+        let made = self.vault.http(AddressPolicy { loopback: toward.loopback || private, private })?;
+        Ok(self.http.get_or_init(|| made))
+    }
+
+    pub(super) async fn tools(&self) -> Result<(&OpenedStore, &Http), String> {
+        let opened = self.vault.open().await.map_err(|why| why.to_string())?;
+        Ok((opened, self.http().map_err(|why| why.to_string())?))
+    }
+}
+
+impl Stored {
+    /// What may be shown of it.
+    #[must_use]
+    pub const fn summary(&self) -> &LoginSummary {
+        &self.0
+    }
+}
+
+/// What names an upstream to `weir auth login`, as a shell reads it.
+fn argument(config: &Config, upstream: &config::UpstreamConfig, url: &str, plaintext: bool) -> String {
+    let file = config.file.display().to_string();
+    let mut argument = if !file.is_empty() {
+        upstream.name.to_string()
+    } else if url.contains('?') {
+        // The values of a query are masked, and what is masked leads nowhere.
+        "URL".to_owned()
+    } else {
+        quoted(url)
+    };
+    if !file.is_empty() && file != DEFAULT_FILE {
+        argument.push_str(&format!(" --config {}", quoted(&file)));
+    }
+    if plaintext {
+        argument.push_str(" --allow-plaintext-token-store");
+    }
+    argument
+}
+
+/// What an upstream of which nothing is said may need.
+fn unsaid() -> OAuthClient {
+    OAuthClient {
+        flow: LoginFlow::AuthorizationCode,
+        owner: config::LoginOwner::Shared,
+        issuer: None,
+        client_id: None,
+        client_secret: None,
+        private_key: None,
+        algorithm: None,
+        scopes: Vec::new(),
+        subject_token: None,
+        subject_token_type: None,
+        audience: None,
+        resource: true,
+        private_network: false,
+        skew: None,
+        identity_provider: None,
+    }
+}
+
+pub(super) fn challenge(fact: &Challenge) -> weir_oauth::Challenge {
+    let parameters = [("error", &fact.error), ("scope", &fact.scope), ("resource_metadata", &fact.resource_metadata)];
+    let parameters =
+        parameters.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?))).collect();
+    weir_oauth::Challenge { scheme: fact.scheme.clone(), parameters }
+}
+
+fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}

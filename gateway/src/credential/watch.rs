@@ -1,0 +1,210 @@
+//! Who is told that a login has come, changed or gone: here, or by another process that shares the store.
+//!
+//! The store has no bell. Its file is looked at twice a second, which costs nothing; only when it has changed is it read,
+//! and only what is about another writing of a login than before is news.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use tokio::sync::watch;
+use weir_oauth::{CredentialOwner, LoginKey, LoginSummary};
+use weir_store::Version;
+
+use super::{CredentialManager, lock};
+
+/// How often to look.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Tells whether a login is still the one it was: one number to read.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    cell: Arc<AtomicU64>,
+    seen: u64,
+}
+
+/// The news.
+pub(super) struct LoginChanges {
+    all: watch::Sender<u64>,
+    cells: Mutex<Cells>,
+    /// What the store held when it was last read, by its writings; and what is used here since, whose news are still to come.
+    known: Mutex<HashMap<LoginKey, Option<Version>>>,
+}
+
+/// One number for each owner and upstream of whom somebody may want to know.
+#[derive(Default)]
+struct Cells {
+    all: HashMap<(String, CredentialOwner), Arc<AtomicU64>>,
+    /// When those were last looked for that nobody has a mark of.
+    looked: Option<Instant>,
+}
+
+/// How often to look for them.
+const IDLE_LOOK: Duration = Duration::from_secs(600);
+
+impl Mark {
+    /// Whether there was no news since it was made.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.cell.load(Ordering::Acquire) == self.seen
+    }
+}
+
+impl Default for LoginChanges {
+    fn default() -> Self {
+        Self { all: watch::Sender::new(0), cells: Mutex::default(), known: Mutex::default() }
+    }
+}
+
+impl LoginChanges {
+    /// Whoever owns a login at an upstream has news from now on.
+    pub(super) fn mark(&self, upstream: &str, owner: &CredentialOwner) -> Mark {
+        let mut cells = lock(&self.cells);
+        cells.forget_idle(Instant::now());
+        let cell = Arc::clone(cells.all.entry((upstream.to_owned(), owner.clone())).or_default());
+        let seen = cell.load(Ordering::Acquire);
+        Mark { cell, seen }
+    }
+
+    /// There is news of a login.
+    pub(super) fn tell(&self, upstream: &str, owner: &CredentialOwner) {
+        if let Some(cell) = lock(&self.cells).all.get(&(upstream.to_owned(), owner.clone())) {
+            cell.fetch_add(1, Ordering::AcqRel);
+        }
+        self.all.send_modify(|count| *count += 1);
+    }
+
+    /// This login is in use here: that it goes is news, even if it came and goes between two looks at the store.
+    pub(super) fn seen(&self, login: &LoginSummary) {
+        lock(&self.known).entry(login.key.clone()).or_insert(None);
+    }
+
+    /// Compares what is in the store with what was there.
+    fn compare(&self, found: Vec<LoginSummary>) {
+        let found: HashMap<LoginKey, Option<Version>> =
+            found.into_iter().map(|login| (login.key, Some(login.version))).collect();
+        let mut known = lock(&self.known);
+        let changed = found.iter().filter(|(key, version)| known.get(key) != Some(version));
+        let gone = known.iter().filter(|(key, _)| !found.contains_key(key));
+        let news: Vec<LoginKey> = changed.chain(gone).map(|(key, _)| key.clone()).collect();
+        *known = found;
+        drop(known);
+        for key in news {
+            self.tell(&key.upstream, &key.owner);
+        }
+    }
+}
+
+impl Cells {
+    fn forget_idle(&mut self, now: Instant) {
+        if self.looked.is_none_or(|at| now.duration_since(at) >= IDLE_LOOK) {
+            self.all.retain(|_, cell| Arc::strong_count(cell) > 1);
+            self.looked = Some(now);
+        }
+    }
+}
+
+impl CredentialManager {
+    /// A number that grows with each login that comes, changes or goes, here or elsewhere.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.vault.changes.all.subscribe()
+    }
+
+    /// Looks out for what other processes do to the store, until it is dropped. Ends at once where nothing can be kept, or
+    /// no upstream takes a login.
+    pub async fn look_out(&self) {
+        let Some(path) = self.vault.path().filter(|_| !self.accounts.is_empty()) else { return };
+        let mut before = None;
+        loop {
+            let now = state(path).await;
+            if now != before {
+                match self.vault.list().await {
+                    Ok(found) => {
+                        self.vault.changes.compare(found);
+                        before = now;
+                    }
+                    Err(why) => tracing::debug!(%why, "the login store cannot be read"),
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+/// What changes of a file whenever it is written.
+async fn state(path: &Path) -> Option<(SystemTime, u64)> {
+    let data = tokio::fs::metadata(path).await.ok()?;
+    Some((data.modified().ok()?, data.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use weir_oauth::Scopes;
+    use weir_store::{Key, Store, Value};
+
+    use super::*;
+
+    #[test]
+    fn only_what_somebody_has_a_mark_of_is_remembered() {
+        let changes = LoginChanges::default();
+        let owner = |number: u32| CredentialOwner::Principal("https://idp.example".to_owned(), number.to_string());
+        let marks: Vec<Mark> = (0..100).map(|number| changes.mark("u", &owner(number))).collect();
+        let kept: Vec<Mark> = marks.into_iter().take(10).collect();
+        let later = Instant::now() + IDLE_LOOK;
+        lock(&changes.cells).forget_idle(later);
+        assert_eq!(lock(&changes.cells).all.len(), 10);
+        changes.tell("u", &owner(3));
+        changes.tell("u", &owner(50));
+        assert_eq!(kept.iter().filter(|mark| !mark.holds()).count(), 1);
+        assert!(changes.mark("u", &owner(50)).holds());
+    }
+    #[tokio::test]
+    async fn news_is_what_comes_and_what_goes_however_short_it_was_there() {
+        let (changes, store) = (LoginChanges::default(), weir_store::MemoryStore::default());
+        let key = LoginKey {
+            upstream: "u".to_owned(),
+            owner: CredentialOwner::Shared,
+            issuer: "https://idp.example".to_owned(),
+        };
+        let version = store.put(&Key::new("login", &["u"]), &nothing(), None).await.unwrap();
+        let login = LoginSummary {
+            key,
+            origin: "https://mcp.example".to_owned(),
+            issued: SystemTime::UNIX_EPOCH,
+            scopes: Scopes::default(),
+            expires: None,
+            refreshable: true,
+            ended: false,
+            version,
+        };
+        let told = |found: Vec<LoginSummary>| {
+            let mark = changes.mark("u", &CredentialOwner::Shared);
+            changes.compare(found);
+            !mark.holds()
+        };
+        // Somebody has used it before it was noticed that it came.
+        changes.seen(&login);
+        assert!(told(vec![login.clone()]));
+        assert!(!told(vec![login.clone()]));
+        changes.seen(&login);
+        assert!(!told(vec![login.clone()]));
+        assert!(told(Vec::new()));
+        assert!(!told(Vec::new()));
+        // It came and went between two looks.
+        changes.seen(&login);
+        assert!(told(Vec::new()));
+    }
+
+    fn nothing() -> Value {
+        Value { about: String::new(), secret: Default::default() }
+    }
+}

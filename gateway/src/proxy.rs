@@ -1,0 +1,170 @@
+//! The way of a call: the one place where catalog, policy, credentials and upstream meet.
+//!
+//! [`Relay::request`] finds out where a request goes ([`route`]), drives one [`weir_flow::Call`] there ([`drive`]) and
+//! hands back an [`Answer`] whose body is pulled by the server as it comes ([`answer_stream`]). What Weir answers by itself
+//! on the aggregate is in [`aggregate`]; how legacy sessions begin and end in [`legacy`], and how they hear in [`forward`];
+//! how clients and upstreams of different eras meet in [`translate`].
+
+mod aggregate;
+mod answer;
+mod namespace;
+mod deadline;
+mod answer_stream;
+mod drive;
+mod legacy;
+mod forward;
+mod pending_answer;
+mod route;
+mod sign_in;
+mod tasks;
+mod translate;
+mod watch;
+
+use std::sync::Arc;
+
+use weir_mcp::{Era, Field, Kind, Message};
+
+use crate::{
+    caller::Caller,
+    catalog::Catalog,
+    config::Limits,
+    http::{HeaderName, HeaderValue},
+    session::{Endpoint, Session, SessionOwner, Sessions},
+    telemetry::CallOutcome,
+    upstream::Upstream,
+};
+
+pub use answer::{Answer, Body, CLIENT_GONE, CallLog};
+pub use answer_stream::{AnswerStream, KeepStream, RETRY, StreamChunk};
+pub use pending_answer::{PendingAnswer, WholeAnswer};
+
+/// Everything that calls go through.
+pub struct Proxy {
+    catalog: Arc<Catalog>,
+    sessions: Arc<Sessions>,
+    /// The legacy sessions of modern clients.
+    pool: translate::SharedSessionPool,
+    /// Calls at legacy upstreams that wait for their clients' answers.
+    pending: Arc<translate::PendingInput>,
+    /// Long lists that are translated time and again.
+    list_cache: Arc<translate::ListCache>,
+    /// How callers sign in; none where there is no page for it.
+    prompt: Option<sign_in::SignInPrompt>,
+}
+
+/// One message from a client, with what goes along.
+#[derive(Clone)]
+pub struct RequestContext {
+    /// The client's era.
+    pub era: Era,
+    /// Where it came in.
+    pub endpoint: Endpoint,
+    /// Who sent it; none where everybody may.
+    pub caller: Option<Arc<Caller>>,
+    /// Whose share it uses of what all share.
+    pub principal: Arc<str>,
+    /// The message.
+    pub message: Message,
+    /// `MCP-Protocol-Version`, where the client sent it.
+    pub version: Option<HeaderValue>,
+    /// Headers that may travel.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The client's session, in the legacy era.
+    pub session: Option<Arc<Session>>,
+}
+
+impl RequestContext {
+    /// The first message of a legacy client.
+    pub(in crate::proxy) fn introducing(owner: &SessionOwner, endpoint: Endpoint, initialize: &Message) -> Self {
+        let (caller, message, principal) = (owner.caller.clone(), initialize.clone(), Arc::clone(owner.principal()));
+        Self {
+            era: Era::Legacy,
+            endpoint,
+            caller,
+            principal,
+            message,
+            version: None,
+            headers: Vec::new(),
+            session: None,
+        }
+    }
+}
+
+impl Proxy {
+    /// A proxy over these offers and sessions.
+    #[must_use]
+    pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>, limits: &Limits) -> Self {
+        Self {
+            catalog,
+            sessions,
+            pool: translate::SharedSessionPool::new(limits.pooled_sessions),
+            pending: Arc::new(translate::PendingInput::new(limits.pending_inputs)),
+            list_cache: Arc::default(),
+            prompt: None,
+        }
+    }
+
+    /// The offers.
+    #[must_use]
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// The sessions.
+    #[must_use]
+    pub fn sessions(&self) -> &Arc<Sessions> {
+        &self.sessions
+    }
+
+    /// Takes a request to its answer.
+    pub async fn request(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Answer {
+        if context.message.raw(Field::RequestState).is_some()
+            && let Some(came) = Box::pin(self.signed_in(context)).await
+        {
+            return match came {
+                // Boxed: it happens once in a login, and every call would have room for it.
+                Ok(call) => Box::pin(self.route_and_drive(&call, record)).await,
+                Err(answer) => answer,
+            };
+        }
+        self.route_and_drive(context, record).await
+    }
+
+    async fn route_and_drive(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Answer {
+        match self.route(context).await {
+            route::Route::Answered(answer) => answer,
+            route::Route::Unknown(answer) => {
+                record.fail(CallOutcome::Refused, "nothing is called so");
+                answer
+            }
+            route::Route::Upstream(target) => {
+                record.upstream = Some(Arc::clone(self.upstream(target.upstream)));
+                self.drive(context, target, record).await
+            }
+        }
+    }
+
+    /// Passes on a notification or the answer to an upstream's question; there is nothing to wait for.
+    pub async fn pass(self: &Arc<Self>, context: RequestContext) {
+        let message = &context.message;
+        if let Some(session) = &context.session {
+            // What a call at an upstream without sessions waits for.
+            if matches!(message.kind(), Kind::Response | Kind::Error) && session.settle(message) {
+                return;
+            }
+        }
+        for target in self.route_message(&context) {
+            let run = target.run.clone();
+            self.pass_on(&context, target).await;
+            // The only message that concerns a request which runs: from here on nothing of it is for the client.
+            if let Some(run) = run {
+                run.cancel();
+            }
+        }
+    }
+
+    fn upstream(&self, place: usize) -> &Arc<Upstream> {
+        // Places come from the catalog, which has one for each upstream.
+        &self.catalog.upstreams()[place]
+    }
+}

@@ -1,0 +1,261 @@
+//! What a client is given back, before it becomes HTTP.
+
+use std::{net::SocketAddr, sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use weir_flow::Failure;
+use weir_mcp::{Era, Field, Kind, Message, answer, json, method};
+
+use crate::{
+    caller::Caller,
+    http::HeaderValue,
+    quota::Reached,
+    session,
+    telemetry::{CallOutcome, CallRecord, NEEDS_SIGN_IN},
+    upstream::Upstream,
+};
+
+use super::{RequestContext, answer_stream::AnswerStream, pending_answer::PendingAnswer};
+
+/// One answer on its way to a client.
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// `Mcp-Session-Id`, where a session begins.
+    pub session: Option<HeaderValue>,
+    /// `Allow`, where the method is the trouble.
+    pub allow: Option<&'static str>,
+    /// The rest.
+    pub body: Body,
+    /// For the log; none for what is no call.
+    pub record: Option<CallLog>,
+}
+
+/// What follows the head.
+pub enum Body {
+    /// Nothing.
+    Empty,
+    /// JSON that is all here, in pieces that are sent one after the other.
+    Whole([Bytes; 3]),
+    /// JSON as it comes from an upstream.
+    Json(Box<PendingAnswer>),
+    /// An event stream.
+    Events(Box<AnswerStream>),
+}
+
+/// How much of a method or id that a client sent goes into the log, in bytes.
+const WORD_IN_LOG: usize = 64;
+/// How much of a name.
+const NAME_IN_LOG: usize = 1024;
+
+/// The status of an answer whose client went away, as nginx writes it; nobody is there to receive it.
+pub const CLIENT_GONE: u16 = 499;
+
+/// What the log will say of a call.
+pub struct CallLog {
+    start: Instant,
+    /// The method, the name, the id and the client, one after the other: most calls need no more room than for one text.
+    text: String,
+    /// Where each of them ends.
+    ends: [usize; 4],
+    era: Era,
+    caller: Option<Arc<Caller>>,
+    session: Option<Arc<str>>,
+    received: usize,
+    /// The other end of the connection.
+    pub peer: Option<SocketAddr>,
+    /// The upstream that answers; none if Weir does.
+    pub upstream: Option<Arc<Upstream>>,
+    /// How often the request was sent.
+    pub attempts: u32,
+    /// Why the call failed.
+    pub failure: Option<String>,
+    /// What it came to; where there is a failure, whose it is.
+    pub outcome: CallOutcome,
+}
+
+impl Answer {
+    /// A status and nothing else.
+    #[must_use]
+    pub const fn empty(status: u16) -> Self {
+        Self { status, session: None, allow: None, body: Body::Empty, record: None }
+    }
+
+    /// A message that is all here.
+    #[must_use]
+    pub const fn whole(status: u16, message: Bytes) -> Self {
+        let body = Body::Whole([message, Bytes::new(), Bytes::new()]);
+        Self { status, session: None, allow: None, body, record: None }
+    }
+
+    /// An event stream.
+    #[must_use]
+    pub fn events(delivery: AnswerStream) -> Self {
+        Self { status: 200, session: None, allow: None, body: Body::Events(Box::new(delivery)), record: None }
+    }
+
+    /// The answer to a request that Weir answers by itself; `result` is JSON that is ready.
+    #[must_use]
+    pub fn result(request: &Message, result: Bytes) -> Self {
+        let id = request.id().unwrap_or(b"null");
+        let mut head = Vec::with_capacity(32 + id.len());
+        head.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+        head.extend_from_slice(id);
+        head.extend_from_slice(br#","result":"#);
+        let body = Body::Whole([head.into(), result, Bytes::from_static(b"}")]);
+        Self { status: 200, session: None, allow: None, body, record: None }
+    }
+
+    /// A JSON-RPC error; the status follows from the era and the code.
+    #[must_use]
+    pub fn error(era: Era, request: &Message, code: i64, message: &str) -> Self {
+        let status = weir_mcp::status::http_status(era, code);
+        Self::whole(status, answer::error(request.id(), code, message, None))
+    }
+
+    /// A call that came to nothing.
+    #[must_use]
+    pub fn failed(request: &Message, upstream: &str, failure: &Failure) -> Self {
+        Self::whole(200, failure_message(request.id(), upstream, failure))
+    }
+
+    /// A limit was reached.
+    #[must_use]
+    pub fn full(id: Option<&[u8]>, reached: &Reached) -> Self {
+        Self::whole(reached.status(), answer::error(id, answer::INTERNAL, &reached.to_string(), None))
+    }
+
+    /// Adds what the log will say.
+    #[must_use]
+    pub fn recorded(mut self, mut record: CallLog) -> Self {
+        if let Some(opened) = &self.session {
+            record.session = Some(session::shown(opened));
+        }
+        match &mut self.body {
+            Body::Events(delivery) => delivery.record = Some(record),
+            Body::Empty | Body::Whole(_) | Body::Json(_) => self.record = Some(record),
+        }
+        self
+    }
+}
+
+/// The JSON-RPC error that tells a client why its call failed.
+pub(super) fn failure_message(id: Option<&[u8]>, upstream: &str, failure: &Failure) -> Bytes {
+    let message = format!("upstream `{upstream}` {failure}");
+    answer::error(id, answer::INTERNAL, &message, None)
+}
+
+impl CallLog {
+    /// A call that begins now.
+    #[must_use]
+    pub fn new(context: &RequestContext) -> Self {
+        let RequestContext { message, era, caller, session, .. } = context;
+        let mut record = Self::of(message, *era, caller.as_ref());
+        if let Some(session) = session {
+            record.add(&session.client, 3);
+            record.session = Some(Arc::clone(&session.shown));
+        }
+        record
+    }
+
+    /// The same for a message of this era, of which no more is known.
+    #[must_use]
+    pub fn of(message: &Message, era: Era, caller: Option<&Arc<Caller>>) -> Self {
+        let mut record = Self {
+            start: Instant::now(),
+            text: String::with_capacity(128),
+            ends: [0; 4],
+            era,
+            caller: caller.cloned(),
+            session: None,
+            received: message.bytes().len(),
+            peer: None,
+            upstream: None,
+            attempts: 0,
+            failure: None,
+            outcome: CallOutcome::Ok,
+        };
+        record.add(cut(message.method(), WORD_IN_LOG), 0);
+        record.add(cut(&message.name().or_else(|| message.uri()).unwrap_or_default(), NAME_IN_LOG), 1);
+        let id = std::str::from_utf8(message.id().unwrap_or_default()).unwrap_or_default();
+        record.add(cut(id.trim_matches('"'), WORD_IN_LOG), 2);
+        let said = match message.raw(Field::ClientInfo) {
+            None if message.method() == method::INITIALIZE => {
+                message.params().and_then(|params| json::get(params, &["clientInfo"]))
+            }
+            said => said,
+        };
+        if let Some(said) = said {
+            session::add_client(said, &mut record.text);
+        }
+        record.ends[3] = record.text.len();
+        record
+    }
+
+    /// Notes that the call came to nothing, and why.
+    pub fn fail(&mut self, outcome: CallOutcome, why: impl Into<String>) {
+        (self.outcome, self.failure) = (outcome, Some(why.into()));
+    }
+
+    fn add(&mut self, part: &str, place: usize) {
+        self.text.truncate(if place == 0 { 0 } else { self.ends[place - 1] });
+        self.text.push_str(part);
+        self.ends[place] = self.text.len();
+    }
+
+    fn part(&self, place: usize) -> &str {
+        let start = if place == 0 { 0 } else { self.ends[place - 1] };
+        self.text.get(start..self.ends[place]).unwrap_or_default()
+    }
+
+    /// Writes the session: `sent` bytes of the answer are out, or it will never be.
+    pub fn finish(self, status: u16, sent: u64) {
+        let outcome = match (&self.failure, self.outcome) {
+            (Some(why), _) if why == NEEDS_SIGN_IN => CallOutcome::SignIn,
+            (Some(_), CallOutcome::Ok | CallOutcome::ToolError) => CallOutcome::Failed,
+            (None, _) if status == CLIENT_GONE => CallOutcome::Cancelled,
+            (_, outcome) => outcome,
+        };
+        let local = self.caller.as_ref().is_none_or(|caller| caller.is_local());
+        let record = CallRecord {
+            upstream: self.upstream.as_ref().map_or("-", |upstream| upstream.name()),
+            method: self.part(0),
+            name: self.part(1),
+            request: self.part(2),
+            era: self.era,
+            principal: self.caller.as_ref().filter(|_| !local).map(|caller| caller.principal().subject.as_str()),
+            client: Some(self.part(3)).filter(|client| !client.is_empty()),
+            session: self.session.as_deref(),
+            peer: self.peer,
+            status,
+            attempts: self.attempts,
+            took: self.start.elapsed(),
+            received: self.received as u64,
+            sent,
+            outcome,
+            failure: self.failure.as_deref(),
+        };
+        record.write();
+    }
+}
+
+/// What it comes to that an upstream has answered this.
+pub(super) fn answered(answer: &Message) -> CallOutcome {
+    match answer.kind() {
+        Kind::Error => CallOutcome::Error,
+        Kind::Response if answer.raw(Field::IsError) == Some(b"true") => CallOutcome::ToolError,
+        Kind::Response | Kind::Request | Kind::Notification => CallOutcome::Ok,
+    }
+}
+
+/// What it comes to that a call has no answer.
+pub(super) fn outcome(failure: &Failure) -> CallOutcome {
+    match failure {
+        Failure::Policy(_) => CallOutcome::Denied,
+        _ => CallOutcome::Failed,
+    }
+}
+
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}

@@ -1,0 +1,144 @@
+//! What a client hears of changes: of the lists that Weir merges, and of what it watches at upstreams.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use weir_mcp::json;
+
+use crate::{
+    catalog::ListVersions,
+    proxy::watch::{UpstreamWatch, WatchedPart},
+    session::Session,
+};
+
+/// Which lists a client wants to hear about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::proxy) struct ListFilter {
+    pub(in crate::proxy) tools: bool,
+    pub(in crate::proxy) prompts: bool,
+    pub(in crate::proxy) resources: bool,
+}
+
+impl ListFilter {
+    /// All lists.
+    pub(super) const ALL: Self = Self { tools: true, prompts: true, resources: true };
+}
+
+/// Changes of the merged lists and of what is watched at upstreams.
+pub(super) struct MergedChanges {
+    /// The subscription's own.
+    pub(super) id: Bytes,
+    changes: watch::Receiver<ListVersions>,
+    known: ListVersions,
+    wants: ListFilter,
+    watch: Option<UpstreamWatch>,
+    first: Option<Bytes>,
+}
+
+impl MergedChanges {
+    /// What a subscription hears, from its acknowledgement on.
+    pub(super) fn new(
+        id: &[u8],
+        (changes, known): (watch::Receiver<ListVersions>, ListVersions),
+        wants: ListFilter,
+        (granted, watch): (WatchedPart, Option<UpstreamWatch>),
+    ) -> Self {
+        let id = Bytes::copy_from_slice(id);
+        let first = Some(acknowledged(&id, wants, &granted));
+        Self { id, changes, known, wants, watch, first }
+    }
+
+    /// What comes next; nothing if nothing more will come.
+    pub(super) async fn next(&mut self) -> Vec<Bytes> {
+        if let Some(first) = self.first.take() {
+            return vec![first];
+        }
+        loop {
+            tokio::select! {
+                changed = self.changes.changed() => {
+                    if changed.is_err() {
+                        return Vec::new();
+                    }
+                    let now = *self.changes.borrow_and_update();
+                    let news = news(&mut self.known, now, self.wants, Some(&self.id));
+                    if !news.is_empty() {
+                        return news;
+                    }
+                }
+                message = heard(&mut self.watch) => return vec![message],
+            }
+        }
+    }
+}
+
+/// What a legacy client hears of the merged lists in its own stream; nothing ever where it hears of one upstream only.
+pub(super) async fn told(changes: &mut Option<(watch::Receiver<ListVersions>, Arc<Session>)>) -> Vec<Bytes> {
+    let Some((changes, session)) = changes else { return std::future::pending().await };
+    while changes.changed().await.is_ok() {
+        let now = *changes.borrow_and_update();
+        let news = news(&mut session.tell(now), now, ListFilter::ALL, None);
+        if !news.is_empty() {
+            return news;
+        }
+    }
+    std::future::pending().await
+}
+
+/// The notifications that tell of what changed since `known`, which may be later than what is announced `now`.
+pub(super) fn news(
+    known: &mut ListVersions,
+    now: ListVersions,
+    wants: ListFilter,
+    subscription: Option<&[u8]>,
+) -> Vec<Bytes> {
+    let before = std::mem::replace(known, known.or_later(now));
+    let kinds = [
+        (wants.tools && before.tools < now.tools, "tools"),
+        (wants.prompts && before.prompts < now.prompts, "prompts"),
+        (wants.resources && before.resources < now.resources, "resources"),
+    ];
+    let params = subscription.map_or_else(String::new, |id| format!(r#","params":{{"_meta":{}}}"#, meta(id)));
+    kinds
+        .into_iter()
+        .filter(|(changed, _)| *changed)
+        .map(|(_, kind)| format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#).into())
+        .collect()
+}
+
+/// The `_meta` of what belongs to a subscription.
+pub(super) fn meta(id: &[u8]) -> String {
+    format!(r#"{{"io.modelcontextprotocol/subscriptionId":{}}}"#, String::from_utf8_lossy(id))
+}
+
+/// The first message of a subscription: the part of the wish that is granted.
+fn acknowledged(id: &[u8], wants: ListFilter, watched: &WatchedPart) -> Bytes {
+    let mut granted: Vec<String> = [
+        (wants.tools, r#""toolsListChanged":true"#),
+        (wants.prompts, r#""promptsListChanged":true"#),
+        (wants.resources, r#""resourcesListChanged":true"#),
+    ]
+    .into_iter()
+    .filter(|(wanted, _)| *wanted)
+    .map(|(_, text)| text.to_owned())
+    .collect();
+    for (key, values) in [("resourceSubscriptions", &watched.uris), ("taskIds", &watched.tasks)] {
+        if !values.is_empty() {
+            let values: Vec<String> = values.iter().map(|value| json::quote(value)).collect();
+            granted.push(format!("\"{key}\":[{}]", values.join(",")));
+        }
+    }
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{},"notifications":{{{}}}}}}}"#,
+        meta(id),
+        granted.join(",")
+    )
+    .into()
+}
+
+async fn heard(watch: &mut Option<UpstreamWatch>) -> Bytes {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,248 @@
+//! What upstreams say of their own accord, on its way to a legacy client.
+//!
+//! Each upstream that a session has open is heard by a forwarder task, which fills the session's queue; whatever stream
+//! the client has empties it. So nothing is lost while a client changes its connection, an upstream's stream that breaks
+//! is opened again without the client's doing, and it does not matter which transport either side speaks. A client may
+//! resume its own stream, and that of a request, with the id of the last event it has.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+use weir_mcp::{Era, Message, answer};
+
+use crate::{
+    catalog::Catalog,
+    http::HeaderValue,
+    session::{Endpoint, ForwarderOpening, QueueConsumer, ResumePoint, Session},
+    upstream::{Channel, ConnectError, Listened, Reply, ReplyBody, SendError, Upstream},
+};
+
+use super::{Answer, AnswerStream, KeepStream, Proxy, namespace};
+
+/// The pauses before an upstream's own stream is opened again.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+impl Proxy {
+    /// Opens the session's GET stream, or goes on with the stream that an event id is from.
+    pub async fn listen(self: &Arc<Self>, session: &Arc<Session>, last_event_id: Option<&str>) -> Answer {
+        let place = match last_event_id.map(|id| session.streams.find(id)) {
+            None => None,
+            Some(Some(ResumePoint::Own(place))) => Some(place),
+            Some(Some(ResumePoint::Answer(replay))) if replay.is_over() => return Answer::empty(204),
+            Some(Some(ResumePoint::Answer(replay))) => {
+                return Answer::events(AnswerStream::replay(replay).until(session.ended()));
+            }
+            Some(None) => {
+                let text = "this event id is not of this session, or what followed it is not kept any more";
+                return Answer::whole(400, answer::error(None, answer::INVALID_REQUEST, text, None));
+            }
+        };
+        let taken = match place {
+            Some(_) => Some(session.queue.take_over()),
+            None => session.queue.take(),
+        };
+        let Some(taken) = taken else {
+            let text = "this session has a GET stream already";
+            return Answer::whole(409, answer::error(None, answer::INVALID_REQUEST, text, None));
+        };
+        match session.endpoint {
+            Endpoint::All => self.hear(session),
+            Endpoint::One(place) => {
+                if let Err(answer) = self.hear_one(session, place).await {
+                    return answer;
+                }
+            }
+        }
+        let missed = place.map(|place| session.streams.said_after(place)).unwrap_or_default();
+        Answer::events(self.overheard(session, taken).keep(KeepStream::Own(Arc::clone(session), missed)))
+    }
+
+    /// What waits for a session's client, to the end of the session; none if another stream has it.
+    pub fn overhear(&self, session: &Arc<Session>) -> Option<AnswerStream> {
+        Some(self.overheard(session, session.queue.take()?))
+    }
+
+    fn overheard(&self, session: &Arc<Session>, taken: QueueConsumer) -> AnswerStream {
+        let changes = (session.endpoint == Endpoint::All).then(|| (self.catalog.announced(), Arc::clone(session)));
+        AnswerStream::outbox(taken, changes).until(session.ended())
+    }
+
+    /// Has what the session's upstreams say brought to its queue from now on.
+    pub fn hear(&self, session: &Arc<Session>) {
+        if let Endpoint::One(place) = session.endpoint
+            && session.channels.get(place).is_none()
+            && self.upstream(place).only_other(Era::Legacy).is_some()
+        {
+            self.watch_lists(session, place);
+        }
+        for (place, channel) in session.channels.all() {
+            if !session.forwarders.is_running(place) {
+                self.forward(session, place, channel, None);
+            }
+        }
+    }
+
+    /// The same for the one upstream of an endpoint, whose own word on it the client is told when it offers no stream.
+    #[allow(clippy::result_large_err, reason = "the refusal is the answer, on its way out")]
+    async fn hear_one(self: &Arc<Self>, session: &Arc<Session>, place: usize) -> Result<(), Answer> {
+        let trouble = |why: String| {
+            let text = format!("upstream `{}`: {why}", self.upstream(place).name());
+            Answer::whole(502, answer::error(None, answer::INTERNAL, &text, None))
+        };
+        let mut reopened = false;
+        while !session.forwarders.is_running(place) {
+            let channel = match self.open_channel(session, place).await {
+                Ok(channel) => channel,
+                Err(ConnectError::OtherEra { .. }) => {
+                    self.watch_lists(session, place);
+                    return Ok(());
+                }
+                Err(why) => return Err(trouble(why.to_string())),
+            };
+            let (tell, told) = oneshot::channel();
+            self.forward(session, place, channel.clone(), Some(tell));
+            match told.await {
+                Ok(ListenHead::Open) => {}
+                Ok(ListenHead::Lost) if !reopened => {
+                    session.channels.forget(place, &channel);
+                    reopened = true;
+                }
+                Ok(ListenHead::Lost) => return Err(trouble("the session is gone".into())),
+                Ok(ListenHead::None) => return Err(Answer { allow: Some("POST, DELETE"), ..Answer::empty(405) }),
+                Ok(ListenHead::Busy) => return Err(Answer::empty(409)),
+                Ok(ListenHead::Trouble(why)) => return Err(trouble(why)),
+                Err(_) => return Err(trouble("the session is over".into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings what an upstream says of its own accord into the session's queue, until the session ends. Who wants to
+    /// be told how the stream opened hears the first try out, and only a stream that opened is kept up.
+    pub(super) fn forward(
+        &self,
+        session: &Arc<Session>,
+        place: usize,
+        channel: Channel,
+        tell: Option<oneshot::Sender<ListenHead>>,
+    ) {
+        let forward = NotificationForwarder {
+            place,
+            channel,
+            upstream: Arc::clone(self.upstream(place)),
+            catalog: Arc::clone(&self.catalog),
+            session: Arc::downgrade(session),
+            last_event_id: None,
+        };
+        session.forwarders.run(place, |opening| forward.run(opening, tell));
+    }
+}
+
+/// How an upstream's own stream opened.
+pub(super) enum ListenHead {
+    /// It is there.
+    Open,
+    /// There is none.
+    None,
+    /// Another stream is, or was not yet seen to be closed.
+    Busy,
+    /// Not now.
+    Trouble(String),
+    /// The upstream does not know the session any more.
+    Lost,
+}
+
+/// One upstream's way into a session's queue.
+struct NotificationForwarder {
+    place: usize,
+    channel: Channel,
+    upstream: Arc<Upstream>,
+    catalog: Arc<Catalog>,
+    /// The task belongs to the session, so it must not keep the session alive.
+    session: Weak<Session>,
+    /// Where to go on when the stream is opened again.
+    last_event_id: Option<HeaderValue>,
+}
+
+impl NotificationForwarder {
+    async fn run(mut self, opening: ForwarderOpening, tell: Option<oneshot::Sender<ListenHead>>) {
+        let (mut head, mut heard) = opening.during(self.open()).await;
+        if let Some(tell) = tell {
+            let opened = matches!(head, ListenHead::Open);
+            if tell.send(head).is_err() || !opened {
+                return;
+            }
+            head = ListenHead::Open;
+        }
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match (&head, heard) {
+                (ListenHead::Open, Some(heard)) => match self.pass_on(heard).await {
+                    Some(true) => pause = FIRST_PAUSE,
+                    Some(false) => {}
+                    None => return,
+                },
+                // When a session is lost, the next one brings a forwarder of its own.
+                (ListenHead::None | ListenHead::Lost, _) => return,
+                (ListenHead::Open | ListenHead::Busy | ListenHead::Trouble(_), _) => {}
+            }
+            if !self.channel.alive() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+            (head, heard) = self.open().await;
+        }
+    }
+
+    async fn open(&self) -> (ListenHead, Option<Listened>) {
+        let Some(caller) = self.session.upgrade().map(|session| session.caller()) else {
+            return (ListenHead::Lost, None);
+        };
+        let credential = match self.upstream.credential(caller.as_ref(), None).await {
+            Ok(credential) => credential,
+            Err(why) => return (ListenHead::Trouble(why.to_string()), None),
+        };
+        match self.channel.listen(self.last_event_id.as_ref(), credential.as_ref()).await {
+            Ok(Reply { status: 200, body: ReplyBody::Events(heard), .. }) => (ListenHead::Open, Some(heard)),
+            Ok(Reply { status: 409, .. }) => (ListenHead::Busy, None),
+            Ok(Reply { status: status @ (408 | 429 | 500..), .. }) => {
+                (ListenHead::Trouble(format!("status {status}")), None)
+            }
+            Ok(_) => (ListenHead::None, None),
+            Err(SendError::SessionLost) => (ListenHead::Lost, None),
+            Err(why) => (ListenHead::Trouble(why.to_string()), None),
+        }
+    }
+
+    /// Fills the queue until the stream ends; says whether anything came, or nothing if the session is over.
+    async fn pass_on(&mut self, mut heard: Listened) -> Option<bool> {
+        let mut any = false;
+        while let Ok(Some(event)) = heard.next().await {
+            if let Some(id) = event.id.as_deref() {
+                self.last_event_id = HeaderValue::from_str(id).ok().filter(|id| !id.is_empty());
+            }
+            let session = self.session.upgrade()?;
+            if event.data.is_empty() || !event.is_message() {
+                continue;
+            }
+            let Ok(message) = Message::parse(event.data) else { continue };
+            let data = match session.endpoint {
+                // Answers belong on the streams of their requests. A client takes one wherever it comes.
+                _ if message.is_answer() => None,
+                // What one upstream says to its own client goes as it is.
+                Endpoint::One(_) => Some(message.bytes().clone()),
+                Endpoint::All => namespace::mapped(&message, &session, &self.catalog, self.place),
+            };
+            if let Some(data) = data {
+                session.queue.push(data);
+                any = true;
+            }
+        }
+        Some(any)
+    }
+}

@@ -1,0 +1,249 @@
+//! How legacy sessions begin, open upstreams and end.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+use weir_mcp::{Era, Message, answer, era, json, message::Field, method};
+
+use crate::{
+    caller::Caller,
+    http::HeaderValue,
+    session::{Endpoint, MAX_REMEMBERED, Session, SessionOwner, lock},
+    telemetry::CallOutcome,
+    upstream::{Channel, ConnectError, Opened, Outgoing, own},
+};
+
+use super::{Answer, CallLog, Proxy, RequestContext, aggregate};
+
+/// How long an upstream may take to say farewell when a session ends.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+impl Proxy {
+    /// Begins a session: answers `initialize`.
+    pub async fn begin(
+        self: &Arc<Self>,
+        owner: SessionOwner,
+        endpoint: Endpoint,
+        initialize: &Message,
+        record: &mut CallLog,
+    ) -> Answer {
+        if initialize.bytes().len() > MAX_REMEMBERED {
+            let why =
+                format!("`initialize` is longer than {MAX_REMEMBERED} bytes, which is what a session may keep of it");
+            record.fail(CallOutcome::Refused, why.clone());
+            return Answer::whole(413, answer::error(initialize.id(), answer::INVALID_REQUEST, &why, None));
+        }
+        match endpoint {
+            Endpoint::All => self.begin_all(owner, initialize).await,
+            Endpoint::One(place) => self.begin_one(owner, place, initialize, record).await,
+        }
+    }
+
+    async fn begin_all(self: &Arc<Self>, owner: SessionOwner, initialize: &Message) -> Answer {
+        let requested =
+            initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
+        let version = era::negotiate(requested.as_deref().unwrap_or_default());
+        let offers = self.catalog.merged(owner.caller.as_ref(), Era::Legacy).await;
+        let answer = Answer::result(initialize, aggregate::initialized(&offers, version));
+        self.admit(owner, Endpoint::All, initialize, HeaderValue::from_static(version), None, answer)
+    }
+
+    async fn begin_one(
+        self: &Arc<Self>,
+        owner: SessionOwner,
+        place: usize,
+        initialize: &Message,
+        record: &mut CallLog,
+    ) -> Answer {
+        let upstream = self.upstream(place);
+        record.upstream = Some(Arc::clone(upstream));
+        record.attempts = 1;
+        let opened = match upstream.open_session(owner.caller.as_ref(), owner.principal(), initialize).await {
+            Ok(opened) => opened,
+            Err(ConnectError::OtherEra { .. }) => {
+                return self.begin_sessionless(owner, place, initialize, record).await;
+            }
+            Err(why) => return Box::pin(self.not_begun(&owner, place, initialize, why, record)).await,
+        };
+        let agreed =
+            opened.answer.result().and_then(|result| json::get(result, &["protocolVersion"])).and_then(json::string);
+        let version = agreed.and_then(|version| HeaderValue::from_str(&version).ok());
+        let version = version.unwrap_or(HeaderValue::from_static(era::LATEST_LEGACY));
+        let id = initialize.id().unwrap_or(b"null");
+        // A shared process was opened with an id of Weir's own.
+        let same = opened.answer.id() == Some(id);
+        let bytes = if same { opened.answer.bytes().clone() } else { opened.answer.edit().set(Field::Id, id).finish() };
+        let session = Some((place, opened.channel));
+        self.admit(owner, Endpoint::One(place), initialize, version, session, Answer::whole(200, bytes))
+    }
+
+    /// The answer to an `initialize` whose upstream cannot be opened.
+    pub(super) async fn not_begun(
+        self: &Arc<Self>,
+        owner: &SessionOwner,
+        place: usize,
+        initialize: &Message,
+        why: ConnectError,
+        record: &mut CallLog,
+    ) -> Answer {
+        if let ConnectError::SignIn(needed) = why {
+            let context = RequestContext::introducing(owner, Endpoint::One(place), initialize);
+            return self.ask_to_sign_in(&context, &needed, record).await;
+        }
+        if let ConnectError::Full(reached) = why {
+            record.fail(CallOutcome::Refused, reached.to_string());
+            return Answer::full(initialize.id(), &reached);
+        }
+        let text = format!("upstream `{}` cannot be reached: {why}", self.upstream(place).name());
+        record.fail(CallOutcome::Failed, format!("cannot be reached: {why}"));
+        Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None))
+    }
+
+    pub(super) fn admit(
+        &self,
+        owner: SessionOwner,
+        endpoint: Endpoint,
+        initialize: &Message,
+        version: HeaderValue,
+        opened: Option<(usize, Channel)>,
+        answer: Answer,
+    ) -> Answer {
+        let session = match Session::new(owner, endpoint, initialize, version, self.sessions.memory()) {
+            Ok(session) => Arc::new(session),
+            Err(why) => {
+                let why = format!("no session id can be made: {why}");
+                return Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, &why, None));
+            }
+        };
+        session.tell(self.catalog.latest());
+        if let Some((place, channel)) = opened {
+            session.channels.put(place, channel);
+        }
+        self.sessions.add(Arc::clone(&session));
+        Answer { session: Some(session.id.clone()), ..answer }
+    }
+
+    /// The session's own way to an upstream, opened with the client's own words.
+    pub(super) async fn open_channel(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        place: usize,
+    ) -> Result<Channel, ConnectError> {
+        if let Some(channel) = session.channels.get(place) {
+            session.forwarders.settled(place).await;
+            return Ok(channel);
+        }
+        if session.is_over() {
+            return Err(session_over());
+        }
+        if let Some(other) = self.upstream(place).only_other(Era::Legacy) {
+            return Err(ConnectError::OtherEra { wanted: Era::Legacy, other });
+        }
+        let (tell, told) = oneshot::channel();
+        let (proxy, owner) = (Arc::clone(self), Arc::clone(session));
+        let opening = async move {
+            let mut opened = owner.channels.get_or_open(place, || proxy.open_anew(&owner, place)).await;
+            // Either the end of the session finds the channel, or this finds the end of the session.
+            if owner.is_over() {
+                proxy.close_channels(&owner).await;
+                opened = Err(session_over());
+            }
+            // A caller that is gone needs no channel.
+            drop(tell.send(opened));
+        };
+        {
+            let mut openings = lock(&session.openings);
+            while openings.try_join_next().is_some() {}
+            openings.spawn(opening);
+        }
+        told.await.unwrap_or_else(|_| Err(session_over()))
+    }
+
+    /// Opens an upstream and makes it ready before any call can use it.
+    async fn open_anew(&self, session: &Arc<Session>, place: usize) -> Result<Channel, ConnectError> {
+        let (upstream, caller) = (self.upstream(place), session.caller());
+        let Opened { channel, answer: said, .. } =
+            upstream.open_session(caller.as_ref(), session.principal(), &session.initialize).await?;
+        let initialized = own::initialized();
+        let told = upstream.tell(caller.as_ref(), &channel, &initialized);
+        if tokio::time::timeout(upstream.list_timeout(), told).await.is_err() {
+            tracing::debug!(upstream = upstream.name(), "initialized not taken in time");
+        }
+        let level = session.log_level();
+        let logs = said.result().and_then(|result| json::get(result, &["capabilities", "logging"])).is_some();
+        if let Some(level) = level.filter(|_| logs) {
+            self.repeat(caller.as_ref(), place, &channel, &level).await;
+        }
+        // What was watched in a session that is gone is watched on.
+        for (at, uri) in session.watched(place).iter().enumerate() {
+            let (id, params) = (format!("\"watch-{at}\""), format!("{{\"uri\":{}}}", json::quote(uri)));
+            let request = answer::request(id.as_bytes(), method::SUBSCRIBE, Some(params.as_bytes()));
+            if let Ok(request) = Message::parse(request) {
+                self.repeat(caller.as_ref(), place, &channel, &request).await;
+            }
+        }
+        if session.queue.is_taken() {
+            self.forward(session, place, channel.clone(), None);
+            session.forwarders.settled(place).await;
+        }
+        Ok(channel)
+    }
+
+    /// Tells an upstream what its client has said already. How it answers concerns nobody.
+    pub(super) async fn repeat(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        place: usize,
+        channel: &Channel,
+        message: &Message,
+    ) {
+        let upstream = self.upstream(place);
+        let Ok(credential) = upstream.credential(caller, None).await else { return };
+        let outgoing = Outgoing {
+            era: Era::Legacy,
+            message,
+            body: message.bytes().clone(),
+            name: None,
+            version: None,
+            headers: &[],
+            ticket: None,
+            credential: credential.as_ref(),
+        };
+        let told = async { channel.send(outgoing).await?.answer().await };
+        if let Ok(Err(why)) = tokio::time::timeout(upstream.list_timeout(), told).await {
+            tracing::debug!(upstream = upstream.name(), %why, "not taken");
+        }
+    }
+
+    /// Ends a session and everything it holds: its tasks, its upstream sessions, its child processes.
+    pub async fn end(&self, session: &Arc<Session>) {
+        session.end();
+        session.forwarders.stop();
+        self.close_channels(session).await;
+        // Whatever is being opened closes itself; an upstream that does not answer is left.
+        let openings = std::mem::take(&mut *lock(&session.openings));
+        drop(tokio::time::timeout(FAREWELL, openings.join_all()).await);
+    }
+
+    async fn close_channels(&self, session: &Session) {
+        let mut farewells = tokio::task::JoinSet::new();
+        for (place, channel) in session.channels.take() {
+            let (upstream, caller) = (Arc::clone(self.upstream(place)), session.caller());
+            farewells.spawn(async move {
+                let credential = upstream.credential(caller.as_ref(), None).await.ok().flatten();
+                // A process is stopped whatever it takes; an HTTP server that is silent is left.
+                match &channel {
+                    Channel::Http { .. } => {
+                        drop(tokio::time::timeout(FAREWELL, channel.close(credential.as_ref())).await)
+                    }
+                    Channel::Sse { .. } | Channel::Stdio { .. } => channel.close(credential.as_ref()).await,
+                }
+            });
+        }
+        farewells.join_all().await;
+    }
+}
+
+fn session_over() -> ConnectError {
+    ConnectError::Stopped("the client has ended its session".into())
+}

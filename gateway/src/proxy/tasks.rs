@@ -1,0 +1,134 @@
+//! The tasks of all upstreams as one list (2025-11-25, basic/utilities/tasks).
+//!
+//! Nobody but the upstreams knows which tasks there are, and each knows only those of the session it is asked in. So this
+//! list is not held but asked for, all upstreams at once, and its cursor carries each one's own.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::task::JoinSet;
+use weir_mcp::{
+    Era, Message, Object,
+    cursor::CursorPosition,
+    json,
+    public::{self, PublicNames},
+};
+
+use crate::{
+    session::Session,
+    upstream::{Outgoing, SendError},
+};
+
+use super::{Answer, Proxy, RequestContext, aggregate::bad_cursor};
+
+/// What the cursors of this list are good for.
+const PURPOSE: &[u8] = b"cursor tasks/list";
+
+impl Proxy {
+    /// Answers `tasks/list` on `/mcp`; none where no upstream has such a list.
+    pub(super) async fn list_tasks(self: &Arc<Self>, context: &RequestContext) -> Option<Answer> {
+        let (message, session) = (&context.message, context.session.as_ref()?);
+        let offers = self.catalog.known(context.caller.as_ref(), Era::Legacy);
+        let listing: Vec<usize> = self.upstreams_with(&offers, |traits| traits.task_list).collect();
+        if listing.is_empty() {
+            return None;
+        }
+        let places = match message.cursor().filter(|cursor| !cursor.is_empty()) {
+            None => listing.into_iter().map(|place| (place, None)).collect(),
+            Some(cursor) => match self.read_until(&cursor) {
+                Some(places) => places,
+                None => return Some(bad_cursor(context)),
+            },
+        };
+        let mut asking = JoinSet::new();
+        for (order, (place, cursor)) in places.into_iter().enumerate() {
+            let (proxy, session, message) = (Arc::clone(self), Arc::clone(session), message.clone());
+            asking.spawn(async move { (order, place, proxy.page_of_tasks(&session, place, &message, cursor).await) });
+        }
+        let mut pages = asking.join_all().await;
+        pages.sort_by_key(|(order, ..)| *order);
+        let (mut tasks, mut next) = (Vec::new(), Vec::new());
+        for (_, place, page) in pages {
+            let name = self.upstream(place).name();
+            let page = match page {
+                Ok(page) => page,
+                Err(why) => {
+                    tracing::debug!(upstream = name, %why, "tasks not listed");
+                    continue;
+                }
+            };
+            let result = page.result().unwrap_or_default();
+            let listed = json::get(result, &["tasks"]).into_iter().flat_map(json::elements);
+            tasks.extend(listed.map(|task| String::from_utf8_lossy(task).into_owned()));
+            if let Some(cursor) = json::get(result, &["nextCursor"]).and_then(json::string) {
+                next.push((name.to_owned(), cursor.into_owned()));
+            }
+        }
+        let mut result = format!("{{\"tasks\":[{}]", tasks.join(","));
+        if !next.is_empty() {
+            match self.catalog.seal().seal(&CursorPosition::Read(next).encode(), PURPOSE) {
+                Some(cursor) => result.push_str(&format!(",\"nextCursor\":{}", json::quote(&cursor))),
+                None => tracing::warn!("the cursors of the upstreams' tasks are too long; the rest is left out"),
+            }
+        }
+        result.push('}');
+        Some(Answer::result(message, result.into()))
+    }
+
+    /// The upstreams that have more, and where.
+    fn read_until(&self, cursor: &str) -> Option<Vec<(usize, Option<String>)>> {
+        let CursorPosition::Read(places) = CursorPosition::decode(&self.catalog.seal().open(cursor, PURPOSE)?)? else {
+            return None;
+        };
+        places.into_iter().map(|(name, cursor)| Some((self.catalog.position(&name)?, Some(cursor)))).collect()
+    }
+
+    async fn page_of_tasks(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        place: usize,
+        request: &Message,
+        cursor: Option<String>,
+    ) -> Result<Message, String> {
+        let edit = request.edit().remove(Object::Body, "cursor");
+        let body = match cursor {
+            Some(cursor) => edit.put(Object::Body, "cursor", json::quote(&cursor)).finish(),
+            None => edit.finish(),
+        };
+        let asked = self.ask_in(session, place, body);
+        let answer = match tokio::time::timeout(self.upstream(place).list_timeout(), asked).await {
+            Ok(answer) => answer?,
+            Err(_) => return Err(SendError::TimedOut.to_string()),
+        };
+        if answer.bytes().len() > self.upstream(place).list_limit() {
+            return Err("its tasks are over `limits.list`".to_owned());
+        }
+        let named = public::outward(&answer, self.upstream(place).name(), &PublicNames::Tasks);
+        named.map_or(Ok(answer), |bytes| Message::parse(bytes).map_err(|why| why.to_string()))
+    }
+
+    /// Asks an upstream something in a session of its own with this client, past all that comes before the answer.
+    pub(super) async fn ask_in(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        place: usize,
+        request: Bytes,
+    ) -> Result<Message, String> {
+        let channel = self.open_channel(session, place).await.map_err(|why| why.to_string())?;
+        let credential =
+            self.upstream(place).credential(session.caller().as_ref(), None).await.map_err(|why| why.to_string())?;
+        let message = Message::parse(request).map_err(|why| why.to_string())?;
+        let outgoing = Outgoing {
+            era: Era::Legacy,
+            message: &message,
+            body: message.bytes().clone(),
+            name: None,
+            version: None,
+            headers: &[],
+            ticket: None,
+            credential: credential.as_ref(),
+        };
+        let answer = async { channel.send(outgoing).await?.answer().await };
+        answer.await.map_err(|why| why.to_string())
+    }
+}

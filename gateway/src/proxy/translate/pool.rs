@@ -1,0 +1,210 @@
+//! The legacy sessions that modern clients share: one for each upstream, principal and set of capabilities.
+//!
+//! What a client can be asked decides how a legacy server treats its session, so only clients that declare the same share
+//! one. What a client calls itself is no key: each of its names would cost a session. Nothing may say which call a question belongs to, so calls that may ask their client something run side by side
+//! only where there are too many of them, and then what they ask may be refused. The number of lines is bounded, in all, for
+//! each principal and for each upstream; one that rests makes way for another of the same share.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, task::JoinSet};
+use weir_mcp::translate::Asks;
+
+use crate::{
+    quota::{Permit, Quota, Reached, Scope, Shares},
+    session::lock,
+    upstream::ConnectError,
+};
+
+use super::shared_session::SharedSession;
+
+/// How long a session that is being opened is waited for when all are ended.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// How many lines one kind of client has at one upstream, where requests that may ask run in lines of their own: sessions
+/// over HTTP, and processes or streams, which cost more.
+pub(super) const SIDE_BY_SIDE: [usize; 2] = [8, 4];
+
+/// Why nothing is opened any more.
+const ENDED: &str = "the gateway has ended its sessions";
+
+/// Who may share a session.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct SharedSessionKey {
+    pub(super) upstream: usize,
+    /// The principal that it is kept apart for.
+    pub(super) whose: Option<Arc<str>>,
+    /// What the client lets the upstream ask.
+    pub(super) asks: Asks,
+    /// Which of the lines for such clients.
+    pub(super) number: usize,
+}
+
+/// All lines.
+pub(in crate::proxy) struct SharedSessionPool {
+    slots: Mutex<HashMap<SharedSessionKey, Arc<SharedSessionSlot>>>,
+    quota: Arc<Quota>,
+}
+
+struct SharedSessionSlot {
+    /// Whose share it is of.
+    principal: Arc<str>,
+    /// Its place among the lines, until it has ended at the upstream.
+    permit: Mutex<Option<Permit>>,
+    session: Mutex<Option<Arc<SharedSession>>>,
+    /// Held while the session is opened, so that concurrent first calls open one.
+    opening: tokio::sync::Mutex<()>,
+    /// Whether it has been taken out of the pool.
+    over: AtomicBool,
+}
+
+impl SharedSessionPool {
+    /// Room for so many lines.
+    pub(in crate::proxy) fn new(lines: Shares) -> Self {
+        Self { slots: Mutex::default(), quota: Quota::new("pooled_sessions", lines) }
+    }
+
+    /// The session for this kind of client at the upstream of this name, of the share of `principal`; opened by `open` if
+    /// there is none that still carries. It is opened whatever becomes of the client, since others may wait for it and the
+    /// upstream has a session by then.
+    pub(super) async fn get<F>(
+        &self,
+        key: SharedSessionKey,
+        (principal, upstream): (&Arc<str>, &str),
+        open: impl FnOnce() -> F,
+    ) -> Result<Arc<SharedSession>, ConnectError>
+    where
+        F: Future<Output = Result<Arc<SharedSession>, ConnectError>> + Send + 'static,
+    {
+        let slot = self.slot(key, principal, upstream).map_err(ConnectError::Full)?;
+        if let Some(session) = slot.get() {
+            return Ok(session);
+        }
+        let (tell, told) = oneshot::channel();
+        let opening = open();
+        tokio::spawn(async move {
+            let _opening = slot.opening.lock().await;
+            if tell.is_closed() {
+                return;
+            }
+            let session = match slot.get() {
+                Some(session) => Ok(session),
+                None => slot.fill(opening).await,
+            };
+            // A client that is gone needs no session.
+            drop(tell.send(session));
+        });
+        told.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Ends the lines that nobody used for `idle`, and forgets those that are gone.
+    pub(in crate::proxy) async fn reap(&self, idle: Duration) {
+        let over: Vec<Arc<SharedSessionSlot>> = {
+            let mut slots = lock(&self.slots);
+            slots.extract_if(|_, slot| slot.rests(idle)).map(|(_, slot)| slot).collect()
+        };
+        close(over).await;
+    }
+
+    /// Ends all lines.
+    pub(in crate::proxy) async fn stop(&self) {
+        let all = std::mem::take(&mut *lock(&self.slots));
+        close(all.into_values().collect()).await;
+    }
+
+    fn slot(
+        &self,
+        key: SharedSessionKey,
+        principal: &Arc<str>,
+        upstream: &str,
+    ) -> Result<Arc<SharedSessionSlot>, Reached> {
+        let mut slots = lock(&self.slots);
+        if let Some(slot) = slots.get(&key) {
+            return Ok(Arc::clone(slot));
+        }
+        let permit = match self.quota.take(principal, Some(upstream)) {
+            Ok(permit) => permit,
+            Err(full) => {
+                let in_the_way = |other: &SharedSessionKey, slot: &SharedSessionSlot| match full.scope {
+                    Scope::All => true,
+                    Scope::Principal => slot.principal == *principal,
+                    Scope::Upstream => other.upstream == key.upstream,
+                };
+                let resting = |(other, slot): &(&SharedSessionKey, &Arc<SharedSessionSlot>)| {
+                    in_the_way(other, slot) && slot.rests(Duration::ZERO)
+                };
+                let rests = slots.iter().find(resting).map(|(key, _)| key.clone()).ok_or(full)?;
+                if let (Some(slot), Ok(runtime)) = (slots.remove(&rests), tokio::runtime::Handle::try_current()) {
+                    drop(lock(&slot.permit).take());
+                    runtime.spawn(close(vec![slot]));
+                }
+                self.quota.take(principal, Some(upstream))?
+            }
+        };
+        let slot = Arc::new(SharedSessionSlot {
+            principal: Arc::clone(principal),
+            permit: Mutex::new(Some(permit)),
+            session: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            over: AtomicBool::new(false),
+        });
+        slots.insert(key, Arc::clone(&slot));
+        Ok(slot)
+    }
+}
+
+impl SharedSessionSlot {
+    fn get(&self) -> Option<Arc<SharedSession>> {
+        lock(&self.session).as_ref().filter(|session| session.alive()).cloned()
+    }
+
+    /// Opens the session, and ends it at once if the slot is out of the pool by then.
+    async fn fill(
+        &self,
+        opening: impl Future<Output = Result<Arc<SharedSession>, ConnectError>>,
+    ) -> Result<Arc<SharedSession>, ConnectError> {
+        let session = opening.await?;
+        *lock(&self.session) = Some(Arc::clone(&session));
+        if !self.over.load(Ordering::Acquire) {
+            return Ok(session);
+        }
+        let session = lock(&self.session).take();
+        if let Some(session) = session {
+            session.close().await;
+        }
+        Err(ended())
+    }
+
+    /// Whether nobody used the session for `idle`. Whoever opens it, or is about to, holds the slot.
+    fn rests(self: &Arc<Self>, idle: Duration) -> bool {
+        let held = Arc::strong_count(self) > 1;
+        !held && lock(&self.session).as_ref().is_none_or(|session| session.idle().is_some_and(|rests| rests >= idle))
+    }
+}
+
+fn ended() -> ConnectError {
+    ConnectError::Outage(ENDED.into())
+}
+
+async fn close(slots: Vec<Arc<SharedSessionSlot>>) {
+    let mut closing = JoinSet::new();
+    for slot in slots {
+        slot.over.store(true, Ordering::Release);
+        closing.spawn(async move {
+            // What is being opened ends itself when it is open.
+            drop(tokio::time::timeout(FAREWELL, slot.opening.lock()).await);
+            let session = lock(&slot.session).take();
+            if let Some(session) = session {
+                session.close().await;
+            }
+        });
+    }
+    closing.join_all().await;
+}

@@ -1,0 +1,257 @@
+//! What a modern client watches at many upstreams: resources and tasks, each where it is.
+//!
+//! Weir listens at each upstream in the client's own words ([`Relay::drive`]), so that legacy upstreams are translated as
+//! for any request, and brings together what they say. A slow upstream does not hold up the others: what it missed to
+//! promise in time is promised for it, and once it listens its resources are said to have changed.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+use weir_mcp::{
+    Era, Kind, Message, Object, answer, json, method,
+    public::{self, PublicNames},
+    sse::Decoder,
+    translate::subscribed,
+};
+
+use crate::{caller::Caller, session::Endpoint};
+
+use super::{Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer_stream::StreamChunk, route::Target};
+
+/// How many resources and how many tasks one client may watch at once.
+const WATCHED: usize = 256;
+
+/// How many messages may wait for a client; then upstreams wait too.
+const WAITING: usize = 64;
+
+/// How long upstreams have to say what they grant before the client is told.
+const PROMPT: Duration = Duration::from_secs(1);
+
+/// The pauses before an upstream is listened to again.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A stream that held for so long was a good one.
+const LONG: Duration = Duration::from_secs(5);
+
+/// The messages for one client; what it watches is let go when this is dropped.
+pub(super) struct UpstreamWatch {
+    heard: mpsc::Receiver<Bytes>,
+    _following: JoinSet<()>,
+}
+
+/// What is watched at one upstream, or is granted of it: addresses and tasks as the client knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct WatchedPart {
+    pub(super) uris: Vec<String>,
+    pub(super) tasks: Vec<String>,
+}
+
+impl UpstreamWatch {
+    /// The next message; none will come once no upstream is listened to. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Bytes {
+        match self.heard.recv().await {
+            Some(message) => message,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Proxy {
+    /// Begins to watch what a `subscriptions/listen` wishes for; says what is granted of it.
+    pub(super) async fn watch(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        wish: &[u8],
+    ) -> (WatchedPart, Option<UpstreamWatch>) {
+        let (heard, mut following) = (mpsc::channel(WAITING), JoinSet::new());
+        let mut answers = Vec::new();
+        for (place, part) in self.parts(context.caller.as_ref(), wish) {
+            let Some(sub) = self.sub_context(context, place, &part) else { continue };
+            let (tell, told) = oneshot::channel();
+            answers.push((part.clone(), told));
+            let follower = SubscriptionFollower { proxy: Arc::clone(self), place, part, sub, client: heard.0.clone() };
+            following.spawn(follower.follow(tell));
+        }
+        if answers.is_empty() {
+            return (WatchedPart::default(), None);
+        }
+        let (mut granted, end) = (WatchedPart::default(), Instant::now() + PROMPT);
+        for (part, told) in answers {
+            let answer = match tokio::time::timeout_at(end.into(), told).await {
+                Ok(answer) => answer.unwrap_or_default(),
+                Err(_) => part,
+            };
+            granted.uris.extend(answer.uris);
+            granted.tasks.extend(answer.tasks);
+        }
+        (granted, Some(UpstreamWatch { heard: heard.1, _following: following }))
+    }
+
+    /// Who is to be asked for what.
+    fn parts(&self, caller: Option<&Arc<Caller>>, wish: &[u8]) -> BTreeMap<usize, WatchedPart> {
+        let offers = self.catalog.known(caller, Era::Modern);
+        let texts = |key: &str| {
+            let texts = json::get(wish, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
+            texts.map(|text| text.into_owned()).take(WATCHED).collect::<Vec<_>>()
+        };
+        let mut parts: BTreeMap<usize, WatchedPart> = BTreeMap::new();
+        for uri in texts("resourceSubscriptions") {
+            let place = offers.find_resource(&uri).map(|(place, _)| place);
+            if let Some(place) = place.filter(|at| offers.traits(*at).is_some_and(|traits| traits.subscribe)) {
+                let uris = &mut parts.entry(place).or_default().uris;
+                if !uris.contains(&uri) {
+                    uris.push(uri);
+                }
+            }
+        }
+        for task in texts("taskIds") {
+            let place = public::split(&task).and_then(|(name, _)| self.catalog.position(name));
+            if let Some(place) = place.filter(|at| offers.traits(*at).is_some_and(|traits| traits.tasks)) {
+                parts.entry(place).or_default().tasks.push(task);
+            }
+        }
+        parts
+    }
+
+    /// The client's request, narrowed to what concerns one upstream.
+    fn sub_context(&self, context: &RequestContext, place: usize, part: &WatchedPart) -> Option<RequestContext> {
+        let offers = self.catalog.known(context.caller.as_ref(), Era::Modern);
+        let native = |uri: &String| offers.find_resource(uri).map(|(_, native)| json::quote(native));
+        let uris: Vec<String> = part.uris.iter().filter_map(native).collect();
+        let tasks = part.tasks.iter().filter_map(|task| Some(json::quote(public::split(task)?.1)));
+        let tasks: Vec<String> = tasks.collect();
+        let mut wish = Vec::new();
+        for (key, values) in [("resourceSubscriptions", uris), ("taskIds", tasks)] {
+            if !values.is_empty() {
+                wish.push(format!("\"{key}\":[{}]", values.join(",")));
+            }
+        }
+        let wish = format!("{{{}}}", wish.join(","));
+        let message = context.message.edit().put(Object::Body, "notifications", wish).finish();
+        Some(RequestContext {
+            era: Era::Modern,
+            endpoint: Endpoint::One(place),
+            caller: context.caller.clone(),
+            principal: Arc::clone(&context.principal),
+            message: Message::parse(message).ok()?,
+            version: context.version.clone(),
+            headers: context.headers.clone(),
+            session: None,
+        })
+    }
+}
+
+/// One upstream being listened to for one client.
+struct SubscriptionFollower {
+    proxy: Arc<Proxy>,
+    place: usize,
+    part: WatchedPart,
+    sub: RequestContext,
+    client: mpsc::Sender<Bytes>,
+}
+
+impl SubscriptionFollower {
+    async fn follow(self, tell: oneshot::Sender<WatchedPart>) {
+        let mut tell = Some(tell);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let since = Instant::now();
+            let target = Target::unchanged(self.place, &self.sub.message, Era::Modern);
+            let answer = self.proxy.drive(&self.sub, target, &mut CallLog::new(&self.sub)).await;
+            let Answer { body: Body::Events(delivery), .. } = answer else {
+                // It does not let anything be watched, or cannot be asked now. Only what was promised is tried again.
+                if tell.as_ref().is_some_and(|tell| !tell.is_closed()) {
+                    return;
+                }
+                tokio::time::sleep(pause).await;
+                pause = LONGEST_PAUSE.min(2 * pause);
+                continue;
+            };
+            if self.pass_on(*delivery, &mut tell).await.is_none() {
+                return;
+            }
+            pause = if since.elapsed() > LONG { FIRST_PAUSE } else { LONGEST_PAUSE.min(2 * pause) };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Brings what an upstream says to the client until the stream ends; none if the client is gone.
+    async fn pass_on(&self, mut delivery: AnswerStream, tell: &mut Option<oneshot::Sender<WatchedPart>>) -> Option<()> {
+        let mut decoder = Decoder::new(usize::MAX);
+        while let StreamChunk::Bytes(bytes) | StreamChunk::Last(bytes) = delivery.next().await {
+            decoder.feed(&bytes);
+            loop {
+                let event = match decoder.next_event() {
+                    Ok(Some(event)) => event,
+                    Ok(None) => break,
+                    // Nothing more can be read of this stream.
+                    Err(_) => return Some(()),
+                };
+                let Ok(message) = Message::parse(event.data) else { continue };
+                match (message.kind(), message.method()) {
+                    (Kind::Notification, method::ACKNOWLEDGED) => {
+                        let granted = self.granted(&message);
+                        // Whoever came too late to be heard, or comes again, may have missed something.
+                        let missed = match tell.take() {
+                            Some(tell) => tell.send(granted).err(),
+                            None => Some(granted),
+                        };
+                        for uri in missed.into_iter().flat_map(|missed| missed.uris) {
+                            self.client.send(self.updated(&uri)).await.ok()?;
+                        }
+                    }
+                    (Kind::Notification, method::UPDATED) => {
+                        self.client.send(self.addressed(&message)).await.ok()?;
+                    }
+                    (Kind::Notification, method::TASK_CHANGE) => {
+                        let name = self.proxy.upstream(self.place).name();
+                        let named = public::outward(&message, name, &PublicNames::Plain);
+                        self.client.send(named.unwrap_or_else(|| message.bytes().clone())).await.ok()?;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// What an upstream grants of its part, as the client knows it.
+    fn granted(&self, acknowledged: &Message) -> WatchedPart {
+        let granted = acknowledged.params().and_then(|params| json::get(params, &["notifications"])).unwrap_or(b"{}");
+        let has = |key: &str, native: &str| {
+            let mut all = json::get(granted, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
+            all.any(|text| text == native)
+        };
+        let offers = self.proxy.catalog.known(self.sub.caller.as_ref(), Era::Modern);
+        let uri =
+            |uri: &&String| offers.find_resource(uri).is_some_and(|(_, native)| has("resourceSubscriptions", native));
+        let task = |task: &&String| public::split(task).is_some_and(|(_, native)| has("taskIds", native));
+        WatchedPart {
+            uris: self.part.uris.iter().filter(uri).cloned().collect(),
+            tasks: self.part.tasks.iter().filter(task).cloned().collect(),
+        }
+    }
+
+    fn addressed(&self, updated: &Message) -> Bytes {
+        let offers = self.proxy.catalog.known(self.sub.caller.as_ref(), Era::Modern);
+        let public = updated.uri().and_then(|uri| offers.public_address(self.place, &uri));
+        public.map_or_else(|| updated.bytes().clone(), |public| public::readdressed(updated, public))
+    }
+
+    /// Says that a resource may have changed.
+    fn updated(&self, uri: &str) -> Bytes {
+        let params = format!("{{\"uri\":{}}}", json::quote(uri));
+        let bytes = answer::notification(method::UPDATED, Some(params.as_bytes()));
+        let id = self.sub.message.id().unwrap_or(b"null");
+        Message::parse(bytes.clone()).map_or(bytes, |message| subscribed(&message, id))
+    }
+}

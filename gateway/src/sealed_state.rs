@@ -1,0 +1,96 @@
+//! Text that a client carries for Weir and can neither read nor change.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::{
+    aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
+    rand::{SecureRandom, SystemRandom},
+};
+
+/// The longest text that is looked at, in bytes.
+const LONGEST: usize = 16 * 1024;
+
+/// Binds text to this process and to a purpose: a key that lives as long as this process.
+pub struct SealedState {
+    /// None if the system had no randomness to give; then nothing can be sealed.
+    key: Option<LessSafeKey>,
+    random: SystemRandom,
+}
+
+impl Default for SealedState {
+    fn default() -> Self {
+        let random = SystemRandom::new();
+        let mut bytes = [0; 32];
+        let key = random.fill(&mut bytes).and_then(|()| UnboundKey::new(&CHACHA20_POLY1305, &bytes));
+        Self { key: key.ok().map(LessSafeKey::new), random }
+    }
+}
+
+impl SealedState {
+    /// Seals `plain`; it opens only with the same `bound`. None if the system had no randomness, or it gets too long.
+    #[must_use]
+    pub fn seal(&self, plain: &[u8], bound: &[u8]) -> Option<String> {
+        let mut nonce = [0; NONCE_LEN];
+        self.random.fill(&mut nonce).ok()?;
+        let mut sealed = plain.to_vec();
+        let unique = Nonce::assume_unique_for_key(nonce);
+        self.key.as_ref()?.seal_in_place_append_tag(unique, Aad::from(bound), &mut sealed).ok()?;
+        let text = URL_SAFE_NO_PAD.encode([&nonce[..], &sealed].concat());
+        (text.len() <= LONGEST).then_some(text)
+    }
+
+    /// Opens what [`sealed_state`](Self::seal) made with the same `bound`; nothing else opens.
+    #[must_use]
+    pub fn open(&self, text: &str, bound: &[u8]) -> Option<Vec<u8>> {
+        let bytes = URL_SAFE_NO_PAD.decode(text.get(..).filter(|text| text.len() <= LONGEST)?).ok()?;
+        let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let mut sealed = sealed.to_vec();
+        let plain = self.key.as_ref()?.open_in_place(nonce, Aad::from(bound), &mut sealed).ok()?;
+        Some(plain.to_vec())
+    }
+}
+
+#[cfg(test)]
+#[path = "../mcp/fuzz/seal_check.rs"]
+#[allow(unreachable_pub, reason = "the fuzz target is a crate of its own")]
+mod check;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn seeds_of_the_fuzz_target() {
+        let seeds = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/mcp/fuzz/seeds/seal")).unwrap();
+        let seeds: Vec<_> = seeds.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect();
+        assert!(seeds.len() > 4, "it has lost its seeds");
+        seeds.iter().for_each(|seed| check::seal(seed));
+    }
+
+    #[test]
+    fn only_what_was_sealed_here_for_the_same_purpose_opens() {
+        let seal = SealedState::default();
+        let text = seal.seal(b"42", b"tools/call").unwrap();
+        assert_eq!(seal.open(&text, b"tools/call").unwrap(), b"42");
+        assert_eq!(seal.open(&text, b"prompts/get"), None);
+        assert_eq!(SealedState::default().open(&text, b"tools/call"), None);
+        assert_ne!(seal.seal(b"42", b"tools/call").unwrap(), text);
+    }
+
+    #[test]
+    fn no_change_goes_unnoticed() {
+        let seal = SealedState::default();
+        let text = seal.seal(b"42", b"x").unwrap();
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+            assert_eq!(seal.open(&String::from_utf8(bytes).unwrap(), b"x"), None, "{at}");
+            assert_eq!(seal.open(&text[..at], b"x"), None, "{at}");
+        }
+        for odd in ["", "?", "A", &"A".repeat(2 * LONGEST)] {
+            assert_eq!(seal.open(odd, b"x"), None);
+        }
+    }
+}

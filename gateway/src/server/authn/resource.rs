@@ -1,0 +1,175 @@
+//! Weir as a protected resource (RFC 9728): what it is called, and where it says so.
+//!
+//! Each address that a client may be given is a resource of its own, because a client compares the name it reads with the
+//! address it has (§3.3). A token for one upstream's address opens that upstream; a token for the audience of the
+//! configuration, or for all upstreams, opens all.
+
+use crate::{
+    config::{Config, InboundAuth},
+    server::{listen::HttpExchange, sse},
+};
+
+/// Where the document is, before the path of what it describes (RFC 9728 §3.1).
+const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+
+/// The addresses under which all upstreams are.
+const WHOLE: [&str; 2] = ["/mcp", "/sse"];
+
+/// What Weir is called.
+pub(super) struct Resource {
+    /// What `aud` names for all of Weir.
+    audience: String,
+    /// What stands before the paths; none to take what the client has in `Host`.
+    root: Option<String>,
+    scheme: &'static str,
+    /// The upstreams that have an address of their own.
+    names: Vec<String>,
+}
+
+impl Resource {
+    pub(super) fn new(config: &Config, inbound: &InboundAuth) -> Self {
+        let audience = inbound.audience.clone();
+        let root = config.public_url.clone().or_else(|| root_of(&audience));
+        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        let enabled = config.upstreams.iter().filter(|upstream| upstream.enabled);
+        Self { audience, root, scheme, names: enabled.map(|upstream| upstream.name.to_string()).collect() }
+    }
+
+    /// All that `aud` may name.
+    pub(super) fn audiences(&self) -> Vec<String> {
+        let mut all = vec![self.audience.clone()];
+        if let Some(root) = &self.root {
+            for path in WHOLE {
+                all.push(format!("{root}{path}"));
+                all.extend(self.names.iter().map(|name| format!("{root}{path}/{name}")));
+            }
+        }
+        all
+    }
+
+    /// Whether one of these audiences is all of Weir.
+    pub(super) fn is_whole(&self, audiences: &[String]) -> bool {
+        let whole = |audience: &String| {
+            let path = self.root.as_ref().and_then(|root| audience.strip_prefix(root.as_str()));
+            *audience == self.audience || path.is_some_and(|path| WHOLE.contains(&path))
+        };
+        audiences.iter().any(whole)
+    }
+
+    /// Whether one of these audiences is the upstream at a path. A message to a stream that is not there is for nothing,
+    /// and its client is told so.
+    pub(super) fn is_for(&self, audiences: &[String], path: &str) -> bool {
+        let Some(name) = upstream(path) else { return sse::is_beside(path) };
+        let own = |audience: &String| {
+            let path = self.root.as_ref().and_then(|root| audience.strip_prefix(root.as_str()));
+            path.and_then(upstream).is_some_and(|of| of == name)
+        };
+        audiences.iter().any(own)
+    }
+
+    /// Where the document is that describes what a request asks for.
+    pub(super) fn metadata_url(&self, exchange: &HttpExchange) -> String {
+        let path = if sse::is_beside(exchange.path()) { WHOLE[0] } else { exchange.path() };
+        format!("{}{WELL_KNOWN}{}", self.root(exchange), path.trim_end_matches('/'))
+    }
+
+    /// The name of the resource that the document at a path describes; none if there is no document. There is one for
+    /// every name that an upstream could have, so nobody learns from it which there are.
+    pub(super) fn described_at(&self, exchange: &HttpExchange) -> Option<String> {
+        let path = exchange.path().strip_prefix(WELL_KNOWN)?.trim_end_matches('/');
+        let path = if path.is_empty() { WHOLE[0] } else { path };
+        if !WHOLE.contains(&path) && upstream(path).is_none() {
+            return None;
+        }
+        Some(format!("{}{path}", self.root(exchange)))
+    }
+
+    fn root(&self, exchange: &HttpExchange) -> String {
+        match &self.root {
+            Some(root) => root.clone(),
+            // The origin check has looked at it.
+            None => format!("{}://{}", self.scheme, exchange.host().unwrap_or("localhost")),
+        }
+    }
+}
+
+/// The upstream that a path names.
+fn upstream(path: &str) -> Option<&str> {
+    let name = WHOLE.iter().find_map(|whole| path.strip_prefix(whole)?.strip_prefix('/'))?.trim_end_matches('/');
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (!name.is_empty() && name != "messages" && name.chars().all(is_name)).then_some(name)
+}
+
+/// What stands before `/mcp` in an audience that is an address.
+pub(super) fn root_of(audience: &str) -> Option<String> {
+    let url = url::Url::parse(audience).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+    match audience.trim_end_matches('/').strip_suffix(WHOLE[0]) {
+        Some(root) => Some(root.to_owned()),
+        None => Some(url.origin().ascii_serialization()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(audience: &str, root: Option<&str>) -> Resource {
+        let root = root.map(str::to_owned).or_else(|| root_of(audience));
+        Resource { audience: audience.into(), root, scheme: "http", names: vec!["github".into(), "docs".into()] }
+    }
+
+    fn list(all: &[&str]) -> Vec<String> {
+        all.iter().map(|&one| one.to_owned()).collect()
+    }
+
+    #[test]
+    fn each_address_is_an_audience() {
+        let weir = resource("https://weir.example/mcp", None);
+        let all = weir.audiences();
+        for audience in ["https://weir.example/mcp", "https://weir.example/mcp/docs", "https://weir.example/sse"] {
+            assert!(all.iter().any(|known| known == audience), "{all:?}");
+        }
+        assert_eq!(resource("api://weir", None).audiences(), ["api://weir"]);
+        let behind = resource("api://weir", Some("https://example.com/weir"));
+        assert!(behind.audiences().iter().any(|known| known == "https://example.com/weir/mcp/github"));
+    }
+
+    #[test]
+    fn a_token_for_one_upstream_opens_that_one() {
+        let weir = resource("https://weir.example/mcp", None);
+        let (all, one) = (list(&["x", "https://weir.example/mcp"]), list(&["https://weir.example/mcp/docs"]));
+        assert!(weir.is_whole(&all) && weir.is_whole(&list(&["https://weir.example/sse"])));
+        assert!(!weir.is_whole(&one) && !weir.is_whole(&list(&["https://weir.example", "/mcp", ""])));
+        for (path, opens) in [
+            ("/mcp/docs", true),
+            ("/mcp/docs/", true),
+            ("/sse/docs", true),
+            ("/mcp", false),
+            ("/mcp/", false),
+            ("/sse", false),
+            ("/mcp/github", false),
+            ("/mcp/docs/x", false),
+            ("/mcpdocs", false),
+            ("/connect", false),
+            // Of no stream.
+            ("/messages", true),
+            ("/sse/messages", true),
+        ] {
+            assert_eq!(weir.is_for(&one, path), opens, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_upstream_has_a_name() {
+        for (path, name) in [
+            ("/mcp/docs", Some("docs")),
+            ("/sse/a.b-c_d", Some("a.b-c_d")),
+            ("/mcp/", None),
+            ("/mcp/a/b", None),
+            ("/mcp/%22", None),
+            ("/other/docs", None),
+        ] {
+            assert_eq!(upstream(path), name, "{path}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Questions of upstreams that the client has been asked, under ids and progress tokens of Weir's own.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use weir_mcp::{Message, message::Field};
+
+use super::{Session, lock};
+
+/// How many questions of upstreams may wait for one client's answer.
+const MAX_ASKED: usize = 256;
+
+/// The questions that wait.
+#[derive(Default)]
+pub(super) struct ClientQuestions {
+    next: u64,
+    /// In the order in which they were asked.
+    waiting: BTreeMap<u64, QuestionOrigin>,
+}
+
+/// Who has asked.
+enum QuestionOrigin {
+    /// An upstream.
+    Upstream(UpstreamQuestion),
+    /// A call at an upstream that cannot ask by itself.
+    Call(oneshot::Sender<Message>),
+}
+
+/// A question as its upstream knows it.
+struct UpstreamQuestion {
+    upstream: usize,
+    /// What the upstream calls it, and where it wants to hear of progress; both raw.
+    id: Box<[u8]>,
+    token: Option<Box<[u8]>>,
+}
+
+/// A question that the client has been asked for a call; given up when it is dropped.
+pub struct ClientQuestion {
+    /// The id that the client knows it by.
+    pub id: u64,
+    answer: oneshot::Receiver<Message>,
+    session: Arc<Session>,
+}
+
+impl Session {
+    /// Gives an upstream's request an id, and where it has one a progress token, that is unique among all upstreams of
+    /// this session.
+    ///
+    /// A client need not answer what it was asked; when too much waits, the oldest question is given up.
+    #[must_use]
+    pub fn ask(&self, upstream: usize, request: &Message) -> Option<Bytes> {
+        let origin =
+            UpstreamQuestion { upstream, id: request.id()?.into(), token: request.progress_token().map(Box::from) };
+        let id = lock(&self.questions).add(QuestionOrigin::Upstream(origin)).to_string();
+        Some(request.edit().set(Field::Id, &id).set(Field::ProgressToken, &id).finish())
+    }
+
+    /// A question for a call at an upstream that cannot ask by itself.
+    #[must_use]
+    pub fn ask_for_call(self: &Arc<Self>) -> ClientQuestion {
+        let (tell, answer) = oneshot::channel();
+        let id = lock(&self.questions).add(QuestionOrigin::Call(tell));
+        ClientQuestion { id, answer, session: Arc::clone(self) }
+    }
+
+    /// Takes an answer to a question that was asked for a call; `false` if it is for somebody else.
+    #[must_use]
+    pub fn settle(&self, answer: &Message) -> bool {
+        let Some(id) = answer.id().and_then(number) else { return false };
+        let mut questions = lock(&self.questions);
+        if !matches!(questions.waiting.get(&id), Some(QuestionOrigin::Call(_))) {
+            return false;
+        }
+        let asker = questions.waiting.remove(&id);
+        drop(questions);
+        if let Some(QuestionOrigin::Call(tell)) = asker {
+            // The call may have ended in this moment.
+            drop(tell.send(answer.clone()));
+        }
+        true
+    }
+
+    /// Turns an upstream's cancellation of its own question into one that the client understands; none if the client
+    /// was not asked, or has answered.
+    #[must_use]
+    pub fn withdraw(&self, upstream: usize, cancelled: &Message) -> Option<Bytes> {
+        let own = cancelled.request_id()?;
+        let mut questions = lock(&self.questions);
+        let is_it = |asker: &QuestionOrigin| matches!(asker, QuestionOrigin::Upstream(q) if q.upstream == upstream && *q.id == *own);
+        let (&id, _) = questions.waiting.iter().find(|(_, asker)| is_it(asker))?;
+        questions.waiting.remove(&id);
+        drop(questions);
+        Some(cancelled.edit().set(Field::RequestId, id.to_string().as_bytes()).finish())
+    }
+
+    /// Finds whose question a client's answer is for, and gives the answer that question's own id back.
+    #[must_use]
+    pub fn answered(&self, answer: &Message) -> Option<(usize, Bytes)> {
+        match lock(&self.questions).waiting.remove(&number(answer.id()?)?)? {
+            QuestionOrigin::Upstream(origin) => {
+                Some((origin.upstream, answer.edit().set(Field::Id, &origin.id).finish()))
+            }
+            QuestionOrigin::Call(_) => None,
+        }
+    }
+
+    /// Finds whose question makes progress, and gives the progress that question's own token back.
+    #[must_use]
+    pub fn progressed(&self, progress: &Message) -> Option<(usize, Bytes)> {
+        let questions = lock(&self.questions);
+        let asker = questions.waiting.get(&number(progress.progress_token()?)?)?;
+        let QuestionOrigin::Upstream(UpstreamQuestion { upstream, token, .. }) = asker else { return None };
+        Some((*upstream, progress.edit().set(Field::ProgressToken, token.as_deref()?).finish()))
+    }
+}
+
+impl ClientQuestions {
+    /// Adds a question and gives it an id.
+    fn add(&mut self, asker: QuestionOrigin) -> u64 {
+        if self.waiting.len() >= MAX_ASKED {
+            self.waiting.pop_first();
+        }
+        let id = self.next;
+        self.next += 1;
+        self.waiting.insert(id, asker);
+        id
+    }
+}
+
+impl ClientQuestion {
+    /// The client's answer; none if so much waits that the question was given up. Cancel-safe.
+    pub async fn answer(&mut self) -> Option<Message> {
+        (&mut self.answer).await.ok()
+    }
+}
+
+impl Drop for ClientQuestion {
+    fn drop(&mut self) {
+        lock(&self.session.questions).waiting.remove(&self.id);
+    }
+}
+
+fn number(raw: &[u8]) -> Option<u64> {
+    std::str::from_utf8(raw).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use std::time::Duration;
+
+    use crate::{
+        http::HeaderValue,
+        quota::Shares,
+        session::{Endpoint, SessionOwner, Sessions},
+    };
+
+    use super::*;
+
+    fn message(text: &str) -> Message {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+    }
+
+    fn parsed(bytes: &Bytes) -> Message {
+        Message::parse(bytes.clone()).unwrap()
+    }
+
+    fn session() -> Session {
+        let initialize = message(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
+        let shares = Shares { total: 1, principal: 1, upstream: 1 };
+        let sessions = Sessions::new(shares, Duration::MAX, shares);
+        let (owner, version) =
+            (SessionOwner::new(&sessions, None, &"ada".into()), HeaderValue::from_static("2025-11-25"));
+        Session::new(owner.unwrap(), Endpoint::All, &initialize, version, sessions.memory()).unwrap()
+    }
+
+    fn question(id: &str) -> Message {
+        message(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"sampling/createMessage","params":{{"_meta":{{"progressToken":"p"}}}}}}"#
+        ))
+    }
+
+    #[test]
+    fn questions_with_equal_ids_are_answered_where_they_came_from() {
+        let session = session();
+        let ids = [0, 1].map(|upstream| {
+            let questions = parsed(&session.ask(upstream, &question("\"q\"")).unwrap());
+            assert_eq!(questions.progress_token(), questions.id());
+            String::from_utf8(questions.id().unwrap().to_vec()).unwrap()
+        });
+        assert_ne!(ids[0], ids[1]);
+        for (upstream, id) in ids.iter().enumerate().rev() {
+            let progress = message(&format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{id},"progress":1}}}}"#
+            ));
+            let (place, bytes) = session.progressed(&progress).unwrap();
+            assert_eq!((place, parsed(&bytes).progress_token()), (upstream, Some(&br#""p""#[..])));
+            let answer = message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+            let (place, bytes) = session.answered(&answer).unwrap();
+            assert_eq!((place, &bytes[..]), (upstream, &br#"{"jsonrpc":"2.0","id":"q","result":{}}"#[..]));
+            assert_eq!(session.answered(&answer), None);
+            assert_eq!(session.progressed(&progress), None, "an answered question makes no progress");
+        }
+    }
+
+    #[test]
+    fn an_upstream_withdraws_its_own_question_and_no_other() {
+        let session = session();
+        session.ask(0, &question("7")).unwrap();
+        session.ask(1, &question("7")).unwrap();
+        let cancelled = message(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#);
+        let withdrawn = session.withdraw(1, &cancelled).unwrap();
+        assert_eq!(parsed(&withdrawn).request_id(), Some(&b"1"[..]));
+        assert_eq!(session.withdraw(1, &cancelled), None);
+        assert_eq!(session.withdraw(2, &cancelled), None);
+    }
+
+    #[test]
+    fn questions_that_nobody_answers_do_not_stop_the_next() {
+        let session = session();
+        for id in 0..2 * MAX_ASKED {
+            assert!(session.ask(0, &question(&id.to_string())).is_some());
+        }
+        assert_eq!(lock(&session.questions).waiting.len(), MAX_ASKED);
+    }
+
+    #[tokio::test]
+    async fn a_question_for_a_call_is_answered_there() {
+        let session = Arc::new(session());
+        let (mut first, second) = (session.ask_for_call(), session.ask_for_call());
+        let answer = |id: u64| message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+        assert!(session.settle(&answer(first.id)) && !session.settle(&answer(first.id)));
+        assert_eq!(first.answer().await.unwrap().id(), Some(first.id.to_string().as_bytes()));
+        let id = second.id;
+        drop(second);
+        assert!(!session.settle(&answer(id)));
+        let questions = session.ask(0, &question("1")).unwrap();
+        let id = number(parsed(&questions).id().unwrap()).unwrap();
+        assert!(!session.settle(&answer(id)) && session.answered(&answer(id)).is_some());
+    }
+}

@@ -1,0 +1,65 @@
+//! What an operator sees: the log, and one line in it for each call.
+//!
+//! A line never holds a header value, a token, an argument or a result: [`CallRecord`] has no field for one.
+
+mod auth;
+mod call;
+mod format;
+mod panics;
+mod printable;
+mod writer;
+
+use std::{
+    io::IsTerminal,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+pub use auth::{AuthRecord, Refusals};
+pub use call::{CallOutcome, CallRecord, NEEDS_SIGN_IN};
+pub use printable::printable;
+use writer::Buffered;
+pub use writer::Flush;
+
+/// Starts the log on standard error: for people on a terminal, JSON otherwise.
+///
+/// `RUST_LOG` chooses what is written; the default is `info`. Lines are written in batches, and dropped while nobody
+/// reads them; the returned guard has the rest written when it is dropped. A panic is a line of the log too.
+#[must_use]
+pub fn start(default: &str) -> Flush {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let terminal = std::io::stderr().is_terminal();
+    let (writer, flush) = Buffered::stderr(!terminal);
+    let shared = writer.shared();
+    let registry = tracing_subscriber::registry().with(filter);
+    let started = if terminal {
+        registry.with(fmt::layer().fmt_fields(format::text()).with_writer(writer).with_target(false)).try_init()
+    } else {
+        registry.with(fmt::layer().json().with_writer(writer)).try_init()
+    };
+    // A second start in one process (a test) keeps the first log.
+    if started.is_ok() {
+        panics::log(shared);
+    }
+    flush
+}
+
+/// Something that the log is told at most once in a while, however often it happens.
+#[derive(Debug, Default)]
+pub struct LogThrottle(Mutex<Option<Instant>>);
+
+impl LogThrottle {
+    /// Whether it is to be said again: not if it was within the last minute.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        const PAUSE: Duration = Duration::from_secs(60);
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = said.is_none_or(|at| at.elapsed() >= PAUSE);
+        if due {
+            *said = Some(Instant::now());
+        }
+        due
+    }
+}

@@ -1,0 +1,136 @@
+//! The line of each call.
+
+use std::{fmt, net::SocketAddr, time::Duration};
+
+use tracing::field::display;
+use weir_mcp::Era;
+
+/// How much of a name that a client sent goes into the log, in characters.
+const NAME_IN_LOG: usize = 128;
+
+/// Why a call came to nothing whose caller, or somebody else, has to sign in first.
+pub const NEEDS_SIGN_IN: &str = "needs a sign-in";
+
+/// What a call came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallOutcome {
+    /// It has its answer.
+    #[default]
+    Ok,
+    /// The upstream answered with an error of JSON-RPC.
+    Error,
+    /// Its tool says that it failed (`isError`).
+    ToolError,
+    /// Nothing is broken: somebody is asked to sign in, and told so elsewhere.
+    SignIn,
+    /// The client asked for what is not there or may not be.
+    Refused,
+    /// A policy decided against it, or did not decide.
+    Denied,
+    /// The client does not want the answer any more.
+    Cancelled,
+    /// The upstream gave no answer that could be passed on.
+    Failed,
+}
+
+/// One finished call, for the log.
+#[derive(Clone, Debug)]
+pub struct CallRecord<'a> {
+    /// The upstream that answered; `-` if Weir did.
+    pub upstream: &'a str,
+    /// The JSON-RPC method.
+    pub method: &'a str,
+    /// The tool, prompt or resource asked for; a resource's address without its query.
+    pub name: &'a str,
+    /// The request's id, as the client wrote it.
+    pub request: &'a str,
+    /// The client's era.
+    pub era: Era,
+    /// The subject of whoever called, if they have proved it.
+    pub principal: Option<&'a str>,
+    /// What the client calls itself.
+    pub client: Option<&'a str>,
+    /// A hash of the session's id, which is a secret itself.
+    pub session: Option<&'a str>,
+    /// The other end of the connection.
+    pub peer: Option<SocketAddr>,
+    /// The HTTP status of the answer.
+    pub status: u16,
+    /// How often the request was sent.
+    pub attempts: u32,
+    /// From the end of the request to the end of the answer.
+    pub took: Duration,
+    /// The bytes of the request's message.
+    pub received: u64,
+    /// The bytes of the answer's body.
+    pub sent: u64,
+    /// What it came to.
+    pub outcome: CallOutcome,
+    /// Why the call failed; none if it did not.
+    pub failure: Option<&'a str>,
+}
+
+impl CallRecord<'_> {
+    /// Writes the line. Only what an operator should look at is a warning or an error.
+    pub fn write(&self) {
+        let Self { upstream, method, request, principal, client, session, status, attempts, failure, .. } = self;
+        let (name, era, outcome) = (shown(self.name), display(self.era), display(self.outcome));
+        let address = self.peer.map(display);
+        let (received, sent) = (self.received, self.sent);
+        let ms = self.took.as_secs_f64() * 1000.0;
+        let ms = (ms * 1000.0).round() / 1000.0;
+        macro_rules! line {
+            ($level:ident, $text:literal) => {
+                tracing::$level!(
+                    target: "weir::call",
+                    upstream, method, name, era, outcome, why = failure, status, attempts, ms, request, principal,
+                    client, session, address, received, sent, $text
+                )
+            };
+        }
+        match self.outcome {
+            CallOutcome::Ok
+            | CallOutcome::ToolError
+            | CallOutcome::SignIn
+            | CallOutcome::Refused
+            | CallOutcome::Cancelled => {
+                line!(info, "call");
+            }
+            CallOutcome::Error | CallOutcome::Denied => line!(warn, "call failed"),
+            CallOutcome::Failed => line!(error, "call failed"),
+        }
+    }
+}
+
+impl fmt::Display for CallOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::ToolError => "tool_error",
+            Self::SignIn => "sign_in",
+            Self::Refused => "refused",
+            Self::Denied => "denied",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+/// A client's name for something, fit for a log: bounded, and without the query of an address, which may hold a secret.
+fn shown(name: &str) -> &str {
+    let name = if name.contains("://") { name.split(['?', '#']).next().unwrap_or(name) } else { name };
+    name.char_indices().nth(NAME_IN_LOG).and_then(|(end, _)| name.get(..end)).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn names_in_the_log_are_bounded_and_without_queries() {
+        assert_eq!(shown("echo"), "echo");
+        assert_eq!(shown("https://x.test/doc?token=secret#a"), "https://x.test/doc");
+        assert_eq!(shown(&"é".repeat(500)).chars().count(), 128);
+    }
+}
