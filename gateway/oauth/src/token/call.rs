@@ -37,7 +37,7 @@ impl From<CallError> for TokenError {
 pub(crate) struct TokenCaller<'a>(pub(crate) &'a Http);
 
 impl<'c> AsyncHttpClient<'c> for TokenCaller<'_> {
-    type TokenCallError = CallError;
+    type Error = CallError;
     type Future = Pin<Box<dyn Future<Output = Result<HttpResponse, CallError>> + Send + 'c>>;
 
     fn call(&'c self, request: HttpRequest) -> Self::Future {
