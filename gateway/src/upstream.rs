@@ -194,9 +194,9 @@ impl Upstream {
         self.timeouts.start
     }
 
-    /// Whether it is reached over HTTP, in whichever form.
+    /// Whether headers may travel with the messages to it.
     #[must_use]
-    pub const fn is_over_http(&self) -> bool {
+    pub const fn carries_headers(&self) -> bool {
         matches!(self.way, UpstreamTransport::Http(_))
     }
 

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     caller::Caller,
-    upstream::{Channel, ConnectError, Upstream},
+    upstream::{ConnectError, Upstream},
 };
 
 use super::{CatalogSnapshot, MergedLists};
@@ -26,9 +26,6 @@ const REFRESH: Duration = Duration::from_secs(60);
 
 /// How long they are kept at least, whatever it says.
 const SHORTEST: Duration = Duration::from_secs(5);
-
-/// How long an upstream may take to end a session of Weir's own.
-const FAREWELL: Duration = Duration::from_secs(3);
 
 /// The lists of all callers.
 #[derive(Default)]
@@ -192,13 +189,7 @@ async fn fetch(caller: &Arc<Caller>, upstream: &Upstream) -> Result<CatalogSnaps
         }
     })?;
     let fetched = CatalogSnapshot::fetch(Some(caller), upstream, &opened).await;
-    let credential = upstream.credential(Some(caller), None).await.ok().flatten();
-    let closing = opened.channel.close(credential.as_ref());
-    if let Channel::Http { .. } = opened.channel {
-        drop(tokio::time::timeout(FAREWELL, closing).await);
-    } else {
-        closing.await;
-    }
+    upstream.close(Some(caller), &opened.channel).await;
     let mut view = fetched.map_err(|why| {
         tracing::debug!(upstream = upstream.name(), %why, "a caller's lists cannot be had");
         Missing::Trouble

@@ -13,8 +13,7 @@ use tokio::sync::{Notify, watch};
 use weir_mcp::{Era, Message};
 
 use crate::upstream::{
-    Backoff, Channel, ConnectError, Health, Listened, Opened, Outgoing, ReplyBody, SendError, Upstream, UpstreamState,
-    own,
+    Backoff, ConnectError, Health, Listened, Opened, Outgoing, ReplyBody, SendError, Upstream, UpstreamState, own,
 };
 
 use super::{Catalog, CatalogSnapshot, FetchResult};
@@ -48,9 +47,6 @@ const SHORT: Duration = Duration::from_secs(5);
 /// on and on.
 const SETTLE: Duration = Duration::from_millis(50);
 const LONGEST_SETTLE: Duration = Duration::from_secs(2);
-
-/// How long an upstream may take to end a session of Weir's own.
-const FAREWELL: Duration = Duration::from_secs(3);
 
 /// Why lists are fetched again.
 enum Wake {
@@ -86,9 +82,9 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
                 let refresher = Refresher { catalog: &catalog, upstream: &upstream, index, wanted, began };
                 let ended = tokio::select! {
                     ended = refresher.follow(&opened, &mut refused, &mut asking) => ended,
-                    () = over(&mut stopping) => return close(&upstream, &opened).await,
+                    () = over(&mut stopping) => return upstream.close(None, &opened.channel).await,
                 };
-                close(&upstream, &opened).await;
+                upstream.close(None, &opened.channel).await;
                 match ended {
                     Ok(()) => {
                         reaching.reset();
@@ -240,11 +236,11 @@ impl Refresher<'_> {
     /// Opens the stream on which the upstream says that its lists changed; none if it offers none.
     async fn listen(&self, opened: &Opened) -> Option<Listened> {
         let credential = self.upstream.credential(None, None).await.ok()?;
-        let reply = match (opened.era, &opened.channel) {
+        let reply = match opened.era {
             // A process of Weir's own is ended after the lists are fetched.
-            (Era::Legacy, Channel::Stdio { shared: false, .. }) => return None,
-            (Era::Legacy, channel) => channel.listen(None, credential.as_ref()).await,
-            (Era::Modern, channel) => {
+            Era::Legacy if opened.channel.has_own_process() => return None,
+            Era::Legacy => opened.channel.listen(None, credential.as_ref()).await,
+            Era::Modern => {
                 let request = own::listen();
                 let outgoing = Outgoing {
                     era: Era::Modern,
@@ -256,7 +252,7 @@ impl Refresher<'_> {
                     ticket: None,
                     credential: credential.as_ref(),
                 };
-                channel.send(outgoing).await
+                opened.channel.send(outgoing).await
             }
         };
         match reply.ok()?.body {
@@ -276,8 +272,8 @@ impl Refresher<'_> {
     ) -> Wake {
         let poke = poke(self.catalog, self.index, self.wanted);
         let Some(events) = changes else {
-            if matches!(&opened.channel, Channel::Stdio { shared: false, .. }) {
-                close(self.upstream, opened).await;
+            if opened.channel.has_own_process() {
+                self.upstream.close(None, &opened.channel).await;
                 self.rest(poke, again).await;
                 return Wake::Lost;
             }
@@ -343,17 +339,6 @@ async fn elapsed(again: Option<Duration>) {
 
 fn tells_of_change(data: &bytes::Bytes) -> bool {
     Message::parse(data.clone()).is_ok_and(|message| message.method().ends_with("/list_changed"))
-}
-
-async fn close(upstream: &Upstream, opened: &Opened) {
-    let credential = upstream.credential(None, None).await.ok().flatten();
-    let closed = opened.channel.close(credential.as_ref());
-    if let Channel::Http { .. } = opened.channel {
-        // A server that is silent is left.
-        drop(tokio::time::timeout(FAREWELL, closed).await);
-    } else {
-        closed.await;
-    }
 }
 
 fn fail(upstream: &Upstream, why: &ConnectError) {

@@ -7,7 +7,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use weir_flow::facts::Transport;
 use weir_mcp::{
     Era, Message, json,
     mirrored::{Mirrored, mirrored},
@@ -187,10 +186,7 @@ impl CatalogSnapshot {
                 self.mirrored.entry(tool.to_owned()).or_insert(mirrored.into());
                 None
             }
-            Err(why) => {
-                let over_http = opened.era == Era::Modern && opened.channel.transport() == Transport::Http;
-                over_http.then(|| why.to_string())
-            }
+            Err(why) => (opened.era == Era::Modern && opened.channel.carries_headers()).then(|| why.to_string()),
         }
     }
 

@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use weir_flow::{
-    Action, CallFlow, Failure, Sent,
-    facts::{Refusal, Transport},
-};
+use weir_flow::{Action, CallFlow, Failure, Sent, facts::Refusal};
 use weir_mcp::{Era, Message, method};
 
 use crate::{
@@ -203,7 +200,7 @@ impl CallDriver<'_> {
         match opened {
             Ok(channel) => {
                 if self.context.era == Era::Modern
-                    && channel.transport() == Transport::Stdio
+                    && !channel.carries_headers()
                     && let Some(refusal) = self.proxy.check_headers(self.context, &self.target, Era::Modern)
                 {
                     return Some(refusal);

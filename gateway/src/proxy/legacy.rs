@@ -15,7 +15,7 @@ use crate::{
 
 use super::{Answer, CallLog, Proxy, RequestContext, aggregate};
 
-/// How long an upstream may take to say farewell when a session ends.
+/// How long upstreams that are being opened may take to say farewell when a session ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 impl Proxy {
@@ -229,16 +229,7 @@ impl Proxy {
         let mut farewells = tokio::task::JoinSet::new();
         for (place, channel) in session.channels.take() {
             let (upstream, caller) = (Arc::clone(self.upstream(place)), session.caller());
-            farewells.spawn(async move {
-                let credential = upstream.credential(caller.as_ref(), None).await.ok().flatten();
-                // A process is stopped whatever it takes; an HTTP server that is silent is left.
-                match &channel {
-                    Channel::Http { .. } => {
-                        drop(tokio::time::timeout(FAREWELL, channel.close(credential.as_ref())).await)
-                    }
-                    Channel::Sse { .. } | Channel::Stdio { .. } => channel.close(credential.as_ref()).await,
-                }
-            });
+            farewells.spawn(async move { upstream.close(caller.as_ref(), &channel).await });
         }
         farewells.join_all().await;
     }

@@ -32,10 +32,7 @@ use weir_mcp::{
     translate::{self, Asks},
 };
 
-use crate::{
-    caller::Caller,
-    upstream::{Channel, ConnectError},
-};
+use crate::{caller::Caller, upstream::ConnectError};
 
 use super::{
     Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer::outcome, deadline::Deadline, route::Target,
@@ -191,10 +188,9 @@ impl Proxy {
         first: Arc<SharedSession>,
     ) -> Result<shared_session::SessionLease, ConnectError> {
         let lines = match first.channel() {
-            Channel::Http { .. } => pool::SIDE_BY_SIDE[0],
-            Channel::Sse { .. } | Channel::Stdio { shared: false, .. } => pool::SIDE_BY_SIDE[1],
             // Another session would lead to the same process.
-            Channel::Stdio { shared: true, .. } => 1,
+            channel if channel.is_shared() => 1,
+            channel => pool::SIDE_BY_SIDE[usize::from(!channel.has_request_streams())],
         };
         let method = context.message.method();
         if asks == Asks::default() || !translate::may_ask(method) {
@@ -211,8 +207,8 @@ impl Proxy {
                 session = self.session(context, place, asks, number).await?;
             }
         }
-        // Over HTTP a question comes in its own call's stream nearly always; elsewhere it would be refused.
-        let shared = matches!(session.channel(), Channel::Http { .. } | Channel::Stdio { shared: true, .. });
+        // A question comes in its own call's stream nearly always, where there is one; elsewhere it would be refused.
+        let shared = session.channel().has_request_streams() || session.channel().is_shared();
         let free = if shared { None } else { self.pending.make_way(&taken) };
         Ok(free.and_then(|free| free.lease_alone(method)).unwrap_or_else(|| session.lease(method)))
     }

@@ -1,8 +1,12 @@
 //! The way to an upstream that a call takes, once the upstream is open.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bytes::Bytes;
+use tokio::time::timeout;
 use weir_flow::{
     Failure, Sent,
     facts::{Refusal, Transport},
@@ -22,6 +26,9 @@ use super::{
     stdio::{Process, StdioError},
     streamable::HttpEndpoint,
 };
+
+/// How long an HTTP server may take to end a session.
+const FAREWELL: Duration = Duration::from_secs(3);
 
 /// An open way to an upstream. Cheap to clone.
 #[derive(Clone)]
@@ -170,19 +177,55 @@ impl Channel {
         }
     }
 
-    /// Ends what this channel holds open at the upstream: its session, or its process unless others use it.
-    pub async fn close(&self, credential: Option<&Credential>) {
+    /// Ends what this channel holds open at the upstream: its session, or its process unless others use it. A process is
+    /// waited for; an HTTP server that is silent is left after a while.
+    pub(super) async fn close(&self, credential: Option<&Credential>) {
         match self {
             Self::Http { session: None, .. } | Self::Stdio { shared: true, .. } => {}
             Self::Http { endpoint, session: Some(session), version } => {
-                endpoint.delete(session, version.as_ref(), credential).await;
+                drop(timeout(FAREWELL, endpoint.delete(session, version.as_ref(), credential)).await);
             }
             Self::Sse { connection } => connection.close(),
             Self::Stdio { process, .. } => process.stop().await,
         }
     }
 
-    /// How bytes travel on it.
+    /// Has a server that took one request at a time, for Weir, take those of several clients side by side.
+    pub fn serve_many(&self) {
+        match self {
+            // Each request there has a stream of its own.
+            Self::Http { .. } => {}
+            Self::Sse { connection } => connection.serve_many(),
+            Self::Stdio { process, .. } => process.serve_many(),
+        }
+    }
+
+    /// Whether each request has a stream of its own: what the server says there concerns that request alone. On a stream
+    /// that requests share, one that is dropped is cancelled by its exchange.
+    #[must_use]
+    pub const fn has_request_streams(&self) -> bool {
+        matches!(self, Self::Http { .. })
+    }
+
+    /// Whether headers travel with each message.
+    #[must_use]
+    pub const fn carries_headers(&self) -> bool {
+        matches!(self, Self::Http { .. })
+    }
+
+    /// Whether it leads to a process that others use too.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        matches!(self, Self::Stdio { shared: true, .. })
+    }
+
+    /// Whether a process runs for this channel alone, and ends with it.
+    #[must_use]
+    pub const fn has_own_process(&self) -> bool {
+        matches!(self, Self::Stdio { shared: false, .. })
+    }
+
+    /// What an operator calls the way that bytes travel.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         match self {
@@ -395,7 +438,7 @@ impl From<SendError> for Failure {
             SendError::SessionLost => Self::SessionLost,
             SendError::Unsent(why) => Self::Unreachable(why),
             SendError::BrokenOff(how) => Self::BrokenOff(how),
-            SendError::TimedOut => Self::TimedOut(std::time::Duration::ZERO),
+            SendError::TimedOut => Self::TimedOut(Duration::ZERO),
             SendError::NotMcp(what) => Self::NotMcp(what),
         }
     }

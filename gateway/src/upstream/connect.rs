@@ -135,7 +135,7 @@ impl Upstream {
         }
         // It may dislike the era or only these words; what a client says must not decide for all others.
         let opened = self.walk(caller, Some(Era::Legacy)).await?;
-        opened.channel.close(self.credential(caller, None).await.ok().flatten().as_ref()).await;
+        self.close(caller, &opened.channel).await;
         Err(ConnectError::Stopped("it does not accept this client's `initialize`".into()))
     }
 
@@ -204,6 +204,12 @@ impl Upstream {
         if let Err(why) = channel.send(outgoing).await {
             tracing::debug!(upstream = %self.name, method = notification.method(), %why, "notification not taken");
         }
+    }
+
+    /// Ends what a channel holds open here in a caller's name.
+    pub async fn close(&self, caller: Option<&Arc<Caller>>, channel: &Channel) {
+        let credential = self.credential(caller, None).await.ok().flatten();
+        channel.close(credential.as_ref()).await;
     }
 
     /// The credential for what a caller does.

@@ -25,7 +25,7 @@ use crate::{
     },
     session::Endpoint,
     telemetry::CallOutcome,
-    upstream::{self, Channel, Credential, Outgoing, Reply, SendError, Ticket},
+    upstream::{self, Credential, Outgoing, Reply, SendError, Ticket},
 };
 
 use super::{
@@ -314,8 +314,8 @@ impl TranslatedCall {
 
 impl Drop for TranslatedCall {
     fn drop(&mut self) {
-        // A child process is told by the exchange itself, which alone knows what the process calls the request.
-        if self.runs.load(Ordering::Acquire) && matches!(self.lease.session.channel(), Channel::Http { .. }) {
+        // On a shared stream the exchange tells it, which alone knows what the server calls the request there.
+        if self.runs.load(Ordering::Acquire) && self.lease.session.channel().has_request_streams() {
             let params = format!("{{\"requestId\":{},\"reason\":\"the client is gone\"}}", self.lease.key);
             self.lease.session.tell(answer::notification(method::CANCELLED, Some(params.as_bytes())));
         }

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use weir_flow::{Action, Failure, Sent, facts::Transport};
+use weir_flow::{Action, Failure, Sent};
 use weir_mcp::{
     Era, Field, Kind, Message, answer, era, json, method, public,
     translate::{self, InputRequired, may_ask},
@@ -272,7 +272,7 @@ impl<'a> InputLoopState<'a> {
                 },
                 Action::Open => match upstream.open_modern(self.input_loop.caller.as_ref()).await {
                     Ok(opened) => {
-                        self.over_http = opened.transport() == Transport::Http;
+                        self.over_http = opened.carries_headers();
                         channel = Some(opened);
                         call.handle_open();
                     }

@@ -38,9 +38,6 @@ const WAITING: usize = 64;
 /// How many changes may wait for a subscriber that does not read; then the oldest are lost.
 const CHANGES: usize = 256;
 
-/// How long an upstream may take to say farewell when a session ends.
-const FAREWELL: Duration = Duration::from_secs(5);
-
 /// The first and the longest pause before a listener that has ended is opened again.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
@@ -119,12 +116,7 @@ impl SharedSession {
         let (caller, principal) = (opener.caller.as_ref(), &opener.principal);
         let initialize = own::initialize_with(asks);
         let Opened { channel, answer, .. } = upstream.open_session(caller, principal, &initialize).await?;
-        match &channel {
-            // Each request there has a stream of its own.
-            Channel::Http { .. } => {}
-            Channel::Sse { connection } => connection.serve_many(),
-            Channel::Stdio { process, .. } => process.serve_many(),
-        }
+        channel.serve_many();
         upstream.tell(caller, &channel, &own::initialized()).await;
         let session = Arc::new(Self {
             caller: Mutex::new(caller.cloned()),
@@ -305,14 +297,7 @@ impl SharedSession {
         if let Some(listener) = self.listener.get() {
             listener.abort();
         }
-        let caller = self.caller();
-        let credential = self.upstream.credential(caller.as_ref(), None).await.ok().flatten();
-        let closing = self.channel.close(credential.as_ref());
-        match &self.channel {
-            // A process is stopped whatever it takes; an HTTP server that is silent is left.
-            Channel::Http { .. } => drop(tokio::time::timeout(FAREWELL, closing).await),
-            Channel::Sse { .. } | Channel::Stdio { .. } => closing.await,
-        }
+        self.upstream.close(self.caller().as_ref(), &self.channel).await;
     }
 
     /// One request of Weir's own in this session; its id is replaced.

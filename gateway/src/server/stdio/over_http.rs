@@ -34,7 +34,7 @@ impl OverHttp {
             _ => return None,
         };
         let at = proxy.catalog().upstreams().get(upstream)?;
-        let modern = context.era == Era::Modern && at.is_over_http() && at.only_other(Era::Modern).is_none();
+        let modern = context.era == Era::Modern && at.carries_headers() && at.only_other(Era::Modern).is_none();
         modern.then(|| Self { proxy: Arc::clone(proxy), caller: context.caller.clone(), upstream, tool })
     }
 
