@@ -1,6 +1,8 @@
 //! One upstream that answers the calls made to others: clients sort answers by id alone, so none may reach them.
 
 use serde_json::{Value, json};
+use weir_tests::driver::{Choice, Visitor, call_at_once};
+use weir_tests::hostile::{FORGED as FORGED_TEXT, Harm, Hostile, TOOL};
 use weir_tests::sse::SseClient;
 use weir_tests::stub::Offer;
 use weir_tests::wait::until;
@@ -225,4 +227,50 @@ async fn progress_of_another_call_is_not_passed_on() {
         assert_eq!(progress["params"]["progressToken"], "own");
         assert_eq!(answer["result"]["content"][0]["text"], "real");
     }
+}
+
+/// A real SDK calls both upstreams on one connection. The hostile one answers every id while the honest one waits.
+async fn an_sdk_gets_the_honest_answers(visitor: Visitor, choice: Choice) {
+    const HONEST: usize = 4;
+    let (evil, honest) = (Hostile::start(Harm::ForgedAnswers).await, Stub::offering(offer(true, true)).await);
+    let gateway = Gateway::start(&(evil.config() + &honest.config("honest"))).await;
+    gateway.healthy(&[Harm::ForgedAnswers.name(), "honest"]).await;
+    let bait = json!({ "name": format!("{}__{TOOL}", Harm::ForgedAnswers.name()), "arguments": {} });
+    let hold = |at: usize| json!({ "name": "honest__hold", "arguments": { "message": format!("honest {at}") } });
+    // Two for each, so that it forges on streams and in JSON bodies.
+    let calls: Vec<Value> = (0..HONEST).flat_map(|at| [hold(at), bait.clone(), bait.clone()]).collect();
+    let (url, calls) = (gateway.url("/mcp"), json!(calls));
+    let release = async {
+        until("the honest calls run", || honest.held() == HONEST).await;
+        until("the hostile upstream has answered its calls", || evil.calls() == 2 * HONEST).await;
+        let before = evil.bursts();
+        until("it forges on its own stream too", || choice != Choice::Legacy || evil.bursts() > before + 8).await;
+        honest.release(HONEST);
+    };
+    let (answers, ()) = tokio::join!(call_at_once(visitor, choice, &url, &calls), release);
+    let answers = answers.unwrap();
+    for at in 0..HONEST {
+        assert_eq!(answers[3 * at]["text"], format!("honest {at}"), "{answers}");
+    }
+    assert!(!answers.to_string().contains(FORGED_TEXT), "{answers}");
+    let refused = answers.as_array().into_iter().flatten().filter_map(|answer| answer["error"].as_str());
+    let named = format!("upstream `{}`", Harm::ForgedAnswers.name());
+    assert!(refused.clone().count() > 0 && refused.clone().all(|why| why.contains(&named)), "{answers}");
+}
+
+#[tokio::test]
+async fn typescript_sdk_1_gets_the_honest_answers() {
+    an_sdk_gets_the_honest_answers(Visitor::Sdk1, Choice::Legacy).await;
+}
+
+#[tokio::test]
+async fn typescript_sdk_2_gets_the_honest_answers() {
+    an_sdk_gets_the_honest_answers(Visitor::Sdk2, Choice::Legacy).await;
+    an_sdk_gets_the_honest_answers(Visitor::Sdk2, Choice::Modern).await;
+}
+
+#[tokio::test]
+async fn python_sdk_gets_the_honest_answers() {
+    an_sdk_gets_the_honest_answers(Visitor::Python, Choice::Legacy).await;
+    an_sdk_gets_the_honest_answers(Visitor::Python, Choice::Modern).await;
 }

@@ -82,25 +82,22 @@ pub async fn visit<'a>(
     tool: &str,
     arguments: &Value,
 ) -> Result<Value, String> {
-    let mut command = match visitor {
-        Visitor::Sdk1 | Visitor::Sdk2 => script("clients/visit.mjs"),
-        Visitor::Python => {
-            let mut command = Command::new(python());
-            command.arg(peers("clients/python_client.py"));
-            command
-        }
-    };
+    let mut command = program(visitor, "visit.mjs", "python_client.py");
     let (target, transport) = target.into().words();
     command.args([&target, "--transport", transport, "--era", choice.text()]);
     command.args(["--tool", tool, "--arguments", &arguments.to_string()]);
-    match visitor {
-        Visitor::Sdk1 => _ = command.args(["--sdk", "1"]),
-        Visitor::Sdk2 => _ = command.args(["--sdk", "2"]),
-        Visitor::Python => {}
-    }
-    let output = run(command).await?;
-    let line = output.lines().last().unwrap_or_default();
-    serde_json::from_str(line).map_err(|error| format!("{error}: {output}"))
+    last_line(&run(command).await?)
+}
+
+/// Has `visitor` make all `calls` at once on one connection, each with `name` and `arguments`; gives for each `text` or
+/// `error`.
+///
+/// # Errors
+/// What it printed, when it failed.
+pub async fn call_at_once(visitor: Visitor, choice: Choice, url: &str, calls: &Value) -> Result<Value, String> {
+    let mut command = program(visitor, "at_once.mjs", "at_once.py");
+    command.args([url, &calls.to_string(), "--era", choice.text()]);
+    last_line(&run(command).await?)
 }
 
 /// Asks the Inspector's command line for one method at `target`; gives the result.
@@ -137,6 +134,29 @@ pub fn common(mut seen: Value) -> Value {
         seen["prompt"] = json!(null);
     }
     seen
+}
+
+/// The script that a visitor runs, with the version of its SDK.
+fn program(visitor: Visitor, typescript: &str, python_script: &str) -> Command {
+    let with_sdk = |version| {
+        let mut command = script(&format!("clients/{typescript}"));
+        command.args(["--sdk", version]);
+        command
+    };
+    match visitor {
+        Visitor::Sdk1 => with_sdk("1"),
+        Visitor::Sdk2 => with_sdk("2"),
+        Visitor::Python => {
+            let mut command = Command::new(python());
+            command.arg(peers(&format!("clients/{python_script}")));
+            command
+        }
+    }
+}
+
+fn last_line(output: &str) -> Result<Value, String> {
+    let line = output.lines().last().unwrap_or_default();
+    serde_json::from_str(line).map_err(|error| format!("{error}: {output}"))
 }
 
 fn script(path: &str) -> Command {
