@@ -48,6 +48,44 @@ async fn thousands_of_requests_of_an_upstream_cost_no_descriptors() {
     }
 }
 
+/// The one stream of HTTP+SSE carries all that a server says: what is too much of it is dropped, and calls go on.
+#[tokio::test]
+async fn a_flood_on_the_stream_of_http_sse_is_bounded() {
+    const COUNT: usize = 30_000;
+    let stub = Stub::offering(Offer { capabilities: json!({ "logging": {} }), ..Offer::default() }).await;
+    let gateway = Gateway::start(&stub.sse_config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let clients = [Client::modern(&gateway, "/mcp/stub"), Client::legacy(&gateway, "/mcp/stub").await];
+    for client in &clients {
+        client.call("echo", json!({ "message": "before" })).await;
+    }
+    let (opened, descriptors, memory) = (stub.sessions_opened(), gateway.descriptors(), gateway.resident());
+    let padding = "x".repeat(1000);
+    for n in 0..COUNT {
+        stub.say(&format!(r#"{{"jsonrpc":"2.0","id":"{padding}{n}","method":"ping"}}"#));
+        stub.say(&format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"level":"error","data":"{padding}"}}}}"#
+        ));
+    }
+    // A call in the middle of the flood may be given up. Behind it calls are answered.
+    for client in &clients {
+        let call = json!({ "name": "echo", "arguments": { "message": "behind" } });
+        let mut answer = client.ask("tools/call", call.clone()).await;
+        while let Some(why) = answer["error"]["message"].as_str() {
+            assert!(why.contains("upstream `stub`") && why.contains("more messages arrived"), "{why}");
+            answer = client.ask("tools/call", call.clone()).await;
+        }
+        assert_eq!(answer["result"]["content"][0]["text"], "behind");
+    }
+    assert_eq!(stub.sessions_opened(), opened, "no session was lost");
+    let (more, grown) = (gateway.descriptors(), gateway.resident().saturating_sub(memory));
+    assert!(more < descriptors + 32, "{descriptors} descriptors became {more}");
+    assert!(grown < 64 * 1024, "{grown} KiB more than before");
+    let answered = || stub.seen().iter().filter(|seen| seen.envelope().method.is_none()).count();
+    until("the upstream has answers", || answered() > 0).await;
+    assert!(answered() < COUNT, "not every one of so many is answered");
+}
+
 /// A process that asks and reads nothing, and complains a lot.
 const ASKS: &str = r#"
 import json, sys

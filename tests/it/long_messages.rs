@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use weir_tests::client::answer;
 use weir_tests::peer::Launch;
 use weir_tests::stub::Offer;
+use weir_tests::wait::until;
 use weir_tests::{Client, Gateway, Stub};
 
 /// A server that answers a call of `long` by as many letters as it is told, with the id before or behind them.
@@ -61,28 +63,69 @@ async fn a_line_that_is_too_long_fails_its_call_and_the_process_lives_on() {
     }
 }
 
+/// The answer to a call of `forge` with so many letters.
+fn letters(count: usize) -> String {
+    let text = "x".repeat(count);
+    format!(
+        r#"{{"jsonrpc":"2.0","id":$ID,"result":{{"resultType":"complete","content":[{{"type":"text","text":"{text}"}}]}}}}"#
+    )
+}
+
+async fn forging(config: fn(&Stub, &str) -> String) -> (Gateway, Stub) {
+    let tools = ["forge", "hold"].map(str::to_owned).to_vec();
+    let stub = Stub::offering(Offer { tools, ..Offer::default() }).await;
+    let gateway = Gateway::start(&(LIMITS.to_owned() + &config(&stub, "stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    (gateway, stub)
+}
+
 #[tokio::test]
 async fn the_same_limit_holds_over_http() {
-    let stub = Stub::offering(Offer { tools: vec!["forge".to_owned()], ..Offer::default() }).await;
-    let gateway = Gateway::start(&(LIMITS.to_owned() + &stub.config("stub"))).await;
-    gateway.healthy(&["stub"]).await;
-    let message = |bytes: usize| {
-        format!(
-            r#"{{"jsonrpc":"2.0","id":$ID,"result":{{"resultType":"complete","content":[{{"type":"text","text":"{}"}}]}}}}"#,
-            "x".repeat(bytes)
-        )
-    };
+    let (gateway, _stub) = forging(Stub::config).await;
     for path in ["/mcp", "/mcp/stub"] {
         let name = if path == "/mcp" { "stub__forge" } else { "forge" };
         for client in [Client::legacy(&gateway, path).await, Client::modern(&gateway, path)] {
-            for arguments in [json!({ "body": message(65_536) }), json!({ "events": [message(65_536)] })] {
+            for arguments in [json!({ "body": letters(65_536) }), json!({ "events": [letters(65_536)] })] {
                 let answer = client.ask("tools/call", json!({ "name": name, "arguments": arguments })).await;
                 assert!(too_long(&answer), "at {path}: {answer}");
             }
-            for arguments in [json!({ "body": message(60_000) }), json!({ "events": [message(60_000)] })] {
+            for arguments in [json!({ "body": letters(60_000) }), json!({ "events": [letters(60_000)] })] {
                 let fits = client.result("tools/call", json!({ "name": name, "arguments": arguments })).await;
                 assert_eq!(fits["content"][0]["text"].as_str().unwrap().len(), 60_000, "at {path}");
             }
         }
+    }
+}
+
+/// On the stream and in the answer to a POST, as JSON and as events, with the id in front or behind. Other calls go on.
+#[tokio::test]
+async fn the_same_limit_holds_over_http_sse() {
+    let (gateway, stub) = forging(Stub::sse_config).await;
+    let forge = |count: usize| {
+        let answers = [letters(count), letters(count).replace(r#""id":$ID,"#, "").replace("}]}}", r#"}]},"id":$ID}"#)];
+        let ways = answers.into_iter().flat_map(|answer| {
+            [false, true].map(|beside| {
+                [json!({ "body": answer, "beside": beside }), json!({ "events": [answer], "beside": beside })]
+            })
+        });
+        ways.flatten().map(|arguments| json!({ "name": "forge", "arguments": arguments }))
+    };
+    for client in [Client::legacy(&gateway, "/mcp/stub").await, Client::modern(&gateway, "/mcp/stub")] {
+        let (id, held) = client.request("tools/call", json!({ "name": "hold", "arguments": { "message": "held" } }));
+        let address = gateway.address();
+        let held = tokio::spawn(async move { answer(held.send(address).await, id).await });
+        until("a call is held", || stub.held() == 1).await;
+        let opened = stub.sessions_opened();
+        for call in forge(65_536) {
+            let answer = client.ask("tools/call", call).await;
+            assert!(too_long(&answer) && answer.to_string().contains("upstream `stub`"), "{answer}");
+        }
+        for call in forge(60_000) {
+            let fits = client.result("tools/call", call).await;
+            assert_eq!(fits["content"][0]["text"].as_str().unwrap().len(), 60_000);
+        }
+        stub.release(1);
+        assert_eq!(held.await.unwrap()["result"]["content"][0]["text"], "held");
+        assert_eq!(stub.sessions_opened(), opened, "no session was lost");
     }
 }

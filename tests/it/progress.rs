@@ -1,6 +1,8 @@
 //! Calls that take longer than `timeouts.overall`.
 
 use serde_json::json;
+use weir_tests::paths::weir;
+use weir_tests::peer::Launch;
 use weir_tests::stub::Offer;
 use weir_tests::wait::until;
 use weir_tests::{Client, Gateway, Stub};
@@ -10,17 +12,25 @@ const PROGRESS: &str =
 const REAL: &str =
     r#"{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"real"}],"resultType":"complete"}}"#;
 
-async fn gateway(legacy: bool, modern: bool, timeouts: &str) -> (Gateway, Stub) {
+/// How the stub is reached.
+type Way = fn(&Stub, &str) -> String;
+
+/// As a child process: `weir connect` has the stub behind it.
+fn stdio(stub: &Stub, name: &str) -> String {
+    Launch::new(&weir(), ["connect", &stub.url()]).config(name)
+}
+
+async fn gateway(legacy: bool, modern: bool, timeouts: &str, way: Way) -> (Gateway, Stub) {
     let tools = ["forge", "hold", "echo"].map(str::to_owned).to_vec();
     let stub = Stub::offering(Offer { tools, legacy, modern, ..Offer::default() }).await;
-    let gateway = Gateway::start(&format!("{}timeouts = {timeouts}\n", stub.config("stub"))).await;
+    let gateway = Gateway::start(&format!("{}timeouts = {timeouts}\n", way(&stub, "stub"))).await;
     gateway.healthy(&["stub"]).await;
     (gateway, stub)
 }
 
 /// Each step takes most of the time that a call has; together they take more.
-async fn goes_on(legacy: bool, modern: bool) {
-    let (gateway, stub) = gateway(legacy, modern, r#"{ overall = "2s" }"#).await;
+async fn goes_on(legacy: bool, modern: bool, way: Way) {
+    let (gateway, stub) = gateway(legacy, modern, r#"{ overall = "2s" }"#, way).await;
     let mut events: Vec<String> = Vec::new();
     for step in 1..=4 {
         events.extend([PROGRESS.replace("$STEP", &step.to_string()), "wait".to_owned()]);
@@ -49,34 +59,46 @@ async fn goes_on(legacy: bool, modern: bool) {
 
 #[tokio::test]
 async fn progress_puts_off_the_end_of_a_call() {
-    goes_on(true, true).await;
+    goes_on(true, true, Stub::config).await;
 }
 
 #[tokio::test]
 async fn progress_puts_off_the_end_of_a_call_to_a_legacy_upstream() {
-    goes_on(true, false).await;
+    goes_on(true, false, Stub::config).await;
 }
 
 #[tokio::test]
 async fn progress_puts_off_the_end_of_a_call_to_a_modern_upstream() {
-    goes_on(false, true).await;
+    goes_on(false, true, Stub::config).await;
+}
+
+#[tokio::test]
+async fn progress_puts_off_the_end_of_a_call_over_http_sse() {
+    goes_on(true, false, Stub::sse_config).await;
+}
+
+#[tokio::test]
+async fn progress_puts_off_the_end_of_a_call_over_stdio() {
+    goes_on(true, true, stdio).await;
 }
 
 #[tokio::test]
 async fn progress_does_not_put_it_off_for_ever() {
-    let (gateway, _stub) = gateway(true, true, r#"{ overall = "1s", progress = "1500ms" }"#).await;
-    let events = [PROGRESS.replace("$STEP", "1"), "wait".to_owned()];
-    let client = Client::legacy(&gateway, "/mcp/stub").await;
-    let params = json!({ "name": "forge", "arguments": { "events": events }, "_meta": { "progressToken": "t" } });
-    let answer = client.ask("tools/call", params).await;
-    let text = answer["error"]["message"].as_str().unwrap_or_default();
-    assert!(text.contains("upstream `stub`") && text.contains("`timeouts."), "{answer}");
+    for way in [Stub::config as Way, Stub::sse_config, stdio] {
+        let (gateway, _stub) = gateway(true, true, r#"{ overall = "1s", progress = "1500ms" }"#, way).await;
+        let events = [PROGRESS.replace("$STEP", "1"), "wait".to_owned()];
+        let client = Client::legacy(&gateway, "/mcp/stub").await;
+        let params = json!({ "name": "forge", "arguments": { "events": events }, "_meta": { "progressToken": "t" } });
+        let answer = client.ask("tools/call", params).await;
+        let text = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(text.contains("upstream `stub`") && text.contains("`timeouts."), "{answer}");
+    }
 }
 
 /// What Weir gives up, the upstream is told to give up: nothing else tells it in the legacy era.
 #[tokio::test]
 async fn a_legacy_call_that_times_out_is_cancelled_at_its_upstream() {
-    let (gateway, stub) = gateway(true, false, r#"{ overall = "500ms" }"#).await;
+    let (gateway, stub) = gateway(true, false, r#"{ overall = "500ms" }"#, Stub::config).await;
     for path in ["/mcp", "/mcp/stub"] {
         let client = Client::legacy(&gateway, path).await;
         let prefix = if path == "/mcp" { "stub__" } else { "" };

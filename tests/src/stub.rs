@@ -24,6 +24,7 @@ mod answer;
 mod body;
 mod door;
 mod modern;
+mod sse;
 
 /// What a stub offers.
 #[derive(Clone, Debug)]
@@ -289,6 +290,11 @@ impl Stub {
         format!("[upstreams.{name}]\nurl = \"{}\"\n", self.url())
     }
 
+    /// The same over HTTP+SSE. A call with the argument `beside` is answered in its POST.
+    pub fn sse_config(&self, name: &str) -> String {
+        format!("[upstreams.{name}]\nurl = \"http://{}{}\"\ntype = \"sse\"\n", self.address, sse::STREAM)
+    }
+
     /// All requests until now, in the order they came.
     pub fn seen(&self) -> Vec<Seen> {
         lock(&self.shared.seen).clone()
@@ -412,7 +418,10 @@ async fn respond(request: hyper::Request<Incoming>, shared: Arc<Shared>) -> Resu
     if let Some(refused) = shared.door.as_ref().and_then(|door| door.refuses(&seen, &host)) {
         return Ok(refused);
     }
-    Ok(answer::answer(&seen, &shared).await)
+    match sse::answer(&seen, head.uri.path(), head.uri.query(), &shared).await {
+        Some(answer) => Ok(answer),
+        None => Ok(answer::answer(&seen, &shared).await),
+    }
 }
 
 fn status(code: StatusCode) -> hyper::Response<Body> {

@@ -49,10 +49,12 @@ pub struct TooLarge {
     pub limit: usize,
     /// How the data begins.
     pub start: Bytes,
+    /// How its last line ends, where the decoder [waits](Decoder::wait_for_ends) for that.
+    pub end: Vec<u8>,
 }
 
-/// How much is kept of data that is too large, in bytes.
-const START: usize = 4 * 1024;
+/// How much is kept of either end of data that is too large, in bytes.
+const KEPT: usize = 4 * 1024;
 
 /// Turns bytes into events. An event that is too large is an error, and passed over; the next ones can be read.
 pub struct Decoder {
@@ -68,6 +70,10 @@ pub struct Decoder {
     retry: Option<u64>,
     /// An event that is too large is being passed over; true within a line.
     skipping: Option<bool>,
+    /// Whether such an event is told when it ends, and not at once.
+    waits: bool,
+    /// What is to be told then.
+    passed: Option<TooLarge>,
 }
 
 /// The fields of the event that is being read.
@@ -95,7 +101,14 @@ impl Decoder {
             last_id: None,
             retry: None,
             skipping: None,
+            waits: false,
+            passed: None,
         }
+    }
+
+    /// From now on tells of an event that is too large when it ends: what it ends with may say what it is.
+    pub fn wait_for_ends(&mut self) {
+        self.waits = true;
     }
 
     /// Takes in what the connection yielded. Call [`Decoder::next_event`] until it gives nothing before feeding more,
@@ -111,13 +124,17 @@ impl Decoder {
         }
         while let Some(line) = self.line()? {
             if let Some(within) = &mut self.skipping {
-                if !std::mem::take(within) && line.is_empty() {
+                if std::mem::take(within) || !line.is_empty() {
+                    self.note_end(&line);
+                } else {
                     self.skipping = None;
+                    self.passed.take().map_or(Ok(()), Err)?;
                 }
             } else if !line.is_empty() {
                 self.block.size += line.len();
                 if self.block.size > self.limit {
-                    return Err(self.skip(&line, false));
+                    self.skip(&line, false)?;
+                    continue;
                 }
                 self.block.field(&line);
             } else if let Some(event) = self.dispatch() {
@@ -162,11 +179,13 @@ impl Decoder {
             self.searched = self.buffer.len();
             if let Some(within) = &mut self.skipping {
                 *within |= self.searched > 0;
-                (self.buffer, self.searched) = (BytesMut::new(), 0);
+                let passed = std::mem::take(&mut self.buffer);
+                self.searched = 0;
+                self.note_end(&passed);
             } else if self.block.size + self.searched > self.limit {
                 let line = std::mem::take(&mut self.buffer).freeze();
                 self.searched = 0;
-                return Err(self.skip(&line, true));
+                self.skip(&line, true)?;
             }
             return Ok(None);
         };
@@ -178,12 +197,27 @@ impl Decoder {
     }
 
     /// Passes over the event that is being read, `within` this line of it.
-    fn skip(&mut self, line: &Bytes, within: bool) -> TooLarge {
+    fn skip(&mut self, line: &Bytes, within: bool) -> Result<(), TooLarge> {
         self.skipping = Some(within);
         let mut block = std::mem::take(&mut self.block);
         block.field(line);
         let start = block.first.unwrap_or_default();
-        TooLarge { limit: self.limit, start: Bytes::copy_from_slice(&start[..start.len().min(START)]) }
+        let start = Bytes::copy_from_slice(&start[..start.len().min(KEPT)]);
+        let large = TooLarge { limit: self.limit, start, end: Vec::new() };
+        if !self.waits {
+            return Err(large);
+        }
+        self.passed = Some(large);
+        self.note_end(line);
+        Ok(())
+    }
+
+    /// Keeps the last of what is passed over.
+    fn note_end(&mut self, bytes: &[u8]) {
+        if let Some(TooLarge { end, .. }) = &mut self.passed {
+            end.extend_from_slice(&bytes[bytes.len().saturating_sub(KEPT)..]);
+            end.drain(..end.len().saturating_sub(KEPT));
+        }
     }
 
     /// Ends the block. Without any data line it is no event, but its id and retry count.

@@ -41,6 +41,11 @@ impl Events {
         Self { response: Some(response), decoder, limit, again: None, batch: Vec::new().into_iter() }
     }
 
+    /// From now on tells of an event that is too large when it ends.
+    pub(super) fn wait_for_ends(&mut self) {
+        self.decoder.wait_for_ends();
+    }
+
     /// From now on goes on after the end of the connection.
     pub(super) fn go_on(&mut self, again: StreamResumption) {
         self.again = Some(Box::new(again));

@@ -394,11 +394,13 @@ fn random_key() -> u64 {
 /// Brings what comes to those who wait for it, until the stream ends.
 async fn read(mut events: Listened, shared: Arc<SseShared>) {
     let Listened::Http(events) = &mut events else { return };
+    // Many servers write the id of an answer behind its result.
+    events.wait_for_ends();
     let reason = loop {
         match events.next_or_large().await {
             Ok(Ok(Some(event))) => shared.hear(event),
             Ok(Ok(None)) => break SendError::closed(),
-            Ok(Err(large)) => shared.multiplex.pass_over(&large.start, b"", too_long(large.limit)),
+            Ok(Err(large)) => shared.multiplex.pass_over(&large.start, &large.end, too_long(large.limit)),
             Err(why) => break SendError::BrokenOff(format!("its event stream broke: {why}")),
         }
     };

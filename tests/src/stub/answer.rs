@@ -35,6 +35,7 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
         hold(shared).await;
     }
     match method {
+        "initialize" if is_open => return result(&message, greeting(&offer)),
         "initialize" => return open(&message, &offer, shared),
         _ if modern => {}
         _ if session.is_none() => return error(StatusCode::BAD_REQUEST, &message, -32000, "no session"),
@@ -55,7 +56,7 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
     }
     match method {
         "server/discover" => result(&message, discover(&offer)),
-        "ping" => result(&message, json!({})),
+        "ping" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => result(&message, json!({})),
         "tools/list" => list(&message, &offer),
         "subscriptions/listen" if offer.listens => modern::listen(&message, shared),
         "tools/call" if modern && message["params"]["name"] == "regional" => modern::regional(seen, &message, &offer),
@@ -82,16 +83,17 @@ fn open(message: &Value, offer: &Offer, shared: &Shared) -> Response {
     let id = format!("stub-session-{}", sessions.opened);
     let client = message["params"]["clientInfo"]["name"].as_str().unwrap_or_default().to_owned();
     sessions.open.push(Session { id: id.clone(), client, stream: None });
-    let mut response = result(
-        message,
-        json!({
-            "protocolVersion": LEGACY,
-            "capabilities": capabilities(offer),
-            "serverInfo": { "name": "stub", "version": "1" },
-        }),
-    );
+    let mut response = result(message, greeting(offer));
     response.headers_mut().insert("mcp-session-id", id.parse().expect("the id is visible ASCII"));
     response
+}
+
+fn greeting(offer: &Offer) -> Value {
+    json!({
+        "protocolVersion": LEGACY,
+        "capabilities": capabilities(offer),
+        "serverInfo": { "name": "stub", "version": "1" },
+    })
 }
 
 fn close(session: Option<&str>, shared: &Shared) -> Response {

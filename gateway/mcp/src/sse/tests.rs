@@ -127,6 +127,33 @@ fn an_event_that_is_too_large_is_passed_over() {
 }
 
 #[test]
+fn the_end_of_an_event_that_is_too_large_is_told_with_it() {
+    let (start, end) = (r#"{"result":""#, r#"x","id":7}"#);
+    for fields in ["", "id: 3\n"] {
+        let stream = format!("{fields}data: {start}{}{end}\n\ndata: behind\n\n", "x".repeat(3 * KEPT));
+        for width in [1, 7, 1000, 100_000] {
+            let (mut decoder, mut heard) = (Decoder::new(KEPT), Vec::new());
+            decoder.wait_for_ends();
+            for chunk in stream.as_bytes().chunks(width) {
+                decoder.feed(chunk);
+                loop {
+                    match decoder.next_event() {
+                        Ok(Some(event)) => heard.push(String::from_utf8(event.data.to_vec()).unwrap()),
+                        Ok(None) => break,
+                        Err(large) => {
+                            assert!(large.start.starts_with(start.as_bytes()) && large.end.ends_with(end.as_bytes()));
+                            assert!(large.end.len() <= KEPT);
+                            heard.push("too large".into());
+                        }
+                    }
+                }
+            }
+            assert_eq!(heard, ["too large", "behind"], "{fields:?} by {width}");
+        }
+    }
+}
+
+#[test]
 fn events_are_written_so_that_they_come_back() {
     let mut out = BytesMut::new();
     encode(&Event { retry: Some(9), ..event(Some("message"), Some("s_1"), "a\nb\r\nc\rd\n") }, &mut out);

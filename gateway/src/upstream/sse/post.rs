@@ -5,8 +5,8 @@ use std::sync::{Arc, atomic::Ordering};
 use bytes::Bytes;
 use weir_mcp::{Message, headers};
 
-use crate::http::{CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response};
-use crate::upstream::{Listened, loss, streamable::refusal};
+use crate::http::{self, CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response};
+use crate::upstream::{Events, loss, reply::too_long, streamable::refusal};
 
 use super::{GRACE, MultiplexFault, Outgoing, SendError, SseShared};
 
@@ -59,8 +59,7 @@ impl SseShared {
     ) -> Result<(), SendError> {
         let status = response.status();
         if (200..300).contains(&status) {
-            self.take_in(response).await;
-            return Ok(());
+            return self.take_in(response).await;
         }
         self.turned_away.store(status, Ordering::Release);
         if let Some(refusal) = refusal(&response, credential, head) {
@@ -75,19 +74,29 @@ impl SseShared {
 
     /// Reads an answer to its end, so that the connection can be used again. By the book it says `Accepted`; some servers
     /// put there what belongs on the stream. One that breaks off has said enough.
-    async fn take_in(self: &Arc<Self>, response: Response) {
+    ///
+    /// # Errors
+    ///
+    /// When it carries a message that is too long: no other answer comes.
+    async fn take_in(self: &Arc<Self>, response: Response) -> Result<(), SendError> {
         let media = response.header(&CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let limit = self.endpoint.limit();
         if headers::is_event_stream(media) {
-            let mut events = Listened::http(response, self.endpoint.limit());
-            while let Ok(Some(event)) = events.next().await {
-                self.hear(event);
+            let mut events = Events::new(response, limit);
+            while let Ok(event) = events.next_or_large().await {
+                match event.map_err(|large| too_long(large.limit))? {
+                    Some(event) => self.hear(event),
+                    None => break,
+                }
             }
-            return;
+            return Ok(());
         }
         let json = headers::is_json(media);
-        let Ok(body) = response.collect(self.endpoint.limit()).await else { return };
-        if json && let Ok(message) = Message::parse(body) {
-            self.deliver(message);
+        match response.collect(limit).await {
+            Ok(body) if json => Message::parse(body).map(|message| self.deliver(message)).unwrap_or_default(),
+            Err(http::Error::TooLarge(limit)) if json => return Err(too_long(limit)),
+            _ => {}
         }
+        Ok(())
     }
 }
