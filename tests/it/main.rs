@@ -6,6 +6,7 @@
 )]
 
 mod aggregate;
+mod bounds;
 mod bytes;
 mod callers;
 mod calls;

@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use weir_tests::client::{answer, initialize, with_meta};
 use weir_tests::peer::Launch;
 use weir_tests::stub::Offer;
@@ -129,6 +130,43 @@ async fn a_client_of_many_names_has_one_session_at_a_legacy_upstream() {
     }
     assert_eq!(stub.sessions_opened() - before, 1);
     assert!(!stub.sessions().iter().any(|client| client.starts_with("client")), "{:?}", stub.sessions());
+}
+
+/// Calls `hold` as a modern client that can be asked this, from this address.
+fn holds(gateway: &Gateway, source: Ipv4Addr, capabilities: &Value) -> JoinHandle<Value> {
+    let (client, address) = (Client::modern(gateway, "/mcp/old"), gateway.address());
+    let params = json!({ "name": "hold", "arguments": { "message": "held" } });
+    let (id, request) = client.request_with("tools/call", with_meta(params, capabilities));
+    tokio::spawn(async move { answer(request.send_from(source, address).await, id).await })
+}
+
+#[tokio::test]
+async fn shared_sessions_have_limits_in_all_for_a_caller_and_for_an_upstream() {
+    for key in ["limits.pooled_sessions", "limits.principal.pooled_sessions", "limits.upstream.pooled_sessions"] {
+        let stub = Stub::offering(Offer { modern: false, ..Offer::default() }).await;
+        let gateway = Gateway::start(&format!("{key} = 1\n{}", stub.config("old"))).await;
+        gateway.healthy(&["old"]).await;
+        let first = holds(&gateway, Ipv4Addr::LOCALHOST, &json!({}));
+        until("a shared session is in use", || stub.held() == 1).await;
+        // Clients that can be asked something else do not share it.
+        let refused = holds(&gateway, Ipv4Addr::LOCALHOST, &json!({ "elicitation": {} })).await.unwrap();
+        assert!(refused["error"]["message"].as_str().is_some_and(|why| why.contains(&format!("`{key}`"))), "{refused}");
+        let same = holds(&gateway, Ipv4Addr::LOCALHOST, &json!({}));
+        until("the same kind of client shares it", || stub.held() == 2).await;
+        let mut held = vec![first, same];
+        if key.contains("principal") {
+            held.push(holds(&gateway, OTHER, &json!({ "elicitation": {} })));
+            until("another caller has a share of its own", || stub.held() == 3).await;
+        }
+        stub.release(held.len());
+        for call in held {
+            assert_eq!(call.await.unwrap()["result"]["content"][0]["text"], "held");
+        }
+        // One that nobody uses makes way.
+        stub.release(1);
+        let next = holds(&gateway, Ipv4Addr::LOCALHOST, &json!({ "elicitation": {} })).await.unwrap();
+        assert_eq!(next["result"]["content"][0]["text"], "held", "{key}: {next}");
+    }
 }
 
 /// Asks for a call whose upstream asks first; gives the answer, from this address.
