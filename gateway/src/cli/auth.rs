@@ -110,7 +110,7 @@ struct CommandScope {
 }
 
 pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
-    let _log = telemetry::start("warn");
+    let _log = telemetry::start("warn,weir::auth=info");
     let options = match &command {
         AuthCommand::Login { options, .. }
         | AuthCommand::Status { options, .. }

@@ -10,7 +10,7 @@ use super::{CredentialManager, SignInFailure};
 
 impl CredentialManager {
     /// Forgets the logins that are kept under the name of an upstream, of all owners that `whose` chooses, and has their
-    /// servers forget them (RFC 7009). Gives for each owner what was said to it.
+    /// servers forget them (RFC 7009). Gives for each owner what the server said.
     ///
     /// # Errors
     /// If the store cannot be used. What was not forgotten until then is kept.
@@ -18,7 +18,7 @@ impl CredentialManager {
         &self,
         upstream: &str,
         whose: impl Fn(&CredentialOwner) -> bool,
-    ) -> Result<Vec<Result<(), TokenError>>, SignInFailure> {
+    ) -> Result<Vec<(CredentialOwner, Result<(), TokenError>)>, SignInFailure> {
         let all = self.list().await?.into_iter();
         let theirs = all.filter(|login| login.key.upstream == upstream && whose(&login.key.owner));
         let origins: HashMap<CredentialOwner, String> = theirs.map(|login| (login.key.owner, login.origin)).collect();
@@ -32,7 +32,8 @@ impl CredentialManager {
                     self.vault.http(reach).map_err(TokenError::from)?
                 }
             };
-            said.extend(self.vault.sign_out(&http, upstream, &owner, None).await?);
+            let told = self.vault.sign_out(&http, upstream, &owner, None).await?;
+            said.extend(told.map(|told| (owner, told)));
         }
         Ok(said)
     }

@@ -11,9 +11,10 @@ use weir_flow::facts::TokenOutcome;
 use weir_oauth::{Loopback, TokenError, authorize::SIGN_IN_TIME};
 
 use crate::{
+    caller::Caller,
     cli::terminal,
     credential::{CredentialOwner, TokenSubject, UpstreamAuth},
-    telemetry::printable,
+    telemetry::{AuthRecord, printable},
 };
 
 use super::{CommandScope, browser, show};
@@ -35,6 +36,7 @@ pub(super) async fn run(about: &CommandScope, name: &str, how: &How) -> anyhow::
     } else {
         with_browser(account, &asker, how).await?;
     }
+    record(&asker.owner, &Caller::local()).at(account.name()).done("signed in");
     let state = account.state(&asker.owner).await?;
     done(&format!("Signed in at {name}{}.", show::details(&state)))
 }
@@ -75,6 +77,16 @@ async fn with_code(account: &UpstreamAuth, asker: &TokenSubject, how: &How) -> a
     Ok(())
 }
 
+/// Whose login it is. A shared one is the local caller's.
+fn record<'a>(owner: &'a CredentialOwner, local: &'a Caller) -> AuthRecord<'a> {
+    match owner {
+        CredentialOwner::Shared => AuthRecord::of(Some(local.principal()), None),
+        CredentialOwner::Principal(issuer, subject) => {
+            AuthRecord { subject: Some(subject), issuer: Some(issuer), ..AuthRecord::default() }
+        }
+    }
+}
+
 /// Signs out: as everybody, or as one of many.
 pub(super) async fn out(about: &CommandScope, name: &str, principal: Option<&str>) -> anyhow::Result<ExitCode> {
     let is_theirs = |owner: &CredentialOwner| matches!(owner, CredentialOwner::Principal(_, subject) if Some(subject.as_str()) == principal);
@@ -96,7 +108,11 @@ pub(super) async fn out(about: &CommandScope, name: &str, principal: Option<&str
             return ended.ok_or_else(|| why.context("name one of them with `--principal`"));
         }
     };
-    match account.sign_out(&asker.owner).await? {
+    let said = account.sign_out(&asker.owner).await?;
+    if said.is_some() {
+        record(&asker.owner, &Caller::local()).at(account.name()).done("signed out");
+    }
+    match said {
         None => done(&format!("There is no login at {name}.")),
         Some(Ok(())) => done(&format!("Signed out of {name}; its server has forgotten the login too.")),
         Some(Err(TokenError::Unsupported(_))) => done(&format!(
@@ -117,9 +133,12 @@ async fn forget(
     if said.is_empty() {
         return Ok(None);
     }
+    for (owner, _) in &said {
+        record(owner, &Caller::local()).at(name).done("signed out");
+    }
     let unsupported = |why: &TokenError| matches!(why, TokenError::Unsupported(_));
     let (untold, trouble): (Vec<TokenError>, Vec<TokenError>) =
-        said.into_iter().filter_map(Result::err).partition(unsupported);
+        said.into_iter().filter_map(|(_, said)| said.err()).partition(unsupported);
     if let Some(why) = trouble.first() {
         bail!("what was kept {of}at {name} is forgotten here, and its server was not told: {why}");
     }
