@@ -81,9 +81,14 @@ impl Policy {
         &self.0.name
     }
 
+    /// Whether Weir brings it along, and not the operator.
+    pub fn is_shipped(&self) -> bool {
+        shipped::NAMES.contains(&self.name())
+    }
+
     /// What is said when it stops with this text. One that the operator has brought is named: the words are its own.
     pub fn stopped(&self, text: &str) -> String {
-        match shipped::NAMES.contains(&self.name()) {
+        match self.is_shipped() {
             true => text.to_owned(),
             false => format!("policy {} stopped: {text}", self.name()),
         }

@@ -184,6 +184,32 @@ async fn what_a_policy_says_reaches_its_caller_and_the_log_and_nobody_is_sent_to
     assert_eq!(called.iter().map(|seen| seen.header("x-caller")).collect::<Vec<_>>(), [Some("eve")]);
 }
 
+/// Nobody can sign in where a policy stops, or fails, before the upstream has asked for anything.
+#[tokio::test]
+async fn a_policy_that_stops_is_an_error_and_no_login_that_is_missing() {
+    let stub = Stub::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let cases = [
+        ("stops", weir_guests::MINIMAL, "stops.wasm stopped: nobody is calling"),
+        ("lies", weir_guests::LIAR, "lies.wasm gave an answer that cannot be used"),
+    ];
+    let mut config = String::new();
+    for (name, component, _) in cases {
+        let file = directory.path().join(format!("{name}.wasm"));
+        fs::write(&file, component).unwrap();
+        config += &stub.config(name);
+        config += &format!("[[upstreams.{name}.policies]]\ncomponent = {file:?}\n");
+    }
+    let gateway = Gateway::start(&config).await;
+    gateway.settle(&["stops", "lies"], "error").await;
+    let (_, body) = gateway.readiness().await;
+    for (entry, (name, _, text)) in body["upstreams"].as_array().unwrap().iter().zip(cases) {
+        assert_eq!(entry["name"], name);
+        assert!(entry["error"].as_str().unwrap().contains(text), "{entry}");
+    }
+    assert!(stub.seen().is_empty());
+}
+
 #[tokio::test]
 async fn an_owner_that_nobody_decides_for_stops_the_start() {
     let stub = Stub::start().await;

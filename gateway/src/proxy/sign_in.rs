@@ -159,7 +159,7 @@ impl Proxy {
     /// Whether a policy has something else to say than that somebody must sign in.
     async fn has_given_up(&self, context: &RequestContext, place: usize) -> bool {
         let asked = self.upstream(place).credential(context.caller.as_ref(), None).await;
-        matches!(asked, Err(CredentialError::Failed(_)))
+        matches!(asked, Err(CredentialError::Denied(_) | CredentialError::Failed(_)))
     }
 
     /// Waits until an upstream is listed whose login has just come.

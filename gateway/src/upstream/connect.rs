@@ -49,6 +49,9 @@ pub enum ConnectError {
     /// It gave no answer in time, which another try at once would not change. The text is the policy's.
     #[error("{0}")]
     Silent(String),
+    /// The operator's policy gives no credential. The text is the policy's.
+    #[error("{0}")]
+    Denied(String),
     /// No way works for want of a credential that could be had.
     #[error("{0}")]
     Unauthorized(String),
@@ -76,6 +79,7 @@ impl From<CredentialError> for ConnectError {
         match error {
             CredentialError::SignIn(needed) => Self::SignIn(needed),
             CredentialError::Personal => Self::Personal,
+            CredentialError::Denied(why) => Self::Denied(why),
             CredentialError::Failed(why) => Self::Unauthorized(why),
         }
     }

@@ -76,6 +76,9 @@ pub enum CredentialError {
     /// Each caller has their own, and nobody is calling.
     #[error("each caller signs in here, and Weir itself does not")]
     Personal,
+    /// The operator's policy refuses, or the policy failed. That is not about a login.
+    #[error("{0}")]
+    Denied(String),
     /// There is none to be had, for this reason.
     #[error("{0}")]
     Failed(String),

@@ -92,10 +92,10 @@ pub(super) fn stopped(why: String, denied: Option<CredentialError>, history: &[A
     let Some(last) = history.last() else { return ConnectError::Stopped(why) };
     let stdio = last.transport == Transport::Stdio;
     match &last.outcome {
-        Outcome::Forbidden(_) => denied.map_or(ConnectError::Unauthorized(why), ConnectError::from),
+        Outcome::Forbidden(_) => refused_for(why, denied),
         // One transport asks for a credential and the rest are not there: that is what the operator can mend.
         Outcome::Unauthorized(_) | Outcome::NotThisTransport(_) | Outcome::NotMcp(_) if history.iter().any(refused) => {
-            denied.map_or(ConnectError::Unauthorized(why), ConnectError::from)
+            refused_for(why, denied)
         }
         // A process that ends is not started again at once.
         Outcome::BrokenOff if stdio => ConnectError::Silent(why),
@@ -104,6 +104,15 @@ pub(super) fn stopped(why: String, denied: Option<CredentialError>, history: &[A
         Outcome::Unreachable(_) if !stdio => ConnectError::Outage(why),
         Outcome::TimedOut => ConnectError::Silent(why),
         _ => ConnectError::Stopped(why),
+    }
+}
+
+/// The upstream wants another credential than the one it refused, whoever it is that does not give it.
+fn refused_for(why: String, denied: Option<CredentialError>) -> ConnectError {
+    match denied {
+        None => ConnectError::Unauthorized(why),
+        Some(CredentialError::Denied(why)) => ConnectError::Unauthorized(why),
+        Some(denied) => denied.into(),
     }
 }
 
@@ -123,5 +132,22 @@ impl From<SendError> for Outcome {
             SendError::TimedOut => Self::TimedOut,
             SendError::NotMcp(what) => Self::NotMcp(what),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_flow::facts::Challenge;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_that_stops_after_a_401_leaves_a_login_to_be_wanted() {
+        let outcome = Outcome::Unauthorized(Challenge::default());
+        let refused = Attempt { transport: Transport::Http, era: Era::Modern, credential: true, outcome, millis: 1 };
+        let denied = CredentialError::Denied("ask the platform team".into());
+        let said = stopped("401".into(), Some(denied.clone()), &[refused]);
+        assert_eq!(said, ConnectError::Unauthorized("ask the platform team".into()));
+        assert_eq!(ConnectError::from(denied), ConnectError::Denied("ask the platform team".into()));
     }
 }

@@ -63,12 +63,14 @@ impl CredentialSource {
             let fact = stored.as_ref().zip(self.account.as_ref());
             let fact = fact.map(|(stored, account)| account.fact(stored, is_accepted(before.as_ref(), stored)));
             let question = self.question(asker, &upstream, fact, refused.clone(), efforts.clone());
-            let choice = self.policy.choose(&question, self).await.map_err(|why| failed(why.to_string()))?;
+            let choice = self.policy.choose(&question, self).await.map_err(|why| denied(why.to_string()))?;
             let task = match (choice, &self.account) {
                 (Choice::None, _) => return Ok(CachedCredential { news, ..CachedCredential::nothing() }),
                 (Choice::Attach(attachment), _) => return self.place(attachment, origin),
                 (Choice::Mint(minted), _) => return self.mint(&minted, origin),
-                (Choice::Stop(why), _) => return Err(failed(self.policy.stopped(&why))),
+                // Those that Weir brings along stop for want of a login or a token.
+                (Choice::Stop(why), _) if self.policy.is_shipped() => return Err(failed(why)),
+                (Choice::Stop(why), _) => return Err(denied(self.policy.stopped(&why))),
                 (Choice::Present(chosen), Some(account)) => {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
                     let same = before.as_ref().filter(|before| before.is_of(&stored));
@@ -214,6 +216,10 @@ fn trouble(efforts: &[TokenAttempt]) -> Option<String> {
 
 pub(super) const fn failed(why: String) -> CredentialError {
     CredentialError::Failed(why)
+}
+
+const fn denied(why: String) -> CredentialError {
+    CredentialError::Denied(why)
 }
 
 #[cfg(test)]

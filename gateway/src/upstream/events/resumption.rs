@@ -241,7 +241,7 @@ impl ResumptionRequest {
                 let (lasting, why) = match why {
                     CredentialError::SignIn(needed) => (true, needed.what()),
                     CredentialError::Personal => (true, why.to_string()),
-                    CredentialError::Failed(why) => (false, why),
+                    CredentialError::Denied(why) | CredentialError::Failed(why) => (false, why),
                 };
                 (lasting.then_some(401), SendError::BrokenOff(format!("its event stream ended, and {why}")))
             })?;
