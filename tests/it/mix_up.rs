@@ -2,6 +2,7 @@
 //! it, though the honest server does not name itself (RFC 9207).
 
 use serde_json::{Value, json};
+use weir_tests::browser::Page;
 use weir_tests::peer::free_port;
 use weir_tests::process::Process;
 use weir_tests::terminal::{ENVIRONMENT, auth, ended, page};
@@ -29,10 +30,10 @@ impl Scene {
         Self { honest, hostile, gateway, port: free_port().to_string(), _upstreams: upstreams }
     }
 
-    /// What the hostile server says of itself, with this page in place of its own. Whoever registers there is given the id
-    /// that they have at the honest one.
-    fn lead(&mut self, page: &str, client: &str) {
-        let own = self.hostile.issuer().to_owned();
+    /// The hostile server names the page of the honest one as its own. Whoever registers there is given the id that they
+    /// have at the honest one.
+    fn name_the_honest_page(&mut self, known: &Value) {
+        let (own, page) = (self.hostile.issuer().to_owned(), format!("{}/auth", self.honest.issuer()));
         let metadata = json!({
             "issuer": own,
             "authorization_endpoint": page,
@@ -44,7 +45,7 @@ impl Scene {
         self.hostile.trouble(&json!({
             "/.well-known/oauth-authorization-server": metadata,
             "/.well-known/openid-configuration": metadata,
-            "/reg": { "status": 201, "json": { "client_id": client } },
+            "/reg": { "status": 201, "json": { "client_id": known["client_id"] } },
         }));
     }
 
@@ -61,12 +62,30 @@ impl Scene {
         assert_eq!(self.honest.grants("authorization_code"), 1, "the honest login alone");
     }
 
+    /// The honest server knows Weir, and sends nobody to the address of another.
+    fn honest_refuses(&mut self, shown: &Page, known: &Value) {
+        let asked = self.asked();
+        assert_eq!(asked["client_id"], known["client_id"]);
+        assert_ne!(asked["redirect_uri"], known["redirect_uri"], "each has its own address");
+        assert!(shown.status == 400 && shown.url.starts_with(self.honest.issuer()), "{shown:?}");
+        assert!(shown.text.contains("redirect_uri"), "{}", shown.text);
+    }
+
     fn login(&self, name: &str) -> Process {
         auth(&self.gateway, &["login", name, "--no-browser", "--port", &self.port])
     }
 
-    /// Signs in at the honest upstream from a terminal, so that its server knows Weir and has its user's consent.
-    async fn signed_in(&mut self, browser: &mut Browser) -> Value {
+    /// Signs in at the honest upstream from /connect, so that its server knows Weir and has its user's consent. Gives the
+    /// page and how Weir is known.
+    async fn signed_in_at_connect(&mut self, browser: &mut Browser) -> (Page, Value) {
+        let at = browser.open(&self.gateway.url("/connect")).await;
+        let at = browser.press(&at, "connect/honest/login").await;
+        assert!(at.text.contains("Signed in at honest"), "{}", at.text);
+        (at, self.asked())
+    }
+
+    /// The same from a terminal.
+    async fn signed_in_at_terminal(&mut self, browser: &mut Browser) -> Value {
         let mut process = self.login("honest");
         let shown = browser.open(&page(&mut process).await).await;
         assert!(shown.text.contains("Weir has what it needs"), "{}", shown.text);
@@ -92,19 +111,11 @@ fn led_on(page: &str, honest: &Value, to: &str) -> String {
 async fn a_page_of_an_honest_server_named_by_a_hostile_one() {
     let mut scene = Scene::new().await;
     let mut browser = Browser::new();
-    let at = browser.open(&scene.gateway.url("/connect")).await;
-    let at = browser.press(&at, "connect/honest/login").await;
-    assert!(at.text.contains("Signed in at honest"), "{}", at.text);
-    let known = scene.asked();
-    scene.lead(&format!("{}/auth", scene.honest.issuer().to_owned()), known["client_id"].as_str().unwrap());
+    let (at, known) = scene.signed_in_at_connect(&mut browser).await;
+    scene.name_the_honest_page(&known);
 
     let shown = browser.press(&at, "connect/hostile/login").await;
-    let asked = scene.asked();
-    assert_eq!(asked["client_id"], known["client_id"]);
-    assert_ne!(asked["redirect_uri"], known["redirect_uri"], "each has its own address");
-    // The honest server knows Weir, and sends nobody to the address of another.
-    assert!(shown.status == 400 && shown.url.starts_with(scene.honest.issuer()), "{shown:?}");
-    assert!(shown.text.contains("redirect_uri"), "{}", shown.text);
+    scene.honest_refuses(&shown, &known);
     scene.held().await;
 }
 
@@ -112,10 +123,7 @@ async fn a_page_of_an_honest_server_named_by_a_hostile_one() {
 async fn a_user_led_on_to_an_honest_server() {
     let mut scene = Scene::new().await;
     let mut browser = Browser::new();
-    let at = browser.open(&scene.gateway.url("/connect")).await;
-    let at = browser.press(&at, "connect/honest/login").await;
-    assert!(at.text.contains("Signed in at honest"), "{}", at.text);
-    let known = scene.asked();
+    let (at, known) = scene.signed_in_at_connect(&mut browser).await;
 
     let own = scene.hostile.issuer().to_owned();
     let on_the_way = browser.press_until(&at, "connect/hostile/login", |url| url.starts_with(&own)).await;
@@ -129,12 +137,11 @@ async fn a_user_led_on_to_an_honest_server() {
 async fn a_page_of_an_honest_server_named_by_a_hostile_one_to_a_terminal() {
     let mut scene = Scene::new().await;
     let mut browser = Browser::new();
-    let known = scene.signed_in(&mut browser).await;
-    scene.lead(&format!("{}/auth", scene.honest.issuer().to_owned()), known["client_id"].as_str().unwrap());
+    let known = scene.signed_in_at_terminal(&mut browser).await;
+    scene.name_the_honest_page(&known);
     let mut process = scene.login("hostile");
     let shown = browser.open(&page(&mut process).await).await;
-    assert_eq!(scene.asked()["client_id"], known["client_id"]);
-    assert!(shown.status == 400 && shown.text.contains("redirect_uri"), "{}", shown.text);
+    scene.honest_refuses(&shown, &known);
     process.signal(rustix::process::Signal::INT);
     assert_eq!(ended(process).await.0, Some(130));
     scene.held().await;
@@ -144,7 +151,7 @@ async fn a_page_of_an_honest_server_named_by_a_hostile_one_to_a_terminal() {
 async fn a_user_of_a_terminal_led_on_to_an_honest_server() {
     let mut scene = Scene::new().await;
     let mut browser = Browser::new();
-    let known = scene.signed_in(&mut browser).await;
+    let known = scene.signed_in_at_terminal(&mut browser).await;
     let mut process = scene.login("hostile");
     let on_the_way = page(&mut process).await;
     let shown = browser.open(&led_on(&on_the_way, &known, scene.honest.issuer())).await;
