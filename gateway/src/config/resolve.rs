@@ -22,8 +22,6 @@ use super::{Config, Environment, Limits, Reach, Timeouts, Tls, UpstreamConfig, i
 
 pub use auth::default_store;
 
-use crate::quota::Shares;
-
 /// Where Weir listens unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
 
@@ -153,63 +151,37 @@ pub fn default_cache_dir(environment: &dyn Environment) -> Option<PathBuf> {
     Some(caches.join("weir"))
 }
 
+/// A total and the shares that are named, each with its default where it is not written.
+macro_rules! shares {
+    ($kind:ident, $written:ident.$name:ident, $default:ident $(, $share:ident)*) => {{
+        let mut shares = $default.$name;
+        shares.total = $written.$name.or($kind(shares.total)).0;
+        $(if let Some(at) = $written.$share.set() {
+            shares.$share = at.value.$name.or($kind(shares.$share)).0;
+        })*
+        shares
+    }};
+}
+
 fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
     let default = Limits::default();
     let Some(written) = written.set().map(|at| &at.value) else {
         return default;
     };
-    let (principal, upstream) = (written.principal.set(), written.upstream.set());
-    let counted = |total: &Setting<Count>,
-                   principal: Option<&Setting<Count>>,
-                   upstream: Option<&Setting<Count>>,
-                   default: Shares| {
-        let count =
-            |written: Option<&Setting<Count>>, default| written.map_or(default, |field| field.or(Count(default)).0);
-        Shares {
-            total: count(Some(total), default.total),
-            principal: count(principal, default.principal),
-            upstream: count(upstream, default.upstream),
-        }
-    };
-    let sized = |total: &Setting<Size>, principal: Option<&Setting<Size>>, default: Shares| Shares {
-        total: total.or(Size(default.total)).0,
-        principal: principal.map_or(default.principal, |field| field.or(Size(default.principal)).0),
-        ..default
-    };
     Limits {
         body: written.body.or(Size(default.body)).0,
         body_timeout: written.body_timeout.or(Period(default.body_timeout)).0,
-        connections: counted(
-            &written.connections,
-            principal.map(|at| &at.value.connections),
-            upstream.map(|at| &at.value.connections),
-            default.connections,
-        ),
-        processes: counted(
-            &written.processes,
-            principal.map(|at| &at.value.processes),
-            upstream.map(|at| &at.value.processes),
-            default.processes,
-        ),
-        pooled_sessions: counted(
-            &written.pooled_sessions,
-            principal.map(|at| &at.value.pooled_sessions),
-            upstream.map(|at| &at.value.pooled_sessions),
-            default.pooled_sessions,
-        ),
-        pending_inputs: counted(
-            &written.pending_inputs,
-            principal.map(|at| &at.value.pending_inputs),
-            upstream.map(|at| &at.value.pending_inputs),
-            default.pending_inputs,
-        ),
+        connections: shares!(Count, written.connections, default, principal, upstream),
+        processes: shares!(Count, written.processes, default, principal, upstream),
+        pooled_sessions: shares!(Count, written.pooled_sessions, default, principal, upstream),
+        pending_inputs: shares!(Count, written.pending_inputs, default, principal, upstream),
         head_timeout: written.head_timeout.or(Period(default.head_timeout)).0,
         idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
         session_idle: written.session_idle.or(Period(default.session_idle)).0,
         starts: written.starts.or(Count(default.starts)).0,
-        sessions: counted(&written.sessions, principal.map(|at| &at.value.sessions), None, default.sessions),
-        bodies: sized(&written.bodies, principal.map(|at| &at.value.bodies), default.bodies),
-        replay: sized(&written.replay, principal.map(|at| &at.value.replay), default.replay),
+        sessions: shares!(Count, written.sessions, default, principal),
+        bodies: shares!(Size, written.bodies, default, principal),
+        replay: shares!(Size, written.replay, default, principal),
         page: written.page.or(Count(default.page)).0,
         message: written.message.or(Size(default.message)).0,
         list: written.list.or(Size(default.list)).0,
