@@ -130,6 +130,17 @@ pub struct Limits {
     pub message: usize,
     /// How much is kept of the lists of each upstream, in bytes.
     pub list: usize,
+    /// How many decisions one policy may have at once, where it may ask services.
+    pub policy: PolicyLimits,
+}
+
+/// How many decisions one policy may have at once, where it may ask services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyLimits {
+    /// Those that run.
+    pub running: usize,
+    /// Those that are queued.
+    pub queued: usize,
 }
 
 /// One MCP server that Weir calls.
@@ -221,6 +232,8 @@ pub struct PolicyConfig {
 pub struct Timeouts {
     /// For a connection, TLS included.
     pub connect: Duration,
+    /// For the answer to `initialize` or `server/discover` over HTTP, in each attempt.
+    pub initialize: Duration,
     /// Between two reads of an answer.
     pub read: Duration,
     /// For a whole call, all attempts together.
@@ -315,7 +328,14 @@ impl Default for Limits {
             page: 1000,
             message: 32 << 20,
             list: 8 << 20,
+            policy: PolicyLimits::default(),
         }
+    }
+}
+
+impl Default for PolicyLimits {
+    fn default() -> Self {
+        Self { running: 16, queued: 256 }
     }
 }
 
@@ -323,6 +343,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
+            initialize: Duration::from_secs(10),
             read: Duration::from_secs(60),
             overall: Duration::from_secs(5 * 60),
             progress: Duration::from_secs(60 * 60),

@@ -29,7 +29,9 @@ use self::{
     engine::EngineShared,
     guest_log::{GuestLines, GuestLogRate, Readable, redacted},
     host::HostState,
-    limits::{EPOCHS, HANDOVER, InstanceSlot, InstanceSlots, MEMORY, Meter, Overgrown, Spent, WALL, WALL_WITH_HTTP},
+    limits::{
+        Busy, EPOCHS, HANDOVER, InstanceSlot, InstanceSlots, MEMORY, Meter, Overgrown, Spent, WALL, WALL_WITH_HTTP,
+    },
     load::Loaded,
 };
 pub use self::{
@@ -63,12 +65,15 @@ struct Inner {
 impl Policy {
     fn new(engine: Arc<EngineShared>, loaded: Arc<Loaded>, source: &PolicySource<'_>, settings: String) -> Self {
         let service = source.service.clone().filter(|_| source.grants.contains(&PolicyGrant::Http));
-        let slots = if service.is_some() { &engine.slots_with_http } else { &engine.slots };
+        let (slots, limits) = match &service {
+            Some(_) => (&engine.slots_with_http, Some(engine.limits)),
+            None => (&engine.slots, None),
+        };
         Self(Arc::new(Inner {
             name: source.name.into(),
             settings,
             grants: source.grants.into(),
-            slots: InstanceSlots::among(slots, service.is_some()),
+            slots: InstanceSlots::among(slots, limits),
             service,
             loaded,
             engine,
@@ -150,7 +155,11 @@ impl Policy {
     }
 
     async fn slot(&self) -> Result<InstanceSlot, PolicyError> {
-        self.0.slots.take().await.ok_or_else(|| PolicyError::TooBusy { policy: self.name().to_owned() })
+        let policy = || self.name().to_owned();
+        self.0.slots.take().await.map_err(|busy| match busy {
+            Busy::Running => PolicyError::TooBusy { policy: policy() },
+            Busy::Queued(most) => PolicyError::QueueFull { policy: policy(), most },
+        })
     }
 
     fn readable(&self, question: &facts::CredentialQuestion, secrets: &dyn Secrets) -> Vec<(String, String)> {

@@ -121,7 +121,7 @@ fn reference(schema: &Value) -> String {
 }
 
 /// The tables in the order of the page, and what each is called in a file.
-const TABLES: [(&str, &str); 13] = [
+const TABLES: [(&str, &str); 14] = [
     ("Upstream", "`[upstreams.<name>]`"),
     ("Timeouts", "`timeouts` of an upstream"),
     ("OAuth", "`[upstreams.<name>.oauth]`"),
@@ -132,6 +132,7 @@ const TABLES: [(&str, &str); 13] = [
     ("Limits", "`[limits]`"),
     ("PrincipalLimits", "`[limits.principal]`"),
     ("UpstreamLimits", "`[limits.upstream]`"),
+    ("PolicyLimits", "`[limits.policy]`"),
     ("Store", "`[store]`"),
     ("Tls", "`[tls]`"),
     ("Source", "Where a secret is"),

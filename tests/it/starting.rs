@@ -145,3 +145,14 @@ async fn an_upstream_that_has_failed_starts_no_more() {
     let told = client.call("weir__status", json!({})).await;
     assert!(text(&told).contains("`absent`: error: ") && text(&told).contains("`stub`: healthy, 5 tools"), "{told}");
 }
+
+#[tokio::test]
+async fn a_server_that_says_nothing_has_the_time_that_its_error_names() {
+    let stub = slow().await;
+    let gateway = Gateway::start(&format!("{}timeouts = {{ initialize = \"300ms\" }}\n", stub.config("slow"))).await;
+    gateway.settle(&["slow"], "error").await;
+    let (_, body) = gateway.readiness().await;
+    assert!(body["upstreams"][0]["error"].as_str().unwrap().contains("timeouts.initialize"), "{body}");
+    stub.offer(Offer::default());
+    gateway.healthy(&["slow"]).await;
+}

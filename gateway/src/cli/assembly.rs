@@ -38,7 +38,8 @@ pub(super) struct Decisions {
 ///
 /// Everything that is wrong, one line each.
 pub(super) fn assemble(config: &Config, manager: Option<&CredentialManager>) -> anyhow::Result<Assembly> {
-    let engine = Engine::new(config.cache_dir.as_deref()).context("the policy engine cannot be started")?;
+    let engine = Engine::new(config.cache_dir.as_deref(), config.limits.policy);
+    let engine = engine.context("the policy engine cannot be started")?;
     let client = HttpClient::new().limited(config.limits.connections.upstream);
     let processes = Quota::new("processes", config.limits.processes);
     let shared = (&client, &processes, &Arc::new(Semaphore::new(config.limits.starts)));

@@ -18,7 +18,7 @@ use super::quantity::{Period, Size};
 use super::read::Setting;
 use super::value::Count;
 use super::written::{self, Root};
-use super::{Config, Environment, Limits, Reach, Timeouts, Tls, UpstreamConfig, inherit};
+use super::{Config, Environment, Limits, PolicyLimits, Reach, Timeouts, Tls, UpstreamConfig, inherit};
 
 pub use auth::default_store;
 
@@ -168,6 +168,10 @@ fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
     let Some(written) = written.set().map(|at| &at.value) else {
         return default;
     };
+    let policy = written.policy.set().map_or(default.policy, |at| PolicyLimits {
+        running: at.value.running.or(Count(default.policy.running)).0,
+        queued: at.value.queued.or(Count(default.policy.queued)).0,
+    });
     Limits {
         body: written.body.or(Size(default.body)).0,
         body_timeout: written.body_timeout.or(Period(default.body_timeout)).0,
@@ -185,6 +189,7 @@ fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
         page: written.page.or(Count(default.page)).0,
         message: written.message.or(Size(default.message)).0,
         list: written.list.or(Size(default.list)).0,
+        policy,
     }
 }
 
@@ -195,6 +200,7 @@ fn timeouts(written: &Setting<written::WrittenTimeouts>, default: Timeouts) -> T
     };
     Timeouts {
         connect: written.connect.or(Period(default.connect)).0,
+        initialize: written.initialize.or(Period(default.initialize)).0,
         read: written.read.or(Period(default.read)).0,
         overall: written.overall.or(Period(default.overall)).0,
         progress: written.progress.or(Period(default.progress)).0,

@@ -59,6 +59,7 @@ table! {
     }
 
     /// The bounds on what clients and upstreams may take.
+    #[schemars(rename = "Limits")]
     struct WrittenLimits("a table") {
         /// The largest request body. Default: `"4MiB"`.
         body: Size,
@@ -101,6 +102,8 @@ table! {
         principal: PrincipalLimits,
         /// How much of each total one upstream may take.
         upstream: UpstreamLimits,
+        /// How many decisions of one policy may wait for a service that it asks (the grant `"http"`).
+        policy: WrittenPolicyLimits,
     }
 
     /// How much of each total one principal may take. Without `auth` each address is one.
@@ -133,6 +136,15 @@ table! {
         pending_inputs: Count,
     }
 
+    /// How many decisions of one policy may wait for a service that it asks (the grant `"http"`).
+    #[schemars(rename = "PolicyLimits")]
+    struct WrittenPolicyLimits("a table such as { running = 32 }") {
+        /// Decisions that run at once; 64 of all such policies together. Default: 16.
+        running: Count,
+        /// Decisions that are queued behind those. Default: 256.
+        queued: Count,
+    }
+
     /// What holds for each upstream that says nothing else.
     struct Defaults("a table") {
         /// How long to wait for an upstream.
@@ -144,9 +156,12 @@ table! {
     }
 
     /// How long to wait for an upstream.
+    #[schemars(rename = "Timeouts")]
     struct WrittenTimeouts("a table such as { connect = \"5s\" }") {
         /// For a connection, TLS included. Default: `"5s"`.
         connect: Period,
+        /// For the answer to `initialize` or `server/discover` over HTTP, in each attempt. Default: `"10s"`.
+        initialize: Period,
         /// Between two reads of an answer. Default: `"60s"`.
         read: Period,
         /// For a whole call, all attempts together. Default: `"5m"`.
@@ -165,6 +180,7 @@ table! {
         { "anyOf": [{ "required": ["url"] }, { "required": ["httpUrl"] }] },
         { "required": ["command"] }
     ]))]
+    #[schemars(rename = "Upstream")]
     struct WrittenUpstream("a table") {
         /// The address of a server: Streamable HTTP is tried first, then HTTP+SSE, unless `type` says which it is.
         /// `${env:NAME}` and `${file:PATH}` are expanded.
@@ -210,6 +226,7 @@ table! {
 
     /// Where a secret is: an environment variable or a file, never the secret itself.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+    #[schemars(rename = "Source")]
     struct WrittenSecret("{ env = \"NAME\" } or { file = \"PATH\" }") {
         /// The environment variable that holds it.
         env: Variable,
@@ -219,6 +236,7 @@ table! {
 
     /// A WebAssembly component that decides about calls.
     #[schemars(extend("required" = ["component"]))]
+    #[schemars(rename = "Policy")]
     struct WrittenPolicy("a table with a `component`") {
         /// The component's file.
         component: FilePath,

@@ -13,6 +13,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use wasmtime::{Cache, CacheConfig, Config, PoolingAllocationConfig};
 
+use crate::config::PolicyLimits;
+
 use super::{
     Policy,
     error::{EngineError, LoadError},
@@ -49,13 +51,15 @@ pub(super) struct EngineShared {
     pub(super) ticker: Ticker,
     pub(super) slots: Arc<Semaphore>,
     pub(super) slots_with_http: Arc<Semaphore>,
+    pub(super) limits: PolicyLimits,
     loaded: Mutex<HashMap<[u8; 32], Weak<Loaded>>>,
 }
 
 impl Engine {
     /// An engine that keeps compiled code in the directory `cache`, or compiles anew at each start without one. The
-    /// directory is made if it is missing; it has to be private, for code in it is run unseen.
-    pub fn new(cache: Option<&Path>) -> Result<Self, EngineError> {
+    /// directory is made if it is missing; it has to be private, for code in it is run unseen. `limits` are those of each
+    /// policy that may ask services.
+    pub fn new(cache: Option<&Path>, limits: PolicyLimits) -> Result<Self, EngineError> {
         let failed = |error: wasmtime::Error| EngineError::Engine(format!("{error:#}"));
         let mut config = configuration();
         if let Some(directory) = cache {
@@ -70,7 +74,7 @@ impl Engine {
         let ticker = Ticker::start(wasm.weak()).map_err(|error| EngineError::Engine(error.to_string()))?;
         let slots = |count| Arc::new(Semaphore::new(usize::try_from(count).unwrap_or(1)));
         let (slots, slots_with_http) = (slots(SLOTS), slots(SLOTS_WITH_HTTP));
-        Ok(Self(Arc::new(EngineShared { wasm, ticker, slots, slots_with_http, loaded: Mutex::default() })))
+        Ok(Self(Arc::new(EngineShared { wasm, ticker, slots, slots_with_http, limits, loaded: Mutex::default() })))
     }
 
     /// A policy that can be asked. The same component with the same grants is compiled and kept once, whatever its

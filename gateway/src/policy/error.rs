@@ -2,7 +2,10 @@
 
 use thiserror::Error;
 
-use super::grant::{self, PolicyGrant};
+use super::{
+    grant::{self, PolicyGrant},
+    limits::PATIENCE,
+};
 
 /// The engine cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -139,10 +142,18 @@ pub enum PolicyError {
         most: usize,
     },
     /// Too many questions are being answered already.
-    #[error("policy {policy} is busy: too many of its questions wait for an answer")]
+    #[error("policy {policy} is busy: none of its running decisions ended within {} ms", PATIENCE.as_millis())]
     TooBusy {
         /// The policy.
         policy: String,
+    },
+    /// Too many questions wait for those that are being answered.
+    #[error("policy {policy} has {most} decisions queued already, as many as `limits.policy.queued` allows")]
+    QueueFull {
+        /// The policy.
+        policy: String,
+        /// How many may wait.
+        most: usize,
     },
     /// The answer breaks a rule of the contract.
     #[error("policy {policy} gave an answer that cannot be used: {rule}")]

@@ -9,6 +9,8 @@ use tokio::{
 };
 use wasmtime::ResourceLimiter;
 
+use crate::config::PolicyLimits;
+
 use super::ticker::TICK;
 
 /// The largest component that is compiled, in bytes.
@@ -23,12 +25,11 @@ pub(super) const MODULES: u32 = 64;
 pub(super) const SLOTS: u32 = 64;
 /// The same of all that may ask services: they wait for those, and must not keep the rest waiting.
 pub(super) const SLOTS_WITH_HTTP: u32 = 64;
-/// Questions that one policy answers at the same time, so that one that hangs leaves slots for the rest.
-pub(super) const SLOTS_OF_ONE: usize = 16;
+/// Questions that one policy answers at the same time where it asks no services, so that one that hangs leaves slots for
+/// the rest. For the others there is `limits.policy.running`.
+const SLOTS_OF_ONE: usize = 16;
 /// How long a question waits for a slot. It is enough for any number of honest questions.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
-/// The questions of one policy that wait for a slot for as long as their calls do, where it may ask services.
-pub(super) const WAITING: usize = 256;
 /// The processor time of one question.
 pub(super) const BUDGET: Duration = Duration::from_millis(100);
 /// The same in epochs: the guest is asked to yield after each, and stopped after the last.
@@ -93,8 +94,16 @@ impl ResourceLimiter for Meter {
 pub(super) struct InstanceSlots {
     own: Arc<Semaphore>,
     all: Arc<Semaphore>,
-    /// The places in which to wait for as long as it takes; none where nobody waits for long.
-    queue: Option<Semaphore>,
+    /// The places in which to wait for as long as it takes, and how many there are; none where nobody waits for long.
+    queue: Option<(Semaphore, usize)>,
+}
+
+/// Why there is no place.
+pub(super) enum Busy {
+    /// None became free.
+    Running,
+    /// So many wait already.
+    Queued(usize),
 }
 
 /// A place; it is free again when this is dropped.
@@ -104,24 +113,30 @@ pub(super) struct InstanceSlot {
 }
 
 impl InstanceSlots {
-    /// The places of a policy among `all`; `queued` if its questions wait for services, and so for one another.
-    pub(super) fn among(all: &Arc<Semaphore>, queued: bool) -> Self {
-        let queue = queued.then(|| Semaphore::new(WAITING));
-        Self { own: Arc::new(Semaphore::new(SLOTS_OF_ONE)), all: Arc::clone(all), queue }
+    /// The places of a policy among `all`; with limits if its questions wait for services, and so for one another.
+    pub(super) fn among(all: &Arc<Semaphore>, limits: Option<PolicyLimits>) -> Self {
+        let semaphore = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
+        let own = limits.map_or(SLOTS_OF_ONE, |limits| limits.running);
+        let queue = limits.map(|limits| (semaphore(limits.queued), limits.queued));
+        Self { own: Arc::new(semaphore(own)), all: Arc::clone(all), queue }
     }
 
-    /// The next free place, or none if there is none for [`PATIENCE`], or no place in the queue.
-    pub(super) async fn take(&self) -> Option<InstanceSlot> {
+    /// The next free place.
+    ///
+    /// # Errors
+    ///
+    /// If there is none for [`PATIENCE`], or none in the queue.
+    pub(super) async fn take(&self) -> Result<InstanceSlot, Busy> {
         let both = async {
             let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
             let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
             Some(InstanceSlot { _own: own, _all: all })
         };
         match &self.queue {
-            None => timeout(PATIENCE, both).await.ok().flatten(),
-            Some(queue) => {
-                let _waiting = queue.try_acquire().ok()?;
-                both.await
+            None => timeout(PATIENCE, both).await.ok().flatten().ok_or(Busy::Running),
+            Some((queue, most)) => {
+                let _queued = queue.try_acquire().map_err(|_| Busy::Queued(*most))?;
+                both.await.ok_or(Busy::Running)
             }
         }
     }

@@ -7,6 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
+use weir::config::PolicyLimits;
 use weir::policy::{Engine, LoadError, Policy, PolicyGrant, PolicySource, Secrets};
 use weir_flow::facts::{Attempt, Challenge, CredentialQuestion, Outcome, Refusal, Transport, Try, UpstreamFacts};
 use weir_mcp::Era;
@@ -25,7 +26,7 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
 /// One engine for the tests that need no engine of their own.
 pub(crate) fn engine() -> &'static Engine {
     static ENGINE: OnceLock<Engine> = OnceLock::new();
-    ENGINE.get_or_init(|| Engine::new(None).unwrap())
+    ENGINE.get_or_init(|| Engine::new(None, PolicyLimits::default()).unwrap())
 }
 
 pub(crate) fn try_load(name: &str, wasm: &[u8], grants: &[PolicyGrant], settings: &str) -> Result<Policy, LoadError> {

@@ -11,10 +11,13 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use weir::policy::{Policy, PolicyError, PolicyGrant, PolicySource, Service, ServiceRequest, ServiceResponse, shipped};
+use weir::config::PolicyLimits;
+use weir::policy::{
+    Engine, Policy, PolicyError, PolicyGrant, PolicySource, Service, ServiceRequest, ServiceResponse, shipped,
+};
 use weir_flow::facts::{Choice, Step};
 
-use crate::bench::{MODERN, Vault, load, question, try_load, upstream};
+use crate::bench::{MODERN, Vault, engine, load, question, try_load, upstream};
 
 /// Asks the shipped policy over and over while `hostile` runs; answers with what became of it, and how often the
 /// shipped policy answered.
@@ -208,19 +211,45 @@ impl Service for Closed {
     }
 }
 
+/// A policy that asks this service.
+fn asks(engine: &Engine, name: &str, service: &Arc<Closed>) -> Policy {
+    let service = Some(Arc::clone(service) as Arc<dyn Service>);
+    let settings = r#"{"service":"https://tokens.example.com/mcp"}"#.to_owned();
+    let wasm = weir_guests::TOKEN_SERVICE.into();
+    engine.load(PolicySource { name, wasm, grants: &[PolicyGrant::Http], settings, service }).unwrap()
+}
+
+#[tokio::test]
+async fn a_full_queue_of_a_policy_names_its_limit() {
+    let service = Arc::new(Closed(tokio::sync::Semaphore::new(0), AtomicUsize::new(0)));
+    let engine = Engine::new(None, PolicyLimits { running: 2, queued: 3 }).unwrap();
+    let policy = asks(&engine, "tokens", &service);
+    let mut questions = JoinSet::new();
+    for _ in 0..6 {
+        let policy = policy.clone();
+        questions.spawn(async move { policy.choose(&question(&[], None), &Vault).await });
+    }
+    // Two run and three are queued: the only one that ends is refused.
+    let refused = questions.join_next().await.unwrap().unwrap().unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "policy tokens has 3 decisions queued already, as many as `limits.policy.queued` allows"
+    );
+    while service.1.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    service.0.add_permits(1);
+    for choice in questions.join_all().await {
+        assert!(matches!(&choice, Ok(Choice::Mint(minted)) if minted.text == "minted"), "{choice:?}");
+    }
+    assert_eq!(service.1.load(Ordering::SeqCst), 5);
+}
+
 #[tokio::test]
 async fn questions_that_wait_for_a_service_wait_for_one_another_and_keep_nobody_else() {
     let service = Arc::new(Closed(tokio::sync::Semaphore::new(0), AtomicUsize::new(0)));
-    let load = |name: &str| {
-        let service = Some(Arc::clone(&service) as Arc<dyn Service>);
-        let settings = r#"{"service":"https://tokens.example.com/mcp"}"#.to_owned();
-        let wasm = weir_guests::TOKEN_SERVICE.into();
-        crate::bench::engine()
-            .load(PolicySource { name, wasm, grants: &[PolicyGrant::Http], settings, service })
-            .unwrap()
-    };
     let mut questions = JoinSet::new();
-    for policy in [load("one"), load("other")] {
+    for policy in ["one", "other"].map(|name| asks(engine(), name, &service)) {
         for _ in 0..40 {
             let policy = policy.clone();
             questions.spawn(async move { policy.choose(&question(&[], None), &Vault).await });
@@ -230,7 +259,7 @@ async fn questions_that_wait_for_a_service_wait_for_one_another_and_keep_nobody_
         tokio::task::yield_now().await;
     }
     // Whoever asks no service has an answer, and of those that wait nobody is turned away.
-    let bystander = crate::bench::load("fallback", shipped::FALLBACK);
+    let bystander = load("fallback", shipped::FALLBACK);
     assert_eq!(bystander.next(&upstream(), &[]).await, Ok(Step::Attempt(MODERN)));
     let ended = tokio::time::timeout(Duration::from_secs(1), questions.join_next()).await;
     assert!(ended.is_err(), "{ended:?}");

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fs, os::unix::fs::PermissionsExt};
 
+use weir::config::PolicyLimits;
 use weir::policy::{Engine, EngineError, LoadError, PolicyGrant, PolicySource, shipped};
 
 use weir_flow::facts::{Choice, Principal};
@@ -102,7 +103,7 @@ fn a_capability_that_does_not_exist() {
 fn compiled_code_is_kept_in_a_directory_of_our_own() {
     let cache = scratch("policy-cache").join("made");
     let load = || {
-        let engine = Engine::new(Some(&cache)).unwrap();
+        let engine = Engine::new(Some(&cache), PolicyLimits::default()).unwrap();
         engine
             .load(PolicySource {
                 name: "fallback",
@@ -124,7 +125,7 @@ fn compiled_code_is_kept_in_a_directory_of_our_own() {
     assert_eq!(before, again);
 
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o755)).unwrap();
-    let refused = Engine::new(Some(&cache)).unwrap_err();
+    let refused = Engine::new(Some(&cache), PolicyLimits::default()).unwrap_err();
     assert!(matches!(&refused, EngineError::Cache { .. }), "{refused}");
     assert!(refused.to_string().contains("run: chmod 700 "), "{refused}");
 }

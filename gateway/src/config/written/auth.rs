@@ -12,6 +12,7 @@ table! {
     /// Clients prove who they are with a token of this authorization server (RFC 9068). Without this table everybody
     /// who reaches Weir is the same local caller.
     #[schemars(extend("required" = ["issuer", "audience"]))]
+    #[schemars(rename = "Inbound")]
     struct WrittenInbound("a table with `issuer` and `audience`") {
         /// The authorization server, exactly as the `iss` of its tokens.
         issuer: WebUrl,
@@ -35,6 +36,7 @@ table! {
     }
 
     /// How Weir is a client of the upstream's authorization server. Whatever is left out is found out.
+    #[schemars(rename = "OAuth")]
     struct WrittenOAuth("a table such as { scopes = [\"read\"] }") {
         /// The authorization server, if the upstream's own word is not to be taken for it. Needed for `auth = "exchange"`
         /// without an `identity_provider`. Default: the one that the upstream names; where there is a secret to show, the

@@ -30,9 +30,6 @@ use super::{
     start::StartedProcess,
 };
 
-/// How long one attempt to open may take over HTTP; a server that does not know a method may simply stay silent.
-const ATTEMPT: Duration = Duration::from_secs(10);
-
 /// One walk and what it holds on the way.
 pub(super) struct NegotiationDriver<'a> {
     upstream: &'a Upstream,
@@ -207,8 +204,10 @@ impl<'a> NegotiationDriver<'a> {
 
     async fn attempt(&mut self, how: Try) -> Outcome {
         let opened = match &self.upstream.way {
+            // A server that does not know a method may simply stay silent.
             UpstreamTransport::Http(_) => {
-                tokio::time::timeout(ATTEMPT, self.open(how)).await.unwrap_or(Err(Outcome::TimedOut))
+                let limit = self.upstream.timeouts.initialize;
+                tokio::time::timeout(limit, self.open(how)).await.unwrap_or(Err(Outcome::TimedOut))
             }
             UpstreamTransport::Stdio { .. } => self.open_process(how.era).await,
         };

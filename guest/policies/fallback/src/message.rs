@@ -33,7 +33,10 @@ pub(crate) fn stopped(last: &Attempt) -> String {
             "it gave no answer in time; give it more with timeouts.start, or run its command by hand to see what it does".to_string()
         }
         Outcome::TimedOut => {
-            format!("it gave no answer in time over {}; check that it is running", last.transport)
+            format!(
+                "it gave no answer in time over {}; check that it is running, or give it more with timeouts.initialize",
+                last.transport
+            )
         }
         Outcome::BrokenOff if stdio => "it ended before it answered; check its command and args".into(),
         _ => format!("it broke the connection off over {}; check that it is running", last.transport),

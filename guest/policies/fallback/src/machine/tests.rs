@@ -227,7 +227,7 @@ fn an_outage_is_no_evidence() {
             Outcome::Answered(308),
             "it sends its callers elsewhere (308); set url to the address that it redirects to".into(),
         ),
-        (Outcome::TimedOut, "it gave no answer in time over Streamable HTTP; check that it is running".into()),
+        (Outcome::TimedOut, "it gave no answer in time over Streamable HTTP; check that it is running, or give it more with timeouts.initialize".into()),
         (Outcome::BrokenOff, "it broke the connection off over Streamable HTTP; check that it is running".into()),
         (
             Outcome::Unreachable("connection refused".into()),
