@@ -35,7 +35,7 @@ use crate::{
 };
 
 pub use answer::{Answer, Body, CLIENT_GONE, CallLog};
-pub use answer_stream::{AnswerStream, KeepStream, RETRY, StreamChunk};
+pub use answer_stream::{AnswerStream, KeepStream, StreamClose, StreamItem};
 pub use pending_answer::{PendingAnswer, WholeAnswer};
 
 /// Everything that calls go through.
@@ -155,7 +155,7 @@ impl Proxy {
         }
         for target in self.route_message(&context) {
             let run = target.run.clone();
-            self.pass_on(&context, target).await;
+            self.pass_on(&context, &target).await;
             // The only message that concerns a request which runs: from here on nothing of it is for the client.
             if let Some(run) = run {
                 run.cancel();

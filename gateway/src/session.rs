@@ -36,7 +36,7 @@ pub use channels::UpstreamChannels;
 pub use forwarders::{ForwarderOpening, Forwarders};
 pub use questions::ClientQuestion;
 pub use queue::{MessageQueue, QueueConsumer};
-pub use replay::{Left, Replay, ReplayMemory, ReplayStreams, ReplayWriter, ResumePoint};
+pub use replay::{Left, Replay, ReplayMemory, ReplayStreams, ReplayWriter, ReplayedEvent, ResumePoint};
 pub use running::{RunningGuard, RunningRequest};
 pub use stateless::{StatelessState, WORK, WatchGrant, WatchRequest, WatchedUpstream};
 pub use table::Sessions;

@@ -1,7 +1,7 @@
 //! The life of a call and of a connection, as state machines that know neither sockets nor clocks.
 //!
-//! [`facts`] is what a policy is told and what it may answer. [`Walk`] reaches an upstream by asking a `connection`
-//! policy step by step; [`Call`] takes one request to its answer. Both hold what no policy can change: the number of
+//! [`facts`] is what a policy is told and what it may answer. [`Negotiation`] reaches an upstream by asking a `connection`
+//! policy step by step; [`mod@call`] takes one request to its answer. Both hold what no policy can change: the number of
 //! attempts and their deadline, that nothing is repeated that may have run unless it is safe to repeat, that nothing is
 //! repeated once the first byte of an answer is out, and that a credential goes to the origin it was given for.
 //!
@@ -12,6 +12,6 @@ pub mod facts;
 pub mod grant;
 pub mod walk;
 
-pub use call::{Action, CallFlow, Failure, Sent};
+pub use call::{CallStep, Failure, Sent};
 pub use grant::{Origin, may_travel};
 pub use walk::{Negotiation, NegotiationStep};

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use weir_mcp::cursor::CursorPosition;
 use weir_mcp::public::{self, PublicNames};
-use weir_mcp::sse::{Decoder, Event, Stamper, encode};
+use weir_mcp::sse::{Decoder, Event, encode};
 use weir_mcp::translate::{self, Declared};
 use weir_mcp::{Claims, Field, InboundRequest, Kind, Message, Object, classify, headers, json, method, mirrored};
 
@@ -85,14 +85,6 @@ pub fn sse(input: &[u8]) {
     let whole = read([input]);
     assert_eq!(whole, read(input.chunks(3)));
     let Some(events) = whole else { return };
-    assert_eq!(stamped([input]), stamped(input.chunks(3)));
-    let with_data: Vec<&Bytes> = events.iter().map(|event| &event.data).filter(|data| !data.is_empty()).collect();
-    let mut decoder = Decoder::new(usize::MAX);
-    decoder.feed(&stamped([input]));
-    for data in with_data {
-        assert_eq!(decoder.next_event().expect("no bound").expect("as many events").data, data);
-    }
-    assert_eq!(decoder.next_event(), Ok(None));
     let mut out = BytesMut::new();
     for event in &events {
         encode(event, &mut out);
@@ -106,14 +98,6 @@ pub fn sse(input: &[u8]) {
         assert_eq!((kept(&again), &again.data), (kept(event), &event.data));
     }
     assert_eq!(decoder.next_event(), Ok(None));
-}
-
-fn stamped<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> BytesMut {
-    let (mut stamper, mut out) = (Stamper::new("s".into(), 1), BytesMut::new());
-    for chunk in chunks {
-        stamper.stamp(chunk, &mut out);
-    }
-    out
 }
 
 fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Option<Vec<Event>> {

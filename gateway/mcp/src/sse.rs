@@ -3,12 +3,8 @@
 //! The decoder is fed whatever the connection yields and gives events as soon as their last byte is there. Data in one
 //! line, the normal case, is a slice of what was fed and not copied again.
 
-mod stamp;
-
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use thiserror::Error;
-
-pub use stamp::Stamper;
 
 /// The byte order mark that may stand at the start.
 const MARK: &[u8] = b"\xef\xbb\xbf";

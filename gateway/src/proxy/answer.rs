@@ -132,7 +132,7 @@ impl Answer {
             record.session = Some(session::shown(opened));
         }
         match &mut self.body {
-            Body::Events(delivery) => delivery.record = Some(record),
+            Body::Events(stream) => stream.record = Some(record),
             Body::Empty | Body::Whole(_) | Body::Json(_) => self.record = Some(record),
         }
         self

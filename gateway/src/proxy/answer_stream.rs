@@ -1,28 +1,29 @@
-//! An event stream on its way to a client, pulled piece by piece.
+//! An answer that comes as a stream of messages, pulled one by one. The edge encodes them.
 
 mod changes;
 mod upstream;
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
-use tokio::sync::{mpsc, watch};
+use bytes::Bytes;
+use tokio::sync::watch;
 use weir_flow::Failure;
-use weir_mcp::{Era, public::PublicNames, sse};
+use weir_mcp::{Era, Message, public::PublicNames, status::http_status};
 
 use crate::{
     catalog::{Catalog, ListVersions},
-    session::{Endpoint, QueueConsumer, Replay, ReplayWriter, RunningGuard, RunningRequest, Session},
+    session::{Endpoint, QueueConsumer, Replay, ReplayWriter, ReplayedEvent, RunningGuard, Session},
+    telemetry::CallOutcome,
     upstream::{Listened, SendError, Upstream},
 };
 
 use super::{
-    CallLog, RequestContext,
+    Answer, CallLog, RequestContext,
     answer::failure_message,
     deadline::Deadline,
-    drive,
+    legacy,
     namespace::Namespace,
-    translate::{ClientMessage, StreamItem, TranslatedStream, TranslatedSubscription},
+    translate::{InputItem, InputStream, TranslatedStream, TranslatedSubscription},
     watch::{UpstreamWatch, WatchedPart},
 };
 
@@ -31,32 +32,32 @@ pub(super) use changes::ListFilter;
 use changes::{MergedChanges, meta, told};
 use upstream::AnsweredRequest;
 
-/// How much is gathered into one write, in bytes.
-const BATCH: usize = 64 * 1024;
+/// How long an answer is held back for its first message. What comes at once gets the status that it deserves; what takes
+/// longer is a stream.
+const HELD: Duration = Duration::from_secs(1);
 
-/// What ends a stream that Weir closes of its own accord: how long to wait before coming back, in milliseconds.
-pub const RETRY: &[u8] = b"retry: 1000\n\n";
-
-/// A stream and what is needed to end it well.
+/// A stream of messages and what is needed to end it well.
 pub struct AnswerStream {
     source: StreamSource,
-    out: BytesMut,
+    /// Messages that come before those of the source.
+    ready: VecDeque<Bytes>,
     over: bool,
-    /// An end that was found while more was looked for.
-    ahead: Option<Result<Option<Bytes>, SendError>>,
     deadline: Option<Deadline>,
     /// Turns true when the session is over that the stream belongs to.
     ended: Option<watch::Receiver<bool>>,
     /// The request that the stream answers, for an error in its stead.
     answers: Option<AnsweredRequest>,
     /// For the log; none for a stream that is no call.
-    pub record: Option<CallLog>,
+    pub(super) record: Option<CallLog>,
+    found: CallResult,
     /// Whether its client may ask for it again.
     pub keep: KeepStream,
     /// Ends with the stream; when its client cancels it, the stream ends with it.
     running: Option<RunningGuard>,
     /// It has been cancelled.
     cancelled: bool,
+    /// The upstream turned out to speak the other era only. Nothing has been answered.
+    other_era: bool,
 }
 
 /// Whether a stream's client may ask for it again.
@@ -70,17 +71,38 @@ pub enum KeepStream {
     /// The same, of which the start is out already.
     Begun(Arc<Session>, Box<ReplayWriter>),
     /// The session's own stream, and what its client has missed of it.
-    Own(Arc<Session>, Vec<Bytes>),
+    Own(Arc<Session>, Vec<ReplayedEvent>),
 }
 
-/// The next piece of a stream.
-pub enum StreamChunk {
-    /// Bytes to be written.
-    Bytes(Bytes),
-    /// Bytes to be written, after which the stream is at its end.
+/// The next part of a stream.
+#[derive(Debug)]
+pub enum StreamItem {
+    /// A message.
+    Message(Bytes),
+    /// The last message.
     Last(Bytes),
+    /// An event of a stream that the client resumes.
+    Replayed(ReplayedEvent),
     /// The stream is at its end.
     End,
+}
+
+/// What ends a stream that Weir closes of its own accord.
+pub enum StreamClose {
+    /// The answer to a subscription (MCP 2026-07-28, basic/utilities/subscriptions).
+    Answer(Bytes),
+    /// A legacy client hears when to come back.
+    Retry,
+    /// Nothing.
+    Nothing,
+}
+
+/// What the log is told of a stream.
+#[derive(Default)]
+struct CallResult {
+    outcome: Option<CallOutcome>,
+    failure: Option<String>,
+    attempts: Option<u32>,
 }
 
 #[allow(clippy::large_enum_variant, reason = "nearly all are of an upstream; a box would cost each call an allocation")]
@@ -89,7 +111,7 @@ enum StreamSource {
     /// own.
     Upstream { events: Listened, era: Era, namespace: Option<Box<Namespace>> },
     /// What waits for a session; on `/mcp` with the changes of the merged lists.
-    Outbox { taken: QueueConsumer, changes: Option<(watch::Receiver<ListVersions>, Arc<Session>)> },
+    Queue { consumer: QueueConsumer, changes: Option<(watch::Receiver<ListVersions>, Arc<Session>)> },
     /// Changes of the merged lists, for a modern client that listens on `/mcp`.
     Subscription(Box<MergedChanges>),
     /// The answer of a legacy upstream to a modern client.
@@ -100,10 +122,24 @@ enum StreamSource {
     Replay(Box<Replay>),
     /// A message that is all there is.
     Ready(Bytes),
-    /// The answer of a modern upstream to a legacy client; the message is one that was read ahead.
-    Rounds { first: Option<ClientMessage>, heard: mpsc::Receiver<StreamItem>, run: Arc<RunningRequest> },
+    /// The answer of a modern upstream to a legacy client.
+    InputLoop(Box<InputStream>),
     /// Nothing at all.
     Nothing,
+}
+
+impl CallResult {
+    fn write_to(&mut self, record: &mut CallLog) {
+        if let Some(outcome) = self.outcome.take() {
+            record.outcome = outcome;
+        }
+        if let Some(failure) = self.failure.take() {
+            record.failure = Some(failure);
+        }
+        if let Some(attempts) = self.attempts.take() {
+            record.attempts = attempts;
+        }
+    }
 }
 
 impl AnswerStream {
@@ -128,8 +164,7 @@ impl AnswerStream {
                 asked: asked.unwrap_or_default(),
             })
         });
-        let answers =
-            AnsweredRequest { token, ..AnsweredRequest::new(context.message.id().unwrap_or(b"null"), upstream) };
+        let answers = AnsweredRequest { token, ..AnsweredRequest::new(id_of(&context.message), upstream) };
         let source = StreamSource::Upstream { events, era: context.era, namespace };
         Self { answers: Some(answers), deadline, running, ..Self::new(source) }
     }
@@ -140,12 +175,15 @@ impl AnswerStream {
     }
 
     /// What waits for a session, and what it has not been told yet of the merged lists.
-    pub(super) fn outbox(taken: QueueConsumer, changes: Option<(watch::Receiver<ListVersions>, Arc<Session>)>) -> Self {
+    pub(super) fn queue(
+        consumer: QueueConsumer,
+        changes: Option<(watch::Receiver<ListVersions>, Arc<Session>)>,
+    ) -> Self {
         let mut changes = changes;
         if let Some((changes, _)) = &mut changes {
             changes.mark_changed();
         }
-        Self::new(StreamSource::Outbox { taken, changes })
+        Self::new(StreamSource::Queue { consumer, changes })
     }
 
     /// Changes of the merged lists, after those that the client has seen.
@@ -198,58 +236,93 @@ impl AnswerStream {
         Self::new(StreamSource::Subscribed(subscription))
     }
 
-    /// The answer of a modern upstream to a legacy client's request with this raw id.
+    /// The answer of a modern upstream to a legacy client's request.
     pub(super) fn input_loop(
-        first: Option<ClientMessage>,
-        (heard, run): (mpsc::Receiver<StreamItem>, Arc<RunningRequest>),
-        id: &[u8],
+        stream: InputStream,
+        request: &Message,
         upstream: &Arc<Upstream>,
+        running: Option<RunningGuard>,
         deadline: Deadline,
     ) -> Self {
-        let answers = Some(AnsweredRequest::new(id, upstream));
-        Self { answers, deadline: Some(deadline), ..Self::new(StreamSource::Rounds { first, heard, run }) }
+        let answers = Some(AnsweredRequest::new(id_of(request), upstream));
+        let source = StreamSource::InputLoop(Box::new(stream));
+        Self { answers, running, deadline: Some(deadline), ..Self::new(source) }
     }
 
     fn new(source: StreamSource) -> Self {
         Self {
             source,
-            out: BytesMut::new(),
+            ready: VecDeque::new(),
             over: false,
-            ahead: None,
             deadline: None,
             ended: None,
             answers: None,
             record: None,
+            found: CallResult::default(),
             keep: KeepStream::Nothing,
             running: None,
             cancelled: false,
+            other_era: false,
         }
     }
 
-    /// The next piece: all that is there already, so that a burst of events is one write. Cancel-safe.
-    pub async fn next(&mut self) -> StreamChunk {
-        let first = match self.ahead.take() {
-            Some(ended) => ended,
-            None if self.over => Ok(None),
-            None => self.wait().await,
-        };
+    /// The answer to its client of this era: whole if it is here soon, else a stream that ends with it. The request is
+    /// given back if the upstream speaks the other era only.
+    pub(super) async fn answer(mut self, era: Era, record: &mut CallLog) -> Result<Answer, Option<RunningGuard>> {
+        let first = tokio::time::timeout(HELD, self.next()).await;
+        if self.other_era {
+            return Err(self.running);
+        }
         match first {
-            Ok(Some(bytes)) => {
-                let bytes = self.with_what_is_there(bytes).await;
-                let ended = self.ahead.take_if(|ahead| matches!(ahead, Ok(None))).is_some();
-                self.over |= ended;
-                if self.over && self.ahead.is_none() { StreamChunk::Last(bytes) } else { StreamChunk::Bytes(bytes) }
+            Ok(StreamItem::Last(message)) => {
+                self.found.write_to(record);
+                let code = || Message::parse(message.clone()).ok()?.error_code();
+                let refused = era == Era::Modern && record.outcome == CallOutcome::Error;
+                let status = if refused { code().map_or(200, |code| http_status(era, code)) } else { 200 };
+                return Ok(Answer::whole(status, message));
             }
-            Ok(None) => {
-                self.over = true;
-                StreamChunk::End
-            }
-            Err(why) => self.fail(why),
+            Ok(StreamItem::Message(message)) => self.ready.push_front(message),
+            Ok(StreamItem::Replayed(_) | StreamItem::End) | Err(_) => {}
         }
+        Ok(Answer::events(self))
     }
 
-    /// The next piece, or the end of the request, the time or the session that it belongs to.
-    async fn wait(&mut self) -> Result<Option<Bytes>, SendError> {
+    /// The next part. Cancel-safe.
+    pub async fn next(&mut self) -> StreamItem {
+        if let Some(message) = self.ready.pop_front() {
+            return StreamItem::Message(message);
+        }
+        if self.over {
+            return StreamItem::End;
+        }
+        let pulled = self.wait().await;
+        self.settle(pulled)
+    }
+
+    /// The next part, if it is there already.
+    pub async fn next_ready(&mut self) -> Option<StreamItem> {
+        if let Some(message) = self.ready.pop_front() {
+            return Some(StreamItem::Message(message));
+        }
+        if self.over {
+            return None;
+        }
+        let pulled = tokio::select! {
+            biased;
+            pulled = self.pull() => pulled,
+            () = std::future::ready(()) => return None,
+        };
+        Some(self.settle(pulled))
+    }
+
+    fn settle(&mut self, pulled: Result<StreamItem, SendError>) -> StreamItem {
+        let item = pulled.unwrap_or_else(|why| self.fail(why));
+        self.over |= matches!(item, StreamItem::Last(_) | StreamItem::End);
+        item
+    }
+
+    /// The next part, or the end of the request, the time or the session that it belongs to.
+    async fn wait(&mut self) -> Result<StreamItem, SendError> {
         let Some(run) = self.running.as_ref().map(|running| Arc::clone(&running.run)) else {
             return self.wait_longer().await;
         };
@@ -258,16 +331,16 @@ impl AnswerStream {
             next = self.wait_longer() => next,
             () = run.cancelled() => {
                 self.cancelled = true;
-                Ok(None)
+                Ok(StreamItem::End)
             }
         }
     }
 
-    async fn wait_longer(&mut self) -> Result<Option<Bytes>, SendError> {
+    async fn wait_longer(&mut self) -> Result<StreamItem, SendError> {
         if let Some(mut ended) = self.ended.clone() {
             return tokio::select! {
                 next = self.pull() => next,
-                _ = ended.wait_for(|ended| *ended) => Ok(None),
+                _ = ended.wait_for(|ended| *ended) => Ok(StreamItem::End),
             };
         }
         match self.deadline {
@@ -278,23 +351,66 @@ impl AnswerStream {
         }
     }
 
-    async fn with_what_is_there(&mut self, first: Bytes) -> Bytes {
-        let mut whole: Option<BytesMut> = None;
-        while !self.over && whole.as_ref().map_or(first.len(), BytesMut::len) < BATCH {
-            let more = tokio::select! {
-                biased;
-                more = self.pull() => more,
-                () = std::future::ready(()) => break,
-            };
-            match more {
-                Ok(Some(bytes)) => whole.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&bytes),
-                ended => {
-                    self.ahead = Some(ended);
-                    break;
+    async fn pull(&mut self) -> Result<StreamItem, SendError> {
+        match &mut self.source {
+            StreamSource::Upstream { .. } => self.pull_upstream().await,
+            StreamSource::Queue { consumer, changes } => {
+                let news = tokio::select! {
+                    message = consumer.next() => return Ok(message.map_or(StreamItem::End, StreamItem::Message)),
+                    news = told(changes) => news,
+                };
+                Ok(self.first_of(news))
+            }
+            StreamSource::Replay(replay) => Ok(replay.next().await.map_or(StreamItem::End, StreamItem::Replayed)),
+            StreamSource::Ready(message) => Ok(StreamItem::Last(std::mem::take(message))),
+            StreamSource::Nothing => Ok(StreamItem::End),
+            StreamSource::Translated(stream) => {
+                let (message, last) = stream.next().await?;
+                if let Some(deadline) = self.deadline.as_mut().filter(|_| stream.has_progressed()) {
+                    deadline.put_off();
+                }
+                if last {
+                    self.found.outcome = Some(stream.outcome());
+                }
+                Ok(if last { StreamItem::Last(message) } else { StreamItem::Message(message) })
+            }
+            StreamSource::Subscribed(subscription) => {
+                let (message, last) = subscription.next().await;
+                Ok(if last { StreamItem::Last(message) } else { StreamItem::Message(message) })
+            }
+            StreamSource::InputLoop(stream) => {
+                let item = stream.next().await;
+                self.found.attempts = Some(stream.attempts());
+                match item {
+                    InputItem::Message { message, progress } => {
+                        if let Some(deadline) = self.deadline.as_mut().filter(|_| progress) {
+                            deadline.put_off();
+                        }
+                        Ok(StreamItem::Message(message))
+                    }
+                    InputItem::Answer { message, outcome, failure } => {
+                        (self.found.outcome, self.found.failure) = (Some(outcome), failure);
+                        Ok(StreamItem::Last(message))
+                    }
+                    InputItem::OtherEra => {
+                        self.other_era = true;
+                        Err(SendError::SessionLost)
+                    }
                 }
             }
+            StreamSource::Subscription(changes) => {
+                let news = changes.next().await;
+                Ok(self.first_of(news))
+            }
         }
-        whole.map_or(first, BytesMut::freeze)
+    }
+
+    /// The first of some messages; the others come next. None is the end.
+    fn first_of(&mut self, messages: Vec<Bytes>) -> StreamItem {
+        let mut messages = messages.into_iter();
+        let first = messages.next().map_or(StreamItem::End, StreamItem::Message);
+        self.ready.extend(messages);
+        first
     }
 
     /// Whether it goes on until somebody ends it.
@@ -303,74 +419,18 @@ impl AnswerStream {
         self.deadline.is_none()
     }
 
-    /// What the gateway says on an endless stream when it stops: a subscription is answered at last (MCP 2026-07-28,
-    /// basic/utilities/subscriptions); a legacy client hears when to come back.
-    pub fn farewell(&mut self) -> Bytes {
+    /// What the gateway says on an endless stream when it stops.
+    #[must_use]
+    pub fn close(&self) -> StreamClose {
         let id = match (&self.source, &self.answers) {
-            (StreamSource::Outbox { .. } | StreamSource::Replay(_), _) => return Bytes::from_static(RETRY),
-            (StreamSource::Subscription(merging), _) => &merging.id,
+            (StreamSource::Queue { .. } | StreamSource::Replay(_), _) => return StreamClose::Retry,
+            (StreamSource::Subscription(changes), _) => &changes.id,
             (StreamSource::Upstream { .. }, Some(AnsweredRequest { id, .. })) => id,
-            _ => return Bytes::new(),
+            _ => return StreamClose::Nothing,
         };
         let result = format!(r#"{{"resultType":"complete","_meta":{}}}"#, meta(id));
         let id = String::from_utf8_lossy(id);
-        encoded(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into(), &mut self.out)
-    }
-
-    async fn pull(&mut self) -> Result<Option<Bytes>, SendError> {
-        match &mut self.source {
-            StreamSource::Upstream { .. } => self.pull_upstream().await,
-            StreamSource::Outbox { taken, changes } => tokio::select! {
-                message = taken.next() => Ok(message.map(|message| encoded(message, &mut self.out))),
-                news = told(changes) => Ok(news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined)),
-            },
-            StreamSource::Replay(replay) => Ok(replay.next().await),
-            StreamSource::Ready(message) => {
-                self.over = true;
-                Ok(Some(encoded(std::mem::take(message), &mut self.out)))
-            }
-            StreamSource::Nothing => Ok(None),
-            StreamSource::Translated(stream) => {
-                let (message, last) = stream.next().await?;
-                if let Some(deadline) = self.deadline.as_mut().filter(|_| stream.has_progressed()) {
-                    deadline.put_off();
-                }
-                self.over = last;
-                if let (true, Some(record)) = (last, &mut self.record) {
-                    record.outcome = stream.outcome();
-                }
-                Ok(Some(encoded(message, &mut self.out)))
-            }
-            StreamSource::Subscribed(subscription) => {
-                let (message, last) = subscription.next().await;
-                self.over = last;
-                Ok(Some(encoded(message, &mut self.out)))
-            }
-            StreamSource::Rounds { first, heard, run } => {
-                let piece = match first.take() {
-                    Some(said) => Some(StreamItem::Said(said)),
-                    None => heard.recv().await,
-                };
-                let Some(piece) = piece else {
-                    // Whoever works on it ends without a word when it is cancelled, and otherwise never on purpose.
-                    self.cancelled = run.is_cancelled();
-                    return if self.cancelled { Ok(None) } else { Err(broken()) };
-                };
-                let StreamItem::Said(ClientMessage { message, last, attempts, outcome, failure }) = piece else {
-                    return Err(SendError::SessionLost);
-                };
-                if let Some(record) = &mut self.record {
-                    record.attempts = attempts;
-                    (record.outcome, record.failure) = (outcome, failure);
-                }
-                self.over = last;
-                Ok(Some(encoded(message, &mut self.out)))
-            }
-            StreamSource::Subscription(merging) => {
-                let news = merging.next().await;
-                Ok(news.into_iter().map(|data| encoded(data, &mut self.out)).reduce(joined))
-            }
-        }
+        StreamClose::Answer(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into())
     }
 
     /// Whether it ended because its client has cancelled the request, and is to hear nothing more (2025-11-25,
@@ -380,30 +440,41 @@ impl AnswerStream {
         self.cancelled
     }
 
+    /// What the log says of the stream, which is at its end; none for a stream that is no call.
+    pub fn take_log(&mut self) -> Option<CallLog> {
+        let mut record = self.record.take()?;
+        self.found.write_to(&mut record);
+        Some(record)
+    }
+
     /// What to give in place of an answer that was to be kept and is not there; none for what answers nothing.
-    pub fn instead(&mut self, why: &str) -> Option<Bytes> {
+    #[must_use]
+    pub fn instead(&self, why: &str) -> Option<Bytes> {
         let AnsweredRequest { id, upstream, .. } = self.answers.as_ref().filter(|_| !self.cancelled)?;
-        let message = failure_message(Some(id), upstream.name(), &Failure::NotMcp(why.into()));
-        Some(encoded(message, &mut self.out))
+        Some(failure_message(Some(id), upstream.name(), &Failure::NotMcp(why.into())))
     }
 
     /// Ends a broken stream with an error in place of the answer, where the client can still read one.
-    fn fail(&mut self, why: SendError) -> StreamChunk {
-        self.over = true;
-        let failure = match (why, &self.deadline) {
-            (SendError::TimedOut, Some(deadline)) => {
-                if let (Some(running), Some(answers)) = (&self.running, &self.answers) {
-                    drive::cancel(&answers.upstream, running);
+    fn fail(&mut self, why: SendError) -> StreamItem {
+        let failure = match (why, &self.deadline, &self.answers) {
+            (SendError::TimedOut, Some(deadline), Some(AnsweredRequest { upstream, .. })) => {
+                if let Some(running) = &self.running {
+                    legacy::cancel(upstream, running);
                 }
-                Failure::NotMcp(format!("its event stream went on for longer than `{}`", deadline.key()))
+                match self.source {
+                    StreamSource::InputLoop(_) => Failure::TimedOut(upstream.overall_timeout()),
+                    _ => Failure::NotMcp(format!("its event stream went on for longer than `{}`", deadline.key())),
+                }
             }
-            (why, _) => why.into(),
+            (why, _, _) => why.into(),
         };
-        if let Some(record) = &mut self.record {
-            record.failure = Some(failure.to_string());
+        self.found.failure = Some(failure.to_string());
+        match &self.answers {
+            Some(AnsweredRequest { id, upstream, .. }) => {
+                StreamItem::Last(failure_message(Some(id), upstream.name(), &failure))
+            }
+            None => StreamItem::End,
         }
-        let Some(AnsweredRequest { id, upstream, .. }) = &self.answers else { return StreamChunk::End };
-        StreamChunk::Last(encoded(failure_message(Some(id), upstream.name(), &failure), &mut self.out))
     }
 }
 
@@ -411,11 +482,6 @@ fn broken() -> SendError {
     SendError::NotMcp("its event stream ended before the answer".into())
 }
 
-fn encoded(data: Bytes, out: &mut BytesMut) -> Bytes {
-    sse::encode(&sse::Event::message(data), out);
-    out.split().freeze()
-}
-
-fn joined(a: Bytes, b: Bytes) -> Bytes {
-    [a, b].concat().into()
+fn id_of(request: &Message) -> &[u8] {
+    request.id().unwrap_or(b"null")
 }

@@ -29,11 +29,6 @@ impl Deadline {
         self.at
     }
 
-    /// What is later than the deadline whatever progress is made, by `more`.
-    pub(super) fn beyond(&self, more: Duration) -> Self {
-        Self { at: self.last + more, last: self.last + more, ..*self }
-    }
-
     /// The call makes progress.
     pub(super) fn put_off(&mut self) {
         self.put_off_at(Instant::now());
@@ -62,7 +57,6 @@ mod tests {
         assert_eq!(deadline.at(), start + 18 * second);
         deadline.put_off_at(start + 17 * second);
         assert_eq!(deadline.at(), start + 25 * second);
-        assert_eq!(deadline.beyond(second).at(), start + 26 * second);
         let mut short = Deadline::new(start, 10 * second, second);
         short.put_off_at(start + 9 * second);
         assert_eq!(short.at(), start + 10 * second, "the limit never shortens a call");

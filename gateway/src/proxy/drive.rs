@@ -1,51 +1,155 @@
-//! The driver of [`weir_flow::Call`]: asks it what to do, does it, and tells it what came of it.
+//! The way of a request to its upstream and back.
+//!
+//! [`Proxy::drive`] chooses by the eras of client and upstream how the request is put ([`Codec`]). [`CallDriver::drive`] is
+//! the one loop over [`weir_flow::call`]: nowhere else is a request sent again, or lost.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use weir_flow::{Action, CallFlow, Failure, Sent, facts::Refusal};
-use weir_mcp::{Era, Message, method};
+use weir_flow::{CallStep, Failure, Sent, call};
+use weir_mcp::{Era, method};
 
 use crate::{
+    caller::Caller,
     credential::Needed,
+    quota::Reached,
     session::{RunningGuard, RunningRequest},
     telemetry::CallOutcome,
-    upstream::{self, Channel, ConnectError, Credential, CredentialError, Outgoing, Reply, SendError, Upstream},
+    upstream::{Channel, ConnectError, Credential, CredentialError, Outgoing, Reply, ReplyBody, SendError, Upstream},
 };
 
 use super::{
-    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext,
-    answer::outcome,
-    deadline::Deadline,
-    pending_answer::PendingAnswer,
-    route::Target,
-    translate::{self, TranslatedRequest},
+    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer::outcome, deadline::Deadline, legacy,
+    pending_answer::PendingAnswer, route::Target,
 };
 
-/// What a call has in hand.
-#[derive(Default)]
-struct DriverState {
-    credential: Option<Credential>,
-    channel: Option<Channel>,
-    reply: Option<Reply>,
-    /// The upstream was taken for one of the other era, and is none.
-    turned: bool,
-    /// The call in the words of an upstream of the other era.
-    translated: Option<Box<translate::TranslatedCall>>,
+/// How a request is put to an upstream: the channel that it takes, and what goes out on it.
+pub(super) trait Codec: Send {
+    /// Finds a channel.
+    fn open(&mut self) -> impl Future<Output = Result<(), Stop>> + Send;
+
+    /// Sends the request on it.
+    fn send(&mut self, credential: Option<&Credential>) -> impl Future<Output = Result<Reply, SendError>> + Send;
+
+    /// Takes note of a failure: what the next attempt must not rely on.
+    fn failed(&mut self, why: &SendError);
 }
 
-/// A call on its way to one upstream.
-struct CallDriver<'a> {
-    proxy: &'a Arc<Proxy>,
-    context: &'a RequestContext,
-    target: Target,
+/// Why a request has no reply.
+pub(super) enum Stop {
+    /// It came to nothing.
+    Failed(Failure),
+    /// Weir has the answer.
+    Answered(Box<Answer>),
+    /// Somebody must sign in first.
+    SignIn(Box<Needed>),
+    /// A limit is reached.
+    Full(Reached),
+    /// The upstream speaks the other era only. It has not looked at the request.
+    OtherEra,
+}
+
+/// One request on its way to its reply.
+pub(super) struct CallDriver<'a> {
     upstream: &'a Arc<Upstream>,
+    caller: Option<&'a Arc<Caller>>,
     start: Instant,
-    hand: DriverState,
-    /// The request among those of its session that run.
-    running: Option<RunningGuard>,
-    /// Which step is next.
-    call: CallFlow,
-    record: &'a mut CallLog,
+    /// How long after the start there must be a reply.
+    limit: Duration,
+    repeatable: bool,
+}
+
+impl From<ConnectError> for Stop {
+    fn from(why: ConnectError) -> Self {
+        match why {
+            ConnectError::OtherEra { .. } => Self::OtherEra,
+            ConnectError::SignIn(needed) => Self::SignIn(needed),
+            ConnectError::Full(reached) => Self::Full(reached),
+            why => Self::Failed(Failure::Unreachable(why.to_string())),
+        }
+    }
+}
+
+impl<'a> CallDriver<'a> {
+    pub(super) fn new(
+        upstream: &'a Arc<Upstream>,
+        caller: Option<&'a Arc<Caller>>,
+        method: &str,
+        limit: Duration,
+    ) -> Self {
+        Self { upstream, caller, start: Instant::now(), limit, repeatable: method::safe_to_repeat(method) }
+    }
+
+    /// Takes the request to the head of its reply. `attempts` counts how often it was sent.
+    pub(super) async fn drive(&self, codec: &mut impl Codec, attempts: &mut u32) -> Result<Reply, Stop> {
+        let before = *attempts;
+        let mut credential = None;
+        let mut step = call::begin(self.limit, self.repeatable);
+        loop {
+            step = match step {
+                CallStep::Choose(mut state) => {
+                    let chosen = self.upstream.credential_within(self.left(), self.caller, state.take_refusal()).await;
+                    credential = chosen.map_err(Stop::from)?;
+                    state.chosen()
+                }
+                CallStep::Open(state) => {
+                    // What is being opened for others too goes on without this call.
+                    let Ok(opened) = tokio::time::timeout(self.left(), codec.open()).await else {
+                        return Err(Stop::Failed(Failure::TimedOut(self.limit)));
+                    };
+                    opened?;
+                    state.opened()
+                }
+                CallStep::Attempt(state) => {
+                    *attempts = before + state.number();
+                    match self.attempt(codec, credential.as_ref()).await {
+                        Ok(reply) => return Ok(reply),
+                        Err(sent) => state.ended(sent, self.start.elapsed()),
+                    }
+                }
+                CallStep::Wait(state) => {
+                    tokio::time::sleep(state.pause()).await;
+                    state.over()
+                }
+                CallStep::Fail(failure) => return Err(Stop::Failed(failure)),
+            }
+        }
+    }
+
+    async fn attempt(&self, codec: &mut impl Codec, credential: Option<&Credential>) -> Result<Reply, Sent> {
+        match tokio::time::timeout(self.left(), codec.send(credential)).await {
+            Ok(Ok(Reply { status, body: ReplyBody::Empty, .. })) => {
+                Err(Sent::NotMcp(format!("status {status} without an answer")))
+            }
+            Ok(Ok(mut reply)) => {
+                if let Some(credential) = credential.filter(|_| reply.status < 300) {
+                    credential.accept();
+                }
+                reply.renew_for(self.upstream, self.caller);
+                Ok(reply)
+            }
+            Ok(Err(why)) => {
+                codec.failed(&why);
+                Err(why.into())
+            }
+            Err(_) => Err(Sent::TimedOut),
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.limit.saturating_sub(self.start.elapsed())
+    }
+}
+
+impl From<CredentialError> for Stop {
+    fn from(why: CredentialError) -> Self {
+        match why {
+            CredentialError::SignIn(needed) => Self::SignIn(needed),
+            why => Self::Failed(Failure::Policy(format!("has no credential: {why}"))),
+        }
+    }
 }
 
 impl Proxy {
@@ -62,75 +166,129 @@ impl Proxy {
         target.run.clone_from(&run);
         let answer = {
             // Pinned here, for `select!` would move it, and it is large.
-            let attempts = std::pin::pin!(self.attempts(context, target, running, record));
+            let answer = std::pin::pin!(self.answer_of(context, target, running, record));
             tokio::select! {
                 // A request that is not out yet must not go out any more, so the cancellation is looked at first.
                 biased;
                 () = cancelled(run.as_deref()) => None,
-                answer = attempts => Some(answer),
+                answer = answer => Some(answer),
             }
         };
         answer.unwrap_or_else(|| {
             record.fail(CallOutcome::Cancelled, "cancelled by the client");
-            cancelled_answer()
+            Answer::events(AnswerStream::nothing())
         })
     }
 
-    async fn attempts(
+    /// The one place where the eras of client and upstream decide how a request is put.
+    async fn answer_of(
         self: &Arc<Self>,
         context: &RequestContext,
         target: Target,
-        running: Option<RunningGuard>,
+        mut running: Option<RunningGuard>,
         record: &mut CallLog,
     ) -> Answer {
         let (upstream, start) = (self.upstream(target.upstream), Instant::now());
-        let call = CallFlow::new(upstream.overall_timeout(), method::safe_to_repeat(context.message.method()));
-        let hand = DriverState::default();
-        let mut drive = CallDriver { proxy: self, context, target, upstream, start, hand, running, call, record };
-        loop {
-            let done = match drive.call.poll_action() {
-                Action::Choose(refused) => drive.choose(refused).await,
-                Action::Open => drive.open().await,
-                Action::Attempt => {
-                    drive.attempt().await;
-                    None
+        let mut era = upstream.only_other(context.era).unwrap_or(context.era);
+        // What an upstream speaks is learned anew once, where it was another or another version of it before.
+        for _ in 0..2 {
+            let stopped = match (context.era, era) {
+                (Era::Legacy, Era::Legacy) | (Era::Modern, Era::Modern) => {
+                    self.same_era(context, &target, &mut running, start, record).await
                 }
-                Action::Wait(pause) => {
-                    tokio::time::sleep(pause).await;
-                    drive.call.handle_pause();
-                    None
+                // Boxed: few calls are translated, and every call would carry their state.
+                (Era::Modern, Era::Legacy) => Box::pin(self.to_legacy(context, &target, record)).await,
+                (Era::Legacy, Era::Modern) => {
+                    Box::pin(self.to_modern(context, &target, &mut running, start, record)).await
                 }
-                Action::Deliver => return drive.deliver().await,
-                Action::Fail(failure) => return drive.failed(failure),
             };
-            if let Some(answer) = done {
-                return answer;
+            match stopped {
+                Ok(answer) => return answer,
+                Err(Stop::OtherEra) => {
+                    era = match era {
+                        Era::Legacy => Era::Modern,
+                        Era::Modern => Era::Legacy,
+                    }
+                }
+                Err(stop) => return self.stopped(context, upstream, stop, running.as_ref(), record).await,
             }
         }
+        let text = "speaks one era of MCP at one time and the other at another".to_owned();
+        self.stopped(context, upstream, Stop::Failed(Failure::Policy(text)), running.as_ref(), record).await
+    }
+
+    /// The answer to a request that has no reply.
+    async fn stopped(
+        &self,
+        context: &RequestContext,
+        upstream: &Arc<Upstream>,
+        stop: Stop,
+        running: Option<&RunningGuard>,
+        record: &mut CallLog,
+    ) -> Answer {
+        let failure = match stop {
+            Stop::Answered(answer) => return *answer,
+            Stop::SignIn(needed) => return Box::pin(self.ask_to_sign_in(context, &needed, record)).await,
+            Stop::Full(reached) => {
+                record.fail(CallOutcome::Refused, reached.to_string());
+                return Answer::full(context.message.id(), &reached);
+            }
+            Stop::Failed(failure) => failure,
+            Stop::OtherEra => Failure::SessionLost,
+        };
+        if let (Failure::TimedOut(_), Some(running)) = (&failure, running) {
+            legacy::cancel(upstream, running);
+        }
+        record.fail(outcome(&failure), failure.to_string());
+        Answer::failed(&context.message, upstream.name(), &failure)
+    }
+
+    /// Takes a request to an upstream of its client's own era.
+    async fn same_era(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        target: &Target,
+        running: &mut Option<RunningGuard>,
+        start: Instant,
+        record: &mut CallLog,
+    ) -> Result<Answer, Stop> {
+        let upstream = self.upstream(target.upstream);
+        let limit = upstream.overall_timeout();
+        let driver = CallDriver::new(upstream, context.caller.as_ref(), context.message.method(), limit);
+        let mut codec = SameEra { proxy: self, context, target, channel: None };
+        let reply = driver.drive(&mut codec, &mut record.attempts).await?;
+        note_watch(context, target);
+        Ok(self.passed(context, target, reply, running.take(), Deadline::of(upstream, start)))
     }
 
     /// An upstream's reply on its way to a client of the same era.
-    fn passed(&self, drive: &mut CallDriver<'_>, reply: Reply, deadline: Deadline) -> Answer {
+    fn passed(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        reply: Reply,
+        running: Option<RunningGuard>,
+        deadline: Deadline,
+    ) -> Answer {
         let Reply { status, body, .. } = reply;
-        let (context, upstream, asked) = (drive.context, drive.upstream, drive.target.asked.take());
+        let (upstream, asked) = (self.upstream(target.upstream), target.asked.clone());
         let body = match body {
-            upstream::ReplyBody::Empty => Body::Empty,
-            upstream::ReplyBody::Json(json) => {
-                let running = drive.running.take();
+            ReplyBody::Empty => Body::Empty,
+            ReplyBody::Json(json) => {
                 Body::Json(Box::new(PendingAnswer::new(context, (json, status), upstream, asked, running, deadline)))
             }
-            upstream::ReplyBody::Events(events) => {
+            ReplyBody::Events(events) => {
                 let deadline = (!method::is_endless(context.message.method())).then_some(deadline);
-                let (from, running) = ((drive.target.upstream, upstream), drive.running.take());
-                let delivery = AnswerStream::relayed(context, &self.catalog, from, events, asked, running, deadline);
-                Body::Events(Box::new(delivery))
+                let from = (target.upstream, upstream);
+                let stream = AnswerStream::relayed(context, &self.catalog, from, events, asked, running, deadline);
+                Body::Events(Box::new(stream))
             }
         };
         Answer { status, session: None, allow: None, body, record: None }
     }
 
     /// Sends what needs no answer.
-    pub(super) async fn pass_on(&self, context: &RequestContext, target: Target) {
+    pub(super) async fn pass_on(self: &Arc<Self>, context: &RequestContext, target: &Target) {
         let upstream = self.upstream(target.upstream);
         let Ok(credential) = upstream.credential(context.caller.as_ref(), None).await else { return };
         let channel = match &context.session {
@@ -139,188 +297,63 @@ impl Proxy {
             None => upstream.open_modern(context.caller.as_ref()).await.ok(),
         };
         let Some(channel) = channel else { return };
-        let hand = DriverState { credential, channel: Some(channel), ..DriverState::default() };
-        let sent = tokio::time::timeout(upstream.list_timeout(), attempt(context, &target, &hand)).await;
+        let mut codec = SameEra { proxy: self, context, target, channel: Some(channel) };
+        let sent = tokio::time::timeout(upstream.list_timeout(), codec.send(credential.as_ref())).await;
         if let Err(why) = sent.unwrap_or(Err(SendError::TimedOut)) {
             tracing::debug!(upstream = upstream.name(), method = context.message.method(), %why, "message not taken");
         }
     }
+}
 
-    /// The way to an upstream for this client: its session's own, or what modern calls share.
-    async fn open(self: &Arc<Self>, context: &RequestContext, place: usize) -> Result<Channel, ConnectError> {
-        let upstream = self.upstream(place);
-        match &context.session {
-            Some(session) => self.open_channel(session, place).await,
-            None => upstream.open_modern(context.caller.as_ref()).await,
+/// A request as its client sent it, but for names.
+struct SameEra<'a> {
+    proxy: &'a Arc<Proxy>,
+    context: &'a RequestContext,
+    target: &'a Target,
+    channel: Option<Channel>,
+}
+
+impl Codec for SameEra<'_> {
+    /// The client's own session at the upstream, or what modern calls share.
+    async fn open(&mut self) -> Result<(), Stop> {
+        let (context, place) = (self.context, self.target.upstream);
+        let channel = match &context.session {
+            Some(session) => self.proxy.open_channel(session, place).await?,
+            None => self.proxy.upstream(place).open_modern(context.caller.as_ref()).await?,
+        };
+        if context.era == Era::Modern
+            && !channel.carries_headers()
+            && let Some(refusal) = self.proxy.check_headers(context, self.target, Era::Modern)
+        {
+            return Err(Stop::Answered(Box::new(refusal)));
         }
+        self.channel = Some(channel);
+        Ok(())
     }
 
-    /// Learns from a failure what the next attempt must not rely on.
-    fn after_failure(&self, context: &RequestContext, place: usize, hand: &DriverState, why: &SendError) {
-        if let Some(translated) = &hand.translated {
-            translated.failed(why);
-        }
-        if let (SendError::SessionLost | SendError::BrokenOff(_), Some(session)) = (why, &context.session)
-            && let Some(channel) = &hand.channel
+    async fn send(&mut self, credential: Option<&Credential>) -> Result<Reply, SendError> {
+        let Some(channel) = &self.channel else { return Err(SendError::Unsent("no connection".into())) };
+        let outgoing = Outgoing {
+            era: self.context.era,
+            message: &self.context.message,
+            body: self.target.body.clone(),
+            name: self.target.name.as_deref(),
+            version: self.context.version.as_ref(),
+            headers: &self.context.headers,
+            ticket: self.target.run.as_ref().map(|run| &run.ticket),
+            credential,
+        };
+        channel.send(outgoing).await
+    }
+
+    fn failed(&mut self, why: &SendError) {
+        if let (SendError::SessionLost | SendError::BrokenOff(_), Some(session)) = (why, &self.context.session)
+            && let Some(channel) = &self.channel
             && (!channel.alive() || *why == SendError::SessionLost)
         {
-            session.channels.forget(place, channel);
+            session.channels.forget(self.target.upstream, channel);
         }
     }
-}
-
-impl CallDriver<'_> {
-    /// Has a credential chosen; gives the answer, if somebody must sign in first.
-    async fn choose(&mut self, refused: Option<Refusal>) -> Option<Answer> {
-        // The first one is chosen when the call begins.
-        let left = match refused {
-            None => self.upstream.overall_timeout(),
-            Some(_) => self.call.left(self.start.elapsed()),
-        };
-        match self.upstream.credential_within(left, self.context.caller.as_ref(), refused).await {
-            Ok(credential) => {
-                self.hand.credential = credential;
-                self.call.handle_chosen();
-            }
-            Err(CredentialError::SignIn(needed)) => return Some(self.ask_to_sign_in(&needed).await),
-            Err(why) => self.call.handle_failure(Failure::Policy(format!("has no credential: {why}"))),
-        }
-        None
-    }
-
-    /// Opens the way to the upstream; gives the answer, if it is there without one.
-    async fn open(&mut self) -> Option<Answer> {
-        let left = self.call.left(self.start.elapsed());
-        // What is being opened for others too goes on without this call.
-        let opened = tokio::time::timeout(left, self.proxy.open(self.context, self.target.upstream));
-        let Ok(opened) = opened.await else {
-            self.call.handle_failure(Failure::TimedOut(self.upstream.overall_timeout()));
-            return None;
-        };
-        match opened {
-            Ok(channel) => {
-                if self.context.era == Era::Modern
-                    && !channel.carries_headers()
-                    && let Some(refusal) = self.proxy.check_headers(self.context, &self.target, Era::Modern)
-                {
-                    return Some(refusal);
-                }
-                self.hand.channel = Some(channel);
-                self.call.handle_open();
-                None
-            }
-            // Boxed: few calls are translated, and every call would carry its state.
-            Err(ConnectError::OtherEra { wanted, other }) => Box::pin(self.cross(wanted, other)).await,
-            Err(why) => self.not_open(why).await,
-        }
-    }
-
-    /// Goes on with an upstream of the other era.
-    async fn cross(&mut self, wanted: Era, other: Era) -> Option<Answer> {
-        match (wanted, &self.context.session) {
-            (Era::Modern, _) => match self.proxy.translate(self.context, &self.target, self.record).await {
-                Ok(TranslatedRequest::Call(translated)) => {
-                    self.hand.translated = Some(translated);
-                    self.call.handle_open();
-                }
-                Ok(TranslatedRequest::Answered(answer)) => return Some(*answer),
-                Err(why) => return self.not_open(why).await,
-            },
-            (Era::Legacy, Some(session)) if !self.hand.turned => {
-                let answer =
-                    self.proxy.in_input_loop(self.context, &self.target, session, self.start, self.record).await;
-                // None if it speaks the client's era after all.
-                self.hand.turned = answer.is_none();
-                return answer;
-            }
-            (Era::Legacy, _) => {
-                let text = format!("speaks the {other} era of MCP at one time and not at another");
-                self.call.handle_failure(Failure::Policy(text));
-            }
-        }
-        None
-    }
-
-    async fn not_open(&mut self, why: ConnectError) -> Option<Answer> {
-        match why {
-            ConnectError::SignIn(needed) => Some(self.ask_to_sign_in(&needed).await),
-            ConnectError::Full(full) => {
-                self.record.fail(CallOutcome::Refused, full.to_string());
-                Some(Answer::full(self.context.message.id(), &full))
-            }
-            why => {
-                self.call.handle_failure(Failure::Unreachable(why.to_string()));
-                None
-            }
-        }
-    }
-
-    async fn ask_to_sign_in(&mut self, needed: &Needed) -> Answer {
-        Box::pin(self.proxy.ask_to_sign_in(self.context, needed, self.record)).await
-    }
-
-    async fn attempt(&mut self) {
-        let left = self.call.left(self.start.elapsed());
-        let sent = match tokio::time::timeout(left, attempt(self.context, &self.target, &self.hand)).await {
-            Ok(Ok(Reply { status, body: upstream::ReplyBody::Empty, .. })) => {
-                Sent::NotMcp(format!("status {status} without an answer"))
-            }
-            Ok(Ok(mut reply)) => {
-                if let Some(credential) = self.hand.credential.as_ref().filter(|_| reply.status < 300) {
-                    credential.accept();
-                }
-                reply.renew_for(self.upstream, self.context.caller.as_ref());
-                self.hand.reply = Some(reply);
-                Sent::Answered
-            }
-            Ok(Err(why)) => {
-                self.proxy.after_failure(self.context, self.target.upstream, &self.hand, &why);
-                why.into()
-            }
-            Err(_) => Sent::TimedOut,
-        };
-        self.call.handle_sent(sent, self.start.elapsed());
-        self.record.attempts = self.call.attempts();
-    }
-
-    /// The answer that has come, on its way to the client.
-    async fn deliver(&mut self) -> Answer {
-        note_watch(self.context, &self.target);
-        let (proxy, deadline) = (self.proxy, Deadline::of(self.upstream, self.start));
-        let delivered = match (self.hand.reply.take(), self.hand.translated.take()) {
-            (Some(reply), Some(translated)) => {
-                Box::pin(translated.deliver(reply, &proxy.pending, deadline, self.record)).await
-            }
-            (Some(reply), None) => return proxy.passed(self, reply, deadline),
-            (None, _) => Err(SendError::NotMcp("nothing".into())),
-        };
-        delivered.unwrap_or_else(|why| {
-            self.failed(match why {
-                SendError::TimedOut => Failure::TimedOut(self.upstream.overall_timeout()),
-                why => why.into(),
-            })
-        })
-    }
-
-    fn failed(&mut self, failure: Failure) -> Answer {
-        if let (Failure::TimedOut(_), Some(running)) = (&failure, &self.running) {
-            cancel(self.upstream, running);
-        }
-        self.record.fail(outcome(&failure), failure.to_string());
-        Answer::failed(&self.context.message, self.upstream.name(), &failure)
-    }
-}
-
-/// Tells an upstream, in the background, that nobody waits for a request of a legacy client any more.
-pub(super) fn cancel(upstream: &Arc<Upstream>, running: &RunningGuard) {
-    let session = running.session();
-    let Some(channel) = session.channels.get(running.run.upstream) else { return };
-    let Ok(message) = Message::parse(running.cancellation("it has timed out")) else { return };
-    let (upstream, caller, run) = (Arc::clone(upstream), session.caller(), Arc::clone(&running.run));
-    tokio::spawn(async move {
-        let tell = upstream.tell_of(caller.as_ref(), &channel, &message, Some(&run.ticket));
-        drop(tokio::time::timeout(upstream.list_timeout(), tell).await);
-    });
 }
 
 /// Remembers what a legacy client watches, so that it is watched on when the upstream has lost its session.
@@ -342,28 +375,4 @@ async fn cancelled(run: Option<&RunningRequest>) {
         Some(run) => run.cancelled().await,
         None => std::future::pending().await,
     }
-}
-
-/// What is left to say to a client that has cancelled its request: nothing, on a stream that ends.
-fn cancelled_answer() -> Answer {
-    let body = Body::Events(Box::new(AnswerStream::nothing()));
-    Answer { status: 200, session: None, allow: None, body, record: None }
-}
-
-async fn attempt(context: &RequestContext, target: &Target, hand: &DriverState) -> Result<Reply, SendError> {
-    if let Some(translated) = &hand.translated {
-        return translated.send(hand.credential.as_ref()).await;
-    }
-    let Some(channel) = &hand.channel else { return Err(SendError::Unsent("no connection".into())) };
-    let outgoing = Outgoing {
-        era: context.era,
-        message: &context.message,
-        body: target.body.clone(),
-        name: target.name.as_deref(),
-        version: context.version.as_ref(),
-        headers: &context.headers,
-        ticket: target.run.as_ref().map(|run| &run.ticket),
-        credential: hand.credential.as_ref(),
-    };
-    channel.send(outgoing).await
 }

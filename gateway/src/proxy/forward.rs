@@ -68,7 +68,7 @@ impl Proxy {
 
     fn overheard(&self, session: &Arc<Session>, taken: QueueConsumer) -> AnswerStream {
         let changes = (session.endpoint == Endpoint::All).then(|| (self.catalog.announced(), Arc::clone(session)));
-        AnswerStream::outbox(taken, changes).until(session.ended())
+        AnswerStream::queue(taken, changes).until(session.ended())
     }
 
     /// Has what the session's upstreams say brought to its queue from now on.

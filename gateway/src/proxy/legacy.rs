@@ -8,9 +8,9 @@ use weir_mcp::{Era, Message, answer, era, json, message::Field, method};
 use crate::{
     caller::Caller,
     http::HeaderValue,
-    session::{Endpoint, MAX_REMEMBERED, Session, SessionOwner, lock},
+    session::{Endpoint, MAX_REMEMBERED, RunningGuard, Session, SessionOwner, lock},
     telemetry::CallOutcome,
-    upstream::{Channel, ConnectError, Opened, Outgoing, own},
+    upstream::{Channel, ConnectError, Opened, Outgoing, Upstream, own},
 };
 
 use super::{Answer, CallLog, Proxy, RequestContext, aggregate};
@@ -237,4 +237,15 @@ impl Proxy {
 
 fn session_over() -> ConnectError {
     ConnectError::Stopped("the client has ended its session".into())
+}
+/// Tells an upstream, in the background, that nobody waits for a request of a legacy client any more.
+pub(super) fn cancel(upstream: &Arc<Upstream>, running: &RunningGuard) {
+    let session = running.session();
+    let Some(channel) = session.channels.get(running.run.upstream) else { return };
+    let Ok(message) = Message::parse(running.cancellation("it has timed out")) else { return };
+    let (upstream, caller, run) = (Arc::clone(upstream), session.caller(), Arc::clone(&running.run));
+    tokio::spawn(async move {
+        let tell = upstream.tell_of(caller.as_ref(), &channel, &message, Some(&run.ticket));
+        drop(tokio::time::timeout(upstream.list_timeout(), tell).await);
+    });
 }

@@ -20,7 +20,7 @@ use super::{
     RequestContext,
     answer::{answered, failure_message, outcome},
     deadline::Deadline,
-    drive,
+    legacy,
 };
 
 /// The body of an upstream's answer to a request.
@@ -78,7 +78,7 @@ impl PendingAnswer {
             }
             Err(SendError::TimedOut) => {
                 if let Some(running) = &running {
-                    drive::cancel(&upstream, running);
+                    legacy::cancel(&upstream, running);
                 }
                 Failure::TimedOut(upstream.overall_timeout())
             }

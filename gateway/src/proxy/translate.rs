@@ -15,95 +15,130 @@
 //! What is rewritten in a message is decided in [`weir_mcp::translate`]; long lists are rewritten once ([`list_cache`]).
 
 mod call;
-mod shared_session;
+mod input_loop;
+mod list_cache;
 mod pending_input;
 mod pool;
-mod list_cache;
-mod input_loop;
 mod sessionless;
-mod subscription;
+mod shared_session;
 mod subscriber;
+mod subscription;
 
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
+use weir_flow::Failure;
 use weir_mcp::{
-    Era, Field, answer, method,
+    Era, Field, ParseError, answer, method,
     translate::{self, Asks},
 };
 
-use crate::{caller::Caller, upstream::ConnectError};
-
-use super::{
-    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer::outcome, deadline::Deadline, route::Target,
+use crate::{
+    caller::Caller,
+    upstream::{ConnectError, Credential, Reply, SendError, Upstream},
 };
 
-pub(super) use call::{TranslatedCall, TranslatedStream};
-pub(super) use input_loop::{ClientMessage, StreamItem};
+use super::{
+    Answer, AnswerStream, CallLog, Proxy, RequestContext,
+    deadline::Deadline,
+    drive::{CallDriver, Codec, Stop},
+    route::Target,
+};
+
+pub(super) use call::TranslatedStream;
+pub(super) use input_loop::{InputItem, InputStream};
 pub(super) use list_cache::ListCache;
 pub(super) use pending_input::PendingInput;
 pub(super) use pool::SharedSessionPool;
 pub(super) use subscription::TranslatedSubscription;
 
-use call::bound;
+use call::{TranslatedCall, bound};
 use shared_session::{SessionOpener, SharedSession};
 
 /// The result that says nothing.
 const EMPTY: Bytes = Bytes::from_static(b"{}");
 
-/// What becomes of a modern request to a legacy upstream.
-pub(super) enum TranslatedRequest {
-    /// Weir has the answer.
-    Answered(Box<Answer>),
-    /// It is ready to be sent.
-    Call(Box<TranslatedCall>),
+/// A modern request on its way to a legacy upstream.
+struct ToLegacy<'a> {
+    proxy: &'a Proxy,
+    context: &'a RequestContext,
+    target: &'a Target,
+    call: Option<Box<TranslatedCall>>,
 }
 
-impl From<Answer> for TranslatedRequest {
+impl Codec for ToLegacy<'_> {
+    /// A lease in a session that clients share, and the request in its words.
+    async fn open(&mut self) -> Result<(), Stop> {
+        let (proxy, context, target) = (self.proxy, self.context, self.target);
+        let message = &context.message;
+        let asks = Asks::of_request(message);
+        let session = proxy.session(context, target.upstream, asks, 0).await?;
+        match message.method() {
+            method::DISCOVER => Err(Answer::result(message, translate::discovered(session.said())).into()),
+            method::LISTEN => {
+                let subscription = TranslatedSubscription::open(session, message).await;
+                Err(Answer::events(AnswerStream::subscribed(subscription)).into())
+            }
+            _ => {
+                let lease = proxy.lease(context, target.upstream, asks, session).await?;
+                if message.raw(Field::LogLevel).is_some() && lease.session.can(&["logging"]) {
+                    lease.session.talk().await;
+                }
+                let unreadable = |why: ParseError| Stop::Failed(Failure::Unreachable(why.to_string()));
+                let original = target.message(context).map_err(unreadable)?;
+                let call = TranslatedCall::new(context, target.upstream, &original, lease, &proxy.list_cache);
+                self.call = Some(Box::new(call.map_err(unreadable)?));
+                Ok(())
+            }
+        }
+    }
+
+    async fn send(&mut self, credential: Option<&Credential>) -> Result<Reply, SendError> {
+        match &self.call {
+            Some(call) => call.send(credential).await,
+            None => Err(SendError::Unsent("no connection".into())),
+        }
+    }
+
+    fn failed(&mut self, why: &SendError) {
+        if let Some(call) = &self.call {
+            call.failed(why);
+        }
+    }
+}
+
+impl From<Answer> for Stop {
     fn from(answer: Answer) -> Self {
         Self::Answered(Box::new(answer))
     }
 }
 
 impl Proxy {
-    /// Takes a modern request to a legacy upstream.
-    pub(super) async fn translate(
-        &self,
+    /// Takes a modern request to a legacy upstream and back.
+    pub(super) async fn to_legacy(
+        self: &Arc<Self>,
         context: &RequestContext,
         target: &Target,
         record: &mut CallLog,
-    ) -> Result<TranslatedRequest, ConnectError> {
-        let message = &context.message;
+    ) -> Result<Answer, Stop> {
+        let (message, upstream) = (&context.message, self.upstream(target.upstream));
+        let deadline = Deadline::of(upstream, Instant::now());
         if message.raw(Field::RequestState).is_some() && translate::may_ask(message.method()) {
-            return Ok(self.resume(context, target, record).await.into());
+            return self.resume(context, target, deadline, record).await;
         }
         if method::route(message.method()) == method::Route::Task {
             let text = "this upstream has no tasks of the modern era";
-            return Ok(Answer::error(Era::Modern, message, answer::METHOD_NOT_FOUND, text).into());
+            return Ok(Answer::error(Era::Modern, message, answer::METHOD_NOT_FOUND, text));
         }
         if let Some(refusal) = self.check_headers(context, target, Era::Legacy) {
-            return Ok(refusal.into());
+            return Ok(refusal);
         }
-        let asks = Asks::of_request(message);
-        let session = self.session(context, target.upstream, asks, 0).await?;
-        match message.method() {
-            method::DISCOVER => Ok(Answer::result(message, translate::discovered(session.said())).into()),
-            method::LISTEN => {
-                let subscription = TranslatedSubscription::open(session, message).await;
-                let body = Body::Events(Box::new(AnswerStream::subscribed(subscription)));
-                let answer = Answer { status: 200, session: None, allow: None, body, record: None };
-                Ok(answer.into())
-            }
-            _ => {
-                let lease = self.lease(context, target.upstream, asks, session).await?;
-                if message.raw(Field::LogLevel).is_some() && lease.session.can(&["logging"]) {
-                    lease.session.talk().await;
-                }
-                let original = target.message(context).map_err(|why| ConnectError::Stopped(why.to_string()))?;
-                let call = TranslatedCall::new(context, target.upstream, &original, lease, &self.list_cache);
-                let call = call.map_err(|why| ConnectError::Stopped(why.to_string()))?;
-                Ok(TranslatedRequest::Call(Box::new(call)))
-            }
+        let driver = CallDriver::new(upstream, context.caller.as_ref(), message.method(), upstream.overall_timeout());
+        let mut codec = ToLegacy { proxy: self, context, target, call: None };
+        let reply = driver.drive(&mut codec, &mut record.attempts).await?;
+        match codec.call {
+            Some(call) => call.deliver(reply, &self.pending, deadline, record).await.map_err(|why| lost(upstream, why)),
+            None => Err(Stop::Failed(Failure::NotMcp("nothing".into()))),
         }
     }
 
@@ -125,27 +160,26 @@ impl Proxy {
     }
 
     /// Goes on with a call that waited for its client's answers.
-    async fn resume(&self, context: &RequestContext, target: &Target, record: &mut CallLog) -> Answer {
+    async fn resume(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        deadline: Deadline,
+        record: &mut CallLog,
+    ) -> Result<Answer, Stop> {
         let (message, upstream) = (&context.message, self.upstream(target.upstream));
-        let deadline = Deadline::of(upstream, Instant::now());
         // The state was sealed for what the upstream was sent, which has the upstream's own names.
         let native = target.message(context).unwrap_or_else(|_| message.clone());
         let bound = bound(context.caller.as_ref(), upstream.name(), &native);
         let Some(mut running) = self.pending.take(message, &bound) else {
             let text = "requestState is not valid here, or no longer; call again without it";
-            return Answer::error(Era::Modern, message, answer::INVALID_PARAMS, text);
+            return Ok(Answer::error(Era::Modern, message, answer::INVALID_PARAMS, text));
         };
         running.call.continue_as(message);
         running.answer(message.raw(Field::InputResponses).unwrap_or(b"{}")).await;
         record.attempts = 1;
-        match TranslatedStream::new(running, &self.pending).answer(deadline, record).await {
-            Ok(answer) => answer,
-            Err(why) => {
-                let failure = why.into();
-                record.fail(outcome(&failure), failure.to_string());
-                Answer::failed(message, upstream.name(), &failure)
-            }
-        }
+        let answer = TranslatedStream::new(running, &self.pending).answer(deadline, record).await;
+        answer.map_err(|why| lost(upstream, why))
     }
 
     /// Ends the legacy sessions of modern clients that nobody used for `idle`.
@@ -212,4 +246,12 @@ impl Proxy {
         let free = if shared { None } else { self.pending.make_way(&taken) };
         Ok(free.and_then(|free| free.lease_alone(method)).unwrap_or_else(|| session.lease(method)))
     }
+}
+
+/// A reply that was lost on its way.
+fn lost(upstream: &Upstream, why: SendError) -> Stop {
+    Stop::Failed(match why {
+        SendError::TimedOut => Failure::TimedOut(upstream.overall_timeout()),
+        why => why.into(),
+    })
 }

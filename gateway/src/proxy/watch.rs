@@ -18,13 +18,12 @@ use tokio::{
 use weir_mcp::{
     Era, Kind, Message, Object, answer, json, method,
     public::{self, PublicNames},
-    sse::Decoder,
     translate::subscribed,
 };
 
 use crate::{caller::Caller, session::Endpoint};
 
-use super::{Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer_stream::StreamChunk, route::Target};
+use super::{Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer_stream::StreamItem, route::Target};
 
 /// How many resources and how many tasks one client may watch at once.
 const WATCHED: usize = 256;
@@ -185,40 +184,30 @@ impl SubscriptionFollower {
     }
 
     /// Brings what an upstream says to the client until the stream ends; none if the client is gone.
-    async fn pass_on(&self, mut delivery: AnswerStream, tell: &mut Option<oneshot::Sender<WatchedPart>>) -> Option<()> {
-        let mut decoder = Decoder::new(usize::MAX);
-        while let StreamChunk::Bytes(bytes) | StreamChunk::Last(bytes) = delivery.next().await {
-            decoder.feed(&bytes);
-            loop {
-                let event = match decoder.next_event() {
-                    Ok(Some(event)) => event,
-                    Ok(None) => break,
-                    // Nothing more can be read of this stream.
-                    Err(_) => return Some(()),
-                };
-                let Ok(message) = Message::parse(event.data) else { continue };
-                match (message.kind(), message.method()) {
-                    (Kind::Notification, method::ACKNOWLEDGED) => {
-                        let granted = self.granted(&message);
-                        // Whoever came too late to be heard, or comes again, may have missed something.
-                        let missed = match tell.take() {
-                            Some(tell) => tell.send(granted).err(),
-                            None => Some(granted),
-                        };
-                        for uri in missed.into_iter().flat_map(|missed| missed.uris) {
-                            self.client.send(self.updated(&uri)).await.ok()?;
-                        }
+    async fn pass_on(&self, mut stream: AnswerStream, tell: &mut Option<oneshot::Sender<WatchedPart>>) -> Option<()> {
+        while let StreamItem::Message(data) | StreamItem::Last(data) = stream.next().await {
+            let Ok(message) = Message::parse(data) else { continue };
+            match (message.kind(), message.method()) {
+                (Kind::Notification, method::ACKNOWLEDGED) => {
+                    let granted = self.granted(&message);
+                    // Whoever came too late to be heard, or comes again, may have missed something.
+                    let missed = match tell.take() {
+                        Some(tell) => tell.send(granted).err(),
+                        None => Some(granted),
+                    };
+                    for uri in missed.into_iter().flat_map(|missed| missed.uris) {
+                        self.client.send(self.updated(&uri)).await.ok()?;
                     }
-                    (Kind::Notification, method::UPDATED) => {
-                        self.client.send(self.addressed(&message)).await.ok()?;
-                    }
-                    (Kind::Notification, method::TASK_CHANGE) => {
-                        let name = self.proxy.upstream(self.place).name();
-                        let named = public::outward(&message, name, &PublicNames::Plain);
-                        self.client.send(named.unwrap_or_else(|| message.bytes().clone())).await.ok()?;
-                    }
-                    _ => {}
                 }
+                (Kind::Notification, method::UPDATED) => {
+                    self.client.send(self.addressed(&message)).await.ok()?;
+                }
+                (Kind::Notification, method::TASK_CHANGE) => {
+                    let name = self.proxy.upstream(self.place).name();
+                    let named = public::outward(&message, name, &PublicNames::Plain);
+                    self.client.send(named.unwrap_or_else(|| message.bytes().clone())).await.ok()?;
+                }
+                _ => {}
             }
         }
         Some(())

@@ -9,17 +9,17 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, timeout_at},
 };
-use weir_mcp::sse;
+use weir_mcp::sse::{self, Event};
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
-    proxy::{AnswerStream, CLIENT_GONE, KeepStream, StreamChunk},
-    session::{Left, ReplayWriter, Session},
+    proxy::{AnswerStream, CLIENT_GONE, KeepStream, StreamClose, StreamItem},
+    session::{Left, ReplayWriter, ReplayedEvent, Session},
 };
 
 use super::{cors, listen::HttpExchange};
@@ -30,6 +30,12 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long the first event of a stream is waited for before the client is told how to resume the stream. Most answers
 /// are there by then, and whole.
 const PRIMED: Duration = Duration::from_millis(25);
+
+/// How much is gathered into one write, in bytes.
+const BATCH: usize = 64 * 1024;
+
+/// What ends a stream that a client shall open again: how long to wait before, in milliseconds.
+pub(super) const RETRY: &[u8] = b"retry: 1000\n\n";
 
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
@@ -59,11 +65,11 @@ pub(super) async fn deliver(
         }
         KeepStream::Own(session, missed) => {
             outlet.writer = Some(Box::new(ReplayWriter::own(&session.streams, session.version())));
-            Some((session, StreamStart::Missed(missed.concat().into())))
+            Some((session, StreamStart::Missed(missed)))
         }
     };
     let ended = outlet.run(&mut delivery, session, &mut draining).await;
-    if let Some(record) = delivery.record.take() {
+    if let Some(record) = delivery.take_log() {
         record.finish(if ended == StreamEnd::Gone { CLIENT_GONE } else { status }, exchange.sent());
     }
 }
@@ -102,7 +108,7 @@ enum StreamStart {
     /// It has begun already.
     Written,
     /// With what its client has missed.
-    Missed(Bytes),
+    Missed(Vec<ReplayedEvent>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,20 +126,34 @@ struct Outlet<'a> {
     left: Option<Left>,
 }
 
+/// How a batch of messages ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BatchEnd {
+    More,
+    /// With the last message.
+    Last,
+    /// With the end of the stream.
+    End,
+}
+
 impl Outlet<'_> {
     async fn run(
         &mut self,
-        delivery: &mut AnswerStream,
+        stream: &mut AnswerStream,
         session: Option<(Arc<Session>, StreamStart)>,
         draining: &mut watch::Receiver<bool>,
     ) -> StreamEnd {
         let (mut over, ends) = (None, self.exchange.ends());
         if let Some((session, start)) = session {
             let ended = match start {
-                StreamStart::Held => self.hold(delivery, &session).await,
+                StreamStart::Held => self.hold(stream, &session).await,
                 StreamStart::Written => None,
-                StreamStart::Missed(missed) if missed.is_empty() => self.begin(&Bytes::new()).await,
-                StreamStart::Missed(missed) => (!self.exchange.write(missed).await).then_some(StreamEnd::Gone),
+                StreamStart::Missed(missed) if missed.is_empty() => self.begin(Vec::new()).await,
+                StreamStart::Missed(missed) => {
+                    let mut out = BytesMut::new();
+                    missed.into_iter().for_each(|event| replayed(event, &mut out));
+                    (!self.exchange.write(out.freeze()).await).then_some(StreamEnd::Gone)
+                }
             };
             if let Some(ended) = ended {
                 return ended;
@@ -141,101 +161,142 @@ impl Outlet<'_> {
             over = Some(session.ended());
         }
         loop {
-            let is_between = self.writer.as_ref().is_none_or(|writer| writer.is_between_events());
             tokio::select! {
                 biased;
                 // First, for a stream that always has something to say would never come to it.
-                () = passes(ends), if delivery.is_endless() && self.is_here => {
-                    self.exchange.end_with(delivery.farewell()).await;
-                    return self.ended();
-                }
-                heard = delivery.next() => if let Some(ended) = self.pass_on(heard, delivery).await {
+                () = passes(ends), if stream.is_endless() && self.is_here => return self.close(stream.close()).await,
+                item = stream.next() => if let Some(ended) = self.pass_on(item, stream).await {
                     return ended;
                 },
-                () = turns_true(draining), if delivery.is_endless() || !self.is_here => {
-                    self.exchange.end_with(delivery.farewell()).await;
-                    return self.ended();
-                }
+                () = turns_true(draining), if stream.is_endless() || !self.is_here => return self.close(stream.close()).await,
                 () = session_over(&mut over), if !self.is_here => return StreamEnd::Gone,
                 () = self.exchange.gone(), if self.is_here => if !self.lose().await {
                     return StreamEnd::Gone;
                 },
-                () = sleep(KEEP_ALIVE), if self.is_here && is_between => if !self.keep_alive().await {
+                () = sleep(KEEP_ALIVE), if self.is_here => if !self.keep_alive().await {
                     return StreamEnd::Gone;
                 },
             }
         }
     }
 
-    /// Waits for the first event, so that a stream that is all there by then goes out as it is.
-    async fn hold(&mut self, delivery: &mut AnswerStream, session: &Session) -> Option<StreamEnd> {
-        let until = Instant::now() + PRIMED;
-        loop {
-            let heard = timeout_at(until, delivery.next()).await;
-            if let (Ok(StreamChunk::Last(bytes)), None) = (&heard, &self.writer) {
-                let written = self.exchange.end_with(bytes.clone()).await;
-                return Some(if written { StreamEnd::Well } else { StreamEnd::Gone });
-            }
-            let new = || Box::new(ReplayWriter::answer(&session.streams, session.version()));
-            let writer = self.writer.get_or_insert_with(new);
-            match heard {
-                Err(_) => return self.begin(&Bytes::new()).await,
-                Ok(StreamChunk::Bytes(bytes)) => {
-                    let stamped = writer.stamp(&bytes);
-                    if !stamped.is_empty() {
-                        return self.begin(&stamped).await;
-                    }
+    /// Waits for the first message, so that a stream that is all there by then goes out as it is.
+    async fn hold(&mut self, stream: &mut AnswerStream, session: &Session) -> Option<StreamEnd> {
+        let (mut messages, mut size) = (Vec::new(), 0);
+        let mut item = timeout_at(Instant::now() + PRIMED, stream.next()).await.ok();
+        while let Some(next) = item.take() {
+            match next {
+                StreamItem::Message(data) => {
+                    size += data.len();
+                    messages.push(data);
                 }
-                Ok(ended) => return self.pass_on(ended, delivery).await,
+                StreamItem::Last(data) => {
+                    let mut out = BytesMut::new();
+                    messages.into_iter().chain([data]).for_each(|data| sse::encode(&Event::message(data), &mut out));
+                    let written = self.exchange.end_with(out.freeze()).await;
+                    return Some(if written { StreamEnd::Well } else { StreamEnd::Gone });
+                }
+                StreamItem::Replayed(_) | StreamItem::End => {
+                    self.writer = Some(Box::new(ReplayWriter::answer(&session.streams, session.version())));
+                    if !messages.is_empty()
+                        && let Some(ended) = self.begin(messages).await
+                    {
+                        return Some(ended);
+                    }
+                    return self.pass_on(next, stream).await;
+                }
             }
+            item = if size < BATCH { stream.next_ready().await } else { None };
         }
+        self.writer = Some(Box::new(ReplayWriter::answer(&session.streams, session.version())));
+        self.begin(messages).await
     }
 
-    /// Begins to keep the stream.
-    async fn begin(&mut self, stamped: &Bytes) -> Option<StreamEnd> {
-        let first = self.writer.as_mut()?.begin(stamped);
-        if first.is_empty() || self.exchange.write(first).await || self.lose().await {
+    /// Begins to keep the stream, which has these messages so far.
+    async fn begin(&mut self, messages: Vec<Bytes>) -> Option<StreamEnd> {
+        let writer = self.writer.as_mut()?;
+        let mut out = BytesMut::from(&writer.begin()[..]);
+        messages.into_iter().for_each(|data| writer.write(data, &mut out));
+        if out.is_empty() || self.exchange.write(out.freeze()).await || self.lose().await {
             return None;
         }
         Some(StreamEnd::Gone)
     }
 
-    async fn pass_on(&mut self, heard: StreamChunk, delivery: &mut AnswerStream) -> Option<StreamEnd> {
-        match heard {
-            StreamChunk::Bytes(bytes) => return (!self.write(bytes, false).await).then_some(StreamEnd::Gone),
-            StreamChunk::Last(bytes) => drop(self.write(bytes, true).await),
-            StreamChunk::End => self.end(delivery).await,
+    /// Passes on an item and all that are there already, in one write.
+    async fn pass_on(&mut self, item: StreamItem, stream: &mut AnswerStream) -> Option<StreamEnd> {
+        let (mut out, mut item) = (BytesMut::new(), item);
+        let batch = loop {
+            match item {
+                StreamItem::Message(data) => self.encode(data, &mut out),
+                StreamItem::Last(data) => {
+                    self.encode(data, &mut out);
+                    break BatchEnd::Last;
+                }
+                StreamItem::Replayed(event) => replayed(event, &mut out),
+                StreamItem::End => break BatchEnd::End,
+            }
+            if out.len() >= BATCH {
+                break BatchEnd::More;
+            }
+            match stream.next_ready().await {
+                Some(next) => item = next,
+                None => break BatchEnd::More,
+            }
+        };
+        if batch == BatchEnd::More {
+            return (!self.write(out.freeze(), false).await).then_some(StreamEnd::Gone);
+        }
+        if batch == BatchEnd::Last || !out.is_empty() {
+            self.write(out.freeze(), batch == BatchEnd::Last).await;
+        }
+        if batch == BatchEnd::End {
+            self.end(stream.instead(UNANSWERED)).await;
         }
         if let Some(writer) = self.writer.as_mut().filter(|writer| !writer.is_whole())
-            && let Some(instead) = delivery.instead(NOT_KEPT)
+            && let Some(instead) = stream.instead(NOT_KEPT)
         {
             writer.instead(&instead);
         }
         Some(self.ended())
     }
 
+    fn encode(&mut self, data: Bytes, out: &mut BytesMut) {
+        match &mut self.writer {
+            Some(writer) => writer.write(data, out),
+            None => sse::encode(&Event::message(data), out),
+        }
+    }
+
     /// The end of a stream. A client that may resume it would come back for ever for an answer that is not there.
-    async fn end(&mut self, delivery: &mut AnswerStream) {
-        let Some(writer) = &mut self.writer else { return self.exchange.end().await };
-        let is_answered = !writer.is_whole() || writer.ends_with_answer();
-        match delivery.instead(UNANSWERED).filter(|_| !is_answered) {
-            Some(instead) if writer.is_between_events() => drop(self.write(instead, true).await),
+    async fn end(&mut self, instead: Option<Bytes>) {
+        let unanswered = self.writer.as_ref().is_some_and(|writer| writer.is_whole() && !writer.ends_with_answer());
+        match instead.filter(|_| unanswered) {
             Some(instead) => {
-                writer.instead(&instead);
-                self.exchange.cut();
+                let mut out = BytesMut::new();
+                self.encode(instead, &mut out);
+                self.write(out.freeze(), true).await;
             }
             None => self.exchange.end().await,
         }
     }
 
-    /// Writes and keeps; false if nobody is there and nobody may come back.
+    /// Ends a stream that would go on.
+    async fn close(&mut self, close: StreamClose) -> StreamEnd {
+        let mut out = BytesMut::new();
+        match close {
+            StreamClose::Answer(data) => sse::encode(&Event::message(data), &mut out),
+            StreamClose::Retry => out.extend_from_slice(RETRY),
+            StreamClose::Nothing => {}
+        }
+        self.exchange.end_with(out.freeze()).await;
+        self.ended()
+    }
+
+    /// Writes; false if nobody is there and nobody may come back.
     async fn write(&mut self, bytes: Bytes, last: bool) -> bool {
-        let mut bytes = bytes;
-        if let Some(writer) = &mut self.writer {
-            bytes = writer.stamp(&bytes);
-            if self.is_here && writer.is_taken_over() {
-                return self.lose().await;
-            }
+        if self.is_here && self.writer.as_ref().is_some_and(|writer| writer.is_taken_over()) {
+            return self.lose().await;
         }
         if !self.is_here {
             return true;
@@ -265,6 +326,10 @@ impl Outlet<'_> {
     const fn ended(&self) -> StreamEnd {
         if self.is_here { StreamEnd::Well } else { StreamEnd::Gone }
     }
+}
+
+fn replayed(event: ReplayedEvent, out: &mut BytesMut) {
+    sse::encode(&Event { id: Some(event.id), ..Event::message(event.data) }, out);
 }
 
 const UNANSWERED: &str = "its event stream ended before the answer";

@@ -1,9 +1,8 @@
 //! An answer as messages, for clients that are not given the answer as it comes: those of a batch, and those of HTTP+SSE.
 
 use bytes::Bytes;
-use weir_mcp::sse::Decoder;
 
-use crate::proxy::{Answer, AnswerStream, Body, CallLog, StreamChunk, WholeAnswer};
+use crate::proxy::{Answer, AnswerStream, Body, CallLog, StreamItem, WholeAnswer};
 
 /// The messages of one answer, in their order; the last is the answer itself.
 pub(super) struct Messages {
@@ -18,13 +17,13 @@ pub(super) struct Messages {
 enum PendingBody {
     Done,
     Body(Body),
-    Events(Box<AnswerStream>, Decoder),
+    Events(Box<AnswerStream>),
 }
 
 impl Messages {
     pub(super) fn of(answer: Answer) -> Self {
         let body = match answer.body {
-            Body::Events(delivery) => PendingBody::Events(delivery, Decoder::new(usize::MAX)),
+            Body::Events(stream) => PendingBody::Events(stream),
             body => PendingBody::Body(body),
         };
         Self { status: answer.status, record: answer.record, body, cancelled: false, sent: 0 }
@@ -48,13 +47,17 @@ impl Messages {
                 Some(message)
             }
             PendingBody::Body(Body::Empty | Body::Events(_)) => None,
-            PendingBody::Events(mut delivery, mut decoder) => {
-                let message = event(&mut delivery, &mut decoder).await;
+            PendingBody::Events(mut stream) => {
+                let message = match stream.next().await {
+                    StreamItem::Message(data) | StreamItem::Last(data) => Some(data),
+                    StreamItem::Replayed(event) => Some(event.data),
+                    StreamItem::End => None,
+                };
                 if message.is_some() {
-                    self.body = PendingBody::Events(delivery, decoder);
+                    self.body = PendingBody::Events(stream);
                 } else {
-                    self.record = delivery.record.take();
-                    self.cancelled = delivery.is_cancelled();
+                    self.record = stream.take_log();
+                    self.cancelled = stream.is_cancelled();
                 }
                 message
             }
@@ -66,21 +69,5 @@ impl Messages {
         }
         self.sent += message.as_ref().map_or(0, |message| message.len() as u64);
         message
-    }
-}
-
-async fn event(delivery: &mut AnswerStream, decoder: &mut Decoder) -> Option<Bytes> {
-    loop {
-        match decoder.next_event() {
-            Ok(Some(event)) if event.data.is_empty() => continue,
-            Ok(Some(event)) => return Some(event.data),
-            Ok(None) => {}
-            // Nothing more can be read of this stream; what is missing is said by whoever waits for it.
-            Err(_) => return None,
-        }
-        match delivery.next().await {
-            StreamChunk::Bytes(bytes) | StreamChunk::Last(bytes) => decoder.feed(&bytes),
-            StreamChunk::End => return None,
-        }
     }
 }

@@ -62,7 +62,7 @@ pub(super) async fn resumable(
         () = sleep(SLOW) => {}
     }
     events::start_own(exchange).await;
-    let mut is_here = exchange.write(writer.begin(&Bytes::new())).await;
+    let mut is_here = exchange.write(writer.begin()).await;
     let mut left = None;
     let (mut over, mut draining) = (session.ended(), app.draining.subscribe());
     let answer = loop {

@@ -6,11 +6,11 @@
 //! leads to the stream it came from, in its own session, or nowhere. Stream 0 is the session's own, which goes on over
 //! all GETs; each other one belongs to a request.
 //!
-//! What was written is kept as it was written, and looked into when it is asked for again. It is bounded for each session,
-//! for each principal and for all together; what is oldest goes first, and streams that are at their end before those that go on.
+//! Messages are kept, not bytes of the wire. They are bounded for each session, for each principal and for all together;
+//! what is oldest goes first, and streams that are at their end before those that go on.
 
-mod writer;
 mod log;
+mod writer;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,7 +25,7 @@ use crate::quota::Shares;
 
 use super::lock;
 
-pub use log::Replay;
+pub use log::{Replay, ReplayedEvent};
 pub use writer::{Left, ReplayWriter};
 
 use log::ReplayLog;
@@ -175,9 +175,9 @@ impl ReplayStreams {
         Some(ResumePoint::Answer(Box::new(Replay::new(log, place))))
     }
 
-    /// What the session's own stream said after this place, as it was written.
+    /// What the session's own stream said after this place.
     #[must_use]
-    pub fn said_after(&self, place: u64) -> Vec<bytes::Bytes> {
+    pub fn said_after(&self, place: u64) -> Vec<ReplayedEvent> {
         Replay::new(Arc::clone(&self.own), place).all_there_is()
     }
 
@@ -249,9 +249,9 @@ fn parse(id: &str) -> Option<(u32, u64)> {
     Some((u32::from_str_radix(stream, 16).ok()?, place.parse().ok()?))
 }
 
-/// The name of a stream, as its ids begin.
-fn name(stream: u32) -> String {
-    format!("{stream:08x}")
+/// The id of an event.
+fn event_id(stream: u32, place: u64) -> String {
+    format!("{stream:08x}-{place}")
 }
 
 #[cfg(test)]

@@ -8,7 +8,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::JoinSet,
+};
 use weir_mcp::{Message, translate::Declared};
 
 use super::{MAX_ADDRESSES, lock};
@@ -16,15 +19,17 @@ use super::{MAX_ADDRESSES, lock};
 /// How many resources one session may watch at one upstream.
 const WATCHED: usize = 1024;
 
-/// How much one session may have done for it at once. Its connections may all be gone by then.
+/// How many requests of one session may run at once at such upstreams.
 pub const WORK: usize = 256;
 
 /// The session's side of stateless upstreams.
 pub struct StatelessState {
     /// What the client said of itself.
     pub declared: Declared,
-    /// What works for the client; it ends with the session.
+    /// What follows upstreams for the client; it ends with the session.
     work: Mutex<JoinSet<()>>,
+    /// Room for requests that run.
+    room: Arc<Semaphore>,
     watches: Mutex<HashMap<usize, Arc<WatchedUpstream>>>,
 }
 
@@ -62,19 +67,18 @@ pub struct WatchGrant {
 impl StatelessState {
     /// For a client that introduced itself so.
     pub(super) fn new(initialize: &Message) -> Self {
-        Self { declared: Declared::of(initialize), work: Mutex::default(), watches: Mutex::default() }
+        Self {
+            declared: Declared::of(initialize),
+            work: Mutex::default(),
+            room: Arc::new(Semaphore::new(WORK)),
+            watches: Mutex::default(),
+        }
     }
 
-    /// Does something for the client, whether or not its connection lasts; `false` if too much is done for it already.
+    /// Room for one request more; none if too many run already.
     #[must_use]
-    pub fn work(&self, work: impl Future<Output = ()> + Send + 'static) -> bool {
-        let mut running = lock(&self.work);
-        while running.try_join_next().is_some() {}
-        let has_room = running.len() < WORK;
-        if has_room {
-            running.spawn(work);
-        }
-        has_room
+    pub fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).try_acquire_owned().ok()
     }
 
     /// Follows something for the client as long as the session lasts; one thing for each upstream.

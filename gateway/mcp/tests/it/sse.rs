@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use weir_mcp::sse::{Decoder, Event, Stamper, encode};
+use weir_mcp::sse::{Decoder, Event, encode};
 
 /// The events, and what the stream remembers.
 type Read = (Vec<Event>, Option<String>, Option<u64>);
@@ -61,14 +61,6 @@ fn event() -> impl Strategy<Value = Event> {
     })
 }
 
-fn stamped<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (BytesMut, Stamper) {
-    let (mut stamper, mut out) = (Stamper::new("s".into(), 1), BytesMut::new());
-    for chunk in chunks {
-        stamper.stamp(chunk, &mut out);
-    }
-    (out, stamper)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -95,26 +87,5 @@ proptest! {
             })
             .collect();
         prop_assert_eq!(read([&out[..]]).0, expected);
-    }
-
-    #[test]
-    fn stamped_events_are_the_same_with_other_ids(
-        stream in stream(),
-        cuts in vec(any::<prop::sample::Index>(), 0..12),
-    ) {
-        let (whole, stamper) = stamped([&stream[..]]);
-        prop_assert_eq!(&stamped(stream.chunks(1)).0, &whole);
-        let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).chain([0, stream.len()]).collect();
-        at.sort_unstable();
-        prop_assert_eq!(&stamped(at.windows(2).map(|ends| &stream[ends[0]..ends[1]])).0, &whole);
-
-        let mut expected: Vec<Event> = read([&stream[..]]).0.into_iter().filter(|event| !event.data.is_empty()).collect();
-        for (event, place) in expected.iter_mut().zip(1..) {
-            *event = Event { id: Some(format!("s-{place}")), retry: None, ..event.clone() };
-        }
-        prop_assert_eq!(read([&whole[..]]).0, expected);
-        if stamper.is_between_events() {
-            prop_assert!(whole.is_empty() || whole.ends_with(b"\n\n"));
-        }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     upstream::{SendError, Upstream},
 };
 
-use super::{AnswerStream, StreamSource, broken, encoded};
+use super::{AnswerStream, StreamItem, StreamSource, broken};
 
 /// The request that a stream answers.
 pub(super) struct AnsweredRequest {
@@ -47,15 +47,15 @@ impl AnsweredRequest {
 impl AnswerStream {
     /// The next message of an upstream. Of all answers only the one to this very request is passed on: clients sort them
     /// by id alone, and the others are those to requests elsewhere. Cancel-safe.
-    pub(super) async fn pull_upstream(&mut self) -> Result<Option<Bytes>, SendError> {
+    pub(super) async fn pull_upstream(&mut self) -> Result<StreamItem, SendError> {
         let (StreamSource::Upstream { events, era, namespace }, Some(answers)) = (&mut self.source, &mut self.answers)
         else {
-            return Ok(None);
+            return Ok(StreamItem::End);
         };
         loop {
             let Some(message) = events.message().await? else {
                 // A subscription may end without a word. Any other stream has lost its answer.
-                return if self.deadline.is_none() { Ok(None) } else { Err(broken()) };
+                return if self.deadline.is_none() { Ok(StreamItem::End) } else { Err(broken()) };
             };
             if message.is_answer() {
                 let Some(answer) = message.answer_to(&answers.id) else {
@@ -69,11 +69,8 @@ impl AnswerStream {
                 {
                     events.finish();
                 }
-                self.over = true;
-                if let Some(record) = &mut self.record {
-                    record.outcome = answered(&answer);
-                }
-                return Ok(Some(encoded(data, &mut self.out)));
+                self.found.outcome = Some(answered(&answer));
+                return Ok(StreamItem::Last(data));
             }
             let data = match namespace {
                 Some(namespace) => namespace.take(&message),
@@ -85,7 +82,7 @@ impl AnswerStream {
             if let Some(deadline) = self.deadline.as_mut().filter(|_| answers.is_progress(&message)) {
                 deadline.put_off();
             }
-            return Ok(Some(encoded(data, &mut self.out)));
+            return Ok(StreamItem::Message(data));
         }
     }
 }

@@ -20,8 +20,7 @@ use crate::{
     caller::Caller,
     http::{HeaderName, HeaderValue},
     proxy::{
-        Answer, AnswerStream, Body, CallLog, RequestContext, answer::answered, deadline::Deadline,
-        pending_answer::answer_in,
+        Answer, AnswerStream, CallLog, RequestContext, answer::answered, deadline::Deadline, pending_answer::answer_in,
     },
     session::Endpoint,
     telemetry::CallOutcome,
@@ -33,10 +32,6 @@ use super::{
     pending_input::{PendingInput, SuspendedCall},
     shared_session::{SessionLease, SharedSession, is_change},
 };
-
-/// How long the head of an answer is held back for its first message: an answer that comes at once gets the status that
-/// it deserves, and what takes longer is a stream.
-const FIRST: Duration = Duration::from_secs(1);
 
 /// How long more questions are waited for after one, so that a client is asked them together.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -75,8 +70,6 @@ pub(in crate::proxy) struct TranslatedStream {
     running: Option<SuspendedCall>,
     /// When the questions that are open are put to the client.
     ask_at: Option<Instant>,
-    /// One message that was read ahead.
-    first: Option<Bytes>,
     /// What the answer comes to.
     outcome: CallOutcome,
     /// The upstream has reported progress since that was last looked at.
@@ -329,27 +322,17 @@ impl TranslatedStream {
             pending: Arc::clone(pending),
             running: Some(running),
             ask_at,
-            first: None,
             outcome: CallOutcome::Ok,
             progressed: false,
         }
     }
 
-    /// The answer to its client: whole if it is here soon, else a stream.
-    pub(super) async fn answer(mut self, deadline: Deadline, record: &mut CallLog) -> Result<Answer, SendError> {
+    /// The answer to its client.
+    pub(super) async fn answer(self, deadline: Deadline, record: &mut CallLog) -> Result<Answer, SendError> {
         let Some(SuspendedCall { call, .. }) = &self.running else { return Err(broken()) };
         let (id, upstream) = (call.id.clone(), Arc::clone(call.session().upstream()));
-        match tokio::time::timeout(FIRST, self.next()).await {
-            Ok(Ok((bytes, true))) => {
-                record.outcome = self.outcome;
-                return Ok(if self.outcome == CallOutcome::Error { refused(bytes) } else { Answer::whole(200, bytes) });
-            }
-            Ok(Ok((bytes, false))) => self.first = Some(bytes),
-            Ok(Err(why)) => return Err(why),
-            Err(_) => {}
-        }
-        let body = Body::Events(Box::new(AnswerStream::translated(self, &id, &upstream, deadline)));
-        Ok(Answer { status: 200, session: None, allow: None, body, record: None })
+        let stream = AnswerStream::translated(self, &id, &upstream, deadline);
+        stream.answer(Era::Modern, record).await.map_err(|_| broken())
     }
 
     /// What the answer comes to.
@@ -364,9 +347,6 @@ impl TranslatedStream {
 
     /// The next message for the client, and whether it is the answer. Cancel-safe.
     pub(in crate::proxy) async fn next(&mut self) -> Result<(Bytes, bool), SendError> {
-        if let Some(first) = self.first.take() {
-            return Ok((first, false));
-        }
         loop {
             let Some(running) = &mut self.running else { return Err(broken()) };
             let ask_at = self.ask_at;

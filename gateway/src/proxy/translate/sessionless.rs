@@ -1,30 +1,17 @@
 //! Legacy clients at modern upstreams: how their sessions begin there, and where each of their requests goes.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
-use tokio::sync::mpsc;
-use weir_mcp::{Era, Message, answer, era, json, method, translate};
+use weir_flow::Failure;
+use weir_mcp::{Era, Message, ParseError, answer, era, json, method, translate};
 
 use crate::{
     http::HeaderValue,
-    proxy::{Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, deadline::Deadline, route::Target},
-    session::{Endpoint, RunningRequest, Session, SessionOwner, WORK},
-    upstream::Upstream,
+    proxy::{Answer, AnswerStream, CallLog, Proxy, RequestContext, deadline::Deadline, drive::Stop, route::Target},
+    session::{Endpoint, RunningGuard, SessionOwner, WORK},
 };
 
-use super::input_loop::{ClientMessage, InputLoop, StreamItem};
-
-/// How long the head of an answer is held back for its first message: what takes longer is a stream.
-const FIRST: Duration = Duration::from_secs(1);
-
-/// How many messages may wait for a client that does not read.
-const WAITING: usize = 16;
-
-/// How long the delivery waits beyond the deadline, which is the call's own to report.
-const BEYOND: Duration = Duration::from_secs(1);
+use super::input_loop::{InputLoop, InputStream};
 
 impl Proxy {
     /// Begins a session at an upstream that knows none.
@@ -48,97 +35,59 @@ impl Proxy {
         self.admit(owner, Endpoint::One(place), initialize, HeaderValue::from_static(version), None, answer)
     }
 
-    /// Takes a request of a legacy client to a modern upstream and back; none if that turns out to speak the legacy era,
-    /// and has not looked at the request.
-    pub(in crate::proxy) async fn in_input_loop(
+    /// Takes a request of a legacy client to a modern upstream and back.
+    pub(in crate::proxy) async fn to_modern(
         self: &Arc<Self>,
         context: &RequestContext,
         target: &Target,
-        session: &Arc<Session>,
+        running: &mut Option<RunningGuard>,
         start: Instant,
         record: &mut CallLog,
-    ) -> Option<Answer> {
-        let message = &context.message;
+    ) -> Result<Answer, Stop> {
+        let (message, upstream) = (&context.message, self.upstream(target.upstream));
+        let Some(session) = &context.session else { return Err(Stop::Failed(Failure::SessionLost)) };
         match message.method() {
-            method::PING => return Some(Answer::result(message, super::EMPTY)),
+            method::PING => return Ok(Answer::result(message, super::EMPTY)),
             method::SET_LEVEL => {
                 session.set_level(message);
-                return Some(Answer::result(message, super::EMPTY));
+                return Ok(Answer::result(message, super::EMPTY));
             }
-            method::SUBSCRIBE | method::UNSUBSCRIBE => {
-                return Some(self.watch_resource(session, context, target).await);
-            }
+            method::SUBSCRIBE | method::UNSUBSCRIBE => return Ok(self.watch_resource(session, context, target).await),
             name if method::route(name) == method::Route::Task || name == "tasks/list" => {
                 let text = "this upstream has no tasks of the legacy era";
-                return Some(Answer::error(Era::Legacy, message, answer::METHOD_NOT_FOUND, text));
+                return Ok(Answer::error(Era::Legacy, message, answer::METHOD_NOT_FOUND, text));
             }
             _ => {}
         }
-        let upstream = self.upstream(target.upstream);
-        let deadline = Deadline::of(upstream, start);
-        let (to, heard) = mpsc::channel(WAITING);
-        let input_loop = match self.input_loop(context, target, session, (deadline, to)) {
-            Ok(input_loop) => input_loop,
-            Err(why) => return Some(Answer::error(Era::Legacy, message, answer::INTERNAL, &why)),
-        };
-        let run = Arc::clone(&input_loop.running.run);
-        if !session.stateless().work(input_loop.run()) {
+        let Some(permit) = session.stateless().permit() else {
             let text = format!("this session has {WORK} requests running already; wait for their answers");
-            return Some(Answer::whole(429, answer::error(message.id(), answer::INTERNAL, &text, None)));
-        }
-        answered((heard, run), message, upstream, deadline, record).await
-    }
-
-    fn input_loop(
-        &self,
-        context: &RequestContext,
-        target: &Target,
-        session: &Arc<Session>,
-        (deadline, to): (Deadline, mpsc::Sender<StreamItem>),
-    ) -> Result<InputLoop, String> {
-        let original = target.message(context).map_err(|why| why.to_string())?;
-        let running = session.run(&original, target.upstream).ok_or("it has no id")?;
+            return Ok(Answer::whole(429, answer::error(message.id(), answer::INTERNAL, &text, None)));
+        };
+        let deadline = Deadline::of(upstream, start);
+        let unreadable = |why: ParseError| Stop::Failed(Failure::Unreachable(why.to_string()));
+        let original = target.message(context).map_err(unreadable)?;
         let name = target.name.clone().or_else(|| method::target(&original).map(|name| name.into_owned()));
-        Ok(InputLoop {
+        let stream = InputStream::new(InputLoop {
+            proxy: Arc::clone(self),
             session: Arc::clone(session),
             caller: context.caller.clone(),
-            upstream: Arc::clone(self.upstream(target.upstream)),
-            catalog: Arc::clone(&self.catalog),
+            upstream: Arc::clone(upstream),
             place: target.upstream,
-            list_cache: Arc::clone(&self.list_cache),
-            running,
             asked: target.asked.clone(),
             name,
+            request: original.clone(),
             original,
             headers: context.headers.iter().filter(|(name, _)| !name.as_str().starts_with("mcp-")).cloned().collect(),
-            deadline: Mutex::new(deadline),
-            to,
+            deadline,
+            _permit: permit,
+            params: Vec::new(),
+            over_http: false,
+            progress: f64::NEG_INFINITY,
+        });
+        let stream = AnswerStream::input_loop(stream, message, upstream, running.take(), deadline);
+        stream.answer(Era::Legacy, record).await.map_err(|given_back| {
+            *running = given_back;
+            Stop::OtherEra
         })
     }
-}
-
-/// What a client is given: the answer, if it is here soon, else a stream that ends with it.
-async fn answered(
-    (mut heard, run): (mpsc::Receiver<StreamItem>, Arc<RunningRequest>),
-    request: &Message,
-    upstream: &Arc<Upstream>,
-    deadline: Deadline,
-    record: &mut CallLog,
-) -> Option<Answer> {
-    let first = tokio::time::timeout(FIRST, heard.recv()).await;
-    let first = match first {
-        Ok(Some(StreamItem::Turned)) => return None,
-        Ok(Some(StreamItem::Said(ClientMessage { message, last: true, attempts, outcome, failure }))) => {
-            record.attempts = attempts;
-            (record.outcome, record.failure) = (outcome, failure);
-            return Some(Answer::whole(200, message));
-        }
-        Ok(Some(StreamItem::Said(said))) => Some(said),
-        // Cancelled, or on the way.
-        Ok(None) | Err(_) => None,
-    };
-    let id = request.id().unwrap_or(b"null");
-    let delivery = AnswerStream::input_loop(first, (heard, run), id, upstream, deadline.beyond(BEYOND));
-    let body = Body::Events(Box::new(delivery));
-    Some(Answer { status: 200, session: None, allow: None, body, record: None })
 }

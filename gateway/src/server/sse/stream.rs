@@ -19,7 +19,7 @@ use weir_mcp::{
 
 use crate::{
     caller::Caller,
-    proxy::{Answer, AnswerStream, CallLog, RETRY, RequestContext, StreamChunk},
+    proxy::{Answer, AnswerStream, CallLog, RequestContext, StreamItem},
     session::{Endpoint, Session, SessionOwner},
 };
 
@@ -107,7 +107,7 @@ impl SseClient<'_> {
                 biased;
                 Some(message) = brought.recv() => SseStep::Write(gathered(message, &mut brought)),
                 heard = overheard(&mut self.session) => match heard {
-                    Some(bytes) => SseStep::Write(bytes),
+                    Some(message) => SseStep::Write(gathered(message, &mut brought)),
                     None => SseStep::Close,
                 },
                 Some(posted) = posted.recv(), if self.running.len() < MAX_RUNNING => SseStep::Take(Box::new(posted)),
@@ -128,7 +128,7 @@ impl SseClient<'_> {
                 SseStep::Nothing => true,
                 SseStep::KeepAlive => exchange.write(Bytes::from_static(KEEP_ALIVE)).await,
                 SseStep::Close => {
-                    exchange.end_with(Bytes::from_static(RETRY)).await;
+                    exchange.end_with(Bytes::from_static(events::RETRY)).await;
                     return;
                 }
                 SseStep::Gone => return,
@@ -226,13 +226,14 @@ async fn only(answer: Answer) -> Option<Bytes> {
     Messages::of(answer).next().await
 }
 
-/// What the session has of its own accord, as bytes for the stream; nothing if it is over. Never ready before there is
+/// What the session has of its own accord; nothing if it is over. Never ready before there is
 /// a session.
 async fn overheard(session: &mut Option<(Arc<Session>, AnswerStream)>) -> Option<Bytes> {
     let Some((_, overheard)) = session else { return std::future::pending().await };
     match overheard.next().await {
-        StreamChunk::Bytes(bytes) | StreamChunk::Last(bytes) => Some(bytes),
-        StreamChunk::End => None,
+        StreamItem::Message(data) | StreamItem::Last(data) => Some(data),
+        StreamItem::Replayed(event) => Some(event.data),
+        StreamItem::End => None,
     }
 }
 

@@ -1,10 +1,10 @@
 //! Answers as lines.
 
 use bytes::Bytes;
-use weir_mcp::{Message, answer, sse::Decoder};
+use weir_mcp::{Message, answer};
 
 use crate::{
-    proxy::{Answer, AnswerStream, Body, StreamChunk, WholeAnswer},
+    proxy::{Answer, AnswerStream, Body, StreamItem, WholeAnswer},
     telemetry::CallOutcome,
 };
 
@@ -26,8 +26,8 @@ pub(super) async fn give_as(
     let mut sent = 0;
     let failure = match body {
         Body::Events(mut delivery) => {
-            let answered = hear(&mut delivery, &mut Decoder::new(usize::MAX), Some(id), out).await;
-            record = delivery.record.take();
+            let answered = hear(&mut delivery, Some(id), out).await;
+            record = delivery.take_log();
             match answered.map(|response| line(&response)) {
                 Some(Some(line)) => {
                     sent = line.len() as u64;
@@ -69,28 +69,13 @@ pub(super) async fn give_as(
     true
 }
 
-/// Says what comes on a stream, up to the response to `id` if it has one, which is given. Only whole messages are said,
-/// whatever else the server writes.
-pub(super) async fn hear(
-    delivery: &mut AnswerStream,
-    decoder: &mut Decoder,
-    id: Option<&[u8]>,
-    out: &StdioWriter,
-) -> Option<Message> {
-    while let StreamChunk::Bytes(bytes) | StreamChunk::Last(bytes) = delivery.next().await {
-        decoder.feed(&bytes);
-        loop {
-            let event = match decoder.next_event() {
-                Ok(Some(event)) => event,
-                Ok(None) => break,
-                Err(_) => return None,
-            };
-            // Empty data is the first event of a stream that can be resumed.
-            let Ok(message) = Message::parse(event.data) else { continue };
-            match id.and_then(|id| message.answer_to(id)) {
-                Some(response) => return Some(response),
-                None => out.say(message.one_line()).await,
-            }
+/// Says what comes on a stream, up to the response to `id` if it has one, which is given.
+pub(super) async fn hear(delivery: &mut AnswerStream, id: Option<&[u8]>, out: &StdioWriter) -> Option<Message> {
+    while let StreamItem::Message(data) | StreamItem::Last(data) = delivery.next().await {
+        let Ok(message) = Message::parse(data) else { continue };
+        match id.and_then(|id| message.answer_to(id)) {
+            Some(response) => return Some(response),
+            None => out.say(message.one_line()).await,
         }
     }
     None

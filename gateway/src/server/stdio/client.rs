@@ -14,7 +14,6 @@ use weir_mcp::{
     headers,
     message::Kind,
     method,
-    sse::Decoder,
 };
 
 use crate::{
@@ -353,8 +352,7 @@ async fn listen(proxy: Arc<Proxy>, session: Arc<Session>, out: StdioWriter) {
         match proxy.listen(&session, None).await {
             Answer { body: Body::Events(mut delivery), .. } => {
                 let since = Instant::now();
-                let mut decoder = Decoder::new(usize::MAX);
-                answers::hear(&mut delivery, &mut decoder, None, &out).await;
+                answers::hear(&mut delivery, None, &out).await;
                 if since.elapsed() > PAUSES[1] {
                     pause = PAUSES[0];
                 }

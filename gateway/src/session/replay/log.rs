@@ -1,4 +1,4 @@
-//! What was written on one stream.
+//! The messages of one stream.
 
 use std::{
     collections::VecDeque,
@@ -7,13 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::sync::Notify;
-use weir_mcp::sse::{self, Decoder};
 
-use super::{ReplayMemory, ReplayUse, lock, parse};
+use super::{ReplayMemory, ReplayUse, event_id, lock};
 
-/// What a chunk takes beside its bytes.
+/// What an event takes beside its bytes.
 const OVERHEAD: usize = 64;
 
 /// One stream, as far as it is kept.
@@ -28,17 +27,13 @@ pub(super) struct ReplayLog {
 
 #[derive(Default)]
 struct LogState {
-    /// As they were written. An empty one stands where an event was begun that will never be whole.
-    chunks: VecDeque<Bytes>,
-    /// How many came before those.
-    dropped: u64,
+    /// The messages, oldest first; they have consecutive numbers.
+    events: VecDeque<Bytes>,
+    /// The number of the next event; the first has 1.
+    next: u64,
     bytes: usize,
-    /// The chunk in which the last event begins.
-    last: u64,
     /// How often a reader has taken over from the one before.
     turn: u64,
-    /// The number of the next event.
-    next: u64,
     ended: Option<Instant>,
     forgotten: bool,
 }
@@ -47,14 +42,21 @@ struct LogState {
 pub struct Replay {
     log: Arc<ReplayLog>,
     turn: u64,
-    at: u64,
+    /// The number of the event that the client has.
     after: u64,
-    decoder: Decoder,
-    out: BytesMut,
+}
+
+/// An event with the id that the client resumes by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayedEvent {
+    /// The id.
+    pub id: String,
+    /// The message.
+    pub data: Bytes,
 }
 
 enum LogRead {
-    Chunk(Bytes),
+    Event(u64, Bytes),
     Nothing,
     End,
 }
@@ -71,32 +73,29 @@ impl ReplayLog {
         }
     }
 
-    /// Adds what is written; `begun` if an event begins in it, `next` is the number of the one after.
-    pub(super) fn push(&self, chunk: Bytes, begun: bool, next: u64) {
+    /// Keeps a message under the next number.
+    pub(super) fn push(&self, message: &[u8]) {
         let mut state = lock(&self.state);
         if state.forgotten {
             return;
         }
-        let size = chunk.len() + OVERHEAD;
+        let size = message.len() + OVERHEAD;
         for used in [&*self.used.session, &self.used.principal, &self.memory.used] {
             used.fetch_add(size, Ordering::Relaxed);
         }
-        if begun {
-            state.last = state.dropped + state.chunks.len() as u64;
-        }
-        state.next = next;
+        state.next += 1;
         state.bytes += size;
-        state.chunks.push_back(chunk);
+        // A copy: the message may be a small part of a large buffer.
+        state.events.push_back(Bytes::copy_from_slice(message));
         drop(state);
         self.changed.notify_waiters();
     }
 
-    /// Drops the oldest chunk; false if there is none.
+    /// Drops the oldest event; false if there is none.
     pub(super) fn drop_first(&self) -> bool {
         let mut state = lock(&self.state);
-        let Some(chunk) = state.chunks.pop_front() else { return false };
-        state.dropped += 1;
-        let size = chunk.len() + OVERHEAD;
+        let Some(event) = state.events.pop_front() else { return false };
+        let size = event.len() + OVERHEAD;
         state.bytes -= size;
         drop(state);
         self.uncount(size);
@@ -113,24 +112,20 @@ impl ReplayLog {
         lock(&self.state).bytes
     }
 
+    /// The number of the next event.
     pub(super) fn next(&self) -> u64 {
         lock(&self.state).next
     }
 
-    /// The data of the last event that is kept whole.
-    pub(super) fn last_data(&self) -> Option<Bytes> {
-        let mut decoder = Decoder::new(usize::MAX);
-        let state = lock(&self.state);
-        let from = usize::try_from(state.last.checked_sub(state.dropped)?).ok()?;
-        state.chunks.iter().skip(from).for_each(|chunk| decoder.feed(chunk));
-        drop(state);
-        std::iter::from_fn(|| decoder.next_event().ok().flatten()).last().map(|event| event.data)
+    /// The last message, if it is kept.
+    pub(super) fn last(&self) -> Option<Bytes> {
+        lock(&self.state).events.back().cloned()
     }
 
-    /// Whether the event that began last is kept from its start.
+    /// Whether the event that was written last is kept.
     pub(super) fn is_whole(&self) -> bool {
         let state = lock(&self.state);
-        state.dropped <= state.last
+        state.next == 1 || !state.events.is_empty()
     }
 
     pub(super) fn end(&self) {
@@ -151,22 +146,16 @@ impl ReplayLog {
         lock(&self.state).turn
     }
 
-    /// The chunk at a place, which is moved to the next one.
-    fn read(&self, turn: u64, at: &mut u64) -> LogRead {
+    /// The oldest event after a number that is kept.
+    fn read(&self, turn: u64, after: u64) -> LogRead {
         let state = lock(&self.state);
         if state.turn != turn {
             return LogRead::End;
         }
-        if *at < state.dropped {
-            *at = state.dropped;
-            return LogRead::Chunk(Bytes::new());
-        }
-        let index = usize::try_from(*at - state.dropped).unwrap_or(usize::MAX);
-        match state.chunks.get(index) {
-            Some(chunk) => {
-                *at += 1;
-                LogRead::Chunk(chunk.clone())
-            }
+        let first = state.next - state.events.len() as u64;
+        let index = usize::try_from((after + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+        match state.events.get(index) {
+            Some(event) => LogRead::Event(first + index as u64, event.clone()),
             None if state.ended.is_some() => LogRead::End,
             None => LogRead::Nothing,
         }
@@ -187,7 +176,7 @@ impl Drop for ReplayLog {
 }
 
 impl Replay {
-    /// Reads after a place. Whoever read this stream before reads no further.
+    /// Reads after a number. Whoever read this stream before reads no further.
     pub(super) fn new(log: Arc<ReplayLog>, after: u64) -> Self {
         let turn = {
             let mut state = lock(&log.state);
@@ -195,21 +184,17 @@ impl Replay {
             state.turn
         };
         log.changed.notify_waiters();
-        // What does not fit was never kept, so the bound is no concern here.
-        Self { log, turn, at: 0, after, decoder: Decoder::new(usize::MAX), out: BytesMut::new() }
+        Self { log, turn, after }
     }
 
     /// The next event; none at the end of the stream, or when another reader has taken over. Cancel-safe.
-    pub async fn next(&mut self) -> Option<Bytes> {
+    pub async fn next(&mut self) -> Option<ReplayedEvent> {
         loop {
-            if let Some(event) = self.decoded() {
-                return Some(event);
-            }
             let log = Arc::clone(&self.log);
             let mut changed = pin!(log.changed.notified());
             changed.as_mut().enable();
-            match self.log.read(self.turn, &mut self.at) {
-                LogRead::Chunk(chunk) => self.feed(&chunk),
+            match self.log.read(self.turn, self.after) {
+                LogRead::Event(number, data) => return Some(self.take(number, data)),
                 LogRead::Nothing => changed.await,
                 LogRead::End => return None,
             }
@@ -219,52 +204,20 @@ impl Replay {
     /// Whether the stream is at its end and the client has all of it that is kept.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        if !self.log.has_ended() {
-            return false;
-        }
-        let mut look = Self {
-            at: 0,
-            decoder: Decoder::new(usize::MAX),
-            out: BytesMut::new(),
-            log: Arc::clone(&self.log),
-            ..*self
-        };
-        look.take_one().is_none()
+        matches!(self.log.read(self.turn, self.after), LogRead::End)
     }
 
     /// The events that are here already.
-    pub(super) fn all_there_is(mut self) -> Vec<Bytes> {
-        std::iter::from_fn(|| self.take_one()).collect()
+    pub(super) fn all_there_is(mut self) -> Vec<ReplayedEvent> {
+        std::iter::from_fn(|| match self.log.read(self.turn, self.after) {
+            LogRead::Event(number, data) => Some(self.take(number, data)),
+            LogRead::Nothing | LogRead::End => None,
+        })
+        .collect()
     }
 
-    fn take_one(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(event) = self.decoded() {
-                return Some(event);
-            }
-            let LogRead::Chunk(chunk) = self.log.read(self.turn, &mut self.at) else { return None };
-            self.feed(&chunk);
-        }
-    }
-
-    fn feed(&mut self, chunk: &Bytes) {
-        if chunk.is_empty() {
-            self.decoder = Decoder::new(usize::MAX);
-        }
-        self.decoder.feed(chunk);
-    }
-
-    /// The next whole event after those that the client has. One whose start is not kept any more has no id.
-    fn decoded(&mut self) -> Option<Bytes> {
-        while let Ok(Some(event)) = self.decoder.next_event() {
-            let place = event.id.as_deref().and_then(parse).filter(|(stream, _)| *stream == self.log.stream);
-            let Some((_, place)) = place else { continue };
-            if place > self.after && !event.data.is_empty() {
-                self.after = place;
-                sse::encode(&event, &mut self.out);
-                return Some(self.out.split().freeze());
-            }
-        }
-        None
+    fn take(&mut self, number: u64, data: Bytes) -> ReplayedEvent {
+        self.after = number;
+        ReplayedEvent { id: event_id(self.log.stream, number), data }
     }
 }

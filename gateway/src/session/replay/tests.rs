@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::*;
 
@@ -23,15 +23,22 @@ fn of(memory: &Arc<ReplayMemory>, principal: &str) -> Arc<ReplayStreams> {
 /// An answer of which these events went out, still going on.
 fn begun(streams: &Arc<ReplayStreams>, events: &[&str]) -> ReplayWriter {
     let mut writer = ReplayWriter::answer(streams, VERSION);
-    writer.begin(&Bytes::new());
+    writer.begin();
     for event in events {
-        writer.stamp(format!("data: {event}\n\n").as_bytes());
+        write(&mut writer, event.as_bytes());
     }
     writer
 }
 
+/// Writes a message; gives what goes out.
+fn write(writer: &mut ReplayWriter, data: &[u8]) -> BytesMut {
+    let mut out = BytesMut::new();
+    writer.write(Bytes::copy_from_slice(data), &mut out);
+    out
+}
+
 fn id(writer: &mut ReplayWriter) -> String {
-    let primed = writer.begin(&Bytes::new());
+    let primed = writer.begin();
     let text = std::str::from_utf8(&primed).unwrap();
     text.lines().next().unwrap().strip_prefix("id: ").unwrap().to_owned()
 }
@@ -44,10 +51,9 @@ fn after(streams: &ReplayStreams, id: &str) -> Option<String> {
     }
 }
 
-fn text(events: &[Bytes]) -> String {
-    let channels = events.concat();
-    let data = |line: &str| line.strip_prefix("data: ").map(str::to_owned);
-    String::from_utf8(channels).unwrap().lines().filter_map(data).collect::<Vec<_>>().join(" ")
+fn text(events: &[ReplayedEvent]) -> String {
+    let data = |event: &ReplayedEvent| String::from_utf8(event.data.to_vec()).unwrap();
+    events.iter().map(data).collect::<Vec<_>>().join(" ")
 }
 
 #[tokio::test]
@@ -58,7 +64,8 @@ async fn what_was_missed_and_what_still_comes() {
     let (stream, _) = start.split_once('-').unwrap();
     let Some(ResumePoint::Answer(mut replay)) = streams.find(&format!("{stream}-1")) else { panic!("it is kept") };
     assert!(writer.is_taken_over());
-    assert_eq!(replay.next().await.unwrap(), format!("id: {stream}-2\ndata: b\n\n"));
+    let second = ReplayedEvent { id: format!("{stream}-2"), data: Bytes::from_static(b"b") };
+    assert_eq!(replay.next().await.unwrap(), second);
     let rest = tokio::spawn(async move {
         let mut all = Vec::new();
         while let Some(event) = replay.next().await {
@@ -67,8 +74,8 @@ async fn what_was_missed_and_what_still_comes() {
         text(&all)
     });
     tokio::task::yield_now().await;
-    writer.stamp(b"data: c\n\ndata: d");
-    writer.stamp(b"d\n\n");
+    write(&mut writer, b"c");
+    write(&mut writer, b"dd");
     drop(writer);
     assert_eq!(rest.await.unwrap(), "c dd");
     assert_eq!(after(&streams, &start).unwrap(), "a b c dd", "and again, after its end");
@@ -99,7 +106,7 @@ async fn the_newest_reader_is_the_only_one() {
     tokio::task::yield_now().await;
     let Some(ResumePoint::Answer(mut new)) = streams.find(&id) else { panic!("it is kept") };
     assert_eq!(waits.await.unwrap(), None);
-    writer.stamp(b"data: a\n\n");
+    write(&mut writer, b"a");
     assert!(new.next().await.is_some());
 }
 
@@ -107,14 +114,14 @@ async fn the_newest_reader_is_the_only_one() {
 async fn the_own_stream_goes_on_where_it_was() {
     let (_memory, streams) = streams(1 << 20);
     let mut first = ReplayWriter::own(&streams, VERSION);
-    assert_eq!(first.begin(&Bytes::new()), format!("id: {:08x}-0\nretry: 1000\ndata: \n\n", streams.first));
-    first.stamp(b"data: a\n\n");
+    assert_eq!(first.begin(), format!("id: {:08x}-0\nretry: 1000\ndata: \n\n", streams.first));
+    write(&mut first, b"a");
     drop(first);
     let place = |place: u64| format!("{:08x}-{place}", streams.first);
     assert_eq!(after(&streams, &place(0)).unwrap(), "a");
     let mut second = ReplayWriter::own(&streams, VERSION);
     assert_eq!(id(&mut second), place(1));
-    second.stamp(b"data: b\n\n");
+    write(&mut second, b"b");
     assert_eq!(after(&streams, &place(0)).unwrap(), "a b");
     assert_eq!(after(&streams, &place(1)).unwrap(), "b");
     assert!(second.is_taken_over());
@@ -124,19 +131,16 @@ async fn the_own_stream_goes_on_where_it_was() {
 async fn older_clients_get_ids_and_no_event_without_data() {
     let (_memory, streams) = streams(1 << 20);
     let mut writer = ReplayWriter::answer(&streams, "2025-06-18");
-    assert!(writer.begin(&Bytes::new()).is_empty());
-    assert!(writer.stamp(b"data: a\n\n").starts_with(b"id: "));
+    assert!(writer.begin().is_empty());
+    assert!(write(&mut writer, b"a").starts_with(b"id: "));
 }
 
 #[tokio::test]
-async fn an_event_that_broke_off_is_replaced_for_who_comes_back() {
+async fn what_comes_instead_of_an_answer_is_for_who_comes_back() {
     let (_memory, streams) = streams(1 << 20);
     let mut writer = begun(&streams, &["a"]);
     let id = id(&mut writer);
-    writer.stamp(b"data: half");
-    assert!(!writer.is_between_events());
-    writer.instead(b"data: sorry\n\n");
-    assert!(writer.is_between_events());
+    writer.instead(b"sorry");
     assert_eq!(after(&streams, &id).unwrap(), "a sorry");
 }
 
@@ -147,19 +151,15 @@ async fn a_session_has_a_share_and_no_more() {
     let mut writer = begun(&streams, &[]);
     let id = id(&mut writer);
     for number in 0..5000 {
-        writer.stamp(format!("data: {number}\n\n").as_bytes());
+        write(&mut writer, number.to_string().as_bytes());
         assert!(streams.used.session.load(Ordering::Relaxed) <= limit / SHARE);
     }
     let kept = after(&streams, &id).unwrap();
     assert!(kept.ends_with(" 4998 4999") && !kept.starts_with("0 "), "the newest are there");
     assert!(writer.is_whole());
-    writer.stamp(b"data: ");
-    for _ in 0..100 {
-        writer.stamp(&[b'x'; 1000]);
-    }
-    writer.stamp(b"\n\n");
+    write(&mut writer, &[b'x'; 100_000]);
     assert!(!writer.is_whole(), "the last event is larger than the share");
-    writer.instead(b"data: too large\n\n");
+    writer.instead(b"too large");
     assert!(after(&streams, &id).unwrap().ends_with("too large"));
     drop(writer);
     drop(streams);
@@ -209,7 +209,7 @@ async fn there_are_only_so_many_streams_of_a_session() {
     let forgotten = id(&mut keepers[0]);
     assert_eq!(after(&streams, &forgotten), None);
     let before = memory.used.load(Ordering::Relaxed);
-    keepers[0].stamp(&[b'x'; 5000]);
+    write(&mut keepers[0], &[b'x'; 5000]);
     assert_eq!(memory.used.load(Ordering::Relaxed), before, "nobody could find it");
     let left: Vec<_> = keepers.iter().map(ReplayWriter::leave).collect();
     assert_eq!(left.iter().flatten().count(), MAX_LEFT);

@@ -1,0 +1,154 @@
+#![allow(clippy::panic, reason = "a test stops at the first surprise")]
+
+use proptest::prelude::*;
+
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const AT: Duration = Duration::from_millis(5);
+
+/// Goes on to the next attempt; fails where there is none.
+fn attempt(step: CallStep) -> SendAttempt {
+    match step {
+        CallStep::Choose(state) => attempt(state.chosen()),
+        CallStep::Open(state) => attempt(state.opened()),
+        CallStep::Wait(state) => attempt(state.over()),
+        CallStep::Attempt(state) => state,
+        CallStep::Fail(failure) => panic!("failed: {failure}"),
+    }
+}
+
+fn sending(repeatable: bool) -> SendAttempt {
+    attempt(begin(DEADLINE, repeatable))
+}
+
+fn failure(step: CallStep) -> Failure {
+    match step {
+        CallStep::Fail(failure) => failure,
+        step => panic!("goes on: {step:?}"),
+    }
+}
+
+fn refusal(status: u16) -> Refusal {
+    Refusal { status, credential: Some(1), challenge: Challenge::default() }
+}
+
+#[test]
+fn what_may_have_run_is_repeated_only_if_that_is_safe() {
+    let broken = || Sent::BrokenOff("reset".into());
+    assert_eq!(failure(sending(false).ended(broken(), AT)), Failure::BrokenOff("reset".into()));
+    let CallStep::Wait(pause) = sending(true).ended(broken(), AT) else { panic!("it may run twice") };
+    assert_eq!(pause.pause(), FIRST_PAUSE);
+    assert!(matches!(pause.over(), CallStep::Open(_)));
+}
+
+#[test]
+fn what_never_left_is_tried_again_with_growing_pauses() {
+    let mut state = sending(false);
+    let mut pauses = Vec::new();
+    let end = loop {
+        assert_eq!(state.number() as usize, pauses.len() + 1);
+        match state.ended(Sent::Unsent("refused".into()), AT) {
+            CallStep::Wait(pause) => {
+                pauses.push(pause.pause().as_millis());
+                state = attempt(pause.over());
+            }
+            step => break failure(step),
+        }
+    };
+    assert_eq!(end, Failure::Unreachable("refused".into()));
+    assert_eq!(pauses, [100, 400, 1600]);
+}
+
+#[test]
+fn no_pause_outlives_the_deadline() {
+    let end = sending(true).ended(Sent::BrokenOff("reset".into()), DEADLINE);
+    assert_eq!(failure(end), Failure::BrokenOff("reset".into()));
+}
+
+#[test]
+fn a_new_credential_for_each_of_two_refusals() {
+    let mut state = sending(false);
+    for _ in 0..2 {
+        let CallStep::Choose(mut choose) = state.ended(Sent::Refused(refusal(401)), AT) else {
+            panic!("the policy is asked")
+        };
+        assert_eq!(choose.take_refusal(), Some(refusal(401)));
+        state = attempt(choose.chosen());
+    }
+    assert!(matches!(
+        failure(state.ended(Sent::Refused(refusal(401)), AT)),
+        Failure::Refused { status: 401, credential: true, .. }
+    ));
+}
+
+#[test]
+fn a_want_of_scopes_is_answered_with_a_new_credential_once() {
+    let challenge = Challenge { error: Some("insufficient_scope".into()), ..Challenge::default() };
+    let more = Refusal { challenge, ..refusal(403) };
+    let CallStep::Choose(mut choose) = sending(false).ended(Sent::Refused(more.clone()), AT) else {
+        panic!("the policy is asked")
+    };
+    assert_eq!(choose.take_refusal(), Some(more.clone()));
+    let end = attempt(choose.chosen()).ended(Sent::Refused(more), AT);
+    assert!(matches!(failure(end), Failure::Refused { status: 403, .. }));
+    let end = sending(false).ended(Sent::Refused(refusal(403)), AT);
+    assert!(matches!(failure(end), Failure::Refused { status: 403, .. }));
+}
+
+#[test]
+fn a_lost_session_is_opened_again_once() {
+    let CallStep::Open(open) = sending(false).ended(Sent::SessionLost, AT) else { panic!("it is opened again") };
+    assert_eq!(failure(attempt(open.opened()).ended(Sent::SessionLost, AT)), Failure::SessionLost);
+}
+
+fn outcomes() -> impl Strategy<Value = Sent> {
+    prop_oneof![
+        Just(Sent::Refused(refusal(401))),
+        Just(Sent::Refused(refusal(403))),
+        Just(Sent::SessionLost),
+        Just(Sent::Unsent("refused".into())),
+        Just(Sent::BrokenOff("reset".into())),
+        Just(Sent::TimedOut),
+        Just(Sent::NotMcp("html".into())),
+    ]
+}
+
+proptest! {
+    /// A simulation under a virtual clock: whatever befalls a call, it ends within its attempts and its deadline, and what
+    /// may have run is not sent again unless that is safe.
+    #[test]
+    fn a_call_ends_whatever_befalls_it(
+        faults in prop::collection::vec((outcomes(), 0_u64..30_000), 16),
+        repeatable: bool,
+    ) {
+        let (mut now, mut sent, mut ran, mut faults) = (Duration::ZERO, 0_u32, false, faults.into_iter());
+        let mut step = begin(DEADLINE, repeatable);
+        for _ in 0..64 {
+            step = match step {
+                CallStep::Choose(state) => state.chosen(),
+                CallStep::Open(state) => state.opened(),
+                CallStep::Wait(state) => {
+                    now += state.pause();
+                    prop_assert!(now < DEADLINE);
+                    state.over()
+                }
+                CallStep::Attempt(state) => {
+                    prop_assert!(!ran || repeatable, "it may have run, and is sent again");
+                    sent += 1;
+                    prop_assert_eq!(state.number(), sent);
+                    let (fault, took) = faults.next().unwrap_or((Sent::TimedOut, 0));
+                    now = (now + Duration::from_millis(took)).min(DEADLINE);
+                    ran |= matches!(fault, Sent::BrokenOff(_) | Sent::TimedOut | Sent::NotMcp(_));
+                    state.ended(fault, now)
+                }
+                CallStep::Fail(_) => {
+                    // Refusals and a lost session add at most four to the attempts that a pause comes before.
+                    prop_assert!(sent <= MAX_ATTEMPTS + 4);
+                    return Ok(());
+                }
+            };
+        }
+        prop_assert!(false, "it goes on for ever");
+    }
+}
