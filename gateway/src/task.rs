@@ -1,11 +1,20 @@
-//! Work that a gateway always does.
+//! Work that a gateway does again: always, or after a failure.
 
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
+use weir_flow::Backoff;
 
-/// How long work that met a fault rests before it begins anew.
-const AFTER_FAULT: Duration = Duration::from_secs(1);
+/// The next pause of `backoff`, with chance from the system.
+pub fn pause(backoff: &mut Backoff) -> Duration {
+    // Without chance all come back at once, which harms nobody but the server that failed them.
+    backoff.pause(None, getrandom::u32().unwrap_or_default())
+}
+
+/// Waits for the next pause of `backoff`.
+pub async fn back_off(backoff: &mut Backoff) {
+    tokio::time::sleep(pause(backoff)).await;
+}
 
 /// Does `work` until this is dropped or there is no more to do. A panic in it is logged, and the work begins anew.
 pub async fn always<F>(what: &str, work: impl Fn() -> F)
@@ -14,13 +23,16 @@ where
 {
     // Dropped with this, the work ends.
     let mut working = JoinSet::new();
+    let mut backoff = Backoff::CONNECT;
     loop {
+        let begun = Instant::now();
         working.spawn(work());
         match working.join_next().await {
             Some(Err(why)) if why.is_panic() => tracing::error!("{what} met a fault in weir and begins anew"),
             _ => return,
         }
-        tokio::time::sleep(AFTER_FAULT).await;
+        backoff.handle_stay(begun.elapsed());
+        back_off(&mut backoff).await;
     }
 }
 

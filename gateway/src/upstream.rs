@@ -17,7 +17,6 @@ mod known;
 mod loss;
 mod multiplex;
 pub mod own;
-mod backoff;
 mod pool;
 mod replies;
 mod reply;
@@ -43,7 +42,6 @@ use crate::{
     quota::Quota,
 };
 
-pub use backoff::{Backoff, jittered};
 pub use channel::{Channel, Outgoing, SendError, Ticket};
 pub use connect::{ConnectError, Opened};
 pub use credential::{Credential, CredentialError, CredentialSource};

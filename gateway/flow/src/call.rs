@@ -14,13 +14,13 @@
 
 use std::time::Duration;
 
-use crate::facts::{Challenge, Refusal};
+use crate::{
+    Backoff,
+    facts::{Challenge, Refusal},
+};
 
 /// How many attempts one call may make.
 pub const MAX_ATTEMPTS: u32 = 4;
-
-/// The pause before the second attempt; it grows fourfold each time.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the driver does next.
 #[derive(Debug)]
@@ -209,7 +209,9 @@ impl CallState {
     }
 
     fn again(self, elapsed: Duration, failure: Failure) -> CallStep {
-        let pause = FIRST_PAUSE * 4_u32.pow(self.attempts.saturating_sub(1).min(4));
+        // No two calls fail after the same number of nanoseconds; the factor (2³² ÷ φ) spreads them over all of `u32`.
+        let random = elapsed.subsec_nanos().wrapping_mul(0x9e37_79b9);
+        let pause = Backoff::CALL.after(self.attempts.saturating_sub(1)).pause(None, random);
         if self.attempts >= MAX_ATTEMPTS || self.deadline.saturating_sub(elapsed) <= pause {
             CallStep::Fail(failure)
         } else {

@@ -5,13 +5,17 @@
 //! attempts and their deadline, that nothing is repeated that may have run unless it is safe to repeat, that nothing is
 //! repeated once the first byte of an answer is out, and that a credential goes to the origin it was given for.
 //!
+//! [`Backoff`] says how long to pause between tries, with all of Weir's numbers for it.
+//!
 //! Time comes in as the [`Duration`](std::time::Duration) since the machine was made; nothing here reads a clock.
 
+pub mod backoff;
 pub mod call;
 pub mod facts;
 pub mod grant;
 pub mod walk;
 
+pub use backoff::Backoff;
 pub use call::{CallStep, Failure, Sent};
 pub use grant::{Origin, may_travel};
 pub use walk::{Negotiation, NegotiationStep};

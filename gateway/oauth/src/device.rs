@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use oauth2::{DeviceAuthorizationUrl, EmptyExtraDeviceAuthorizationFields, Scope, StandardDeviceAuthorizationResponse};
 use url::Url;
+use weir_flow::Backoff;
 
 use crate::{
     Http, Scopes, TokenError, Tokens,
@@ -87,18 +88,25 @@ impl DeviceSignIn {
         let code = self.details.device_code().secret().as_str();
         let until = endpoint.clock.now() + self.lifetime;
         let mut interval = self.details.interval().clamp(SHORTEST, MAX_LIFETIME);
+        let (mut wait, mut backoff) = (interval, None);
         loop {
-            if endpoint.clock.now() + interval > until {
+            if endpoint.clock.now() + wait > until {
                 return Err(TokenError::Expired);
             }
-            sleep(interval).await;
+            sleep(wait).await;
             match endpoint.grant(http, &[("grant_type", DEVICE_CODE), ("device_code", code)]).await {
                 Err(TokenError::Refused(code)) if code == "authorization_pending" => {}
                 Err(TokenError::Refused(code)) if code == "slow_down" => interval += SLOWER,
                 // RFC 8628 §3.5: longer each time the server cannot be reached, but not so long that nobody waits.
-                Err(TokenError::Temporary { .. }) => interval = (interval * 2).min(LONGEST).max(interval),
+                Err(TokenError::Temporary { retry_after, .. }) => {
+                    let backoff = backoff.get_or_insert(Backoff::new(interval * 2, LONGEST));
+                    let asked = retry_after.unwrap_or_default().min(MAX_LIFETIME);
+                    wait = backoff.pause(Some(asked.max(interval)), getrandom::u32().unwrap_or_default());
+                    continue;
+                }
                 done => return done,
             }
+            (wait, backoff) = (interval, None);
         }
     }
 }

@@ -14,6 +14,7 @@ use std::{
 use async_trait::async_trait;
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
+use weir_flow::Backoff;
 use weir_store::{Clock, Secret, Store, StoreError};
 
 use crate::{Http, Login, LoginKey, OAuthApplication, Scopes, TokenError};
@@ -44,7 +45,7 @@ struct LoginsShared {
 }
 
 /// How long things take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Timing {
     /// How long before its end a token is refreshed.
     pub ahead: Duration,
@@ -52,10 +53,8 @@ pub struct Timing {
     pub margin: Duration,
     /// How long one process may refresh alone. Longer than a request may take, for what it gets must be kept.
     pub lease: Duration,
-    /// How long after trouble the server is left alone; doubled each time up to `most`.
-    pub pause: Duration,
-    /// The longest pause, also if the server asks for more.
-    pub most: Duration,
+    /// How long after trouble the server is left alone. Its cap also bounds what the server asks for.
+    pub backoff: Backoff,
     /// How long what was read from the store counts as read: within this time a sign-out elsewhere is noticed.
     pub fresh: Duration,
 }
@@ -132,8 +131,7 @@ impl Default for Timing {
             ahead: Duration::from_secs(60),
             margin: Duration::from_secs(5),
             lease: Duration::from_secs(60),
-            pause: Duration::from_secs(2),
-            most: Duration::from_secs(120),
+            backoff: Backoff::TOKEN,
             fresh: Duration::from_secs(5),
         }
     }

@@ -10,10 +10,12 @@ use std::{
 };
 
 use tokio::sync::{Notify, watch};
+use weir_flow::Backoff;
 use weir_mcp::{Era, Message};
 
-use crate::upstream::{
-    Backoff, ConnectError, Health, Listened, Opened, Outgoing, ReplyBody, SendError, Upstream, UpstreamState, own,
+use crate::{
+    task,
+    upstream::{ConnectError, Health, Listened, Opened, Outgoing, ReplyBody, SendError, Upstream, UpstreamState, own},
 };
 
 use super::{Catalog, CatalogSnapshot, FetchResult};
@@ -26,12 +28,6 @@ const SHORTEST: Duration = Duration::from_secs(5);
 
 /// The lists of a process that Weir starts for nothing else are kept for so many times as long as that took.
 const KEPT: u32 = 10;
-
-/// The pauses between two tries to reach an upstream. Many may have gone at once, as with the machine that they run on.
-const REACHING: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
-
-/// The pauses before a list is asked for again that could not be had. For some upstreams that starts a process.
-const ASKING: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(5 * 60));
 
 /// How long what an upstream offered is still offered when it is gone. A new version is pulled, started and warm in that
 /// time; what is gone for longer will not be back before the user has done something else.
@@ -60,12 +56,12 @@ enum Wake {
 pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era>) {
     let Some(upstream) = catalog.upstreams.get(index).cloned() else { return };
     let mut stopping = catalog.stopping.subscribe();
-    let (mut reaching, mut asking) = (REACHING, ASKING);
+    let (mut reaching, mut asking) = (Backoff::CONNECT, Backoff::LIST);
     let mut reported = None;
     let mut absence = Absence::default();
     let mut refused = false;
     loop {
-        if reaching.is_reset() && wanted.is_none() {
+        if reaching.failures() == 0 && wanted.is_none() {
             upstream.set_status(|status| {
                 if !matches!(status.state, UpstreamState::Healthy | UpstreamState::Degraded) {
                     status.state = UpstreamState::Connecting;
@@ -97,7 +93,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
             }
             Err(why) => why,
         };
-        let again = reaching.pause();
+        let again = task::pause(&mut reaching);
         let pause = if let ConnectError::OtherEra { .. } = why {
             catalog.publish(index, FetchResult::Nothing { era: wanted, waiting: None });
             OTHER_ERA
@@ -191,7 +187,7 @@ impl Refresher<'_> {
                 asking.reset();
                 None
             } else {
-                Some(asking.pause())
+                Some(task::pause(asking))
             };
             self.publish(opened, view);
             let since = Instant::now();

@@ -7,24 +7,22 @@
 
 use std::{
     sync::{Arc, Weak},
-    time::Duration,
+    time::Instant,
 };
 
 use tokio::sync::oneshot;
+use weir_flow::Backoff;
 use weir_mcp::{Era, Message, answer};
 
 use crate::{
     catalog::Catalog,
     http::HeaderValue,
     session::{Endpoint, ForwarderOpening, QueueConsumer, ResumePoint, Session},
+    task,
     upstream::{Channel, ConnectError, Listened, Reply, ReplyBody, SendError, Upstream},
 };
 
 use super::{Answer, AnswerStream, KeepStream, Proxy, namespace};
-
-/// The pauses before an upstream's own stream is opened again.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl Proxy {
     /// Opens the session's GET stream, or goes on with the stream that an event id is from.
@@ -178,14 +176,17 @@ impl NotificationForwarder {
             }
             head = ListenHead::Open;
         }
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::STREAM;
         loop {
             match (&head, heard) {
-                (ListenHead::Open, Some(heard)) => match self.pass_on(heard).await {
-                    Some(true) => pause = FIRST_PAUSE,
-                    Some(false) => {}
-                    None => return,
-                },
+                (ListenHead::Open, Some(heard)) => {
+                    let since = Instant::now();
+                    match self.pass_on(heard).await {
+                        Some(true) => backoff.reset(),
+                        Some(false) => backoff.handle_stay(since.elapsed()),
+                        None => return,
+                    }
+                }
                 // When a session is lost, the next one brings a forwarder of its own.
                 (ListenHead::None | ListenHead::Lost, _) => return,
                 (ListenHead::Open | ListenHead::Busy | ListenHead::Trouble(_), _) => {}
@@ -193,8 +194,7 @@ impl NotificationForwarder {
             if !self.channel.alive() {
                 return;
             }
-            tokio::time::sleep(pause).await;
-            pause = LONGEST_PAUSE.min(pause * 2);
+            task::back_off(&mut backoff).await;
             (head, heard) = self.open().await;
         }
     }

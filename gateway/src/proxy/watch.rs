@@ -15,13 +15,14 @@ use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
 };
+use weir_flow::Backoff;
 use weir_mcp::{
     Era, Kind, Message, Object, answer, json, method,
     public::{self, PublicNames},
     translate::subscribed,
 };
 
-use crate::{caller::Caller, session::Endpoint};
+use crate::{caller::Caller, session::Endpoint, task};
 
 use super::{Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer_stream::StreamItem, route::Target};
 
@@ -33,13 +34,6 @@ const WAITING: usize = 64;
 
 /// How long upstreams have to say what they grant before the client is told.
 const PROMPT: Duration = Duration::from_secs(1);
-
-/// The pauses before an upstream is listened to again.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// A stream that held for so long was a good one.
-const LONG: Duration = Duration::from_secs(5);
 
 /// The messages for one client; what it watches is let go when this is dropped.
 pub(super) struct UpstreamWatch {
@@ -161,9 +155,8 @@ struct SubscriptionFollower {
 impl SubscriptionFollower {
     async fn follow(self, tell: oneshot::Sender<WatchedPart>) {
         let mut tell = Some(tell);
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::STREAM;
         loop {
-            let since = Instant::now();
             let target = Target::unchanged(self.place, &self.sub.message, Era::Modern);
             let answer = self.proxy.drive(&self.sub, target, &mut CallLog::new(&self.sub)).await;
             let Answer { body: Body::Events(delivery), .. } = answer else {
@@ -171,15 +164,15 @@ impl SubscriptionFollower {
                 if tell.as_ref().is_some_and(|tell| !tell.is_closed()) {
                     return;
                 }
-                tokio::time::sleep(pause).await;
-                pause = LONGEST_PAUSE.min(2 * pause);
+                task::back_off(&mut backoff).await;
                 continue;
             };
+            let since = Instant::now();
             if self.pass_on(*delivery, &mut tell).await.is_none() {
                 return;
             }
-            pause = if since.elapsed() > LONG { FIRST_PAUSE } else { LONGEST_PAUSE.min(2 * pause) };
-            tokio::time::sleep(pause).await;
+            backoff.handle_stay(since.elapsed());
+            task::back_off(&mut backoff).await;
         }
     }
 

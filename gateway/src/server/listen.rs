@@ -36,11 +36,13 @@ use tokio::{
     task::{AbortHandle, Id, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
+use weir_flow::Backoff;
 use weir_mcp::answer;
 
 use crate::{
     config::Tls,
     quota::{Quota, Reached, Shares},
+    task,
     telemetry::LogThrottle,
 };
 
@@ -195,7 +197,7 @@ impl Connections {
     async fn accept<H: Handler>(&mut self, server: &Arc<Server<H>>, sockets: &[TcpListener]) {
         let mut shutdown = server.shutdown.clone();
         let mut stop = pin!(over(&mut shutdown));
-        let mut failing = false;
+        let mut backoff = Backoff::ACCEPT;
         let quota = &server.connections;
         loop {
             tokio::select! {
@@ -205,16 +207,15 @@ impl Connections {
                 Some(_) = self.turned_away.join_next() => {}
                 accepted = accept(sockets), if quota.used() < quota.shares().total => match accepted {
                     Ok((stream, peer)) => {
-                        failing = false;
+                        backoff.reset();
                         self.take(server, stream, Peer::new(peer));
                     }
                     Err(why) => {
                         // Mostly too many open files: others must end before the next can come.
-                        if !failing {
+                        if backoff.failures() == 0 {
                             tracing::warn!(%why, "cannot accept connections; is the limit of open files too low?");
                         }
-                        failing = true;
-                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        task::back_off(&mut backoff).await;
                     }
                 },
             }

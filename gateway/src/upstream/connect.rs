@@ -9,14 +9,16 @@ mod start;
 
 use std::{sync::Arc, time::Duration};
 
-use weir_flow::facts::{Refusal, Transport};
+use weir_flow::{
+    Backoff,
+    facts::{Refusal, Transport},
+};
 use weir_mcp::{Era, Message};
 
-use crate::{caller::Caller, credential::Needed, quota::Reached};
+use crate::{caller::Caller, credential::Needed, quota::Reached, task};
 
 use super::{
     Channel, Outgoing, Ticket, Upstream, UpstreamTransport,
-    backoff::jittered,
     credential::{Credential, CredentialError},
     lock, own,
 };
@@ -24,8 +26,8 @@ use super::{
 use negotiation::NegotiationDriver;
 pub(super) use negotiation::NegotiationEnd;
 
-/// The pauses between tries to open what a client waits for.
-const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1600)];
+/// How often what a client waits for is tried again.
+const RETRIES: u32 = 3;
 
 /// An opened upstream.
 pub struct Opened {
@@ -345,11 +347,11 @@ async fn patiently<F>(open: impl Fn() -> F) -> Result<Opened, ConnectError>
 where
     F: Future<Output = Result<Opened, ConnectError>>,
 {
-    for pause in PAUSES {
+    let mut backoff = Backoff::CALL;
+    loop {
         match open().await {
-            Err(ConnectError::Outage(_)) => tokio::time::sleep(jittered(pause)).await,
+            Err(ConnectError::Outage(_)) if backoff.failures() < RETRIES => task::back_off(&mut backoff).await,
             ended => return ended,
         }
     }
-    open().await
 }

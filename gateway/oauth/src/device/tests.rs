@@ -80,7 +80,9 @@ async fn it_asks_as_often_as_the_server_allows_until_the_user_is_done() {
     let server = polled(json!({}), answers).await;
     let (done, waits) = run(&server).await;
     assert_eq!(done.unwrap().refresh.unwrap().expose(), "r");
-    assert_eq!(waits, [1, 1, 6, 6, 10], "5 s more after slow_down, and longer in trouble");
+    let (asked_again, in_trouble) = waits.split_at(4);
+    assert_eq!(asked_again, [1, 1, 6, 6], "5 s more after slow_down");
+    assert!(matches!(in_trouble, [7..=12]), "longer in trouble, by about 10 s: {in_trouble:?}");
     let (asked, polled) = (&server.seen("/device")[0], &server.seen("/token")[0]);
     for (name, value) in [("client_id", "weir"), ("scope", "a b"), ("resource", "https://mcp.example")] {
         assert_eq!(asked.form(name).as_deref(), Some(value));

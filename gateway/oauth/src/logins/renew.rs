@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use weir_flow::Backoff;
 use weir_store::{Lease, Secret, Swap, Version};
 
 use crate::{Http, Login, LoginKey, Revoked, TokenError, grants, revoke::revoke, token::TokenEndpoint};
@@ -31,8 +32,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const AFTER_ITS_END: Duration = Duration::from_secs(3600);
 /// The same, of one of which nobody has said when it ends.
 const WITHOUT_AN_END: Duration = Duration::from_secs(7 * 86_400);
-/// How often to try to keep what a server has given, before it is kept in memory alone.
-const SAVES: u32 = 3;
+/// How often to try again to keep what a server has given, before it is kept in memory alone.
+const SAVES: u32 = 2;
 
 impl Renewing {
     pub(super) async fn run(self) -> Result<Access, LoginError> {
@@ -167,12 +168,13 @@ impl Renewing {
         let repeated = same.map(|_| self.now());
         let login = Arc::new(Login { issued: same.map_or(login.issued, |before| before.issued), ..login });
         let expected = found.map(|(_, version)| version);
-        let mut tries = 0;
+        let mut backoff = Backoff::CALL;
         let swap = loop {
-            tries += 1;
             match self.shared.store.swap(&self.key.place(), expected, &login.value(), self.time_of(&login)).await {
                 Ok(swap) => break swap,
-                Err(_) if tries < SAVES => tokio::time::sleep(LOOK).await,
+                Err(_) if backoff.failures() < SAVES => {
+                    tokio::time::sleep(backoff.pause(None, getrandom::u32().unwrap_or_default())).await
+                }
                 Err(error) => {
                     tracing::error!(upstream = self.key.upstream, %error, "a refreshed login could not be saved");
                     self.slot.lock().repeated = repeated;
@@ -188,7 +190,7 @@ impl Renewing {
                 if known.version.is_none_or(|known| known < version) {
                     known.keep(Arc::clone(&login), version, now);
                 }
-                (known.made, known.repeated, known.paused, known.troubles) = (Some(now), repeated, None, 0);
+                (known.made, known.repeated, known.paused, known.backoff) = (Some(now), repeated, None, None);
                 Ok(login.access())
             }
             // Signed in anew, or signed out, while the server was asked: that counts.
@@ -252,15 +254,15 @@ impl Renewing {
     fn pause(&self, failed: &TokenError) {
         let timing = &self.shared.timing;
         let mut known = self.slot.lock();
-        let doubled = timing.pause.saturating_mul(1_u32.checked_shl(known.troubles.min(16)).unwrap_or(u32::MAX));
         let asked = match failed {
             TokenError::Temporary { retry_after, .. } => retry_after.unwrap_or_default(),
             TokenError::Unclear { .. } => Duration::ZERO,
             // It will say the same until somebody changes something.
-            _ => timing.most,
+            _ => timing.backoff.cap(),
         };
-        known.troubles = known.troubles.saturating_add(1);
-        let until = self.now().checked_add(doubled.max(asked).min(timing.most));
+        let backoff = known.backoff.get_or_insert_with(|| timing.backoff.clone());
+        let pause = backoff.pause(Some(asked.min(timing.backoff.cap())), getrandom::u32().unwrap_or_default());
+        let until = self.now().checked_add(pause);
         known.paused = until.map(|until| (until, failed.clone()));
     }
 
@@ -281,7 +283,7 @@ impl Renewing {
             Some((login, version)) => {
                 // A new sign-in starts with a clean slate.
                 if known.version != Some(*version) {
-                    (known.paused, known.troubles) = (None, 0);
+                    (known.paused, known.backoff) = (None, None);
                 }
                 known.keep(Arc::clone(login), *version, self.now());
             }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use tokio::sync::watch;
+use weir_flow::Backoff;
 use weir_store::{Secret, Version};
 
 use crate::{Login, TokenError};
@@ -26,8 +27,8 @@ pub(super) struct KnownLogin {
     pub(super) unsaved: bool,
     /// The server is left alone until then, for this reason.
     pub(super) paused: Option<(SystemTime, TokenError)>,
-    /// Times of trouble in a row.
-    pub(super) troubles: u32,
+    /// While there is trouble.
+    pub(super) backoff: Option<Backoff>,
     /// When the server last made a token.
     pub(super) made: Option<SystemTime>,
     /// When that was the one that was there already.

@@ -18,6 +18,7 @@ use tokio::{
     sync::{OnceCell, broadcast, mpsc},
     task::AbortHandle,
 };
+use weir_flow::Backoff;
 use weir_mcp::{
     Era, Kind, Message, answer, json, method,
     translate::{Asks, may_ask},
@@ -27,6 +28,7 @@ use crate::{
     caller::Caller,
     catalog::Catalog,
     session::lock,
+    task,
     upstream::{Channel, ConnectError, Opened, Outgoing, Replies, Reply, ReplyBody, SendError, Upstream, own},
 };
 
@@ -37,9 +39,6 @@ const WAITING: usize = 64;
 
 /// How many changes may wait for a subscriber that does not read; then the oldest are lost.
 const CHANGES: usize = 256;
-
-/// The first and the longest pause before a listener that has ended is opened again.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
 /// A legacy session and the requests that run in it.
 pub(super) struct SharedSession {
@@ -438,7 +437,7 @@ fn spawn(work: impl Future<Output = ()> + Send + 'static) {
 /// Reads what the upstream says of its own accord, for as long as the session is there. What it said while nobody read is
 /// unknown.
 async fn listen(session: Weak<SharedSession>, channel: Channel, upstream: Arc<Upstream>) {
-    let (mut pause, mut gap) = (PAUSES[0], false);
+    let (mut backoff, mut gap) = (Backoff::STREAM, false);
     loop {
         let Some(caller) = session.upgrade().map(|session| session.caller()) else { return };
         let credential = upstream.credential(caller.as_ref(), None).await.ok().flatten();
@@ -450,11 +449,13 @@ async fn listen(session: Weak<SharedSession>, channel: Channel, upstream: Arc<Up
                     let Some(session) = session.upgrade() else { return };
                     session.missed();
                 }
+                let since = Instant::now();
                 while let Ok(Some(message)) = events.message().await {
-                    pause = PAUSES[0];
+                    backoff.reset();
                     let Some(session) = session.upgrade() else { return };
                     session.hear(message);
                 }
+                backoff.handle_stay(since.elapsed());
             }
             Err(SendError::SessionLost) => return lost(&session),
             Ok(Reply { body: ReplyBody::Empty | ReplyBody::Json(_), .. }) | Err(_) => {}
@@ -463,8 +464,7 @@ async fn listen(session: Weak<SharedSession>, channel: Channel, upstream: Arc<Up
         if !channel.alive() {
             return lost(&session);
         }
-        tokio::time::sleep(pause).await;
-        pause = PAUSES[1].min(pause * 2);
+        task::back_off(&mut backoff).await;
     }
 }
 

@@ -6,10 +6,11 @@
 use std::{
     pin::pin,
     sync::{Arc, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::watch;
+use weir_flow::Backoff;
 use weir_mcp::{Era, Kind, Message, answer, era, json, method, translate};
 
 use crate::{
@@ -17,11 +18,9 @@ use crate::{
     http::HeaderValue,
     proxy::{Answer, Proxy, RequestContext, namespace, route::Target},
     session::{Endpoint, Session, WatchGrant, WatchRequest, WatchedUpstream},
+    task,
     upstream::{Listened, Outgoing, ReplyBody, Upstream},
 };
-
-/// The first and the longest pause before a subscription that has ended is opened again.
-const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
 /// How long the subscription before is still heard.
 const GRACE: Duration = Duration::from_millis(100);
@@ -117,7 +116,7 @@ impl SessionSubscriber {
     async fn run(self) {
         let mut wishes = self.watch.wish.subscribe();
         let mut open: Option<OpenSubscription> = None;
-        let (mut pause, mut lost) = (PAUSES[0], false);
+        let (mut backoff, mut lost) = (Backoff::STREAM, false);
         loop {
             let wish = wishes.borrow_and_update().clone();
             if !wish.lists && wish.addresses.is_empty() {
@@ -145,17 +144,19 @@ impl SessionSubscriber {
                 }
             }
             if let Some(opened) = &mut open {
+                let since = Instant::now();
                 match self.hear(opened, &mut wishes).await {
                     Some(true) => {
-                        pause = PAUSES[0];
+                        backoff.reset();
                         continue;
                     }
                     Some(false) => (open, lost) = (None, true),
                     None => return,
                 }
+                backoff.handle_stay(since.elapsed());
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => pause = PAUSES[1].min(pause * 2),
+                () = task::back_off(&mut backoff) => {}
                 changed = wishes.changed() => if changed.is_err() { return },
             }
         }

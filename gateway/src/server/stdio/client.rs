@@ -8,6 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
+use weir_flow::Backoff;
 use weir_mcp::{
     Era, Field, InboundRequest, Message, answer,
     classify::{self, Claims},
@@ -21,15 +22,13 @@ use crate::{
     http::HeaderValue,
     proxy::{Answer, Body, CallLog, Proxy, RequestContext},
     session::{Endpoint, Session, SessionOwner},
+    task,
 };
 
 use super::{InputLine, StdioLimits, answers, out::StdioWriter, over_http::OverHttp};
 
 /// How many messages of the client may be under way at once.
 const RUNNING: usize = 256;
-
-/// The pauses before the server's own stream is opened again.
-const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
 /// How a message that was under way ended.
 pub(super) type MessageEnd = Result<(tokio::task::Id, ()), JoinError>;
@@ -347,23 +346,20 @@ async fn give_up(proxy: &Arc<Proxy>, context: &RequestContext, id: &[u8], limit:
 }
 
 async fn listen(proxy: Arc<Proxy>, session: Arc<Session>, out: StdioWriter) {
-    let mut pause = PAUSES[0];
+    let mut backoff = Backoff::STREAM;
     while !session.is_over() {
         match proxy.listen(&session, None).await {
             Answer { body: Body::Events(mut delivery), .. } => {
                 let since = Instant::now();
                 answers::hear(&mut delivery, None, &out).await;
-                if since.elapsed() > PAUSES[1] {
-                    pause = PAUSES[0];
-                }
+                backoff.handle_stay(since.elapsed());
             }
             // The stream before this one has not been noticed to be closed, or the server is in trouble.
             Answer { status: 408 | 409 | 429 | 500.., .. } => {}
             // There is none.
             Answer { .. } => return,
         }
-        tokio::time::sleep(pause).await;
-        pause = PAUSES[1].min(pause * 2);
+        task::back_off(&mut backoff).await;
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use weir_flow::{
-    Origin,
+    Backoff, Origin,
     facts::{Attachment, Refusal, UpstreamFacts},
 };
 use weir_oauth::LoginSummary;
@@ -17,6 +17,7 @@ use weir_store::Version;
 
 use crate::{
     credential::{Mark, TokenSubject},
+    task,
     upstream::lock,
 };
 
@@ -73,9 +74,6 @@ pub(super) enum Look {
     /// Nothing.
     Nothing,
 }
-
-/// How long to wait before asking again what could not be answered ahead of time.
-const PAUSE: Duration = Duration::from_secs(30);
 
 /// How long after its last answer has ended a slot is idle.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -202,7 +200,8 @@ impl CredentialSlot {
     fn put_off(&self, why: &CredentialError) -> Option<String> {
         let mut kept = lock(&self.kept);
         let kept = kept.as_mut()?;
-        kept.due = Instant::now() + PAUSE;
+        let mut backoff = Backoff::AHEAD;
+        kept.due = Instant::now() + task::pause(&mut backoff);
         kept.trouble = Some(why.to_string());
         kept.trouble.clone()
     }

@@ -9,26 +9,19 @@ use std::{
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
+use weir_flow::Backoff;
 use weir_mcp::sse::Event;
 
 use crate::{
     caller::Caller,
     http::{HeaderValue, Response},
-    upstream::{
-        CredentialError, SendError, Upstream, backoff::jittered, credential::Credential, streamable::HttpEndpoint,
-    },
+    upstream::{CredentialError, SendError, Upstream, credential::Credential, streamable::HttpEndpoint},
 };
 
 use super::is_answer;
 
-/// How long to wait before a stream is taken up again, unless its server says otherwise.
-const PAUSE: Duration = Duration::from_secs(1);
-
 /// Below this, a server's wish is not heeded: it would be asked in a tight loop.
 const SHORTEST: Duration = Duration::from_millis(20);
-
-/// The longest pause between two tries that failed, unless the server wishes a longer one.
-const LONGEST: Duration = Duration::from_secs(10);
 
 /// How many tries in a row may fail, for a stream without and with an answer. Whoever listens to what a server says of its
 /// own accord soon wants to know that it is gone.
@@ -59,8 +52,9 @@ pub(in crate::upstream) struct StreamResumption {
     retry: Option<Duration>,
     /// The data of the last event.
     last: Bytes,
-    /// Tries in a row that failed, and that brought nothing.
-    failures: u32,
+    /// The pauses since a connection was there.
+    backoff: Backoff,
+    /// Connections in a row that brought nothing.
     empty: u32,
     /// The next connection, on its way. Kept here, so that a read that is given up loses nothing.
     coming: Option<JoinSet<Result<Response, Failed>>>,
@@ -119,7 +113,7 @@ impl StreamResumption {
             last_id: None,
             retry: None,
             last: Bytes::new(),
-            failures: 0,
+            backoff: Backoff::RESUME,
             empty: 0,
             coming: None,
         }
@@ -155,7 +149,7 @@ impl StreamResumption {
             // An id that fits no header is as good as none.
             self.last_id = HeaderValue::from_bytes(id).ok();
         }
-        self.retry = retry.map(Duration::from_millis).or(self.retry);
+        self.retry = retry.map(|millis| Duration::from_millis(millis).max(SHORTEST)).or(self.retry);
     }
 
     /// Whether there is an id to go on behind.
@@ -168,7 +162,8 @@ impl StreamResumption {
         self.empty += 1;
         let may = self.empty <= EMPTY[usize::from(self.answers)];
         if may {
-            self.reconnect(self.retry.unwrap_or(PAUSE).max(SHORTEST));
+            self.backoff = self.retry.map_or(Backoff::RESUME, |retry| Backoff::RESUME.starting_at(retry));
+            self.reconnect();
         }
         may
     }
@@ -178,7 +173,6 @@ impl StreamResumption {
         let made = self.coming.as_mut()?.join_next().await?;
         let made = made.unwrap_or_else(|_| Err(Failed::Forever(SendError::BrokenOff("its event stream ended".into()))));
         if made.is_ok() {
-            self.failures = 0;
             self.replaying = true;
         }
         Some(made)
@@ -190,19 +184,19 @@ impl StreamResumption {
     ///
     /// With the failure, when too many in a row have failed.
     pub(super) fn try_later(&mut self, why: SendError) -> Result<(), SendError> {
-        self.failures += 1;
-        if self.failures > FAILURES[usize::from(self.answers)] {
+        // The first pause came before the first try.
+        if self.backoff.failures() > FAILURES[usize::from(self.answers)] {
             return Err(why);
         }
-        let wish = self.retry.unwrap_or(PAUSE).max(SHORTEST);
-        let longer = jittered(wish * 2_u32.pow(self.failures)).min(LONGEST);
-        self.reconnect(longer.max(wish));
+        self.reconnect();
         Ok(())
     }
 
     /// Starts to make the next connection, after a pause.
-    fn reconnect(&mut self, pause: Duration) {
+    fn reconnect(&mut self) {
         let Some(last) = self.last_id.clone() else { return };
+        // A client must wait for as long as the server says (MCP 2025-11-25, Streamable HTTP).
+        let pause = self.backoff.pause(self.retry, getrandom::u32().unwrap_or_default());
         let (endpoint, session, version) = (Arc::clone(&self.endpoint), self.session.clone(), self.version.clone());
         let next = ResumptionRequest { endpoint, session, version, last };
         let (credential, bearer, answers) = (self.credential.clone(), self.bearer.clone(), self.answers);

@@ -9,6 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use weir_flow::Backoff;
 use weir_store::{Entry, FileStore, Key, Lease, Listed, Protection, Swap, Value};
 
 use super::*;
@@ -21,8 +22,7 @@ const TIMING: Timing = Timing {
     margin: Duration::from_secs(5),
     // What has died is not waited for.
     lease: Duration::from_secs(3600),
-    pause: Duration::from_secs(1),
-    most: Duration::from_secs(60),
+    backoff: Backoff::TOKEN,
     fresh: Duration::from_secs(5),
 };
 
