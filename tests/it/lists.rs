@@ -59,6 +59,16 @@ async fn the_last_list_stays_while_it_cannot_be_had() {
     gateway.healthy(&["stub"]).await;
 }
 
+#[tokio::test]
+async fn an_upstream_that_forgets_every_session_is_left_in_peace() {
+    let stub = Stub::offering(Offer { modern: false, forgets: true, ..Offer::default() }).await;
+    let begun = std::time::Instant::now();
+    let _gateway = Gateway::start(&stub.config("stub")).await;
+    until("it is opened four times", || stub.sessions_opened() >= 4).await;
+    // The second time comes at once; a second and two later, but for a quarter, the others.
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(2250), "{:?}", begun.elapsed());
+}
+
 fn listing(file: &std::path::Path) -> String {
     let script = paths::peers("listing_server.py");
     Launch::new(&paths::python(), [script.to_str().unwrap(), file.to_str().unwrap()]).config("listing")

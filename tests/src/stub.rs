@@ -51,6 +51,8 @@ pub struct Offer {
     pub listens: bool,
     /// What it lists, entry by entry, of what these methods list: `{"prompts/list": [...]}`.
     pub lists: Value,
+    /// Whether it forgets each legacy session as soon as it is open.
+    pub forgets: bool,
     /// Whether it opens for nobody before [`Stub::release`].
     pub waits: bool,
     /// What it says to requests of the legacy and of the modern era, where it does not answer them.
@@ -71,6 +73,7 @@ impl Default for Offer {
             param: "Region",
             listens: false,
             lists: json!({}),
+            forgets: false,
             waits: false,
             refusals: [(-32000, "wrong era"); 2],
         }

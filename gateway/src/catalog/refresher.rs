@@ -56,7 +56,7 @@ enum Wake {
 pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era>) {
     let Some(upstream) = catalog.upstreams.get(index).cloned() else { return };
     let mut stopping = catalog.stopping.subscribe();
-    let (mut reaching, mut asking) = (Backoff::CONNECT, Backoff::LIST);
+    let (mut reaching, mut losing, mut asking) = (Backoff::CONNECT, Backoff::CONNECT, Backoff::LIST);
     let mut reported = None;
     let mut absence = Absence::default();
     let mut refused = false;
@@ -73,7 +73,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
             opened = upstream.open(None, wanted) => opened,
             () = over(&mut stopping) => return,
         };
-        let why = match opened {
+        let ended = match opened {
             Ok(opened) => {
                 let refresher = Refresher { catalog: &catalog, upstream: &upstream, index, wanted, began };
                 let ended = tokio::select! {
@@ -81,35 +81,39 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
                     () = over(&mut stopping) => return upstream.close(None, &opened.channel).await,
                 };
                 upstream.close(None, &opened.channel).await;
-                match ended {
-                    Ok(()) => {
-                        reaching.reset();
-                        reported = None;
-                        absence = Absence::default();
-                        continue;
-                    }
-                    Err(why) => why,
-                }
+                ended
             }
-            Err(why) => why,
+            Err(why) => Err(why),
         };
-        let again = task::pause(&mut reaching);
-        let pause = if let ConnectError::OtherEra { .. } = why {
-            catalog.publish(index, FetchResult::Nothing { era: wanted, waiting: None });
-            OTHER_ERA
-        } else {
-            // The same failure again is no news.
-            if reported.as_ref() != Some(&why) {
-                report(&upstream, &why);
+        let pause = match ended {
+            Ok(()) => {
+                reaching.reset();
+                (reported, absence) = (None, Absence::default());
+                losing.handle_stay(began.elapsed());
+                // The first try comes at once, for most upstreams are back when their loss is noticed.
+                let at_once = losing.failures() == 0;
+                let again = task::pause(&mut losing);
+                if at_once { Duration::ZERO } else { again }
             }
-            fail(&upstream, &why);
-            let waiting = why.is_for_caller().then(|| Arc::new(CatalogSnapshot::waiting(upstream.name())));
-            reported = Some(why);
-            match absence.grace(Instant::now()).filter(|_| catalog.knows(index, wanted)) {
-                Some(left) => again.min(left),
-                None => {
-                    catalog.publish(index, FetchResult::Nothing { era: wanted, waiting });
-                    again
+            Err(ConnectError::OtherEra { .. }) => {
+                catalog.publish(index, FetchResult::Nothing { era: wanted, waiting: None });
+                OTHER_ERA
+            }
+            Err(why) => {
+                let again = task::pause(&mut reaching);
+                // The same failure again is no news.
+                if reported.as_ref() != Some(&why) {
+                    report(&upstream, &why);
+                }
+                fail(&upstream, &why);
+                let waiting = why.is_for_caller().then(|| Arc::new(CatalogSnapshot::waiting(upstream.name())));
+                reported = Some(why);
+                match absence.grace(Instant::now()).filter(|_| catalog.knows(index, wanted)) {
+                    Some(left) => again.min(left),
+                    None => {
+                        catalog.publish(index, FetchResult::Nothing { era: wanted, waiting });
+                        again
+                    }
                 }
             }
         };

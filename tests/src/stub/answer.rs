@@ -82,7 +82,9 @@ fn open(message: &Value, offer: &Offer, shared: &Shared) -> Response {
     sessions.opened += 1;
     let id = format!("stub-session-{}", sessions.opened);
     let client = message["params"]["clientInfo"]["name"].as_str().unwrap_or_default().to_owned();
-    sessions.open.push(Session { id: id.clone(), client, stream: None });
+    if !offer.forgets {
+        sessions.open.push(Session { id: id.clone(), client, stream: None });
+    }
     let mut response = result(message, greeting(offer));
     response.headers_mut().insert("mcp-session-id", id.parse().expect("the id is visible ASCII"));
     response
