@@ -2,22 +2,27 @@
 //!
 //! # The way of a call
 //!
-//! 1. [`server`] reads the head, checks Host and Origin, finds out who calls ([`caller`]), caps and reads the body.
+//! 1. [`server`] reads the head, checks Host and Origin, authenticates the caller, and reads the body within limits. It
+//!    makes a [`proxy::RequestContext`]: principal, client era, endpoint, session, message.
 //! 2. `weir_mcp` scans the envelope once. Arguments and results stay the bytes that came in: Weir splices what it owns
-//!    (names, ids, tokens) and never renders anew what it does not, so numbers keep their digits, keys their order, and
+//!    (names, ids, tokens) and never renders anew what it does not. Numbers keep their digits, keys their order, and
 //!    unknown fields and methods pass through. The same scan and the headers tell the client's era.
 //! 3. A legacy client enters through [`session`], which adds what its session remembers. The stateless call is the
 //!    spine; the session is an adapter.
-//! 4. [`catalog`] turns the public name into an upstream and its own name. What nobody lists still goes to the upstream
-//!    that the name begins with, which may have it for some clients only; any other name is an unknown tool.
-//! 5. [`proxy`] drives one [`weir_flow::Call`]: credential, connection, attempt, outcome, and again, until it may
-//!    deliver. Which credential and which connection is decided by components in [`policy`]; their answers are kept, so
-//!    a call in the steady state asks nobody. A call can be refused before the attempt, repeated where that is safe,
-//!    and lost only with an error that says so. One that needs a login of its caller says where to sign in, and goes on
-//!    when that is done ([`credential`], [`sign_in_links`]).
-//! 6. [`upstream`] sends it, over [`http`] or to a child process.
-//! 7. [`server`] streams the answer. After its first byte there is no way back.
-//! 8. [`telemetry`] writes one line.
+//! 4. `proxy::route` turns the public name into an upstream and its own name, as [`catalog`] knows them. What nobody lists
+//!    still goes to the upstream that the name begins with; any other name is an unknown tool.
+//! 5. `proxy::drive` chooses the codec by the eras of client and upstream, in one `match`. Then one loop over
+//!    [`weir_flow::call`] takes the request to its reply: credential, channel, attempt, outcome, and again. **This is the
+//!    only place where a call is repeated or lost.** Which credential and which channel is decided by components in
+//!    [`policy`]. Their answers are cached, so a call in the steady state asks no policy.
+//! 6. [`upstream`] places the credential and sends the request, over [`http`] or to a child process.
+//! 7. The answer is a stream of messages. `proxy::namespace` gives what is in it a public name: the only place where an
+//!    answer of the same era is changed. Between the eras `proxy::translate` changes requests and answers.
+//! 8. [`server`] encodes the answer: JSON, events or lines. After its first byte nothing is tried again.
+//! 9. [`telemetry`] writes one line.
+//!
+//! A call that needs a login of its caller says where to sign in, and goes on when that is done ([`credential`],
+//! [`sign_in_links`]).
 //!
 //! Each module uses only those before it in the list below; a test keeps it so.
 

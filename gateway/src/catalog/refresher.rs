@@ -15,7 +15,7 @@ use weir_mcp::{Era, Message};
 
 use crate::{
     task,
-    upstream::{ConnectError, Health, Listened, Opened, Outgoing, ReplyBody, SendError, Upstream, UpstreamState, own},
+    upstream::{ConnectError, Health, Listened, Opened, ReplyBody, SendError, Upstream, UpstreamState, own},
 };
 
 use super::{Catalog, CatalogSnapshot, FetchResult};
@@ -235,25 +235,14 @@ impl Refresher<'_> {
 
     /// Opens the stream on which the upstream says that its lists changed; none if it offers none.
     async fn listen(&self, opened: &Opened) -> Option<Listened> {
-        let credential = self.upstream.credential(None, None).await.ok()?;
         let reply = match opened.era {
             // A process of Weir's own is ended after the lists are fetched.
             Era::Legacy if opened.channel.has_own_process() => return None,
-            Era::Legacy => opened.channel.listen(None, credential.as_ref()).await,
-            Era::Modern => {
-                let request = own::listen();
-                let outgoing = Outgoing {
-                    era: Era::Modern,
-                    message: &request,
-                    body: request.bytes().clone(),
-                    name: None,
-                    version: None,
-                    headers: &[],
-                    ticket: None,
-                    credential: credential.as_ref(),
-                };
-                opened.channel.send(outgoing).await
+            Era::Legacy => {
+                let credential = self.upstream.credential(None, None).await.ok()?;
+                opened.channel.listen(None, credential.as_ref()).await
             }
+            Era::Modern => self.upstream.send(None, &opened.channel, Era::Modern, &own::listen()).await,
         };
         match reply.ok()?.body {
             ReplyBody::Events(events) => Some(events),

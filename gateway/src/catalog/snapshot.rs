@@ -14,7 +14,7 @@ use weir_mcp::{
 
 use crate::{
     caller::Caller,
-    upstream::{Opened, Outgoing, SendError, Upstream, own},
+    upstream::{Opened, SendError, Upstream, own},
 };
 
 use super::{merge::ListKind, schema};
@@ -310,18 +310,6 @@ impl ListSource<'_> {
     }
 
     async fn ask(&self, request: &Message) -> Result<Message, SendError> {
-        let credential =
-            self.upstream.credential(self.caller, None).await.map_err(|why| SendError::Unsent(why.to_string()))?;
-        let outgoing = Outgoing {
-            era: self.opened.era,
-            message: request,
-            body: request.bytes().clone(),
-            name: None,
-            version: None,
-            headers: &[],
-            ticket: None,
-            credential: credential.as_ref(),
-        };
-        self.opened.channel.send(outgoing).await?.answer().await
+        self.upstream.ask(self.caller, &self.opened.channel, self.opened.era, request).await
     }
 }

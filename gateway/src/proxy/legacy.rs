@@ -10,7 +10,7 @@ use crate::{
     http::HeaderValue,
     session::{Endpoint, MAX_REMEMBERED, RunningGuard, Session, SessionOwner, lock},
     telemetry::CallOutcome,
-    upstream::{Channel, ConnectError, Opened, Outgoing, Upstream, own},
+    upstream::{Channel, ConnectError, Opened, Upstream, own},
 };
 
 use super::{Answer, CallLog, Proxy, RequestContext, aggregate};
@@ -198,18 +198,7 @@ impl Proxy {
         message: &Message,
     ) {
         let upstream = self.upstream(place);
-        let Ok(credential) = upstream.credential(caller, None).await else { return };
-        let outgoing = Outgoing {
-            era: Era::Legacy,
-            message,
-            body: message.bytes().clone(),
-            name: None,
-            version: None,
-            headers: &[],
-            ticket: None,
-            credential: credential.as_ref(),
-        };
-        let told = async { channel.send(outgoing).await?.answer().await };
+        let told = upstream.ask(caller, channel, Era::Legacy, message);
         if let Ok(Err(why)) = tokio::time::timeout(upstream.list_timeout(), told).await {
             tracing::debug!(upstream = upstream.name(), %why, "not taken");
         }

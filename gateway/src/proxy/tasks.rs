@@ -14,10 +14,7 @@ use weir_mcp::{
     public::{self, PublicNames},
 };
 
-use crate::{
-    session::Session,
-    upstream::{Outgoing, SendError},
-};
+use crate::{session::Session, upstream::SendError};
 
 use super::{Answer, Proxy, RequestContext, aggregate::bad_cursor};
 
@@ -115,20 +112,9 @@ impl Proxy {
         request: Bytes,
     ) -> Result<Message, String> {
         let channel = self.open_channel(session, place).await.map_err(|why| why.to_string())?;
-        let credential =
-            self.upstream(place).credential(session.caller().as_ref(), None).await.map_err(|why| why.to_string())?;
         let message = Message::parse(request).map_err(|why| why.to_string())?;
-        let outgoing = Outgoing {
-            era: Era::Legacy,
-            message: &message,
-            body: message.bytes().clone(),
-            name: None,
-            version: None,
-            headers: &[],
-            ticket: None,
-            credential: credential.as_ref(),
-        };
-        let answer = async { channel.send(outgoing).await?.answer().await };
-        answer.await.map_err(|why| why.to_string())
+        let caller = session.caller();
+        let answer = self.upstream(place).ask(caller.as_ref(), &channel, Era::Legacy, &message).await;
+        answer.map_err(|why| why.to_string())
     }
 }

@@ -11,7 +11,7 @@ use weir_flow::{
     Failure, Sent,
     facts::{Refusal, Transport},
 };
-use weir_mcp::{Era, Field, Message, message::Kind, method::CANCELLED};
+use weir_mcp::{Era, Field, Message, era::LATEST_MODERN, message::Kind, method::CANCELLED};
 
 use crate::http::{self, HeaderName, HeaderValue};
 
@@ -59,6 +59,16 @@ pub struct Outgoing<'a> {
     pub ticket: Option<&'a Ticket>,
     /// The credential to place.
     pub credential: Option<&'a Credential>,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A message of Weir's own.
+    #[must_use]
+    pub fn own(era: Era, message: &'a Message, credential: Option<&'a Credential>) -> Self {
+        static MODERN: HeaderValue = HeaderValue::from_static(LATEST_MODERN);
+        let (body, version) = (message.bytes().clone(), (era == Era::Modern).then_some(&MODERN));
+        Self { era, message, body, name: None, version, headers: &[], ticket: None, credential }
+    }
 }
 
 impl Outgoing<'_> {

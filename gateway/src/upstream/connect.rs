@@ -18,7 +18,7 @@ use weir_mcp::{Era, Message};
 use crate::{caller::Caller, credential::Needed, quota::Reached, task};
 
 use super::{
-    Channel, Outgoing, Ticket, Upstream, UpstreamTransport,
+    Channel, Outgoing, Reply, SendError, Ticket, Upstream, UpstreamTransport,
     credential::{Credential, CredentialError},
     lock, own,
 };
@@ -188,7 +188,38 @@ impl Upstream {
         self.tell_of(caller, channel, notification, None).await;
     }
 
-    /// The same about a running request of a client.
+    /// Sends a request of Weir's own on an open channel, in a caller's name.
+    ///
+    /// # Errors
+    ///
+    /// When there is no credential or no answer.
+    pub async fn send(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        channel: &Channel,
+        era: Era,
+        request: &Message,
+    ) -> Result<Reply, SendError> {
+        let credential = self.credential(caller, None).await.map_err(|why| SendError::Unsent(why.to_string()))?;
+        channel.send(Outgoing::own(era, request, credential.as_ref())).await
+    }
+
+    /// The same, and waits for the answer past all that comes before it.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub async fn ask(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        channel: &Channel,
+        era: Era,
+        request: &Message,
+    ) -> Result<Message, SendError> {
+        self.send(caller, channel, era, request).await?.answer().await
+    }
+
+    /// Tells it something about a running request of a client.
     pub async fn tell_of(
         &self,
         caller: Option<&Arc<Caller>>,
@@ -197,16 +228,7 @@ impl Upstream {
         ticket: Option<&Ticket>,
     ) {
         let Ok(credential) = self.credential(caller, None).await else { return };
-        let outgoing = Outgoing {
-            era: Era::Legacy,
-            message: notification,
-            body: notification.bytes().clone(),
-            name: None,
-            version: None,
-            headers: &[],
-            ticket,
-            credential: credential.as_ref(),
-        };
+        let outgoing = Outgoing { ticket, ..Outgoing::own(Era::Legacy, notification, credential.as_ref()) };
         if let Err(why) = channel.send(outgoing).await {
             tracing::debug!(upstream = %self.name, method = notification.method(), %why, "notification not taken");
         }

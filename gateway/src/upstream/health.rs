@@ -103,16 +103,7 @@ impl Upstream {
             Era::Legacy => own::ping(),
             Era::Modern => own::discover(),
         };
-        let outgoing = Outgoing {
-            era: opened.era,
-            message: &message,
-            body: message.bytes().clone(),
-            name: None,
-            version: None,
-            headers: &[],
-            ticket: None,
-            credential: credential.as_ref(),
-        };
+        let outgoing = Outgoing::own(opened.era, &message, credential.as_ref());
         let answered = async { opened.channel.send(outgoing).await?.answer().await };
         match answered.await {
             Ok(_) => Pulse::Beats,

@@ -125,14 +125,9 @@ impl TranslatedCall {
     /// Sends it.
     pub(in crate::proxy) async fn send(&self, credential: Option<&Credential>) -> Result<Reply, SendError> {
         let outgoing = Outgoing {
-            era: Era::Legacy,
-            message: &self.request,
-            body: self.request.bytes().clone(),
-            name: None,
-            version: None,
             headers: &self.headers,
             ticket: Some(&self.ticket),
-            credential,
+            ..Outgoing::own(Era::Legacy, &self.request, credential)
         };
         self.runs.store(true, Ordering::Release);
         self.lease.session.channel().send(outgoing).await

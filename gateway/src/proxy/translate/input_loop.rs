@@ -17,7 +17,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use weir_flow::Failure;
 use weir_mcp::{
-    Era, Field, Kind, Message, answer, era, json, method, public,
+    Era, Field, Kind, Message, answer, json, method, public,
     translate::{self, InputRequired, may_ask},
 };
 
@@ -52,8 +52,6 @@ const WAITING: usize = 16;
 /// The level of log messages for a client that has set none. Which it gets then is left to the server (2025-11-25,
 /// server/utilities/logging).
 const LEVEL: &str = "info";
-
-static VERSION: HeaderValue = HeaderValue::from_static(era::LATEST_MODERN);
 
 /// A request, and how far it has come.
 pub(super) struct InputLoop {
@@ -179,16 +177,8 @@ impl Codec for Round<'_> {
         let Some(channel) = &self.channel else { return Err(SendError::Unsent("no connection".into())) };
         let InputLoop { request, name, headers, params, .. } = self.input;
         let headers = [&headers[..], params].concat();
-        let outgoing = Outgoing {
-            era: Era::Modern,
-            message: request,
-            body: request.bytes().clone(),
-            name: name.as_deref(),
-            version: Some(&VERSION),
-            headers: &headers,
-            ticket: None,
-            credential,
-        };
+        let outgoing =
+            Outgoing { name: name.as_deref(), headers: &headers, ..Outgoing::own(Era::Modern, request, credential) };
         let reply = channel.send(outgoing).await?;
         if reply.status == 400 && channel.carries_headers() {
             let answer = reply.answer().await?;

@@ -29,7 +29,7 @@ use crate::{
     catalog::Catalog,
     session::lock,
     task,
-    upstream::{Channel, ConnectError, Opened, Outgoing, Replies, Reply, ReplyBody, SendError, Upstream, own},
+    upstream::{Channel, ConnectError, Opened, Replies, Reply, ReplyBody, SendError, Upstream, own},
 };
 
 use super::subscription::{LISTS, updated};
@@ -306,19 +306,7 @@ impl SharedSession {
         let request = Message::parse(request).map_err(not_mcp)?;
         let request = Message::parse(request.edit().set(weir_mcp::Field::Id, key).finish()).map_err(not_mcp)?;
         let caller = self.caller();
-        let credential =
-            self.upstream.credential(caller.as_ref(), None).await.map_err(|why| SendError::Unsent(why.to_string()))?;
-        let outgoing = Outgoing {
-            era: Era::Legacy,
-            message: &request,
-            body: request.bytes().clone(),
-            name: None,
-            version: None,
-            headers: &[],
-            ticket: None,
-            credential: credential.as_ref(),
-        };
-        let asked = async { self.channel.send(outgoing).await?.answer().await };
+        let asked = self.upstream.ask(caller.as_ref(), &self.channel, Era::Legacy, &request);
         tokio::time::timeout(self.upstream.list_timeout(), asked).await.unwrap_or(Err(SendError::TimedOut))
     }
 

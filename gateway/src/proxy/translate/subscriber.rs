@@ -11,21 +11,18 @@ use std::{
 
 use tokio::sync::watch;
 use weir_flow::Backoff;
-use weir_mcp::{Era, Kind, Message, answer, era, json, method, translate};
+use weir_mcp::{Era, Kind, Message, answer, json, method, translate};
 
 use crate::{
     catalog::Catalog,
-    http::HeaderValue,
     proxy::{Answer, Proxy, RequestContext, namespace, route::Target},
     session::{Endpoint, Session, WatchGrant, WatchRequest, WatchedUpstream},
     task,
-    upstream::{Listened, Outgoing, ReplyBody, Upstream},
+    upstream::{Listened, ReplyBody, Upstream},
 };
 
 /// How long the subscription before is still heard.
 const GRACE: Duration = Duration::from_millis(100);
-
-static VERSION: HeaderValue = HeaderValue::from_static(era::LATEST_MODERN);
 
 /// The notifications about lists, and what grants them.
 const LISTS: [(&str, &str); 3] = [
@@ -203,7 +200,6 @@ impl SessionSubscriber {
 
     async fn subscribe(&self, wish: &WatchRequest) -> Result<OpenSubscription, String> {
         let caller = self.session.upgrade().ok_or("the session is over")?.caller();
-        let credential = self.upstream.credential(caller.as_ref(), None).await.map_err(|why| why.to_string())?;
         let channel = self.upstream.open_modern(caller.as_ref()).await.map_err(|why| why.to_string())?;
         let addresses: Vec<String> = wish.addresses.iter().cloned().collect();
         let request = {
@@ -211,17 +207,8 @@ impl SessionSubscriber {
             translate::listen(&session.stateless().declared, wish.turn, wish.lists, &addresses)
         };
         let request = Message::parse(request).map_err(|why| why.to_string())?;
-        let outgoing = Outgoing {
-            era: Era::Modern,
-            message: &request,
-            body: request.bytes().clone(),
-            name: None,
-            version: Some(&VERSION),
-            headers: &[],
-            ticket: None,
-            credential: credential.as_ref(),
-        };
-        let reply = channel.send(outgoing).await.map_err(|why| why.to_string())?;
+        let reply = self.upstream.send(caller.as_ref(), &channel, Era::Modern, &request).await;
+        let reply = reply.map_err(|why| why.to_string())?;
         let ReplyBody::Events(mut events) = reply.body else { return Err("it offers no subscriptions".into()) };
         while let Some(message) = events.message().await.map_err(|why| why.to_string())? {
             if let Some(addresses) = translate::acknowledged(&message) {

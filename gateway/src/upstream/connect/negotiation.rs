@@ -26,7 +26,7 @@ use crate::{
 
 use super::{
     ConnectError, Opened,
-    evidence::{MODERN, agreed, asks_again, is_evidence, of_status, opening, stopped},
+    evidence::{agreed, asks_again, is_evidence, of_status, opening, stopped},
     start::StartedProcess,
 };
 
@@ -318,16 +318,7 @@ impl<'a> NegotiationDriver<'a> {
     }
 
     async fn send(&mut self, channel: &Channel, era: Era, message: &Message) -> Result<Reply, Outcome> {
-        let outgoing = Outgoing {
-            era,
-            message,
-            body: message.bytes().clone(),
-            name: None,
-            version: (era == Era::Modern).then_some(&MODERN),
-            headers: &[],
-            ticket: None,
-            credential: self.credential.as_ref(),
-        };
+        let outgoing = Outgoing::own(era, message, self.credential.as_ref());
         let sent = match channel {
             // The status of a refusal is the evidence here, so nothing is judged on the way.
             Channel::Http { endpoint, .. } => endpoint.post(&outgoing).await,
