@@ -11,7 +11,6 @@
 //! | [`LIST`](Backoff::LIST) | 2 s | 2 | 5 min | a try may start a process, and the other lists work meanwhile |
 //! | [`TOKEN`](Backoff::TOKEN) | 2 s | 2 | 2 min | every caller needs the token, and the authorization server serves others too |
 //! | [`AHEAD`](Backoff::AHEAD) | 30 s | – | 30 s | the credential in hand is good until then |
-//! | [`ACCEPT`](Backoff::ACCEPT) | 50 ms | – | 50 ms | open files become free at any moment, and shutdown waits for the pause |
 //!
 //! Each pause is up to a quarter shorter or longer than its number. Those who lost one server then come back one after
 //! the other. A quarter is enough: the pauses of one backoff never change their order while they grow.
@@ -54,9 +53,6 @@ impl Backoff {
 
     /// Before a policy is asked again for a credential while the last one is good.
     pub const AHEAD: Self = Self::new(Duration::from_secs(30), Duration::from_secs(30));
-
-    /// Before a listener accepts again after the system refused it a socket.
-    pub const ACCEPT: Self = Self::new(Duration::from_millis(50), Duration::from_millis(50));
 
     /// Begins with a pause of `first` and doubles it up to `cap`.
     #[must_use]

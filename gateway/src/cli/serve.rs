@@ -1,15 +1,29 @@
 //! `weir serve`: from a configuration to a gateway that listens, and to its end.
+//!
+//! The process is a pingora `Server` with one service, [`Gateway`]: pingora makes its runtime, holds its sockets and ends
+//! both. At a signal, pingora-core 0.9.1 sleeps through its whole grace period, however soon the work is done, and then
+//! drops what still runs (`server/mod.rs`, `run`). So the service itself waits for signals and closes what is open, and
+//! pingora stops when the service has ended. Background work is tasks of that service: a pingora background service would
+//! have a runtime of its own, with threads of its own, and a panic would end it for good (`run_service`).
 
 use std::{
     io::{self, IsTerminal},
     net::SocketAddr,
     path::Path,
     process::ExitCode,
-    sync::Arc,
+    sync::{Arc, mpsc},
+    thread::available_parallelism,
     time::Duration,
 };
 
 use anyhow::Context;
+use async_trait::async_trait;
+use pingora_core::{
+    server::{
+        ListenFds, RunArgs, Server, ShutdownSignal, ShutdownSignalWatch, ShutdownWatch, configuration::ServerConf,
+    },
+    services::Service,
+};
 use tokio::{sync::watch, task::JoinSet};
 use url::Url;
 
@@ -38,6 +52,9 @@ use super::{BAD_CONFIG, assembly, terminal};
 /// How long running calls may take to finish after Ctrl-C.
 const DRAIN: Duration = Duration::from_secs(10);
 
+/// How long work on other threads may take to finish when the gateway has ended.
+const LAST_WORK: Duration = Duration::from_secs(5);
+
 /// How long a child process or session that clients share is kept when nobody uses it.
 const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
 
@@ -62,7 +79,7 @@ pub(super) fn run(path: &Path, listen: Option<SocketAddr>, plaintext: bool) -> a
 
 /// Serves a configuration until a signal ends it; `plaintext` to keep logins unprotected.
 pub(super) fn gateway(mut config: Config, plaintext: bool) -> anyhow::Result<ExitCode> {
-    let _log = telemetry::start("info");
+    let _log = telemetry::start("info,pingora_core=warn");
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -86,18 +103,75 @@ pub(super) fn gateway(mut config: Config, plaintext: bool) -> anyhow::Result<Exi
         terminal::complain(why);
         return Ok(ExitCode::from(BAD_CONFIG));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no threads to run on")?;
-    runtime.block_on(serve(&config, assembly.upstreams.clone(), &manager))?;
+    let listener = Listener::bind(&config.listen, config.tls.as_ref())?;
+    let upstreams = assembly.upstreams.clone();
+    run_server(|sockets| async move { serve(&config, (listener, sockets), upstreams, &manager).await })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs pingora's server with one service, until that ends.
+fn run_server<F, S>(serve: F) -> anyhow::Result<()>
+where
+    F: FnOnce(ListenFds) -> S + Send + Sync + 'static,
+    S: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let conf = ServerConf {
+        threads: available_parallelism().map_or(1, usize::from),
+        grace_period_seconds: Some(0),
+        graceful_shutdown_timeout_seconds: Some(LAST_WORK.as_secs()),
+        ..ServerConf::default()
+    };
+    let (running, stopped) = watch::channel(());
+    let (result, ended) = mpsc::channel();
+    let mut server = Server::new_with_opt_and_conf(None, conf);
+    server.add_service(Gateway { serve: Some(serve), result, _running: running });
+    server.run(RunArgs { shutdown_signal: Box::new(GatewayEnd(stopped)) });
+    ended.try_recv().context("the gateway met a fault in weir")?
+}
+
+/// The one service of the server.
+struct Gateway<F> {
+    serve: Option<F>,
+    result: mpsc::Sender<anyhow::Result<()>>,
+    /// Closed when this is dropped, also by a panic.
+    _running: watch::Sender<()>,
+}
+
+#[async_trait]
+impl<F, S> Service for Gateway<F>
+where
+    F: FnOnce(ListenFds) -> S + Send + Sync,
+    S: Future<Output = anyhow::Result<()>> + Send,
+{
+    async fn start_service(&mut self, sockets: Option<ListenFds>, _: ShutdownWatch, _: usize) {
+        if let (Some(serve), Some(sockets)) = (self.serve.take(), sockets) {
+            drop(self.result.send(serve(sockets).await));
+        }
+    }
+
+    fn name(&self) -> &str {
+        "weir"
+    }
+}
+
+/// Tells the server to stop when the gateway has ended.
+struct GatewayEnd(watch::Receiver<()>);
+
+#[async_trait]
+impl ShutdownSignalWatch for GatewayEnd {
+    async fn recv(&self) -> ShutdownSignal {
+        drop(self.0.clone().changed().await);
+        ShutdownSignal::GracefulTerminate
+    }
 }
 
 async fn serve(
     config: &Config,
+    (listener, sockets): (Listener, ListenFds),
     upstreams: Arc<[Arc<Upstream>]>,
     manager: &Arc<CredentialManager>,
 ) -> anyhow::Result<()> {
     let hangups = tokio::spawn(ignore_hangups(io::stdin().is_terminal()));
-    let listener = Listener::bind(&config.listen, config.tls.as_ref()).await?;
     let addresses = listener.addresses();
     let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page);
     let limits = &config.limits;
@@ -148,7 +222,7 @@ async fn serve(
         }
     });
     let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
-    let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, ended));
+    let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
 
     tokio::select! {
         ended = signalled() => ended?,

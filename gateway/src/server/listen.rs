@@ -1,10 +1,28 @@
 //! Listening: sockets, TLS, HTTP/1.1 and HTTP/2, time limits, and a shutdown that lets running work finish.
 //!
-//! The accept loop is Weir's own rather than pingora's server, which brings its own runtimes, signals and exit: here the
-//! port may be 0, a drain ends when the work does, and every task has an owner. The loops over a connection's requests
-//! ([`plain`], [`multiplexed`]) are Weir's too, for what pingora's `HttpServerApp` loop cannot do: limit the head in
-//! time and size, close a connection that rests when the gateway stops, and let a client see an answer that came before
-//! its body was read. The protocols themselves, from the first byte to the last, are pingora's sessions over [`wire`].
+//! Pingora accepts connections, hands its runtime to them and tells them of the shutdown: [`Listener::serve`] runs its
+//! `listening::Service`. Weir's own is what comes between a connection and its requests, an [`HttpServer`], for what
+//! pingora-core 0.9.1 cannot do. Each line names the place in pingora and the test that needs more:
+//!
+//! - `listeners/l4.rs`, `bind_tcp`: tries a port in use thirty times, a second apart, and then panics in
+//!   `Service::start_service`. [`Listener::bind`] binds first and puts the sockets where pingora looks for those that a
+//!   predecessor left (`an_address_in_use_is_named`).
+//! - `services/listening.rs`, `run_endpoint`: a TLS handshake has sixty seconds, is counted nowhere, and its failure is
+//!   an error in the log for whoever connects. Here it is part of the connection (`a_handshake_must_come_in_time`).
+//! - The same spawns connections and forgets them. Here they have an owner, which ends them
+//!   (`what_rests_is_closed_at_once_and_what_runs_may_finish`, `what_does_not_finish_is_dropped`).
+//! - `apps/mod.rs`, the `ServerApp` that each `HttpServerApp` is: it waits for 24 bytes to tell HTTP/2 from HTTP/1.1, and
+//!   a whole request may have 18 (`bodies_come_in_any_shape`). It makes the session of the bare stream, so nothing can
+//!   stand between them to limit a head or look behind a byte that came early.
+//! - `protocols/http/v1/server.rs`, `read_request`: a head may have a mebibyte, and each read of it a minute
+//!   (`what_is_not_a_request_is_refused`, `a_head_must_come_in_time`).
+//! - The same, `read_body_or_idle`: after one byte of the next request, a client that leaves is not seen
+//!   (`a_client_that_leaves_behind_a_byte_is_noticed`).
+//! - The same, `reuse`: a body that nobody wants is read to its end, however long, or the connection closes at once and
+//!   the system throws the answer away with it (`a_body_over_the_cap_is_refused_where_the_client_can_see_it`).
+//!
+//! So the loops over requests ([`plain`], [`multiplexed`]) are Weir's. The protocols themselves, from the first byte to
+//! the last, are pingora's sessions over [`wire`].
 
 mod alarm;
 mod exchange;
@@ -15,34 +33,36 @@ mod wire;
 
 use std::{
     collections::HashMap,
-    future::poll_fn,
     io,
-    net::SocketAddr,
-    pin::pin,
+    net::{SocketAddr, TcpListener},
+    os::fd::IntoRawFd,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::Poll,
     time::Duration,
 };
 
+use ::http::StatusCode;
+use async_trait::async_trait;
 use bytes::Bytes;
-use pingora_rustls::TlsAcceptor;
+use pingora_core::{
+    apps::ServerApp,
+    listeners::{ALPN, L4BufferSettings, ListenerConfig, tls::Acceptor},
+    protocols::{GetSocketDigest, Stream, l4::stream::Stream as Socket},
+    server::{ListenFds, ShutdownWatch},
+    services::{Service as _, listening::Service},
+};
 use tokio::{
     io::AsyncWriteExt,
-    net::{TcpListener, TcpSocket, TcpStream},
-    sync::watch,
     task::{AbortHandle, Id, JoinSet},
     time::{Instant, timeout, timeout_at},
 };
-use weir_flow::Backoff;
 use weir_mcp::answer;
 
 use crate::{
     config::Tls,
     quota::{Quota, Reached, Shares},
-    task,
     telemetry::LogThrottle,
 };
 
@@ -54,9 +74,6 @@ use wire::{ConnectionState, Wire};
 /// How many connections are told at once that their address has too many; more are closed without a word.
 const TURNED_AWAY: usize = 64;
 
-/// How many connections the system queues.
-const BACKLOG: u32 = 1024;
-
 /// What answers requests.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. What is not answered when this returns is answered with 500; an answer that was begun and
@@ -67,7 +84,7 @@ pub trait Handler: Send + Sync + 'static {
 /// How long clients may take, and how many there may be.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenLimits {
-    /// How many connections may be open at once, in all and from one address; more in all wait in the system's queue.
+    /// How many connections may be open at once, in all and from one address.
     pub connections: Shares,
     /// How much there may be of large bodies at once, in bytes.
     pub bodies: Shares,
@@ -125,8 +142,8 @@ fn refused(address: SocketAddr, why: &io::Error) -> String {
 
 /// Sockets that are bound.
 pub struct Listener {
-    sockets: Vec<TcpListener>,
-    tls: Option<TlsAcceptor>,
+    sockets: Vec<(SocketAddr, TcpListener)>,
+    tls: Option<Acceptor>,
 }
 
 impl Listener {
@@ -135,7 +152,7 @@ impl Listener {
     /// # Errors
     ///
     /// When one cannot be bound, or the certificate cannot be used.
-    pub async fn bind(addresses: &[SocketAddr], tls: Option<&Tls>) -> Result<Self, ListenError> {
+    pub fn bind(addresses: &[SocketAddr], tls: Option<&Tls>) -> Result<Self, ListenError> {
         let tls = tls.map(tls::acceptor).transpose()?;
         let bind = |&address: &SocketAddr| bind(address).map_err(|why| ListenError::Bind { address, why });
         Ok(Self { sockets: addresses.iter().map(bind).collect::<Result<_, _>>()?, tls })
@@ -144,43 +161,42 @@ impl Listener {
     /// The addresses that were bound, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect()
+        self.sockets.iter().map(|(address, _)| *address).collect()
     }
 
     /// Serves until `shutdown` turns true (or its sender is gone) and the work that runs then is done, or its time over.
     ///
     /// At the end nothing is left: connections that rest are closed at once, those that are busy after their answer,
     /// and what is still running after the drain is dropped.
-    pub async fn serve<H: Handler>(self, handler: Arc<H>, limits: ListenLimits, shutdown: watch::Receiver<bool>) {
-        let connections = Quota::new("connections", limits.connections);
-        let bodies = Quota::new("bodies", limits.bodies);
-        let server = Arc::new(Server {
-            handler,
-            limits,
-            connections,
-            bodies,
-            tls: self.tls,
-            draining: Arc::default(),
-            shutdown,
-        });
-        let mut connections = Connections::default();
-        connections.accept(&server, &self.sockets).await;
-        // From here on the system refuses who comes.
-        drop(self.sockets);
-        connections.drain(&server).await;
+    pub async fn serve<H: Handler>(
+        self,
+        handler: Arc<H>,
+        limits: ListenLimits,
+        sockets: ListenFds,
+        shutdown: ShutdownWatch,
+    ) {
+        let mut service = Service::new("weir".to_owned(), HttpServer::new(handler, limits, self.tls));
+        for (address, socket) in self.sockets {
+            let address = address.to_string();
+            // From there pingora takes it as its own.
+            sockets.lock().add(address.clone(), socket.into_raw_fd());
+            service.add_listener(ListenerConfig::tcp(address).l4_buffer(L4BufferSettings::unbuffered()));
+        }
+        service.start_service(Some(sockets), shutdown, 1).await;
     }
 }
 
-/// What every connection needs.
-struct Server<H> {
+/// What serves connections.
+struct HttpServer<H> {
     handler: Arc<H>,
     limits: ListenLimits,
     connections: Arc<Quota>,
     bodies: Arc<Quota>,
-    tls: Option<TlsAcceptor>,
-    /// Asked at every answer, where a look at `shutdown` would take a lock.
+    tls: Option<Acceptor>,
+    /// Asked at every answer, where a look at the shutdown would take a lock.
     draining: Arc<AtomicBool>,
-    shutdown: watch::Receiver<bool>,
+    open: Mutex<Connections>,
+    told: LogThrottle,
 }
 
 /// The open connections.
@@ -188,114 +204,126 @@ struct Server<H> {
 struct Connections {
     tasks: JoinSet<()>,
     lines: HashMap<Id, (AbortHandle, Arc<ConnectionState>)>,
-    /// Those whose address has too many.
+    /// Those that are told that there are too many.
     turned_away: JoinSet<()>,
-    told: LogThrottle,
 }
 
-impl Connections {
-    async fn accept<H: Handler>(&mut self, server: &Arc<Server<H>>, sockets: &[TcpListener]) {
-        let mut shutdown = server.shutdown.clone();
-        let mut stop = pin!(over(&mut shutdown));
-        let mut backoff = Backoff::ACCEPT;
-        let quota = &server.connections;
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut stop => return,
-                Some(ended) = self.tasks.join_next_with_id() => self.forget(ended.map(|(id, ())| id)),
-                Some(_) = self.turned_away.join_next() => {}
-                accepted = accept(sockets), if quota.used() < quota.shares().total => match accepted {
-                    Ok((stream, peer)) => {
-                        backoff.reset();
-                        self.take(server, stream, Peer::new(peer));
-                    }
-                    Err(why) => {
-                        // Mostly too many open files: others must end before the next can come.
-                        if backoff.failures() == 0 {
-                            tracing::warn!(%why, "cannot accept connections; is the limit of open files too low?");
-                        }
-                        task::back_off(&mut backoff).await;
-                    }
-                },
-            }
+#[async_trait]
+impl<H: Handler> ServerApp for HttpServer<H> {
+    /// Serves a connection, unless there are too many.
+    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+        let stream: Box<Socket> = stream.into_any().downcast().ok()?;
+        let peer = Peer::new(*stream.get_socket_digest()?.peer_addr()?.as_inet()?);
+        let permit = self.connections.take(&peer.share, None);
+        let mut open = self.open();
+        open.forget_ended();
+        if self.draining.load(Ordering::SeqCst) {
+            return None;
         }
-    }
-
-    /// Serves a connection, unless its address has too many.
-    fn take<H: Handler>(&mut self, server: &Arc<Server<H>>, stream: TcpStream, peer: Peer) {
-        match server.connections.take(&peer.share, None) {
+        match permit {
             Ok(permit) => {
                 let line = Arc::new(ConnectionState::default());
-                let served = connection(Arc::clone(server), stream, peer, Arc::clone(&line));
-                let task = self.tasks.spawn(async move {
+                let served = connection(Arc::clone(self), stream, peer, Arc::clone(&line), shutdown.clone());
+                let task = open.tasks.spawn(async move {
                     let _permit = permit;
                     served.await;
                 });
-                self.lines.insert(task.id(), (task, line));
+                open.lines.insert(task.id(), (task, line));
             }
             Err(full) => {
                 if self.told.is_due() {
                     tracing::warn!(address = %peer.address.ip(), "connections are turned away: {full}");
                 }
                 // Without TLS there are words for it.
-                if server.tls.is_none() && self.turned_away.len() < TURNED_AWAY {
-                    self.turned_away.spawn(turn_away(stream, full));
+                if self.tls.is_none() && open.turned_away.len() < TURNED_AWAY {
+                    open.turned_away.spawn(turn_away(stream, full));
                 }
             }
         }
+        None
     }
 
-    async fn drain<H>(&mut self, server: &Server<H>) {
-        server.draining.store(true, Ordering::SeqCst);
-        for (task, line) in self.lines.values() {
+    /// Ends all connections, once no more are accepted.
+    async fn cleanup(&self) {
+        let mut open = {
+            let mut open = self.open();
+            self.draining.store(true, Ordering::SeqCst);
+            std::mem::take(&mut *open)
+        };
+        for (task, line) in open.lines.values() {
             if line.close_if_resting() {
                 task.abort();
             }
         }
-        let finished = async { while self.tasks.join_next().await.is_some() {} };
-        if timeout(server.limits.drain, finished).await.is_err() {
-            tracing::warn!(connections = self.tasks.len(), "still busy at the end of the drain; cut off");
-            self.tasks.shutdown().await;
+        let finished = async { while open.tasks.join_next().await.is_some() {} };
+        if timeout(self.limits.drain, finished).await.is_err() {
+            tracing::warn!(connections = open.tasks.len(), "still busy at the end of the drain; cut off");
+            open.tasks.shutdown().await;
+        }
+    }
+}
+
+impl<H> HttpServer<H> {
+    fn new(handler: Arc<H>, limits: ListenLimits, tls: Option<Acceptor>) -> Self {
+        Self {
+            handler,
+            limits,
+            connections: Quota::new("connections", limits.connections),
+            bodies: Quota::new("bodies", limits.bodies),
+            tls,
+            draining: Arc::default(),
+            open: Mutex::default(),
+            told: LogThrottle::default(),
         }
     }
 
-    fn forget(&mut self, ended: Result<Id, tokio::task::JoinError>) {
-        let id = ended.unwrap_or_else(|error| {
-            tracing::error!("a connection ended in a panic");
-            error.id()
-        });
-        self.lines.remove(&id);
+    fn open(&self) -> MutexGuard<'_, Connections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connections {
+    fn forget_ended(&mut self) {
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            let id = ended.map(|(id, ())| id).unwrap_or_else(|error| {
+                tracing::error!("a connection ended in a panic");
+                error.id()
+            });
+            self.lines.remove(&id);
+        }
+        while self.turned_away.try_join_next().is_some() {}
     }
 }
 
 /// Serves one connection to its end.
-async fn connection<H: Handler>(server: Arc<Server<H>>, stream: TcpStream, peer: Peer, line: Arc<ConnectionState>) {
+async fn connection<H: Handler>(
+    server: Arc<HttpServer<H>>,
+    stream: Box<Socket>,
+    peer: Peer,
+    line: Arc<ConnectionState>,
+    shutdown: ShutdownWatch,
+) {
     let end = Instant::now() + server.limits.head_timeout;
-    // An answer must not wait for the acknowledgement of the one before.
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
     let opened = async {
-        match &server.tls {
-            Some(tls) => {
-                let stream = tls.accept(stream).await.ok()?;
-                let h2 = stream.get_ref().1.alpn_protocol() == Some(tls::H2);
-                Some((Wire::secure(stream, Arc::clone(&line)), h2))
-            }
-            None => {
-                let mut wire = Wire::plain(stream, Arc::clone(&line));
-                let h2 = wire.speaks_h2().await.ok()?;
-                Some((wire, h2))
-            }
-        }
+        let stream: Stream = match &server.tls {
+            Some(tls) => Box::new(tls.tls_handshake(*stream).await.ok()?),
+            None => stream,
+        };
+        let chosen = stream.selected_alpn_proto();
+        let mut wire = Wire::new(stream, Arc::clone(&line));
+        let h2 = match &server.tls {
+            Some(_) => chosen == Some(ALPN::H2),
+            None => wire.speaks_h2().await.ok()?,
+        };
+        Some((wire, h2))
     };
     // Covers whoever connects and says nothing. On the heap, as is what HTTP/1.1 does not need: most connections rest
     // most of the time, and then hold no more than they must.
     let Ok(Some((wire, h2))) = timeout_at(end, Box::pin(opened)).await else { return };
     if h2 {
-        Box::pin(multiplexed::serve(server, wire, peer, end)).await;
+        Box::pin(multiplexed::serve(server, wire, peer, end, shutdown)).await;
     } else {
+        drop(shutdown);
         plain::serve(server, wire, line, peer, end).await;
     }
 }
@@ -306,11 +334,12 @@ fn refusal(why: &Reached) -> Bytes {
 }
 
 /// Tells a client why its connection is not served.
-async fn turn_away(mut stream: TcpStream, why: Reached) {
+async fn turn_away(mut stream: Box<Socket>, why: Reached) {
     let body = refusal(&why);
     let head = format!(
-        "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nContent-Length: {}\r\nRetry-After: 5\r\n\
+        "HTTP/1.1 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nRetry-After: 5\r\n\
          Connection: close\r\n\r\n",
+        StatusCode::from_u16(why.status()).unwrap_or_default(),
         body.len()
     );
     // It fits into what the system gathers for a new connection.
@@ -319,29 +348,11 @@ async fn turn_away(mut stream: TcpStream, why: Reached) {
     }
 }
 
-/// Resolves when the gateway stops, or whoever would say so is gone.
-async fn over(shutdown: &mut watch::Receiver<bool>) {
-    drop(shutdown.wait_for(|over| *over).await);
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // So that a restart need not wait for the connections of its predecessor to be forgotten.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-async fn accept(sockets: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
-    let ready = |context: &mut std::task::Context<'_>| {
-        for socket in sockets {
-            if let Poll::Ready(accepted) = socket.poll_accept(context) {
-                return Poll::Ready(accepted);
-            }
-        }
-        Poll::Pending
-    };
-    poll_fn(ready).await
+fn bind(address: SocketAddr) -> io::Result<(SocketAddr, TcpListener)> {
+    // With SO_REUSEADDR, so that a restart need not wait for the connections of its predecessor to be forgotten.
+    let socket = TcpListener::bind(address)?;
+    socket.set_nonblocking(true)?;
+    Ok((socket.local_addr()?, socket))
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 
 use std::{pin::pin, sync::Arc};
 
-use pingora_core::protocols::{
-    Digest,
-    http::{
-        ServerSession,
-        v2::server::{H2Accept, HttpSession, handshake},
+use pingora_core::{
+    protocols::{
+        Digest,
+        http::{
+            ServerSession,
+            v2::server::{H2Accept, HttpSession, handshake},
+        },
     },
+    server::ShutdownWatch,
 };
 use tokio::{
     task::JoinSet,
@@ -16,7 +19,7 @@ use tokio::{
 
 use crate::http::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 
-use super::{Handler, HttpExchange, Server, exchange::Peer, over, refusal, wire::Wire};
+use super::{Handler, HttpExchange, HttpServer, exchange::Peer, refusal, wire::Wire};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -24,12 +27,17 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const MAX_MALFORMED: usize = 32;
 
 /// Serves a connection to its end. Its handshake and its first request must be here at `end`.
-pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, peer: Peer, end: Instant) {
+pub(super) async fn serve<H: Handler>(
+    server: Arc<HttpServer<H>>,
+    wire: Wire,
+    peer: Peer,
+    end: Instant,
+    mut shutdown: ShutdownWatch,
+) {
     let Ok(Ok(mut connection)) = timeout_at(end, handshake(Box::new(wire), None)).await else { return };
     let limits = server.limits;
     let digest = Arc::new(Digest::default());
-    let mut shutdown = server.shutdown.clone();
-    let mut stop = pin!(over(&mut shutdown));
+    let mut stop = pin!(shutdown.wait_for(|over| *over));
     let mut streams = JoinSet::new();
     let mut malformed = 0;
     let mut closing = false;
@@ -37,7 +45,7 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, peer: 
     loop {
         tokio::select! {
             biased;
-            () = &mut stop, if !closing => {
+            _ = &mut stop, if !closing => {
                 connection.graceful_shutdown();
                 closing = true;
                 deadline = Instant::now() + limits.drain;
@@ -69,7 +77,7 @@ pub(super) async fn serve<H: Handler>(server: Arc<Server<H>>, wire: Wire, peer: 
     while streams.join_next().await.is_some() {}
 }
 
-async fn stream<H: Handler>(server: Arc<Server<H>>, session: HttpSession, peer: Peer) {
+async fn stream<H: Handler>(server: Arc<HttpServer<H>>, session: HttpSession, peer: Peer) {
     let session = ServerSession::H2(session);
     let share = Arc::clone(&peer.share);
     let shared = (Arc::clone(&server.draining), Arc::clone(&server.bodies));

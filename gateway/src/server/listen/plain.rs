@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::{
-    Handler, HttpExchange, ListenLimits, Server,
+    Handler, HttpExchange, HttpServer, ListenLimits,
     alarm::Alarm,
     exchange::{ConnectionEnd, Peer},
     wire::{ConnectionState, Wire},
@@ -36,7 +36,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves a connection to its end. The head of its first request must be here at `end`.
 pub(super) async fn serve<H: Handler>(
-    server: Arc<Server<H>>,
+    server: Arc<HttpServer<H>>,
     wire: Wire,
     line: Arc<ConnectionState>,
     peer: Peer,
@@ -79,7 +79,7 @@ pub(super) async fn serve<H: Handler>(
 }
 
 async fn answer<H: Handler>(
-    server: &Arc<Server<H>>,
+    server: &Arc<HttpServer<H>>,
     session: HttpSession,
     peer: Peer,
     line: &Arc<ConnectionState>,

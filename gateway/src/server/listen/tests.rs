@@ -10,6 +10,7 @@ mod secure;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use pingora_core::server::{Fds, ListenFds};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -134,12 +135,12 @@ struct Served {
 }
 
 async fn serve_with(limits: ListenLimits, tls: Option<&Tls>) -> Served {
-    let listener = Listener::bind(&["127.0.0.1:0".parse().unwrap()], tls).await.unwrap();
+    let listener = Listener::bind(&["127.0.0.1:0".parse().unwrap()], tls).unwrap();
     let address = listener.addresses()[0];
     let (sender, seen) = mpsc::unbounded_channel();
     let app = Arc::new(App { seen: sender, release: Notify::new() });
     let (stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, stopped));
+    let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, ListenFds::new(Fds::new().into()), stopped));
     Served { address, app, seen, stop, serving }
 }
 
@@ -433,6 +434,6 @@ async fn a_handler_that_fails_is_seen_to_fail() {
 #[tokio::test]
 async fn an_address_in_use_is_named() {
     let served = serve().await;
-    let error = Listener::bind(&[served.address], None).await.err().unwrap();
+    let error = Listener::bind(&[served.address], None).err().unwrap();
     assert!(matches!(error, ListenError::Bind { address, .. } if address == served.address));
 }

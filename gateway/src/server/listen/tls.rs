@@ -2,22 +2,20 @@
 
 use std::{path::Path, sync::Arc};
 
-use pingora_rustls::{ServerConfig, TlsAcceptor, install_default_crypto_provider, load_certs_and_key_files};
+use pingora_core::listeners::tls::Acceptor;
+use pingora_rustls::{ServerConfig, install_default_crypto_provider, load_certs_and_key_files};
 
 use crate::config::Tls;
 
 use super::ListenError;
 
-/// The name of HTTP/2 in TLS (RFC 9113 §3.2).
-pub(super) const H2: &[u8] = b"h2";
-
-pub(super) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ListenError> {
+pub(super) fn acceptor(tls: &Tls) -> Result<Acceptor, ListenError> {
     let config = config(&tls.certificate, &tls.key).map_err(|why| ListenError::Tls {
         certificate: tls.certificate.display().to_string(),
         key: tls.key.display().to_string(),
         why,
     })?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(Acceptor::from_server_config(Arc::new(config)))
 }
 
 fn config(certificate: &Path, key: &Path) -> Result<ServerConfig, String> {
@@ -32,6 +30,6 @@ fn config(certificate: &Path, key: &Path) -> Result<ServerConfig, String> {
         .ok_or_else(|| "there is no certificate in the one or no private key in the other".to_owned())?;
     let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
     let mut config = config.map_err(|why| why.to_string())?;
-    config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

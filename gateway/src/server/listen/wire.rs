@@ -1,14 +1,14 @@
 //! The byte stream under a pingora session: a socket, plain or with TLS.
 //!
-//! Pingora writes the head of an answer and its body apart and flushes at the end; its own buffer for that cannot be had
-//! without its listener. Here what is small is gathered until the flush, and what is large is handed to the socket
-//! together with what was gathered: one system call, one TLS record, one segment for the usual answer. Where pingora
-//! flushes between two things that are there already, the flush is held back ([`Line::hold`]).
+//! Pingora writes the head of an answer and its body apart and flushes at the end. Its own buffer for that is of one size
+//! for the life of a connection, and writes a head apart from a body that is longer. Here what is small is gathered until
+//! the flush, and what is large is handed to the socket together with what was gathered: one system call, one TLS record,
+//! one segment for the usual answer. Where pingora flushes between two things that are there already, the flush is held
+//! back ([`ConnectionState::hold`]).
 
 use std::{
     fmt,
     io::{self, IoSlice},
-    os::fd::AsRawFd,
     pin::Pin,
     sync::{
         Arc,
@@ -20,14 +20,10 @@ use std::{
 use async_trait::async_trait;
 use bytes::{Buf, BytesMut};
 use pingora_core::protocols::{
-    GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest, UniqueID,
-    UniqueIDType, raw_connect::ProxyDigest,
+    GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream, TimingDigest,
+    UniqueID, UniqueIDType, raw_connect::ProxyDigest,
 };
-use pingora_rustls::ServerTlsStream;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// Up to here writes are gathered, in bytes: a TLS record.
 const GATHERED: usize = 16 * 1024;
@@ -61,17 +57,12 @@ const CLOSED: u8 = 2;
 
 /// A byte stream.
 pub(super) struct Wire {
-    io: Io,
+    io: Stream,
     /// Read to see which protocol is spoken, or while the connection was watched; handed out first.
     ahead: BytesMut,
     /// Written and not yet sent.
     gathered: BytesMut,
     line: Arc<ConnectionState>,
-}
-
-enum Io {
-    Plain(TcpStream),
-    Secure(Box<ServerTlsStream<TcpStream>>),
 }
 
 impl ConnectionState {
@@ -152,12 +143,8 @@ impl Drop for EndWatch {
 }
 
 impl Wire {
-    pub(super) fn plain(stream: TcpStream, line: Arc<ConnectionState>) -> Self {
-        Self { io: Io::Plain(stream), ahead: BytesMut::new(), gathered: BytesMut::new(), line }
-    }
-
-    pub(super) fn secure(stream: ServerTlsStream<TcpStream>, line: Arc<ConnectionState>) -> Self {
-        Self { io: Io::Secure(Box::new(stream)), ahead: BytesMut::new(), gathered: BytesMut::new(), line }
+    pub(super) fn new(io: Stream, line: Arc<ConnectionState>) -> Self {
+        Self { io, ahead: BytesMut::new(), gathered: BytesMut::new(), line }
     }
 
     /// Reads as far as it takes to tell whether HTTP/2 is spoken; nothing is lost.
@@ -181,7 +168,7 @@ impl Wire {
         while self.ahead.len() < AHEAD {
             let mut room = [0; 1024];
             let mut buffer = ReadBuf::new(&mut room);
-            ready!(self.io.poll_read(context, &mut buffer))?;
+            ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer))?;
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
@@ -193,7 +180,7 @@ impl Wire {
     /// Sends what was gathered.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.gathered.is_empty() {
-            let sent = ready!(self.io.poll_write(context, &self.gathered))?;
+            let sent = ready!(Pin::new(&mut self.io).poll_write(context, &self.gathered))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -215,7 +202,7 @@ impl Wire {
             all[0] = IoSlice::new(&self.gathered);
             let taken = slices.len().min(all.len() - gathered);
             all[gathered..gathered + taken].copy_from_slice(&slices[..taken]);
-            let sent = ready!(self.io.poll_write_vectored(context, &all[..gathered + taken]))?;
+            let sent = ready!(Pin::new(&mut self.io).poll_write_vectored(context, &all[..gathered + taken]))?;
             match sent.checked_sub(self.gathered.len()) {
                 Some(sent) => {
                     self.gathered.clear();
@@ -224,29 +211,6 @@ impl Wire {
                 None if sent == 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 None => self.gathered.advance(sent),
             }
-        }
-    }
-}
-
-impl Io {
-    fn poll_read(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Secure(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-
-    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Secure(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_write_vectored(&mut self, context: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        match self {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Self::Secure(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 }
@@ -272,7 +236,7 @@ impl AsyncRead for Wire {
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
         let before = out.filled().len();
-        ready!(this.io.poll_read(context, out))?;
+        ready!(Pin::new(&mut this.io).poll_read(context, out))?;
         if !this.line.hear(out.filled().len() - before) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
@@ -311,18 +275,12 @@ impl AsyncWrite for Wire {
             return Poll::Ready(Ok(()));
         }
         ready!(self.poll_send(context))?;
-        match &mut self.io {
-            Io::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Io::Secure(stream) => Pin::new(stream).poll_flush(context),
-        }
+        Pin::new(&mut self.io).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_send(context))?;
-        match &mut self.io {
-            Io::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Io::Secure(stream) => Pin::new(stream).poll_shutdown(context),
-        }
+        Pin::new(&mut self.io).poll_shutdown(context)
     }
 }
 
@@ -335,10 +293,7 @@ impl Shutdown for Wire {
 
 impl UniqueID for Wire {
     fn id(&self) -> UniqueIDType {
-        match &self.io {
-            Io::Plain(stream) => stream.as_raw_fd(),
-            Io::Secure(stream) => stream.get_ref().0.as_raw_fd(),
-        }
+        self.io.id()
     }
 }
 

@@ -90,6 +90,25 @@ async fn an_address_has_a_share_of_connections_and_no_other_notices() {
 }
 
 #[tokio::test]
+async fn connections_have_a_limit_in_all_which_is_named() {
+    let connections = Shares { total: 2, principal: 10, upstream: 0 };
+    let served = serve_with(ListenLimits { connections, ..LIMITS }, None).await;
+    let mut open = Vec::new();
+    for source in ["127.0.0.1", "127.0.0.2"] {
+        let mut client = connect_from(source, &served).await;
+        assert_eq!(client.ask(&get("/none")).await.status(), "204");
+        open.push(client);
+    }
+    let refused = connect_from("127.0.0.3", &served).await.ask(&get("/none")).await;
+    assert_eq!(refused.status(), "503");
+    assert!(refused.body.contains("`limits.connections`"), "{}", refused.body);
+    drop(open.pop());
+    while connect_from("127.0.0.3", &served).await.ask(&get("/none")).await.status() != "204" {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_behind_a_byte_is_noticed() {
     for early in ["G".to_owned(), get("/none"), "x".repeat(3000)] {
         let mut served = serve().await;

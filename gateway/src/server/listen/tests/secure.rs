@@ -82,19 +82,17 @@ async fn a_handshake_must_come_in_time() {
     assert!(matches!(closed, Ok(0) | Err(_)));
 }
 
-#[tokio::test]
-async fn files_that_cannot_be_used_are_named() {
+#[test]
+fn files_that_cannot_be_used_are_named() {
     let files = Files::new("broken");
-    let why = |tls: Tls| async move {
-        match Listener::bind(&[], Some(&tls)).await {
-            Err(ListenError::Tls { why, .. }) => why,
-            _ => String::new(),
-        }
+    let why = |tls: Tls| match Listener::bind(&[], Some(&tls)) {
+        Err(ListenError::Tls { why, .. }) => why,
+        _ => String::new(),
     };
     let missing = Tls { key: PathBuf::from("/nowhere/key.pem"), ..files.tls() };
-    assert!(why(missing).await.starts_with("/nowhere/key.pem: "));
+    assert!(why(missing).starts_with("/nowhere/key.pem: "));
     let no_key = Tls { key: files.tls().certificate, ..files.tls() };
-    assert!(why(no_key).await.contains("no private key"));
+    assert!(why(no_key).contains("no private key"));
     fs::write(files.tls().key, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
-    assert!(!why(files.tls()).await.is_empty());
+    assert!(!why(files.tls()).is_empty());
 }
