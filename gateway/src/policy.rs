@@ -104,7 +104,7 @@ impl Policy {
         self.0.loaded.connection.is_some()
     }
 
-    /// Whether [`Self::choose`] can be asked.
+    /// Whether [`Self::decide`] can be asked.
     pub fn decides_credentials(&self) -> bool {
         self.0.loaded.credentials.is_some()
     }
@@ -131,12 +131,12 @@ impl Policy {
     }
 
     /// The credential that opens an upstream. `secrets` is read only if the policy was granted their text, and only for the
-    /// names in [`facts::Question::secrets`].
-    pub async fn choose(
+    /// names in [`facts::CredentialQuestion::secrets`].
+    pub async fn decide(
         &self,
         question: &facts::CredentialQuestion,
         secrets: &dyn Secrets,
-    ) -> Result<facts::Choice, PolicyError> {
+    ) -> Result<facts::CredentialDecision, PolicyError> {
         let Some(guest) = &self.0.loaded.credentials else { return Err(self.not_decided("credentials")) };
         let about = convert::question(question, &self.0.settings).map_err(|fact| self.too_much(fact))?;
         let _slot = self.slot().await?;
@@ -145,12 +145,14 @@ impl Policy {
         let answer = self
             .bounded(async {
                 let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
-                guest.load(&mut store, &instance)?.call_choose(&mut store, &about).await
+                guest.load(&mut store, &instance)?.call_decide(&mut store, &about).await
             })
             .await?;
-        match convert::choice(answer, question).map_err(|rule| self.malformed(rule))? {
-            facts::Choice::Stop(text) => Ok(facts::Choice::Stop(redacted(&text, &readable).into_owned())),
-            choice => Ok(choice),
+        match convert::decision(answer, question).map_err(|rule| self.malformed(rule))? {
+            facts::CredentialDecision::Stop(text) => {
+                Ok(facts::CredentialDecision::Stop(redacted(&text, &readable).into_owned()))
+            }
+            decision => Ok(decision),
         }
     }
 

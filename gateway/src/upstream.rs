@@ -67,7 +67,7 @@ pub struct Upstream {
     way: UpstreamTransport,
     timeouts: Timeouts,
     connection: Policy,
-    pinned: Option<Transport>,
+    required_transport: Option<Transport>,
     credentials: Credentials,
     known: Mutex<KnownEras>,
     status: Mutex<Status>,
@@ -116,9 +116,9 @@ impl Upstream {
     pub fn new(parts: UpstreamParts, client: &HttpClient) -> Result<Self, crate::http::Error> {
         let UpstreamParts { config, connection, credentials, processes, starts, limits } = parts;
         let timeouts = config.timeouts;
-        let (way, pinned) = match config.reach {
+        let (way, required_transport) = match config.reach {
             Reach::Http(reach) => {
-                let pinned = reach.pinned.map(|pinned| match pinned {
+                let required = reach.pinned.map(|pinned| match pinned {
                     HttpTransport::Streamable => Transport::Http,
                     HttpTransport::Sse => Transport::Sse,
                 });
@@ -129,7 +129,7 @@ impl Upstream {
                         &timeouts,
                         limits.message,
                     )?)),
-                    pinned,
+                    required,
                 )
             }
             Reach::Stdio(reach) => {
@@ -147,7 +147,7 @@ impl Upstream {
             way,
             timeouts,
             connection,
-            pinned,
+            required_transport,
             credentials: Credentials::new(credentials),
             known: Mutex::default(),
             status: Mutex::default(),
@@ -243,8 +243,8 @@ impl Upstream {
                 UpstreamTransport::Http(endpoint) => Some(endpoint.url().to_owned()),
                 UpstreamTransport::Stdio { .. } => None,
             },
-            pinned: self.pinned,
-            wanted,
+            required_transport: self.required_transport,
+            required_era: wanted,
             transports: CARRIED.to_vec(),
             // Each policy is told its own.
             settings: String::new(),

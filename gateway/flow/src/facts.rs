@@ -24,19 +24,19 @@ pub struct UpstreamFacts {
     pub name: String,
     /// Its address; none for a child process.
     pub url: Option<String>,
-    /// The transport that the configuration insists on.
-    pub pinned: Option<Transport>,
+    /// The transport that the configuration insists on. No other may be tried.
+    pub required_transport: Option<Transport>,
     /// The era that the waiting client needs; none when either will do.
-    pub wanted: Option<Era>,
+    pub required_era: Option<Era>,
     /// The transports that this gateway can carry.
     pub transports: Vec<Transport>,
     /// The policy's own settings, as JSON.
     pub settings: String,
 }
 
-/// One way to try.
+/// A way to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Try {
+pub struct Candidate {
     /// The transport to use.
     pub transport: Transport,
     /// The era to open with.
@@ -46,10 +46,10 @@ pub struct Try {
 /// What a `connection` policy wants next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Try this, with the credential in hand if there is one.
-    Attempt(Try),
-    /// Get a new credential, then try this.
-    Authorize(Try),
+    /// Try this candidate, with the credential in hand if there is one.
+    Attempt(Candidate),
+    /// Get a new credential, then try this candidate.
+    Authorize(Candidate),
     /// Give up, with a message for the operator.
     Stop(String),
 }
@@ -67,31 +67,31 @@ pub struct Challenge {
     pub resource_metadata: Option<String>,
 }
 
-/// How one attempt ended.
+/// How an attempt to connect ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The server spoke MCP.
     Connected,
-    /// The server answered with this status, which says nothing of transport or era: 408, 429, any 5xx, a redirect that
-    /// may not be followed, or a 400 that carries an error of the modern era.
-    Answered(u16),
+    /// An HTTP status that says nothing of transport or era: 408, 429, any 5xx, a redirect that may not be followed, or a
+    /// 400 that carries an error of the modern era.
+    Inconclusive(u16),
     /// 401.
     Unauthorized(Challenge),
     /// 403.
     Forbidden(Challenge),
-    /// Any other 4xx: the server does not know what was sent to it, so another transport or era may do.
-    NotThisTransport(u16),
+    /// Any other HTTP status from 400 to 499: the server does not support what was sent to it. Another transport or era may do.
+    Unsupported(u16),
     /// No connection; the text says why.
     Unreachable(String),
     /// No answer in time.
     TimedOut,
     /// The connection ended before the answer was whole.
-    BrokenOff,
+    ConnectionTerminated,
     /// An answer that is not MCP; the text says what came instead.
     NotMcp(String),
 }
 
-/// One try and its end.
+/// One attempt to connect and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The transport used.
@@ -103,7 +103,7 @@ pub struct Attempt {
     /// How it ended.
     pub outcome: Outcome,
     /// How long it took, in milliseconds.
-    pub millis: u32,
+    pub duration_ms: u32,
 }
 
 /// Who the client has proved to be.
@@ -111,7 +111,7 @@ pub struct Attempt {
 pub struct Principal {
     /// The subject, unique within the issuer.
     pub subject: String,
-    /// Who vouches for it; none for a local caller.
+    /// The authorization server that issued its token; none for a local caller.
     pub issuer: Option<String>,
     /// The scopes granted.
     pub scopes: Vec<String>,
@@ -128,15 +128,15 @@ pub struct CredentialQuestion {
     pub principal: Option<Principal>,
     /// The names of the secrets that the policy may place.
     pub secrets: Vec<String>,
-    /// The ways to a token that the configuration allows, the preferred one first.
+    /// The flows that the configuration allows, the preferred one first.
     pub flows: Vec<Flow>,
     /// The token that the host keeps, if it does.
     pub token: Option<Token>,
-    /// What the upstream said to the credential in hand, if it refused.
-    pub refused: Option<Refusal>,
-    /// What was done for this question already, oldest first; and the renewal of the token that is refused, if it was in
-    /// vain.
-    pub efforts: Vec<TokenAttempt>,
+    /// How the upstream refused the credential in hand, if it did.
+    pub refusal: Option<Refusal>,
+    /// The token operations for this question so far, oldest first; and the renewal of the token that is refused, if it was
+    /// in vain.
+    pub attempts: Vec<TokenAttempt>,
 }
 
 /// How a token is got from an authorization server.
@@ -157,48 +157,48 @@ pub enum Flow {
 pub struct Token {
     /// The authorization server that issued it.
     pub issuer: String,
-    /// What it is good for, as far as the server said.
+    /// The scopes that it grants, as far as the server said.
     pub scopes: Vec<String>,
     /// How long ago it was issued, in seconds.
-    pub age: u32,
-    /// How long it is still valid, in seconds; 0 when it has ended, none when the server did not say.
-    pub ends_in: Option<u32>,
-    /// Whether the upstream has let somebody in with it, as far as is remembered.
+    pub age_seconds: u32,
+    /// How long it is still valid, in seconds; 0 when it has expired, none when the server did not say.
+    pub expires_in_seconds: Option<u32>,
+    /// Whether the upstream has accepted it, as far as is remembered.
     pub accepted: bool,
     /// Whether it can be renewed (RFC 6749 §6).
     pub renewable: bool,
 }
 
-/// What a policy has the host do.
+/// What the host does to get a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub enum TokenOperation {
     /// Renew the token.
     Renew,
     /// Get a new one.
     Obtain(Flow),
 }
 
-/// How a task ended.
+/// How a token operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenOutcome {
     /// There is a new token.
     Done,
-    /// The authorization server said no, and would say it again; the text says why.
+    /// The authorization server refused, and would refuse again; the text says why.
     Denied(String),
     /// It did not work this time, and nothing was lost; the text says why.
     Failed(String),
 }
 
-/// A task and its end.
+/// A token operation and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenAttempt {
     /// What was done.
-    pub task: Task,
+    pub operation: TokenOperation,
     /// How it ended.
-    pub ending: TokenOutcome,
+    pub outcome: TokenOutcome,
 }
 
-/// An upstream's no to a request.
+/// The upstream's refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// 401 or 403.
@@ -219,7 +219,7 @@ impl Refusal {
 
 /// What a `credentials` policy answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum CredentialDecision {
     /// Go without.
     None,
     /// Place a secret in a header, without reading it.
@@ -227,7 +227,7 @@ pub enum Choice {
     /// Place the token that the host keeps, without reading it.
     Present(Presentation),
     /// Place a token of the policy's own making.
-    Mint(Minted),
+    Mint(MintedToken),
     /// Renew the token, and ask again.
     Renew,
     /// Get a new token, and ask again.
@@ -241,12 +241,12 @@ pub enum Choice {
 pub struct Attachment {
     /// The header's name, such as `authorization`.
     pub header: String,
-    /// What stands before the secret, such as `Bearer`; none for the bare secret.
+    /// The authentication scheme before the secret, such as `Bearer`; none for the bare secret.
     pub scheme: Option<String>,
-    /// The name of the secret, one of [`Question::secrets`].
+    /// The name of the secret, one of [`CredentialQuestion::secrets`].
     pub secret: String,
-    /// How long the host may keep this answer, in seconds.
-    pub holds_for: u32,
+    /// How long this decision holds, in seconds.
+    pub ttl_seconds: u32,
 }
 
 /// The token that the host keeps, on its way into a header.
@@ -254,37 +254,37 @@ pub struct Attachment {
 pub struct Presentation {
     /// The header's name, such as `authorization`.
     pub header: String,
-    /// What stands before the token, such as `Bearer`; none for the bare token.
+    /// The authentication scheme before the token, such as `Bearer`; none for the bare token.
     pub scheme: Option<String>,
-    /// How long the host may keep this answer, in seconds.
-    pub holds_for: u32,
+    /// How long this decision holds, in seconds.
+    pub ttl_seconds: u32,
 }
 
 /// A token that a policy made. Nothing prints its text.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Minted {
+pub struct MintedToken {
     /// The header's name, such as `authorization`.
     pub header: String,
-    /// What stands before the token, such as `Bearer`; none for the bare token.
+    /// The authentication scheme before the token, such as `Bearer`; none for the bare token.
     pub scheme: Option<String>,
     /// The token.
     pub text: String,
-    /// How long the host may keep it, in seconds.
-    pub holds_for: u32,
+    /// How long this decision holds, in seconds.
+    pub ttl_seconds: u32,
 }
 
-/// A wish for a new token.
+/// A request for a new token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRequest {
-    /// The way to it, one of [`Question::flows`].
+    /// The flow to use, one of [`CredentialQuestion::flows`].
     pub flow: Flow,
     /// The scopes to ask for; none leaves it to the servers' metadata.
     pub scopes: Vec<String>,
 }
 
-impl fmt::Debug for Minted {
+impl fmt::Debug for MintedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Minted").field("header", &self.header).finish_non_exhaustive()
+        f.debug_struct("MintedToken").field("header", &self.header).finish_non_exhaustive()
     }
 }
 

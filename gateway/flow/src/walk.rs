@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::facts::{Attempt, Outcome, Step, Transport, Try, UpstreamFacts};
+use crate::facts::{Attempt, Candidate, Outcome, Step, Transport, UpstreamFacts};
 
 /// How many attempts one walk may make, whatever the policy says.
 ///
@@ -21,7 +21,7 @@ pub struct Negotiation {
 
 #[derive(Debug)]
 struct Current {
-    how: Try,
+    how: Candidate,
     credential: bool,
     since: Duration,
 }
@@ -34,12 +34,12 @@ pub enum NegotiationStep {
     /// Try this way.
     Attempt {
         /// The way.
-        how: Try,
+        how: Candidate,
         /// Get a new credential first, because the last one (or none) was refused.
         authorize: bool,
     },
     /// This way works.
-    Connected(Try),
+    Connected(Candidate),
     /// No way is left; the text is for the operator.
     Stop(String),
 }
@@ -87,7 +87,7 @@ impl Negotiation {
     }
 
     /// Notes that an attempt begins at `elapsed`, with or without a credential.
-    pub fn begin(&mut self, how: Try, credential: bool, elapsed: Duration) {
+    pub fn begin(&mut self, how: Candidate, credential: bool, elapsed: Duration) {
         self.current = Some(Current { how, credential, since: elapsed });
     }
 
@@ -95,13 +95,13 @@ impl Negotiation {
     pub fn handle_outcome(&mut self, outcome: Outcome, elapsed: Duration) -> NegotiationStep {
         let Some(Current { how, credential, since }) = self.current.take() else { return NegotiationStep::Ask };
         let connected = outcome == Outcome::Connected;
-        let millis = u32::try_from(elapsed.saturating_sub(since).as_millis()).unwrap_or(u32::MAX);
-        self.history.push(Attempt { transport: how.transport, era: how.era, credential, outcome, millis });
+        let duration_ms = u32::try_from(elapsed.saturating_sub(since).as_millis()).unwrap_or(u32::MAX);
+        self.history.push(Attempt { transport: how.transport, era: how.era, credential, outcome, duration_ms });
         if connected { NegotiationStep::Connected(how) } else { NegotiationStep::Ask }
     }
 
     fn carries(&self, transport: Transport) -> bool {
-        self.upstream.pinned.is_none_or(|pinned| pinned == transport)
+        self.upstream.required_transport.is_none_or(|required| required == transport)
             && (transport == Transport::Stdio) == self.upstream.url.is_none()
     }
 
@@ -122,15 +122,15 @@ mod tests {
 
     use super::*;
 
-    const HTTP: Try = Try { transport: Transport::Http, era: Era::Modern };
+    const HTTP: Candidate = Candidate { transport: Transport::Http, era: Era::Modern };
     const DEADLINE: Duration = Duration::from_secs(10);
 
-    fn upstream(url: Option<&str>, pinned: Option<Transport>) -> UpstreamFacts {
+    fn upstream(url: Option<&str>, required_transport: Option<Transport>) -> UpstreamFacts {
         UpstreamFacts {
             name: "docs".into(),
             url: url.map(Into::into),
-            pinned,
-            wanted: None,
+            required_transport,
+            required_era: None,
             transports: vec![Transport::Http, Transport::Stdio],
             settings: "{}".into(),
         }
@@ -145,8 +145,8 @@ mod tests {
             NegotiationStep::Attempt { how: HTTP, authorize: false }
         );
         walk.begin(HTTP, false, at(0));
-        assert_eq!(walk.handle_outcome(Outcome::NotThisTransport(404), at(40)), NegotiationStep::Ask);
-        assert_eq!(walk.history().first().map(|a| a.millis), Some(40));
+        assert_eq!(walk.handle_outcome(Outcome::Unsupported(404), at(40)), NegotiationStep::Ask);
+        assert_eq!(walk.history().first().map(|a| a.duration_ms), Some(40));
         walk.begin(HTTP, true, at(50));
         assert_eq!(walk.handle_outcome(Outcome::Connected, at(60)), NegotiationStep::Connected(HTTP));
     }
@@ -168,15 +168,15 @@ mod tests {
         let late = walk.handle_step(Step::Attempt(HTTP), DEADLINE);
         assert_eq!(late, NegotiationStep::Stop("given up after 10 s (`timeouts.overall`); nothing was tried".into()));
         let mut child = Negotiation::new(upstream(None, None), DEADLINE);
-        let stdio = Try { transport: Transport::Stdio, era: Era::Modern };
+        let stdio = Candidate { transport: Transport::Stdio, era: Era::Modern };
         let late = child.handle_step(Step::Attempt(stdio), DEADLINE);
         assert_eq!(late, NegotiationStep::Stop("given up after 10 s (`timeouts.start`); nothing was tried".into()));
     }
 
     #[test]
     fn a_policy_cannot_leave_the_configured_transport() {
-        let stdio = Try { transport: Transport::Stdio, era: Era::Legacy };
-        let sse = Try { transport: Transport::Sse, era: Era::Legacy };
+        let stdio = Candidate { transport: Transport::Stdio, era: Era::Legacy };
+        let sse = Candidate { transport: Transport::Sse, era: Era::Legacy };
         let mut remote = Negotiation::new(upstream(Some("http://x/"), Some(Transport::Http)), DEADLINE);
         assert!(matches!(remote.handle_step(Step::Attempt(stdio), Duration::ZERO), NegotiationStep::Stop(_)));
         assert!(matches!(remote.handle_step(Step::Authorize(sse), Duration::ZERO), NegotiationStep::Stop(_)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 use weir_flow::{
     Negotiation, NegotiationStep,
-    facts::{Attempt, Challenge, Outcome, Step, Transport, Try, UpstreamFacts},
+    facts::{Attempt, Candidate, Challenge, Outcome, Step, Transport, UpstreamFacts},
     walk::MAX_ATTEMPTS,
 };
 use weir_mcp::Era;
@@ -36,8 +36,8 @@ impl Model {
     /// Why this step must not be taken; none if it must.
     fn refusal(&self, upstream: &UpstreamFacts, deadline: Duration, step: &Step) -> Option<&'static str> {
         let (Step::Attempt(how) | Step::Authorize(how)) = step else { return Some("policy") };
-        let configured = match (&upstream.url, upstream.pinned) {
-            (_, Some(pinned)) if pinned != how.transport => false,
+        let configured = match (&upstream.url, upstream.required_transport) {
+            (_, Some(required)) if required != how.transport => false,
             (Some(_), _) => how.transport != Transport::Stdio,
             (None, _) => how.transport == Transport::Stdio,
         };
@@ -56,7 +56,8 @@ fn era() -> impl Strategy<Value = Era> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let how = || (prop::sample::select(&TRANSPORTS[..]), era()).prop_map(|(transport, era)| Try { transport, era });
+    let how =
+        || (prop::sample::select(&TRANSPORTS[..]), era()).prop_map(|(transport, era)| Candidate { transport, era });
     prop_oneof![
         8 => how().prop_map(Step::Attempt),
         8 => how().prop_map(Step::Authorize),
@@ -67,13 +68,13 @@ fn step() -> impl Strategy<Value = Step> {
 fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         1 => Just(Outcome::Connected),
-        2 => (500..600_u16).prop_map(Outcome::Answered),
-        2 => (404..418_u16).prop_map(Outcome::NotThisTransport),
+        2 => (500..600_u16).prop_map(Outcome::Inconclusive),
+        2 => (404..418_u16).prop_map(Outcome::Unsupported),
         4 => Just(Outcome::Unauthorized(Challenge::default())),
         2 => Just(Outcome::Forbidden(Challenge::default())),
         1 => Just(Outcome::Unreachable("refused".into())),
         1 => Just(Outcome::TimedOut),
-        1 => Just(Outcome::BrokenOff),
+        1 => Just(Outcome::ConnectionTerminated),
         1 => Just(Outcome::NotMcp("a page".into())),
     ]
 }
@@ -96,12 +97,12 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn upstream()(process in any::<bool>(), pinned in prop::option::of(prop::sample::select(&TRANSPORTS[..]))) -> UpstreamFacts {
+    fn upstream()(process in any::<bool>(), required_transport in prop::option::of(prop::sample::select(&TRANSPORTS[..]))) -> UpstreamFacts {
         UpstreamFacts {
             name: "docs".into(),
             url: (!process).then(|| "http://docs.test/".into()),
-            pinned,
-            wanted: None,
+            required_transport,
+            required_era: None,
             transports: TRANSPORTS.to_vec(),
             settings: "{}".into(),
         }
@@ -110,7 +111,8 @@ prop_compose! {
 
 /// Turns that never leave what is configured, so that long walks are common.
 fn obedient(upstream: &UpstreamFacts, turns: &mut [Turn]) {
-    let transport = upstream.pinned.unwrap_or(if upstream.url.is_some() { Transport::Http } else { Transport::Stdio });
+    let transport =
+        upstream.required_transport.unwrap_or(if upstream.url.is_some() { Transport::Http } else { Transport::Stdio });
     for turn in turns {
         if let Step::Attempt(how) | Step::Authorize(how) = &mut turn.step {
             how.transport = transport;
@@ -156,8 +158,8 @@ proptest! {
             let how = match turn.answered_in {
                 Some(era) => {
                     // A process may answer in another era than the one that it was asked in.
-                    negotiation.begin(Try { era, ..how }, turn.credential, model.elapsed);
-                    Try { era, ..how }
+                    negotiation.begin(Candidate { era, ..how }, turn.credential, model.elapsed);
+                    Candidate { era, ..how }
                 }
                 None => how,
             };
@@ -168,7 +170,7 @@ proptest! {
                 era: how.era,
                 credential: turn.credential,
                 outcome: turn.outcome.clone(),
-                millis: turn.takes,
+                duration_ms: turn.takes,
             });
             prop_assert_eq!(negotiation.history(), &model.attempts[..]);
             if turn.outcome == Outcome::Connected {

@@ -57,7 +57,7 @@ pub enum KeyFault {
 /// What a statement of a client is called (RFC 7523 §2.2).
 pub(crate) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 /// A statement is used at once. This leaves room for clocks that differ.
-const HOLDS_FOR: u64 = 300;
+const ASSERTION_TTL_SECONDS: u64 = 300;
 
 impl OAuthApplication {
     /// A client without a secret.
@@ -91,7 +91,7 @@ impl PrivateKey {
             "sub": id,
             "aud": audience,
             "iat": now,
-            "exp": now + HOLDS_FOR,
+            "exp": now + ASSERTION_TTL_SECONDS,
             "jti": URL_SAFE_NO_PAD.encode(unique),
         });
         crypto::install();

@@ -52,7 +52,7 @@ impl UpstreamAuth {
                 // Should that fail, the next sign-in finds it out.
                 drop(self.disowned(&key.issuer, &kept.client.id, None).await);
             }
-            done.map_err(ending)
+            done.map_err(outcome_of)
         };
         renewed.await.err().unwrap_or(TokenOutcome::Done)
     }
@@ -79,7 +79,7 @@ impl UpstreamAuth {
                 }
                 (kept, _) => anew(&opened.logins, http, &key, kept.as_ref().map(|kept| &kept.access), &renewal).await,
             }
-            .map_err(ending)
+            .map_err(outcome_of)
         };
         obtained.await.err().unwrap_or(TokenOutcome::Done)
     }
@@ -112,7 +112,7 @@ async fn anew(
 
 /// Only what the authorization server has said itself is a no. An answer that is none, or that did not come, says nothing
 /// of the login: it may be from whatever stands in between.
-fn ending(why: LoginError) -> TokenOutcome {
+fn outcome_of(why: LoginError) -> TokenOutcome {
     let text = why.to_string();
     match why {
         LoginError::Token(

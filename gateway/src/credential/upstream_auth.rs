@@ -190,8 +190,8 @@ impl UpstreamAuth {
         facts::Token {
             issuer: login.key.issuer.clone(),
             scopes: login.scopes.iter().map(str::to_owned).collect(),
-            age: seconds(now.duration_since(login.issued).unwrap_or_default()),
-            ends_in: login.expires.map(|end| seconds(end.duration_since(now).unwrap_or_default())),
+            age_seconds: seconds(now.duration_since(login.issued).unwrap_or_default()),
+            expires_in_seconds: login.expires.map(|end| seconds(end.duration_since(now).unwrap_or_default())),
             accepted,
             renewable: !self.is_for_people() || (login.refreshable && !login.ended),
         }

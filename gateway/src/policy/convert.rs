@@ -14,7 +14,7 @@ use super::{
     limits::{DOCUMENT, HISTORY, MESSAGE, TEXT},
 };
 
-pub(super) use credentials::{choice, question};
+pub(super) use credentials::{decision, question};
 
 /// A fact over its limit: which, and the limit in bytes.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,11 +29,11 @@ pub(super) fn upstream(fact: &facts::UpstreamFacts, settings: &str) -> Result<ty
     Ok(types::Upstream {
         name: whole("the upstream's name", &fact.name, TEXT)?,
         url: fact.url.as_deref().map(|url| whole("the upstream's url", url, TEXT)).transpose()?,
-        pinned: fact.pinned.map(transport),
-        wanted: fact.wanted.map(era),
+        required_transport: fact.required_transport.map(transport),
+        required_era: fact.required_era.map(era),
         transports: fact.transports.iter().copied().map(transport).collect(),
         settings: whole("the policy's settings", settings, DOCUMENT)?,
-        more: Vec::new(),
+        extensions: Vec::new(),
     })
 }
 
@@ -76,20 +76,21 @@ fn attempt(fact: &facts::Attempt) -> types::Attempt {
         era: era(fact.era),
         credential: fact.credential,
         outcome: outcome(&fact.outcome),
-        millis: fact.millis,
+        duration_ms: fact.duration_ms,
+        extensions: Vec::new(),
     }
 }
 
 fn outcome(fact: &facts::Outcome) -> types::Outcome {
     match fact {
         facts::Outcome::Connected => types::Outcome::Connected,
-        facts::Outcome::Answered(status) => types::Outcome::Answered(*status),
+        facts::Outcome::Inconclusive(status) => types::Outcome::Inconclusive(*status),
         facts::Outcome::Unauthorized(asked) => types::Outcome::Unauthorized(challenge(asked)),
         facts::Outcome::Forbidden(asked) => types::Outcome::Forbidden(challenge(asked)),
-        facts::Outcome::NotThisTransport(status) => types::Outcome::NotThisTransport(*status),
+        facts::Outcome::Unsupported(status) => types::Outcome::Unsupported(*status),
         facts::Outcome::Unreachable(text) => types::Outcome::Unreachable(cut(text, TEXT).to_owned()),
         facts::Outcome::TimedOut => types::Outcome::TimedOut,
-        facts::Outcome::BrokenOff => types::Outcome::BrokenOff,
+        facts::Outcome::ConnectionTerminated => types::Outcome::ConnectionTerminated,
         facts::Outcome::NotMcp(text) => types::Outcome::NotMcp(cut(text, TEXT).to_owned()),
     }
 }
@@ -101,6 +102,7 @@ fn challenge(fact: &facts::Challenge) -> types::Challenge {
         error: text(&fact.error),
         scope: text(&fact.scope),
         resource_metadata: text(&fact.resource_metadata),
+        extensions: Vec::new(),
     }
 }
 
@@ -120,7 +122,7 @@ fn era(fact: Era) -> types::Era {
 }
 
 /// The configuration and the waiting client have the last word on transport and era.
-fn allowed(chosen: connection::Try, to: &facts::UpstreamFacts) -> Result<facts::Try, Broken> {
+fn allowed(chosen: connection::Candidate, to: &facts::UpstreamFacts) -> Result<facts::Candidate, Broken> {
     let transport = match chosen.transport {
         types::Transport::Http => facts::Transport::Http,
         types::Transport::Sse => facts::Transport::Sse,
@@ -133,7 +135,7 @@ fn allowed(chosen: connection::Try, to: &facts::UpstreamFacts) -> Result<facts::
     if !to.transports.contains(&transport) {
         return broken(format!("it chose {transport}, which this gateway does not carry"));
     }
-    if to.pinned.is_some_and(|pinned| pinned != transport) {
+    if to.required_transport.is_some_and(|required| required != transport) {
         return broken(format!("it chose {transport}, and the configuration insists on another transport"));
     }
     if to.url.is_some() == (transport == facts::Transport::Stdio) {
@@ -142,10 +144,10 @@ fn allowed(chosen: connection::Try, to: &facts::UpstreamFacts) -> Result<facts::
     if transport == facts::Transport::Sse && era == Era::Modern {
         return broken("it chose sse in the modern era, which does not have it".to_owned());
     }
-    if to.wanted.is_some_and(|wanted| wanted != era) {
+    if to.required_era.is_some_and(|required| required != era) {
         return broken(format!("it chose the {era} era, and the client needs the other"));
     }
-    Ok(facts::Try { transport, era })
+    Ok(facts::Candidate { transport, era })
 }
 
 fn message(text: &str) -> Result<String, Broken> {

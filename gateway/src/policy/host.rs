@@ -102,7 +102,12 @@ impl http::Host for HostState {
         let post = request.method == http::Method::Post;
         let request = ServiceRequest { post, url: request.url, headers: request.headers, body: request.body };
         let response = service.send(request).await?;
-        Ok(http::Response { status: response.status, headers: response.headers, body: response.body })
+        Ok(http::Response {
+            status: response.status,
+            headers: response.headers,
+            body: response.body,
+            extensions: Vec::new(),
+        })
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn load(engine: &wasmtime::Engine, source: &PolicySource<'_>) -> Resu
         connection = Some(connection::GuestIndices::new(&ready).map_err(mismatch)?);
     }
     if let Some(name) = exports.credentials {
-        check::<(&credentials::Question,), (credentials::Choice,)>(engine, &component, &name, "choose")
+        check::<(&credentials::Question,), (credentials::Decision,)>(engine, &component, &name, "decide")
             .map_err(mismatch)?;
         credentials = Some(credentials::GuestIndices::new(&ready).map_err(mismatch)?);
     }

@@ -315,7 +315,7 @@ impl Upstream {
     #[must_use]
     pub fn only_other(&self, era: Era) -> Option<Era> {
         // HTTP+SSE ended before the modern era began.
-        let legacy = self.pinned == Some(Transport::Sse) && era == Era::Modern;
+        let legacy = self.required_transport == Some(Transport::Sse) && era == Era::Modern;
         if legacy { Some(Era::Legacy) } else { lock(&self.known).only_other(era) }
     }
 

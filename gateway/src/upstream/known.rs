@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_flow::facts::{Attempt, Transport, Try};
+use weir_flow::facts::{Attempt, Candidate, Transport};
 use weir_mcp::Era;
 
 use super::connect::NegotiationEnd;
@@ -28,8 +28,8 @@ enum Verdict {
 
 impl KnownEras {
     /// What to try first.
-    pub(super) fn first(&self, wanted: Option<Era>) -> Option<Try> {
-        let of = |era| self.works(era).map(|transport| Try { transport, era });
+    pub(super) fn first(&self, wanted: Option<Era>) -> Option<Candidate> {
+        let of = |era| self.works(era).map(|transport| Candidate { transport, era });
         match wanted {
             Some(era) => of(era),
             None => of(Era::Modern).or_else(|| of(Era::Legacy)),
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_process_speaks_for_the_era_that_it_was_asked_in_first() {
-        let asked = |transport, era, outcome| Attempt { transport, era, credential: false, outcome, millis: 1 };
+        let asked = |transport, era, outcome| Attempt { transport, era, credential: false, outcome, duration_ms: 1 };
         let refused = || Outcome::NotMcp("an error".into());
         for (transport, held) in [(Transport::Stdio, true), (Transport::Http, false)] {
             let slow = [asked(transport, Era::Modern, Outcome::TimedOut), asked(transport, Era::Legacy, refused())];

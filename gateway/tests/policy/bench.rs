@@ -9,11 +9,11 @@ use std::{
 
 use weir::config::PolicyLimits;
 use weir::policy::{Engine, LoadError, Policy, PolicyGrant, PolicySource, Secrets};
-use weir_flow::facts::{Attempt, Challenge, CredentialQuestion, Outcome, Refusal, Transport, Try, UpstreamFacts};
+use weir_flow::facts::{Attempt, Candidate, Challenge, CredentialQuestion, Outcome, Refusal, Transport, UpstreamFacts};
 use weir_mcp::Era;
 
-pub(crate) const MODERN: Try = Try { transport: Transport::Http, era: Era::Modern };
-pub(crate) const LEGACY: Try = Try { transport: Transport::Http, era: Era::Legacy };
+pub(crate) const MODERN: Candidate = Candidate { transport: Transport::Http, era: Era::Modern };
+pub(crate) const LEGACY: Candidate = Candidate { transport: Transport::Http, era: Era::Legacy };
 
 /// A directory that nobody else uses.
 pub(crate) fn scratch(name: &str) -> PathBuf {
@@ -42,15 +42,15 @@ pub(crate) fn upstream() -> UpstreamFacts {
     UpstreamFacts {
         name: "docs".into(),
         url: Some("https://docs.example.com/mcp".into()),
-        pinned: None,
-        wanted: None,
+        required_transport: None,
+        required_era: None,
         transports: vec![Transport::Http, Transport::Stdio],
         settings: String::new(),
     }
 }
 
-pub(crate) fn attempt(how: Try, outcome: Outcome) -> Attempt {
-    Attempt { transport: how.transport, era: how.era, credential: false, outcome, millis: 12 }
+pub(crate) fn attempt(how: Candidate, outcome: Outcome) -> Attempt {
+    Attempt { transport: how.transport, era: how.era, credential: false, outcome, duration_ms: 12 }
 }
 
 pub(crate) fn question(secrets: &[&str], refused: Option<u16>) -> CredentialQuestion {
@@ -60,8 +60,8 @@ pub(crate) fn question(secrets: &[&str], refused: Option<u16>) -> CredentialQues
         secrets: secrets.iter().map(|&name| name.into()).collect(),
         flows: Vec::new(),
         token: None,
-        efforts: Vec::new(),
-        refused: refused.map(|status| Refusal { status, credential: Some(1), challenge: Challenge::default() }),
+        attempts: Vec::new(),
+        refusal: refused.map(|status| Refusal { status, credential: Some(1), challenge: Challenge::default() }),
     }
 }
 

@@ -15,7 +15,7 @@ use weir::config::PolicyLimits;
 use weir::policy::{
     Engine, Policy, PolicyError, PolicyGrant, PolicySource, Service, ServiceRequest, ServiceResponse, shipped,
 };
-use weir_flow::facts::{Choice, Step};
+use weir_flow::facts::{CredentialDecision, Step};
 
 use crate::bench::{MODERN, Vault, engine, load, question, try_load, upstream};
 
@@ -47,7 +47,7 @@ async fn a_trap_fails_its_own_question() {
         let (step, _) = beside(policy.next(&upstream(), &[])).await;
         assert!(matches!(&step, Err(PolicyError::Trapped { policy, .. }) if policy == "trap"), "{step:?}");
     }
-    let choice = policy.choose(&question(&[], None), &Vault).await;
+    let choice = policy.decide(&question(&[], None), &Vault).await;
     let error = choice.unwrap_err().to_string();
     assert_eq!(error, "policy trap failed: wasm trap: wasm `unreachable` instruction executed");
     let (_, answered) = beside(tokio::task::yield_now()).await;
@@ -93,7 +93,7 @@ async fn answers_that_break_a_rule() {
     let rule = async |lie: &str| {
         let policy = try_load("liar", weir_guests::LIAR, &[], &format!(r#"{{"lie":"{lie}"}}"#)).unwrap();
         let error = if lie.contains('=') {
-            policy.choose(&question(&["token"], None), &Vault).await.unwrap_err()
+            policy.decide(&question(&["token"], None), &Vault).await.unwrap_err()
         } else {
             policy.next(&upstream(), &[]).await.unwrap_err()
         };
@@ -118,7 +118,7 @@ async fn facts_that_are_too_large_do_not_reach_a_guest() {
     let policy = load("bearer", shipped::BEARER);
     let mut about = question(&["token"], None);
     about.upstream.name = "x".repeat(64 << 10);
-    let error = policy.choose(&about, &Vault).await.unwrap_err();
+    let error = policy.decide(&about, &Vault).await.unwrap_err();
     assert_eq!(error.to_string(), "policy bearer was not asked: the upstream's name is over 2048 bytes");
     let error = policy.next(&upstream(), &[]).await.unwrap_err();
     assert_eq!(error.to_string(), "policy bearer does not decide connections");
@@ -127,8 +127,8 @@ async fn facts_that_are_too_large_do_not_reach_a_guest() {
 #[tokio::test]
 async fn capabilities_give_what_was_granted_and_no_more() {
     let policy = try_load("curious", weir_guests::CURIOUS, &PolicyGrant::ALL, r#"{"a":1}"#).unwrap();
-    let choice = policy.choose(&question(&["token"], None), &Vault).await.unwrap();
-    let Choice::Stop(found) = choice else { panic!("{choice:?}") };
+    let choice = policy.decide(&question(&["token"], None), &Vault).await.unwrap();
+    let CredentialDecision::Stop(found) = choice else { panic!("{choice:?}") };
     let year: u32 = found.strip_prefix("year ").and_then(|rest| rest.get(..4)?.parse().ok()).unwrap();
     assert!((2025..2100).contains(&year), "{found}");
     let rest = r#", 1024 random bytes, token Some("[secret token]"), other None, settings {"a":1}"#;
@@ -192,7 +192,7 @@ async fn a_secret_that_a_guest_has_read_is_masked_in_what_it_logs() {
     let page = Page::default();
     let _log = page.open(tracing::Level::DEBUG);
     let policy = try_load("leaker", weir_guests::LEAKER, &[PolicyGrant::Log, PolicyGrant::Secrets], "").unwrap();
-    policy.choose(&question(&["token"], None), &Vault).await.unwrap_err();
+    policy.decide(&question(&["token"], None), &Vault).await.unwrap_err();
     let text = page.text();
     assert!(text.contains("panicked at") && text.contains("[secret token]"), "{text}");
     assert!(!text.contains("the text of token"), "{text}");
@@ -227,7 +227,7 @@ async fn a_full_queue_of_a_policy_names_its_limit() {
     let mut questions = JoinSet::new();
     for _ in 0..6 {
         let policy = policy.clone();
-        questions.spawn(async move { policy.choose(&question(&[], None), &Vault).await });
+        questions.spawn(async move { policy.decide(&question(&[], None), &Vault).await });
     }
     // Two run and three are queued: the only one that ends is refused.
     let refused = questions.join_next().await.unwrap().unwrap().unwrap_err();
@@ -240,7 +240,7 @@ async fn a_full_queue_of_a_policy_names_its_limit() {
     }
     service.0.add_permits(1);
     for choice in questions.join_all().await {
-        assert!(matches!(&choice, Ok(Choice::Mint(minted)) if minted.text == "minted"), "{choice:?}");
+        assert!(matches!(&choice, Ok(CredentialDecision::Mint(minted)) if minted.text == "minted"), "{choice:?}");
     }
     assert_eq!(service.1.load(Ordering::SeqCst), 5);
 }
@@ -252,7 +252,7 @@ async fn questions_that_wait_for_a_service_wait_for_one_another_and_keep_nobody_
     for policy in ["one", "other"].map(|name| asks(engine(), name, &service)) {
         for _ in 0..40 {
             let policy = policy.clone();
-            questions.spawn(async move { policy.choose(&question(&[], None), &Vault).await });
+            questions.spawn(async move { policy.decide(&question(&[], None), &Vault).await });
         }
     }
     while service.1.load(Ordering::SeqCst) < 32 {
@@ -266,7 +266,7 @@ async fn questions_that_wait_for_a_service_wait_for_one_another_and_keep_nobody_
     assert_eq!(service.1.load(Ordering::SeqCst), 32, "16 at once of each");
     service.0.add_permits(1);
     for choice in questions.join_all().await {
-        assert!(matches!(&choice, Ok(Choice::Mint(minted)) if minted.text == "minted"), "{choice:?}");
+        assert!(matches!(&choice, Ok(CredentialDecision::Mint(minted)) if minted.text == "minted"), "{choice:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fs, os::unix::fs::PermissionsExt};
 use weir::config::PolicyLimits;
 use weir::policy::{Engine, EngineError, LoadError, PolicyGrant, PolicySource, shipped};
 
-use weir_flow::facts::{Choice, Principal};
+use weir_flow::facts::{CredentialDecision, Principal};
 
 use crate::bench::{Vault, question, scratch, try_load};
 
@@ -82,11 +82,11 @@ async fn a_component_of_a_world_without_imports_needs_no_grant() {
     let policy = try_load("minimal", weir_guests::MINIMAL, &[], "").unwrap();
     assert!(policy.decides_credentials() && !policy.decides_connections());
     let mut about = question(&[], None);
-    assert_eq!(policy.choose(&about, &Vault).await, Ok(Choice::Stop("nobody is calling".into())));
+    assert_eq!(policy.decide(&about, &Vault).await, Ok(CredentialDecision::Stop("nobody is calling".into())));
     let (subject, claims) = ("ada".to_owned(), r#"{"team":"blue"}"#.to_owned());
     about.principal = Some(Principal { subject, issuer: None, scopes: Vec::new(), claims });
-    let choice = policy.choose(&about, &Vault).await;
-    assert!(matches!(&choice, Ok(Choice::Mint(minted)) if minted.text == "ada"), "{choice:?}");
+    let choice = policy.decide(&about, &Vault).await;
+    assert!(matches!(&choice, Ok(CredentialDecision::Mint(minted)) if minted.text == "ada"), "{choice:?}");
 }
 
 #[test]

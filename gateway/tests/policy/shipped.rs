@@ -1,7 +1,7 @@
 //! The policies that the binary carries.
 
 use weir::policy::{LoadError, PolicyGrant, shipped};
-use weir_flow::facts::{Attachment, Challenge, Choice, Outcome, Step};
+use weir_flow::facts::{Attachment, Challenge, CredentialDecision, Outcome, Step};
 
 use crate::bench::{LEGACY, MODERN, Vault, attempt, load, question, try_load, upstream};
 
@@ -16,9 +16,9 @@ async fn fallback_walks_as_its_machine_does() {
     assert_eq!(policy.next(&to, &history).await, Ok(Step::Attempt(MODERN)));
     history.push(attempt(MODERN, Outcome::Unauthorized(Challenge::default())));
     assert_eq!(policy.next(&to, &history).await, Ok(Step::Authorize(MODERN)));
-    history.push(attempt(MODERN, Outcome::NotThisTransport(404)));
+    history.push(attempt(MODERN, Outcome::Unsupported(404)));
     assert_eq!(policy.next(&to, &history).await, Ok(Step::Attempt(LEGACY)));
-    history.push(attempt(LEGACY, Outcome::Answered(503)));
+    history.push(attempt(LEGACY, Outcome::Inconclusive(503)));
     let stop = "it is out of order (503 over Streamable HTTP); try again when it has recovered";
     assert_eq!(policy.next(&to, &history).await, Ok(Step::Stop(stop.into())));
 }
@@ -28,15 +28,18 @@ async fn bearer_places_the_token_without_seeing_it() {
     let policy = try_load("bearer", shipped::BEARER, &[], r#"{"source":"env DOCS_TOKEN"}"#).unwrap();
     assert!(policy.decides_credentials());
     assert!(!policy.decides_connections());
-    let expected = Choice::Attach(Attachment {
+    let expected = CredentialDecision::Attach(Attachment {
         header: "authorization".into(),
         scheme: Some("Bearer".into()),
         secret: "token".into(),
-        holds_for: 3600,
+        ttl_seconds: 3600,
     });
-    assert_eq!(policy.choose(&question(&["token"], None), &Vault).await, Ok(expected));
+    assert_eq!(policy.decide(&question(&["token"], None), &Vault).await, Ok(expected));
     let stop = "it refused the token from env DOCS_TOKEN (401); replace it with a valid one";
-    assert_eq!(policy.choose(&question(&["token"], Some(401)), &Vault).await, Ok(Choice::Stop(stop.into())));
+    assert_eq!(
+        policy.decide(&question(&["token"], Some(401)), &Vault).await,
+        Ok(CredentialDecision::Stop(stop.into()))
+    );
 }
 
 #[test]

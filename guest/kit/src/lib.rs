@@ -3,13 +3,13 @@
 //! A policy is one `impl` of [`Connection`] or [`Credentials`] and one line that exports it:
 //!
 //! ```
-//! use weir_policy::{Choice, Credentials, Question};
+//! use weir_policy::{Decision, Credentials, Question};
 //!
 //! struct Open;
 //!
 //! impl Credentials for Open {
-//!     fn choose(_: Question) -> Choice {
-//!         Choice::None
+//!     fn decide(_: Question) -> Decision {
+//!         Decision::None
 //!     }
 //! }
 //!
@@ -28,12 +28,12 @@ mod words;
 
 pub use bindings::{
     connection::{
-        exports::weir::policy::connection::{Guest as Connection, Step, Try},
+        exports::weir::policy::connection::{Candidate, Guest as Connection, Step},
         weir::policy::types::{Attempt, Challenge, Era, Outcome, Principal, Refusal, Transport, Upstream},
     },
     credentials::exports::weir::policy::credentials::{
-        Attachment, Choice, Effort, Ending, Flow, Guest as Credentials, Minted, Presentation, Question, Task, Token,
-        Wish,
+        Attachment, Decision, Flow, Guest as Credentials, MintedToken, Presentation, Question, Token, TokenAttempt,
+        TokenOperation, TokenOutcome, TokenRequest,
     },
 };
 pub use settings::Settings;
@@ -56,6 +56,6 @@ macro_rules! export_credentials {
         #[cfg(target_family = "wasm")]
         $crate::bindings::credentials::export_credentials!($policy with_types_in $crate::bindings::credentials);
         #[cfg(not(target_family = "wasm"))]
-        const _: fn($crate::Question) -> $crate::Choice = <$policy as $crate::Credentials>::choose;
+        const _: fn($crate::Question) -> $crate::Decision = <$policy as $crate::Credentials>::decide;
     };
 }

@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-use crate::{Attempt, Era, Step, Transport, Try};
+use crate::{Attempt, Candidate, Era, Step, Transport};
 
 impl Step {
     /// Try this, with the credential in hand if there is one.
     pub fn attempt(transport: Transport, era: Era) -> Self {
-        Self::Attempt(Try { transport, era })
+        Self::Attempt(Candidate::new(transport, era))
     }
 
     /// Get a new credential, then try this.
     pub fn authorize(transport: Transport, era: Era) -> Self {
-        Self::Authorize(Try { transport, era })
+        Self::Authorize(Candidate::new(transport, era))
     }
 
     /// Give up, and say why and what to do.
@@ -21,10 +21,17 @@ impl Step {
     }
 }
 
+impl Candidate {
+    /// This transport and this era.
+    pub const fn new(transport: Transport, era: Era) -> Self {
+        Self { transport, era, extensions: Vec::new() }
+    }
+}
+
 impl Attempt {
     /// What was tried.
-    pub fn tried(&self) -> Try {
-        Try { transport: self.transport, era: self.era }
+    pub const fn candidate(&self) -> Candidate {
+        Candidate::new(self.transport, self.era)
     }
 }
 

@@ -19,33 +19,35 @@ pub(in crate::policy) fn question(
         upstream: upstream(&fact.upstream, settings)?,
         principal: fact.principal.as_ref().map(principal).transpose()?,
         secrets: all("the names of secrets", &fact.secrets)?,
-        refused: fact.refused.as_ref().map(|refused| types::Refusal {
-            status: refused.status,
-            credential: refused.credential.is_some(),
-            challenge: challenge(&refused.challenge),
+        refusal: fact.refusal.as_ref().map(|refusal| types::Refusal {
+            status: refusal.status,
+            credential: refusal.credential.is_some(),
+            challenge: challenge(&refusal.challenge),
+            extensions: Vec::new(),
         }),
         flows: fact.flows.iter().copied().map(flow).collect(),
         token: fact.token.as_ref().map(token).transpose()?,
-        efforts: fact.efforts.iter().map(effort).collect(),
+        attempts: fact.attempts.iter().map(attempt).collect(),
+        extensions: Vec::new(),
     })
 }
 
-/// The choice, if it names a secret that may be placed and a header that may carry it.
-pub(in crate::policy) fn choice(
-    answer: credentials::Choice,
+/// The decision, if it names a secret that may be placed and a header that may carry it.
+pub(in crate::policy) fn decision(
+    answer: credentials::Decision,
     about: &facts::CredentialQuestion,
-) -> Result<facts::Choice, Broken> {
+) -> Result<facts::CredentialDecision, Broken> {
     match answer {
-        credentials::Choice::None => Ok(facts::Choice::None),
-        credentials::Choice::Stop(text) => Ok(facts::Choice::Stop(message(&text)?)),
-        credentials::Choice::Attach(attachment) => Ok(facts::Choice::Attach(attach(attachment, about)?)),
-        credentials::Choice::Present(chosen) => Ok(facts::Choice::Present(present(chosen, about)?)),
-        credentials::Choice::Mint(minted) => Ok(facts::Choice::Mint(mint(minted)?)),
-        credentials::Choice::Renew => match &about.token {
-            Some(token) if token.renewable => Ok(facts::Choice::Renew),
+        credentials::Decision::None => Ok(facts::CredentialDecision::None),
+        credentials::Decision::Stop(text) => Ok(facts::CredentialDecision::Stop(message(&text)?)),
+        credentials::Decision::Attach(attachment) => Ok(facts::CredentialDecision::Attach(attach(attachment, about)?)),
+        credentials::Decision::Present(chosen) => Ok(facts::CredentialDecision::Present(present(chosen, about)?)),
+        credentials::Decision::Mint(minted) => Ok(facts::CredentialDecision::Mint(mint(minted)?)),
+        credentials::Decision::Renew => match &about.token {
+            Some(token) if token.renewable => Ok(facts::CredentialDecision::Renew),
             _ => broken("it wants to renew a token that is not there or cannot be renewed".to_owned()),
         },
-        credentials::Choice::Obtain(wish) => Ok(facts::Choice::Obtain(obtain(wish, about)?)),
+        credentials::Decision::Obtain(request) => Ok(facts::CredentialDecision::Obtain(obtain(request, about)?)),
     }
 }
 
@@ -55,6 +57,7 @@ fn principal(fact: &facts::Principal) -> Result<types::Principal, TooMuch> {
         issuer: fact.issuer.as_deref().map(|issuer| whole("the principal's issuer", issuer, TEXT)).transpose()?,
         scopes: all("the principal's scopes", &fact.scopes)?,
         claims: whole("the principal's claims", &fact.claims, DOCUMENT)?,
+        extensions: Vec::new(),
     })
 }
 
@@ -62,24 +65,25 @@ fn token(fact: &facts::Token) -> Result<credentials::Token, TooMuch> {
     Ok(credentials::Token {
         issuer: whole("the token's issuer", &fact.issuer, TEXT)?,
         scopes: all("the token's scopes", &fact.scopes)?,
-        age: fact.age,
-        ends_in: fact.ends_in,
+        age_seconds: fact.age_seconds,
+        expires_in_seconds: fact.expires_in_seconds,
         accepted: fact.accepted,
         renewable: fact.renewable,
+        extensions: Vec::new(),
     })
 }
 
-fn effort(fact: &facts::TokenAttempt) -> credentials::Effort {
-    let task = match fact.task {
-        facts::Task::Renew => credentials::Task::Renew,
-        facts::Task::Obtain(way) => credentials::Task::Obtain(flow(way)),
+fn attempt(fact: &facts::TokenAttempt) -> credentials::TokenAttempt {
+    let operation = match fact.operation {
+        facts::TokenOperation::Renew => credentials::TokenOperation::Renew,
+        facts::TokenOperation::Obtain(way) => credentials::TokenOperation::Obtain(flow(way)),
     };
-    let ending = match &fact.ending {
-        facts::TokenOutcome::Done => credentials::Ending::Done,
-        facts::TokenOutcome::Denied(why) => credentials::Ending::Denied(cut(why, TEXT).to_owned()),
-        facts::TokenOutcome::Failed(why) => credentials::Ending::Failed(cut(why, TEXT).to_owned()),
+    let outcome = match &fact.outcome {
+        facts::TokenOutcome::Done => credentials::TokenOutcome::Done,
+        facts::TokenOutcome::Denied(why) => credentials::TokenOutcome::Denied(cut(why, TEXT).to_owned()),
+        facts::TokenOutcome::Failed(why) => credentials::TokenOutcome::Failed(cut(why, TEXT).to_owned()),
     };
-    credentials::Effort { task, ending }
+    credentials::TokenAttempt { operation, outcome, extensions: Vec::new() }
 }
 
 fn flow(fact: facts::Flow) -> credentials::Flow {
@@ -92,36 +96,36 @@ fn flow(fact: facts::Flow) -> credentials::Flow {
 }
 
 fn attach(answer: credentials::Attachment, about: &facts::CredentialQuestion) -> Result<facts::Attachment, Broken> {
-    let credentials::Attachment { header, scheme, secret, holds_for } = answer;
+    let credentials::Attachment { header, scheme, secret, ttl_seconds, extensions: _ } = answer;
     if !about.secrets.contains(&secret) {
         return broken(format!("it chose the secret {:?}, which this upstream does not have", cut(&secret, TEXT)));
     }
     let (header, scheme) = place(&header, scheme)?;
-    Ok(facts::Attachment { header, scheme, secret, holds_for })
+    Ok(facts::Attachment { header, scheme, secret, ttl_seconds })
 }
 
 fn present(
     answer: credentials::Presentation,
     about: &facts::CredentialQuestion,
 ) -> Result<facts::Presentation, Broken> {
-    let credentials::Presentation { header, scheme, holds_for } = answer;
+    let credentials::Presentation { header, scheme, ttl_seconds, extensions: _ } = answer;
     if about.token.is_none() {
         return broken("it chose the token of an upstream that has none".to_owned());
     }
     let (header, scheme) = place(&header, scheme)?;
-    Ok(facts::Presentation { header, scheme, holds_for })
+    Ok(facts::Presentation { header, scheme, ttl_seconds })
 }
 
-fn mint(answer: credentials::Minted) -> Result<facts::Minted, Broken> {
-    let credentials::Minted { header, scheme, text, holds_for } = answer;
+fn mint(answer: credentials::MintedToken) -> Result<facts::MintedToken, Broken> {
+    let credentials::MintedToken { header, scheme, text, ttl_seconds, extensions: _ } = answer;
     let (header, scheme) = place(&header, scheme)?;
     if text.is_empty() || text.len() > DOCUMENT || !text.bytes().all(|b| matches!(b, b' '..=b'~')) {
         return broken("it made a token that no header can carry".to_owned());
     }
-    Ok(facts::Minted { header, scheme, text, holds_for })
+    Ok(facts::MintedToken { header, scheme, text, ttl_seconds })
 }
 
-fn obtain(answer: credentials::Wish, about: &facts::CredentialQuestion) -> Result<facts::TokenRequest, Broken> {
+fn obtain(answer: credentials::TokenRequest, about: &facts::CredentialQuestion) -> Result<facts::TokenRequest, Broken> {
     let flow = match answer.flow {
         credentials::Flow::AuthorizationCode => facts::Flow::AuthorizationCode,
         credentials::Flow::DeviceCode => facts::Flow::DeviceCode,

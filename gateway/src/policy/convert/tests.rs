@@ -6,8 +6,8 @@ fn fact() -> facts::UpstreamFacts {
     facts::UpstreamFacts {
         name: "docs".into(),
         url: Some("https://docs.example.com/mcp".into()),
-        pinned: None,
-        wanted: None,
+        required_transport: None,
+        required_era: None,
         transports: vec![facts::Transport::Http, facts::Transport::Sse, facts::Transport::Stdio],
         settings: "{}".into(),
     }
@@ -20,28 +20,28 @@ fn about() -> facts::CredentialQuestion {
         secrets: vec!["token".into()],
         flows: vec![facts::Flow::ClientCredentials],
         token: None,
-        refused: None,
-        efforts: Vec::new(),
+        refusal: None,
+        attempts: Vec::new(),
     }
 }
 
 fn chosen(transport: types::Transport, era: types::Era) -> connection::Step {
-    connection::Step::Attempt(connection::Try { transport, era })
+    connection::Step::Attempt(connection::Candidate { transport, era, extensions: Vec::new() })
 }
 
 #[test]
 fn long_histories_keep_their_end() {
-    let attempt = |millis| facts::Attempt {
+    let attempt = |duration_ms| facts::Attempt {
         transport: facts::Transport::Http,
         era: Era::Modern,
         credential: true,
         outcome: facts::Outcome::TimedOut,
-        millis,
+        duration_ms,
     };
     let all: Vec<_> = (0..100).map(attempt).collect();
     let told = history(&all);
     assert_eq!(told.len(), HISTORY);
-    assert_eq!((told[0].millis, told[HISTORY - 1].millis), (36, 99));
+    assert_eq!((told[0].duration_ms, told[HISTORY - 1].duration_ms), (36, 99));
     assert!(history(&[]).is_empty());
 }
 
@@ -78,18 +78,21 @@ fn what_a_policy_must_know_whole_is_not_cut() {
 fn a_step_keeps_to_what_may_be_tried() {
     let http = || chosen(types::Transport::Http, types::Era::Modern);
     let sse = || chosen(types::Transport::Sse, types::Era::Legacy);
-    let expected = facts::Try { transport: facts::Transport::Http, era: Era::Modern };
+    let expected = facts::Candidate { transport: facts::Transport::Http, era: Era::Modern };
     assert_eq!(step(http(), &fact()), Ok(facts::Step::Attempt(expected)));
-    let login =
-        connection::Step::Authorize(connection::Try { transport: types::Transport::Http, era: types::Era::Modern });
+    let login = connection::Step::Authorize(connection::Candidate {
+        transport: types::Transport::Http,
+        era: types::Era::Modern,
+        extensions: Vec::new(),
+    });
     assert_eq!(step(login, &fact()), Ok(facts::Step::Authorize(expected)));
 
     let rule = |answer, to: facts::UpstreamFacts| step(answer, &to).unwrap_err().0;
     let carried = facts::UpstreamFacts { transports: vec![facts::Transport::Http], ..fact() };
     assert_eq!(rule(sse(), carried), "it chose sse, which this gateway does not carry");
-    let pinned = facts::UpstreamFacts { pinned: Some(facts::Transport::Http), ..fact() };
+    let pinned = facts::UpstreamFacts { required_transport: Some(facts::Transport::Http), ..fact() };
     assert_eq!(rule(sse(), pinned), "it chose sse, and the configuration insists on another transport");
-    let wanted = facts::UpstreamFacts { wanted: Some(Era::Legacy), ..fact() };
+    let wanted = facts::UpstreamFacts { required_era: Some(Era::Legacy), ..fact() };
     assert_eq!(rule(http(), wanted), "it chose the modern era, and the client needs the other");
     let command = facts::UpstreamFacts { url: None, ..fact() };
     assert_eq!(rule(http(), command), "it chose http, which the upstream cannot have");
@@ -107,7 +110,7 @@ fn a_message_is_one_line() {
     assert_eq!(stop(" down\n\u{1b}[31mfor \u{202e}now\0 "), Ok(facts::Step::Stop("down for now".into())));
     assert!(stop("\n\u{1b}").is_err());
     assert!(stop(&"x".repeat(MESSAGE + 1)).is_err());
-    assert!(choice(credentials::Choice::Stop(String::new()), &about()).is_err());
+    assert!(decision(credentials::Decision::Stop(String::new()), &about()).is_err());
 }
 
 #[test]
@@ -117,16 +120,17 @@ fn a_credential_goes_where_credentials_go() {
             header: header.into(),
             scheme: scheme.map(Into::into),
             secret: secret.into(),
-            holds_for: 60,
+            ttl_seconds: 60,
+            extensions: Vec::new(),
         };
-        choice(credentials::Choice::Attach(attachment), &about())
+        decision(credentials::Decision::Attach(attachment), &about())
     };
     let expected = |header: &str, scheme: Option<&str>| {
-        Ok(facts::Choice::Attach(facts::Attachment {
+        Ok(facts::CredentialDecision::Attach(facts::Attachment {
             header: header.into(),
             scheme: scheme.map(Into::into),
             secret: "token".into(),
-            holds_for: 60,
+            ttl_seconds: 60,
         }))
     };
     assert_eq!(attach("Authorization", Some("Bearer"), "token"), expected("authorization", Some("Bearer")));
@@ -143,31 +147,35 @@ fn a_credential_goes_where_credentials_go() {
 #[test]
 fn a_token_is_presented_renewed_and_obtained_only_where_that_can_be() {
     let presentation = || {
-        credentials::Choice::Present(credentials::Presentation {
+        credentials::Decision::Present(credentials::Presentation {
             header: "Authorization".into(),
             scheme: Some("Bearer".into()),
-            holds_for: 60,
+            ttl_seconds: 60,
+            extensions: Vec::new(),
         })
     };
     let token = |renewable| facts::Token {
         issuer: "https://login.example.com".into(),
         scopes: Vec::new(),
-        age: 1,
-        ends_in: None,
+        age_seconds: 1,
+        expires_in_seconds: None,
         accepted: true,
         renewable,
     };
     let with = |renewable| facts::CredentialQuestion { token: Some(token(renewable)), ..about() };
-    assert!(choice(presentation(), &about()).is_err());
+    assert!(decision(presentation(), &about()).is_err());
     assert!(
-        matches!(choice(presentation(), &with(false)), Ok(facts::Choice::Present(p)) if p.header == "authorization")
+        matches!(decision(presentation(), &with(false)), Ok(facts::CredentialDecision::Present(p)) if p.header == "authorization")
     );
-    assert!(choice(credentials::Choice::Renew, &about()).is_err());
-    assert!(choice(credentials::Choice::Renew, &with(false)).is_err());
-    assert_eq!(choice(credentials::Choice::Renew, &with(true)), Ok(facts::Choice::Renew));
+    assert!(decision(credentials::Decision::Renew, &about()).is_err());
+    assert!(decision(credentials::Decision::Renew, &with(false)).is_err());
+    assert_eq!(decision(credentials::Decision::Renew, &with(true)), Ok(facts::CredentialDecision::Renew));
     let obtain = |flow, scopes: &[&str]| {
         let scopes = scopes.iter().map(|&scope| scope.into()).collect();
-        choice(credentials::Choice::Obtain(credentials::Wish { flow, scopes }), &about())
+        decision(
+            credentials::Decision::Obtain(credentials::TokenRequest { flow, scopes, extensions: Vec::new() }),
+            &about(),
+        )
     };
     assert!(obtain(credentials::Flow::ClientCredentials, &["read", "a:b/c"]).is_ok());
     assert!(obtain(credentials::Flow::DeviceCode, &[]).is_err());
@@ -179,8 +187,14 @@ fn a_token_is_presented_renewed_and_obtained_only_where_that_can_be() {
 #[test]
 fn a_minted_token_fits_a_header() {
     let mint = |header: &str, text: &str| {
-        let minted = credentials::Minted { header: header.into(), scheme: None, text: text.into(), holds_for: 60 };
-        choice(credentials::Choice::Mint(minted), &about())
+        let minted = credentials::MintedToken {
+            header: header.into(),
+            scheme: None,
+            text: text.into(),
+            ttl_seconds: 60,
+            extensions: Vec::new(),
+        };
+        decision(credentials::Decision::Mint(minted), &about())
     };
     assert!(mint("x-api-key", "made here").is_ok());
     for (header, text) in [("host", "x"), ("x-api-key", ""), ("x-api-key", "a\r\nb"), ("x-api-key", "é")] {

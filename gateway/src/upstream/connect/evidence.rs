@@ -33,7 +33,7 @@ pub(super) fn opening(era: Era, status: u16, answer: &Message) -> Result<(), Out
     match status {
         _ if speaks => Ok(()),
         // A server of the modern era that refuses this one request: no other transport will do.
-        400 if era == Era::Modern && refuses_as_modern(answer) => Err(Outcome::Answered(status)),
+        400 if era == Era::Modern && refuses_as_modern(answer) => Err(Outcome::Inconclusive(status)),
         200..300 => Err(Outcome::NotMcp("it answered, but not with what opens this era".into())),
         status => Err(of_status(status)),
     }
@@ -69,9 +69,9 @@ fn refuses_as_modern(answer: &Message) -> bool {
 /// What a status without an opening means: trouble or haste at the server says nothing of the transport.
 pub(super) const fn of_status(status: u16) -> Outcome {
     match status {
-        408 | 429 => Outcome::Answered(status),
-        400..500 => Outcome::NotThisTransport(status),
-        _ => Outcome::Answered(status),
+        408 | 429 => Outcome::Inconclusive(status),
+        400..500 => Outcome::Unsupported(status),
+        _ => Outcome::Inconclusive(status),
     }
 }
 
@@ -94,12 +94,12 @@ pub(super) fn stopped(why: String, denied: Option<CredentialError>, history: &[A
     match &last.outcome {
         Outcome::Forbidden(_) => refused_for(why, denied),
         // One transport asks for a credential and the rest are not there: that is what the operator can mend.
-        Outcome::Unauthorized(_) | Outcome::NotThisTransport(_) | Outcome::NotMcp(_) if history.iter().any(refused) => {
+        Outcome::Unauthorized(_) | Outcome::Unsupported(_) | Outcome::NotMcp(_) if history.iter().any(refused) => {
             refused_for(why, denied)
         }
         // A process that ends is not started again at once.
-        Outcome::BrokenOff if stdio => ConnectError::Silent(why),
-        Outcome::Answered(408 | 429 | 500..) | Outcome::BrokenOff => ConnectError::Outage(why),
+        Outcome::ConnectionTerminated if stdio => ConnectError::Silent(why),
+        Outcome::Inconclusive(408 | 429 | 500..) | Outcome::ConnectionTerminated => ConnectError::Outage(why),
         // A program that cannot be started is an error of the configuration.
         Outcome::Unreachable(_) if !stdio => ConnectError::Outage(why),
         Outcome::TimedOut => ConnectError::Silent(why),
@@ -118,7 +118,7 @@ fn refused_for(why: String, denied: Option<CredentialError>) -> ConnectError {
 
 /// Whether an outcome tells of transport or era rather than of an outage or a missing credential.
 pub(super) const fn is_evidence(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::NotThisTransport(_) | Outcome::NotMcp(_))
+    matches!(outcome, Outcome::Unsupported(_) | Outcome::NotMcp(_))
 }
 
 impl From<SendError> for Outcome {
@@ -126,9 +126,9 @@ impl From<SendError> for Outcome {
         match error {
             SendError::Refused(refusal) if refusal.status == 401 => Self::Unauthorized(refusal.challenge),
             SendError::Refused(refusal) => Self::Forbidden(refusal.challenge),
-            SendError::SessionLost => Self::NotThisTransport(404),
+            SendError::SessionLost => Self::Unsupported(404),
             SendError::Unsent(why) => Self::Unreachable(why),
-            SendError::BrokenOff(_) => Self::BrokenOff,
+            SendError::BrokenOff(_) => Self::ConnectionTerminated,
             SendError::TimedOut => Self::TimedOut,
             SendError::NotMcp(what) => Self::NotMcp(what),
         }
@@ -144,7 +144,8 @@ mod tests {
     #[test]
     fn a_policy_that_stops_after_a_401_leaves_a_login_to_be_wanted() {
         let outcome = Outcome::Unauthorized(Challenge::default());
-        let refused = Attempt { transport: Transport::Http, era: Era::Modern, credential: true, outcome, millis: 1 };
+        let refused =
+            Attempt { transport: Transport::Http, era: Era::Modern, credential: true, outcome, duration_ms: 1 };
         let denied = CredentialError::Denied("ask the platform team".into());
         let said = stopped("401".into(), Some(denied.clone()), &[refused]);
         assert_eq!(said, ConnectError::Unauthorized("ask the platform team".into()));

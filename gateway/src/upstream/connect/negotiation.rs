@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::SemaphorePermit;
 use weir_flow::{
     Negotiation, NegotiationStep,
-    facts::{Attempt, Outcome, Refusal, Step, Transport, Try},
+    facts::{Attempt, Candidate, Outcome, Refusal, Step, Transport},
 };
 use weir_mcp::{Era, Message};
 
@@ -43,7 +43,7 @@ pub(super) struct NegotiationDriver<'a> {
     begun: Instant,
     walk: Negotiation,
     /// What worked the last time, until it has been tried.
-    remembered: Option<Try>,
+    remembered: Option<Candidate>,
     credential: Option<Credential>,
     refused: Option<Refusal>,
     /// Why there is no other credential.
@@ -167,7 +167,7 @@ impl<'a> NegotiationDriver<'a> {
         }
     }
 
-    async fn try_way(&mut self, how: Try, authorize: bool) -> Result<NegotiationStep, ConnectError> {
+    async fn try_way(&mut self, how: Candidate, authorize: bool) -> Result<NegotiationStep, ConnectError> {
         let denied = self.authorize(authorize).await.err();
         self.walk.begin(how, self.credential.is_some(), self.begun.elapsed());
         let outcome = match (denied, self.refused.take()) {
@@ -187,7 +187,7 @@ impl<'a> NegotiationDriver<'a> {
     }
 
     /// What worked the last time is not there any more: the walk begins where it would have without it.
-    async fn set_out_anew(&mut self, tried: Try) -> Result<NegotiationStep, ConnectError> {
+    async fn set_out_anew(&mut self, tried: Candidate) -> Result<NegotiationStep, ConnectError> {
         let first = self.step(&[]).await?;
         if first == Step::Attempt(tried) {
             return Ok(NegotiationStep::Ask);
@@ -202,7 +202,7 @@ impl<'a> NegotiationDriver<'a> {
         Ok(())
     }
 
-    async fn attempt(&mut self, how: Try) -> Outcome {
+    async fn attempt(&mut self, how: Candidate) -> Outcome {
         let opened = match &self.upstream.way {
             // A server that does not know a method may simply stay silent.
             UpstreamTransport::Http(_) => {
@@ -214,7 +214,11 @@ impl<'a> NegotiationDriver<'a> {
         match opened {
             Ok(opened) => {
                 if opened.era != how.era {
-                    self.walk.begin(Try { era: opened.era, ..how }, self.credential.is_some(), self.begun.elapsed());
+                    self.walk.begin(
+                        Candidate { era: opened.era, ..how },
+                        self.credential.is_some(),
+                        self.begun.elapsed(),
+                    );
                 }
                 self.opened = Some(opened);
                 Outcome::Connected
@@ -248,7 +252,7 @@ impl<'a> NegotiationDriver<'a> {
         Ok(Opened { channel: Channel::Stdio { process: start.process.clone(), shared: false }, answer, era })
     }
 
-    async fn open(&mut self, how: Try) -> Result<Opened, Outcome> {
+    async fn open(&mut self, how: Candidate) -> Result<Opened, Outcome> {
         let channel = self.channel(how).await?;
         let discover;
         let message = match how.era {
@@ -270,7 +274,7 @@ impl<'a> NegotiationDriver<'a> {
         Ok(Opened { channel, answer, era: how.era })
     }
 
-    async fn channel(&mut self, how: Try) -> Result<Channel, Outcome> {
+    async fn channel(&mut self, how: Candidate) -> Result<Channel, Outcome> {
         match (&self.upstream.way, how.transport) {
             (UpstreamTransport::Http(endpoint), Transport::Http) => {
                 Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })

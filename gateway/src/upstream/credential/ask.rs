@@ -1,4 +1,4 @@
-//! One question to a `credentials` policy, from the facts to what it comes to: each answer that asks for an effort is
+//! One question to a `credentials` policy, from the facts to what it comes to: each decision that asks for a token operation is
 //! carried out, and the policy is asked again with what came of it.
 
 use std::time::{Duration, Instant};
@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use weir_flow::{
     Origin,
     facts::{
-        Choice, CredentialQuestion, Flow, Refusal, Task, Token, TokenAttempt, TokenOutcome, TokenRequest, UpstreamFacts,
+        CredentialDecision, CredentialQuestion, Flow, Refusal, Token, TokenAttempt, TokenOperation, TokenOutcome,
+        TokenRequest, UpstreamFacts,
     },
 };
 
@@ -26,10 +27,10 @@ use super::{
 const IN_VAIN: Duration = Duration::from_secs(60);
 
 /// A renewal that went well.
-const RENEWED: TokenAttempt = TokenAttempt { task: Task::Renew, ending: TokenOutcome::Done };
+const RENEWED: TokenAttempt = TokenAttempt { operation: TokenOperation::Renew, outcome: TokenOutcome::Done };
 
-/// How much is done for one question, whatever the policy says.
-const EFFORTS: usize = 4;
+/// How many token operations there are for one question at most, whatever the policy says.
+const TOKEN_OPERATIONS: usize = 4;
 
 impl CredentialSource {
     /// What the policy decides now. `before` is what is kept, `refused` what the upstream said to it or to nothing at all.
@@ -48,7 +49,7 @@ impl CredentialSource {
             return Ok(changed);
         }
         let news = self.account.as_ref().map(|account| account.mark(&asker.owner));
-        let mut efforts = Vec::new();
+        let mut attempts = Vec::new();
         // What was refused says nothing of what has been made since.
         let mut made = false;
         // Whether what was renewed had been refused, rather than near its end.
@@ -57,54 +58,53 @@ impl CredentialSource {
             let stored = self.stored(asker).await?;
             let refused =
                 refused.clone().filter(|refused| !made && concerns(refused, before.as_ref(), stored.as_ref()));
-            if efforts.is_empty() {
-                efforts.extend(in_vain(refused.as_ref(), before.as_ref()));
+            if attempts.is_empty() {
+                attempts.extend(in_vain(refused.as_ref(), before.as_ref()));
             }
             let fact = stored.as_ref().zip(self.account.as_ref());
             let fact = fact.map(|(stored, account)| account.fact(stored, is_accepted(before.as_ref(), stored)));
-            let question = self.question(asker, &upstream, fact, refused.clone(), efforts.clone());
-            let choice = self.policy.choose(&question, self).await.map_err(|why| denied(why.to_string()))?;
-            let task = match (choice, &self.account) {
-                (Choice::None, _) => return Ok(CachedCredential { news, ..CachedCredential::nothing() }),
-                (Choice::Attach(attachment), _) => return self.place(attachment, origin),
-                (Choice::Mint(minted), _) => return self.mint(&minted, origin),
+            let question = self.question(asker, &upstream, fact, refused.clone(), attempts.clone());
+            let decision = self.policy.decide(&question, self).await.map_err(|why| denied(why.to_string()))?;
+            let (operation, outcome) = match (decision, &self.account) {
+                (CredentialDecision::None, _) => return Ok(CachedCredential { news, ..CachedCredential::nothing() }),
+                (CredentialDecision::Attach(attachment), _) => return self.place(attachment, origin),
+                (CredentialDecision::Mint(minted), _) => return self.mint(&minted, origin),
                 // Those that Weir brings along stop for want of a login or a token.
-                (Choice::Stop(why), _) if self.policy.is_shipped() => return Err(failed(why)),
-                (Choice::Stop(why), _) => return Err(denied(self.policy.stopped(&why))),
-                (Choice::Present(chosen), Some(account)) => {
+                (CredentialDecision::Stop(why), _) if self.policy.is_shipped() => return Err(failed(why)),
+                (CredentialDecision::Stop(why), _) => return Err(denied(self.policy.stopped(&why))),
+                (CredentialDecision::Present(chosen), Some(account)) => {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
                     let same = before.as_ref().filter(|before| before.is_of(&stored));
                     let kept = self.present(account, &stored, &chosen, origin, same).await?;
-                    let renewed = efforts.contains(&RENEWED).then(|| Renewed { at: Instant::now(), was_refused });
+                    let renewed = attempts.contains(&RENEWED).then(|| Renewed { at: Instant::now(), was_refused });
                     let renewed = kept.renewed.or(renewed);
-                    return Ok(CachedCredential { news, renewed, trouble: trouble(&efforts), ..kept });
+                    return Ok(CachedCredential { news, renewed, trouble: trouble(&attempts), ..kept });
                 }
-                (Choice::Renew, Some(account)) => {
+                (CredentialDecision::Renew, Some(account)) => {
                     let Some(stored) = stored else { return Err(failed("there is no token".to_owned())) };
                     let refused = refused.filter(|refused| refused.status == 401);
                     was_refused |= refused.is_some();
-                    (Task::Renew, account.renew(asker, &stored, refused.as_ref()).await)
+                    (TokenOperation::Renew, account.renew(asker, &stored, refused.as_ref()).await)
                 }
-                (Choice::Obtain(wish), Some(account)) => {
+                (CredentialDecision::Obtain(request), Some(account)) => {
                     let held = stored.as_ref().map(|stored| stored.summary().version);
                     check(refused.as_ref(), held, steps, &upstream.name)?;
-                    obtain(account, asker, wish, stored.as_ref(), refused.as_ref()).await?
+                    obtain(account, asker, request, stored.as_ref(), refused.as_ref()).await?
                 }
-                (Choice::Present(_) | Choice::Renew | Choice::Obtain(_), None) => {
+                (CredentialDecision::Present(_) | CredentialDecision::Renew | CredentialDecision::Obtain(_), None) => {
                     let name = self.policy.name();
                     return Err(failed(format!(
                         "policy `{name}` asked for a token, and the configuration has no way to one here; set `auth`"
                     )));
                 }
             };
-            let (task, ending) = task;
-            tracing::debug!(upstream = upstream.name, ?task, ?ending, "credential");
-            made |= ending == TokenOutcome::Done;
-            efforts.push(TokenAttempt { task, ending });
-            if efforts.len() >= EFFORTS {
+            tracing::debug!(upstream = upstream.name, ?operation, ?outcome, "credential");
+            made |= outcome == TokenOutcome::Done;
+            attempts.push(TokenAttempt { operation, outcome });
+            if attempts.len() >= TOKEN_OPERATIONS {
                 let name = self.policy.name();
                 return Err(failed(format!(
-                    "policy `{name}` asked for more than {EFFORTS} efforts for one credential"
+                    "policy `{name}` asked for more than {TOKEN_OPERATIONS} token operations for one credential"
                 )));
             }
         }
@@ -126,7 +126,7 @@ impl CredentialSource {
         upstream: &UpstreamFacts,
         token: Option<Token>,
         refused: Option<Refusal>,
-        efforts: Vec<TokenAttempt>,
+        attempts: Vec<TokenAttempt>,
     ) -> CredentialQuestion {
         CredentialQuestion {
             upstream: upstream.clone(),
@@ -134,8 +134,8 @@ impl CredentialSource {
             secrets: self.secrets.iter().map(|(name, _)| name.clone()).collect(),
             flows: self.account.as_ref().map(|account| account.flows()).unwrap_or_default(),
             token,
-            refused,
-            efforts,
+            refusal: refused,
+            attempts,
         }
     }
 }
@@ -154,21 +154,21 @@ fn check(
     }
 }
 
-/// Carries out a wish for a new token, if that takes nobody.
+/// Carries out a request for a new token, if that takes no person.
 async fn obtain(
     account: &std::sync::Arc<UpstreamAuth>,
     asker: &TokenSubject,
-    wish: TokenRequest,
+    request: TokenRequest,
     held: Option<&Stored>,
     refused: Option<&Refusal>,
-) -> Result<(Task, TokenOutcome), CredentialError> {
-    let TokenRequest { flow, scopes } = wish;
+) -> Result<(TokenOperation, TokenOutcome), CredentialError> {
+    let TokenRequest { flow, scopes } = request;
     match flow {
         Flow::AuthorizationCode | Flow::DeviceCode => {
             Err(CredentialError::SignIn(Box::new(account.need(&asker.owner, &scopes, refused).await)))
         }
         Flow::ClientCredentials | Flow::TokenExchange => {
-            Ok((Task::Obtain(flow), account.obtain(asker, &scopes, held, refused).await))
+            Ok((TokenOperation::Obtain(flow), account.obtain(asker, &scopes, held, refused).await))
         }
     }
 }
@@ -207,8 +207,8 @@ impl CachedCredential {
 }
 
 /// What went wrong on the way to a credential all the same.
-fn trouble(efforts: &[TokenAttempt]) -> Option<String> {
-    efforts.iter().rev().find_map(|effort| match &effort.ending {
+fn trouble(attempts: &[TokenAttempt]) -> Option<String> {
+    attempts.iter().rev().find_map(|attempt| match &attempt.outcome {
         TokenOutcome::Denied(why) | TokenOutcome::Failed(why) => Some(why.clone()),
         TokenOutcome::Done => None,
     })

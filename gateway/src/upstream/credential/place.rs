@@ -8,7 +8,7 @@ use std::{
 use url::Url;
 use weir_flow::{
     Origin,
-    facts::{Attachment, Minted, Presentation},
+    facts::{Attachment, MintedToken, Presentation},
 };
 
 use crate::{
@@ -44,8 +44,8 @@ impl CachedCredential {
         }
     }
 
-    fn of(credential: Credential, holds_for: u32) -> Self {
-        let until = Instant::now() + Duration::from_secs(holds_for.into());
+    fn of(credential: Credential, ttl_seconds: u32) -> Self {
+        let until = Instant::now() + Duration::from_secs(ttl_seconds.into());
         Self { credential: Some(credential), due: until, good: until, ..Self::nothing() }
     }
 }
@@ -71,17 +71,17 @@ impl CredentialSource {
             .ok_or_else(|| failed(format!("policy `{policy}` placed {source} in a header that cannot hold it")))?;
         Ok(CachedCredential {
             attachment: Some(attachment.clone()),
-            ..CachedCredential::of(credential, attachment.holds_for)
+            ..CachedCredential::of(credential, attachment.ttl_seconds)
         })
     }
 
     /// A token of the policy's own making.
-    pub(super) fn mint(&self, minted: &Minted, origin: &Origin) -> Result<CachedCredential, CredentialError> {
+    pub(super) fn mint(&self, minted: &MintedToken, origin: &Origin) -> Result<CachedCredential, CredentialError> {
         let issued = Issued::new(origin.clone());
         let credential = credential(&minted.header, minted.scheme.as_deref(), &minted.text, issued);
         let credential = credential
             .ok_or_else(|| failed(format!("policy `{}` made a token that no header can hold", self.policy.name())))?;
-        Ok(CachedCredential::of(credential, minted.holds_for))
+        Ok(CachedCredential::of(credential, minted.ttl_seconds))
     }
 
     /// The token of a login. It is for the origin that it was issued for, whatever upstream asks for it. `before` is what
@@ -104,7 +104,7 @@ impl CredentialSource {
         let issued = before.and_then(|kept| kept.credential.as_ref()).map(|credential| Arc::clone(&credential.issued));
         let credential = credential(header, scheme, text.expose(), issued.unwrap_or_else(|| Issued::new(home)))
             .ok_or_else(|| failed(format!("the token of `{name}` is nothing that a header can hold")))?;
-        let kept = CachedCredential::of(credential, chosen.holds_for);
+        let kept = CachedCredential::of(credential, chosen.ttl_seconds);
         let good = left.map_or(kept.due, |left| Instant::now() + left.saturating_sub(ON_THE_WAY.min(left / 10)));
         let (due, login) = (kept.due.min(good), Some(stored.summary().clone()));
         Ok(CachedCredential {

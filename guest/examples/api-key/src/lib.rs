@@ -2,16 +2,22 @@
 //!
 //! `cargo build --release --target wasm32-wasip2` makes the component; the README shows the configuration for it.
 
-use weir_policy::{Attachment, Choice, Credentials, Question};
+use weir_policy::{Attachment, Credentials, Decision, Question};
 
 struct ApiKey;
 
 impl Credentials for ApiKey {
-    fn choose(about: Question) -> Choice {
-        if about.refused.is_some_and(|refused| refused.credential) {
-            return Choice::Stop(format!("{} refused the key; replace it with a valid one", about.upstream.name));
+    fn decide(about: Question) -> Decision {
+        if about.refusal.is_some_and(|refused| refused.credential) {
+            return Decision::Stop(format!("{} refused the key; replace it with a valid one", about.upstream.name));
         }
-        Choice::Attach(Attachment { header: "x-api-key".into(), scheme: None, secret: "key".into(), holds_for: 3600 })
+        Decision::Attach(Attachment {
+            header: "x-api-key".into(),
+            scheme: None,
+            secret: "key".into(),
+            ttl_seconds: 3600,
+            extensions: Vec::new(),
+        })
     }
 }
 

@@ -10,34 +10,36 @@
 //! ```
 
 use weir_policy::{
-    Choice, Credentials, Minted, Question, Settings,
+    Credentials, Decision, MintedToken, Question, Settings,
     capability::http::{self, Method, Request},
 };
 
 /// How long a token is used before the service is asked again, in seconds.
-const HOLDS_FOR: u32 = 300;
+const TTL_SECONDS: u32 = 300;
 
 struct TokenService;
 
 impl Credentials for TokenService {
-    fn choose(about: Question) -> Choice {
+    fn decide(about: Question) -> Decision {
         let name = &about.upstream.name;
         let Some(url) = Settings::of(&about.upstream).text("service") else {
-            return Choice::Stop(format!("{name} has no token service; set service in its policy's settings"));
+            return Decision::Stop(format!("{name} has no token service; set service in its policy's settings"));
         };
-        let request = Request { method: Method::Post, url, headers: Vec::new(), body: name.as_bytes().to_vec() };
+        let body = name.as_bytes().to_vec();
+        let request = Request { method: Method::Post, url, headers: Vec::new(), body, extensions: Vec::new() };
         match http::send(&request) {
             Ok(answer) if answer.status == 200 => match String::from_utf8(answer.body) {
-                Ok(token) => Choice::Mint(Minted {
+                Ok(token) => Decision::Mint(MintedToken {
                     header: "authorization".into(),
                     scheme: Some("Bearer".into()),
                     text: token.trim().into(),
-                    holds_for: HOLDS_FOR,
+                    ttl_seconds: TTL_SECONDS,
+                    extensions: Vec::new(),
                 }),
-                Err(_) => Choice::Stop(format!("the token service of {name} answered with something else than text")),
+                Err(_) => Decision::Stop(format!("the token service of {name} answered with something else than text")),
             },
-            Ok(answer) => Choice::Stop(format!("the token service of {name} answered with status {}", answer.status)),
-            Err(why) => Choice::Stop(format!("the token service of {name} cannot be asked: {why}")),
+            Ok(answer) => Decision::Stop(format!("the token service of {name} answered with status {}", answer.status)),
+            Err(why) => Decision::Stop(format!("the token service of {name} cannot be asked: {why}")),
         }
     }
 }

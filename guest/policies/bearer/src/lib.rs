@@ -3,13 +3,13 @@
 
 pub mod machine;
 
-use weir_policy::{Choice, Credentials, Question};
+use weir_policy::{Credentials, Decision, Question};
 
 struct Bearer;
 
 impl Credentials for Bearer {
-    fn choose(about: Question) -> Choice {
-        machine::choose(&about)
+    fn decide(about: Question) -> Decision {
+        machine::decide(&about)
     }
 }
 

@@ -1,27 +1,28 @@
 //! The decision: the token goes along from the first request, and a token that was refused is not sent again.
 
-use weir_policy::{Attachment, Challenge, Choice, Question, Refusal, Settings};
+use weir_policy::{Attachment, Challenge, Decision, Question, Refusal, Settings};
 
 /// The name of the one secret that this policy places.
 pub const SECRET: &str = "token";
 
-/// How long an answer holds, in seconds. It names the secret and does not contain it, so it does not age; a refusal makes
+/// How long a decision holds, in seconds. It names the secret and does not contain it, so it does not age; a refusal makes
 /// Weir ask again at once.
-const HOLDS_FOR: u32 = 3600;
+const TTL_SECONDS: u32 = 3600;
 
 /// The longest word of a server that is repeated in a message, in bytes.
 const WORD: usize = 100;
 
 /// Which credential to use.
-pub fn choose(about: &Question) -> Choice {
-    match &about.refused {
-        _ if !about.secrets.iter().any(|name| name == SECRET) => Choice::Stop(missing(about)),
-        Some(refused) if refused.credential => Choice::Stop(refusal(about, refused)),
-        _ => Choice::Attach(Attachment {
+pub fn decide(about: &Question) -> Decision {
+    match &about.refusal {
+        _ if !about.secrets.iter().any(|name| name == SECRET) => Decision::Stop(missing(about)),
+        Some(refused) if refused.credential => Decision::Stop(refusal(about, refused)),
+        _ => Decision::Attach(Attachment {
             header: "authorization".into(),
             scheme: Some("Bearer".into()),
             secret: SECRET.into(),
-            holds_for: HOLDS_FOR,
+            ttl_seconds: TTL_SECONDS,
+            extensions: Vec::new(),
         }),
     }
 }
@@ -62,23 +63,24 @@ mod tests {
 
     use super::*;
 
-    fn question(settings: &str, secrets: &[&str], refused: Option<Refusal>) -> Question {
+    fn question(settings: &str, secrets: &[&str], refusal: Option<Refusal>) -> Question {
         Question {
             upstream: Upstream {
                 name: "github".into(),
                 url: Some("https://api.example.com/mcp".into()),
-                pinned: None,
-                wanted: None,
+                required_transport: None,
+                required_era: None,
                 transports: vec![Transport::Http],
                 settings: settings.into(),
-                more: Vec::new(),
+                extensions: Vec::new(),
             },
             principal: None,
             secrets: secrets.iter().map(|&name| name.into()).collect(),
             flows: Vec::new(),
             token: None,
-            refused,
-            efforts: Vec::new(),
+            refusal,
+            attempts: Vec::new(),
+            extensions: Vec::new(),
         }
     }
 
@@ -88,24 +90,26 @@ mod tests {
             error: error.map(Into::into),
             scope: scope.map(Into::into),
             resource_metadata: None,
+            extensions: Vec::new(),
         };
-        Some(Refusal { status, credential, challenge })
+        Some(Refusal { status, credential, challenge, extensions: Vec::new() })
     }
 
     const FROM_ENV: &str = r#"{"source":"env GITHUB_TOKEN"}"#;
 
     #[test]
     fn the_token_goes_along_from_the_first_request() {
-        let expected = Choice::Attach(Attachment {
+        let expected = Decision::Attach(Attachment {
             header: "authorization".into(),
             scheme: Some("Bearer".into()),
             secret: "token".into(),
-            holds_for: 3600,
+            ttl_seconds: 3600,
+            extensions: Vec::new(),
         });
-        assert_eq!(choose(&question(FROM_ENV, &["token"], None)), expected);
-        assert_eq!(choose(&question("{}", &["other", "token"], None)), expected);
+        assert_eq!(decide(&question(FROM_ENV, &["token"], None)), expected);
+        assert_eq!(decide(&question("{}", &["other", "token"], None)), expected);
         // Somebody asked without the token: there is something left to try.
-        assert_eq!(choose(&question(FROM_ENV, &["token"], refused(401, false, None, None))), expected);
+        assert_eq!(decide(&question(FROM_ENV, &["token"], refused(401, false, None, None))), expected);
     }
 
     #[test]
@@ -137,7 +141,7 @@ mod tests {
             ),
         ];
         for (about, message) in cases {
-            assert_eq!(choose(&about), Choice::Stop(message.into()));
+            assert_eq!(decide(&about), Decision::Stop(message.into()));
         }
     }
 }

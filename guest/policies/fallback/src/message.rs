@@ -1,7 +1,7 @@
 //! What the policy stops with: one sentence that says what happened and what to do about it. Whoever says it names the
 //! upstream before, as in "upstream `docs` cannot be reached: it …".
 
-use weir_policy::{Attempt, Challenge, Era, Outcome, Transport, Try, Upstream};
+use weir_policy::{Attempt, Candidate, Challenge, Era, Outcome, Transport, Upstream};
 
 /// The longest piece of somebody else's text in a message, in bytes.
 const QUOTE: usize = 200;
@@ -10,16 +10,16 @@ const QUOTE: usize = 200;
 pub(crate) fn stopped(last: &Attempt) -> String {
     let stdio = last.transport == Transport::Stdio;
     match &last.outcome {
-        Outcome::Answered(status @ 300..=399) => {
+        Outcome::Inconclusive(status @ 300..=399) => {
             format!("it sends its callers elsewhere ({status}); set url to the address that it redirects to")
         }
-        Outcome::Answered(429) => {
+        Outcome::Inconclusive(429) => {
             "it turns requests away because there are too many (429); try again later".to_string()
         }
-        Outcome::Answered(status @ (408 | 500..)) => {
+        Outcome::Inconclusive(status @ (408 | 500..)) => {
             format!("it is out of order ({status} over {}); try again when it has recovered", last.transport)
         }
-        Outcome::Answered(status) => {
+        Outcome::Inconclusive(status) => {
             format!("it speaks MCP but refused to begin ({status}); check which versions of the protocol it supports")
         }
         Outcome::Forbidden(asked) => forbidden(last, asked),
@@ -38,13 +38,13 @@ pub(crate) fn stopped(last: &Attempt) -> String {
                 last.transport
             )
         }
-        Outcome::BrokenOff if stdio => "it ended before it answered; check its command and args".into(),
+        Outcome::ConnectionTerminated if stdio => "it ended before it answered; check its command and args".into(),
         _ => format!("it broke the connection off over {}; check that it is running", last.transport),
     }
 }
 
 /// No rung is left that could be tried; `rest` are those that this Weir cannot carry.
-pub(crate) fn exhausted(to: &Upstream, rest: &[Try], walk: &[Attempt]) -> String {
+pub(crate) fn exhausted(to: &Upstream, rest: &[Candidate], walk: &[Attempt]) -> String {
     if walk.is_empty() {
         return impossible(to, rest);
     }
@@ -59,16 +59,16 @@ pub(crate) fn exhausted(to: &Upstream, rest: &[Try], walk: &[Attempt]) -> String
         );
     }
     let hint = if to.url.is_none() { "check its command and args" } else { "check its url" };
-    match (to.wanted, to.pinned) {
+    match (to.required_era, to.required_transport) {
         (Some(era), _) => {
             let other = if era == Era::Modern { Era::Legacy } else { Era::Modern };
             format!(
                 "it does not answer in the {era} era, which the client needs ({failed}); {hint}, or use a client of the {other} era"
             )
         }
-        (None, Some(pinned)) if to.url.is_some() => {
+        (None, Some(required)) if to.url.is_some() => {
             format!(
-                "it does not answer as MCP over {pinned} ({failed}); {hint}, or leave out type to try other transports"
+                "it does not answer as MCP over {required} ({failed}); {hint}, or leave out type to try other transports"
             )
         }
         _ => format!("it does not answer as MCP ({failed}); {hint}"),
@@ -76,8 +76,8 @@ pub(crate) fn exhausted(to: &Upstream, rest: &[Try], walk: &[Attempt]) -> String
 }
 
 /// Nothing can be tried at all.
-fn impossible(to: &Upstream, rest: &[Try]) -> String {
-    match (rest.first(), to.pinned) {
+fn impossible(to: &Upstream, rest: &[Candidate]) -> String {
+    match (rest.first(), to.required_transport) {
         (Some(rung), _) => {
             format!("it needs {}, which is not carried by this Weir; give it another address", rung.transport)
         }
@@ -88,8 +88,8 @@ fn impossible(to: &Upstream, rest: &[Try]) -> String {
             "it is set to HTTP+SSE, which has no modern era, and the client needs that era; take out its type"
                 .to_string()
         }
-        (None, Some(pinned)) => {
-            format!("it has a command and no url, so it cannot use {pinned}; take out its type")
+        (None, Some(required)) => {
+            format!("it has a command and no url, so it cannot use {required}; take out its type")
         }
         (None, None) => "it has no way that could be tried; check its url or command".to_string(),
     }
@@ -129,20 +129,20 @@ fn failures(walk: &[Attempt]) -> String {
     let one = |attempt: &Attempt| {
         let (transport, era) = (attempt.transport, attempt.era);
         let way = if transport == Transport::Sse { transport.to_string() } else { format!("{transport}, {era} era") };
-        format!("{way}: {}", ending(&attempt.outcome))
+        format!("{way}: {}", described(&attempt.outcome))
     };
     walk.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn ending(outcome: &Outcome) -> String {
+fn described(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Connected => "connected".into(),
-        Outcome::Answered(status) | Outcome::NotThisTransport(status) => status.to_string(),
+        Outcome::Inconclusive(status) | Outcome::Unsupported(status) => status.to_string(),
         Outcome::Unauthorized(_) => "401".into(),
         Outcome::Forbidden(_) => "403".into(),
         Outcome::Unreachable(why) => cut(why).into(),
         Outcome::TimedOut => "no answer in time".into(),
-        Outcome::BrokenOff => "broken off".into(),
+        Outcome::ConnectionTerminated => "broken off".into(),
         Outcome::NotMcp(what) => format!("not MCP but {}", cut(what)),
     }
 }

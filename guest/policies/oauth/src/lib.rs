@@ -5,13 +5,13 @@
 pub mod machine;
 mod message;
 
-use weir_policy::{Choice, Credentials, Question};
+use weir_policy::{Credentials, Decision, Question};
 
 struct OAuth;
 
 impl Credentials for OAuth {
-    fn choose(about: Question) -> Choice {
-        machine::choose(&about)
+    fn decide(about: Question) -> Decision {
+        machine::decide(&about)
     }
 }
 

@@ -12,9 +12,12 @@
 //!          └─ 403 for want of scopes → obtain with all of them, once; any other 403 → stop
 //! ```
 //!
-//! Each task is given at most once for a question, so every question ends.
+//! Each token operation is made at most once for a question, so every question ends.
 
-use weir_policy::{Choice, Effort, Ending, Flow, Presentation, Question, Refusal, Settings, Task, Token, Wish};
+use weir_policy::{
+    Decision, Flow, Presentation, Question, Refusal, Settings, Token, TokenAttempt, TokenOperation, TokenOutcome,
+    TokenRequest,
+};
 
 use crate::message;
 
@@ -22,8 +25,8 @@ use crate::message;
 /// differ and calls that are under way.
 const SKEW: u32 = 60;
 
-/// How long an answer holds at the most, in seconds.
-const HOLDS_FOR: u32 = 3600;
+/// How long a decision holds at the most, in seconds.
+const TTL_SECONDS: u32 = 3600;
 
 /// How long a token is kept in use after its renewal failed, in seconds, before the next try.
 const PAUSE: u32 = 30;
@@ -32,9 +35,9 @@ const PAUSE: u32 = 30;
 const JUST_ISSUED: u32 = 60;
 
 /// Which credential to use.
-pub fn choose(about: &Question) -> Choice {
+pub fn decide(about: &Question) -> Decision {
     let Some(token) = &about.token else { return without(about) };
-    match &about.refused {
+    match &about.refusal {
         Some(refused) if refused.credential && refused.status == 403 => forbidden(about, token, refused),
         Some(refused) if refused.credential => refused_token(about, token),
         _ => in_use(about, token),
@@ -42,60 +45,64 @@ pub fn choose(about: &Question) -> Choice {
 }
 
 /// No token. Where the configuration does not speak of one (`only_if_refused`), the upstream may be open to all.
-fn without(about: &Question) -> Choice {
-    if about.refused.is_none() && Settings::of(&about.upstream).flag("only_if_refused") == Some(true) {
-        return Choice::None;
+fn without(about: &Question) -> Decision {
+    if about.refusal.is_none() && Settings::of(&about.upstream).flag("only_if_refused") == Some(true) {
+        return Decision::None;
     }
     obtain(about, Vec::new())
 }
 
 /// A token that nobody has refused.
-fn in_use(about: &Question, token: &Token) -> Choice {
-    let Some(ends_in) = token.ends_in else { return present(HOLDS_FOR) };
-    if ends_in > skew(about, token) {
-        return present(ends_in - skew(about, token));
+fn in_use(about: &Question, token: &Token) -> Decision {
+    let Some(left) = token.expires_in_seconds else { return present(TTL_SECONDS) };
+    if left > skew(about, token) {
+        return present(left - skew(about, token));
     }
-    match ending(about, Task::Renew) {
-        None if token.renewable => Choice::Renew,
+    match outcome(about, TokenOperation::Renew) {
+        None if token.renewable => Decision::Renew,
         // The server said no to a renewal and may still have said yes to the token itself.
-        _ if ends_in > 0 => present(ends_in.min(PAUSE)),
-        Some(Ending::Failed(why)) => Choice::Stop(message::renewal_failed(why)),
+        _ if left > 0 => present(left.min(PAUSE)),
+        Some(TokenOutcome::Failed(why)) => Decision::Stop(message::renewal_failed(why)),
         _ => obtain(about, Vec::new()),
     }
 }
 
 /// A token that the upstream answered with 401.
-fn refused_token(about: &Question, token: &Token) -> Choice {
+fn refused_token(about: &Question, token: &Token) -> Decision {
     match last(about) {
-        Some(Effort { task: Task::Renew, ending: Ending::Done }) => renewed_in_vain(about, token),
-        Some(Effort { ending: Ending::Done, .. }) => in_use(about, token),
-        Some(Effort { task: Task::Renew, ending: Ending::Failed(why) }) => Choice::Stop(message::renewal_failed(why)),
+        Some(TokenAttempt { operation: TokenOperation::Renew, outcome: TokenOutcome::Done, .. }) => {
+            renewed_in_vain(about, token)
+        }
+        Some(TokenAttempt { outcome: TokenOutcome::Done, .. }) => in_use(about, token),
+        Some(TokenAttempt { operation: TokenOperation::Renew, outcome: TokenOutcome::Failed(why), .. }) => {
+            Decision::Stop(message::renewal_failed(why))
+        }
         Some(_) => obtain(about, Vec::new()),
-        None if token.age < JUST_ISSUED && !token.accepted => Choice::Stop(message::refused_at_once(token)),
-        None if token.renewable => Choice::Renew,
+        None if token.age_seconds < JUST_ISSUED && !token.accepted => Decision::Stop(message::refused_at_once(token)),
+        None if token.renewable => Decision::Renew,
         None => obtain(about, Vec::new()),
     }
 }
 
 /// A token that took the place of one that was refused, and is refused too. Whoever has withdrawn what the login was good
 /// for has told the upstream and not the authorization server; a new sign-in may bring it back.
-fn renewed_in_vain(about: &Question, token: &Token) -> Choice {
+fn renewed_in_vain(about: &Question, token: &Token) -> Decision {
     match about.flows.iter().find(|flow| matches!(flow, Flow::AuthorizationCode | Flow::DeviceCode)) {
-        Some(flow) => Choice::Obtain(Wish { flow: *flow, scopes: Vec::new() }),
-        None => Choice::Stop(message::refused_at_once(token)),
+        Some(flow) => Decision::Obtain(TokenRequest { flow: *flow, scopes: Vec::new(), extensions: Vec::new() }),
+        None => Decision::Stop(message::refused_at_once(token)),
     }
 }
 
 /// A token that the upstream answered with 403.
-fn forbidden(about: &Question, token: &Token, refused: &Refusal) -> Choice {
-    if matches!(last(about), Some(Effort { ending: Ending::Done, .. })) {
+fn forbidden(about: &Question, token: &Token, refused: &Refusal) -> Decision {
+    if matches!(last(about), Some(TokenAttempt { outcome: TokenOutcome::Done, .. })) {
         return in_use(about, token);
     }
     let asked: Vec<&str> = refused.challenge.scope.as_deref().unwrap_or_default().split_ascii_whitespace().collect();
     let wants_more = refused.challenge.error.as_deref() == Some("insufficient_scope");
     let news = asked.iter().any(|scope| !token.scopes.iter().any(|held| held == scope));
     if !wants_more || !news {
-        return Choice::Stop(message::forbidden(refused));
+        return Decision::Stop(message::forbidden(refused));
     }
     // What is held already is asked for too: a new token replaces the old one (MCP 2026-07-28, "Step-Up Authorization").
     let mut all = token.scopes.clone();
@@ -108,36 +115,37 @@ fn forbidden(about: &Question, token: &Token, refused: &Refusal) -> Choice {
 }
 
 /// A new token by the first way that has not been tried.
-fn obtain(about: &Question, scopes: Vec<String>) -> Choice {
-    let untried = |flow: &&Flow| ending(about, Task::Obtain(**flow)).is_none();
+fn obtain(about: &Question, scopes: Vec<String>) -> Decision {
+    let untried = |flow: &&Flow| outcome(about, TokenOperation::Obtain(**flow)).is_none();
     match about.flows.iter().find(untried) {
-        Some(flow) => Choice::Obtain(Wish { flow: *flow, scopes }),
-        None => Choice::Stop(message::no_token(about)),
+        Some(flow) => Decision::Obtain(TokenRequest { flow: *flow, scopes, extensions: Vec::new() }),
+        None => Decision::Stop(message::no_token(about)),
     }
 }
 
-fn present(holds_for: u32) -> Choice {
-    Choice::Present(Presentation {
+fn present(ttl_seconds: u32) -> Decision {
+    Decision::Present(Presentation {
         header: "authorization".into(),
         scheme: Some("Bearer".into()),
-        holds_for: holds_for.clamp(1, HOLDS_FOR),
+        ttl_seconds: ttl_seconds.clamp(1, TTL_SECONDS),
+        extensions: Vec::new(),
     })
 }
 
 /// A token that lives for minutes only must not be renewed with every call.
 fn skew(about: &Question, token: &Token) -> u32 {
-    let wished = Settings::of(&about.upstream).number("skew").and_then(|skew| u32::try_from(skew).ok());
-    let lifetime = token.age.saturating_add(token.ends_in.unwrap_or_default());
-    wished.unwrap_or(SKEW).min(lifetime / 4)
+    let chosen = Settings::of(&about.upstream).number("skew").and_then(|skew| u32::try_from(skew).ok());
+    let lifetime = token.age_seconds.saturating_add(token.expires_in_seconds.unwrap_or_default());
+    chosen.unwrap_or(SKEW).min(lifetime / 4)
 }
 
-/// How a task ended, if it was given.
-fn ending(about: &Question, task: Task) -> Option<&Ending> {
-    about.efforts.iter().rev().find(|effort| effort.task == task).map(|effort| &effort.ending)
+/// How a token operation ended, if it was made.
+fn outcome(about: &Question, operation: TokenOperation) -> Option<&TokenOutcome> {
+    about.attempts.iter().rev().find(|attempt| attempt.operation == operation).map(|attempt| &attempt.outcome)
 }
 
-fn last(about: &Question) -> Option<&Effort> {
-    about.efforts.last()
+fn last(about: &Question) -> Option<&TokenAttempt> {
+    about.attempts.last()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the policy stops with: one sentence that says what happened and what to do about it. Whoever says it names the
 //! upstream before.
 
-use weir_policy::{Ending, Question, Refusal, Token};
+use weir_policy::{Question, Refusal, Token, TokenOutcome};
 
 /// The longest piece of somebody else's text in a message, in bytes.
 const QUOTE: usize = 200;
@@ -33,9 +33,9 @@ pub(crate) fn forbidden(refused: &Refusal) -> String {
 /// Every way to a token was tried, or there is none.
 pub(crate) fn no_token(about: &Question) -> String {
     let name = &about.upstream.name;
-    let why = about.efforts.iter().rev().find_map(|effort| match &effort.ending {
-        Ending::Denied(why) | Ending::Failed(why) => Some(cut(why)),
-        Ending::Done => None,
+    let why = about.attempts.iter().rev().find_map(|attempt| match &attempt.outcome {
+        TokenOutcome::Denied(why) | TokenOutcome::Failed(why) => Some(cut(why)),
+        TokenOutcome::Done => None,
     });
     match why {
         Some(why) => format!("no token for it could be had ({why}); check its auth settings"),

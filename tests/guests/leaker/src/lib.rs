@@ -1,14 +1,14 @@
 //! A guest that panics with a secret in its mouth.
 
 use weir_policy::{
-    Choice, Credentials, Question,
+    Credentials, Decision, Question,
     capability::{log, secrets},
 };
 
 struct Leaker;
 
 impl Credentials for Leaker {
-    fn choose(_: Question) -> Choice {
+    fn decide(_: Question) -> Decision {
         log::panics();
         panic!("it is {:?}", secrets::read("token"))
     }

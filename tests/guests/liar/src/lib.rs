@@ -1,7 +1,7 @@
 //! A guest whose answers break the rule that its settings name.
 
 use weir_policy::{
-    Attachment, Attempt, Choice, Connection, Credentials, Era, Question, Settings, Step, Transport, Upstream,
+    Attachment, Attempt, Connection, Credentials, Decision, Era, Question, Settings, Step, Transport, Upstream,
 };
 
 struct Liar;
@@ -18,17 +18,18 @@ impl Connection for Liar {
 }
 
 impl Credentials for Liar {
-    fn choose(about: Question) -> Choice {
+    fn decide(about: Question) -> Decision {
         let lie = Settings::of(&about.upstream).text("lie").unwrap_or_default();
         let pick = |field: &str, truth: &str| match lie.split_once('=') {
             Some((name, value)) if name == field => value.to_owned(),
             _ => truth.to_owned(),
         };
-        Choice::Attach(Attachment {
+        Decision::Attach(Attachment {
             header: pick("header", "authorization"),
             scheme: Some(pick("scheme", "Bearer")),
             secret: pick("secret", "token"),
-            holds_for: 1,
+            ttl_seconds: 1,
+            extensions: Vec::new(),
         })
     }
 }

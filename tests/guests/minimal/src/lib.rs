@@ -7,17 +7,23 @@ mod component {
 
     wit_bindgen::generate!({ path: "../../../wit", world: "minimal-credentials-policy", generate_all });
 
-    use exports::weir::policy::credentials::{Choice, Guest, Minted, Question};
+    use exports::weir::policy::credentials::{Decision, Guest, MintedToken, Question};
 
     struct Minimal;
 
     impl Guest for Minimal {
-        fn choose(about: Question) -> Choice {
-            let Some(principal) = about.principal else { return Choice::Stop("nobody is calling".into()) };
+        fn decide(about: Question) -> Decision {
+            let Some(principal) = about.principal else { return Decision::Stop("nobody is calling".into()) };
             if !principal.claims.contains("\"team\"") {
-                return Choice::Stop("your token has no team; ask the platform team".into());
+                return Decision::Stop("your token has no team; ask the platform team".into());
             }
-            Choice::Mint(Minted { header: "x-caller".into(), scheme: None, text: principal.subject, holds_for: 60 })
+            Decision::Mint(MintedToken {
+                header: "x-caller".into(),
+                scheme: None,
+                text: principal.subject,
+                ttl_seconds: 60,
+                extensions: Vec::new(),
+            })
         }
     }
 

@@ -1,6 +1,6 @@
 //! A guest that panics at every question.
 
-use weir_policy::{Attempt, Choice, Connection, Credentials, Question, Step, Upstream};
+use weir_policy::{Attempt, Connection, Credentials, Decision, Question, Step, Upstream};
 
 struct Trap;
 
@@ -11,7 +11,7 @@ impl Connection for Trap {
 }
 
 impl Credentials for Trap {
-    fn choose(_: Question) -> Choice {
+    fn decide(_: Question) -> Decision {
         panic!("on purpose")
     }
 }

@@ -4,21 +4,21 @@ use weir_policy::Step::{Attempt as Go, Authorize as Login, Stop};
 
 use super::*;
 
-const MODERN: Try = Try { transport: Transport::Http, era: Era::Modern };
-const LEGACY: Try = Try { transport: Transport::Http, era: Era::Legacy };
-const SSE: Try = Try { transport: Transport::Sse, era: Era::Legacy };
-const CHILD: Try = Try { transport: Transport::Stdio, era: Era::Modern };
-const OLD_CHILD: Try = Try { transport: Transport::Stdio, era: Era::Legacy };
+const MODERN: Candidate = Candidate::new(Transport::Http, Era::Modern);
+const LEGACY: Candidate = Candidate::new(Transport::Http, Era::Legacy);
+const SSE: Candidate = Candidate::new(Transport::Sse, Era::Legacy);
+const CHILD: Candidate = Candidate::new(Transport::Stdio, Era::Modern);
+const OLD_CHILD: Candidate = Candidate::new(Transport::Stdio, Era::Legacy);
 
 fn upstream() -> Upstream {
     Upstream {
         name: "docs".into(),
         url: Some("https://docs.example.com/mcp".into()),
-        pinned: None,
-        wanted: None,
+        required_transport: None,
+        required_era: None,
         transports: vec![Transport::Http, Transport::Sse, Transport::Stdio],
         settings: "{}".into(),
-        more: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 
@@ -28,7 +28,7 @@ fn command() -> Upstream {
 
 fn challenge(error: &str) -> Challenge {
     let error = (!error.is_empty()).then(|| error.to_owned());
-    Challenge { scheme: "Bearer".into(), error, scope: None, resource_metadata: None }
+    Challenge { scheme: "Bearer".into(), error, scope: None, resource_metadata: None, extensions: Vec::new() }
 }
 
 fn unauthorized() -> Outcome {
@@ -36,7 +36,7 @@ fn unauthorized() -> Outcome {
 }
 
 fn not_this(status: u16) -> Outcome {
-    Outcome::NotThisTransport(status)
+    Outcome::Unsupported(status)
 }
 
 /// Walks as the gateway does: each step has to be the expected one, and ends as the script says. The answer is the message
@@ -50,8 +50,15 @@ fn walk_through(to: &Upstream, script: &[(Step, Outcome)]) -> Option<String> {
         let (Go(tried) | Login(tried)) = step else { panic!("a script has no stops") };
         // A script of logins that fail writes it as a second 401; here every login yields a credential.
         credential |= matches!(expected, Login(_));
-        let Try { transport, era } = tried;
-        history.push(Attempt { transport, era, credential, outcome: outcome.clone(), millis: 1 });
+        let Candidate { transport, era, .. } = tried;
+        history.push(Attempt {
+            transport,
+            era,
+            credential,
+            outcome: outcome.clone(),
+            duration_ms: 1,
+            extensions: Vec::new(),
+        });
         if *outcome == Outcome::Connected {
             return None;
         }
@@ -115,7 +122,7 @@ fn http_and_sse_fail() {
 fn a_400_with_a_modern_error_is_no_evidence_for_sse() {
     stops(
         &upstream(),
-        &[(Go(MODERN), Outcome::Answered(400))],
+        &[(Go(MODERN), Outcome::Inconclusive(400))],
         "it speaks MCP but refused to begin (400); check which versions of the protocol it supports",
     );
 }
@@ -182,7 +189,14 @@ fn the_longest_walk() {
 
 #[test]
 fn no_credential_to_be_had() {
-    let attempt = |Try { transport, era }, outcome| Attempt { transport, era, credential: false, outcome, millis: 1 };
+    let attempt = |Candidate { transport, era, .. }, outcome| Attempt {
+        transport,
+        era,
+        credential: false,
+        outcome,
+        duration_ms: 1,
+        extensions: Vec::new(),
+    };
     let history = [attempt(MODERN, unauthorized()), attempt(MODERN, unauthorized()), attempt(SSE, not_this(404))];
     assert_eq!(next(&upstream(), &history[..2]), Go(SSE));
     let message = r#"it asks for a credential (401 over Streamable HTTP; it also failed otherwise: HTTP+SSE: 404); give it one, such as bearer = { env = "NAME" } under [upstreams.docs]"#;
@@ -191,7 +205,7 @@ fn no_credential_to_be_had() {
 
 #[test]
 fn explicit_http_never_probes_sse() {
-    let to = Upstream { pinned: Some(Transport::Http), ..upstream() };
+    let to = Upstream { required_transport: Some(Transport::Http), ..upstream() };
     stops(
         &to,
         &[(Go(MODERN), not_this(404)), (Go(LEGACY), not_this(405))],
@@ -206,7 +220,7 @@ fn explicit_http_never_probes_sse() {
 
 #[test]
 fn explicit_sse_never_probes_http() {
-    let to = Upstream { pinned: Some(Transport::Sse), ..upstream() };
+    let to = Upstream { required_transport: Some(Transport::Sse), ..upstream() };
     connects(&to, &[(Go(SSE), unauthorized()), (Login(SSE), Outcome::Connected)]);
     stops(
         &to,
@@ -219,16 +233,16 @@ fn explicit_sse_never_probes_http() {
 fn an_outage_is_no_evidence() {
     let again = "try again when it has recovered";
     let cases = [
-        (Outcome::Answered(500), format!("it is out of order (500 over Streamable HTTP); {again}")),
-        (Outcome::Answered(503), format!("it is out of order (503 over Streamable HTTP); {again}")),
-        (Outcome::Answered(408), format!("it is out of order (408 over Streamable HTTP); {again}")),
-        (Outcome::Answered(429), "it turns requests away because there are too many (429); try again later".into()),
+        (Outcome::Inconclusive(500), format!("it is out of order (500 over Streamable HTTP); {again}")),
+        (Outcome::Inconclusive(503), format!("it is out of order (503 over Streamable HTTP); {again}")),
+        (Outcome::Inconclusive(408), format!("it is out of order (408 over Streamable HTTP); {again}")),
+        (Outcome::Inconclusive(429), "it turns requests away because there are too many (429); try again later".into()),
         (
-            Outcome::Answered(308),
+            Outcome::Inconclusive(308),
             "it sends its callers elsewhere (308); set url to the address that it redirects to".into(),
         ),
         (Outcome::TimedOut, "it gave no answer in time over Streamable HTTP; check that it is running, or give it more with timeouts.initialize".into()),
-        (Outcome::BrokenOff, "it broke the connection off over Streamable HTTP; check that it is running".into()),
+        (Outcome::ConnectionTerminated, "it broke the connection off over Streamable HTTP; check that it is running".into()),
         (
             Outcome::Unreachable("connection refused".into()),
             "connection refused; check its url and that it is running".into(),
@@ -278,22 +292,23 @@ fn a_403_is_no_evidence() {
 
 #[test]
 fn the_client_needs_one_era() {
-    let legacy = Upstream { wanted: Some(Era::Legacy), ..upstream() };
+    let legacy = Upstream { required_era: Some(Era::Legacy), ..upstream() };
     connects(&legacy, &[(Go(LEGACY), not_this(404)), (Go(SSE), Outcome::Connected)]);
-    let modern = Upstream { wanted: Some(Era::Modern), ..upstream() };
+    let modern = Upstream { required_era: Some(Era::Modern), ..upstream() };
     stops(
         &modern,
         &[(Go(MODERN), not_this(404))],
         "it does not answer in the modern era, which the client needs (Streamable HTTP, modern era: 404); check its url, or use a client of the legacy era",
     );
-    let child = Upstream { wanted: Some(Era::Legacy), ..command() };
+    let child = Upstream { required_era: Some(Era::Legacy), ..command() };
     connects(&child, &[(Go(OLD_CHILD), Outcome::Connected)]);
 }
 
 #[test]
 fn a_command_speaks_stdio_only() {
     connects(&command(), &[(Go(CHILD), Outcome::Connected)]);
-    for outcome in [not_this(400), Outcome::TimedOut, Outcome::BrokenOff, Outcome::NotMcp("a banner".into())] {
+    for outcome in [not_this(400), Outcome::TimedOut, Outcome::ConnectionTerminated, Outcome::NotMcp("a banner".into())]
+    {
         connects(&command(), &[(Go(CHILD), outcome), (Go(OLD_CHILD), Outcome::Connected)]);
     }
     stops(
@@ -303,7 +318,7 @@ fn a_command_speaks_stdio_only() {
     );
     stops(
         &command(),
-        &[(Go(CHILD), Outcome::BrokenOff), (Go(OLD_CHILD), Outcome::BrokenOff)],
+        &[(Go(CHILD), Outcome::ConnectionTerminated), (Go(OLD_CHILD), Outcome::ConnectionTerminated)],
         "it ended before it answered; check its command and args",
     );
     stops(
@@ -331,7 +346,7 @@ fn sse_that_is_not_carried() {
         &[(Go(MODERN), unauthorized()), (Login(MODERN), unauthorized())],
         "it refused the credential that it was sent (401 over Streamable HTTP); replace it with a valid one",
     );
-    let pinned = Upstream { pinned: Some(Transport::Sse), ..to };
+    let pinned = Upstream { required_transport: Some(Transport::Sse), ..to };
     stops(&pinned, &[], "it needs HTTP+SSE, which is not carried by this Weir; give it another address");
 }
 
@@ -339,15 +354,15 @@ fn sse_that_is_not_carried() {
 fn what_cannot_be_tried_at_all() {
     let cases = [
         (
-            Upstream { pinned: Some(Transport::Stdio), ..upstream() },
+            Upstream { required_transport: Some(Transport::Stdio), ..upstream() },
             "it has a url and no command, so it cannot use stdio; take out its type",
         ),
         (
-            Upstream { pinned: Some(Transport::Http), ..command() },
+            Upstream { required_transport: Some(Transport::Http), ..command() },
             "it has a command and no url, so it cannot use Streamable HTTP; take out its type",
         ),
         (
-            Upstream { pinned: Some(Transport::Sse), wanted: Some(Era::Modern), ..upstream() },
+            Upstream { required_transport: Some(Transport::Sse), required_era: Some(Era::Modern), ..upstream() },
             "it is set to HTTP+SSE, which has no modern era, and the client needs that era; take out its type",
         ),
         (
@@ -362,7 +377,14 @@ fn what_cannot_be_tried_at_all() {
 
 #[test]
 fn a_lost_connection_is_tried_the_same_way() {
-    let attempt = |Try { transport, era }, outcome| Attempt { transport, era, credential: true, outcome, millis: 1 };
+    let attempt = |Candidate { transport, era, .. }, outcome| Attempt {
+        transport,
+        era,
+        credential: true,
+        outcome,
+        duration_ms: 1,
+        extensions: Vec::new(),
+    };
     let mut history = vec![attempt(MODERN, not_this(404)), attempt(LEGACY, Outcome::Connected)];
     assert_eq!(next(&upstream(), &history), Go(LEGACY));
     history.push(attempt(LEGACY, unauthorized()));
@@ -373,23 +395,23 @@ fn a_lost_connection_is_tried_the_same_way() {
 #[test]
 fn every_walk_ends() {
     let outcomes = [
-        Outcome::Answered(400),
-        Outcome::Answered(503),
+        Outcome::Inconclusive(400),
+        Outcome::Inconclusive(503),
         unauthorized(),
         Outcome::Forbidden(challenge("insufficient_scope")),
         Outcome::Forbidden(challenge("")),
         not_this(404),
         Outcome::Unreachable("refused".into()),
         Outcome::TimedOut,
-        Outcome::BrokenOff,
+        Outcome::ConnectionTerminated,
         Outcome::NotMcp("text/html".into()),
     ];
     let carried = [vec![], vec![Transport::Http, Transport::Stdio], vec![Transport::Sse], upstream().transports];
     for base in [upstream(), command()] {
-        for pinned in [None, Some(Transport::Http), Some(Transport::Sse), Some(Transport::Stdio)] {
-            for wanted in [None, Some(Era::Modern), Some(Era::Legacy)] {
+        for required_transport in [None, Some(Transport::Http), Some(Transport::Sse), Some(Transport::Stdio)] {
+            for required_era in [None, Some(Era::Modern), Some(Era::Legacy)] {
                 for transports in carried.clone() {
-                    let to = Upstream { pinned, wanted, transports, ..base.clone() };
+                    let to = Upstream { required_transport, required_era, transports, ..base.clone() };
                     explore(&to, &outcomes, &mut Vec::new());
                 }
             }
@@ -405,19 +427,26 @@ fn explore(to: &Upstream, outcomes: &[Outcome], history: &mut Vec<Attempt>) {
             return;
         }
         Go(tried) => {
-            let before = history.iter().any(|attempt| attempt.tried() == tried);
+            let before = history.iter().any(|attempt| attempt.candidate() == tried);
             assert!(!before, "{tried:?} again without a new credential, after {history:?}");
             tried
         }
         Login(tried) => tried,
     };
     assert!(to.transports.contains(&tried.transport));
-    assert!(to.pinned.is_none_or(|pinned| pinned == tried.transport));
-    assert!(to.wanted.is_none_or(|wanted| wanted == tried.era));
+    assert!(to.required_transport.is_none_or(|required| required == tried.transport));
+    assert!(to.required_era.is_none_or(|required| required == tried.era));
     assert_eq!(to.url.is_none(), tried.transport == Transport::Stdio);
-    let Try { transport, era } = tried;
+    let Candidate { transport, era, .. } = tried;
     for outcome in outcomes {
-        history.push(Attempt { transport, era, credential: true, outcome: outcome.clone(), millis: 1 });
+        history.push(Attempt {
+            transport,
+            era,
+            credential: true,
+            outcome: outcome.clone(),
+            duration_ms: 1,
+            extensions: Vec::new(),
+        });
         explore(to, outcomes, history);
         history.pop();
     }
