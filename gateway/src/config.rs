@@ -100,7 +100,7 @@ pub struct Limits {
     /// The largest request body, in bytes; more is answered with 413.
     pub body: usize,
     /// How long a client may take to send the head of a request.
-    pub head_timeout: Duration,
+    pub header_timeout: Duration,
     /// How long a kept-alive connection may stay silent.
     pub idle_timeout: Duration,
     /// How long a legacy session may stay unused before it ends.
@@ -111,21 +111,21 @@ pub struct Limits {
     /// to an upstream are counted apart.
     pub connections: Shares,
     /// How much there may be of large request bodies at once, in bytes.
-    pub bodies: Shares,
+    pub body_memory: Shares,
     /// How many legacy sessions may exist at once.
     pub sessions: Shares,
     /// How many child processes may run at once.
     pub processes: Shares,
     /// How many child processes may be starting at once.
-    pub starts: usize,
+    pub concurrent_starts: usize,
     /// How many legacy sessions modern clients may share at once.
     pub pooled_sessions: Shares,
     /// How many calls may wait for their clients' input at once.
     pub pending_inputs: Shares,
     /// How much is kept of the event streams of legacy sessions, in bytes.
-    pub replay: Shares,
+    pub replay_buffer: Shares,
     /// How many entries a page of a merged list has.
-    pub page: usize,
+    pub page_size: usize,
     /// The longest message of an upstream, in bytes.
     pub message: usize,
     /// How much is kept of the lists of each upstream, in bytes.
@@ -313,19 +313,19 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             body: 4 << 20,
-            head_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
             session_idle: Duration::from_secs(30 * 60),
             connections: Shares { total: 16_384, principal: 4096, upstream: 8192 },
-            bodies: Shares { total: 512 << 20, principal: 128 << 20, upstream: usize::MAX },
+            body_memory: Shares { total: 512 << 20, principal: 128 << 20, upstream: usize::MAX },
             sessions: Shares { total: 10_000, principal: 2500, upstream: usize::MAX },
             processes: Shares { total: 500, principal: 100, upstream: 250 },
-            starts: 4,
+            concurrent_starts: 4,
             pooled_sessions: Shares { total: 1000, principal: 250, upstream: 500 },
             pending_inputs: Shares { total: 1000, principal: 100, upstream: 500 },
-            replay: Shares { total: 64 << 20, principal: 16 << 20, upstream: usize::MAX },
-            page: 1000,
+            replay_buffer: Shares { total: 64 << 20, principal: 16 << 20, upstream: usize::MAX },
+            page_size: 1000,
             message: 32 << 20,
             list: 8 << 20,
             policy: PolicyLimits::default(),

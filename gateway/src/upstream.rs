@@ -101,7 +101,7 @@ pub struct UpstreamParts {
     pub credentials: Option<CredentialSource>,
     /// How many processes there may be of all upstreams.
     pub processes: Arc<Quota>,
-    /// What a process waits for that is to be started (`limits.starts`).
+    /// What a process waits for that is to be started (`limits.concurrent_starts`).
     pub starts: Arc<Semaphore>,
     /// How long its messages and lists may be.
     pub limits: crate::config::Limits,

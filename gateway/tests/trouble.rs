@@ -210,7 +210,7 @@ fn an_answer_that_breaks_off_is_in_the_log() {
     gateway.until_healthy(1);
     // A client that goes away would be the reason.
     let _connection = gateway.send("/mcp", Some(&gateway.open("/mcp")), &call("a__echo"));
-    gateway.until_logged("\"why\":\"broke off before it answered: ");
+    gateway.until_logged("\"error\":\"broke off before it answered: ");
 }
 
 #[test]

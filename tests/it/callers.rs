@@ -321,14 +321,18 @@ async fn refused_tokens_are_logged_with_the_reason_and_without_the_token() {
     for (token, why, subject) in &refused {
         let response = gateway.send(with(tools("/mcp"), token)).await;
         assert_eq!(response.status, 401, "{why}");
-        gateway.logs(&format!("\"why\":\"{why}\"")).await;
+        gateway.logs(&format!("\"error\":\"{why}\"")).await;
         let log = gateway.log();
-        let line = log.lines().find(|line| line.contains(&format!("\"why\":\"{why}\""))).unwrap();
+        let line = log.lines().find(|line| line.contains(&format!("\"error\":\"{why}\""))).unwrap();
         let line: Value = serde_json::from_str(line).unwrap();
         let fields = &line["fields"];
         assert_eq!((&line["level"], &line["target"]), (&json!("WARN"), &json!("weir::auth")), "{line}");
         assert_eq!((&fields["message"], &fields["subject"]), (&json!("token refused"), &json!(subject)), "{line}");
-        assert_eq!((&fields["issuer"], &fields["address"]), (&json!(issuer.issuer()), &json!("127.0.0.1")), "{line}");
+        assert_eq!(
+            (&fields["issuer"], &fields["client_address"]),
+            (&json!(issuer.issuer()), &json!("127.0.0.1")),
+            "{line}"
+        );
     }
     // To come without one is how clients ask where to get one.
     assert_eq!(gateway.send(tools("/mcp")).await.status, 401);

@@ -126,7 +126,7 @@ fn ready(line: &str) -> Option<Value> {
 #[tokio::test]
 async fn the_log_stays_json_and_standard_output_empty() {
     let stub = Stub::start().await;
-    let public = "public_url = 'https://weir.example.com'\neverybody_may_call = true\nlisten = '0.0.0.0:0'\n";
+    let public = "public_url = 'https://weir.example.com'\nallow_unauthenticated = true\nlisten = '0.0.0.0:0'\n";
     let folder = folder(&(public.to_owned() + &stub.config("stub")));
     let (out, log) = (folder.path().join("out"), folder.path().join("log"));
     let mut command = weir(folder.path(), &["serve"]);
@@ -146,7 +146,7 @@ async fn the_log_stays_json_and_standard_output_empty() {
 #[tokio::test]
 async fn a_person_is_shown_the_address_that_clients_use() {
     let stub = Stub::start().await;
-    let folder = folder(&format!("everybody_may_call = true\nlisten = '0.0.0.0:0'\n{}", stub.config("stub")));
+    let folder = folder(&format!("allow_unauthenticated = true\nlisten = '0.0.0.0:0'\n{}", stub.config("stub")));
     let line = format!("exec {} serve", paths::weir().display());
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]).env("SHELL", "/bin/sh");

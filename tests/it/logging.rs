@@ -41,9 +41,9 @@ async fn the_line_of_a_call_says_who_called_from_where_and_what_it_came_to() {
     assert_eq!((&fields["principal"], &fields["upstream"]), (&json!("ada"), &json!("stub")), "{line}");
     let client = fields["client"].as_str().unwrap();
     assert!(client.contains('/') && client.len() < 130, "{line}");
-    assert!(fields["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
-    assert!(fields["received"].as_u64().unwrap() > 50 && fields["sent"].as_u64().unwrap() > 50, "{line}");
-    assert!(fields["request"].as_str().is_some_and(|id| !id.is_empty()), "{line}");
+    assert!(fields["client_address"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    assert!(fields["bytes_received"].as_u64().unwrap() > 50 && fields["bytes_sent"].as_u64().unwrap() > 50, "{line}");
+    assert!(fields["request_id"].as_str().is_some_and(|id| !id.is_empty()), "{line}");
 
     // Of a session there is a name that leads to it for nobody, and it is the same in each line.
     let session = fields["session"].as_str().unwrap().to_owned();

@@ -56,7 +56,7 @@ async fn a_missing_login_is_one_line_and_no_error() {
                 for answer in call(&gateway).await {
                     assert!(answer.contains("`u` needs a sign-in"), "{transport} {auth}: {answer}");
                 }
-                let quiet = "\"why\":\"needs a sign-in\"";
+                let quiet = "\"error\":\"needs a sign-in\"";
                 until("each call has its line", || lines(&gateway, quiet) >= CALLS).await;
                 let log = gateway.log();
                 tells(&gateway, (0, 1)).await;

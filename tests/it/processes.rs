@@ -55,7 +55,7 @@ async fn servers_of_either_era_that_take_long_come_up_in_one_process() {
         ("fastmcp", Launch::fastmcp()),
         ("everything", Launch::everything()),
     ];
-    let mut config = "limits.starts = 8\n".to_owned();
+    let mut config = "limits.concurrent_starts = 8\n".to_owned();
     let mut names = Vec::new();
     for (name, server) in &servers {
         // Like npx, which leaves its input unread until the server is there, and like docker, which reads it at once.
@@ -180,7 +180,7 @@ async fn a_few_processes_start_at_once_and_waiting_for_a_turn_is_no_delay() {
     let directory = TempDir::new().unwrap();
     let (running, counts) = (directory.path().join("running"), directory.path().join("counts"));
     fs::create_dir(&running).unwrap();
-    let mut config = "limits.starts = 2\ndefaults.timeouts.start = \"8s\"\n".to_owned();
+    let mut config = "limits.concurrent_starts = 2\ndefaults.timeouts.start = \"8s\"\n".to_owned();
     let polite = Launch::new(Path::new("python3"), ["-c", SILENT, "polite"]);
     let names: Vec<String> = (0..6).map(|number| format!("slow{number}")).collect();
     for name in &names {

@@ -172,7 +172,7 @@ async fn the_own_stream_of_a_session_goes_on_too() {
 
 #[tokio::test]
 async fn an_answer_that_is_too_large_to_keep_is_replaced_by_an_error_that_says_so() {
-    let (gateway, stub) = start("limits.replay = \"64KiB\"\n").await;
+    let (gateway, stub) = start("limits.replay_buffer = \"64KiB\"\n").await;
     let client = Client::legacy(&gateway, "/mcp/stub").await;
     let arguments = json!({ "message": "x".repeat(100_000) });
     let (request_id, request) = client.request("tools/call", json!({ "name": "steps", "arguments": arguments }));
@@ -184,7 +184,7 @@ async fn an_answer_that_is_too_large_to_keep_is_replaced_by_an_error_that_says_s
     loop {
         let message = events.next_message().await.unwrap();
         if message["id"] == json!(request_id) {
-            assert!(message["error"]["message"].as_str().unwrap().contains("limits.replay"), "{message}");
+            assert!(message["error"]["message"].as_str().unwrap().contains("limits.replay_buffer"), "{message}");
             break;
         }
     }
@@ -198,7 +198,7 @@ async fn an_answer_that_is_too_large_to_keep_is_replaced_by_an_error_that_says_s
 
 #[tokio::test]
 async fn a_flood_that_nobody_reads_is_bounded() {
-    let (gateway, stub) = start("limits.replay = \"1MiB\"\n").await;
+    let (gateway, stub) = start("limits.replay_buffer = \"1MiB\"\n").await;
     let before = gateway.resident();
     let mut starts = Vec::new();
     for _ in 0..8 {

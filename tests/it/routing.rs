@@ -22,7 +22,7 @@ async fn a_very_long_list_comes_in_pages() {
     gateway.healthy(&["long", "other"]).await;
     for client in both(&gateway).await {
         let first = client.result("tools/list", json!({})).await;
-        assert_eq!(first["tools"].as_array().unwrap().len(), 1000, "the default of `limits.page`");
+        assert_eq!(first["tools"].as_array().unwrap().len(), 1000, "the default of `limits.page_size`");
         assert_eq!(client.result("tools/list", json!({ "cursor": "" })).await["tools"], first["tools"]);
         let all = client.tools().await;
         assert_eq!(all.len(), 10_005);
@@ -35,7 +35,7 @@ async fn a_very_long_list_comes_in_pages() {
 #[tokio::test]
 async fn a_cursor_is_good_for_the_list_it_came_from_and_nothing_else() {
     let stub = Stub::offering(many(7)).await;
-    let gateway = Gateway::start(&format!("limits.page = 3\n{}", stub.config("stub"))).await;
+    let gateway = Gateway::start(&format!("limits.page_size = 3\n{}", stub.config("stub"))).await;
     gateway.healthy(&["stub"]).await;
     let [legacy, modern] = both(&gateway).await;
     for (client, other) in [(&legacy, &modern), (&modern, &legacy)] {
@@ -62,7 +62,7 @@ async fn a_cursor_is_good_for_the_list_it_came_from_and_nothing_else() {
 #[tokio::test]
 async fn a_cursor_of_a_list_that_has_changed_is_refused() {
     let stub = Stub::offering(Offer { modern: false, ..many(7) }).await;
-    let gateway = Gateway::start(&format!("limits.page = 3\n{}", stub.config("stub"))).await;
+    let gateway = Gateway::start(&format!("limits.page_size = 3\n{}", stub.config("stub"))).await;
     gateway.healthy(&["stub"]).await;
     let legacy = Client::legacy(&gateway, "/mcp").await;
     until("the upstream is listened to", || stub.listeners() > 0).await;

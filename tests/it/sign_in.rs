@@ -1,6 +1,6 @@
 //! Signing in through the gateway: a call that needs a login says where, `/connect` leads there, and the call goes through.
 //!
-//! Links are trusted here (`trust_links`); that people say who they are is seen to in `visits`.
+//! Links are trusted here (`trust_sign_in_links`); that people say who they are is seen to in `visits`.
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -26,7 +26,8 @@ pub(crate) async fn guarded(authority: &Authority, name: &str, owner: &str) -> (
 async fn proved(issuer: &Issuer, upstreams: &str) -> Gateway {
     let port = weir_tests::peer::free_port();
     let public = format!("http://127.0.0.1:{port}");
-    let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\ntrust_links = true\n", issuer.issuer());
+    let auth =
+        format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\ntrust_sign_in_links = true\n", issuer.issuer());
     Gateway::start_at(port, &format!("public_url = \"{public}\"\n{auth}{upstreams}")).await
 }
 
@@ -303,7 +304,7 @@ async fn where_everybody_may_call_nobody_is_known() {
     let port = weir_tests::peer::free_port();
     let authority = Authority::start(3600);
     let (_stub, config) = guarded(&authority, "github", "shared").await;
-    let config = format!("everybody_may_call = true\n{config}");
+    let config = format!("allow_unauthenticated = true\n{config}");
     let gateway = Gateway::start_on(&format!("0.0.0.0:{port}"), &config).await;
     let page = Browser::new().open(&gateway.url("/connect")).await;
     assert!(page.status == 403 && page.text.contains("weir auth login"), "{}", page.text);

@@ -46,7 +46,10 @@ async fn who_comes_in_signs_in_and_signs_out_is_logged() {
     assert_eq!(told(&lines), expected, "{log}");
     for line in &lines {
         let fields = &line["fields"];
-        assert_eq!((&fields["issuer"], &fields["address"]), (&json!(scene.authority.issuer()), &json!("127.0.0.1")));
+        assert_eq!(
+            (&fields["issuer"], &fields["client_address"]),
+            (&json!(scene.authority.issuer()), &json!("127.0.0.1"))
+        );
     }
 }
 

@@ -64,7 +64,7 @@ async fn a_tool_is_listed_for_those_who_can_sign_in() {
     assert!(told["isError"] == true && text(&told).contains("/connect?ticket="), "{told}");
 
     let port = weir_tests::peer::free_port();
-    let open = Gateway::start_on(&format!("0.0.0.0:{port}"), &format!("everybody_may_call = true\n{team}")).await;
+    let open = Gateway::start_on(&format!("0.0.0.0:{port}"), &format!("allow_unauthenticated = true\n{team}")).await;
     until("it waits", || open.log().contains(WAITS)).await;
     let anybody = Client::legacy(&open, "/mcp").await;
     assert!(anybody.tools().await.is_empty(), "nobody is known there");

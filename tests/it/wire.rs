@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use weir_tests::wait::within;
 use weir_tests::{Client, Gateway, Request, Stub};
 
-const LIMITS: &str = "limits = { body = \"64KiB\", head_timeout = \"1s\", idle_timeout = \"1s\" }\n";
+const LIMITS: &str = "limits = { body = \"64KiB\", header_timeout = \"1s\", idle_timeout = \"1s\" }\n";
 
 async fn start() -> (Gateway, Stub) {
     let stub = Stub::start().await;

@@ -184,14 +184,14 @@ async fn fetch(caller: &Arc<Caller>, upstream: &Upstream) -> Result<CatalogSnaps
         why if why.is_for_caller() => Missing::Login,
         ConnectError::SignIn(_) | ConnectError::Personal => Missing::Elsewhere,
         why => {
-            tracing::debug!(upstream = upstream.name(), %why, "a caller's lists cannot be had");
+            tracing::debug!(upstream = upstream.name(), error = %why, "a caller's lists cannot be had");
             Missing::Trouble
         }
     })?;
     let fetched = CatalogSnapshot::fetch(Some(caller), upstream, &opened).await;
     upstream.close(Some(caller), &opened.channel).await;
     let mut view = fetched.map_err(|why| {
-        tracing::debug!(upstream = upstream.name(), %why, "a caller's lists cannot be had");
+        tracing::debug!(upstream = upstream.name(), error = %why, "a caller's lists cannot be had");
         Missing::Trouble
     })?;
     // Whatever the upstream says of who may share it: this was fetched with one caller's login.

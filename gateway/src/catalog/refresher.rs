@@ -349,8 +349,10 @@ fn report(upstream: &Upstream, why: &ConnectError) {
     match why {
         // Said where it was found out, with what to do, once for all who need it.
         ConnectError::SignIn(_) => {}
-        ConnectError::Personal => tracing::debug!(upstream = name, %why, "upstream is known to its callers only"),
-        why => tracing::error!(upstream = name, %why, "upstream cannot be reached"),
+        ConnectError::Personal => {
+            tracing::debug!(upstream = name, error = %why, "upstream is known to its callers only")
+        }
+        why => tracing::error!(upstream = name, error = %why, "upstream cannot be reached"),
     }
 }
 

@@ -208,7 +208,7 @@ impl CatalogSnapshot {
             );
         }
         if let Some(why) = why.filter(|_| before.is_none_or(|before| before.failed != self.failed)) {
-            tracing::warn!(upstream, why, "some of its lists cannot be had");
+            tracing::warn!(upstream, error = why, "some of its lists cannot be had");
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) fn assemble(config: &Config, manager: Option<&CredentialManager>) -> 
     let engine = engine.context("the policy engine cannot be started")?;
     let client = HttpClient::new().limited(config.limits.connections.upstream);
     let processes = Quota::new("processes", config.limits.processes);
-    let shared = (&client, &processes, &Arc::new(Semaphore::new(config.limits.starts)));
+    let shared = (&client, &processes, &Arc::new(Semaphore::new(config.limits.concurrent_starts)));
     let (mut upstreams, mut decisions, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {
         match prepare(config, entry, &engine, shared, manager) {
@@ -131,8 +131,8 @@ fn usual(
         }
         (_, Some(account)) => {
             let mut settings = serde_json::Map::new();
-            if let Some(skew) = account.skew() {
-                settings.insert("skew".to_owned(), skew.as_secs().into());
+            if let Some(renew_before) = account.renew_before() {
+                settings.insert("renew_before".to_owned(), renew_before.as_secs().into());
             }
             if !account.is_configured() {
                 settings.insert("only_if_refused".to_owned(), true.into());

@@ -95,7 +95,7 @@ async fn connect(
     let shares = |total| Shares { total, principal: total, upstream: total };
     let sessions = Arc::new(Sessions::new(shares(2), Duration::MAX, shares(0)));
     let defaults = config::Limits::default();
-    let proxy = Arc::new(Proxy::new(Catalog::new(Arc::clone(&upstreams), defaults.page), sessions, &defaults));
+    let proxy = Arc::new(Proxy::new(Catalog::new(Arc::clone(&upstreams), defaults.page_size), sessions, &defaults));
     let reaping = tokio::spawn(reap(Arc::clone(&proxy)));
     // A login that is made at a terminal is used at once.
     let looking = tokio::spawn({

@@ -173,9 +173,9 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let hangups = tokio::spawn(ignore_hangups(io::stdin().is_terminal()));
     let addresses = listener.addresses();
-    let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page);
+    let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page_size);
     let limits = &config.limits;
-    let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay));
+    let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay_buffer));
     let callers = Authenticator::new(config).context("the tokens of callers cannot be checked")?;
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let invitations = Arc::new(SignInLinks::new(&root));
@@ -192,8 +192,8 @@ async fn serve(
     let app = Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect, config.limits.body));
     let limits = ListenLimits {
         connections: limits.connections,
-        bodies: limits.bodies,
-        head_timeout: limits.head_timeout,
+        bodies: limits.body_memory,
+        header_timeout: limits.header_timeout,
         body_timeout: limits.body_timeout,
         idle_timeout: limits.idle_timeout,
         drain: DRAIN,

@@ -82,7 +82,7 @@ pub struct OAuthClient {
     /// Whether authorization servers may be at private addresses.
     pub private_network: bool,
     /// How long before its end a token is renewed.
-    pub skew: Option<Duration>,
+    pub renew_before: Option<Duration>,
     /// Where the caller's identity is exchanged first.
     pub identity_provider: Option<IdentityProvider>,
 }
@@ -116,7 +116,7 @@ pub struct InboundAuth {
     /// Its password there.
     pub client_secret: Option<SecretSource>,
     /// Whether whoever brings a link to sign in is taken for the caller it was made for.
-    pub trust_links: bool,
+    pub trust_sign_in_links: bool,
 }
 
 /// Where logins are kept.

@@ -82,7 +82,7 @@ fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {
         context.report.add(written.span.clone(), "there is no address to listen on", Some(hint));
     }
     // What cannot be read there has been reported; that it is not `true` need not be said as well.
-    let meant = match &root.everybody_may_call {
+    let meant = match &root.allow_unauthenticated {
         Setting::Absent => false,
         Setting::Set(at) => at.value,
         Setting::Unreadable(_) => true,
@@ -100,7 +100,7 @@ fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {
                 format!(
                     "whoever reaches {socket} could call every upstream, because there is no `[auth]`"
                 ),
-                Some("name the issuer of your clients' tokens in [auth], or say that this is meant:\neverybody_may_call = true".to_owned()),
+                Some("name the issuer of your clients' tokens in [auth], or say that this is meant:\nallow_unauthenticated = true".to_owned()),
             );
         }
         listen.push(socket);
@@ -179,14 +179,14 @@ fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
         processes: shares!(Count, written.processes, default, principal, upstream),
         pooled_sessions: shares!(Count, written.pooled_sessions, default, principal, upstream),
         pending_inputs: shares!(Count, written.pending_inputs, default, principal, upstream),
-        head_timeout: written.head_timeout.or(Period(default.head_timeout)).0,
+        header_timeout: written.header_timeout.or(Period(default.header_timeout)).0,
         idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
         session_idle: written.session_idle.or(Period(default.session_idle)).0,
-        starts: written.starts.or(Count(default.starts)).0,
+        concurrent_starts: written.concurrent_starts.or(Count(default.concurrent_starts)).0,
         sessions: shares!(Count, written.sessions, default, principal),
-        bodies: shares!(Size, written.bodies, default, principal),
-        replay: shares!(Size, written.replay, default, principal),
-        page: written.page.or(Count(default.page)).0,
+        body_memory: shares!(Size, written.body_memory, default, principal),
+        replay_buffer: shares!(Size, written.replay_buffer, default, principal),
+        page_size: written.page_size.or(Count(default.page_size)).0,
         message: written.message.or(Size(default.message)).0,
         list: written.list.or(Size(default.list)).0,
         policy,

@@ -21,7 +21,7 @@ table! {
         auth: WrittenInbound,
         /// Must be `true` to listen on anything but loopback without `auth`: everybody who reaches the address can then
         /// call every upstream with its credentials. Default: `false`.
-        everybody_may_call: bool,
+        allow_unauthenticated: bool,
         /// What browsers and clients reach Weir by: `"https://weir.example.com"`. Default: what stands before `/mcp` in the
         /// `audience` of `auth`, else the address that it listens on.
         public_url: WebUrl,
@@ -64,7 +64,7 @@ table! {
         /// The largest request body. Default: `"4MiB"`.
         body: Size,
         /// How long a client may take to send the head of a request. Default: `"10s"`.
-        head_timeout: Period,
+        header_timeout: Period,
         /// How long a client may take to send the body of a request; each 8 KiB that come give it one second more.
         /// Default: `"30s"`.
         body_timeout: Period,
@@ -74,7 +74,7 @@ table! {
         /// the system's limit of open files is low: half of that is left for upstreams. Default: 16384.
         connections: Count,
         /// How much memory the bodies of requests may take together, of those over 64 KiB. Default: `"512MiB"`.
-        bodies: Size,
+        body_memory: Size,
         /// How long a session may stay unused before it ends. Default: `"30m"`.
         session_idle: Period,
         /// How many sessions may exist at once. Default: 10000.
@@ -86,12 +86,12 @@ table! {
         /// How many calls may wait for their clients' input at once. Default: 1000.
         pending_inputs: Count,
         /// How many child processes may be starting at once; others wait for their turn. Default: 4.
-        starts: Count,
+        concurrent_starts: Count,
         /// How much of the event streams of all sessions is kept for clients that lose their connection and come back;
         /// a sixteenth of it for each session at most. Default: `"64MiB"`.
-        replay: Size,
+        replay_buffer: Size,
         /// How many tools, prompts, resources or templates `/mcp` puts on one page of a list. Default: 1000.
-        page: Count,
+        page_size: Count,
         /// The longest message that an upstream may send, on any transport. A longer one fails its call.
         /// Default: `"32MiB"`.
         message: Size,
@@ -111,7 +111,7 @@ table! {
         /// Connections from one address, whoever calls. Default: 4096.
         connections: Count,
         /// Bodies of requests. Default: `"128MiB"`.
-        bodies: Size,
+        body_memory: Size,
         /// Sessions. Default: 2500.
         sessions: Count,
         /// Child processes. Default: 100.
@@ -121,7 +121,7 @@ table! {
         /// Calls that wait for input. Default: 100.
         pending_inputs: Count,
         /// What is kept of event streams. Default: `"16MiB"`.
-        replay: Size,
+        replay_buffer: Size,
     }
 
     /// How much of each total one upstream may take.
@@ -170,7 +170,7 @@ table! {
         progress: Period,
         /// For its part in a list of all upstreams. Default: `"5s"`.
         list: Period,
-        /// For a process from its start to its first answer: a download is part of it, waiting for one of `limits.starts`
+        /// For a process from its start to its first answer: a download is part of it, waiting for one of `limits.concurrent_starts`
         /// is not. Default: `"2m"`.
         start: Period,
     }

@@ -23,7 +23,7 @@ impl CredentialManager {
     /// Weir as a client of the issuer that a configuration names; none if people are not asked there who they are.
     #[must_use]
     pub fn identity(&self, config: &Config) -> Option<Identity> {
-        let inbound = config.inbound.as_ref().filter(|inbound| !inbound.trust_links)?.clone();
+        let inbound = config.inbound.as_ref().filter(|inbound| !inbound.trust_sign_in_links)?.clone();
         let document = config.client_metadata_url.as_deref().and_then(|url| url.parse().ok());
         Some(Identity { vault: Arc::clone(&self.vault), inbound, document })
     }

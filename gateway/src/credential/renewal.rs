@@ -105,7 +105,7 @@ async fn anew(
 ) -> Result<(), LoginError> {
     let made = logins.access(http, key, refused, renewal).await?;
     if let Err(why) = logins.supersede(key, &made.origin).await {
-        tracing::warn!(upstream = key.upstream, %why, "the login before is still kept");
+        tracing::warn!(upstream = key.upstream, error = %why, "the login before is still kept");
     }
     Ok(())
 }

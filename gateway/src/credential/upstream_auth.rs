@@ -137,8 +137,8 @@ impl UpstreamAuth {
 
     /// How long before its end a token is to be renewed, if the configuration says.
     #[must_use]
-    pub const fn skew(&self) -> Option<Duration> {
-        self.oauth.skew
+    pub const fn renew_before(&self) -> Option<Duration> {
+        self.oauth.renew_before
     }
 
     /// Whose credential a caller uses; none for Weir itself where each caller has their own.
@@ -309,7 +309,7 @@ fn unsaid() -> OAuthClient {
         audience: None,
         resource: true,
         private_network: false,
-        skew: None,
+        renew_before: None,
         identity_provider: None,
     }
 }

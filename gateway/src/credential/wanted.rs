@@ -33,7 +33,7 @@ impl UpstreamAuth {
             Ok::<_, TokenStoreError>(())
         };
         if let Err(why) = kept.await {
-            tracing::debug!(upstream = self.name, %why, "the scopes that are wanted are not kept");
+            tracing::debug!(upstream = self.name, error = %why, "the scopes that are wanted are not kept");
         }
     }
 

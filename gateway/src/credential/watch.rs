@@ -130,7 +130,7 @@ impl CredentialManager {
                         self.vault.changes.compare(found);
                         before = now;
                     }
-                    Err(why) => tracing::debug!(%why, "the login store cannot be read"),
+                    Err(why) => tracing::debug!(error = %why, "the login store cannot be read"),
                 }
             }
             tokio::time::sleep(LOOK).await;

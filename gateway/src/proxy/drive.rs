@@ -300,7 +300,7 @@ impl Proxy {
         let mut codec = SameEra { proxy: self, context, target, channel: Some(channel) };
         let sent = tokio::time::timeout(upstream.list_timeout(), codec.send(credential.as_ref())).await;
         if let Err(why) = sent.unwrap_or(Err(SendError::TimedOut)) {
-            tracing::debug!(upstream = upstream.name(), method = context.message.method(), %why, "message not taken");
+            tracing::debug!(upstream = upstream.name(), method = context.message.method(), error = %why, "message not taken");
         }
     }
 }

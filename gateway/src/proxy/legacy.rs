@@ -200,7 +200,7 @@ impl Proxy {
         let upstream = self.upstream(place);
         let told = upstream.ask(caller, channel, Era::Legacy, message);
         if let Ok(Err(why)) = tokio::time::timeout(upstream.list_timeout(), told).await {
-            tracing::debug!(upstream = upstream.name(), %why, "not taken");
+            tracing::debug!(upstream = upstream.name(), error = %why, "not taken");
         }
     }
 

@@ -50,7 +50,7 @@ impl Proxy {
             let page = match page {
                 Ok(page) => page,
                 Err(why) => {
-                    tracing::debug!(upstream = name, %why, "tasks not listed");
+                    tracing::debug!(upstream = name, error = %why, "tasks not listed");
                     continue;
                 }
             };

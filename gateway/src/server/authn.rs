@@ -217,11 +217,11 @@ impl Proved {
 
     /// Has the log know that a token was refused. Whose it is, is not known of one that was not found good.
     fn note(&self, exchange: &HttpExchange, who: Option<&Caller>, why: &str) {
-        let Some(left_out) = self.refusals.admit(Instant::now()) else { return };
+        let Some(suppressed) = self.refusals.admit(Instant::now()) else { return };
         let issuer = Some(self.provider.issuer.as_str());
-        let left_out = Some(left_out).filter(|count| *count > 0);
+        let suppressed = Some(suppressed).filter(|count| *count > 0);
         let record = AuthRecord::of(who.map(Caller::principal), Some(exchange.peer().ip()));
-        AuthRecord { issuer, left_out, ..record }.refused("token refused", why);
+        AuthRecord { issuer, suppressed, ..record }.refused("token refused", why);
     }
 
     fn refused(&self, exchange: &HttpExchange, error: Option<&str>, text: String) -> TokenRefused {
@@ -272,7 +272,7 @@ fn audiences(claim: Option<&Value>) -> Vec<String> {
 
 async fn refuse(exchange: &mut HttpExchange, refused: TokenRefused) {
     let TokenRefused { status, challenge, text } = refused;
-    tracing::debug!(status, why = text, "request not let in");
+    tracing::debug!(status, error = text, "request not let in");
     let mut head = Vec::with_capacity(6);
     cors::add(exchange, &mut head);
     head.push((http::CONTENT_TYPE, deliver::JSON));

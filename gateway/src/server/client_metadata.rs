@@ -24,7 +24,7 @@ impl ClientMetadata {
     /// Of a gateway whose pages are where these links lead.
     #[must_use]
     pub fn new(config: &Config, invitations: &SignInLinks) -> Self {
-        let asks = config.inbound.as_ref().filter(|inbound| !inbound.trust_links);
+        let asks = config.inbound.as_ref().filter(|inbound| !inbound.trust_sign_in_links);
         Self {
             url: config.client_metadata_url.clone(),
             root: invitations.root().to_owned(),

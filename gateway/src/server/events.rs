@@ -333,7 +333,8 @@ fn replayed(event: ReplayedEvent, out: &mut BytesMut) {
 }
 
 const UNANSWERED: &str = "its event stream ended before the answer";
-const NOT_KEPT: &str = "its answer is larger than what is kept for a client that comes back; see `limits.replay`";
+const NOT_KEPT: &str =
+    "its answer is larger than what is kept for a client that comes back; see `limits.replay_buffer`";
 
 async fn session_over(over: &mut Option<watch::Receiver<bool>>) {
     match over {

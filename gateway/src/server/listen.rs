@@ -89,7 +89,7 @@ pub struct ListenLimits {
     /// How much there may be of large bodies at once, in bytes.
     pub bodies: Shares,
     /// To send the head of a request, and a TLS handshake before it.
-    pub head_timeout: Duration,
+    pub header_timeout: Duration,
     /// To send a body, beside the time that its bytes give it.
     pub body_timeout: Duration,
     /// To send the next request on a connection, the next bytes of a body, and to take the next bytes of an answer.
@@ -232,7 +232,7 @@ impl<H: Handler> ServerApp for HttpServer<H> {
             }
             Err(full) => {
                 if self.told.is_due() {
-                    tracing::warn!(address = %peer.address.ip(), "connections are turned away: {full}");
+                    tracing::warn!(client_address = %peer.address.ip(), "connections are turned away: {full}");
                 }
                 // Without TLS there are words for it.
                 if self.tls.is_none() && open.turned_away.len() < TURNED_AWAY {
@@ -269,7 +269,7 @@ impl<H> HttpServer<H> {
             handler,
             limits,
             connections: Quota::new("connections", limits.connections),
-            bodies: Quota::new("bodies", limits.bodies),
+            bodies: Quota::new("body_memory", limits.bodies),
             tls,
             draining: Arc::default(),
             open: Mutex::default(),
@@ -303,7 +303,7 @@ async fn connection<H: Handler>(
     line: Arc<ConnectionState>,
     shutdown: ShutdownWatch,
 ) {
-    let end = Instant::now() + server.limits.head_timeout;
+    let end = Instant::now() + server.limits.header_timeout;
     let opened = async {
         let stream: Stream = match &server.tls {
             Some(tls) => Box::new(tls.tls_handshake(*stream).await.ok()?),

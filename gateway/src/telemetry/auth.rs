@@ -20,8 +20,8 @@ pub struct AuthRecord<'a> {
     pub issuer: Option<&'a str>,
     /// The other end of the connection.
     pub address: Option<IpAddr>,
-    /// How many lines like this one were left out before it.
-    pub left_out: Option<u64>,
+    /// How many lines like this one were suppressed before it.
+    pub suppressed: Option<u64>,
 }
 
 impl<'a> AuthRecord<'a> {
@@ -40,16 +40,16 @@ impl<'a> AuthRecord<'a> {
 
     /// Writes that it was done.
     pub fn done(&self, what: &str) {
-        let Self { upstream, subject, issuer, left_out, .. } = self;
-        let address = self.address.map(tracing::field::display);
-        tracing::info!(target: "weir::auth", upstream, subject, issuer, address, left_out, "{what}");
+        let Self { upstream, subject, issuer, suppressed, .. } = self;
+        let client_address = self.address.map(tracing::field::display);
+        tracing::info!(target: "weir::auth", upstream, subject, issuer, client_address, suppressed, "{what}");
     }
 
     /// Writes that it was refused, for a reason without a secret.
     pub fn refused(&self, what: &str, why: &str) {
-        let Self { upstream, subject, issuer, left_out, .. } = self;
-        let address = self.address.map(tracing::field::display);
-        tracing::warn!(target: "weir::auth", upstream, subject, issuer, address, why, left_out, "{what}");
+        let Self { upstream, subject, issuer, suppressed, .. } = self;
+        let client_address = self.address.map(tracing::field::display);
+        tracing::warn!(target: "weir::auth", upstream, subject, issuer, client_address, error = why, suppressed, "{what}");
     }
 }
 
@@ -61,7 +61,7 @@ pub struct Refusals(Mutex<Window>);
 struct Window {
     began: Option<Instant>,
     written: u32,
-    left_out: u64,
+    suppressed: u64,
 }
 
 impl Refusals {
@@ -74,11 +74,11 @@ impl Refusals {
             (window.began, window.written) = (Some(now), 0);
         }
         if window.written >= A_SECOND {
-            window.left_out += 1;
+            window.suppressed += 1;
             return None;
         }
         window.written += 1;
-        Some(std::mem::take(&mut window.left_out))
+        Some(std::mem::take(&mut window.suppressed))
     }
 }
 

@@ -75,16 +75,16 @@ impl CallRecord<'_> {
     pub fn write(&self) {
         let Self { upstream, method, request, principal, client, session, status, attempts, failure, .. } = self;
         let (name, era, outcome) = (shown(self.name), display(self.era), display(self.outcome));
-        let address = self.peer.map(display);
-        let (received, sent) = (self.received, self.sent);
-        let ms = self.took.as_secs_f64() * 1000.0;
-        let ms = (ms * 1000.0).round() / 1000.0;
+        let client_address = self.peer.map(display);
+        let (bytes_received, bytes_sent) = (self.received, self.sent);
+        let duration_ms = self.took.as_secs_f64() * 1000.0;
+        let duration_ms = (duration_ms * 1000.0).round() / 1000.0;
         macro_rules! line {
             ($level:ident, $text:literal) => {
                 tracing::$level!(
                     target: "weir::call",
-                    upstream, method, name, era, outcome, why = failure, status, attempts, ms, request, principal,
-                    client, session, address, received, sent, $text
+                    upstream, method, name, era, outcome, error = failure, status, attempts, duration_ms,
+                    request_id = request, principal, client, session, client_address, bytes_received, bytes_sent, $text
                 )
             };
         }

@@ -32,9 +32,9 @@ pub(super) fn log(log: Arc<WriterShared>) {
 
 fn write(panic: &PanicHookInfo<'_>) {
     let thread = thread::current();
-    let place = panic.location().map(tracing::field::display);
+    let location = panic.location().map(tracing::field::display);
     let message = panic.payload_as_str().unwrap_or("without a message");
-    tracing::error!(target: "weir::panic", thread = thread.name(), place, "panicked: {message}");
+    tracing::error!(target: "weir::panic", thread = thread.name(), location, "panicked: {message}");
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
         let [line] = &lines[..] else { panic!("{said}") };
         assert_eq!((&line["level"], &line["fields"]["thread"]), (&"ERROR".into(), &"worker".into()), "{said}");
         assert_eq!(line["fields"]["message"], "panicked: on\npurpose");
-        assert!(line["fields"]["place"].as_str().unwrap().contains("panics.rs:"), "{said}");
+        assert!(line["fields"]["location"].as_str().unwrap().contains("panics.rs:"), "{said}");
         assert_eq!(said.matches("purpose").count(), 1, "{said}");
     }
 }

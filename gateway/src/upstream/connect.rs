@@ -230,7 +230,7 @@ impl Upstream {
         let Ok(credential) = self.credential(caller, None).await else { return };
         let outgoing = Outgoing { ticket, ..Outgoing::own(Era::Legacy, notification, credential.as_ref()) };
         if let Err(why) = channel.send(outgoing).await {
-            tracing::debug!(upstream = %self.name, method = notification.method(), %why, "notification not taken");
+            tracing::debug!(upstream = %self.name, method = notification.method(), error = %why, "notification not taken");
         }
     }
 

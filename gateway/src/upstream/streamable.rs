@@ -246,7 +246,7 @@ impl HttpEndpoint {
         match self.client.send(&self.target, request).await {
             // Read to its end, so that the connection can be used again.
             Ok(response) => drop(response.collect(IGNORED).await),
-            Err(why) => tracing::debug!(url = self.url, %why, "could not end an upstream session"),
+            Err(why) => tracing::debug!(url = self.url, error = %why, "could not end an upstream session"),
         }
     }
 

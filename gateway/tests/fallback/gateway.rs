@@ -107,7 +107,7 @@ impl Gateway {
     /// Waits until it is known that the upstream cannot be reached; why.
     pub(crate) async fn failure(&self) -> String {
         let line = self.logged("upstream cannot be reached").await;
-        line["fields"]["why"].as_str().unwrap().to_owned()
+        line["fields"]["error"].as_str().unwrap().to_owned()
     }
 
     pub(crate) async fn client(&self) -> Client<'_> {

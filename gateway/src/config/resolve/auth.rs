@@ -103,7 +103,7 @@ fn oauth(flow: LoginFlow, upstream: &WrittenUpstream, context: &mut Context<'_, 
         audience: plain(&written.audience, context),
         resource: written.resource.or(true),
         private_network: written.private_network.or(false),
-        skew: written.skew.set().map(|at| at.value.0),
+        renew_before: written.renew_before.set().map(|at| at.value.0),
         identity_provider: written.identity_provider.set().and_then(|at| identity_provider(at, context)),
     };
     login::check(flow, owner, written, &key, context);
@@ -153,18 +153,19 @@ pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<Inbo
         jwks: written.jwks.set().map(|at| at.value.0.clone()),
         client_id,
         client_secret,
-        trust_links: written.trust_links.or(false),
+        trust_sign_in_links: written.trust_sign_in_links.or(false),
     })
 }
 
 /// Reports what does not go together in who Weir is to the issuer.
 fn client_of_issuer(written: &written::WrittenInbound, context: &mut Context<'_, '_>) {
     let parts = [("client_id", written.client_id.key()), ("client_secret", written.client_secret.key())];
-    if written.trust_links.or(false) {
+    if written.trust_sign_in_links.or(false) {
         for (name, key) in parts {
             if let Some(key) = key {
                 let hint = "leave out one of the two".to_owned();
-                let message = format!("with `trust_links` nobody signs in at the issuer, so `{name}` is not used");
+                let message =
+                    format!("with `trust_sign_in_links` nobody signs in at the issuer, so `{name}` is not used");
                 context.report.add(key, message, Some(hint));
             }
         }

@@ -9,7 +9,7 @@ use crate::config::written::WrittenOAuth;
 use crate::config::{LoginFlow, LoginOwner};
 
 /// The most that a token may be renewed ahead of its end.
-const LONGEST_SKEW: Duration = Duration::from_secs(3600);
+const LONGEST_RENEW_BEFORE: Duration = Duration::from_secs(3600);
 
 /// Reports it; `at` is where the way to sign in is named.
 pub(super) fn check(
@@ -19,7 +19,7 @@ pub(super) fn check(
     at: &Range<usize>,
     context: &mut Context<'_, '_>,
 ) {
-    if let Some(at) = written.skew.set().filter(|at| at.value.0 > LONGEST_SKEW) {
+    if let Some(at) = written.renew_before.set().filter(|at| at.value.0 > LONGEST_RENEW_BEFORE) {
         context.report.add(at.span.clone(), "a token is renewed at most an hour ahead", None);
     }
     if (flow, owner) == (LoginFlow::DeviceCode, LoginOwner::Principal) && context.callers {

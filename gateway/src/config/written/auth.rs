@@ -32,7 +32,7 @@ table! {
         /// Ask nobody at `/connect` who they are: whoever opens a link to sign in and confirms it is taken for the caller it
         /// was made for. Somebody who is sent the link of another and signs in has given *that* person their accounts, so
         /// this is only for a server that signs nobody in with a browser. Default: `false`.
-        trust_links: bool,
+        trust_sign_in_links: bool,
     }
 
     /// How Weir is a client of the upstream's authorization server. Whatever is left out is found out.
@@ -67,7 +67,7 @@ table! {
         /// `false`.
         private_network: bool,
         /// How long before its end a token is renewed. Default: `"60s"`.
-        skew: Period,
+        renew_before: Period,
         /// Where the identity is exchanged first, for `auth = "exchange"`.
         identity_provider: IdentityProvider,
     }

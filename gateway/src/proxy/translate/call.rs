@@ -386,7 +386,7 @@ impl TranslatedStream {
         let running = self.running.take()?;
         let (id, upstream) = (running.call.id.clone(), running.call.session().name().to_owned());
         Some(self.pending.park(running).unwrap_or_else(|why| {
-            tracing::warn!(upstream, why, "a call cannot wait for its client's input");
+            tracing::warn!(upstream, error = why, "a call cannot wait for its client's input");
             self.outcome = CallOutcome::Error;
             let text = format!("the upstream asks for input, and this call cannot wait for it: {why}");
             answer::error(Some(&id), answer::INTERNAL, &text, None)

@@ -227,7 +227,7 @@ impl SharedSession {
         let ask = || async {
             let request = answer::request(b"0", method::SET_LEVEL, Some(br#"{"level":"debug"}"#));
             if let Err(why) = self.ask(request).await {
-                tracing::debug!(upstream = self.upstream.name(), %why, "log level not taken");
+                tracing::debug!(upstream = self.upstream.name(), error = %why, "log level not taken");
             }
         };
         self.talkative.get_or_init(ask).await;

@@ -135,7 +135,7 @@ impl SessionSubscriber {
                     open = Some(opened);
                 }
                 Err(why) => {
-                    tracing::debug!(upstream = self.upstream.name(), why, "no subscription");
+                    tracing::debug!(upstream = self.upstream.name(), error = why, "no subscription");
                     self.grant(&wish, &[], Some(why));
                     lost |= heard;
                 }

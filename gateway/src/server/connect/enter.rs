@@ -2,7 +2,7 @@
 //!
 //! Where callers prove who they are, so does whoever sits at a browser, at the same issuer; a ticket then only says for
 //! whom a link was made, and nobody else's browser uses it up. Otherwise a person who was sent the link of another, and
-//! signs in, gives that other one their accounts. That is so where the configuration has links trusted (`trust_links`):
+//! signs in, gives that other one their accounts. That is so where the configuration has links trusted (`trust_sign_in_links`):
 //! there whoever brings a ticket first, and confirms it, is taken for its owner. On a listener that only this machine
 //! reaches everybody is let in.
 

@@ -69,7 +69,7 @@ pub(super) async fn serve<H: Handler>(
                 }
                 connection.graceful_shutdown();
                 closing = true;
-                deadline = Instant::now() + limits.head_timeout;
+                deadline = Instant::now() + limits.header_timeout;
             }
         }
     }

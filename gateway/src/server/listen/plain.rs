@@ -121,7 +121,7 @@ async fn head(
             return Poll::Ready(Some(read));
         }
         if matches!(patience, HeadPatience::Rest(_)) && line.is_busy() {
-            patience = HeadPatience::Head(Instant::now() + limits.head_timeout);
+            patience = HeadPatience::Head(Instant::now() + limits.header_timeout);
         }
         let (HeadPatience::Head(deadline) | HeadPatience::Rest(deadline)) = patience;
         alarm.poll(context, deadline).map(|()| None)

@@ -29,7 +29,7 @@ const SHORT: Duration = Duration::from_millis(100);
 const LIMITS: ListenLimits = ListenLimits {
     connections: Shares { total: 1000, principal: 1000, upstream: 0 },
     bodies: Shares { total: 1 << 20, principal: 1 << 20, upstream: 0 },
-    head_timeout: LONG,
+    header_timeout: LONG,
     body_timeout: LONG,
     idle_timeout: LONG,
     drain: LONG,
@@ -351,7 +351,7 @@ async fn what_is_not_a_request_is_refused() {
 
 #[tokio::test]
 async fn a_head_must_come_in_time() {
-    let limits = ListenLimits { head_timeout: SHORT, ..LIMITS };
+    let limits = ListenLimits { header_timeout: SHORT, ..LIMITS };
     let served = serve_with(limits, None).await;
     for start in ["", "G", "PRI * HT", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.1\r\nHost: he"] {
         let mut client = Client::connect(&served).await;

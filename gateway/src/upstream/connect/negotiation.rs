@@ -123,7 +123,7 @@ impl<'a> NegotiationDriver<'a> {
         NegotiationEnd { opened, history: self.walk.history().to_vec(), ignores_modern }
     }
 
-    /// Waits for a turn to start a process (`limits.starts`). Whoever waits has room for one (`limits.processes`), so that
+    /// Waits for a turn to start a process (`limits.concurrent_starts`). Whoever waits has room for one (`limits.processes`), so that
     /// the queue is bounded too.
     async fn room(&mut self) -> Result<Option<SemaphorePermit<'a>>, Reached> {
         let UpstreamTransport::Stdio { starts, processes, .. } = &self.upstream.way else { return Ok(None) };

@@ -179,7 +179,7 @@ impl CredentialSlot {
                     Err(why) => slot.put_off(&why),
                 };
                 if let Some(why) = now.filter(|now| trouble.as_ref() != Some(now)) {
-                    tracing::warn!(upstream = name, why, "a credential could not be renewed ahead of its end");
+                    tracing::warn!(upstream = name, error = why, "a credential could not be renewed ahead of its end");
                 }
             }
         });

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! no token ─────────────────────────────→ obtain; go without until refused, if the settings say so
-//! token    ├─ good for longer than the skew → present
+//! token    ├─ good for longer than `renew_before` → present
 //!          ├─ about to end ─ renewable → renew ─ denied → present what is left, or obtain
 //!          │                                  └─ failed → present what is left, or stop: the login is kept
 //!          ├─ 401 ─ old, renewable → renew, then present
@@ -21,9 +21,9 @@ use weir_policy::{
 
 use crate::message;
 
-/// How long before its end a token is renewed, in seconds, unless the settings say otherwise (`skew`). It covers clocks that
+/// How long before its end a token is renewed, in seconds, unless the settings say otherwise (`renew_before`). It covers clocks that
 /// differ and calls that are under way.
-const SKEW: u32 = 60;
+const RENEW_BEFORE: u32 = 60;
 
 /// How long a decision holds at the most, in seconds.
 const TTL_SECONDS: u32 = 3600;
@@ -55,8 +55,8 @@ fn without(about: &Question) -> Decision {
 /// A token that nobody has refused.
 fn in_use(about: &Question, token: &Token) -> Decision {
     let Some(left) = token.expires_in_seconds else { return present(TTL_SECONDS) };
-    if left > skew(about, token) {
-        return present(left - skew(about, token));
+    if left > renew_before(about, token) {
+        return present(left - renew_before(about, token));
     }
     match outcome(about, TokenOperation::Renew) {
         None if token.renewable => Decision::Renew,
@@ -133,10 +133,11 @@ fn present(ttl_seconds: u32) -> Decision {
 }
 
 /// A token that lives for minutes only must not be renewed with every call.
-fn skew(about: &Question, token: &Token) -> u32 {
-    let chosen = Settings::of(&about.upstream).number("skew").and_then(|skew| u32::try_from(skew).ok());
+fn renew_before(about: &Question, token: &Token) -> u32 {
+    let chosen =
+        Settings::of(&about.upstream).number("renew_before").and_then(|renew_before| u32::try_from(renew_before).ok());
     let lifetime = token.age_seconds.saturating_add(token.expires_in_seconds.unwrap_or_default());
-    chosen.unwrap_or(SKEW).min(lifetime / 4)
+    chosen.unwrap_or(RENEW_BEFORE).min(lifetime / 4)
 }
 
 /// How a token operation ended, if it was made.

@@ -72,11 +72,11 @@ async fn both_protocols_are_offered() {
 #[tokio::test]
 async fn a_handshake_must_come_in_time() {
     let files = Files::new("slow");
-    let served = serve_with(ListenLimits { head_timeout: SHORT, ..LIMITS }, Some(&files.tls())).await;
+    let served = serve_with(ListenLimits { header_timeout: SHORT, ..LIMITS }, Some(&files.tls())).await;
     let mut silent = TcpStream::connect(served.address).await.unwrap();
     assert_eq!(tokio::time::timeout(LONG / 2, silent.read(&mut [0])).await.unwrap().unwrap(), 0);
     // After the handshake the clock of the first head still runs.
-    let served = serve_with(ListenLimits { head_timeout: LONG / 8, ..LIMITS }, Some(&files.tls())).await;
+    let served = serve_with(ListenLimits { header_timeout: LONG / 8, ..LIMITS }, Some(&files.tls())).await;
     let mut stream = files.connect(&served, b"http/1.1").await;
     let closed = tokio::time::timeout(LONG / 2, stream.read(&mut [0])).await.unwrap();
     assert!(matches!(closed, Ok(0) | Err(_)));

@@ -141,7 +141,7 @@ fn a_short_lived_token_is_not_renewed_with_every_call() {
     let mut about = expiring_in(60);
     about.token = about.token.map(|token| Token { age_seconds: 0, ..token });
     assert_eq!(decide(&about), presented(45));
-    about.upstream.settings = r#"{"skew":5}"#.into();
+    about.upstream.settings = r#"{"renew_before":5}"#.into();
     assert_eq!(decide(&about), presented(55));
 }
 
