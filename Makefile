@@ -1,5 +1,6 @@
 # make run     build Weir and start it with a demo upstream on 127.0.0.1:8080
-# make test    everything that CI runs
+# make check   format, lints, unit, property and simulation tests: no network, no peers; seconds after the first build
+# make test    everything that CI runs: check, documentation, pure crates, dependencies, then all tests with real peers
 # make matrix  writes tests/MATRIX.md: every real client at every real server through Weir
 # make soak    ten minutes of honest calls beside hostile upstreams; SOAK=60 for one minute
 # make bench   one table of what a call costs; BENCH=--quick for the short one
@@ -28,8 +29,10 @@ TOOLS := $${CARGO_TARGET_DIR:-target}/tools
 WASM := wasm32-wasip2
 GUEST := wasm32-unknown-unknown
 PURE := -p weir-mcp -p weir-flow
+# The tests of `check`: beside the code, properties for any input, configuration, policies, pages and the order of modules.
+UNIT := --lib --bins --test properties --test negotiation --test config --test policy --test pages --test order --test security
 
-.PHONY: run build test check lint doc deny unit pure peers tools browser matrix soak bench clean
+.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser matrix soak bench clean
 
 run: tools
 	exec $(CARGO) run --release --bin weir -- demo
@@ -37,14 +40,22 @@ run: tools
 build: tools
 	$(CARGO) build --workspace --all-targets
 
-test: check unit
-
 # Quick first: what fails in a minute need not wait for what takes ten.
-check: tools lint doc pure deny
+test: check doc pure deny all-tests
+
+check: tools lint unit
 
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+# The tests that need nothing beside the code. Nothing else is built for them.
+unit:
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then
+	  $(ALONE) $(CARGO) nextest run --workspace $(UNIT)
+	else
+	  $(ALONE) $(CARGO) test --workspace $(UNIT)
+	fi
 
 # Nobody outside uses the library: its documentation is for those who work on it.
 doc:
@@ -71,7 +82,7 @@ deny:
 	  echo "deny: ADVISORIES WERE NOT CHECKED: the database of known vulnerabilities cannot be fetched from here" >&2
 	fi
 
-unit: build peers browser
+all-tests: build peers browser
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
 	  $(ALONE) $(CARGO) nextest run --workspace
 	else

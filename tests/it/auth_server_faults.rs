@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use weir_tests::gateway::UNREACHABLE;
 use weir_tests::terminal::{
     ALONE, ENVIRONMENT, auth, calling, calling_until_it_works, config, config_beside, echo, ended, failed, lines, page,
     sign_in, start, tells, told, works,
@@ -273,7 +274,7 @@ async fn a_server_that_is_not_what_it_should_be_gets_nothing() {
         let trouble = trouble(&authority);
         authority.trouble(&METADATA.iter().map(|path| ((*path).to_owned(), trouble.clone())).collect());
         let gateway = start(&upstream, ALONE).await;
-        gateway.logs("upstream cannot be reached").await;
+        gateway.logs(UNREACHABLE).await;
         for _ in 0..10 {
             let refused = echo(&gateway).await.to_string();
             assert!(refused.contains(why), "{refused} does not say: {why}");
@@ -307,7 +308,7 @@ async fn an_issuer_at_a_private_address_is_not_visited() {
     ] {
         let upstream = Stub::behind(issuer, json!({ "keys": [] })).await;
         let gateway = start(&upstream, ALONE).await;
-        gateway.logs("upstream cannot be reached").await;
+        gateway.logs(UNREACHABLE).await;
         let refused = echo(&gateway).await.to_string();
         assert!(refused.contains(why), "{refused} does not say: {why}");
         let (code, said) = ended(auth(&gateway, &["refresh", "u"])).await;

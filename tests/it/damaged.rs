@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use redb::{Database, TableDefinition};
 use tempfile::TempDir;
+use weir_tests::gateway::{NEEDS_SIGN_IN, UNREACHABLE};
 use weir_tests::process::{Process, without_rights};
 use weir_tests::terminal::{
     ENVIRONMENT, auth, command, config, echo, ended, failed, lines, sign_in, start, tells, told, works,
@@ -132,7 +133,7 @@ async fn a_folder_that_cannot_be_written_is_said_to_who_signs_in() {
     let config = folder.config(&upstream) + &other.config("other");
     let gateway = Gateway::start_without_rights(&config, &ENVIRONMENT).await;
     gateway.healthy(&["other"]).await;
-    gateway.logs("upstream needs a sign-in").await;
+    gateway.logs(NEEDS_SIGN_IN).await;
     for _ in 0..3 {
         assert!(echo(&gateway).await.to_string().contains(&gateway.url("/connect")));
     }
@@ -167,7 +168,7 @@ async fn a_store_that_cannot_be_read_is_one_error_and_left_alone() {
     for (content, why) in contents {
         fs::write(&path, content).unwrap();
         let gateway = Gateway::start_with(&folder.config(&upstream), &ENVIRONMENT).await;
-        gateway.logs("upstream cannot be reached").await;
+        gateway.logs(UNREACHABLE).await;
         for _ in 0..10 {
             let answer = echo(&gateway).await.to_string();
             assert!(answer.contains(why), "{answer}");

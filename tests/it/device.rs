@@ -1,6 +1,7 @@
 //! Signing in at a terminal with a code that is typed elsewhere (RFC 8628), at real `oidc-provider`.
 
 use serde_json::json;
+use weir_tests::gateway::NEEDS_SIGN_IN;
 use weir_tests::process::runs;
 use weir_tests::terminal::{
     approve, at_terminal, auth, auth_at_terminal, ended, prompt, start, tells, told, type_code, works,
@@ -15,7 +16,7 @@ async fn scene() -> (Authority, Stub, Gateway) {
     let authority = Authority::start(3600);
     let upstream = authority.upstream().await;
     let gateway = start(&upstream, DEVICE).await;
-    gateway.logs("upstream needs a sign-in").await;
+    gateway.logs(NEEDS_SIGN_IN).await;
     (authority, upstream, gateway)
 }
 

@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::task::JoinSet;
+use weir_tests::gateway::{NEEDS_SIGN_IN, UNREACHABLE};
 use weir_tests::terminal::{
     ALONE, ENVIRONMENT, KEY, SECRET, auth, calling, config, config_beside, echo, ended, failed, lines, page, sign_in,
     start, tells,
@@ -70,7 +71,7 @@ async fn a_login_from_the_terminal_to_the_call_and_out_again() {
     let upstream = authority.upstream().await;
     // Nothing is said of a login: it is found out.
     let gateway = start(&upstream, "").await;
-    gateway.logs("upstream needs a sign-in").await;
+    gateway.logs(NEEDS_SIGN_IN).await;
     assert!(!gateway.directory().join("logins.redb").exists(), "a store was made for nobody");
     let (code, said) = ended(auth(&gateway, &["list"])).await;
     assert_eq!((code, said.matches("u  detected  not signed in").count()), (Some(0), 1), "{said}");
@@ -95,7 +96,7 @@ async fn a_login_from_the_terminal_to_the_call_and_out_again() {
     assert_eq!((code, said.contains("There is no login at u")), (Some(0), true), "{said}");
     assert_eq!(ended(auth(&gateway, &["refresh", "u"])).await.0, Some(1));
     // Before the login, and again without it: one line each.
-    until("the gateway has noticed", || lines(&gateway, "\"upstream needs a sign-in\"") == 2).await;
+    until("the gateway has noticed", || lines(&gateway, NEEDS_SIGN_IN) == 2).await;
     assert_eq!(lines(&gateway, "\"ERROR\""), 0, "{}", gateway.log());
     nothing_secret_is_told(&gateway, &upstream, &mut authority, &said);
 }
@@ -225,7 +226,7 @@ async fn an_authorization_server_that_is_away_is_one_error() {
     let upstream = authority.upstream().await;
     authority.stop();
     let gateway = start(&upstream, ALONE).await;
-    gateway.logs("upstream cannot be reached").await;
+    gateway.logs(UNREACHABLE).await;
     for _ in 0..10 {
         let answer = echo(&gateway).await.to_string();
         assert!(answer.contains("no token for it could be had"), "{answer}");
@@ -350,7 +351,7 @@ async fn a_clock_that_is_five_minutes_ahead_costs_no_login() {
     assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");
     assert_eq!(authority.grants("refresh_token"), 1);
     assert_ne!(upstream.tokens().last(), Some(&first));
-    assert_eq!(lines(&gateway, "\"upstream needs a sign-in\""), 1, "{}", gateway.log());
+    assert_eq!(lines(&gateway, NEEDS_SIGN_IN), 1, "{}", gateway.log());
 }
 
 /// What is wrong with the store concerns the upstreams that need it, and is said once for each.
@@ -368,7 +369,7 @@ async fn a_store_that_cannot_be_used_is_one_error_and_disturbs_nobody_else() {
         let config = config(&upstream, "auth = \"oauth\"").replace("logins.redb", file.to_str().unwrap());
         let gateway = Gateway::start_with(&(config + &other.config("other")), &ENVIRONMENT).await;
         gateway.healthy(&["other"]).await;
-        gateway.logs("upstream cannot be reached").await;
+        gateway.logs(UNREACHABLE).await;
         let error = gateway.log().lines().find(|line| line.contains("\"ERROR\"")).unwrap().to_owned();
         assert_eq!((lines(&gateway, "\"ERROR\""), error.contains("is damaged")), (1, true), "{}", gateway.log());
         let (code, told) = ended(auth(&gateway, &["status"])).await;

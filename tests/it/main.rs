@@ -37,6 +37,7 @@ mod messages;
 mod mix_up;
 mod as_migration;
 mod outage;
+mod page_commands;
 mod policies;
 mod processes;
 mod progress;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use weir_tests::authority::browse;
+use weir_tests::gateway::NEEDS_SIGN_IN;
 use weir_tests::peer::free_port;
 use weir_tests::process::Process;
 use weir_tests::remote::Remote;
@@ -171,7 +172,7 @@ async fn through_weir() -> Heard {
     let (mut authority, remote) = (Authority::start(TOKEN), Remote::new());
     let upstream = authority.upstream().await;
     let gateway = start(&upstream, "").await;
-    gateway.logs("upstream needs a sign-in").await;
+    gateway.logs(NEEDS_SIGN_IN).await;
     // Whoever comes back to another port is registered once more, and tests beside this one may have Weir's own.
     let port = free_port().to_string();
     let sign_in = async |number: usize| {

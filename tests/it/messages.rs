@@ -3,6 +3,7 @@
 
 use serde_json::json;
 use tokio::task::JoinSet;
+use weir_tests::gateway::{NEEDS_SIGN_IN, UNREACHABLE};
 use weir_tests::peer::free_port;
 use weir_tests::terminal::{ENVIRONMENT, config, failed, lines, tells};
 use weir_tests::wait::until;
@@ -52,7 +53,7 @@ async fn a_missing_login_is_one_line_and_no_error() {
                 let authority = Authority::start(3600);
                 let upstream = guarded(&authority, transport, auth).await;
                 let gateway = Gateway::start_with(&upstream.config, &ENVIRONMENT).await;
-                gateway.logs("upstream needs a sign-in").await;
+                gateway.logs(NEEDS_SIGN_IN).await;
                 for answer in call(&gateway).await {
                     assert!(answer.contains("`u` needs a sign-in"), "{transport} {auth}: {answer}");
                 }
@@ -61,7 +62,7 @@ async fn a_missing_login_is_one_line_and_no_error() {
                 let log = gateway.log();
                 tells(&gateway, (0, 1)).await;
                 assert_eq!(lines(&gateway, "\"level\":\"ERROR\"") + lines(&gateway, "\"level\":\"WARN\""), 0, "{log}");
-                let line = log.lines().find(|line| line.contains("\"upstream needs a sign-in\"")).unwrap();
+                let line = log.lines().find(|line| line.contains(NEEDS_SIGN_IN)).unwrap();
                 assert!(
                     line.contains("\"level\":\"INFO\"") && line.contains("\"command\":\"weir auth login u "),
                     "{line}"
@@ -107,7 +108,7 @@ async fn anything_else_is_one_error() {
                 let auth = auth.replace("ISSUER", authority.issuer());
                 let upstream = guarded(&authority, transport, &auth).await;
                 let gateway = Gateway::start_with(&upstream.config, &ENVIRONMENT).await;
-                gateway.logs("upstream cannot be reached").await;
+                gateway.logs(UNREACHABLE).await;
                 for answer in call(&gateway).await {
                     assert!(answer.contains(why), "{transport} {auth}: {answer} does not say: {why}");
                 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use weir_tests::browser::Page;
+use weir_tests::gateway::NEEDS_SIGN_IN;
 use weir_tests::issuer::now;
 use weir_tests::peer::free_port;
 use weir_tests::tokens::token_of;
@@ -77,9 +78,9 @@ fn is_own(page: &Page) -> bool {
 async fn a_person_comes_in_as_the_one_their_client_has_signed_in_as() {
     let scene = Scene::new(&json!({ "names": true })).await;
     let (client, mut browser, link) = scene.invited("ada").await;
-    scene.gateway.logs("\"upstream needs a sign-in\"").await;
+    scene.gateway.logs(NEEDS_SIGN_IN).await;
     let log = scene.gateway.log();
-    let lines: Vec<&str> = log.lines().filter(|line| line.contains("\"upstream needs a sign-in\"")).collect();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(NEEDS_SIGN_IN)).collect();
     let page = format!("\"link\":\"{}\"", scene.gateway.url("/connect"));
     assert!(lines.len() == 1 && lines[0].contains(&page) && !lines[0].contains("command"), "{lines:?}");
     let page = browser.open(&link).await;

@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weir_tests::gateway::UNREACHABLE;
 use weir_tests::{Client, Gateway, Issuer, Stub};
 
 #[tokio::test]
@@ -107,7 +108,7 @@ async fn a_policy_that_panics_with_a_secret_tells_nobody() {
     );
     let config = stub.config("u") + &policy;
     let gateway = Gateway::start_with(&config, &[("LEAKED", SECRET), ("RUST_LOG", weir_tests::terminal::TRACE)]).await;
-    gateway.logs("upstream cannot be reached").await;
+    gateway.logs(UNREACHABLE).await;
     let call = json!({ "name": "u__echo", "arguments": {} });
     for client in [Client::modern(&gateway, "/mcp"), Client::legacy(&gateway, "/mcp").await] {
         let answer = client.ask("tools/call", call.clone()).await.to_string();

@@ -4,6 +4,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 use weir_tests::authority::browse;
+use weir_tests::gateway::NEEDS_SIGN_IN;
 use weir_tests::peer::free_port;
 use weir_tests::terminal::{approve, auth, calling, ended, lines, page, sign_in, start, works};
 use weir_tests::tokens::token_of;
@@ -27,7 +28,7 @@ async fn at_the_page() -> (Authority, Stub, Gateway) {
     let authority = Authority::start(3600);
     let upstream = authority.upstream().await;
     let gateway = start(&upstream, "auth = \"oauth\"").await;
-    gateway.logs("upstream needs a sign-in").await;
+    gateway.logs(NEEDS_SIGN_IN).await;
     (authority, upstream, gateway)
 }
 
@@ -125,7 +126,7 @@ async fn a_refresh_that_is_refused_for_that_forgets_the_registration() {
     let first = upstream.tokens().last().unwrap().clone();
     authority.restart();
     upstream.revoke();
-    calling(&gateway, || lines(&gateway, "\"upstream needs a sign-in\"") == 2).await;
+    calling(&gateway, || lines(&gateway, NEEDS_SIGN_IN) == 2).await;
     let refused =
         |authority: &mut Authority| authority.asked("/token").iter().filter(|asked| asked["status"] == 401).count();
     assert_eq!(refused(&mut authority), 1, "{:?}", authority.asked("/token"));

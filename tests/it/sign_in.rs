@@ -1,6 +1,6 @@
 //! Signing in through the gateway: a call that needs a login says where, `/connect` leads there, and the call goes through.
 //!
-//! Links are trusted here (`trust_sign_in_links`); that people say who they are is seen to in `visits`.
+//! Links are trusted here (`trust_sign_in_links`); that people say who they are is seen to in `oidc_login`.
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;

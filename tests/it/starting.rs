@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_tests::driver::{Choice, Visitor, visit};
+use weir_tests::gateway::UNREACHABLE;
 use weir_tests::stub::{Offer, Stub};
 use weir_tests::wait::{until, within};
 use weir_tests::{Client, Gateway};
@@ -137,7 +138,7 @@ async fn an_upstream_that_has_failed_starts_no_more() {
     let absent = format!("[upstreams.absent]\nurl = \"http://127.0.0.1:{port}/mcp\"\n");
     let gateway = Gateway::start(&(absent + &stub.config("stub"))).await;
     gateway.healthy(&["stub"]).await;
-    until("it is given up", || gateway.log().contains("upstream cannot be reached")).await;
+    until("it is given up", || gateway.log().contains(UNREACHABLE)).await;
     let client = Client::legacy(&gateway, "/mcp").await;
     assert!(!client.tools().await.contains(&"weir__status".to_owned()), "all have started or failed");
     // It may come back with more than tools.

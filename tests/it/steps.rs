@@ -1,6 +1,7 @@
 //! Upstreams that let a token in and want it to allow more (RFC 6750 §3.1, `insufficient_scope`): they get it, and not
 //! without end.
 
+use weir_tests::gateway::NEEDS_SIGN_IN;
 use weir_tests::terminal::{ALONE, calling, echo, failed, sign_in, start, tells, told, works};
 use weir_tests::wait::until;
 use weir_tests::{Authority, Gateway};
@@ -15,7 +16,7 @@ fn says_enough(text: &str) -> bool {
 /// What the log says last that somebody has to sign in with.
 fn wanted(gateway: &Gateway) -> String {
     let log = gateway.log();
-    let line = log.lines().rfind(|line| line.contains("\"upstream needs a sign-in\"")).unwrap();
+    let line = log.lines().rfind(|line| line.contains(NEEDS_SIGN_IN)).unwrap();
     let (_, scopes) = line.split_once("--scopes '").unwrap_or_else(|| panic!("no scopes in {line}"));
     scopes.split('\'').next().unwrap().to_owned()
 }

@@ -14,6 +14,11 @@ use crate::paths;
 use crate::process::{Process, descendants, without_rights};
 use crate::wait::{PATIENCE, until};
 
+/// The log's message when an upstream waits for somebody to sign in, as JSON writes it.
+pub const NEEDS_SIGN_IN: &str = "\"upstream needs a sign-in\"";
+/// The log's message when the ways to an upstream are exhausted, as JSON writes it.
+pub const UNREACHABLE: &str = "\"upstream cannot be reached\"";
+
 /// A running gateway, killed on drop. After a failed test its log is printed.
 pub struct Gateway {
     process: Process,

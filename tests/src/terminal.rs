@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::authority::browse;
 use crate::browser::{Browser, Page};
+use crate::gateway::NEEDS_SIGN_IN;
 use crate::process::{Process, descendants};
 use crate::wait::{PATIENCE, until, until_some};
 use crate::{Client, Gateway, Stub, paths};
@@ -182,7 +183,7 @@ pub fn lines(gateway: &Gateway, part: &str) -> usize {
 pub fn told(gateway: &Gateway) -> (usize, usize) {
     let log = gateway.log();
     let errors = log.lines().filter(|line| line.contains(ERROR) && !line.contains(FAILED)).count();
-    (errors, lines(gateway, "\"upstream needs a sign-in\""))
+    (errors, lines(gateway, NEEDS_SIGN_IN))
 }
 
 /// Waits until the log has so many errors beside those of calls, and says so often that somebody has to sign in.
