@@ -5,6 +5,7 @@
 //! list, so that a client's list is a copy of bytes that are ready, and no client waits for a slow upstream.
 
 mod announce;
+mod entry;
 mod header_params;
 mod refresher;
 mod merge;
@@ -19,14 +20,17 @@ mod traits;
 mod snapshot;
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
-use tokio::{sync::Notify, sync::watch, task::JoinSet};
+use indexmap::IndexMap;
+use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::{Era, mirrored::Mirrored};
 
-use crate::{caller::Caller, sealed_state::SealedState, task, upstream::Upstream};
+use crate::{
+    caller::Caller, config::UpstreamName, sealed_state::SealedState, snapshot::Snapshot, task, upstream::Upstream,
+};
 
 pub use header_params::headers;
 pub use merge::{ListKind, MergedLists, Offer};
@@ -35,9 +39,10 @@ pub use snapshot::CatalogSnapshot;
 pub use starting::STATUS;
 pub use traits::Traits;
 
-use era_slots::{EraSlot, EraSlots, FetchResult};
+use entry::CatalogEntry;
+use era_slots::{EraSlot, FetchResult};
 use header_params::HeaderParams;
-use merge::{KnownUpstreams, Paging, Reported};
+use merge::{KnownUpstream, Paging, Reported};
 use per_caller::{PerCaller, Personal};
 
 /// How long refreshers may take to say farewell to their upstreams.
@@ -45,20 +50,17 @@ const STOP: Duration = Duration::from_secs(5);
 
 /// The merged offers of all upstreams, per era.
 pub struct Catalog {
-    upstreams: Arc<[Arc<Upstream>]>,
-    slots: Mutex<Vec<EraSlots>>,
+    snapshot: Arc<Snapshot>,
+    /// In the order of the configuration.
+    entries: IndexMap<UpstreamName, Arc<CatalogEntry>>,
     merged: [RwLock<Arc<MergedLists>>; 2],
     /// Seals the cursors of lists.
     seal: SealedState,
-    /// How many entries a page has.
-    page: usize,
     changes: watch::Sender<ListVersions>,
     /// The same without what only Weir waits for, and once for a burst.
     announced: watch::Sender<ListVersions>,
-    /// What the operator has been told of the merged lists.
+    /// What the operator has been told of the merged lists. Held while they are merged.
     reported: Mutex<Reported>,
-    /// For each upstream, what wakes the refresher of whichever era it speaks and the one of the other era.
-    pokes: Vec<[Notify; 2]>,
     stopping: watch::Sender<bool>,
     refreshers: tokio::sync::Mutex<JoinSet<()>>,
     heard: HeaderParams,
@@ -93,30 +95,26 @@ impl ListVersions {
 }
 
 impl Catalog {
-    /// A catalog that knows nothing yet; its lists come in pages of so many entries.
+    /// A catalog that knows nothing yet.
     #[must_use]
-    pub fn new(upstreams: Arc<[Arc<Upstream>]>, page: usize) -> Arc<Self> {
-        let slots = upstreams.iter().map(|_| EraSlots::pending()).collect();
-        let personal = Personal::new(&upstreams);
-        let pokes = upstreams.iter().map(|_| Default::default()).collect();
+    pub fn new(snapshot: Arc<Snapshot>) -> Arc<Self> {
+        let entry = |upstream: &Arc<Upstream>| (upstream.key().clone(), Arc::new(CatalogEntry::new(upstream)));
+        let entries: IndexMap<_, _> = snapshot.upstreams().map(entry).collect();
+        let personal = Personal::new(snapshot.upstreams());
         let seal = SealedState::default();
-        let merged = {
-            let names: Vec<&str> = upstreams.iter().map(|upstream| upstream.name()).collect();
-            let (views, starting) = (vec![None; names.len()], vec![true; names.len()]);
-            let known = KnownUpstreams { names: &names, views: &views, starting: &starting };
-            let merged = |era| RwLock::new(Arc::new(MergedLists::new(era, known, Paging { seal: &seal, size: page })));
-            [merged(Era::Legacy), merged(Era::Modern)]
-        };
+        let merged = [Era::Legacy, Era::Modern].map(|era| {
+            let known: Vec<KnownUpstream> = entries.values().map(|entry| entry.known(era)).collect();
+            let paging = Paging { seal: &seal, size: snapshot.limits().page_size };
+            RwLock::new(Arc::new(MergedLists::new(era, &known, paging)))
+        });
         Arc::new(Self {
-            upstreams,
-            slots: Mutex::new(slots),
+            snapshot,
+            entries,
             merged,
             seal,
-            page,
             changes: watch::Sender::default(),
             announced: watch::Sender::default(),
             reported: Mutex::default(),
-            pokes,
             stopping: watch::Sender::default(),
             refreshers: tokio::sync::Mutex::default(),
             heard: HeaderParams::default(),
@@ -127,16 +125,17 @@ impl Catalog {
     /// Starts to keep every upstream's lists, in whichever era it speaks.
     pub async fn start(self: &Arc<Self>) {
         let mut refreshers = self.refreshers.lock().await;
-        for index in 0..self.upstreams.len() {
-            refreshers.spawn(self.refresher(index, None));
+        for entry in self.entries.values() {
+            refreshers.spawn(self.refresher(entry, None));
         }
         refreshers.spawn(announce::announce(Arc::clone(self)));
     }
 
     /// Keeps the lists of an upstream, whatever befalls.
-    fn refresher(self: &Arc<Self>, index: usize, wanted: Option<Era>) -> impl Future<Output = ()> + use<> {
-        let catalog = Arc::clone(self);
-        task::always("keeping the lists of an upstream", move || refresher::keep(Arc::clone(&catalog), index, wanted))
+    fn refresher(self: &Arc<Self>, entry: &Arc<CatalogEntry>, wanted: Option<Era>) -> impl Future<Output = ()> + use<> {
+        let (catalog, entry) = (Arc::clone(self), Arc::clone(entry));
+        let keep = move || refresher::keep(Arc::clone(&catalog), Arc::clone(&entry), wanted);
+        task::always("keeping the lists of an upstream", keep)
     }
 
     /// Ends all keeping, and with it what the refreshers hold open at their upstreams.
@@ -149,16 +148,10 @@ impl Catalog {
         refreshers.shutdown().await;
     }
 
-    /// The upstreams, in the order of the configuration.
+    /// The configuration whose upstreams these are.
     #[must_use]
-    pub fn upstreams(&self) -> &[Arc<Upstream>] {
-        &self.upstreams
-    }
-
-    /// The place of an upstream.
-    #[must_use]
-    pub fn position(&self, name: &str) -> Option<usize> {
-        self.upstreams.iter().position(|upstream| upstream.name() == name)
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
     }
 
     /// The merged offers of an era, as a caller sees them.
@@ -173,7 +166,7 @@ impl Catalog {
             }
         }
         if let Some((caller, own)) = caller.zip(self.personal.of(caller)) {
-            Box::pin(own.refresh(caller, &self.upstreams, &self.personal.places)).await;
+            Box::pin(own.refresh(caller, &self.personal.upstreams)).await;
             return self.composed(&own, era);
         }
         self.shared(era)
@@ -190,14 +183,16 @@ impl Catalog {
 
     /// What everybody is offered, and what this caller is offered besides.
     fn composed(&self, own: &PerCaller, era: Era) -> Arc<MergedLists> {
-        let shared = self.shared(era);
-        let views = self.lock().iter().map(|slots| slots.view(era)).collect::<Vec<_>>().into_iter().enumerate();
-        let view = |(place, view): (usize, Option<Arc<CatalogSnapshot>>)| match self.personal.places.contains(&place) {
-            // One that is not there still makes the list a private one.
-            true => Some(own.view(place).unwrap_or_default()),
-            false => view,
+        let known = |entry: &Arc<CatalogEntry>| {
+            let known = entry.known(era);
+            match entry.upstream.is_personal() {
+                // One that is not there still makes the list a private one.
+                true => KnownUpstream { view: Some(own.view(&known.name).unwrap_or_default()), ..known },
+                false => known,
+            }
         };
-        own.merged(place(era), shared, views.map(view).collect(), |views| self.merge(era, views, &self.starting()))
+        let known = self.entries.values().map(known).collect();
+        own.merged(place(era), self.shared(era), known, |known| self.merge(era, known))
     }
 
     fn shared(&self, era: Era) -> Arc<MergedLists> {
@@ -206,36 +201,45 @@ impl Catalog {
 
     /// The arguments of an upstream's tool that travel in headers too, as far as is known in this era.
     #[must_use]
-    pub fn mirrored(&self, caller: Option<&Arc<Caller>>, upstream: usize, era: Era, tool: &str) -> Arc<[Mirrored]> {
-        if self.personal.places.contains(&upstream) {
-            let view = self.personal.of(caller).and_then(|own| own.view(upstream));
-            return view.and_then(|view| view.mirrored(tool).cloned()).unwrap_or_default();
+    pub fn mirrored(&self, caller: Option<&Arc<Caller>>, upstream: &Upstream, era: Era, tool: &str) -> Arc<[Mirrored]> {
+        let view = match upstream.is_personal() {
+            true => self.personal.of(caller).and_then(|own| own.view(upstream.key())),
+            false => self.view(upstream, era),
+        };
+        match view {
+            Some(view) => view.mirrored(tool).cloned().unwrap_or_default(),
+            None if era == Era::Modern => self.heard.get(upstream.key(), tool),
+            None => Arc::default(),
         }
-        if let Some(EraSlot::Known(view)) = self.lock().get(upstream).map(|slots| slots.get(era)) {
-            return view.mirrored(tool).cloned().unwrap_or_default();
-        }
-        if era == Era::Modern { self.heard.get(upstream, tool) } else { Arc::default() }
     }
 
     /// Takes note of the tools in a list that a modern upstream gave to a client, raw; where a refresher keeps its lists
     /// there is no need to. `weir connect` has no refreshers.
-    pub fn hear_tools(&self, upstream: usize, tools: &[u8]) {
-        let kept = matches!(self.lock().get(upstream).map(|slots| slots.get(Era::Modern)), Some(EraSlot::Known(_)));
+    pub fn hear_tools(&self, upstream: &Upstream, tools: &[u8]) {
         // What one caller is shown is no business of another.
-        if !kept && !self.personal.places.contains(&upstream) {
-            self.heard.list(upstream, tools);
+        if !upstream.is_personal() && self.view(upstream, Era::Modern).is_none() {
+            self.heard.list(upstream.key(), tools);
         }
     }
 
     /// The same for a modern upstream, asked of it anew; none if it cannot be asked.
-    pub async fn look_up(&self, caller: Option<&Arc<Caller>>, upstream: usize, tool: &str) -> Option<Arc<[Mirrored]>> {
-        let asked = self.upstreams.get(upstream)?;
-        let opened = asked.open(caller, Some(Era::Modern)).await.ok()?;
-        let mirrored = CatalogSnapshot::look_up(caller, asked, &opened, tool).await?;
-        if !self.personal.places.contains(&upstream) {
-            self.heard.tool(upstream, tool, Arc::clone(&mirrored));
+    pub async fn look_up(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        upstream: &Upstream,
+        tool: &str,
+    ) -> Option<Arc<[Mirrored]>> {
+        let opened = upstream.open(caller, Some(Era::Modern)).await.ok()?;
+        let mirrored = CatalogSnapshot::look_up(caller, upstream, &opened, tool).await?;
+        if !upstream.is_personal() {
+            self.heard.tool(upstream.key(), tool, Arc::clone(&mirrored));
         }
         Some(mirrored)
+    }
+
+    /// What is known of what an upstream offers in an era.
+    fn view(&self, upstream: &Upstream, era: Era) -> Option<Arc<CatalogSnapshot>> {
+        self.entries.get(upstream.key())?.view(era)
     }
 
     /// Seals what clients carry for lists.
@@ -269,16 +273,16 @@ impl Catalog {
     }
 
     /// Says that an upstream's lists have changed.
-    pub fn poke(&self, upstream: usize) {
-        self.personal.outdate(Some(upstream));
-        for poke in self.pokes.get(upstream).into_iter().flatten() {
-            poke.notify_one();
+    pub fn poke(&self, upstream: &Upstream) {
+        self.personal.outdate(Some(upstream.key()));
+        if let Some(entry) = self.entries.get(upstream.key()) {
+            entry.poke();
         }
     }
 
     /// Says that some caller's login has come, changed or gone, and with it what they are offered.
     pub fn logins_changed(&self) {
-        if self.personal.places.is_empty() {
+        if self.personal.upstreams.is_empty() {
             return;
         }
         self.personal.outdate(None);
@@ -292,12 +296,7 @@ impl Catalog {
     /// Whether every upstream has been reached or given up on once.
     #[must_use]
     pub fn settled(&self) -> bool {
-        !self.lock().iter().any(EraSlots::is_starting)
-    }
-
-    /// For each upstream, whether it has not been reached or given up on yet.
-    fn starting(&self) -> Vec<bool> {
-        self.lock().iter().map(EraSlots::is_starting).collect()
+        !self.entries.values().any(|entry| entry.lock().is_starting())
     }
 
     /// Whether what Weir says of itself is true of nearly all upstreams: each has been reached or given up on once. One that
@@ -305,12 +304,10 @@ impl Catalog {
     /// waits for it where another one is there already.
     #[must_use]
     pub fn ready(&self) -> bool {
-        let slots = self.lock();
-        let any = slots
-            .iter()
-            .any(|slots| matches!((&slots.legacy, &slots.modern), (EraSlot::Known(_), _) | (_, EraSlot::Known(_))));
-        slots.iter().zip(self.upstreams.iter()).all(|(slots, upstream)| {
-            let patience = if any { upstream.list_timeout() } else { upstream.start_timeout() };
+        let any = self.entries.values().any(|entry| entry.knows(None));
+        self.entries.values().all(|entry| {
+            let patience = if any { entry.upstream.list_timeout() } else { entry.upstream.start_timeout() };
+            let slots = entry.lock();
             !slots.is_starting() || slots.since.elapsed() >= patience
         })
     }
@@ -320,71 +317,48 @@ impl Catalog {
     async fn unsettled(self: &Arc<Self>, era: Era) -> Option<Duration> {
         let mut unasked = Vec::new();
         let mut wait = None;
-        for (index, (slots, upstream)) in self.lock().iter_mut().zip(self.upstreams.iter()).enumerate() {
+        for entry in self.entries.values() {
+            let mut slots = entry.lock();
             if matches!(slots.get(era), EraSlot::Unasked) {
                 *slots.slot(era) = EraSlot::Pending;
                 slots.since = Instant::now();
                 slots.kept = Some(era);
-                unasked.push(index);
+                unasked.push(entry);
             }
             if matches!(slots.get(era), EraSlot::Pending) {
-                let left = upstream.list_timeout().saturating_sub(slots.since.elapsed());
+                let left = entry.upstream.list_timeout().saturating_sub(slots.since.elapsed());
                 wait = wait.max(Some(left).filter(|left| !left.is_zero()));
             }
         }
         if !unasked.is_empty() {
             let mut refreshers = self.refreshers.lock().await;
-            for index in unasked {
-                refreshers.spawn(self.refresher(index, Some(era)));
+            for entry in unasked {
+                refreshers.spawn(self.refresher(entry, Some(era)));
             }
         }
         wait
     }
 
-    /// Whether anything is known of what an upstream offers in an era, or in any.
-    fn knows(&self, index: usize, era: Option<Era>) -> bool {
-        let known = |slots: &EraSlots, era| matches!(slots.get(era), EraSlot::Known(_));
-        let slots = self.lock();
-        let mut eras = [Era::Legacy, Era::Modern].into_iter().filter(|one| era.is_none_or(|era| era == *one));
-        slots.get(index).is_some_and(|slots| eras.any(|era| known(slots, era)))
-    }
-
-    /// What is known of what an upstream offers in an era.
-    fn view(&self, index: usize, era: Era) -> Option<Arc<CatalogSnapshot>> {
-        match self.lock().get(index)?.get(era) {
-            EraSlot::Known(view) => Some(Arc::clone(view)),
-            EraSlot::Unasked | EraSlot::Pending | EraSlot::Nothing => None,
-        }
-    }
-
     /// Takes in what a refresher found out, and merges anew.
-    fn publish(&self, index: usize, found: FetchResult) {
-        let mut slots = self.lock();
-        if let Some(slots) = slots.get_mut(index) {
-            slots.take(found);
-        }
-        // Merged under the lock, or an older look at the slots could overwrite a newer one.
-        let starting: Vec<bool> = slots.iter().map(EraSlots::is_starting).collect();
+    fn publish(&self, entry: &CatalogEntry, found: FetchResult) {
+        entry.lock().take(found);
+        // Merged under one lock, or an older look at the entries could overwrite a newer one.
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         for era in [Era::Legacy, Era::Modern] {
-            let views: Vec<_> = slots.iter().map(|slots| slots.view(era)).collect();
-            self.put(era, self.merge(era, &views, &starting));
+            let known: Vec<KnownUpstream> = self.entries.values().map(|entry| entry.known(era)).collect();
+            let merged = self.merge(era, &known);
+            reported.report(&merged);
+            self.put(era, merged);
         }
-        drop(slots);
+        drop(reported);
         self.changes.send_modify(|changes| changes.settled += 1);
     }
 
-    fn merge(&self, era: Era, views: &[Option<Arc<CatalogSnapshot>>], starting: &[bool]) -> MergedLists {
-        let names: Vec<&str> = self.upstreams.iter().map(|upstream| upstream.name()).collect();
-        MergedLists::new(
-            era,
-            KnownUpstreams { names: &names, views, starting },
-            Paging { seal: &self.seal, size: self.page },
-        )
+    fn merge(&self, era: Era, known: &[KnownUpstream]) -> MergedLists {
+        MergedLists::new(era, known, Paging { seal: &self.seal, size: self.snapshot.limits().page_size })
     }
 
     fn put(&self, era: Era, new: MergedLists) {
-        let names: Vec<&str> = self.upstreams.iter().map(|upstream| upstream.name()).collect();
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner).report(&new, &names);
         let new = Arc::new(new);
         let old = {
             let mut merged = self.merged[place(era)].write().unwrap_or_else(PoisonError::into_inner);
@@ -397,10 +371,6 @@ impl Catalog {
             changes.resources += u64::from(!new.same(&old, ListKind::Resource) || !new.same(&old, ListKind::Template));
             *changes != before
         });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<EraSlots>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,8 +9,9 @@
 //!    unknown fields and methods pass through. The same scan and the headers tell the client's era.
 //! 3. A legacy client enters through [`session`], which adds what its session remembers. The stateless call is the
 //!    spine; the session is an adapter.
-//! 4. `proxy::route` turns the public name into an upstream and its own name, as [`catalog`] knows them. What nobody lists
-//!    still goes to the upstream that the name begins with; any other name is an unknown tool.
+//! 4. `proxy::route` turns the public name into an upstream of the [`snapshot`] and its own name, as [`catalog`] knows
+//!    them. What nobody lists still goes to the upstream that the name begins with; any other name is an unknown tool.
+//!    From here on the call holds its upstream.
 //! 5. `proxy::drive` chooses the codec by the eras of client and upstream, in one `match`. Then one loop over
 //!    [`weir_flow::call`] takes the request to its reply: credential, channel, attempt, outcome, and again. **This is the
 //!    only place where a call is repeated or lost.** Which credential and which channel is decided by components in
@@ -36,6 +37,7 @@ pub mod policy;
 pub mod http;
 pub mod credential;
 pub mod upstream;
+pub mod snapshot;
 pub mod sealed_state;
 pub mod catalog;
 pub mod session;

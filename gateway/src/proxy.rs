@@ -27,11 +27,10 @@ use weir_mcp::{Era, Field, Kind, Message};
 use crate::{
     caller::Caller,
     catalog::Catalog,
-    config::Limits,
     http::{HeaderName, HeaderValue},
     session::{Endpoint, Session, SessionOwner, Sessions},
+    snapshot::Snapshot,
     telemetry::CallOutcome,
-    upstream::Upstream,
 };
 
 pub use answer::{Answer, Body, CLIENT_GONE, CallLog};
@@ -93,12 +92,13 @@ impl RequestContext {
 impl Proxy {
     /// A proxy over these offers and sessions.
     #[must_use]
-    pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>, limits: &Limits) -> Self {
+    pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>) -> Self {
+        let limits = catalog.snapshot().limits();
         Self {
-            catalog,
-            sessions,
             pool: translate::SharedSessionPool::new(limits.pooled_sessions),
             pending: Arc::new(translate::PendingInput::new(limits.pending_inputs)),
+            catalog,
+            sessions,
             list_cache: Arc::default(),
             prompt: None,
         }
@@ -108,6 +108,12 @@ impl Proxy {
     #[must_use]
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        self.catalog.snapshot()
     }
 
     /// The sessions.
@@ -138,7 +144,7 @@ impl Proxy {
                 answer
             }
             route::Route::Upstream(target) => {
-                record.upstream = Some(Arc::clone(self.upstream(target.upstream)));
+                record.upstream = Some(Arc::clone(&target.upstream));
                 self.drive(context, target, record).await
             }
         }
@@ -161,10 +167,5 @@ impl Proxy {
                 run.cancel();
             }
         }
-    }
-
-    fn upstream(&self, place: usize) -> &Arc<Upstream> {
-        // Places come from the catalog, which has one for each upstream.
-        &self.catalog.upstreams()[place]
     }
 }

@@ -40,8 +40,6 @@ pub struct App {
     origin_check: OriginCheck,
     authn: Authenticator,
     connect: Connect,
-    /// The longest body that is read, in bytes.
-    body_limit: usize,
     draining: watch::Sender<bool>,
     /// Those of HTTP+SSE.
     streams: sse::SseStreams,
@@ -60,15 +58,9 @@ enum ServedPath {
 impl App {
     /// An app over a proxy.
     #[must_use]
-    pub fn new(
-        proxy: Arc<Proxy>,
-        origin_check: OriginCheck,
-        authn: Authenticator,
-        connect: Connect,
-        body_limit: usize,
-    ) -> Self {
+    pub fn new(proxy: Arc<Proxy>, origin_check: OriginCheck, authn: Authenticator, connect: Connect) -> Self {
         let draining = watch::Sender::new(false);
-        Self { proxy, origin_check, authn, connect, body_limit, draining, streams: sse::SseStreams::default() }
+        Self { proxy, origin_check, authn, connect, draining, streams: sse::SseStreams::default() }
     }
 
     /// Says in `/readyz` that no new work should come, and ends the streams that would never end by themselves.
@@ -93,7 +85,7 @@ impl App {
             None if rest.is_empty() => Some(Endpoint::All),
             None => None,
             Some("") => Some(Endpoint::All),
-            Some(name) => self.proxy.catalog().position(name).map(Endpoint::One),
+            Some(name) => self.proxy.snapshot().upstream(name).cloned().map(Endpoint::One),
         }
     }
 
@@ -124,7 +116,7 @@ impl App {
             return None;
         }
         let Some(place) = self.place(exchange.path(), exchange.query()) else {
-            return Some(refusal::no_such_path(exchange.path(), self.proxy.catalog().upstreams()));
+            return Some(refusal::no_such_path(exchange.path(), self.proxy.snapshot()));
         };
         Some(match (exchange.method(), place) {
             ("GET", ServedPath::Mcp(endpoint)) if wants_stream(exchange) => {
@@ -132,9 +124,9 @@ impl App {
             }
             ("GET", ServedPath::Sse(_)) if !accepts_events(exchange) => refusal::not_acceptable("text/event-stream"),
             ("GET", ServedPath::Sse(endpoint)) => return self.stream(endpoint, exchange).await,
-            ("POST", ServedPath::Mcp(endpoint)) => self.post(endpoint, exchange).await,
-            ("GET", ServedPath::Mcp(endpoint)) => self.get(endpoint, exchange).await,
-            ("DELETE", ServedPath::Mcp(endpoint)) => self.delete(endpoint, exchange).await,
+            ("POST", ServedPath::Mcp(endpoint)) => self.post(&endpoint, exchange).await,
+            ("GET", ServedPath::Mcp(endpoint)) => self.get(&endpoint, exchange).await,
+            ("DELETE", ServedPath::Mcp(endpoint)) => self.delete(&endpoint, exchange).await,
             ("POST", ServedPath::Messages) => self.post_beside(exchange).await,
             (_, ServedPath::Mcp(_)) => refusal::method("GET, POST, DELETE"),
             (_, ServedPath::Sse(_)) => refusal::method("GET"),

@@ -27,9 +27,10 @@ use weir_mcp::Message;
 use crate::{
     caller::Caller,
     catalog::ListVersions,
+    config::UpstreamName,
     http::HeaderValue,
     quota::{Permit, Reached},
-    upstream::Replies,
+    upstream::{Replies, Upstream},
 };
 
 pub use channels::UpstreamChannels;
@@ -62,12 +63,31 @@ pub struct SessionOwner {
 }
 
 /// Which part of Weir a client has opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum Endpoint {
     /// `/mcp`: all upstreams, under public names.
     All,
-    /// `/mcp/<name>`: the upstream at this place, under its own names.
-    One(usize),
+    /// `/mcp/<name>`: one upstream, under its own names.
+    One(Arc<Upstream>),
+}
+
+impl Endpoint {
+    /// Whether many upstreams share it.
+    #[must_use]
+    pub const fn is_all(&self) -> bool {
+        matches!(self, Self::All)
+    }
+}
+
+/// By path.
+impl PartialEq for Endpoint {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::All, Self::All) => true,
+            (Self::One(one), Self::One(other)) => one.key() == other.key(),
+            _ => false,
+        }
+    }
 }
 
 /// One legacy client.
@@ -102,7 +122,7 @@ pub struct Session {
     /// Tasks that open upstreams; they outlive the calls that began them, so that nothing is left half open.
     pub openings: Mutex<JoinSet<()>>,
     /// The resources that it watches, for upstreams that are opened again.
-    watched: Mutex<BTreeSet<(usize, String)>>,
+    watched: Mutex<BTreeSet<(UpstreamName, String)>>,
     /// The last `logging/setLevel`, for upstreams that are opened later.
     log_level: Mutex<Option<Message>>,
     /// The state of the merged lists that the client has last been told of.
@@ -283,21 +303,21 @@ impl Session {
     }
 
     /// Notes that the client watches a resource, by the upstream's own name for it, or no longer does.
-    pub fn watch(&self, upstream: usize, uri: String, watches: bool) {
+    pub fn watch(&self, upstream: &UpstreamName, uri: String, watches: bool) {
         let mut watched = lock(&self.watched);
         if !watches {
-            watched.remove(&(upstream, uri));
+            watched.remove(&(upstream.clone(), uri));
         } else if watched.len() < MAX_WATCHED
             && watched.iter().map(|(_, uri)| uri.len()).sum::<usize>() + uri.len() <= MAX_ADDRESSES
         {
-            watched.insert((upstream, uri));
+            watched.insert((upstream.clone(), uri));
         }
     }
 
     /// The resources of an upstream that the client watches.
     #[must_use]
-    pub fn watched(&self, upstream: usize) -> Vec<String> {
-        lock(&self.watched).iter().filter(|(place, _)| *place == upstream).map(|(_, uri)| uri.clone()).collect()
+    pub fn watched(&self, upstream: &UpstreamName) -> Vec<String> {
+        lock(&self.watched).iter().filter(|(of, _)| of == upstream).map(|(_, uri)| uri.clone()).collect()
     }
 
     /// Notes that the client was asked for a sign-in at an upstream; gives what that is called.

@@ -69,6 +69,7 @@ pub struct Upstream {
     connection: Policy,
     required_transport: Option<Transport>,
     credentials: Credentials,
+    personal: bool,
     known: Mutex<KnownEras>,
     status: Mutex<Status>,
     /// Tells that a process was started.
@@ -142,13 +143,15 @@ impl Upstream {
                 )
             }
         };
+        let credentials = Credentials::new(credentials);
         Ok(Self {
             name: config.name,
             way,
             timeouts,
             connection,
             required_transport,
-            credentials: Credentials::new(credentials),
+            personal: credentials.are_personal(),
+            credentials,
             known: Mutex::default(),
             status: Mutex::default(),
             started: Notify::new(),
@@ -160,6 +163,12 @@ impl Upstream {
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_str()
+    }
+
+    /// The same, for what is kept by the names of upstreams.
+    #[must_use]
+    pub const fn key(&self) -> &UpstreamName {
+        &self.name
     }
 
     /// How long one call may take.
@@ -200,8 +209,8 @@ impl Upstream {
 
     /// Whether each caller has a login of their own here, and Weir has none.
     #[must_use]
-    pub fn is_personal(&self) -> bool {
-        self.credentials.are_personal()
+    pub const fn is_personal(&self) -> bool {
+        self.personal
     }
 
     /// Whether a sign-in may be what it wants.

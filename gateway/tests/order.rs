@@ -37,6 +37,24 @@ fn pingora_and_wasmtime_stay_in_their_corners() {
     }
 }
 
+#[test]
+fn transports_are_told_apart_in_their_corners() {
+    // `policy` turns them into the words of components.
+    for module in modules().iter().filter(|module| !["policy", "upstream"].contains(&module.as_str())) {
+        for (file, text) in sources(module) {
+            for way in ["Http", "Sse", "Stdio"] {
+                for name in [format!("Transport::{way}"), format!("Channel::{way}")] {
+                    // `HttpTransport` is what the configuration says.
+                    let whole = |before: &str| !before.ends_with(char::is_alphanumeric);
+                    let code = code(&text);
+                    let named = code.match_indices(&name).any(|(at, _)| whole(&code[..at]));
+                    assert!(!named, "{} tells transports apart: {name}", file.display());
+                }
+            }
+        }
+    }
+}
+
 fn src() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }

@@ -13,7 +13,10 @@ use weir_mcp::{
     mirrored::{Mirrored, mirrored},
 };
 
-use crate::http::{HeaderName, HeaderValue};
+use crate::{
+    config::UpstreamName,
+    http::{HeaderName, HeaderValue},
+};
 
 /// How many tools are remembered.
 const ROOM: usize = 10_000;
@@ -24,12 +27,12 @@ pub(super) struct HeaderParams {
     tools: Mutex<HashMap<ToolHeaders, Arc<[Mirrored]>>>,
 }
 
-/// The upstream's place, and the name.
-type ToolHeaders = (usize, String);
+/// The upstream, and the tool's name.
+type ToolHeaders = (UpstreamName, String);
 
 impl HeaderParams {
     /// Reads a list, raw.
-    pub(super) fn list(&self, upstream: usize, tools: &[u8]) {
+    pub(super) fn list(&self, upstream: &UpstreamName, tools: &[u8]) {
         for tool in json::elements(tools) {
             let Some(name) = json::get(tool, &["name"]).and_then(json::string) else { continue };
             self.tool(upstream, &name, mirrored(tool).unwrap_or_default().into());
@@ -37,9 +40,9 @@ impl HeaderParams {
     }
 
     /// Takes note of one tool.
-    pub(super) fn tool(&self, upstream: usize, name: &str, mirrored: Arc<[Mirrored]>) {
+    pub(super) fn tool(&self, upstream: &UpstreamName, name: &str, mirrored: Arc<[Mirrored]>) {
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (upstream, name.to_owned());
+        let key = (upstream.clone(), name.to_owned());
         if mirrored.is_empty() {
             tools.remove(&key);
         } else if tools.len() < ROOM || tools.contains_key(&key) {
@@ -48,9 +51,9 @@ impl HeaderParams {
     }
 
     /// What is known of a tool.
-    pub(super) fn get(&self, upstream: usize, name: &str) -> Arc<[Mirrored]> {
+    pub(super) fn get(&self, upstream: &UpstreamName, name: &str) -> Arc<[Mirrored]> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        tools.get(&(upstream, name.to_owned())).cloned().unwrap_or_default()
+        tools.get(&(upstream.clone(), name.to_owned())).cloned().unwrap_or_default()
     }
 }
 

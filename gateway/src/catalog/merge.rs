@@ -7,9 +7,10 @@ mod report;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use indexmap::IndexMap;
 use weir_mcp::Era;
 
-use crate::sealed_state::SealedState;
+use crate::{config::UpstreamName, sealed_state::SealedState};
 
 use super::{
     snapshot::{CatalogSnapshot, Freshness},
@@ -43,11 +44,11 @@ pub enum ListKind {
 pub struct MergedLists {
     lists: [PreparedList; 4],
     templates: Templates,
-    /// By place; none where nothing is known, or only that it waits for a login.
-    traits: Vec<Option<Traits>>,
+    /// In the order of the configuration, without those of which nothing is known, or only that they wait for a login.
+    traits: IndexMap<UpstreamName, Traits>,
     interfaces: Interfaces,
     /// For each scheme that some address has, the upstream that has it alone.
-    schemes: HashMap<String, Option<usize>>,
+    schemes: HashMap<String, Option<UpstreamName>>,
     /// `capabilities` for `initialize` or `server/discover`, raw.
     pub capabilities: String,
     /// The upstreams' instructions, each under its name.
@@ -59,20 +60,20 @@ pub struct MergedLists {
 /// Where a name leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The upstream's place in the configuration.
-    pub upstream: usize,
+    /// The upstream.
+    pub upstream: UpstreamName,
     /// What the upstream itself calls it.
     pub native: String,
 }
 
-/// What is known of all upstreams, by place.
-#[derive(Clone, Copy)]
-pub(super) struct KnownUpstreams<'a> {
-    pub(super) names: &'a [&'a str],
+/// What is known of one upstream.
+#[derive(Clone, Debug)]
+pub(super) struct KnownUpstream {
+    pub(super) name: UpstreamName,
     /// None where nothing is known.
-    pub(super) views: &'a [Option<Arc<CatalogSnapshot>>],
-    /// Whether nothing is known because it has not been reached or given up on yet.
-    pub(super) starting: &'a [bool],
+    pub(super) view: Option<Arc<CatalogSnapshot>>,
+    /// Whether it has not been reached or given up on yet.
+    pub(super) starting: bool,
 }
 
 /// How lists are cut into pages.
@@ -147,27 +148,25 @@ impl ListKind {
 
 impl MergedLists {
     /// Merges what is known, in the order of the configuration.
-    pub(super) fn new(era: Era, all: KnownUpstreams<'_>, paging: Paging<'_>) -> Self {
-        let KnownUpstreams { names, views, starting } = all;
-        let known =
-            || names.iter().enumerate().zip(views).filter_map(|((at, name), view)| Some((at, *name, view.as_deref()?)));
-        let starting: Vec<&str> =
-            names.iter().zip(starting).filter_map(|(name, starting)| starting.then_some(*name)).collect();
+    pub(super) fn new(era: Era, upstreams: &[KnownUpstream], paging: Paging<'_>) -> Self {
+        let known = || upstreams.iter().filter_map(|known| Some((&known.name, known.view.as_deref()?)));
+        let starting: Vec<&UpstreamName> =
+            upstreams.iter().filter(|known| known.starting).map(|known| &known.name).collect();
         let mut merged = Self { interfaces: Interfaces::new(known()), ..Self::default() };
         // What is about to change is not kept.
         let soon = || (!starting.is_empty()).then(Freshness::default);
-        let lists = freshness(era, known().map(|(_, _, view)| view.lasts).chain(soon()));
-        merged.freshness = freshness(era, known().map(|(_, _, view)| view.discovery_lasts).chain(soon()));
+        let lists = freshness(era, known().map(|(_, view)| view.lasts).chain(soon()));
+        merged.freshness = freshness(era, known().map(|(_, view)| view.discovery_lasts).chain(soon()));
         for kind in ListKind::ALL {
             let mut writer = ListWriter::new(kind, paging.size);
-            for (upstream, name, view) in known() {
+            for (upstream, view) in known() {
                 for entry in view.entries(kind).iter().filter(|entry| era == Era::Modern || !entry.modern_only) {
-                    writer.add(upstream, name, entry, &merged.interfaces);
+                    writer.add(upstream, entry, &merged.interfaces);
                 }
             }
             match kind {
                 ListKind::Tool if !starting.is_empty() => {
-                    starting::tool(names).iter().for_each(|tool| writer.push(tool))
+                    starting::tool(upstreams.iter().map(|known| &known.name)).iter().for_each(|tool| writer.push(tool));
                 }
                 ListKind::Tool | ListKind::Prompt => {}
                 ListKind::Resource => writer.offer(merged.interfaces.unlisted()),
@@ -176,13 +175,11 @@ impl MergedLists {
             merged.note_schemes(writer.order());
             merged.lists[kind as usize] = writer.finish(era, &lists, paging.seal);
         }
-        let traits = |view: &Option<Arc<CatalogSnapshot>>| {
-            view.as_deref().filter(|view| !view.waits).map(|view| Traits::of(era, view))
-        };
-        merged.traits = views.iter().map(traits).collect();
-        let all_known = merged.traits.iter().all(Option::is_some);
-        merged.capabilities = capabilities(era, merged.traits.iter().flatten(), all_known);
-        merged.instructions = instructions(&starting, known().map(|(_, name, view)| (name, view)));
+        let there = known().filter(|(_, view)| !view.waits);
+        merged.traits = there.map(|(upstream, view)| (upstream.clone(), Traits::of(era, view))).collect();
+        let all_known = merged.traits.len() == upstreams.len();
+        merged.capabilities = capabilities(era, merged.traits.values(), all_known);
+        merged.instructions = instructions(&starting, known());
         merged
     }
 
@@ -207,10 +204,10 @@ impl MergedLists {
     /// Which upstream has the resource at `uri`, and what it calls it: the one that lists it, else the one with a template
     /// that it fits, else the only one that has such resources at all, since not everything needs to be listed.
     #[must_use]
-    pub fn find_resource<'a>(&'a self, uri: &'a str) -> Option<(usize, &'a str)> {
+    pub fn find_resource<'a>(&'a self, uri: &'a str) -> Option<(&'a UpstreamName, &'a str)> {
         let listed = self.find(ListKind::Resource, uri).or_else(|| self.find(ListKind::Template, uri));
         if let Some(offer) = listed {
-            return Some((offer.upstream, &offer.native));
+            return Some((&offer.upstream, &offer.native));
         }
         let fits = self.templates.find(uri);
         fits.or_else(|| self.only_with(uri)).map(|upstream| (upstream, uri))
@@ -218,20 +215,19 @@ impl MergedLists {
 
     /// The address by which clients know a resource of an upstream, where it is another one.
     #[must_use]
-    pub fn public_address(&self, upstream: usize, native: &str) -> Option<&str> {
+    pub fn public_address(&self, upstream: &UpstreamName, native: &str) -> Option<&str> {
         self.interfaces.renamed(upstream, native)
     }
 
     /// What an upstream can do; nothing as long as nothing is known of it.
     #[must_use]
-    pub fn traits(&self, upstream: usize) -> Option<&Traits> {
-        self.traits.get(upstream)?.as_ref()
+    pub fn traits(&self, upstream: &UpstreamName) -> Option<&Traits> {
+        self.traits.get(upstream)
     }
 
     /// The upstreams that declare the extension that a method belongs to.
-    pub fn declaring<'a>(&'a self, method: &'a str) -> impl Iterator<Item = usize> + 'a {
-        let declares = move |traits: &Option<Traits>| traits.as_ref().is_some_and(|traits| traits.declares(method));
-        self.traits.iter().enumerate().filter(move |(_, traits)| declares(traits)).map(|(place, _)| place)
+    pub fn declaring<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a UpstreamName> + 'a {
+        self.traits.iter().filter(|(_, traits)| traits.declares(method)).map(|(upstream, _)| upstream)
     }
 
     /// Whether the list of a kind is the same in both.
@@ -239,25 +235,22 @@ impl MergedLists {
         self.lists[kind as usize].version == other.lists[kind as usize].version
     }
 
-    fn note_schemes(&mut self, addresses: &[(String, usize)]) {
+    fn note_schemes(&mut self, addresses: &[(String, UpstreamName)]) {
         for (address, upstream) in addresses {
             if let Some((scheme, _)) = address.split_once("://") {
-                let alone = self.schemes.entry(scheme.to_owned()).or_insert(Some(*upstream));
-                *alone = alone.filter(|known| known == upstream);
+                let alone = self.schemes.entry(scheme.to_owned()).or_insert_with(|| Some(upstream.clone()));
+                alone.take_if(|known| *known != *upstream);
             }
         }
     }
 
     /// The only upstream whose addresses begin like this one, or the only one with resources.
-    fn only_with(&self, uri: &str) -> Option<usize> {
+    fn only_with(&self, uri: &str) -> Option<&UpstreamName> {
         let scheme = uri.split_once("://").map(|(scheme, _)| scheme);
         if let Some(alone) = scheme.and_then(|scheme| self.schemes.get(scheme)) {
-            return *alone;
+            return alone.as_ref();
         }
-        let has = |(place, traits): (usize, &Option<Traits>)| {
-            traits.as_ref().filter(|traits| traits.resources).map(|_| place)
-        };
-        let mut with = self.traits.iter().enumerate().filter_map(has);
+        let mut with = self.traits.iter().filter(|(_, traits)| traits.resources).map(|(upstream, _)| upstream);
         with.next().filter(|_| with.next().is_none())
     }
 }
@@ -279,7 +272,10 @@ fn freshness(era: Era, parts: impl Iterator<Item = Freshness>) -> String {
     format!(r#","resultType":"complete","ttlMs":{ttl},"cacheScope":"{scope}""#)
 }
 
-fn instructions<'a>(starting: &[&str], views: impl Iterator<Item = (&'a str, &'a CatalogSnapshot)>) -> Option<String> {
+fn instructions<'a>(
+    starting: &[&UpstreamName],
+    views: impl Iterator<Item = (&'a UpstreamName, &'a CatalogSnapshot)>,
+) -> Option<String> {
     let soon = (!starting.is_empty()).then(|| starting::instructions(starting));
     let own = views.filter_map(|(name, view)| Some(format!("# {name}\n\n{}", view.instructions.as_deref()?)));
     let parts: Vec<String> = soon.into_iter().chain(own).collect();

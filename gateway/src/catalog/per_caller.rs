@@ -13,10 +13,11 @@ use tokio::task::JoinSet;
 
 use crate::{
     caller::Caller,
+    config::UpstreamName,
     upstream::{ConnectError, Upstream},
 };
 
-use super::{CatalogSnapshot, MergedLists};
+use super::{CatalogSnapshot, MergedLists, merge::KnownUpstream};
 
 /// How many callers' lists are kept; of more, those of whoever was away for the longest time are forgotten.
 const CALLERS: usize = 1024;
@@ -30,14 +31,14 @@ const SHORTEST: Duration = Duration::from_secs(5);
 /// The lists of all callers.
 #[derive(Default)]
 pub(super) struct Personal {
-    /// The places of the upstreams that want a login of each caller.
-    pub(super) places: Vec<usize>,
+    /// The upstreams that want a login of each caller.
+    pub(super) upstreams: Vec<Arc<Upstream>>,
     callers: Mutex<HashMap<Arc<str>, Arc<PerCaller>>>,
 }
 
 /// The lists of one caller.
 pub(super) struct PerCaller {
-    views: Mutex<HashMap<usize, CallerLists>>,
+    views: Mutex<HashMap<UpstreamName, CallerLists>>,
     /// Held while lists are fetched, so that a burst of lists fetches them once.
     fetching: tokio::sync::Mutex<()>,
     merged: Mutex<[Option<MergedFor>; 2]>,
@@ -53,19 +54,19 @@ struct CallerLists {
 /// A merged list, and what it was made of.
 struct MergedFor {
     shared: Arc<MergedLists>,
-    views: Vec<Option<Arc<CatalogSnapshot>>>,
+    known: Vec<KnownUpstream>,
     merged: Arc<MergedLists>,
 }
 
 impl Personal {
-    pub(super) fn new(upstreams: &[Arc<Upstream>]) -> Self {
-        let places = upstreams.iter().enumerate().filter(|(_, upstream)| upstream.is_personal());
-        Self { places: places.map(|(place, _)| place).collect(), callers: Mutex::default() }
+    pub(super) fn new<'a>(upstreams: impl Iterator<Item = &'a Arc<Upstream>>) -> Self {
+        let upstreams = upstreams.filter(|upstream| upstream.is_personal());
+        Self { upstreams: upstreams.cloned().collect(), callers: Mutex::default() }
     }
 
     /// The lists of a caller; none if theirs are those of everybody.
     pub(super) fn of(&self, caller: Option<&Arc<Caller>>) -> Option<Arc<PerCaller>> {
-        if self.places.is_empty() {
+        if self.upstreams.is_empty() {
             return None;
         }
         let id = caller?.id();
@@ -89,9 +90,10 @@ impl Personal {
     }
 
     /// Has the lists of an upstream fetched anew when they are asked for next, or those of all.
-    pub(super) fn outdate(&self, place: Option<usize>) {
+    pub(super) fn outdate(&self, upstream: Option<&UpstreamName>) {
         for own in lock(&self.callers).values() {
-            for (_, kept) in lock(&own.views).iter_mut().filter(|(at, _)| place.is_none_or(|place| place == **at)) {
+            let mut views = lock(&own.views);
+            for (_, kept) in views.iter_mut().filter(|(of, _)| upstream.is_none_or(|upstream| upstream == *of)) {
                 kept.until = Instant::now();
             }
         }
@@ -100,46 +102,48 @@ impl Personal {
 
 impl PerCaller {
     /// What is known of an upstream.
-    pub(super) fn view(&self, place: usize) -> Option<Arc<CatalogSnapshot>> {
-        lock(&self.views).get(&place)?.view.clone()
+    pub(super) fn view(&self, upstream: &UpstreamName) -> Option<Arc<CatalogSnapshot>> {
+        lock(&self.views).get(upstream)?.view.clone()
     }
 
     /// What stands in for an upstream that waits for a login: the same as before, if it did.
-    fn waiting(&self, place: usize, name: &str) -> Arc<CatalogSnapshot> {
-        self.view(place).filter(|view| view.waits).unwrap_or_else(|| Arc::new(CatalogSnapshot::waiting(name)))
+    fn waiting(&self, upstream: &UpstreamName) -> Arc<CatalogSnapshot> {
+        let waiting = || Arc::new(CatalogSnapshot::waiting(upstream.as_str()));
+        self.view(upstream).filter(|view| view.waits).unwrap_or_else(waiting)
     }
 
     /// Fetches what is not known, or not for sure any more. Whoever is late is left out this time.
-    pub(super) async fn refresh(&self, caller: &Arc<Caller>, upstreams: &[Arc<Upstream>], places: &[usize]) {
+    pub(super) async fn refresh(&self, caller: &Arc<Caller>, upstreams: &[Arc<Upstream>]) {
         let _fetching = self.fetching.lock().await;
         let now = Instant::now();
-        let fresh = |place: &usize| lock(&self.views).get(place).is_some_and(|kept| kept.until > now);
+        let fresh = |upstream: &Upstream| lock(&self.views).get(upstream.key()).is_some_and(|kept| kept.until > now);
         let mut asking = JoinSet::new();
-        for place in places.iter().copied().filter(|place| !fresh(place)) {
-            let (caller, upstream) = (Arc::clone(caller), Arc::clone(&upstreams[place]));
+        for upstream in upstreams.iter().filter(|upstream| !fresh(upstream)) {
+            let (caller, upstream) = (Arc::clone(caller), Arc::clone(upstream));
             asking.spawn(async move {
                 let fetched = tokio::time::timeout(upstream.list_timeout(), fetch(&caller, &upstream)).await;
-                (place, fetched.unwrap_or(Err(Missing::Trouble)))
+                (upstream, fetched.unwrap_or(Err(Missing::Trouble)))
             });
         }
         while let Some(ended) = asking.join_next().await {
-            let Ok((place, fetched)) = ended else { continue };
+            let Ok((upstream, fetched)) = ended else { continue };
+            let name = upstream.key();
             let (view, lasts) = match fetched {
                 Ok(mut view) => {
-                    let before = self.view(place).filter(|view| !view.waits);
+                    let before = self.view(name).filter(|view| !view.waits);
                     let lasts = view.lasts.ttl.filter(|ttl| !ttl.is_zero()).unwrap_or(REFRESH);
                     let lasts = if view.failed.is_empty() { lasts.clamp(SHORTEST, REFRESH) } else { SHORTEST };
-                    view.tell(upstreams[place].name(), before.as_deref());
+                    view.tell(name.as_str(), before.as_deref());
                     before.iter().for_each(|before| view.keep(before));
                     (Some(Arc::new(view)), lasts)
                 }
                 // When there is a login, it must be seen at once.
-                Err(Missing::Login) => (Some(self.waiting(place, upstreams[place].name())), Duration::ZERO),
+                Err(Missing::Login) => (Some(self.waiting(name)), Duration::ZERO),
                 Err(Missing::Elsewhere) => (None, Duration::ZERO),
                 // What was known stays listed for a moment of trouble.
-                Err(Missing::Trouble) => (self.view(place), SHORTEST),
+                Err(Missing::Trouble) => (self.view(name), SHORTEST),
             };
-            lock(&self.views).insert(place, CallerLists { view, until: Instant::now() + lasts });
+            lock(&self.views).insert(name.clone(), CallerLists { view, until: Instant::now() + lasts });
         }
     }
 
@@ -148,23 +152,23 @@ impl PerCaller {
         &self,
         era: usize,
         shared: Arc<MergedLists>,
-        views: Vec<Option<Arc<CatalogSnapshot>>>,
-        merge: impl FnOnce(&[Option<Arc<CatalogSnapshot>>]) -> MergedLists,
+        known: Vec<KnownUpstream>,
+        merge: impl FnOnce(&[KnownUpstream]) -> MergedLists,
     ) -> Arc<MergedLists> {
         let mut made = lock(&self.merged);
-        let same = |a: &Option<Arc<CatalogSnapshot>>, b: &Option<Arc<CatalogSnapshot>>| match (a, b) {
+        let same = |a: &KnownUpstream, b: &KnownUpstream| match (&a.view, &b.view) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (None, None) => true,
             _ => false,
         };
         if let Some(made) = &made[era]
             && Arc::ptr_eq(&made.shared, &shared)
-            && made.views.iter().zip(&views).all(|(a, b)| same(a, b))
+            && made.known.iter().zip(&known).all(|(a, b)| same(a, b))
         {
             return Arc::clone(&made.merged);
         }
-        let merged = Arc::new(merge(&views));
-        made[era] = Some(MergedFor { shared, views, merged: Arc::clone(&merged) });
+        let merged = Arc::new(merge(&known));
+        made[era] = Some(MergedFor { shared, known, merged: Arc::clone(&merged) });
         merged
     }
 }

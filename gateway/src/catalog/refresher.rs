@@ -18,7 +18,7 @@ use crate::{
     upstream::{ConnectError, Health, Listened, Opened, ReplyBody, SendError, Upstream, UpstreamState, own},
 };
 
-use super::{Catalog, CatalogSnapshot, FetchResult};
+use super::{Catalog, CatalogEntry, CatalogSnapshot, FetchResult};
 
 /// How long lists are kept when the upstream has no way to say that they changed.
 const REFRESH: Duration = Duration::from_secs(60);
@@ -52,9 +52,9 @@ enum Wake {
     Lost,
 }
 
-/// Keeps the lists of the upstream at `index` until the task is ended.
-pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era>) {
-    let Some(upstream) = catalog.upstreams.get(index).cloned() else { return };
+/// Keeps the lists of an upstream until the task is ended.
+pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted: Option<Era>) {
+    let upstream = &entry.upstream;
     let mut stopping = catalog.stopping.subscribe();
     let (mut reaching, mut losing, mut asking) = (Backoff::CONNECT, Backoff::CONNECT, Backoff::LIST);
     let mut reported = None;
@@ -75,7 +75,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
         };
         let ended = match opened {
             Ok(opened) => {
-                let refresher = Refresher { catalog: &catalog, upstream: &upstream, index, wanted, began };
+                let refresher = Refresher { catalog: &catalog, entry: &entry, upstream, wanted, began };
                 let ended = tokio::select! {
                     ended = refresher.follow(&opened, &mut refused, &mut asking) => ended,
                     () = over(&mut stopping) => return upstream.close(None, &opened.channel).await,
@@ -96,22 +96,22 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
                 if at_once { Duration::ZERO } else { again }
             }
             Err(ConnectError::OtherEra { .. }) => {
-                catalog.publish(index, FetchResult::Nothing { era: wanted, waiting: None });
+                catalog.publish(&entry, FetchResult::Nothing { era: wanted, waiting: None });
                 OTHER_ERA
             }
             Err(why) => {
                 let again = task::pause(&mut reaching);
                 // The same failure again is no news.
                 if reported.as_ref() != Some(&why) {
-                    report(&upstream, &why);
+                    report(upstream, &why);
                 }
-                fail(&upstream, &why);
+                fail(upstream, &why);
                 let waiting = why.is_for_caller().then(|| Arc::new(CatalogSnapshot::waiting(upstream.name())));
                 reported = Some(why);
-                match absence.grace(Instant::now()).filter(|_| catalog.knows(index, wanted)) {
+                match absence.grace(Instant::now()).filter(|_| entry.knows(wanted)) {
                     Some(left) => again.min(left),
                     None => {
-                        catalog.publish(index, FetchResult::Nothing { era: wanted, waiting });
+                        catalog.publish(&entry, FetchResult::Nothing { era: wanted, waiting });
                         again
                     }
                 }
@@ -119,7 +119,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, index: usize, wanted: Option<Era
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            () = poke(&catalog, index, wanted).notified() => {}
+            () = entry.poked(wanted).notified() => {}
             () = over(&mut stopping) => return,
         }
     }
@@ -144,15 +144,10 @@ pub(super) async fn over(stopping: &mut watch::Receiver<bool>) {
     drop(stopping.wait_for(|over| *over).await);
 }
 
-/// What wakes the refresher of `wanted`: each has its own, so that none takes the other's.
-fn poke(catalog: &Catalog, index: usize, wanted: Option<Era>) -> &Notify {
-    &catalog.pokes[index][usize::from(wanted.is_some())]
-}
-
 struct Refresher<'a> {
     catalog: &'a Catalog,
+    entry: &'a CatalogEntry,
     upstream: &'a Upstream,
-    index: usize,
     wanted: Option<Era>,
     /// When the upstream was begun to be reached.
     began: Instant,
@@ -208,7 +203,7 @@ impl Refresher<'_> {
 
     fn publish(&self, opened: &Opened, mut view: CatalogSnapshot) {
         let alone = self.wanted.is_none();
-        let known = self.catalog.view(self.index, opened.era);
+        let known = self.entry.view(opened.era);
         if alone {
             view.tell(self.upstream.name(), known.as_deref());
         }
@@ -230,7 +225,7 @@ impl Refresher<'_> {
             let (name, transport) = (self.upstream.name(), opened.channel.transport());
             tracing::info!(upstream = name, %transport, era = %opened.era, tools, "upstream is healthy");
         }
-        self.catalog.publish(self.index, FetchResult::View { era: opened.era, view: Arc::new(view), alone });
+        self.catalog.publish(self.entry, FetchResult::View { era: opened.era, view: Arc::new(view), alone });
     }
 
     /// Opens the stream on which the upstream says that its lists changed; none if it offers none.
@@ -259,7 +254,7 @@ impl Refresher<'_> {
         again: Option<Duration>,
         ttl: Option<Duration>,
     ) -> Wake {
-        let poke = poke(self.catalog, self.index, self.wanted);
+        let poke = self.entry.poked(self.wanted);
         let Some(events) = changes else {
             if opened.channel.has_own_process() {
                 self.upstream.close(None, &opened.channel).await;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_mcp::json;
 
-use crate::upstream::{Upstream, UpstreamState};
+use crate::{config::UpstreamName, upstream::UpstreamState};
 
-use super::Catalog;
+use super::{Catalog, entry::CatalogEntry};
 
 /// The name that an upstream would have to collide with the tool.
 const OWN: &str = "weir";
@@ -19,10 +19,10 @@ const OWN: &str = "weir";
 pub const STATUS: &str = "weir__status";
 
 /// The tool; none if its name is an upstream's.
-pub(super) fn tool(upstreams: &[&str]) -> Option<Bytes> {
+pub(super) fn tool<'a>(mut upstreams: impl Iterator<Item = &'a UpstreamName>) -> Option<Bytes> {
     let text = "Some MCP servers of this gateway are still starting, and their tools are not listed yet. Call this to \
                 learn which, and which have failed.";
-    let free = !upstreams.contains(&OWN);
+    let free = upstreams.all(|name| name.as_str() != OWN);
     free.then(|| {
         let text = json::quote(text);
         let raw = format!(
@@ -33,7 +33,7 @@ pub(super) fn tool(upstreams: &[&str]) -> Option<Bytes> {
 }
 
 /// The line that `instructions` begin with.
-pub(super) fn instructions(starting: &[&str]) -> String {
+pub(super) fn instructions(starting: &[&UpstreamName]) -> String {
     let names: Vec<String> = starting.iter().map(|name| format!("`{name}`")).collect();
     format!(
         "These MCP servers are still starting: {}. Their tools are listed once they have started.",
@@ -45,22 +45,21 @@ impl Catalog {
     /// How each upstream stands, for a call of [`STATUS`]; none if the name is an upstream's.
     #[must_use]
     pub fn status(&self) -> Option<String> {
-        if self.position(OWN).is_some() {
+        if self.snapshot.upstream(OWN).is_some() {
             return None;
         }
-        let line = |(upstream, starting): (&Arc<Upstream>, bool)| {
-            let (name, status) = (upstream.name(), upstream.status());
+        let line = |entry: &Arc<CatalogEntry>| {
+            let (name, status) = (entry.upstream.name(), entry.upstream.status());
             match (status.error, status.tools) {
                 (Some(why), _) => format!("`{name}`: {}: {why}", status.state),
-                (None, _) if starting => format!("`{name}`: starting"),
+                (None, _) if entry.lock().is_starting() => format!("`{name}`: starting"),
                 (None, Some(tools)) if status.state == UpstreamState::Healthy => {
                     format!("`{name}`: healthy, {tools} tools")
                 }
                 (None, _) => format!("`{name}`: {}", status.state),
             }
         };
-        let starting = self.starting();
-        let lines: Vec<String> = self.upstreams.iter().zip(starting).map(line).collect();
+        let lines: Vec<String> = self.entries.values().map(line).collect();
         Some(lines.join("\n"))
     }
 }

@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::config::UpstreamName;
+
 /// The longest template that is matched, in bytes.
 const LONGEST: usize = 2048;
 
@@ -25,32 +27,32 @@ const STEPS: usize = 1 << 18;
 /// The templates of all upstreams, in the order of the configuration.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Templates {
-    known: Vec<(Template, usize)>,
+    known: Vec<(Template, UpstreamName)>,
     /// How many of each upstream are listed and not matched, and the first of them.
-    unmatched: BTreeMap<usize, (usize, String)>,
+    unmatched: BTreeMap<UpstreamName, (usize, String)>,
 }
 
 impl Templates {
     /// Reads what is listed, each with its upstream.
-    pub(super) fn new(listed: &[(String, usize)]) -> Self {
+    pub(super) fn new(listed: &[(String, UpstreamName)]) -> Self {
         let mut templates = Self::default();
         for (text, upstream) in listed {
             match Template::read(text) {
-                Some(template) => templates.known.push((template, *upstream)),
-                None => templates.unmatched.entry(*upstream).or_insert_with(|| (0, text.clone())).0 += 1,
+                Some(template) => templates.known.push((template, upstream.clone())),
+                None => templates.unmatched.entry(upstream.clone()).or_insert_with(|| (0, text.clone())).0 += 1,
             }
         }
         templates
     }
 
     /// The first upstream with a template that `uri` may have been made from.
-    pub(super) fn find(&self, uri: &str) -> Option<usize> {
+    pub(super) fn find(&self, uri: &str) -> Option<&UpstreamName> {
         if uri.len() > ADDRESS {
             return None;
         }
         let (mut of, mut steps) = (None, STEPS);
         for (template, upstream) in &self.known {
-            if of.replace(*upstream) != Some(*upstream) {
+            if of.replace(upstream) != Some(upstream) {
                 steps = STEPS;
             }
             if template.fits(uri, &mut steps) {
@@ -61,8 +63,8 @@ impl Templates {
     }
 
     /// For each upstream how many templates cannot be matched, and the first.
-    pub(super) fn unmatched(&self) -> impl Iterator<Item = (usize, &(usize, String))> {
-        self.unmatched.iter().map(|(upstream, unmatched)| (*upstream, unmatched))
+    pub(super) fn unmatched(&self) -> impl Iterator<Item = (&UpstreamName, &(usize, String))> {
+        self.unmatched.iter()
     }
 }
 

@@ -13,13 +13,14 @@ use crate::{
     http::HttpClient,
     policy::{Engine, Policy, PolicyGrant, PolicySource, shipped},
     quota::Quota,
+    snapshot::Snapshot,
     upstream::{CredentialSource, Services, Upstream, UpstreamParts},
 };
 
 /// What a configuration comes to.
 pub(super) struct Assembly {
-    /// The upstreams that are enabled, in the order of the configuration.
-    pub(super) upstreams: Arc<[Arc<Upstream>]>,
+    /// What the gateway runs on.
+    pub(super) snapshot: Arc<Snapshot>,
     /// What decides about each, for `weir check`.
     pub(super) decisions: Vec<Decisions>,
     /// Kept alive as long as its policies.
@@ -56,7 +57,8 @@ pub(super) fn assemble(config: &Config, manager: Option<&CredentialManager>) -> 
     if !problems.is_empty() {
         bail!("{}", problems.join("\n"));
     }
-    Ok(Assembly { upstreams: upstreams.into(), decisions, _engine: engine })
+    let snapshot = Arc::new(Snapshot::new(upstreams, config.limits.clone()));
+    Ok(Assembly { snapshot, decisions, _engine: engine })
 }
 
 fn prepare(

@@ -11,14 +11,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     catalog::Catalog,
-    config::{self, Config},
+    config::Config,
     credential::CredentialManager,
     proxy::Proxy,
     quota::Shares,
     server::stdio,
     session::{Endpoint, Sessions},
+    snapshot::Snapshot,
     telemetry,
-    upstream::Upstream,
 };
 
 use super::{BAD_CONFIG, address, assembly, serve::signalled, terminal};
@@ -79,7 +79,7 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
     };
     let limits = stdio::StdioLimits { line: MAX_LINE, request: Duration::from_secs(options.timeout) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
-    let served = runtime.block_on(connect(assembly.upstreams, &manager, limits));
+    let served = runtime.block_on(connect(assembly.snapshot, &manager, limits));
     // Standard input is read by a thread that cannot be woken; there is nothing left to wait for.
     runtime.shutdown_background();
     served.context("standard output")?;
@@ -87,15 +87,14 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn connect(
-    upstreams: Arc<[Arc<Upstream>]>,
+    snapshot: Arc<Snapshot>,
     manager: &Arc<CredentialManager>,
     limits: stdio::StdioLimits,
 ) -> std::io::Result<()> {
     // There is one client, whose session lasts as long as it does.
     let shares = |total| Shares { total, principal: total, upstream: total };
     let sessions = Arc::new(Sessions::new(shares(2), Duration::MAX, shares(0)));
-    let defaults = config::Limits::default();
-    let proxy = Arc::new(Proxy::new(Catalog::new(Arc::clone(&upstreams), defaults.page_size), sessions, &defaults));
+    let proxy = Arc::new(Proxy::new(Catalog::new(Arc::clone(&snapshot)), sessions));
     let reaping = tokio::spawn(reap(Arc::clone(&proxy)));
     // A login that is made at a terminal is used at once.
     let looking = tokio::spawn({
@@ -116,11 +115,13 @@ async fn connect(
             () = hung_up => {}
         }
     };
-    let served = stdio::serve(Arc::clone(&proxy), Endpoint::One(0), pipes, limits, stop).await;
+    // There is the one upstream that was asked for.
+    let endpoint = snapshot.upstreams().next().cloned().map_or(Endpoint::All, Endpoint::One);
+    let served = stdio::serve(Arc::clone(&proxy), endpoint, pipes, limits, stop).await;
     reaping.abort();
     looking.abort();
     proxy.stop().await;
-    for upstream in upstreams.iter() {
+    for upstream in snapshot.upstreams() {
         upstream.stop().await;
     }
     manager.close().await;

@@ -42,6 +42,7 @@ use crate::{
     },
     session::Sessions,
     sign_in_links::SignInLinks,
+    snapshot::Snapshot,
     task::always,
     telemetry::{self, printable},
     upstream::Upstream,
@@ -104,8 +105,8 @@ pub(super) fn gateway(mut config: Config, plaintext: bool) -> anyhow::Result<Exi
         return Ok(ExitCode::from(BAD_CONFIG));
     }
     let listener = Listener::bind(&config.listen, config.tls.as_ref())?;
-    let upstreams = assembly.upstreams.clone();
-    run_server(|sockets| async move { serve(&config, (listener, sockets), upstreams, &manager).await })?;
+    let snapshot = Arc::clone(&assembly.snapshot);
+    run_server(|sockets| async move { serve(&config, (listener, sockets), snapshot, &manager).await })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -168,13 +169,13 @@ impl ShutdownSignalWatch for GatewayEnd {
 async fn serve(
     config: &Config,
     (listener, sockets): (Listener, ListenFds),
-    upstreams: Arc<[Arc<Upstream>]>,
+    snapshot: Arc<Snapshot>,
     manager: &Arc<CredentialManager>,
 ) -> anyhow::Result<()> {
     let hangups = tokio::spawn(ignore_hangups(io::stdin().is_terminal()));
     let addresses = listener.addresses();
-    let catalog = Catalog::new(Arc::clone(&upstreams), config.limits.page_size);
-    let limits = &config.limits;
+    let catalog = Catalog::new(Arc::clone(&snapshot));
+    let limits = snapshot.limits();
     let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay_buffer));
     let callers = Authenticator::new(config).context("the tokens of callers cannot be checked")?;
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
@@ -187,9 +188,9 @@ async fn serve(
     let mut hosts = config.allowed_hosts.clone();
     hosts.extend(Url::parse(&root).ok().and_then(|url| Some(url.host_str()?.to_owned())));
     let guard = OriginCheck::new(&hosts, &config.allowed_origins);
-    let proxy = Proxy::new(Arc::clone(&catalog), Arc::clone(&sessions), limits);
+    let proxy = Proxy::new(Arc::clone(&catalog), Arc::clone(&sessions));
     let proxy = Arc::new(proxy.signing_in(Arc::clone(manager), invitations));
-    let app = Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect, config.limits.body));
+    let app = Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect));
     let limits = ListenLimits {
         connections: limits.connections,
         bodies: limits.body_memory,
@@ -207,7 +208,6 @@ async fn serve(
     catalog.start().await;
     let background = tokio::spawn({
         let (manager, catalog, proxy) = (Arc::clone(manager), Arc::clone(&catalog), Arc::clone(&proxy));
-        let upstreams = Arc::clone(&upstreams);
         async move {
             let announcing = Arc::clone(&proxy);
             let announce = move || {
@@ -217,7 +217,7 @@ async fn serve(
             tokio::join!(
                 always("watching logins", || look_out(Arc::clone(&manager), Arc::clone(&catalog))),
                 always("announcing sign-ins", announce),
-                always("ending what nobody uses", || reap(Arc::clone(&proxy), Arc::clone(&upstreams))),
+                always("ending what nobody uses", || reap(Arc::clone(&proxy))),
             );
         }
     });
@@ -238,7 +238,7 @@ async fn serve(
     }
     background.abort();
     tokio::select! {
-        () = close(&catalog, &proxy, &upstreams) => {}
+        () = close(&catalog, &proxy) => {}
         again = signalled() => again?,
     }
     manager.close().await;
@@ -247,7 +247,7 @@ async fn serve(
 }
 
 /// Ends what is open at the upstreams, and every process. Those that are starting may take a while to clean up.
-async fn close(catalog: &Catalog, proxy: &Arc<Proxy>, upstreams: &[Arc<Upstream>]) {
+async fn close(catalog: &Catalog, proxy: &Arc<Proxy>) {
     catalog.stop().await;
     // All at once, for each may take as long as its upstream is silent.
     let mut ending = JoinSet::new();
@@ -261,7 +261,7 @@ async fn close(catalog: &Catalog, proxy: &Arc<Proxy>, upstreams: &[Arc<Upstream>
         let upstream = Arc::clone(upstream);
         async move { upstream.stop().await }
     };
-    upstreams.iter().map(stop).collect::<JoinSet<()>>().join_all().await;
+    proxy.snapshot().upstreams().map(stop).collect::<JoinSet<()>>().join_all().await;
 }
 
 /// Has upstreams reached again that waited for a login when one comes, made here or by `weir auth login`, and those whose
@@ -270,7 +270,7 @@ async fn look_out(manager: Arc<CredentialManager>, catalog: Arc<Catalog>) {
     let mut changes = manager.changes();
     let waiting = async {
         while changes.changed().await.is_ok() {
-            for (place, upstream) in catalog.upstreams().iter().enumerate() {
+            for upstream in catalog.snapshot().upstreams() {
                 let account = manager.account(upstream.name()).filter(|account| !account.is_personal());
                 let gone = match account {
                     Some(account) => {
@@ -279,7 +279,7 @@ async fn look_out(manager: Arc<CredentialManager>, catalog: Arc<Catalog>) {
                     None => false,
                 };
                 if gone != upstream.status().state.wants_login() {
-                    catalog.poke(place);
+                    catalog.poke(upstream);
                 }
             }
         }
@@ -312,7 +312,7 @@ async fn ignore_hangups(at_terminal: bool) -> io::Result<()> {
 }
 
 /// Ends sessions whose clients are gone and shared processes that nobody uses.
-async fn reap(proxy: Arc<Proxy>, upstreams: Arc<[Arc<Upstream>]>) {
+async fn reap(proxy: Arc<Proxy>) {
     let mut tick = tokio::time::interval(proxy.sessions().tick());
     loop {
         tick.tick().await;
@@ -324,7 +324,7 @@ async fn reap(proxy: Arc<Proxy>, upstreams: Arc<[Arc<Upstream>]>) {
         ending.join_all().await;
         proxy.sessions().memory().expire();
         proxy.reap(IDLE_PROCESS).await;
-        for upstream in upstreams.iter() {
+        for upstream in proxy.snapshot().upstreams() {
             upstream.reap(IDLE_PROCESS).await;
         }
     }
@@ -337,7 +337,7 @@ async fn summarize(url: String, catalog: Arc<Catalog>) {
     let settled = async { while !catalog.settled() && changes.changed().await.is_ok() {} };
     // Whoever is not there by now is shown as it stands.
     drop(tokio::time::timeout(FIRST_LOOK, settled).await);
-    let text = summary(&url, catalog.upstreams());
+    let text = summary(&url, catalog.snapshot());
     let (on_stderr, on_stdout) = (io::stderr().is_terminal(), io::stdout().is_terminal());
     if !on_stderr && !on_stdout {
         tracing::info!(url, "Weir is ready for clients");
@@ -348,10 +348,10 @@ async fn summarize(url: String, catalog: Arc<Catalog>) {
     drop(std::thread::Builder::new().name("summary".into()).spawn(say));
 }
 
-fn summary(url: &str, upstreams: &[Arc<Upstream>]) -> String {
-    let width = upstreams.iter().map(|upstream| upstream.name().len()).max().unwrap_or(0);
+fn summary(url: &str, snapshot: &Snapshot) -> String {
+    let width = snapshot.upstreams().map(|upstream| upstream.name().len()).max().unwrap_or(0);
     let mut text = format!("\nWeir is at {url}\n\n");
-    for upstream in upstreams {
+    for upstream in snapshot.upstreams() {
         let status = upstream.status();
         let detail = match (status.tools, &status.error) {
             (_, Some(error)) => printable(error).into_owned(),

@@ -5,9 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_mcp::{Era, answer, era, json, method, public, translate::rank};
 
-use crate::catalog::{ListKind, MergedLists, STATUS};
+use crate::{
+    catalog::{ListKind, MergedLists, STATUS},
+    upstream::Upstream,
+};
 
-use super::{Answer, AnswerStream, Body, Proxy, RequestContext, answer_stream::ListFilter, sign_in::told};
+use super::{
+    Answer, AnswerStream, Body, Proxy, RequestContext, answer_stream::ListFilter, legacy::repeat, sign_in::told,
+};
 
 /// Weir as a server, as JSON.
 const INFO: &str = concat!(r#"{"name":"weir","title":"Weir","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
@@ -58,15 +63,15 @@ impl Proxy {
     }
 
     /// Remembers the level for upstreams opened later, and tells those that are open.
-    async fn set_log_level(self: &Arc<Self>, context: &RequestContext) {
+    async fn set_log_level(&self, context: &RequestContext) {
         let Some(session) = &context.session else { return };
         session.set_level(&context.message);
         let offers = self.catalog.known(context.caller.as_ref(), context.era);
         let mut telling = tokio::task::JoinSet::new();
-        let declares = |place: usize| offers.traits(place).is_none_or(|traits| traits.logging);
-        for (place, channel) in session.channels.all().into_iter().filter(|(place, _)| declares(*place)) {
-            let (proxy, message, caller) = (Arc::clone(self), context.message.clone(), context.caller.clone());
-            telling.spawn(async move { proxy.repeat(caller.as_ref(), place, &channel, &message).await });
+        let declares = |upstream: &Upstream| offers.traits(upstream.key()).is_none_or(|traits| traits.logging);
+        for (upstream, channel) in session.channels.all().into_iter().filter(|(upstream, _)| declares(upstream)) {
+            let (message, caller) = (context.message.clone(), context.caller.clone());
+            telling.spawn(async move { repeat(caller.as_ref(), &upstream, &channel, &message).await });
         }
         telling.join_all().await;
     }

@@ -12,7 +12,7 @@ use weir_mcp::{Era, Message, public::PublicNames, status::http_status};
 
 use crate::{
     catalog::{Catalog, ListVersions},
-    session::{Endpoint, QueueConsumer, Replay, ReplayWriter, ReplayedEvent, RunningGuard, Session},
+    session::{QueueConsumer, Replay, ReplayWriter, ReplayedEvent, RunningGuard, Session},
     telemetry::CallOutcome,
     upstream::{Listened, SendError, Upstream},
 };
@@ -147,17 +147,17 @@ impl AnswerStream {
     pub(super) fn relayed(
         context: &RequestContext,
         catalog: &Arc<Catalog>,
-        (place, upstream): (usize, &Arc<Upstream>),
+        upstream: &Arc<Upstream>,
         events: Listened,
         asked: Option<PublicNames>,
         running: Option<RunningGuard>,
         deadline: Option<Deadline>,
     ) -> Self {
         let token = context.message.progress_token().map(Bytes::copy_from_slice);
-        let namespace = (context.endpoint == Endpoint::All).then(|| {
+        let namespace = context.endpoint.is_all().then(|| {
             Box::new(Namespace {
                 catalog: Arc::clone(catalog),
-                upstream: place,
+                upstream: Arc::clone(upstream),
                 session: context.session.clone(),
                 run: running.as_ref().map(|running| Arc::clone(&running.run)),
                 token: token.clone(),

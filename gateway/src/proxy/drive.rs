@@ -161,7 +161,7 @@ impl Proxy {
         record: &mut CallLog,
     ) -> Answer {
         // From here on the client may cancel by this id.
-        let running = context.session.as_ref().and_then(|session| session.run(&context.message, target.upstream));
+        let running = context.session.as_ref().and_then(|session| session.run(&context.message, &target.upstream));
         let run = running.as_ref().map(|running| Arc::clone(&running.run));
         target.run.clone_from(&run);
         let answer = {
@@ -188,7 +188,7 @@ impl Proxy {
         mut running: Option<RunningGuard>,
         record: &mut CallLog,
     ) -> Answer {
-        let (upstream, start) = (self.upstream(target.upstream), Instant::now());
+        let (upstream, start) = (&target.upstream, Instant::now());
         let mut era = upstream.only_other(context.era).unwrap_or(context.era);
         // What an upstream speaks is learned anew once, where it was another or another version of it before.
         for _ in 0..2 {
@@ -252,7 +252,7 @@ impl Proxy {
         start: Instant,
         record: &mut CallLog,
     ) -> Result<Answer, Stop> {
-        let upstream = self.upstream(target.upstream);
+        let upstream = &target.upstream;
         let limit = upstream.overall_timeout();
         let driver = CallDriver::new(upstream, context.caller.as_ref(), context.message.method(), limit);
         let mut codec = SameEra { proxy: self, context, target, channel: None };
@@ -271,7 +271,7 @@ impl Proxy {
         deadline: Deadline,
     ) -> Answer {
         let Reply { status, body, .. } = reply;
-        let (upstream, asked) = (self.upstream(target.upstream), target.asked.clone());
+        let (upstream, asked) = (&target.upstream, target.asked.clone());
         let body = match body {
             ReplyBody::Empty => Body::Empty,
             ReplyBody::Json(json) => {
@@ -279,8 +279,7 @@ impl Proxy {
             }
             ReplyBody::Events(events) => {
                 let deadline = (!method::is_endless(context.message.method())).then_some(deadline);
-                let from = (target.upstream, upstream);
-                let stream = AnswerStream::relayed(context, &self.catalog, from, events, asked, running, deadline);
+                let stream = AnswerStream::relayed(context, &self.catalog, upstream, events, asked, running, deadline);
                 Body::Events(Box::new(stream))
             }
         };
@@ -289,11 +288,11 @@ impl Proxy {
 
     /// Sends what needs no answer.
     pub(super) async fn pass_on(self: &Arc<Self>, context: &RequestContext, target: &Target) {
-        let upstream = self.upstream(target.upstream);
+        let upstream = &target.upstream;
         let Ok(credential) = upstream.credential(context.caller.as_ref(), None).await else { return };
         let channel = match &context.session {
             // What concerns an upstream session that is gone means nothing to a new one.
-            Some(session) => session.channels.get(target.upstream),
+            Some(session) => session.channels.get(upstream),
             None => upstream.open_modern(context.caller.as_ref()).await.ok(),
         };
         let Some(channel) = channel else { return };
@@ -316,10 +315,10 @@ struct SameEra<'a> {
 impl Codec for SameEra<'_> {
     /// The client's own session at the upstream, or what modern calls share.
     async fn open(&mut self) -> Result<(), Stop> {
-        let (context, place) = (self.context, self.target.upstream);
+        let (context, upstream) = (self.context, &self.target.upstream);
         let channel = match &context.session {
-            Some(session) => self.proxy.open_channel(session, place).await?,
-            None => self.proxy.upstream(place).open_modern(context.caller.as_ref()).await?,
+            Some(session) => self.proxy.open_channel(session, upstream).await?,
+            None => upstream.open_modern(context.caller.as_ref()).await?,
         };
         if context.era == Era::Modern
             && !channel.carries_headers()
@@ -351,7 +350,7 @@ impl Codec for SameEra<'_> {
             && let Some(channel) = &self.channel
             && (!channel.alive() || *why == SendError::SessionLost)
         {
-            session.channels.forget(self.target.upstream, channel);
+            session.channels.forget(&self.target.upstream, channel);
         }
     }
 }
@@ -365,7 +364,7 @@ fn note_watch(context: &RequestContext, target: &Target) {
     };
     let native = target.name.clone().or_else(|| context.message.uri().map(|uri| uri.into_owned()));
     if let (Some(session), Some(uri)) = (&context.session, native) {
-        session.watch(target.upstream, uri, watches);
+        session.watch(target.upstream.key(), uri, watches);
     }
 }
 

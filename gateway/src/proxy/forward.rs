@@ -47,10 +47,10 @@ impl Proxy {
             let text = "this session has a GET stream already";
             return Answer::whole(409, answer::error(None, answer::INVALID_REQUEST, text, None));
         };
-        match session.endpoint {
+        match &session.endpoint {
             Endpoint::All => self.hear(session),
-            Endpoint::One(place) => {
-                if let Err(answer) = self.hear_one(session, place).await {
+            Endpoint::One(upstream) => {
+                if let Err(answer) = self.hear_one(session, upstream).await {
                     return answer;
                 }
             }
@@ -65,48 +65,48 @@ impl Proxy {
     }
 
     fn overheard(&self, session: &Arc<Session>, taken: QueueConsumer) -> AnswerStream {
-        let changes = (session.endpoint == Endpoint::All).then(|| (self.catalog.announced(), Arc::clone(session)));
+        let changes = session.endpoint.is_all().then(|| (self.catalog.announced(), Arc::clone(session)));
         AnswerStream::queue(taken, changes).until(session.ended())
     }
 
     /// Has what the session's upstreams say brought to its queue from now on.
     pub fn hear(&self, session: &Arc<Session>) {
-        if let Endpoint::One(place) = session.endpoint
-            && session.channels.get(place).is_none()
-            && self.upstream(place).only_other(Era::Legacy).is_some()
+        if let Endpoint::One(upstream) = &session.endpoint
+            && session.channels.get(upstream).is_none()
+            && upstream.only_other(Era::Legacy).is_some()
         {
-            self.watch_lists(session, place);
+            self.watch_lists(session, upstream);
         }
-        for (place, channel) in session.channels.all() {
-            if !session.forwarders.is_running(place) {
-                self.forward(session, place, channel, None);
+        for (upstream, channel) in session.channels.all() {
+            if !session.forwarders.is_running(upstream.key()) {
+                self.forward(session, &upstream, channel, None);
             }
         }
     }
 
     /// The same for the one upstream of an endpoint, whose own word on it the client is told when it offers no stream.
     #[allow(clippy::result_large_err, reason = "the refusal is the answer, on its way out")]
-    async fn hear_one(self: &Arc<Self>, session: &Arc<Session>, place: usize) -> Result<(), Answer> {
+    async fn hear_one(self: &Arc<Self>, session: &Arc<Session>, upstream: &Arc<Upstream>) -> Result<(), Answer> {
         let trouble = |why: String| {
-            let text = format!("upstream `{}`: {why}", self.upstream(place).name());
+            let text = format!("upstream `{}`: {why}", upstream.name());
             Answer::whole(502, answer::error(None, answer::INTERNAL, &text, None))
         };
         let mut reopened = false;
-        while !session.forwarders.is_running(place) {
-            let channel = match self.open_channel(session, place).await {
+        while !session.forwarders.is_running(upstream.key()) {
+            let channel = match self.open_channel(session, upstream).await {
                 Ok(channel) => channel,
                 Err(ConnectError::OtherEra { .. }) => {
-                    self.watch_lists(session, place);
+                    self.watch_lists(session, upstream);
                     return Ok(());
                 }
                 Err(why) => return Err(trouble(why.to_string())),
             };
             let (tell, told) = oneshot::channel();
-            self.forward(session, place, channel.clone(), Some(tell));
+            self.forward(session, upstream, channel.clone(), Some(tell));
             match told.await {
                 Ok(ListenHead::Open) => {}
                 Ok(ListenHead::Lost) if !reopened => {
-                    session.channels.forget(place, &channel);
+                    session.channels.forget(upstream, &channel);
                     reopened = true;
                 }
                 Ok(ListenHead::Lost) => return Err(trouble("the session is gone".into())),
@@ -124,19 +124,18 @@ impl Proxy {
     pub(super) fn forward(
         &self,
         session: &Arc<Session>,
-        place: usize,
+        upstream: &Arc<Upstream>,
         channel: Channel,
         tell: Option<oneshot::Sender<ListenHead>>,
     ) {
         let forward = NotificationForwarder {
-            place,
             channel,
-            upstream: Arc::clone(self.upstream(place)),
+            upstream: Arc::clone(upstream),
             catalog: Arc::clone(&self.catalog),
             session: Arc::downgrade(session),
             last_event_id: None,
         };
-        session.forwarders.run(place, |opening| forward.run(opening, tell));
+        session.forwarders.run(upstream.key(), |opening| forward.run(opening, tell));
     }
 }
 
@@ -156,7 +155,6 @@ pub(super) enum ListenHead {
 
 /// One upstream's way into a session's queue.
 struct NotificationForwarder {
-    place: usize,
     channel: Channel,
     upstream: Arc<Upstream>,
     catalog: Arc<Catalog>,
@@ -231,12 +229,12 @@ impl NotificationForwarder {
                 continue;
             }
             let Ok(message) = Message::parse(event.data) else { continue };
-            let data = match session.endpoint {
+            let data = match &session.endpoint {
                 // Answers belong on the streams of their requests. A client takes one wherever it comes.
                 _ if message.is_answer() => None,
                 // What one upstream says to its own client goes as it is.
                 Endpoint::One(_) => Some(message.bytes().clone()),
-                Endpoint::All => namespace::mapped(&message, &session, &self.catalog, self.place),
+                Endpoint::All => namespace::mapped(&message, &session, &self.catalog, &self.upstream),
             };
             if let Some(data) = data {
                 session.queue.push(data);

@@ -35,7 +35,7 @@ impl Proxy {
         }
         match endpoint {
             Endpoint::All => self.begin_all(owner, initialize).await,
-            Endpoint::One(place) => self.begin_one(owner, place, initialize, record).await,
+            Endpoint::One(upstream) => self.begin_one(owner, upstream, initialize, record).await,
         }
     }
 
@@ -51,19 +51,18 @@ impl Proxy {
     async fn begin_one(
         self: &Arc<Self>,
         owner: SessionOwner,
-        place: usize,
+        upstream: Arc<Upstream>,
         initialize: &Message,
         record: &mut CallLog,
     ) -> Answer {
-        let upstream = self.upstream(place);
-        record.upstream = Some(Arc::clone(upstream));
+        record.upstream = Some(Arc::clone(&upstream));
         record.attempts = 1;
         let opened = match upstream.open_session(owner.caller.as_ref(), owner.principal(), initialize).await {
             Ok(opened) => opened,
             Err(ConnectError::OtherEra { .. }) => {
-                return self.begin_sessionless(owner, place, initialize, record).await;
+                return self.begin_sessionless(owner, upstream, initialize, record).await;
             }
-            Err(why) => return Box::pin(self.not_begun(&owner, place, initialize, why, record)).await,
+            Err(why) => return Box::pin(self.not_begun(&owner, upstream, initialize, why, record)).await,
         };
         let agreed =
             opened.answer.result().and_then(|result| json::get(result, &["protocolVersion"])).and_then(json::string);
@@ -73,28 +72,28 @@ impl Proxy {
         // A shared process was opened with an id of Weir's own.
         let same = opened.answer.id() == Some(id);
         let bytes = if same { opened.answer.bytes().clone() } else { opened.answer.edit().set(Field::Id, id).finish() };
-        let session = Some((place, opened.channel));
-        self.admit(owner, Endpoint::One(place), initialize, version, session, Answer::whole(200, bytes))
+        let (endpoint, answer) = (Endpoint::One(upstream), Answer::whole(200, bytes));
+        self.admit(owner, endpoint, initialize, version, Some(opened.channel), answer)
     }
 
     /// The answer to an `initialize` whose upstream cannot be opened.
     pub(super) async fn not_begun(
         self: &Arc<Self>,
         owner: &SessionOwner,
-        place: usize,
+        upstream: Arc<Upstream>,
         initialize: &Message,
         why: ConnectError,
         record: &mut CallLog,
     ) -> Answer {
         if let ConnectError::SignIn(needed) = why {
-            let context = RequestContext::introducing(owner, Endpoint::One(place), initialize);
+            let context = RequestContext::introducing(owner, Endpoint::One(upstream), initialize);
             return self.ask_to_sign_in(&context, &needed, record).await;
         }
         if let ConnectError::Full(reached) = why {
             record.fail(CallOutcome::Refused, reached.to_string());
             return Answer::full(initialize.id(), &reached);
         }
-        let text = format!("upstream `{}` cannot be reached: {why}", self.upstream(place).name());
+        let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
         record.fail(CallOutcome::Failed, format!("cannot be reached: {why}"));
         Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None))
     }
@@ -105,7 +104,7 @@ impl Proxy {
         endpoint: Endpoint,
         initialize: &Message,
         version: HeaderValue,
-        opened: Option<(usize, Channel)>,
+        opened: Option<Channel>,
         answer: Answer,
     ) -> Answer {
         let session = match Session::new(owner, endpoint, initialize, version, self.sessions.memory()) {
@@ -116,8 +115,8 @@ impl Proxy {
             }
         };
         session.tell(self.catalog.latest());
-        if let Some((place, channel)) = opened {
-            session.channels.put(place, channel);
+        if let (Endpoint::One(upstream), Some(channel)) = (&session.endpoint, opened) {
+            session.channels.put(upstream, channel);
         }
         self.sessions.add(Arc::clone(&session));
         Answer { session: Some(session.id.clone()), ..answer }
@@ -127,25 +126,25 @@ impl Proxy {
     pub(super) async fn open_channel(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        place: usize,
+        upstream: &Arc<Upstream>,
     ) -> Result<Channel, ConnectError> {
-        if let Some(channel) = session.channels.get(place) {
-            session.forwarders.settled(place).await;
+        if let Some(channel) = session.channels.get(upstream) {
+            session.forwarders.settled(upstream.key()).await;
             return Ok(channel);
         }
         if session.is_over() {
             return Err(session_over());
         }
-        if let Some(other) = self.upstream(place).only_other(Era::Legacy) {
+        if let Some(other) = upstream.only_other(Era::Legacy) {
             return Err(ConnectError::OtherEra { wanted: Era::Legacy, other });
         }
         let (tell, told) = oneshot::channel();
-        let (proxy, owner) = (Arc::clone(self), Arc::clone(session));
+        let (proxy, owner, upstream) = (Arc::clone(self), Arc::clone(session), Arc::clone(upstream));
         let opening = async move {
-            let mut opened = owner.channels.get_or_open(place, || proxy.open_anew(&owner, place)).await;
+            let mut opened = owner.channels.get_or_open(&upstream, || proxy.open_anew(&owner, &upstream)).await;
             // Either the end of the session finds the channel, or this finds the end of the session.
             if owner.is_over() {
-                proxy.close_channels(&owner).await;
+                close_channels(&owner).await;
                 opened = Err(session_over());
             }
             // A caller that is gone needs no channel.
@@ -160,8 +159,8 @@ impl Proxy {
     }
 
     /// Opens an upstream and makes it ready before any call can use it.
-    async fn open_anew(&self, session: &Arc<Session>, place: usize) -> Result<Channel, ConnectError> {
-        let (upstream, caller) = (self.upstream(place), session.caller());
+    async fn open_anew(&self, session: &Arc<Session>, upstream: &Arc<Upstream>) -> Result<Channel, ConnectError> {
+        let caller = session.caller();
         let Opened { channel, answer: said, .. } =
             upstream.open_session(caller.as_ref(), session.principal(), &session.initialize).await?;
         let initialized = own::initialized();
@@ -172,56 +171,49 @@ impl Proxy {
         let level = session.log_level();
         let logs = said.result().and_then(|result| json::get(result, &["capabilities", "logging"])).is_some();
         if let Some(level) = level.filter(|_| logs) {
-            self.repeat(caller.as_ref(), place, &channel, &level).await;
+            repeat(caller.as_ref(), upstream, &channel, &level).await;
         }
         // What was watched in a session that is gone is watched on.
-        for (at, uri) in session.watched(place).iter().enumerate() {
+        for (at, uri) in session.watched(upstream.key()).iter().enumerate() {
             let (id, params) = (format!("\"watch-{at}\""), format!("{{\"uri\":{}}}", json::quote(uri)));
             let request = answer::request(id.as_bytes(), method::SUBSCRIBE, Some(params.as_bytes()));
             if let Ok(request) = Message::parse(request) {
-                self.repeat(caller.as_ref(), place, &channel, &request).await;
+                repeat(caller.as_ref(), upstream, &channel, &request).await;
             }
         }
         if session.queue.is_taken() {
-            self.forward(session, place, channel.clone(), None);
-            session.forwarders.settled(place).await;
+            self.forward(session, upstream, channel.clone(), None);
+            session.forwarders.settled(upstream.key()).await;
         }
         Ok(channel)
-    }
-
-    /// Tells an upstream what its client has said already. How it answers concerns nobody.
-    pub(super) async fn repeat(
-        &self,
-        caller: Option<&Arc<Caller>>,
-        place: usize,
-        channel: &Channel,
-        message: &Message,
-    ) {
-        let upstream = self.upstream(place);
-        let told = upstream.ask(caller, channel, Era::Legacy, message);
-        if let Ok(Err(why)) = tokio::time::timeout(upstream.list_timeout(), told).await {
-            tracing::debug!(upstream = upstream.name(), error = %why, "not taken");
-        }
     }
 
     /// Ends a session and everything it holds: its tasks, its upstream sessions, its child processes.
     pub async fn end(&self, session: &Arc<Session>) {
         session.end();
         session.forwarders.stop();
-        self.close_channels(session).await;
+        close_channels(session).await;
         // Whatever is being opened closes itself; an upstream that does not answer is left.
         let openings = std::mem::take(&mut *lock(&session.openings));
         drop(tokio::time::timeout(FAREWELL, openings.join_all()).await);
     }
+}
 
-    async fn close_channels(&self, session: &Session) {
-        let mut farewells = tokio::task::JoinSet::new();
-        for (place, channel) in session.channels.take() {
-            let (upstream, caller) = (Arc::clone(self.upstream(place)), session.caller());
-            farewells.spawn(async move { upstream.close(caller.as_ref(), &channel).await });
-        }
-        farewells.join_all().await;
+/// Tells an upstream what its client has said already. How it answers concerns nobody.
+pub(super) async fn repeat(caller: Option<&Arc<Caller>>, upstream: &Upstream, channel: &Channel, message: &Message) {
+    let told = upstream.ask(caller, channel, Era::Legacy, message);
+    if let Ok(Err(why)) = tokio::time::timeout(upstream.list_timeout(), told).await {
+        tracing::debug!(upstream = upstream.name(), error = %why, "not taken");
     }
+}
+
+async fn close_channels(session: &Session) {
+    let mut farewells = tokio::task::JoinSet::new();
+    for (upstream, channel) in session.channels.take() {
+        let caller = session.caller();
+        farewells.spawn(async move { upstream.close(caller.as_ref(), &channel).await });
+    }
+    farewells.join_all().await;
 }
 
 fn session_over() -> ConnectError {
@@ -230,7 +222,7 @@ fn session_over() -> ConnectError {
 /// Tells an upstream, in the background, that nobody waits for a request of a legacy client any more.
 pub(super) fn cancel(upstream: &Arc<Upstream>, running: &RunningGuard) {
     let session = running.session();
-    let Some(channel) = session.channels.get(running.run.upstream) else { return };
+    let Some(channel) = session.channels.get(upstream) else { return };
     let Ok(message) = Message::parse(running.cancellation("it has timed out")) else { return };
     let (upstream, caller, run) = (Arc::clone(upstream), session.caller(), Arc::clone(&running.run));
     tokio::spawn(async move {

@@ -16,13 +16,15 @@ use weir_mcp::{
 
 use crate::{
     catalog::Catalog,
+    config::UpstreamName,
     session::{RunningRequest, Session},
+    upstream::Upstream,
 };
 
 /// Where messages cross.
 pub(super) struct Namespace {
     pub(super) catalog: Arc<Catalog>,
-    pub(super) upstream: usize,
+    pub(super) upstream: Arc<Upstream>,
     /// A legacy client's; a modern client has none, and cannot be asked anything.
     pub(super) session: Option<Arc<Session>>,
     /// The request that the messages answer; none for what an upstream says of its own accord.
@@ -36,54 +38,58 @@ impl Namespace {
     /// What a message on the way to the answer becomes for the client; none if it is not for the client.
     pub(super) fn take(&self, message: &Message) -> Option<Bytes> {
         let run = (self.run.as_deref(), self.token.as_deref());
-        cross(message, &self.catalog, self.upstream, self.session.as_ref(), run)
+        cross(message, &self.catalog, &self.upstream, self.session.as_ref(), run)
     }
 
     /// The answer in the names that the client knows.
     pub(super) fn answer(&self, answer: &Message) -> Bytes {
-        let name = self.catalog.upstreams()[self.upstream].name();
-        public::outward(answer, name, &self.asked).unwrap_or_else(|| answer.bytes().clone())
+        public::outward(answer, self.upstream.name(), &self.asked).unwrap_or_else(|| answer.bytes().clone())
     }
 }
 
 /// The same for what an upstream says of its own accord to a session. Nothing there is an answer to a client's request.
-pub(super) fn mapped(message: &Message, session: &Arc<Session>, catalog: &Catalog, upstream: usize) -> Option<Bytes> {
+pub(super) fn mapped(
+    message: &Message,
+    session: &Arc<Session>,
+    catalog: &Catalog,
+    upstream: &Arc<Upstream>,
+) -> Option<Bytes> {
     cross(message, catalog, upstream, Some(session), (None, None))
 }
 
 fn cross(
     message: &Message,
     catalog: &Catalog,
-    upstream: usize,
+    upstream: &Arc<Upstream>,
     session: Option<&Arc<Session>>,
     run: (Option<&RunningRequest>, Option<&[u8]>),
 ) -> Option<Bytes> {
-    let name = catalog.upstreams()[upstream].name();
-    let named = || public::outward(message, name, &PublicNames::Plain).unwrap_or_else(|| message.bytes().clone());
+    let named =
+        || public::outward(message, upstream.name(), &PublicNames::Plain).unwrap_or_else(|| message.bytes().clone());
     match (message.kind(), message.method()) {
         (Kind::Response | Kind::Error, _) => None,
         (Kind::Request, method::TASKS_LIST) => {
             // The client's tasks for all upstreams would be told to one of them.
             if let Some(session) = session {
-                refuse(catalog, upstream, session, message);
+                refuse(upstream, session, message);
             }
             None
         }
-        (Kind::Request, _) => session?.ask(upstream, &Message::parse(named()).ok()?),
+        (Kind::Request, _) => session?.ask(upstream.key(), &Message::parse(named()).ok()?),
         // What an upstream cancels is a question of its own, which the client knows by another id.
-        (Kind::Notification, method::CANCELLED) => session?.withdraw(upstream, message),
+        (Kind::Notification, method::CANCELLED) => session?.withdraw(upstream.key(), message),
         (Kind::Notification, change) if change.ends_with("/list_changed") => {
             // The client hears of the merged list when that has changed.
             catalog.poke(upstream);
             None
         }
         (Kind::Notification, method::PROGRESS) => {
-            advances(message, upstream, session.map(AsRef::as_ref), run).then(named)
+            advances(message, upstream.key(), session.map(AsRef::as_ref), run).then(named)
         }
         (Kind::Notification, method::LOG_MESSAGE) => session.is_none_or(|session| wants(session, message)).then(named),
         (Kind::Notification, method::UPDATED) => {
             let offers = catalog.known(session.and_then(|session| session.caller()).as_ref(), Era::Legacy);
-            let public = message.uri().and_then(|uri| offers.public_address(upstream, &uri));
+            let public = message.uri().and_then(|uri| offers.public_address(upstream.key(), &uri));
             Some(public.map_or_else(|| message.bytes().clone(), |public| public::readdressed(message, public)))
         }
         (Kind::Notification, _) => Some(named()),
@@ -93,7 +99,7 @@ fn cross(
 /// Whether progress is news of a request that runs. A task's goes on when its request is long answered.
 fn advances(
     progress: &Message,
-    upstream: usize,
+    upstream: &UpstreamName,
     session: Option<&Session>,
     (run, token): (Option<&RunningRequest>, Option<&[u8]>),
 ) -> bool {
@@ -117,14 +123,13 @@ fn wants(session: &Session, message: &Message) -> bool {
     }
 }
 
-fn refuse(catalog: &Catalog, upstream: usize, session: &Arc<Session>, question: &Message) {
+fn refuse(upstream: &Arc<Upstream>, session: &Arc<Session>, question: &Message) {
     let (Some(id), Some(channel)) = (question.id(), session.channels.get(upstream)) else { return };
     let text = "the client's tasks cannot be listed from here";
     let refusal = Message::parse(answer::error(Some(id), answer::METHOD_NOT_FOUND, text, None));
-    let (upstream, caller) = (Arc::clone(&catalog.upstreams()[upstream]), session.caller());
     if let Ok(refusal) = refusal {
-        let (name, bytes) = (upstream.clone(), refusal.bytes().len());
-        let tell = async move { upstream.tell(caller.as_ref(), &channel, &refusal).await };
-        session.replies.send(name.name(), bytes, tell);
+        let (to, caller, bytes) = (Arc::clone(upstream), session.caller(), refusal.bytes().len());
+        let tell = async move { to.tell(caller.as_ref(), &channel, &refusal).await };
+        session.replies.send(upstream.name(), bytes, tell);
     }
 }

@@ -17,7 +17,9 @@ use weir_mcp::{
 
 use crate::{
     catalog::{self, MergedLists, Traits},
+    config::UpstreamName,
     session::{Endpoint, RunningRequest},
+    upstream::Upstream,
 };
 
 use super::{Answer, Proxy, RequestContext, sign_in::SignInResult};
@@ -35,8 +37,8 @@ pub(super) enum Route {
 
 /// One message's way to one upstream.
 pub(super) struct Target {
-    /// The upstream's place.
-    pub(super) upstream: usize,
+    /// Where it goes.
+    pub(super) upstream: Arc<Upstream>,
     /// What is sent.
     pub(super) body: Bytes,
     /// What `Mcp-Name` says, in the upstream's own terms.
@@ -60,7 +62,7 @@ impl Proxy {
     /// Where a request goes.
     pub(super) async fn route(self: &Arc<Self>, context: &RequestContext) -> Route {
         let message = &context.message;
-        if let Endpoint::One(upstream) = context.endpoint {
+        if let Endpoint::One(upstream) = &context.endpoint {
             return Route::Upstream(Target::unchanged(upstream, message, context.era));
         }
         if let Some(answer) = self.answer(context).await {
@@ -95,7 +97,7 @@ impl Proxy {
     fn find(&self, offers: &MergedLists, context: &RequestContext, names: NameScope) -> Result<Target, UnknownTarget> {
         match method::route(context.message.method()) {
             method::Route::Name => self.by_name(offers, context, names),
-            method::Route::Uri => by_uri(offers, &context.message),
+            method::Route::Uri => self.by_uri(offers, &context.message),
             method::Route::Reference => self.by_reference(offers, &context.message, names),
             method::Route::Task => self.by_task(offers, context),
             method::Route::None => self.by_extension(offers, context),
@@ -105,14 +107,14 @@ impl Proxy {
     /// Where a notification or an answer goes; nowhere if it concerns nobody.
     pub(super) fn route_message(&self, context: &RequestContext) -> Vec<Target> {
         let message = &context.message;
-        let unchanged = |upstream| Target::unchanged(upstream, message, context.era);
+        let unchanged = |upstream: &Arc<Upstream>| Target::unchanged(upstream, message, context.era);
         if message.method() == method::CANCELLED {
             let running = context.session.as_ref().zip(message.request_id());
             let running = running.and_then(|(session, id)| session.runs_at(id));
-            let target = running.map(|run| Target { run: Some(Arc::clone(&run)), ..unchanged(run.upstream) });
+            let target = running.map(|run| Target { run: Some(Arc::clone(&run)), ..unchanged(&run.upstream) });
             return target.into_iter().collect();
         }
-        let session = match (context.endpoint, &context.session) {
+        let session = match (&context.endpoint, &context.session) {
             (Endpoint::One(upstream), _) => return vec![unchanged(upstream)],
             (Endpoint::All, Some(session)) => session,
             (Endpoint::All, None) => return Vec::new(),
@@ -120,20 +122,21 @@ impl Proxy {
         match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => {
                 let answered = session.answered(message);
-                answered.map(|(upstream, body)| self.inward(upstream, body)).into_iter().collect()
+                answered.and_then(|(upstream, body)| self.inward(&upstream, body)).into_iter().collect()
             }
             (_, method::PROGRESS) => {
                 let progressed = session.progressed(message);
-                progressed.map(|(upstream, body)| self.inward(upstream, body)).into_iter().collect()
+                progressed.and_then(|(upstream, body)| self.inward(&upstream, body)).into_iter().collect()
             }
             (_, method::ROOTS_CHANGED) => {
-                session.channels.all().into_iter().map(|(upstream, _)| unchanged(upstream)).collect()
+                session.channels.all().iter().map(|(upstream, _)| unchanged(upstream)).collect()
             }
             // `initialized` is told to each upstream when it is opened.
-            (_, method) => alone(self.catalog.known(context.caller.as_ref(), context.era).declaring(method))
-                .map(unchanged)
-                .into_iter()
-                .collect(),
+            (_, method) => {
+                let offers = self.catalog.known(context.caller.as_ref(), context.era);
+                let upstream = alone(offers.declaring(method)).and_then(|name| self.snapshot().upstream(name.as_str()));
+                upstream.map(unchanged).into_iter().collect()
+            }
         }
     }
 
@@ -147,9 +150,9 @@ impl Proxy {
         let kind =
             if message.method().starts_with("prompts/") { catalog::ListKind::Prompt } else { catalog::ListKind::Tool };
         let name = message.name().unwrap_or_default();
-        let (upstream, native) = self.named(offers, kind, &name, names)?;
+        let (upstream, traits, native) = self.named(offers, kind, &name, names)?;
         let body = message.edit().set(Field::Name, json::quote(native).as_bytes()).finish();
-        let tasks = message.method() == method::TOOLS_CALL && offers.traits(upstream).is_some_and(|is| is.tasks);
+        let tasks = message.method() == method::TOOLS_CALL && traits.is_some_and(|is| is.tasks);
         let asked = (tasks && may_become_task(context)).then_some(PublicNames::Call);
         Ok(Target { upstream, body, name: Some(native.to_owned()), run: None, asked })
     }
@@ -157,43 +160,63 @@ impl Proxy {
     fn by_reference(&self, offers: &MergedLists, message: &Message, names: NameScope) -> Result<Target, UnknownTarget> {
         match message.reference() {
             Some(Reference::Prompt(name)) => {
-                let (upstream, native) = self.named(offers, catalog::ListKind::Prompt, &name, names)?;
+                let (upstream, _, native) = self.named(offers, catalog::ListKind::Prompt, &name, names)?;
                 let body = message.edit().set(Field::ReferenceName, json::quote(native).as_bytes()).finish();
                 Ok(Target { upstream, body, name: None, run: None, asked: None })
             }
             Some(Reference::Resource(uri)) => {
-                let (upstream, _) =
-                    offers.find_resource(&uri).ok_or_else(|| UnknownTarget::Uri(uri.clone().into_owned()))?;
+                let (upstream, _) = self.addressed(offers, &uri)?;
                 Ok(Target { upstream, body: message.bytes().clone(), name: None, run: None, asked: None })
             }
             None => Err(UnknownTarget::Name(catalog::ListKind::Prompt, String::new())),
         }
     }
 
-    /// Whose a public name is, and what it is called there.
+    /// Whose a public name is, what that upstream can do as far as is known, and what it calls it.
     fn named<'a>(
         &self,
         offers: &'a MergedLists,
         kind: catalog::ListKind,
         name: &'a str,
         names: NameScope,
-    ) -> Result<(usize, &'a str), UnknownTarget> {
-        if let Some(offer) = offers.find(kind, name) {
+    ) -> Result<(Arc<Upstream>, Option<&'a Traits>, &'a str), UnknownTarget> {
+        let unknown = || UnknownTarget::Name(kind, name.to_owned());
+        let found = match offers.find(kind, name) {
             // What only stands in for an upstream that waits for a login is Weir's own.
-            return match offers.traits(offer.upstream) {
-                Some(_) => Ok((offer.upstream, &offer.native)),
-                None => Err(UnknownTarget::Name(kind, name.to_owned())),
-            };
+            Some(offer) => offers.traits(&offer.upstream).map(|is| (offer.upstream.as_str(), Some(is), &*offer.native)),
+            None => public::split(name)
+                .filter(|(_, native)| names == NameScope::Any && !native.is_empty())
+                .map(|(upstream, native)| (upstream, None, native)),
+        };
+        let (upstream, traits, native) = found.ok_or_else(unknown)?;
+        let upstream = self.snapshot().upstream(upstream).ok_or_else(unknown)?;
+        Ok((Arc::clone(upstream), traits.or_else(|| offers.traits(upstream.key())), native))
+    }
+
+    /// Whose a public address is, and what it is called there.
+    fn addressed<'a>(&self, offers: &'a MergedLists, uri: &'a str) -> Result<(Arc<Upstream>, &'a str), UnknownTarget> {
+        let found = offers.find_resource(uri);
+        let found = found.and_then(|(name, native)| Some((self.snapshot().upstream(name.as_str())?, native)));
+        let (upstream, native) = found.ok_or_else(|| UnknownTarget::Uri(uri.to_owned()))?;
+        Ok((Arc::clone(upstream), native))
+    }
+
+    fn by_uri(&self, offers: &MergedLists, message: &Message) -> Result<Target, UnknownTarget> {
+        let uri = message.uri().unwrap_or_default();
+        let (upstream, native) = self.addressed(offers, &uri)?;
+        let name = Some(native.to_owned());
+        if native == uri {
+            return Ok(Target { upstream, body: message.bytes().clone(), name, run: None, asked: None });
         }
-        let split = public::split(name).filter(|(_, native)| names == NameScope::Any && !native.is_empty());
-        let named = split.and_then(|(upstream, native)| Some((self.catalog.position(upstream)?, native)));
-        named.ok_or_else(|| UnknownTarget::Name(kind, name.to_owned()))
+        let body = message.edit().set(Field::Uri, json::quote(native)).finish();
+        let asked = Some(PublicNames::Read { native: native.to_owned(), public: uri.clone().into_owned() });
+        Ok(Target { upstream, body, name, run: None, asked })
     }
 
     /// The way to the upstream whose task it is: public ids begin with its name.
     fn by_task(&self, offers: &MergedLists, context: &RequestContext) -> Result<Target, UnknownTarget> {
         let message = &context.message;
-        if !self.upstreams_with(offers, |traits| traits.tasks).any(|_| true) {
+        if self.upstreams_with(offers, |traits| traits.tasks).next().is_none() {
             return Err(UnknownTarget::Method(Vec::new()));
         }
         if context.era == Era::Modern && !declares_tasks(message) {
@@ -201,8 +224,8 @@ impl Proxy {
         }
         let public = message.task_id().ok_or(UnknownTarget::Task)?;
         let (name, native) = public::split(&public).ok_or(UnknownTarget::Task)?;
-        let upstream = self.catalog.position(name).filter(|at| offers.traits(*at).is_some_and(|traits| traits.tasks));
-        let upstream = upstream.ok_or(UnknownTarget::Task)?;
+        let has_tasks = |upstream: &&Arc<Upstream>| offers.traits(upstream.key()).is_some_and(|traits| traits.tasks);
+        let upstream = Arc::clone(self.snapshot().upstream(name).filter(has_tasks).ok_or(UnknownTarget::Task)?);
         // What `tasks/result` gives back is the answer to the call, which mentions the task in `_meta` only.
         let asked = if message.method() == method::TASKS_RESULT { PublicNames::Plain } else { PublicNames::Task };
         let body = public::inward(message, name).unwrap_or_else(|| message.bytes().clone());
@@ -212,16 +235,19 @@ impl Proxy {
     /// The way to the only upstream that declares the extension that a method belongs to.
     fn by_extension(&self, offers: &MergedLists, context: &RequestContext) -> Result<Target, UnknownTarget> {
         let message = &context.message;
-        let declaring: Vec<usize> = offers.declaring(message.method()).collect();
-        let upstream = alone(declaring.iter().copied()).ok_or(UnknownTarget::Method(declaring))?;
+        let upstream = alone(offers.declaring(message.method()));
+        let upstream = upstream.and_then(|name| self.snapshot().upstream(name.as_str()));
+        let unknown = || UnknownTarget::Method(offers.declaring(message.method()).cloned().collect());
+        let upstream = upstream.ok_or_else(unknown)?;
         Ok(Target { asked: Some(PublicNames::Plain), ..Target::unchanged(upstream, message, context.era) })
     }
 
     /// The answer of a client to an upstream's question, as the upstream takes it.
-    fn inward(&self, upstream: usize, body: Bytes) -> Target {
+    fn inward(&self, upstream: &UpstreamName, body: Bytes) -> Option<Target> {
+        let upstream = Arc::clone(self.snapshot().upstream(upstream.as_str())?);
         let named = Message::parse(body.clone()).ok();
-        let named = named.and_then(|message| public::inward(&message, self.upstream(upstream).name()));
-        Target { upstream, body: named.unwrap_or(body), name: None, run: None, asked: None }
+        let named = named.and_then(|message| public::inward(&message, upstream.name()));
+        Some(Target { upstream, body: named.unwrap_or(body), name: None, run: None, asked: None })
     }
 
     /// The upstreams that have what is asked for.
@@ -229,17 +255,8 @@ impl Proxy {
         &self,
         offers: &MergedLists,
         has: impl Fn(&Traits) -> bool,
-    ) -> impl Iterator<Item = usize> {
-        (0..self.catalog.upstreams().len()).filter(move |place| offers.traits(*place).is_some_and(&has))
-    }
-
-    /// Where a method that cannot be routed may be called instead.
-    fn elsewhere(&self, method: &str, which: &[usize]) -> String {
-        let paths: Vec<String> = which.iter().map(|place| format!("/mcp/{}", self.upstream(*place).name())).collect();
-        if paths.is_empty() {
-            return format!("`{method}` is not available on /mcp; use the upstream's own /mcp/<name>");
-        }
-        format!("`{method}` could go to more than one upstream; use {}", paths.join(" or "))
+    ) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.snapshot().upstreams().filter(move |upstream| offers.traits(upstream.key()).is_some_and(&has))
     }
 
     /// A name that leads nowhere, or to an upstream that this client's era cannot reach.
@@ -248,21 +265,16 @@ impl Proxy {
             Era::Legacy => Era::Modern,
             Era::Modern => Era::Legacy,
         };
+        let offers = || self.catalog.known(context.caller.as_ref(), other);
         let elsewhere = match unknown {
-            UnknownTarget::Name(kind, name) => {
-                self.catalog.known(context.caller.as_ref(), other).find(*kind, name).map(|offer| offer.upstream)
-            }
-            UnknownTarget::Uri(uri) => {
-                self.catalog.known(context.caller.as_ref(), other).find_resource(uri).map(|(upstream, _)| upstream)
-            }
+            UnknownTarget::Name(kind, name) => offers().find(*kind, name).map(|offer| offer.upstream.clone()),
+            UnknownTarget::Uri(uri) => offers().find_resource(uri).map(|(upstream, _)| upstream.clone()),
             UnknownTarget::Undeclared | UnknownTarget::Task | UnknownTarget::Method(_) => None,
         };
         if let Some(upstream) = elsewhere {
-            let text = format!(
-                "upstream `{}` speaks only the {other} era of MCP and this client the {} one",
-                self.upstream(upstream).name(),
-                context.era
-            );
+            let era = context.era;
+            let text =
+                format!("upstream `{upstream}` speaks only the {other} era of MCP and this client the {era} one");
             return Answer::error(context.era, &context.message, answer::INVALID_PARAMS, &text);
         }
         let (code, text) = match unknown {
@@ -281,7 +293,7 @@ impl Proxy {
                 return Answer::whole(http_status(context.era, answer::MISSING_CAPABILITY), error);
             }
             UnknownTarget::Task => (answer::INVALID_PARAMS, "Unknown task".into()),
-            UnknownTarget::Method(which) => (answer::METHOD_NOT_FOUND, self.elsewhere(context.message.method(), which)),
+            UnknownTarget::Method(which) => (answer::METHOD_NOT_FOUND, elsewhere_text(context.message.method(), which)),
         };
         Answer::error(context.era, &context.message, code, &text)
     }
@@ -289,10 +301,10 @@ impl Proxy {
 
 impl Target {
     /// A message that goes on as it came.
-    pub(super) fn unchanged(upstream: usize, message: &Message, era: Era) -> Self {
+    pub(super) fn unchanged(upstream: &Arc<Upstream>, message: &Message, era: Era) -> Self {
         let name = (era == Era::Modern).then(|| method::target(message)).flatten();
         let name = name.map(|name| name.into_owned());
-        Self { upstream, body: message.bytes().clone(), name, run: None, asked: None }
+        Self { upstream: Arc::clone(upstream), body: message.bytes().clone(), name, run: None, asked: None }
     }
 }
 
@@ -314,12 +326,21 @@ enum UnknownTarget {
     /// Tasks, by a client that has not said that it can have any.
     Undeclared,
     /// A method that names nothing by which to route it, and the upstreams that may know it.
-    Method(Vec<usize>),
+    Method(Vec<UpstreamName>),
 }
 
 /// The one and only, if there is just one.
-fn alone(mut places: impl Iterator<Item = usize>) -> Option<usize> {
-    places.next().filter(|_| places.next().is_none())
+fn alone<'a>(mut upstreams: impl Iterator<Item = &'a UpstreamName>) -> Option<&'a UpstreamName> {
+    upstreams.next().filter(|_| upstreams.next().is_none())
+}
+
+/// Where a method that cannot be routed may be called instead.
+fn elsewhere_text(method: &str, which: &[UpstreamName]) -> String {
+    let paths: Vec<String> = which.iter().map(|upstream| format!("/mcp/{upstream}")).collect();
+    if paths.is_empty() {
+        return format!("`{method}` is not available on /mcp; use the upstream's own /mcp/<name>");
+    }
+    format!("`{method}` could go to more than one upstream; use {}", paths.join(" or "))
 }
 
 /// Whether the answer to a call may be a task: its client must have said so, for the call or for itself.
@@ -334,16 +355,4 @@ fn may_become_task(context: &RequestContext) -> bool {
 fn declares_tasks(message: &Message) -> bool {
     let declared = message.raw(Field::ClientCapabilities);
     declared.and_then(|declared| json::get(declared, &["extensions", TASKS])).is_some()
-}
-
-fn by_uri(offers: &MergedLists, message: &Message) -> Result<Target, UnknownTarget> {
-    let uri = message.uri().unwrap_or_default();
-    let (upstream, native) = offers.find_resource(&uri).ok_or_else(|| UnknownTarget::Uri(uri.clone().into_owned()))?;
-    let name = Some(native.to_owned());
-    if native == uri {
-        return Ok(Target { upstream, body: message.bytes().clone(), name, run: None, asked: None });
-    }
-    let body = message.edit().set(Field::Uri, json::quote(native)).finish();
-    let asked = Some(PublicNames::Read { native: native.to_owned(), public: uri.clone().into_owned() });
-    Ok(Target { upstream, body, name, run: None, asked })
 }

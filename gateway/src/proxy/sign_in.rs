@@ -21,7 +21,7 @@ use crate::{
     session::Session,
     sign_in_links::SignInLinks,
     telemetry::{CallOutcome, NEEDS_SIGN_IN},
-    upstream::{CredentialError, UpstreamState as Health},
+    upstream::{CredentialError, Upstream, UpstreamState as Health},
 };
 
 use super::{Answer, CallLog, Proxy, RequestContext};
@@ -124,47 +124,36 @@ impl Proxy {
     ) -> Option<SignInResult> {
         let prompt = self.prompt.as_ref()?;
         let stands_in = offers.find(catalog::ListKind::Tool, name).filter(|offer| offer.native == SIGN_IN);
-        let (upstream, place, native) = match stands_in {
-            Some(offer) => (self.upstream(offer.upstream).name(), offer.upstream, SIGN_IN),
-            None => {
-                let (upstream, native) = public::split(name)?;
-                (upstream, self.catalog.position(upstream)?, native)
-            }
+        let (upstream, native) = match stands_in {
+            Some(offer) => (offer.upstream.as_str(), SIGN_IN),
+            None => public::split(name)?,
         };
-        if !self.upstream(place).takes_sign_ins() {
-            return None;
-        }
-        let account = prompt.manager.account(upstream).filter(|account| account.is_for_people())?;
+        let upstream = self.snapshot().upstream(upstream).filter(|upstream| upstream.takes_sign_ins())?;
+        let account = prompt.manager.account(upstream.name()).filter(|account| account.is_for_people())?;
         let owner = account.asker(context.caller.as_ref())?.owner;
         let missing = match account.state(&owner).await.ok()?.standing {
             Standing::Missing | Standing::Ended | Standing::TooLittle => true,
-            Standing::Unasked => self.upstream(place).status().state.wants_login(),
+            Standing::Unasked => upstream.status().state.wants_login(),
             Standing::Good => {
-                let listed = self.once_listed(context, place).await;
+                let listed = self.once_listed(context, upstream).await;
                 let known = |offers: &Arc<MergedLists>| offers.find(catalog::ListKind::Tool, name).is_some();
                 if native != SIGN_IN || listed.as_ref().is_some_and(known) {
                     return listed.map(SignInResult::Listed);
                 }
-                let text = format!("Signed in at `{upstream}`. Its tools are listed now, or as soon as it answers.");
+                let text =
+                    format!("Signed in at `{}`. Its tools are listed now, or as soon as it answers.", upstream.name());
                 return Some(SignInResult::Answered(Box::new(told(context, &text, false))));
             }
         };
-        if !missing || self.has_given_up(context, place).await {
+        if !missing || has_given_up(context, upstream).await {
             return None;
         }
         let needed = account.need(&owner, &[], None).await;
         Some(SignInResult::Answered(Box::new(self.sign_in_answer(context, &needed).await)))
     }
 
-    /// Whether a policy has something else to say than that somebody must sign in.
-    async fn has_given_up(&self, context: &RequestContext, place: usize) -> bool {
-        let asked = self.upstream(place).credential(context.caller.as_ref(), None).await;
-        matches!(asked, Err(CredentialError::Denied(_) | CredentialError::Failed(_)))
-    }
-
     /// Waits until an upstream is listed whose login has just come.
-    async fn once_listed(&self, context: &RequestContext, place: usize) -> Option<Arc<MergedLists>> {
-        let upstream = self.upstream(place);
+    async fn once_listed(&self, context: &RequestContext, upstream: &Upstream) -> Option<Arc<MergedLists>> {
         if upstream.is_personal() {
             return None;
         }
@@ -172,7 +161,7 @@ impl Proxy {
         let end = Instant::now() + upstream.list_timeout();
         loop {
             let offers = self.catalog.merged(context.caller.as_ref(), context.era).await;
-            if offers.traits(place).is_some() {
+            if offers.traits(upstream.key()).is_some() {
                 return Some(offers);
             }
             let state = upstream.status().state;
@@ -204,7 +193,7 @@ impl Proxy {
         let message = Message::parse(edit.finish()).ok()?;
         Some(Ok(RequestContext {
             era: context.era,
-            endpoint: context.endpoint,
+            endpoint: context.endpoint.clone(),
             caller: context.caller.clone(),
             principal: Arc::clone(&context.principal),
             message,
@@ -232,6 +221,12 @@ impl Proxy {
             }
         }
     }
+}
+
+/// Whether a policy has something else to say than that somebody must sign in.
+async fn has_given_up(context: &RequestContext, upstream: &Upstream) -> bool {
+    let asked = upstream.credential(context.caller.as_ref(), None).await;
+    matches!(asked, Err(CredentialError::Denied(_) | CredentialError::Failed(_)))
 }
 
 impl SignInPrompt {

@@ -14,7 +14,10 @@ use weir_mcp::{
     public::{self, PublicNames},
 };
 
-use crate::{session::Session, upstream::SendError};
+use crate::{
+    session::Session,
+    upstream::{SendError, Upstream},
+};
 
 use super::{Answer, Proxy, RequestContext, aggregate::bad_cursor};
 
@@ -26,27 +29,28 @@ impl Proxy {
     pub(super) async fn list_tasks(self: &Arc<Self>, context: &RequestContext) -> Option<Answer> {
         let (message, session) = (&context.message, context.session.as_ref()?);
         let offers = self.catalog.known(context.caller.as_ref(), Era::Legacy);
-        let listing: Vec<usize> = self.upstreams_with(&offers, |traits| traits.task_list).collect();
-        if listing.is_empty() {
-            return None;
-        }
-        let places = match message.cursor().filter(|cursor| !cursor.is_empty()) {
-            None => listing.into_iter().map(|place| (place, None)).collect(),
+        let mut listing = self.upstreams_with(&offers, |traits| traits.task_list).peekable();
+        listing.peek()?;
+        let parts = match message.cursor().filter(|cursor| !cursor.is_empty()) {
+            None => listing.map(|upstream| (Arc::clone(upstream), None)).collect(),
             Some(cursor) => match self.read_until(&cursor) {
-                Some(places) => places,
+                Some(parts) => parts,
                 None => return Some(bad_cursor(context)),
             },
         };
         let mut asking = JoinSet::new();
-        for (order, (place, cursor)) in places.into_iter().enumerate() {
+        for (order, (upstream, cursor)) in parts.into_iter().enumerate() {
             let (proxy, session, message) = (Arc::clone(self), Arc::clone(session), message.clone());
-            asking.spawn(async move { (order, place, proxy.page_of_tasks(&session, place, &message, cursor).await) });
+            asking.spawn(async move {
+                let page = proxy.page_of_tasks(&session, &upstream, &message, cursor).await;
+                (order, upstream, page)
+            });
         }
         let mut pages = asking.join_all().await;
         pages.sort_by_key(|(order, ..)| *order);
         let (mut tasks, mut next) = (Vec::new(), Vec::new());
-        for (_, place, page) in pages {
-            let name = self.upstream(place).name();
+        for (_, upstream, page) in pages {
+            let name = upstream.name();
             let page = match page {
                 Ok(page) => page,
                 Err(why) => {
@@ -73,17 +77,18 @@ impl Proxy {
     }
 
     /// The upstreams that have more, and where.
-    fn read_until(&self, cursor: &str) -> Option<Vec<(usize, Option<String>)>> {
-        let CursorPosition::Read(places) = CursorPosition::decode(&self.catalog.seal().open(cursor, PURPOSE)?)? else {
+    fn read_until(&self, cursor: &str) -> Option<Vec<(Arc<Upstream>, Option<String>)>> {
+        let CursorPosition::Read(parts) = CursorPosition::decode(&self.catalog.seal().open(cursor, PURPOSE)?)? else {
             return None;
         };
-        places.into_iter().map(|(name, cursor)| Some((self.catalog.position(&name)?, Some(cursor)))).collect()
+        let upstream = |name: &str| self.snapshot().upstream(name).cloned();
+        parts.into_iter().map(|(name, cursor)| Some((upstream(&name)?, Some(cursor)))).collect()
     }
 
     async fn page_of_tasks(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        place: usize,
+        upstream: &Arc<Upstream>,
         request: &Message,
         cursor: Option<String>,
     ) -> Result<Message, String> {
@@ -92,15 +97,15 @@ impl Proxy {
             Some(cursor) => edit.put(Object::Body, "cursor", json::quote(&cursor)).finish(),
             None => edit.finish(),
         };
-        let asked = self.ask_in(session, place, body);
-        let answer = match tokio::time::timeout(self.upstream(place).list_timeout(), asked).await {
+        let asked = self.ask_in(session, upstream, body);
+        let answer = match tokio::time::timeout(upstream.list_timeout(), asked).await {
             Ok(answer) => answer?,
             Err(_) => return Err(SendError::TimedOut.to_string()),
         };
-        if answer.bytes().len() > self.upstream(place).list_limit() {
+        if answer.bytes().len() > upstream.list_limit() {
             return Err("its tasks are over `limits.list`".to_owned());
         }
-        let named = public::outward(&answer, self.upstream(place).name(), &PublicNames::Tasks);
+        let named = public::outward(&answer, upstream.name(), &PublicNames::Tasks);
         named.map_or(Ok(answer), |bytes| Message::parse(bytes).map_err(|why| why.to_string()))
     }
 
@@ -108,13 +113,13 @@ impl Proxy {
     pub(super) async fn ask_in(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        place: usize,
+        upstream: &Arc<Upstream>,
         request: Bytes,
     ) -> Result<Message, String> {
-        let channel = self.open_channel(session, place).await.map_err(|why| why.to_string())?;
+        let channel = self.open_channel(session, upstream).await.map_err(|why| why.to_string())?;
         let message = Message::parse(request).map_err(|why| why.to_string())?;
         let caller = session.caller();
-        let answer = self.upstream(place).ask(caller.as_ref(), &channel, Era::Legacy, &message).await;
+        let answer = upstream.ask(caller.as_ref(), &channel, Era::Legacy, &message).await;
         answer.map_err(|why| why.to_string())
     }
 }

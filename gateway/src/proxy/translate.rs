@@ -72,7 +72,7 @@ impl Codec for ToLegacy<'_> {
         let (proxy, context, target) = (self.proxy, self.context, self.target);
         let message = &context.message;
         let asks = Asks::of_request(message);
-        let session = proxy.session(context, target.upstream, asks, 0).await?;
+        let session = proxy.session(context, &target.upstream, asks, 0).await?;
         match message.method() {
             method::DISCOVER => Err(Answer::result(message, translate::discovered(session.said())).into()),
             method::LISTEN => {
@@ -80,13 +80,13 @@ impl Codec for ToLegacy<'_> {
                 Err(Answer::events(AnswerStream::subscribed(subscription)).into())
             }
             _ => {
-                let lease = proxy.lease(context, target.upstream, asks, session).await?;
+                let lease = proxy.lease(context, &target.upstream, asks, session).await?;
                 if message.raw(Field::LogLevel).is_some() && lease.session.can(&["logging"]) {
                     lease.session.talk().await;
                 }
                 let unreadable = |why: ParseError| Stop::Failed(Failure::Unreachable(why.to_string()));
                 let original = target.message(context).map_err(unreadable)?;
-                let call = TranslatedCall::new(context, target.upstream, &original, lease, &proxy.list_cache);
+                let call = TranslatedCall::new(context, &original, lease, &proxy.list_cache);
                 self.call = Some(Box::new(call.map_err(unreadable)?));
                 Ok(())
             }
@@ -121,7 +121,7 @@ impl Proxy {
         target: &Target,
         record: &mut CallLog,
     ) -> Result<Answer, Stop> {
-        let (message, upstream) = (&context.message, self.upstream(target.upstream));
+        let (message, upstream) = (&context.message, &target.upstream);
         let deadline = Deadline::of(upstream, Instant::now());
         if message.raw(Field::RequestState).is_some() && translate::may_ask(message.method()) {
             return self.resume(context, target, deadline, record).await;
@@ -148,7 +148,7 @@ impl Proxy {
     pub(super) fn check_headers(&self, context: &RequestContext, target: &Target, era: Era) -> Option<Answer> {
         let tool = target.name.as_deref().filter(|_| context.message.method() == method::TOOLS_CALL)?;
         let arguments = context.message.raw(Field::Arguments).unwrap_or(b"{}");
-        for mirrored in self.catalog.mirrored(context.caller.as_ref(), target.upstream, era, tool).iter() {
+        for mirrored in self.catalog.mirrored(context.caller.as_ref(), &target.upstream, era, tool).iter() {
             let mut given = context.headers.iter().filter(|(name, _)| name.as_str() == mirrored.header);
             let value = given.next().map(|(_, value)| String::from_utf8_lossy(value.as_bytes()));
             if given.next().is_some() || !mirrored.agrees(arguments, value.as_deref()) {
@@ -167,7 +167,7 @@ impl Proxy {
         deadline: Deadline,
         record: &mut CallLog,
     ) -> Result<Answer, Stop> {
-        let (message, upstream) = (&context.message, self.upstream(target.upstream));
+        let (message, upstream) = (&context.message, &target.upstream);
         // The state was sealed for what the upstream was sent, which has the upstream's own names.
         let native = target.message(context).unwrap_or_else(|_| message.clone());
         let bound = bound(context.caller.as_ref(), upstream.name(), &native);
@@ -197,18 +197,19 @@ impl Proxy {
     async fn session(
         &self,
         context: &RequestContext,
-        place: usize,
+        upstream: &Arc<Upstream>,
         asks: Asks,
         number: usize,
     ) -> Result<Arc<SharedSession>, ConnectError> {
         let caller = context.caller.as_ref();
         let open = || {
-            let (upstream, catalog) = (Arc::clone(self.upstream(place)), Arc::clone(&self.catalog));
+            let (upstream, catalog) = (Arc::clone(upstream), Arc::clone(&self.catalog));
             let opener = SessionOpener { caller: caller.cloned(), principal: Arc::clone(&context.principal) };
-            async move { SharedSession::open(opener, &upstream, &catalog, place, asks).await }
+            async move { SharedSession::open(opener, &upstream, &catalog, asks).await }
         };
-        let key = pool::SharedSessionKey { upstream: place, whose: Caller::apart(caller), asks, number };
-        let session = self.pool.get(key, (&context.principal, self.upstream(place).name()), open).await?;
+        let key =
+            pool::SharedSessionKey { upstream: upstream.key().clone(), whose: Caller::apart(caller), asks, number };
+        let session = self.pool.get(key, &context.principal, open).await?;
         session.meet(caller);
         Ok(session)
     }
@@ -217,7 +218,7 @@ impl Proxy {
     async fn lease(
         &self,
         context: &RequestContext,
-        place: usize,
+        upstream: &Arc<Upstream>,
         asks: Asks,
         first: Arc<SharedSession>,
     ) -> Result<shared_session::SessionLease, ConnectError> {
@@ -238,7 +239,7 @@ impl Proxy {
             }
             taken.push(Arc::clone(&session));
             if number < lines {
-                session = self.session(context, place, asks, number).await?;
+                session = self.session(context, upstream, asks, number).await?;
             }
         }
         // A question comes in its own call's stream nearly always, where there is one; elsewhere it would be refused.

@@ -5,7 +5,7 @@
 //! promise in time is promised for it, and once it listens its resources are said to have changed.
 
 use std::{
-    collections::BTreeMap,
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,7 +22,7 @@ use weir_mcp::{
     translate::subscribed,
 };
 
-use crate::{caller::Caller, session::Endpoint, task};
+use crate::{caller::Caller, config::UpstreamName, session::Endpoint, task, upstream::Upstream};
 
 use super::{Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer_stream::StreamItem, route::Target};
 
@@ -67,11 +67,14 @@ impl Proxy {
     ) -> (WatchedPart, Option<UpstreamWatch>) {
         let (heard, mut following) = (mpsc::channel(WAITING), JoinSet::new());
         let mut answers = Vec::new();
-        for (place, part) in self.parts(context.caller.as_ref(), wish) {
-            let Some(sub) = self.sub_context(context, place, &part) else { continue };
+        let mut parts = self.parts(context.caller.as_ref(), wish);
+        for upstream in self.snapshot().upstreams() {
+            let Some(part) = parts.remove(upstream.key()) else { continue };
+            let Some(sub) = self.sub_context(context, upstream, &part) else { continue };
             let (tell, told) = oneshot::channel();
             answers.push((part.clone(), told));
-            let follower = SubscriptionFollower { proxy: Arc::clone(self), place, part, sub, client: heard.0.clone() };
+            let (proxy, upstream) = (Arc::clone(self), Arc::clone(upstream));
+            let follower = SubscriptionFollower { proxy, upstream, part, sub, client: heard.0.clone() };
             following.spawn(follower.follow(tell));
         }
         if answers.is_empty() {
@@ -90,33 +93,38 @@ impl Proxy {
     }
 
     /// Who is to be asked for what.
-    fn parts(&self, caller: Option<&Arc<Caller>>, wish: &[u8]) -> BTreeMap<usize, WatchedPart> {
+    fn parts(&self, caller: Option<&Arc<Caller>>, wish: &[u8]) -> HashMap<UpstreamName, WatchedPart> {
         let offers = self.catalog.known(caller, Era::Modern);
         let texts = |key: &str| {
             let texts = json::get(wish, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
             texts.map(|text| text.into_owned()).take(WATCHED).collect::<Vec<_>>()
         };
-        let mut parts: BTreeMap<usize, WatchedPart> = BTreeMap::new();
+        let mut parts: HashMap<UpstreamName, WatchedPart> = HashMap::new();
         for uri in texts("resourceSubscriptions") {
-            let place = offers.find_resource(&uri).map(|(place, _)| place);
-            if let Some(place) = place.filter(|at| offers.traits(*at).is_some_and(|traits| traits.subscribe)) {
-                let uris = &mut parts.entry(place).or_default().uris;
+            let upstream = offers.find_resource(&uri).map(|(upstream, _)| upstream);
+            if let Some(upstream) = upstream.filter(|of| offers.traits(of).is_some_and(|traits| traits.subscribe)) {
+                let uris = &mut parts.entry(upstream.clone()).or_default().uris;
                 if !uris.contains(&uri) {
                     uris.push(uri);
                 }
             }
         }
         for task in texts("taskIds") {
-            let place = public::split(&task).and_then(|(name, _)| self.catalog.position(name));
-            if let Some(place) = place.filter(|at| offers.traits(*at).is_some_and(|traits| traits.tasks)) {
-                parts.entry(place).or_default().tasks.push(task);
+            let upstream = public::split(&task).and_then(|(name, _)| Some(self.snapshot().upstream(name)?.key()));
+            if let Some(upstream) = upstream.filter(|of| offers.traits(of).is_some_and(|traits| traits.tasks)) {
+                parts.entry(upstream.clone()).or_default().tasks.push(task);
             }
         }
         parts
     }
 
     /// The client's request, narrowed to what concerns one upstream.
-    fn sub_context(&self, context: &RequestContext, place: usize, part: &WatchedPart) -> Option<RequestContext> {
+    fn sub_context(
+        &self,
+        context: &RequestContext,
+        upstream: &Arc<Upstream>,
+        part: &WatchedPart,
+    ) -> Option<RequestContext> {
         let offers = self.catalog.known(context.caller.as_ref(), Era::Modern);
         let native = |uri: &String| offers.find_resource(uri).map(|(_, native)| json::quote(native));
         let uris: Vec<String> = part.uris.iter().filter_map(native).collect();
@@ -132,7 +140,7 @@ impl Proxy {
         let message = context.message.edit().put(Object::Body, "notifications", wish).finish();
         Some(RequestContext {
             era: Era::Modern,
-            endpoint: Endpoint::One(place),
+            endpoint: Endpoint::One(Arc::clone(upstream)),
             caller: context.caller.clone(),
             principal: Arc::clone(&context.principal),
             message: Message::parse(message).ok()?,
@@ -146,7 +154,7 @@ impl Proxy {
 /// One upstream being listened to for one client.
 struct SubscriptionFollower {
     proxy: Arc<Proxy>,
-    place: usize,
+    upstream: Arc<Upstream>,
     part: WatchedPart,
     sub: RequestContext,
     client: mpsc::Sender<Bytes>,
@@ -157,7 +165,7 @@ impl SubscriptionFollower {
         let mut tell = Some(tell);
         let mut backoff = Backoff::STREAM;
         loop {
-            let target = Target::unchanged(self.place, &self.sub.message, Era::Modern);
+            let target = Target::unchanged(&self.upstream, &self.sub.message, Era::Modern);
             let answer = self.proxy.drive(&self.sub, target, &mut CallLog::new(&self.sub)).await;
             let Answer { body: Body::Events(delivery), .. } = answer else {
                 // It does not let anything be watched, or cannot be asked now. Only what was promised is tried again.
@@ -196,8 +204,7 @@ impl SubscriptionFollower {
                     self.client.send(self.addressed(&message)).await.ok()?;
                 }
                 (Kind::Notification, method::TASK_CHANGE) => {
-                    let name = self.proxy.upstream(self.place).name();
-                    let named = public::outward(&message, name, &PublicNames::Plain);
+                    let named = public::outward(&message, self.upstream.name(), &PublicNames::Plain);
                     self.client.send(named.unwrap_or_else(|| message.bytes().clone())).await.ok()?;
                 }
                 _ => {}
@@ -225,7 +232,7 @@ impl SubscriptionFollower {
 
     fn addressed(&self, updated: &Message) -> Bytes {
         let offers = self.proxy.catalog.known(self.sub.caller.as_ref(), Era::Modern);
-        let public = updated.uri().and_then(|uri| offers.public_address(self.place, &uri));
+        let public = updated.uri().and_then(|uri| offers.public_address(self.upstream.key(), &uri));
         public.map_or_else(|| updated.bytes().clone(), |public| public::readdressed(updated, public))
     }
 

@@ -206,7 +206,7 @@ impl App {
             let state = state.map_or(RowState::Open, |state| self.state(state, caller, asks));
             Row { name: name.to_owned(), state }
         };
-        Ok(self.proxy.catalog().upstreams().iter().map(row).collect())
+        Ok(self.proxy.snapshot().upstreams().map(row).collect())
     }
 
     fn state(&self, login: &LoginState, caller: &Caller, asks: bool) -> RowState {

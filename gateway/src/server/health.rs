@@ -35,7 +35,7 @@ pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool, names: bool) -> (u16
         (false, true) => "ready",
         (false, false) => "starting",
     };
-    let upstreams = catalog.upstreams().iter().filter(|_| names);
+    let upstreams = catalog.snapshot().upstreams().filter(|_| names);
     let report = Report { state, upstreams: upstreams.map(|upstream| line(upstream)).collect() };
     let body = serde_json::to_vec(&report).unwrap_or_default();
     (if state == "ready" { 200 } else { 503 }, body.into())

@@ -21,7 +21,7 @@ use super::{App, listen::HttpExchange, messages::Messages, refusal, slow};
 
 impl App {
     /// One message, or a batch of legacy ones.
-    pub(super) async fn post(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut HttpExchange) -> Answer {
+    pub(super) async fn post(self: &Arc<Self>, endpoint: &Endpoint, exchange: &mut HttpExchange) -> Answer {
         let inbound = match self.inbound(exchange).await {
             Ok(inbound) => inbound,
             Err(refusal) => return refusal,
@@ -57,18 +57,19 @@ impl App {
         if !exchange.header("content-type").is_some_and(headers::is_json) {
             return Err(refusal::not_json());
         }
-        let body = exchange.read_body(self.body_limit).await.map_err(|why| refusal::body(&why, self.body_limit))?;
+        let limit = self.proxy.snapshot().limits().body;
+        let body = exchange.read_body(limit).await.map_err(|why| refusal::body(&why, limit))?;
         InboundRequest::parse(body).map_err(|why| refusal::malformed(&why))
     }
 
-    async fn modern(self: &Arc<Self>, endpoint: Endpoint, exchange: &mut HttpExchange, message: Message) -> Answer {
+    async fn modern(self: &Arc<Self>, endpoint: &Endpoint, exchange: &mut HttpExchange, message: Message) -> Answer {
         let context = context(Era::Modern, endpoint, exchange, message, None);
         self.handle_message(exchange, context).await
     }
 
     async fn legacy(
         self: &Arc<Self>,
-        endpoint: Endpoint,
+        endpoint: &Endpoint,
         exchange: &mut HttpExchange,
         inbound: InboundRequest,
     ) -> Answer {
@@ -81,7 +82,7 @@ impl App {
                         match SessionOwner::new(self.proxy.sessions(), context.caller.clone(), &context.principal) {
                             Ok(owner) => {
                                 let mut record = begun(&context, exchange);
-                                self.proxy.begin(owner, endpoint, message, &mut record).await.recorded(record)
+                                self.proxy.begin(owner, endpoint.clone(), message, &mut record).await.recorded(record)
                             }
                             Err(full) => {
                                 recorded(Answer::full(message.id(), &full), &context, exchange, full.to_string())
@@ -124,7 +125,7 @@ impl App {
         session: &Arc<Session>,
         message: Message,
     ) -> Answer {
-        let context = context(Era::Legacy, session.endpoint, exchange, message, Some(Arc::clone(session)));
+        let context = context(Era::Legacy, &session.endpoint, exchange, message, Some(Arc::clone(session)));
         self.handle_message(exchange, context).await
     }
 
@@ -133,7 +134,7 @@ impl App {
         if message.kind() != Kind::Request || !session.streams.is_on() {
             return self.in_session(exchange, session, message).await;
         }
-        let context = context(Era::Legacy, session.endpoint, exchange, message, Some(Arc::clone(session)));
+        let context = context(Era::Legacy, &session.endpoint, exchange, message, Some(Arc::clone(session)));
         let mut record = begun(&context, exchange);
         let id = context.message.id().unwrap_or(b"null");
         let answer = {
@@ -157,7 +158,7 @@ impl App {
     }
 
     /// The stream of what Weir says of its own accord.
-    pub(super) async fn get(self: &Arc<Self>, endpoint: Endpoint, exchange: &HttpExchange) -> Answer {
+    pub(super) async fn get(self: &Arc<Self>, endpoint: &Endpoint, exchange: &HttpExchange) -> Answer {
         if let Some(refused) = refused_version(exchange) {
             return refused;
         }
@@ -171,7 +172,7 @@ impl App {
     }
 
     /// The end of a session.
-    pub(super) async fn delete(self: &Arc<Self>, endpoint: Endpoint, exchange: &HttpExchange) -> Answer {
+    pub(super) async fn delete(self: &Arc<Self>, endpoint: &Endpoint, exchange: &HttpExchange) -> Answer {
         if let Some(refused) = refused_version(exchange) {
             return refused;
         }
@@ -189,9 +190,9 @@ impl App {
     #[allow(clippy::result_large_err, reason = "the refusal is the answer, on its way out")]
     /// The session that a request names, if it was opened at this endpoint by the same caller. Another caller's is as good
     /// as none.
-    fn session(&self, endpoint: Endpoint, exchange: &HttpExchange, id: Option<&str>) -> Result<Arc<Session>, Answer> {
+    fn session(&self, endpoint: &Endpoint, exchange: &HttpExchange, id: Option<&str>) -> Result<Arc<Session>, Answer> {
         let id = id.ok_or_else(refusal::session_missing)?;
-        let own = |session: &Arc<Session>| session.endpoint == endpoint && session.is_of(exchange.caller());
+        let own = |session: &Arc<Session>| session.endpoint == *endpoint && session.is_of(exchange.caller());
         let session = self.proxy.sessions().get(id.as_bytes(), own);
         session.ok_or_else(refusal::session_unknown)
     }
@@ -244,7 +245,7 @@ fn refused_version(exchange: &HttpExchange) -> Option<Answer> {
 
 pub(super) fn context(
     era: Era,
-    endpoint: Endpoint,
+    endpoint: &Endpoint,
     exchange: &HttpExchange,
     message: Message,
     session: Option<Arc<Session>>,
@@ -254,7 +255,7 @@ pub(super) fn context(
     };
     let headers = exchange.headers().filter_map(travels).collect();
     let version = exchange.value("mcp-protocol-version").cloned();
-    let principal = Arc::clone(exchange.principal());
+    let (endpoint, principal) = (endpoint.clone(), Arc::clone(exchange.principal()));
     RequestContext { era, endpoint, caller: exchange.caller().cloned(), principal, message, version, headers, session }
 }
 

@@ -1,10 +1,8 @@
 //! Every refusal that the server makes by itself: status, JSON-RPC code and words, in one place.
 
-use std::sync::Arc;
-
 use weir_mcp::{Message, ParseError, answer, classify::Rejection};
 
-use crate::{proxy::Answer, upstream::Upstream};
+use crate::{proxy::Answer, snapshot::Snapshot};
 
 use super::{listen::BodyError, origin_check};
 
@@ -14,10 +12,10 @@ pub(super) fn forbidden(why: &origin_check::OriginRefusal) -> Answer {
 }
 
 /// 404: nothing lives at this path.
-pub(super) fn no_such_path(path: &str, upstreams: &[Arc<Upstream>]) -> Answer {
+pub(super) fn no_such_path(path: &str, snapshot: &Snapshot) -> Answer {
     let text = match path.strip_prefix("/mcp/").or_else(|| path.strip_prefix("/sse/")) {
         Some(_) => {
-            let names: Vec<&str> = upstreams.iter().map(|upstream| upstream.name()).collect();
+            let names: Vec<&str> = snapshot.upstreams().map(|upstream| upstream.name()).collect();
             format!("no upstream has this name; there are: {}", names.join(", "))
         }
         None => "nothing is here; MCP is at /mcp and /mcp/<upstream>, HTTP+SSE at /sse and /sse/<upstream>".to_owned(),

@@ -144,7 +144,7 @@ impl App {
 
     /// False if the stream cannot take any more.
     async fn take(self: &Arc<Self>, exchange: &HttpExchange, stream: &SseStream, message: Message) -> bool {
-        let context = post::context(Era::Legacy, stream.endpoint, exchange, message, stream.session.get().cloned());
+        let context = post::context(Era::Legacy, &stream.endpoint, exchange, message, stream.session.get().cloned());
         if context.message.kind() == Kind::Request {
             let RequestContext { caller, principal, message, version, headers, .. } = context;
             let posted = Posted { caller, principal, ends: exchange.ends(), message, version, headers };

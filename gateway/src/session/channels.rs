@@ -5,18 +5,21 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use crate::upstream::{Channel, ConnectError};
+use crate::{
+    config::UpstreamName,
+    upstream::{Channel, ConnectError, Upstream},
+};
 
 use super::lock;
 
-/// The open upstreams of a session, by their place in the configuration.
+/// The open upstreams of a session.
 #[derive(Default)]
 pub struct UpstreamChannels {
-    channels: Mutex<HashMap<usize, Arc<ChannelSlot>>>,
+    slots: Mutex<HashMap<UpstreamName, Arc<ChannelSlot>>>,
 }
 
-#[derive(Default)]
 struct ChannelSlot {
+    upstream: Arc<Upstream>,
     channel: Mutex<Option<Channel>>,
     /// Held while the upstream is opened, so that concurrent first calls open it once.
     opening: tokio::sync::Mutex<()>,
@@ -25,9 +28,9 @@ struct ChannelSlot {
 impl UpstreamChannels {
     /// The way to an upstream, if it is open and still carries.
     #[must_use]
-    pub fn get(&self, upstream: usize) -> Option<Channel> {
-        let line = lock(&self.channels).get(&upstream).cloned()?;
-        let channel = lock(&line.channel);
+    pub fn get(&self, upstream: &Upstream) -> Option<Channel> {
+        let slot = lock(&self.slots).get(upstream.key()).cloned()?;
+        let channel = lock(&slot.channel);
         channel.as_ref().filter(|channel| channel.alive()).cloned()
     }
 
@@ -36,44 +39,56 @@ impl UpstreamChannels {
     /// # Errors
     ///
     /// What `open` gives.
-    pub async fn get_or_open<F>(&self, upstream: usize, open: impl FnOnce() -> F) -> Result<Channel, ConnectError>
+    pub async fn get_or_open<F>(
+        &self,
+        upstream: &Arc<Upstream>,
+        open: impl FnOnce() -> F,
+    ) -> Result<Channel, ConnectError>
     where
         F: Future<Output = Result<Channel, ConnectError>>,
     {
-        let line = Arc::clone(lock(&self.channels).entry(upstream).or_default());
-        let _opening = line.opening.lock().await;
+        let slot = self.slot(upstream);
+        let _opening = slot.opening.lock().await;
         if let Some(channel) = self.get(upstream) {
             return Ok(channel);
         }
         let channel = open().await?;
-        *lock(&line.channel) = Some(channel.clone());
+        *lock(&slot.channel) = Some(channel.clone());
         Ok(channel)
     }
 
     /// Keeps a way that was opened already.
-    pub fn put(&self, upstream: usize, channel: Channel) {
-        let line = Arc::clone(lock(&self.channels).entry(upstream).or_default());
-        *lock(&line.channel) = Some(channel);
+    pub fn put(&self, upstream: &Arc<Upstream>, channel: Channel) {
+        *lock(&self.slot(upstream).channel) = Some(channel);
     }
 
     /// Forgets a way that no longer carries, unless another call has replaced it already.
-    pub fn forget(&self, upstream: usize, lost: &Channel) {
-        if let Some(line) = lock(&self.channels).get(&upstream) {
-            lock(&line.channel).take_if(|channel| channel.is_same(lost));
+    pub fn forget(&self, upstream: &Upstream, lost: &Channel) {
+        if let Some(slot) = lock(&self.slots).get(upstream.key()) {
+            lock(&slot.channel).take_if(|channel| channel.is_same(lost));
         }
     }
 
     /// All that are open.
     #[must_use]
-    pub fn all(&self) -> Vec<(usize, Channel)> {
-        let channels = lock(&self.channels);
-        channels.iter().filter_map(|(upstream, line)| Some((*upstream, lock(&line.channel).clone()?))).collect()
+    pub fn all(&self) -> Vec<(Arc<Upstream>, Channel)> {
+        let slots = lock(&self.slots);
+        slots.values().filter_map(|slot| Some((Arc::clone(&slot.upstream), lock(&slot.channel).clone()?))).collect()
     }
 
     /// Takes all that are open, to close them.
     #[must_use]
-    pub fn take(&self) -> Vec<(usize, Channel)> {
-        let channels = lock(&self.channels);
-        channels.iter().filter_map(|(upstream, line)| Some((*upstream, lock(&line.channel).take()?))).collect()
+    pub fn take(&self) -> Vec<(Arc<Upstream>, Channel)> {
+        let slots = lock(&self.slots);
+        slots.values().filter_map(|slot| Some((Arc::clone(&slot.upstream), lock(&slot.channel).take()?))).collect()
+    }
+
+    fn slot(&self, upstream: &Arc<Upstream>) -> Arc<ChannelSlot> {
+        let new = || ChannelSlot {
+            upstream: Arc::clone(upstream),
+            channel: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+        };
+        Arc::clone(lock(&self.slots).entry(upstream.key().clone()).or_insert_with(|| Arc::new(new())))
     }
 }

@@ -14,6 +14,8 @@ use std::{
 
 use tokio::{sync::watch, task::JoinHandle};
 
+use crate::config::UpstreamName;
+
 use super::lock;
 
 /// How long calls wait for the head of an upstream's own stream; some servers send it only with the first event.
@@ -22,7 +24,7 @@ const HEAD: Duration = Duration::from_millis(250);
 /// The forwarders of one session, one for each upstream.
 #[derive(Default)]
 pub struct Forwarders {
-    running: Mutex<HashMap<usize, ForwarderTask>>,
+    running: Mutex<HashMap<UpstreamName, ForwarderTask>>,
     /// How many have not heard from their upstream yet.
     opening: Arc<AtomicUsize>,
 }
@@ -40,7 +42,7 @@ pub struct ForwarderOpening {
 
 impl Forwarders {
     /// Runs a forwarder in place of the one that ran for this upstream. It has a moment to drop what it is given.
-    pub fn run<F>(&self, upstream: usize, forwarder: impl FnOnce(ForwarderOpening) -> F)
+    pub fn run<F>(&self, upstream: &UpstreamName, forwarder: impl FnOnce(ForwarderOpening) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -48,21 +50,21 @@ impl Forwarders {
         self.opening.fetch_add(1, Ordering::Relaxed);
         let opening = ForwarderOpening { open, opening: Arc::clone(&self.opening) };
         let task = tokio::spawn(forwarder(opening));
-        lock(&self.running).insert(upstream, ForwarderTask { task, open: opened });
+        lock(&self.running).insert(upstream.clone(), ForwarderTask { task, open: opened });
     }
 
     /// Whether a forwarder runs for this upstream.
     #[must_use]
-    pub fn is_running(&self, upstream: usize) -> bool {
-        lock(&self.running).get(&upstream).is_some_and(|forwarder| !forwarder.task.is_finished())
+    pub fn is_running(&self, upstream: &UpstreamName) -> bool {
+        lock(&self.running).get(upstream).is_some_and(|forwarder| !forwarder.task.is_finished())
     }
 
     /// Waits until the upstream's stream is open, or does not open soon, or is not being opened.
-    pub async fn settled(&self, upstream: usize) {
+    pub async fn settled(&self, upstream: &UpstreamName) {
         if self.opening.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let open = lock(&self.running).get(&upstream).map(|forwarder| forwarder.open.clone());
+        let open = lock(&self.running).get(upstream).map(|forwarder| forwarder.open.clone());
         if let Some(mut open) = open {
             drop(tokio::time::timeout(HEAD, open.wait_for(|open| *open)).await);
         }
@@ -103,28 +105,31 @@ impl Drop for ForwarderTask {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_for_a_stream_that_is_being_opened_and_for_a_moment_only() {
+        let [first, second, third] = ["a", "b", "c"].map(|name| name.parse::<UpstreamName>().unwrap());
         let forwarders = Forwarders::default();
-        forwarders.settled(0).await;
+        forwarders.settled(&first).await;
         let (tell, told) = tokio::sync::oneshot::channel::<()>();
-        forwarders.run(0, |opening| async move { drop(opening.during(told).await) });
-        forwarders.run(1, |opening| async move { opening.during(std::future::pending()).await });
+        forwarders.run(&first, |opening| async move { drop(opening.during(told).await) });
+        forwarders.run(&second, |opening| async move { opening.during(std::future::pending()).await });
         let start = tokio::time::Instant::now();
-        forwarders.settled(2).await;
+        forwarders.settled(&third).await;
         assert_eq!(start.elapsed(), Duration::ZERO, "another upstream's stream is no concern of this one");
         drop(tell);
-        forwarders.settled(0).await;
+        forwarders.settled(&first).await;
         assert_eq!(start.elapsed(), Duration::ZERO);
-        forwarders.settled(1).await;
+        forwarders.settled(&second).await;
         assert_eq!(start.elapsed(), HEAD);
-        assert!(forwarders.is_running(1));
-        forwarders.settled(1).await;
+        assert!(forwarders.is_running(&second));
+        forwarders.settled(&second).await;
         assert_eq!(start.elapsed(), HEAD, "the moment is over for all that follow");
         assert_eq!(forwarders.opening.load(Ordering::Relaxed), 0);
         forwarders.stop();
-        assert!(!forwarders.is_running(1));
+        assert!(!forwarders.is_running(&second));
     }
 }

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use weir_mcp::{Message, message::Field};
 
+use crate::config::UpstreamName;
+
 use super::{Session, lock};
 
 /// How many questions of upstreams may wait for one client's answer.
@@ -29,7 +31,7 @@ enum QuestionOrigin {
 
 /// A question as its upstream knows it.
 struct UpstreamQuestion {
-    upstream: usize,
+    upstream: UpstreamName,
     /// What the upstream calls it, and where it wants to hear of progress; both raw.
     id: Box<[u8]>,
     token: Option<Box<[u8]>>,
@@ -49,9 +51,9 @@ impl Session {
     ///
     /// A client need not answer what it was asked; when too much waits, the oldest question is given up.
     #[must_use]
-    pub fn ask(&self, upstream: usize, request: &Message) -> Option<Bytes> {
-        let origin =
-            UpstreamQuestion { upstream, id: request.id()?.into(), token: request.progress_token().map(Box::from) };
+    pub fn ask(&self, upstream: &UpstreamName, request: &Message) -> Option<Bytes> {
+        let (id, token) = (request.id()?.into(), request.progress_token().map(Box::from));
+        let origin = UpstreamQuestion { upstream: upstream.clone(), id, token };
         let id = lock(&self.questions).add(QuestionOrigin::Upstream(origin)).to_string();
         Some(request.edit().set(Field::Id, &id).set(Field::ProgressToken, &id).finish())
     }
@@ -84,10 +86,10 @@ impl Session {
     /// Turns an upstream's cancellation of its own question into one that the client understands; none if the client
     /// was not asked, or has answered.
     #[must_use]
-    pub fn withdraw(&self, upstream: usize, cancelled: &Message) -> Option<Bytes> {
+    pub fn withdraw(&self, upstream: &UpstreamName, cancelled: &Message) -> Option<Bytes> {
         let own = cancelled.request_id()?;
         let mut questions = lock(&self.questions);
-        let is_it = |asker: &QuestionOrigin| matches!(asker, QuestionOrigin::Upstream(q) if q.upstream == upstream && *q.id == *own);
+        let is_it = |asker: &QuestionOrigin| matches!(asker, QuestionOrigin::Upstream(q) if q.upstream == *upstream && *q.id == *own);
         let (&id, _) = questions.waiting.iter().find(|(_, asker)| is_it(asker))?;
         questions.waiting.remove(&id);
         drop(questions);
@@ -96,7 +98,7 @@ impl Session {
 
     /// Finds whose question a client's answer is for, and gives the answer that question's own id back.
     #[must_use]
-    pub fn answered(&self, answer: &Message) -> Option<(usize, Bytes)> {
+    pub fn answered(&self, answer: &Message) -> Option<(UpstreamName, Bytes)> {
         match lock(&self.questions).waiting.remove(&number(answer.id()?)?)? {
             QuestionOrigin::Upstream(origin) => {
                 Some((origin.upstream, answer.edit().set(Field::Id, &origin.id).finish()))
@@ -107,11 +109,11 @@ impl Session {
 
     /// Finds whose question makes progress, and gives the progress that question's own token back.
     #[must_use]
-    pub fn progressed(&self, progress: &Message) -> Option<(usize, Bytes)> {
+    pub fn progressed(&self, progress: &Message) -> Option<(UpstreamName, Bytes)> {
         let questions = lock(&self.questions);
         let asker = questions.waiting.get(&number(progress.progress_token()?)?)?;
         let QuestionOrigin::Upstream(UpstreamQuestion { upstream, token, .. }) = asker else { return None };
-        Some((*upstream, progress.edit().set(Field::ProgressToken, token.as_deref()?).finish()))
+        Some((upstream.clone(), progress.edit().set(Field::ProgressToken, token.as_deref()?).finish()))
     }
 }
 
@@ -176,6 +178,10 @@ mod tests {
         Session::new(owner.unwrap(), Endpoint::All, &initialize, version, sessions.memory()).unwrap()
     }
 
+    fn names() -> [UpstreamName; 3] {
+        ["a", "b", "c"].map(|name| name.parse().unwrap())
+    }
+
     fn question(id: &str) -> Message {
         message(&format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"sampling/createMessage","params":{{"_meta":{{"progressToken":"p"}}}}}}"#
@@ -184,22 +190,22 @@ mod tests {
 
     #[test]
     fn questions_with_equal_ids_are_answered_where_they_came_from() {
-        let session = session();
-        let ids = [0, 1].map(|upstream| {
+        let (session, [a, b, _]) = (session(), names());
+        let ids = [&a, &b].map(|upstream| {
             let questions = parsed(&session.ask(upstream, &question("\"q\"")).unwrap());
             assert_eq!(questions.progress_token(), questions.id());
             String::from_utf8(questions.id().unwrap().to_vec()).unwrap()
         });
         assert_ne!(ids[0], ids[1]);
-        for (upstream, id) in ids.iter().enumerate().rev() {
+        for (upstream, id) in [(b, &ids[1]), (a, &ids[0])] {
             let progress = message(&format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{id},"progress":1}}}}"#
             ));
-            let (place, bytes) = session.progressed(&progress).unwrap();
-            assert_eq!((place, parsed(&bytes).progress_token()), (upstream, Some(&br#""p""#[..])));
+            let (of, bytes) = session.progressed(&progress).unwrap();
+            assert_eq!((&of, parsed(&bytes).progress_token()), (&upstream, Some(&br#""p""#[..])));
             let answer = message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
-            let (place, bytes) = session.answered(&answer).unwrap();
-            assert_eq!((place, &bytes[..]), (upstream, &br#"{"jsonrpc":"2.0","id":"q","result":{}}"#[..]));
+            let (of, bytes) = session.answered(&answer).unwrap();
+            assert_eq!((of, &bytes[..]), (upstream, &br#"{"jsonrpc":"2.0","id":"q","result":{}}"#[..]));
             assert_eq!(session.answered(&answer), None);
             assert_eq!(session.progressed(&progress), None, "an answered question makes no progress");
         }
@@ -207,21 +213,21 @@ mod tests {
 
     #[test]
     fn an_upstream_withdraws_its_own_question_and_no_other() {
-        let session = session();
-        session.ask(0, &question("7")).unwrap();
-        session.ask(1, &question("7")).unwrap();
+        let (session, [a, b, c]) = (session(), names());
+        session.ask(&a, &question("7")).unwrap();
+        session.ask(&b, &question("7")).unwrap();
         let cancelled = message(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#);
-        let withdrawn = session.withdraw(1, &cancelled).unwrap();
+        let withdrawn = session.withdraw(&b, &cancelled).unwrap();
         assert_eq!(parsed(&withdrawn).request_id(), Some(&b"1"[..]));
-        assert_eq!(session.withdraw(1, &cancelled), None);
-        assert_eq!(session.withdraw(2, &cancelled), None);
+        assert_eq!(session.withdraw(&b, &cancelled), None);
+        assert_eq!(session.withdraw(&c, &cancelled), None);
     }
 
     #[test]
     fn questions_that_nobody_answers_do_not_stop_the_next() {
-        let session = session();
+        let (session, [a, ..]) = (session(), names());
         for id in 0..2 * MAX_ASKED {
-            assert!(session.ask(0, &question(&id.to_string())).is_some());
+            assert!(session.ask(&a, &question(&id.to_string())).is_some());
         }
         assert_eq!(lock(&session.questions).waiting.len(), MAX_ASKED);
     }
@@ -236,7 +242,7 @@ mod tests {
         let id = second.id;
         drop(second);
         assert!(!session.settle(&answer(id)));
-        let questions = session.ask(0, &question("1")).unwrap();
+        let questions = session.ask(&names()[0], &question("1")).unwrap();
         let id = number(parsed(&questions).id().unwrap()).unwrap();
         assert!(!session.settle(&answer(id)) && session.answered(&answer(id)).is_some());
     }

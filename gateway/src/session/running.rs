@@ -12,14 +12,17 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use weir_mcp::{Message, answer, json, method};
 
-use crate::upstream::Ticket;
+use crate::{
+    config::UpstreamName,
+    upstream::{Ticket, Upstream},
+};
 
 use super::{Session, lock};
 
 /// One request on its way.
 pub struct RunningRequest {
-    /// The upstream's place.
-    pub upstream: usize,
+    /// Where it runs.
+    pub upstream: Arc<Upstream>,
     /// Names it to a child process.
     pub ticket: Ticket,
     /// Where its client wants to hear of progress, raw.
@@ -95,10 +98,10 @@ impl RunningRequests {
 impl Session {
     /// Notes that a request runs at an upstream, until the guard is dropped.
     #[must_use]
-    pub fn run(self: &Arc<Self>, request: &Message, upstream: usize) -> Option<RunningGuard> {
+    pub fn run(self: &Arc<Self>, request: &Message, upstream: &Arc<Upstream>) -> Option<RunningGuard> {
         let id: Box<[u8]> = request.id()?.into();
         let run = Arc::new(RunningRequest {
-            upstream,
+            upstream: Arc::clone(upstream),
             ticket: Ticket::default(),
             token: request.progress_token().map(Box::from),
             progress: Mutex::new(f64::NEG_INFINITY),
@@ -117,8 +120,8 @@ impl Session {
 
     /// The running request at an upstream whose progress this is.
     #[must_use]
-    pub fn makes_progress(&self, upstream: usize, progress: &Message) -> Option<Arc<RunningRequest>> {
-        lock(&self.running.0).values().find(|run| run.upstream == upstream && run.hears(progress)).cloned()
+    pub fn makes_progress(&self, upstream: &UpstreamName, progress: &Message) -> Option<Arc<RunningRequest>> {
+        lock(&self.running.0).values().find(|run| run.upstream.key() == upstream && run.hears(progress)).cloned()
     }
 }
 

@@ -14,6 +14,8 @@ use tokio::{
 };
 use weir_mcp::{Message, translate::Declared};
 
+use crate::config::UpstreamName;
+
 use super::{MAX_ADDRESSES, lock};
 
 /// How many resources one session may watch at one upstream.
@@ -30,7 +32,7 @@ pub struct StatelessState {
     work: Mutex<JoinSet<()>>,
     /// Room for requests that run.
     room: Arc<Semaphore>,
-    watches: Mutex<HashMap<usize, Arc<WatchedUpstream>>>,
+    watches: Mutex<HashMap<UpstreamName, Arc<WatchedUpstream>>>,
 }
 
 /// What a client wants to hear of one upstream, and what that has granted.
@@ -87,10 +89,10 @@ impl StatelessState {
     }
 
     /// What is wanted of an upstream; `true` if nothing was before.
-    pub fn watch(&self, upstream: usize) -> (Arc<WatchedUpstream>, bool) {
+    pub fn watch(&self, upstream: &UpstreamName) -> (Arc<WatchedUpstream>, bool) {
         let mut watches = lock(&self.watches);
-        let new = !watches.contains_key(&upstream);
-        (Arc::clone(watches.entry(upstream).or_default()), new)
+        let new = !watches.contains_key(upstream);
+        (Arc::clone(watches.entry(upstream.clone()).or_default()), new)
     }
 
     /// Ends what works for the client.

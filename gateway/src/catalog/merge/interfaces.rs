@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use weir_mcp::{json, public};
 
-use crate::catalog::snapshot::CatalogSnapshot;
+use crate::{catalog::snapshot::CatalogSnapshot, config::UpstreamName};
 
 use super::{ListKind, Offer};
 
@@ -20,38 +20,38 @@ pub(super) struct Interfaces {
     /// By the address that clients know.
     offers: HashMap<String, Offer>,
     /// What clients call the interfaces that cannot keep their address, by upstream and native address.
-    renamed: HashMap<(usize, String), String>,
+    renamed: HashMap<(UpstreamName, String), String>,
 }
 
 impl Interfaces {
-    pub(super) fn new<'a>(views: impl Iterator<Item = (usize, &'a str, &'a CatalogSnapshot)>) -> Self {
+    pub(super) fn new<'a>(views: impl Iterator<Item = (&'a UpstreamName, &'a CatalogSnapshot)>) -> Self {
         let mut all = Self::default();
-        for (upstream, name, view) in views {
+        for (upstream, view) in views {
             for native in addresses(view) {
-                let free = all.offers.get(&native).is_none_or(|offer| offer.upstream == upstream);
+                let free = all.offers.get(&native).is_none_or(|offer| offer.upstream == *upstream);
                 let public = match native.strip_prefix(SCHEME) {
-                    Some(rest) if !free => [SCHEME, &public::id(name, rest)].concat(),
+                    Some(rest) if !free => [SCHEME, &public::id(upstream.as_str(), rest)].concat(),
                     _ => native.clone(),
                 };
                 if public != native {
-                    all.renamed.insert((upstream, native.clone()), public.clone());
+                    all.renamed.insert((upstream.clone(), native.clone()), public.clone());
                 }
-                all.offers.entry(public).or_insert(Offer { upstream, native });
+                all.offers.entry(public).or_insert(Offer { upstream: upstream.clone(), native });
             }
         }
         all
     }
 
     /// What clients call an upstream's address, where it is another one.
-    pub(super) fn renamed(&self, upstream: usize, native: &str) -> Option<&str> {
+    pub(super) fn renamed(&self, upstream: &UpstreamName, native: &str) -> Option<&str> {
         if self.renamed.is_empty() {
             return None;
         }
-        self.renamed.get(&(upstream, native.to_owned())).map(String::as_str)
+        self.renamed.get(&(upstream.clone(), native.to_owned())).map(String::as_str)
     }
 
     /// The parts of a tool that name an interface by an address that it cannot keep, and what stands there instead.
-    pub(super) fn changes<'t>(&self, upstream: usize, tool: &'t [u8]) -> Vec<(&'t [u8], String)> {
+    pub(super) fn changes<'t>(&self, upstream: &UpstreamName, tool: &'t [u8]) -> Vec<(&'t [u8], String)> {
         if self.renamed.is_empty() {
             return Vec::new();
         }

@@ -8,6 +8,7 @@ use weir_mcp::{Era, cursor::CursorPosition, json, public};
 
 use crate::{
     catalog::{names, snapshot::ListEntry},
+    config::UpstreamName,
     sealed_state::SealedState,
 };
 
@@ -22,7 +23,7 @@ pub(super) struct PreparedList {
     pub(super) version: u64,
     pub(super) offers: HashMap<String, Offer>,
     /// What an earlier upstream offers too.
-    pub(super) hidden: HashSet<(usize, String)>,
+    pub(super) hidden: HashSet<(UpstreamName, String)>,
 }
 
 /// One list being written.
@@ -32,8 +33,8 @@ pub(super) struct ListWriter {
     /// The pages so far, each without its end.
     pages: Vec<BytesMut>,
     offers: HashMap<String, Offer>,
-    order: Vec<(String, usize)>,
-    hidden: HashSet<(usize, String)>,
+    order: Vec<(String, UpstreamName)>,
+    hidden: HashSet<(UpstreamName, String)>,
 }
 
 impl PreparedList {
@@ -70,16 +71,16 @@ impl ListWriter {
     }
 
     /// Adds an entry unless its name or address is taken: the first in the configuration has it.
-    pub(super) fn add(&mut self, upstream: usize, name: &str, entry: &ListEntry, interfaces: &Interfaces) {
+    pub(super) fn add(&mut self, upstream: &UpstreamName, entry: &ListEntry, interfaces: &Interfaces) {
         let renamed = (self.kind == ListKind::Resource).then(|| interfaces.renamed(upstream, &entry.key)).flatten();
         let public = match renamed {
             Some(public) => public.to_owned(),
-            None if self.kind.is_renamed() => names::public(name, &entry.key),
+            None if self.kind.is_renamed() => names::public(upstream.as_str(), &entry.key),
             None => entry.key.clone(),
         };
         if let Some(taken) = self.offers.get(&public) {
-            if taken.upstream != upstream {
-                self.hidden.insert((upstream, public));
+            if taken.upstream != *upstream {
+                self.hidden.insert((upstream.clone(), public));
             }
             return;
         }
@@ -96,8 +97,8 @@ impl ListWriter {
             parts.extend(interfaces.changes(upstream, &entry.raw));
         }
         self.push(&public::replaced(&entry.raw, parts));
-        self.order.push((public.clone(), upstream));
-        self.offers.insert(public, Offer { upstream, native: entry.key.clone() });
+        self.order.push((public.clone(), upstream.clone()));
+        self.offers.insert(public, Offer { upstream: upstream.clone(), native: entry.key.clone() });
     }
 
     /// Adds an entry of Weir's own, which leads to no upstream.
@@ -118,7 +119,7 @@ impl ListWriter {
     }
 
     /// What is listed, in order, and whose it is.
-    pub(super) fn order(&self) -> &[(String, usize)] {
+    pub(super) fn order(&self) -> &[(String, UpstreamName)] {
         &self.order
     }
 

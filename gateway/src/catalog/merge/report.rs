@@ -3,9 +3,9 @@
 
 use std::collections::HashSet;
 
-use crate::catalog::names;
+use crate::{catalog::names, config::UpstreamName};
 
-use super::{ListKind, MergedLists};
+use super::{ListKind, MergedLists, Offer};
 
 /// How many names and addresses are told of.
 const ROOM: usize = 1000;
@@ -16,18 +16,17 @@ const TEMPLATE_IN_LOG: usize = 64;
 /// What has been told. Each is said once, however often its upstream comes and goes, and in however many eras.
 #[derive(Default)]
 pub(in crate::catalog) struct Reported {
-    said: HashSet<(ListKind, usize, String)>,
+    said: HashSet<(ListKind, UpstreamName, String)>,
 }
 
 impl Reported {
     /// Tells what is new.
-    pub(in crate::catalog) fn report(&mut self, merged: &MergedLists, upstreams: &[&str]) {
-        for (place, (count, first)) in merged.templates.unmatched() {
-            let upstream = upstreams.get(place).copied().unwrap_or_default();
+    pub(in crate::catalog) fn report(&mut self, merged: &MergedLists) {
+        for (upstream, (count, first)) in merged.templates.unmatched() {
             let first: String = first.chars().take(TEMPLATE_IN_LOG).collect();
-            if self.is_new(ListKind::Template, place, &format!("{count} not matched, {first}")) {
+            if self.is_new(ListKind::Template, upstream, &format!("{count} not matched, {first}")) {
                 tracing::warn!(
-                    upstream,
+                    %upstream,
                     count,
                     first,
                     "templates that are too long, have too many expressions or break off are listed, but on /mcp no \
@@ -37,28 +36,25 @@ impl Reported {
         }
         for kind in ListKind::ALL {
             let list = &merged.lists[kind as usize];
-            for (place, key) in &list.hidden {
-                let upstream = upstreams.get(*place).copied().unwrap_or_default();
-                if self.is_new(kind, *place, key) {
-                    tracing::warn!(upstream, key, "offered by an earlier upstream too, which has it on /mcp");
+            for (upstream, key) in &list.hidden {
+                if self.is_new(kind, upstream, key) {
+                    tracing::warn!(%upstream, key, "offered by an earlier upstream too, which has it on /mcp");
                 }
             }
             for (public, offer) in list.offers.iter().filter(|_| kind.is_renamed()) {
-                let upstream = upstreams.get(offer.upstream).copied().unwrap_or_default();
-                let native = &offer.native;
+                let Offer { upstream, native } = offer;
                 // What was cut is shorter than the whole.
-                if public.len() < names::whole(upstream, native) && self.is_new(kind, offer.upstream, native) {
-                    tracing::warn!(upstream, native, public, "name over {} characters is shortened", names::BUDGET);
+                if public.len() < names::whole(upstream.as_str(), native) && self.is_new(kind, upstream, native) {
+                    tracing::warn!(%upstream, native, public, "name over {} characters is shortened", names::BUDGET);
                 }
             }
         }
     }
 
-    fn is_new(&mut self, kind: ListKind, upstream: usize, key: &str) -> bool {
-        if self.said.len() > ROOM || self.said.contains(&(kind, upstream, key.to_owned())) {
+    fn is_new(&mut self, kind: ListKind, upstream: &UpstreamName, key: &str) -> bool {
+        if self.said.len() > ROOM || !self.said.insert((kind, upstream.clone(), key.to_owned())) {
             return false;
         }
-        self.said.insert((kind, upstream, key.to_owned()));
         if self.said.len() > ROOM {
             tracing::warn!("over {ROOM} names and addresses are shortened or offered twice; no more are logged");
             return false;
@@ -69,16 +65,19 @@ impl Reported {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
     use super::*;
 
     #[test]
     fn each_conflict_is_new_once_and_there_is_a_limit() {
+        let [a, b] = ["a", "b"].map(|name| name.parse::<UpstreamName>().unwrap());
         let mut reported = Reported::default();
-        assert!(reported.is_new(ListKind::Resource, 1, "x://1"));
-        assert!(!reported.is_new(ListKind::Resource, 1, "x://1"));
-        assert!(reported.is_new(ListKind::Resource, 2, "x://1"));
-        assert!(reported.is_new(ListKind::Template, 1, "x://1"));
-        let new = (0..2 * ROOM).filter(|at| reported.is_new(ListKind::Tool, 0, &at.to_string())).count();
+        assert!(reported.is_new(ListKind::Resource, &a, "x://1"));
+        assert!(!reported.is_new(ListKind::Resource, &a, "x://1"));
+        assert!(reported.is_new(ListKind::Resource, &b, "x://1"));
+        assert!(reported.is_new(ListKind::Template, &a, "x://1"));
+        let new = (0..2 * ROOM).filter(|at| reported.is_new(ListKind::Tool, &a, &at.to_string())).count();
         assert_eq!(new, ROOM - 3);
     }
 }

@@ -18,6 +18,15 @@ fn view(tools: &[&str], resources: &[&str]) -> Option<Arc<CatalogSnapshot>> {
     ))
 }
 
+fn name(text: &str) -> UpstreamName {
+    text.parse().unwrap()
+}
+
+/// Where an address leads.
+fn found<'a>(merged: &'a MergedLists, uri: &'a str) -> Option<(&'a str, &'a str)> {
+    merged.find_resource(uri).map(|(upstream, native)| (upstream.as_str(), native))
+}
+
 fn merge(era: Era, names: &[&str], views: &[Option<Arc<CatalogSnapshot>>]) -> MergedLists {
     paged(era, names, views, 1000, &SealedState::default())
 }
@@ -29,15 +38,20 @@ fn paged(
     size: usize,
     seal: &SealedState,
 ) -> MergedLists {
-    MergedLists::new(era, KnownUpstreams { names, views, starting: &vec![false; names.len()] }, Paging { seal, size })
+    MergedLists::new(era, &known(names, views, &vec![false; names.len()]), Paging { seal, size })
 }
 
 fn starting(era: Era, names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], starting: &[bool]) -> MergedLists {
-    MergedLists::new(
-        era,
-        KnownUpstreams { names, views, starting },
-        Paging { seal: &SealedState::default(), size: 1000 },
-    )
+    MergedLists::new(era, &known(names, views, starting), Paging { seal: &SealedState::default(), size: 1000 })
+}
+
+fn known(names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], starting: &[bool]) -> Vec<KnownUpstream> {
+    let known = |((text, view), starting): ((&&str, &Option<Arc<CatalogSnapshot>>), &bool)| KnownUpstream {
+        name: name(text),
+        view: view.clone(),
+        starting: *starting,
+    };
+    names.iter().zip(views).zip(starting).map(known).collect()
 }
 
 fn text(merged: &MergedLists, kind: ListKind) -> &str {
@@ -51,7 +65,7 @@ fn names_are_public_and_the_rest_of_an_entry_is_untouched() {
         text(&merged, ListKind::Tool),
         r#"{"tools":[{"x":1e400,"name":"a__t","y":[]},{"x":1e400,"name":"b__t","y":[]}]}"#
     );
-    assert_eq!(merged.find(ListKind::Tool, "b__t"), Some(&Offer { upstream: 1, native: "t".into() }));
+    assert_eq!(merged.find(ListKind::Tool, "b__t"), Some(&Offer { upstream: name("b"), native: "t".into() }));
     assert_eq!(merged.find(ListKind::Tool, "t"), None);
 }
 
@@ -59,15 +73,15 @@ fn names_are_public_and_the_rest_of_an_entry_is_untouched() {
 fn the_first_in_the_configuration_has_an_address() {
     let merged = merge(Era::Legacy, &["a", "b"], &[view(&[], &["x://1"]), view(&[], &["x://1", "x://2"])]);
     assert_eq!(text(&merged, ListKind::Resource), r#"{"resources":[{"uri":"x://1"},{"uri":"x://2"}]}"#);
-    assert_eq!(merged.find_resource("x://1"), Some((0, "x://1")));
-    assert_eq!(merged.find_resource("x://2"), Some((1, "x://2")));
-    assert_eq!(merged.find_resource("x://3"), None, "both have such");
+    assert_eq!(found(&merged, "x://1"), Some(("a", "x://1")));
+    assert_eq!(found(&merged, "x://2"), Some(("b", "x://2")));
+    assert_eq!(found(&merged, "x://3"), None, "both have such");
 }
 
 #[test]
 fn an_upstream_that_is_not_there_costs_the_others_nothing() {
     let merged = merge(Era::Legacy, &["dead", "b"], &[None, view(&["t"], &[])]);
-    assert_eq!(merged.find(ListKind::Tool, "b__t").unwrap().upstream, 1);
+    assert_eq!(merged.find(ListKind::Tool, "b__t").unwrap().upstream, name("b"));
 }
 
 #[test]
@@ -131,11 +145,11 @@ fn a_long_list_comes_in_pages_and_a_cursor_knows_its_list() {
 #[test]
 fn what_is_not_listed_goes_to_the_only_one_that_may_have_it() {
     let merged = merge(Era::Legacy, &["a", "b"], &[view(&[], &["x://1"]), view(&[], &["y://1"])]);
-    assert_eq!(merged.find_resource("x://9"), Some((0, "x://9")));
-    assert_eq!(merged.find_resource("y://9"), Some((1, "y://9")));
-    assert_eq!(merged.find_resource("z://9"), None);
+    assert_eq!(found(&merged, "x://9"), Some(("a", "x://9")));
+    assert_eq!(found(&merged, "y://9"), Some(("b", "y://9")));
+    assert_eq!(found(&merged, "z://9"), None);
     let alone = merge(Era::Legacy, &["a"], &[view(&[], &[])]);
-    assert_eq!(alone.find_resource("z://9"), Some((0, "z://9")));
+    assert_eq!(found(&alone, "z://9"), Some(("a", "z://9")));
 }
 
 #[test]
@@ -153,10 +167,10 @@ fn a_tool_keeps_the_interface_of_its_own_server() {
     let tools = [tool("a__t", "ui://v"), tool("b__t", "ui://b__v"), tool("c__t", "ui://c__v")].join(",");
     assert_eq!(text(&merged, ListKind::Tool), format!(r#"{{"tools":[{tools}]}}"#));
     assert_eq!(text(&merged, ListKind::Resource), r#"{"resources":[{"uri":"ui://v"},{"uri":"ui://b__v"}]}"#);
-    for (public, upstream) in [("ui://v", 0), ("ui://b__v", 1), ("ui://c__v", 2)] {
-        assert_eq!(merged.find_resource(public), Some((upstream, "ui://v")), "{public}");
+    for (public, upstream) in [("ui://v", "a"), ("ui://b__v", "b"), ("ui://c__v", "c")] {
+        assert_eq!(found(&merged, public), Some((upstream, "ui://v")), "{public}");
     }
-    assert_eq!(merged.public_address(1, "ui://v"), Some("ui://b__v"));
+    assert_eq!(merged.public_address(&name("b"), "ui://v"), Some("ui://b__v"));
 }
 
 #[test]
@@ -167,7 +181,7 @@ fn an_extension_belongs_to_who_declared_it() {
     let search = r#"{"extensions":{"com.example/search":{"deep":true}}}"#;
     let merged = merge(Era::Modern, &["a", "b"], &[with("{}"), with(search)]);
     for method in ["search/query", "com.example/search", "com.example/search/query", "search"] {
-        assert_eq!(merged.declaring(method).collect::<Vec<_>>(), [1], "{method}");
+        assert_eq!(merged.declaring(method).collect::<Vec<_>>(), [&name("b")], "{method}");
     }
     for method in ["searching/query", "example/search", "", "com.example"] {
         assert_eq!(merged.declaring(method).count(), 0, "{method}");
@@ -188,9 +202,9 @@ fn tasks_are_there_when_an_upstream_has_them() {
         legacy.capabilities,
         r#"{"tools":{"listChanged":true},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}}"#
     );
-    assert!(legacy.traits(1).unwrap().tasks && !legacy.traits(0).unwrap().tasks);
+    assert!(legacy.traits(&name("b")).unwrap().tasks && !legacy.traits(&name("a")).unwrap().tasks);
     let modern = merge(Era::Modern, &["a"], &[with(core)]);
-    assert!(!modern.traits(0).unwrap().tasks, "tasks of one era are none in the other");
+    assert!(!modern.traits(&name("a")).unwrap().tasks, "tasks of one era are none in the other");
     assert!(!modern.capabilities.contains("tasks"));
 }
 

@@ -2,8 +2,12 @@
 
 use super::*;
 
+fn name(text: &str) -> UpstreamName {
+    text.parse().unwrap()
+}
+
 fn fits(template: &str, uri: &str) -> bool {
-    Templates::new(&[(template.to_owned(), 0)]).find(uri).is_some()
+    Templates::new(&[(template.to_owned(), name("a"))]).find(uri).is_some()
 }
 
 #[test]
@@ -95,26 +99,26 @@ fn a_match_costs_two_looks_at_the_address_for_each_expression() {
 
 #[test]
 fn one_upstreams_templates_cost_a_bounded_number_of_steps_and_no_other_upstream_its_own() {
-    let hostile = (0..1000).map(|at| (format!("x://{}{at}", "{+a}a{b}".repeat(EXPRESSIONS / 2)), 0));
-    let honest = [("x://{+path}".to_owned(), 1)];
+    let hostile = (0..1000).map(|at| (format!("x://{}{at}", "{+a}a{b}".repeat(EXPRESSIONS / 2)), name("a")));
+    let honest = [("x://{+path}".to_owned(), name("b"))];
     let templates = Templates::new(&hostile.chain(honest).collect::<Vec<_>>());
     let uri = format!("x://{}", "a".repeat(ADDRESS - 4));
     let mut steps = STEPS;
     let tried = templates.known.iter().take_while(|(template, _)| !template.fits(&uri, &mut steps) && steps > 0);
     assert!(tried.count() < 1000, "the steps are used up");
-    assert_eq!(templates.find(&uri), Some(1));
+    assert_eq!(templates.find(&uri), Some(&name("b")));
 }
 
 #[test]
 fn what_is_beyond_the_limits_is_not_matched() {
     let long = format!("x://{}{{a}}", "l".repeat(LONGEST));
     let many = format!("x://{}", "{+a}".repeat(EXPRESSIONS + 1));
-    let listed = [(long.clone(), 0), (many.clone(), 1), ("y://{a}".to_owned(), 2)];
+    let listed = [(long.clone(), name("a")), (many.clone(), name("b")), ("y://{a}".to_owned(), name("c"))];
     let templates = Templates::new(&listed);
     assert_eq!(templates.find(&long.replace("{a}", "1")), None);
     assert_eq!(templates.find("x://1"), None);
     assert_eq!(templates.find(&format!("y://{}", "1".repeat(ADDRESS))), None, "an address has its limit too");
-    assert_eq!(templates.find("y://1"), Some(2));
+    assert_eq!(templates.find("y://1"), Some(&name("c")));
     let unmatched: Vec<_> = templates.unmatched().collect();
-    assert_eq!(unmatched, [(0, &(1, long)), (1, &(1, many))]);
+    assert_eq!(unmatched, [(&name("a"), &(1, long)), (&name("b"), &(1, many))]);
 }

@@ -22,7 +22,6 @@ use crate::{
     proxy::{
         Answer, AnswerStream, CallLog, RequestContext, answer::answered, deadline::Deadline, pending_answer::answer_in,
     },
-    session::Endpoint,
     telemetry::CallOutcome,
     upstream::{self, Credential, Outgoing, Reply, SendError, Ticket},
 };
@@ -93,10 +92,9 @@ enum CallMessage {
 }
 
 impl TranslatedCall {
-    /// Prepares a request to the upstream at this place; `original` is what the client sent, in the upstream's own names.
+    /// Prepares a request; `original` is what the client sent, in the upstream's own names.
     pub(super) fn new(
         context: &RequestContext,
-        place: usize,
         original: &Message,
         lease: SessionLease,
         list_cache: &Arc<ListCache>,
@@ -111,11 +109,11 @@ impl TranslatedCall {
             method: original.method().to_owned(),
             token: original.progress_token().map(Bytes::copy_from_slice),
             level: original.text(Field::LogLevel).map(|level| level.into_owned()),
-            crosses: context.endpoint == Endpoint::All,
+            crosses: context.endpoint.is_all(),
             bound: bound(context.caller.as_ref(), lease.session.name(), original),
             runs: AtomicBool::new(false),
             refused: OnceLock::new(),
-            list: CachedListKey::of(place, Era::Modern, original.method()),
+            list: CachedListKey::of(lease.session.upstream().key(), Era::Modern, original.method()),
             list_cache: Arc::clone(list_cache),
             principal: Arc::clone(&context.principal),
             lease,

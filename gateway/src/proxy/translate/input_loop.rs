@@ -59,7 +59,6 @@ pub(super) struct InputLoop {
     pub(super) session: Arc<Session>,
     pub(super) caller: Option<Arc<Caller>>,
     pub(super) upstream: Arc<Upstream>,
-    pub(super) place: usize,
     /// What may need a public name in its answer, where the client speaks with many upstreams at once.
     pub(super) asked: Option<public::PublicNames>,
     /// What the client sent, in the upstream's own names.
@@ -250,7 +249,7 @@ impl InputLoop {
         let declared = &self.session.stateless().declared;
         let request = declared.request(&self.original, 1, Some(level.as_deref().unwrap_or(LEVEL)));
         self.request = Message::parse(request).map_err(not_mcp)?;
-        let mirrored = self.proxy.catalog.mirrored(self.caller.as_ref(), self.place, Era::Modern, &self.tool());
+        let mirrored = self.proxy.catalog.mirrored(self.caller.as_ref(), &self.upstream, Era::Modern, &self.tool());
         self.params = catalog::headers(&mirrored, &self.request);
         let mut listed = false;
         for round in 1..=ROUNDS {
@@ -359,7 +358,7 @@ impl InputLoop {
             && self.over_http
             && let Some(tools) = answer.member("tools")
         {
-            self.proxy.catalog.hear_tools(self.place, tools);
+            self.proxy.catalog.hear_tools(&self.upstream, tools);
         }
         let told = translate::legacy_answer(answer, id, self.original.method(), self.over_http);
         if let Some(list) = self.list() {
@@ -370,7 +369,7 @@ impl InputLoop {
 
     /// The list that is asked for, if one is.
     fn list(&self) -> Option<CachedListKey> {
-        CachedListKey::of(self.place, Era::Legacy, self.original.method())
+        CachedListKey::of(self.upstream.key(), Era::Legacy, self.original.method())
     }
 
     /// What a list's translation depends on beside the list.
@@ -397,9 +396,9 @@ impl InputLoop {
                 None => {}
             }
         }
-        let bytes = match self.session.endpoint {
+        let bytes = match &self.session.endpoint {
             Endpoint::One(_) => Some(message.bytes().clone()),
-            Endpoint::All => namespace::mapped(message, &self.session, &self.proxy.catalog, self.place),
+            Endpoint::All => namespace::mapped(message, &self.session, &self.proxy.catalog, &self.upstream),
         };
         if let Some(bytes) = bytes {
             reporter.say(bytes, is_progress).await;
@@ -450,9 +449,9 @@ impl InputLoop {
     /// Looks into the upstream's list again: it says that another argument belongs into a header.
     async fn list_again(&mut self) {
         let catalog = &self.proxy.catalog;
-        catalog.poke(self.place);
+        catalog.poke(&self.upstream);
         let tool = self.tool();
-        let listing = catalog.look_up(self.caller.as_ref(), self.place, &tool);
+        let listing = catalog.look_up(self.caller.as_ref(), &self.upstream, &tool);
         if let Ok(Some(mirrored)) = tokio::time::timeout(self.upstream.list_timeout(), listing).await {
             self.params = catalog::headers(&mirrored, &self.request);
         }

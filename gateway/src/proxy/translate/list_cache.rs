@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use weir_mcp::{Era, Field, Kind, Message, method};
 
-use crate::session::lock;
+use crate::{config::UpstreamName, session::lock};
 
 /// Which answers are worth it, in bytes: shorter ones are soon read, and of longer ones not too much is kept.
 const WORTH: std::ops::RangeInclusive<usize> = 8 * 1024..=2 * 1024 * 1024;
@@ -23,10 +23,10 @@ pub(in crate::proxy) struct ListCache {
     lists: Mutex<HashMap<CachedListKey, Arc<CachedList>>>,
 }
 
-/// The upstream's place, the era of its clients, and the method.
+/// The upstream, the era of its clients, and the method.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct CachedListKey {
-    place: usize,
+    upstream: UpstreamName,
     era: Era,
     method: String,
 }
@@ -41,8 +41,8 @@ struct CachedList {
 
 impl CachedListKey {
     /// The list that a method of a client of this era asks for; none if it asks for something else.
-    pub(super) fn of(place: usize, era: Era, method: &str) -> Option<Self> {
-        method::is_list(method).then(|| Self { place, era, method: method.to_owned() })
+    pub(super) fn of(upstream: &UpstreamName, era: Era, method: &str) -> Option<Self> {
+        method::is_list(method).then(|| Self { upstream: upstream.clone(), era, method: method.to_owned() })
     }
 }
 
@@ -97,6 +97,10 @@ mod tests {
         format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{{"name":"{filler}"}}]}}}}"#).into()
     }
 
+    fn list(upstream: &str, method: &str) -> Option<CachedListKey> {
+        CachedListKey::of(&upstream.parse().unwrap(), Era::Modern, method)
+    }
+
     fn told(id: &str, filler: char) -> Bytes {
         let text = String::from_utf8(answer(id, filler).to_vec()).unwrap();
         text.replace(r#"}]}"#, r#"}],"resultType":"complete"}"#).into()
@@ -105,33 +109,33 @@ mod tests {
     #[test]
     fn only_the_very_same_is_recalled_and_under_its_own_id() {
         let list_cache = ListCache::default();
-        let list = CachedListKey::of(0, Era::Modern, "tools/list").unwrap();
+        let tools = list("a", "tools/list").unwrap();
         let first = Message::parse(answer("7", 'a')).unwrap();
-        list_cache.keep(list.clone(), &first, b"info", &told("\"one\"", 'a'), b"\"one\"");
+        list_cache.keep(tools.clone(), &first, b"info", &told("\"one\"", 'a'), b"\"one\"");
 
         let recall = |list: &CachedListKey, answer: &Bytes, key: &str, with: &str| {
             list_cache.recall(list, (answer, key.as_bytes()), with.as_bytes(), b"22")
         };
-        assert_eq!(recall(&list, &answer("8", 'a'), "8", "info").unwrap(), told("22", 'a'));
+        assert_eq!(recall(&tools, &answer("8", 'a'), "8", "info").unwrap(), told("22", 'a'));
         // The answer to another request, another list, another upstream, another way to say it, a broken one.
-        assert_eq!(recall(&list, &answer("8", 'a'), "9", "info"), None);
-        assert_eq!(recall(&list, &answer("8", 'b'), "8", "info"), None);
-        assert_eq!(recall(&list, &answer("8", 'a'), "8", "other"), None);
-        let other = CachedListKey::of(1, Era::Modern, "tools/list").unwrap();
+        assert_eq!(recall(&tools, &answer("8", 'a'), "9", "info"), None);
+        assert_eq!(recall(&tools, &answer("8", 'b'), "8", "info"), None);
+        assert_eq!(recall(&tools, &answer("8", 'a'), "8", "other"), None);
+        let other = list("b", "tools/list").unwrap();
         assert_eq!(recall(&other, &answer("8", 'a'), "8", "info"), None);
-        assert_eq!(recall(&list, &answer("8,\"id\":8", 'a'), "8", "info"), None);
-        assert!(CachedListKey::of(0, Era::Modern, "tools/call").is_none());
+        assert_eq!(recall(&tools, &answer("8,\"id\":8", 'a'), "8", "info"), None);
+        assert!(list("a", "tools/call").is_none());
     }
 
     #[test]
     fn an_id_that_moves_is_not_guessed_at() {
         let list_cache = ListCache::default();
-        let list = CachedListKey::of(0, Era::Modern, "tools/list").unwrap();
+        let tools = list("a", "tools/list").unwrap();
         let filler = "a".repeat(10_000);
         let given = |id| format!(r#"{{"result":{{"tools":["{filler}"]}},"jsonrpc":"2.0","id":{id}}}"#);
         let first = Message::parse(given(7).into()).unwrap();
         let told = format!(r#"{{"result":{{"tools":["{filler}"],"ttlMs":0}},"jsonrpc":"2.0","id":1}}"#);
-        list_cache.keep(list.clone(), &first, b"", &told.into(), b"1");
-        assert_eq!(list_cache.recall(&list, (given(8).as_bytes(), b"8"), b"", b"2"), None);
+        list_cache.keep(tools.clone(), &first, b"", &told.into(), b"1");
+        assert_eq!(list_cache.recall(&tools, (given(8).as_bytes(), b"8"), b"", b"2"), None);
     }
 }

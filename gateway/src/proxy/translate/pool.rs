@@ -18,6 +18,7 @@ use tokio::{sync::oneshot, task::JoinSet};
 use weir_mcp::translate::Asks;
 
 use crate::{
+    config::UpstreamName,
     quota::{Permit, Quota, Reached, Scope, Shares},
     session::lock,
     upstream::ConnectError,
@@ -38,7 +39,7 @@ const ENDED: &str = "the gateway has ended its sessions";
 /// Who may share a session.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct SharedSessionKey {
-    pub(super) upstream: usize,
+    pub(super) upstream: UpstreamName,
     /// The principal that it is kept apart for.
     pub(super) whose: Option<Arc<str>>,
     /// What the client lets the upstream ask.
@@ -71,19 +72,19 @@ impl SharedSessionPool {
         Self { slots: Mutex::default(), quota: Quota::new("pooled_sessions", lines) }
     }
 
-    /// The session for this kind of client at the upstream of this name, of the share of `principal`; opened by `open` if
-    /// there is none that still carries. It is opened whatever becomes of the client, since others may wait for it and the
+    /// The session for this kind of client, of the share of `principal`; opened by `open` if there is none that still
+    /// carries. It is opened whatever becomes of the client, since others may wait for it and the
     /// upstream has a session by then.
     pub(super) async fn get<F>(
         &self,
         key: SharedSessionKey,
-        (principal, upstream): (&Arc<str>, &str),
+        principal: &Arc<str>,
         open: impl FnOnce() -> F,
     ) -> Result<Arc<SharedSession>, ConnectError>
     where
         F: Future<Output = Result<Arc<SharedSession>, ConnectError>> + Send + 'static,
     {
-        let slot = self.slot(key, principal, upstream).map_err(ConnectError::Full)?;
+        let slot = self.slot(key, principal).map_err(ConnectError::Full)?;
         if let Some(session) = slot.get() {
             return Ok(session);
         }
@@ -119,17 +120,12 @@ impl SharedSessionPool {
         close(all.into_values().collect()).await;
     }
 
-    fn slot(
-        &self,
-        key: SharedSessionKey,
-        principal: &Arc<str>,
-        upstream: &str,
-    ) -> Result<Arc<SharedSessionSlot>, Reached> {
+    fn slot(&self, key: SharedSessionKey, principal: &Arc<str>) -> Result<Arc<SharedSessionSlot>, Reached> {
         let mut slots = lock(&self.slots);
         if let Some(slot) = slots.get(&key) {
             return Ok(Arc::clone(slot));
         }
-        let permit = match self.quota.take(principal, Some(upstream)) {
+        let permit = match self.quota.take(principal, Some(key.upstream.as_str())) {
             Ok(permit) => permit,
             Err(full) => {
                 let in_the_way = |other: &SharedSessionKey, slot: &SharedSessionSlot| match full.scope {
@@ -145,7 +141,7 @@ impl SharedSessionPool {
                     drop(lock(&slot.permit).take());
                     runtime.spawn(close(vec![slot]));
                 }
-                self.quota.take(principal, Some(upstream))?
+                self.quota.take(principal, Some(key.upstream.as_str()))?
             }
         };
         let slot = Arc::new(SharedSessionSlot {

@@ -9,6 +9,7 @@ use crate::{
     http::HeaderValue,
     proxy::{Answer, AnswerStream, CallLog, Proxy, RequestContext, deadline::Deadline, drive::Stop, route::Target},
     session::{Endpoint, RunningGuard, SessionOwner, WORK},
+    upstream::Upstream,
 };
 
 use super::input_loop::{InputLoop, InputStream};
@@ -18,21 +19,20 @@ impl Proxy {
     pub(in crate::proxy) async fn begin_sessionless(
         self: &Arc<Self>,
         owner: SessionOwner,
-        place: usize,
+        upstream: Arc<Upstream>,
         initialize: &Message,
         record: &mut CallLog,
     ) -> Answer {
-        let upstream = self.upstream(place);
         let opened = match upstream.open(owner.caller.as_ref(), Some(Era::Modern)).await {
             Ok(opened) => opened,
-            Err(why) => return Box::pin(self.not_begun(&owner, place, initialize, why, record)).await,
+            Err(why) => return Box::pin(self.not_begun(&owner, upstream, initialize, why, record)).await,
         };
         let requested =
             initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
         let version = era::negotiate(requested.as_deref().unwrap_or_default());
         let said = opened.answer.result().unwrap_or(b"{}");
         let answer = Answer::result(initialize, translate::initialized(said, version, upstream.name()));
-        self.admit(owner, Endpoint::One(place), initialize, HeaderValue::from_static(version), None, answer)
+        self.admit(owner, Endpoint::One(upstream), initialize, HeaderValue::from_static(version), None, answer)
     }
 
     /// Takes a request of a legacy client to a modern upstream and back.
@@ -44,7 +44,7 @@ impl Proxy {
         start: Instant,
         record: &mut CallLog,
     ) -> Result<Answer, Stop> {
-        let (message, upstream) = (&context.message, self.upstream(target.upstream));
+        let (message, upstream) = (&context.message, &target.upstream);
         let Some(session) = &context.session else { return Err(Stop::Failed(Failure::SessionLost)) };
         match message.method() {
             method::PING => return Ok(Answer::result(message, super::EMPTY)),
@@ -72,7 +72,6 @@ impl Proxy {
             session: Arc::clone(session),
             caller: context.caller.clone(),
             upstream: Arc::clone(upstream),
-            place: target.upstream,
             asked: target.asked.clone(),
             name,
             request: original.clone(),

@@ -46,7 +46,6 @@ pub(super) struct SharedSession {
     caller: Mutex<Option<Arc<Caller>>>,
     upstream: Arc<Upstream>,
     catalog: Arc<Catalog>,
-    place: usize,
     channel: Channel,
     /// The answer to `initialize`.
     opening: Message,
@@ -109,7 +108,6 @@ impl SharedSession {
         opener: SessionOpener,
         upstream: &Arc<Upstream>,
         catalog: &Arc<Catalog>,
-        place: usize,
         asks: Asks,
     ) -> Result<Arc<Self>, ConnectError> {
         let (caller, principal) = (opener.caller.as_ref(), &opener.principal);
@@ -121,7 +119,6 @@ impl SharedSession {
             caller: Mutex::new(caller.cloned()),
             upstream: Arc::clone(upstream),
             catalog: Arc::clone(catalog),
-            place,
             channel,
             opening: answer,
             asks,
@@ -353,7 +350,7 @@ impl SharedSession {
     /// Takes note of a change that concerns every client.
     pub(super) fn change(&self, message: Message) {
         if message.method().ends_with("/list_changed") {
-            self.catalog.poke(self.place);
+            self.catalog.poke(&self.upstream);
         }
         if let Some(changes) = lock(&self.changes).as_ref() {
             // Fails if nobody subscribes.

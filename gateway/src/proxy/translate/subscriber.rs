@@ -16,7 +16,7 @@ use weir_mcp::{Era, Kind, Message, answer, json, method, translate};
 use crate::{
     catalog::Catalog,
     proxy::{Answer, Proxy, RequestContext, namespace, route::Target},
-    session::{Endpoint, Session, WatchGrant, WatchRequest, WatchedUpstream},
+    session::{Session, WatchGrant, WatchRequest, WatchedUpstream},
     task,
     upstream::{Listened, ReplyBody, Upstream},
 };
@@ -33,8 +33,8 @@ const LISTS: [(&str, &str); 3] = [
 
 impl Proxy {
     /// Has a session hear of every list of an upstream.
-    pub(in crate::proxy) fn watch_lists(&self, session: &Arc<Session>, place: usize) {
-        self.wishes(session, place).change(|wish| wish.lists = true);
+    pub(in crate::proxy) fn watch_lists(&self, session: &Arc<Session>, upstream: &Arc<Upstream>) {
+        self.wishes(session, upstream).change(|wish| wish.lists = true);
     }
 
     /// Answers `resources/subscribe` and `resources/unsubscribe`.
@@ -44,14 +44,14 @@ impl Proxy {
         context: &RequestContext,
         target: &Target,
     ) -> Answer {
-        let (message, upstream) = (&context.message, self.upstream(target.upstream));
+        let (message, upstream) = (&context.message, &target.upstream);
         let refuse = |code: i64, why: &str| {
             Answer::error(Era::Legacy, message, code, &format!("upstream `{}`: {why}", upstream.name()))
         };
         let Some(address) = target.name.clone().or_else(|| message.uri().map(|uri| uri.into_owned())) else {
             return refuse(answer::INVALID_PARAMS, "no resource is named");
         };
-        let watch = self.wishes(session, target.upstream);
+        let watch = self.wishes(session, upstream);
         if message.method() == method::UNSUBSCRIBE {
             watch.change(|wish| {
                 wish.addresses.remove(&address);
@@ -76,13 +76,12 @@ impl Proxy {
     }
 
     /// What a session wishes to hear of an upstream, and what follows it.
-    fn wishes(&self, session: &Arc<Session>, place: usize) -> Arc<WatchedUpstream> {
-        let (watch, new) = session.stateless().watch(place);
+    fn wishes(&self, session: &Arc<Session>, upstream: &Arc<Upstream>) -> Arc<WatchedUpstream> {
+        let (watch, new) = session.stateless().watch(upstream.key());
         if new && !session.is_over() {
             let watcher = SessionSubscriber {
                 session: Arc::downgrade(session),
-                place,
-                upstream: Arc::clone(self.upstream(place)),
+                upstream: Arc::clone(upstream),
                 catalog: Arc::clone(&self.catalog),
                 watch: Arc::clone(&watch),
             };
@@ -96,7 +95,6 @@ impl Proxy {
 struct SessionSubscriber {
     /// The task belongs to the session, so it must not keep the session alive.
     session: Weak<Session>,
-    place: usize,
     upstream: Arc<Upstream>,
     catalog: Arc<Catalog>,
     watch: Arc<WatchedUpstream>,
@@ -231,7 +229,7 @@ impl SessionSubscriber {
             return Some(false);
         }
         // On `/mcp` the client hears of the merged lists.
-        let crosses = session.endpoint == Endpoint::All;
+        let crosses = session.endpoint.is_all();
         if (crosses && message.method().ends_with("/list_changed")) || translate::acknowledged(message).is_some() {
             return Some(true);
         }
@@ -246,7 +244,7 @@ impl SessionSubscriber {
     /// A notification in the names that a client of all upstreams knows.
     fn public(&self, session: &Arc<Session>, plain: &bytes::Bytes) -> Option<bytes::Bytes> {
         let message = Message::parse(plain.clone()).ok()?;
-        namespace::mapped(&message, session, &self.catalog, self.place)
+        namespace::mapped(&message, session, &self.catalog, &self.upstream)
     }
 
     fn all_may_have_changed(&self, open: &OpenSubscription) {

@@ -151,7 +151,7 @@ impl SseClient<'_> {
             (Some(_), "initialize") => return only(refusal::second_initialize(message.id())).await,
             (Some(_), _) => {}
         }
-        let endpoint = self.open.stream.endpoint;
+        let endpoint = self.open.stream.endpoint.clone();
         let context =
             RequestContext { era: Era::Legacy, endpoint, caller, principal, message, version, headers, session };
         self.running.spawn(call(Arc::clone(self.app), context, peer, self.bring.clone()));
@@ -166,7 +166,7 @@ impl SseClient<'_> {
         message: &Message,
         peer: SocketAddr,
     ) -> Bytes {
-        let endpoint = self.open.stream.endpoint;
+        let endpoint = self.open.stream.endpoint.clone();
         let mut record = CallLog::of(message, Era::Legacy, caller.as_ref());
         record.peer = Some(peer);
         let owner = match self.owner.take() {

@@ -189,7 +189,7 @@ impl StdioClient {
             Err(full) => return self.out.say(answers::error(&id, &full.to_string())).await,
         };
         let mut record = CallLog::new(&self.context(Era::Legacy, message.clone()));
-        let begun = Box::pin(self.proxy.begin(owner, self.endpoint, &message, &mut record));
+        let begun = Box::pin(self.proxy.begin(owner, self.endpoint.clone(), &message, &mut record));
         match tokio::time::timeout(self.limits.request, begun).await {
             Ok(begun) => {
                 let session = begun.session.as_ref();
@@ -269,7 +269,7 @@ impl StdioClient {
         let (caller, principal) = (Some(Arc::clone(&self.caller)), Arc::clone(self.caller.id()));
         RequestContext {
             era,
-            endpoint: self.endpoint,
+            endpoint: self.endpoint.clone(),
             caller,
             principal,
             message,

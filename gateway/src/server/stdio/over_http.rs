@@ -12,13 +12,14 @@ use crate::{
     http::{HeaderName, HeaderValue},
     proxy::{Proxy, RequestContext},
     session::Endpoint,
+    upstream::Upstream,
 };
 
 /// A list or a call of tools at a server of the modern era.
 pub(super) struct OverHttp {
     proxy: Arc<Proxy>,
     caller: Option<Arc<Caller>>,
-    upstream: usize,
+    upstream: Arc<Upstream>,
     /// The tool that is called; none for a list.
     tool: Option<String>,
 }
@@ -26,23 +27,24 @@ pub(super) struct OverHttp {
 impl OverHttp {
     /// None for what has nothing to do with it.
     pub(super) fn of(proxy: &Arc<Proxy>, context: &RequestContext) -> Option<Self> {
-        let Endpoint::One(upstream) = context.endpoint else { return None };
+        let Endpoint::One(upstream) = &context.endpoint else { return None };
         let message = &context.message;
         let tool = match message.method() {
             method::TOOLS_LIST => None,
             method::TOOLS_CALL => Some(message.name()?.into_owned()),
             _ => return None,
         };
-        let at = proxy.catalog().upstreams().get(upstream)?;
-        let modern = context.era == Era::Modern && at.carries_headers() && at.only_other(Era::Modern).is_none();
-        modern.then(|| Self { proxy: Arc::clone(proxy), caller: context.caller.clone(), upstream, tool })
+        let modern =
+            context.era == Era::Modern && upstream.carries_headers() && upstream.only_other(Era::Modern).is_none();
+        let (proxy, caller, upstream) = (Arc::clone(proxy), context.caller.clone(), Arc::clone(upstream));
+        modern.then_some(Self { proxy, caller, upstream, tool })
     }
 
     /// The headers of a call, as far as its tool is known.
     pub(super) fn headers(&self, message: &Message) -> Vec<(HeaderName, HeaderValue)> {
         let Some(tool) = &self.tool else { return Vec::new() };
         catalog::headers(
-            &self.proxy.catalog().mirrored(self.caller.as_ref(), self.upstream, Era::Modern, tool),
+            &self.proxy.catalog().mirrored(self.caller.as_ref(), &self.upstream, Era::Modern, tool),
             message,
         )
     }
@@ -51,7 +53,7 @@ impl OverHttp {
     pub(super) async fn headers_anew(&self, message: &Message) -> Vec<(HeaderName, HeaderValue)> {
         let Some(tool) = &self.tool else { return Vec::new() };
         let mirrored =
-            self.proxy.catalog().look_up(self.caller.as_ref(), self.upstream, tool).await.unwrap_or_default();
+            self.proxy.catalog().look_up(self.caller.as_ref(), &self.upstream, tool).await.unwrap_or_default();
         catalog::headers(&mirrored, message)
     }
 
@@ -63,7 +65,7 @@ impl OverHttp {
             return if mismatch && again { None } else { Some(response.one_line()) };
         }
         let Some(tools) = response.member("tools") else { return Some(response.one_line()) };
-        self.proxy.catalog().hear_tools(self.upstream, tools);
+        self.proxy.catalog().hear_tools(&self.upstream, tools);
         let Some(offered) = mirrored::offered(tools) else { return Some(response.one_line()) };
         let told = response.edit().put(Object::Body, "tools", offered).finish();
         Some(weir_mcp::message::one_line(&told))
