@@ -1,7 +1,7 @@
 //! What all upstreams offer together, and where each offer comes from.
 //!
-//! For each upstream a [`refresher`] holds a [`View`] of its lists, fetched page by page in Weir's own name and fetched
-//! again when the upstream says that they changed. The views of an era are merged once per change into a [`Merged`]
+//! For each upstream a [`refresher`] holds a [`CatalogSnapshot`] of its lists, fetched page by page in Weir's own name and fetched
+//! again when the upstream says that they changed. The views of an era are merged once per change into a [`MergedLists`]
 //! list, so that a client's list is a copy of bytes that are ready, and no client waits for a slow upstream.
 
 mod announce;

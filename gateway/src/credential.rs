@@ -1,8 +1,8 @@
 //! The logins at upstreams: where they are kept, how a token is made without anybody, and how somebody signs in.
 //!
-//! A [`Wallet`] is made from the configuration and touches nothing until an upstream needs a login: only then is its
-//! store opened, or made, and its key asked for. Each upstream that may need one has an [`Account`] in it, which does
-//! what a policy decides ([`weir_flow::facts::Choice`]). What a person has to do is in `sign_in`; who Weir is where people
+//! A [`CredentialManager`] is made from the configuration and touches nothing until an upstream needs a login: only then is its
+//! store opened, or made, and its key asked for. Each upstream that may need one has an [`UpstreamAuth`] in it, which does
+//! what a policy decides ([`weir_flow::facts::CredentialDecision`]). What a person has to do is in `sign_in`; who Weir is where people
 //! say who they are, in `identity`.
 
 mod upstream_auth;

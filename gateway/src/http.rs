@@ -56,7 +56,7 @@ const REDIRECT_BODY: usize = 64 * 1024;
 /// Up to here a body is copied behind its head, in bytes; a longer one is handed to the socket beside it.
 const COPIED_BODY: usize = 16 * 1024;
 
-/// An HTTP client. One for the whole process; clones share its TLS roots. Idle connections belong to the [`Target`].
+/// An HTTP client. One for the whole process; clones share its TLS roots. Idle connections belong to the [`HttpTarget`].
 #[derive(Clone)]
 pub struct HttpClient {
     dialer: Dialer,

@@ -1,6 +1,6 @@
 //! The way of a call: the one place where catalog, policy, credentials and upstream meet.
 //!
-//! [`Relay::request`] finds out where a request goes ([`route`]), drives one [`weir_flow::Call`] there ([`drive`]) and
+//! [`Proxy::request`] finds out where a request goes ([`route`]), drives one [`weir_flow::call`] there ([`drive`]) and
 //! hands back an [`Answer`] whose body is pulled by the server as it comes ([`answer_stream`]). What Weir answers by itself
 //! on the aggregate is in [`aggregate`]; how legacy sessions begin and end in [`legacy`], and how they hear in [`forward`];
 //! how clients and upstreams of different eras meet in [`translate`].

@@ -1,6 +1,6 @@
 //! The MCP servers behind Weir: how each is reached, opened and spoken to.
 //!
-//! An [`Upstream`] is one entry of the configuration. Reaching it is a [`flow::Walk`](weir_flow::Walk) that asks its
+//! An [`Upstream`] is one entry of the configuration. Reaching it is a [`flow::Walk`](weir_flow::Negotiation) that asks its
 //! `connection` policy ([`connect`]); what opened it last is remembered. A [`Channel`] is the way to it that a call
 //! takes: an HTTP endpoint with or without a session ([`streamable`]), the stream of the older HTTP transport
 //! ([`sse`]), or a child process ([`stdio`]). Credentials come

@@ -19,7 +19,7 @@ use guard::{AddressGuard, Lookup, RefusedAddress, System};
 mod address;
 mod guard;
 
-/// What no [`Reach`] opens.
+/// What no [`AddressPolicy`] opens.
 const NEVER: &str = "a link-local, multicast or reserved address";
 
 /// Where requests may go besides the internet.
@@ -42,7 +42,7 @@ pub struct RequestLimits {
     pub body: usize,
 }
 
-/// A client with one [`Reach`]. Clones share their connections.
+/// A client with one [`AddressPolicy`]. Clones share their connections.
 #[derive(Clone)]
 pub struct Http {
     client: reqwest::Client,

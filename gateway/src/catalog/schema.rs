@@ -118,7 +118,7 @@ const RESOURCE: Rule = Entry(&[
 
 const TEMPLATE: Rule = Entry(&[needs("uriTemplate", Text), may("mimeType", Text), may("annotations", ANNOTATIONS)]);
 
-/// By [`Kind`].
+/// By [`ListKind`].
 const ENTRIES: [Rule; 4] = [TOOL, PROMPT, RESOURCE, TEMPLATE];
 
 /// How many members a table and [`COMMON`] have together, at most.

@@ -38,10 +38,10 @@ pub struct PolicySource<'a> {
     pub wasm: Cow<'a, [u8]>,
     /// The capabilities that it may use.
     pub grants: &'a [PolicyGrant],
-    /// Its settings as a JSON object. The policy is told them in place of [`weir_flow::facts::Upstream::settings`]; empty
+    /// Its settings as a JSON object. The policy is told them in place of [`weir_flow::facts::UpstreamFacts::settings`]; empty
     /// means none.
     pub settings: String,
-    /// The services that it may ask, if it is granted [`Grant::Http`].
+    /// The services that it may ask, if it is granted [`PolicyGrant::Http`].
     pub service: Option<Arc<dyn Service>>,
 }
 

@@ -1,6 +1,6 @@
 //! What a modern client watches at many upstreams: resources and tasks, each where it is.
 //!
-//! Weir listens at each upstream in the client's own words ([`Relay::drive`]), so that legacy upstreams are translated as
+//! Weir listens at each upstream in the client's own words ([`Proxy::drive`]), so that legacy upstreams are translated as
 //! for any request, and brings together what they say. A slow upstream does not hold up the others: what it missed to
 //! promise in time is promised for it, and once it listens its resources are said to have changed.
 

@@ -1,6 +1,6 @@
 //! Pages in browsers that are hosts (the Fetch standard, "CORS protocol"): what lets one from another origin call Weir.
 //!
-//! The [`origin_check`](super::origin check) has already turned away every origin that is not of this machine or configured, so each
+//! The `origin_check` has already turned away every origin that is not of this machine or configured, so each
 //! that gets here is told that it may. No cookies are in play, and a page can hold no session but one it has opened.
 
 use crate::http::{HeaderName, HeaderValue};

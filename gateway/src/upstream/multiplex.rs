@@ -2,7 +2,7 @@
 //!
 //! Each request travels under an id and a progress token of our own, and what comes back finds its exchange by them
 //! (`routes`). What belongs to no request waits for the one who listens. How bytes get to the server is the business of
-//! a [`Line`].
+//! a [`MultiplexTransport`].
 
 mod inbox;
 mod routes;
@@ -45,7 +45,7 @@ pub(super) trait MultiplexTransport<E>: Send + Sync {
     fn send_now(self: Arc<Self>, message: Bytes);
 }
 
-/// What happens to a request whose [`Exchange`] is dropped before the answer came.
+/// What happens to a request whose [`MultiplexExchange`] is dropped before the answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDrop {
     /// The server is told with `notifications/cancelled` (modern era: a client that is gone has cancelled).
@@ -63,7 +63,7 @@ pub enum Whose {
     Weir,
 }
 
-/// Names one request on its stream; see [`Exchange::key`].
+/// Names one request on its stream; see [`MultiplexExchange::key`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExchangeKey(pub(super) u64);
 

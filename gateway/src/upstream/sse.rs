@@ -1,7 +1,7 @@
 //! HTTP+SSE, from the client's side (MCP 2024-11-05, basic/transports): one GET stream on which every answer comes, and
 //! a POST for each message that goes out.
 //!
-//! A [`Connection`] is one stream, which is also the session: when it ends, so does the session, and everything that
+//! A [`SseConnection`] is one stream, which is also the session: when it ends, so does the session, and everything that
 //! runs on it. Answers find their requests by id ([`multiplex`]). What a POST is answered with only tells whether the
 //! message was taken, and some servers never answer one; the stream counts.
 
@@ -42,7 +42,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// One request on its way to a server.
 pub type SseExchange = multiplex::MultiplexExchange<SendError>;
 
-/// Messages of a server that belong to no running exchange; see [`Connection::unsolicited`].
+/// Messages of a server that belong to no running exchange; see [`SseConnection::unsolicited`].
 pub type SseUnsolicited = multiplex::UnsolicitedQueue<SendError>;
 
 /// An open stream. Clones are handles to the same one; when the last one is dropped it is closed.

@@ -102,7 +102,7 @@ pub type StdioExchange = multiplex::MultiplexExchange<StdioError>;
 pub type StdioUnsolicited = multiplex::UnsolicitedQueue<StdioError>;
 
 /// A running server process. Clones are handles to the same process; when the last one is dropped the process is
-/// stopped, even if an [`Exchange`] is still open.
+/// stopped, even if an [`StdioExchange`] is still open.
 #[derive(Clone)]
 pub struct Process {
     handle: Arc<ProcessHandle>,

@@ -54,7 +54,7 @@ struct FileShared {
     holders: Mutex<HashMap<Version, Holder>>,
 }
 
-/// The entries: a [`Key`] and a [`Record`].
+/// The entries: a [`Key`] and a [`FileRecord`].
 const ENTRIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("entries");
 /// What is true of the file: its format, its protection, a text to try a key on, the last version.
 const FILE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("file");

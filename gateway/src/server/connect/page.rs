@@ -1,7 +1,7 @@
 //! The page where people sign in at upstreams: plain HTML that works without scripts, in one answer without anything to
 //! fetch.
 //!
-//! Whatever comes from elsewhere (names, issuers, reasons) goes through [`Text`], which is the only way into the page.
+//! Whatever comes from elsewhere (names, issuers, reasons) goes through [`HtmlText`], which is the only way into the page.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! One walk to an upstream: the driver of [`weir_flow::Walk`].
+//! One walk to an upstream: the driver of [`weir_flow::Negotiation`].
 
 use std::{
     sync::Arc,

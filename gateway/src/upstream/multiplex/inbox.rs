@@ -32,7 +32,7 @@ impl<E: MultiplexFault> Inbox<E> {
         Self { state: Mutex::new(state), arrived: Notify::new() }
     }
 
-    /// Adds a message; one too many ends the inbox with [`Fault::overflow`] and throws away what waits.
+    /// Adds a message; one too many ends the inbox with [`MultiplexFault::overflow`] and throws away what waits.
     pub(super) fn push(&self, message: Message) {
         let mut state = self.state();
         if state.end.is_some() {
