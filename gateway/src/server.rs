@@ -1,8 +1,8 @@
 //! What is in front: HTTP, or the standard input and output of a program ([`stdio`]).
 //!
-//! Over HTTP, [`listen`] holds pingora; [`origin_check`] turns away what a browser was tricked into sending, [`cors`] lets in the
-//! pages that may, [`authn`] those who prove who they are; [`post`] sorts messages by era and session; [`sse`] serves clients of HTTP+SSE; [`deliver`] writes
-//! answers and [`events`] those that are streams. Every refusal is made in [`refusal`].
+//! The [`process`] is a pingora server, and [`listen`] its listeners. [`origin_check`] turns away what a browser was tricked
+//! into sending, [`cors`] lets in the pages that may, [`authn`] those who prove who they are. [`post`] sorts messages by era
+//! and session; [`sse`] serves clients of HTTP+SSE. [`deliver`] writes answers, and [`events`] those that are streams. Every refusal is made in [`refusal`].
 
 pub mod authn;
 pub mod client_metadata;
@@ -10,11 +10,12 @@ pub mod connect;
 mod cors;
 mod deliver;
 mod events;
-pub mod origin_check;
 mod health;
 pub mod listen;
 mod messages;
+pub mod origin_check;
 mod post;
+pub mod process;
 mod refusal;
 mod slow;
 mod sse;

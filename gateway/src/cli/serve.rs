@@ -1,29 +1,15 @@
 //! `weir serve`: from a configuration to a gateway that listens, and to its end.
-//!
-//! The process is a pingora `Server` with one service, [`Gateway`]: pingora makes its runtime, holds its sockets and ends
-//! both. At a signal, pingora-core 0.9.1 sleeps through its whole grace period, however soon the work is done, and then
-//! drops what still runs (`server/mod.rs`, `run`). So the service itself waits for signals and closes what is open, and
-//! pingora stops when the service has ended. Background work is tasks of that service: a pingora background service would
-//! have a runtime of its own, with threads of its own, and a panic would end it for good (`run_service`).
 
 use std::{
     io::{self, IsTerminal},
     net::SocketAddr,
     path::Path,
     process::ExitCode,
-    sync::{Arc, mpsc},
-    thread::available_parallelism,
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context;
-use async_trait::async_trait;
-use pingora_core::{
-    server::{
-        ListenFds, RunArgs, Server, ShutdownSignal, ShutdownSignalWatch, ShutdownWatch, configuration::ServerConf,
-    },
-    services::Service,
-};
 use tokio::{sync::watch, task::JoinSet};
 use url::Url;
 
@@ -39,6 +25,7 @@ use crate::{
         connect::Connect,
         listen::{ListenLimits, Listener},
         origin_check::OriginCheck,
+        process::{self, ListenFds},
     },
     session::Sessions,
     sign_in_links::SignInLinks,
@@ -52,9 +39,6 @@ use super::{BAD_CONFIG, assembly, terminal};
 
 /// How long running calls may take to finish after Ctrl-C.
 const DRAIN: Duration = Duration::from_secs(10);
-
-/// How long work on other threads may take to finish when the gateway has ended.
-const LAST_WORK: Duration = Duration::from_secs(5);
 
 /// How long a child process or session that clients share is kept when nobody uses it.
 const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
@@ -106,64 +90,9 @@ pub(super) fn gateway(mut config: Config, plaintext: bool) -> anyhow::Result<Exi
     }
     let listener = Listener::bind(&config.listen, config.tls.as_ref())?;
     let snapshot = Arc::clone(&assembly.snapshot);
-    run_server(|sockets| async move { serve(&config, (listener, sockets), snapshot, &manager).await })?;
+    process::run(|sockets| async move { serve(&config, (listener, sockets), snapshot, &manager).await })
+        .context("the gateway met a fault in weir")??;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Runs pingora's server with one service, until that ends.
-fn run_server<F, S>(serve: F) -> anyhow::Result<()>
-where
-    F: FnOnce(ListenFds) -> S + Send + Sync + 'static,
-    S: Future<Output = anyhow::Result<()>> + Send + 'static,
-{
-    let conf = ServerConf {
-        threads: available_parallelism().map_or(1, usize::from),
-        grace_period_seconds: Some(0),
-        graceful_shutdown_timeout_seconds: Some(LAST_WORK.as_secs()),
-        ..ServerConf::default()
-    };
-    let (running, stopped) = watch::channel(());
-    let (result, ended) = mpsc::channel();
-    let mut server = Server::new_with_opt_and_conf(None, conf);
-    server.add_service(Gateway { serve: Some(serve), result, _running: running });
-    server.run(RunArgs { shutdown_signal: Box::new(GatewayEnd(stopped)) });
-    ended.try_recv().context("the gateway met a fault in weir")?
-}
-
-/// The one service of the server.
-struct Gateway<F> {
-    serve: Option<F>,
-    result: mpsc::Sender<anyhow::Result<()>>,
-    /// Closed when this is dropped, also by a panic.
-    _running: watch::Sender<()>,
-}
-
-#[async_trait]
-impl<F, S> Service for Gateway<F>
-where
-    F: FnOnce(ListenFds) -> S + Send + Sync,
-    S: Future<Output = anyhow::Result<()>> + Send,
-{
-    async fn start_service(&mut self, sockets: Option<ListenFds>, _: ShutdownWatch, _: usize) {
-        if let (Some(serve), Some(sockets)) = (self.serve.take(), sockets) {
-            drop(self.result.send(serve(sockets).await));
-        }
-    }
-
-    fn name(&self) -> &str {
-        "weir"
-    }
-}
-
-/// Tells the server to stop when the gateway has ended.
-struct GatewayEnd(watch::Receiver<()>);
-
-#[async_trait]
-impl ShutdownSignalWatch for GatewayEnd {
-    async fn recv(&self) -> ShutdownSignal {
-        drop(self.0.clone().changed().await);
-        ShutdownSignal::GracefulTerminate
-    }
 }
 
 async fn serve(
