@@ -33,6 +33,7 @@ mod wire;
 
 use std::{
     collections::HashMap,
+    future::poll_fn,
     io,
     net::{SocketAddr, TcpListener},
     os::fd::IntoRawFd,
@@ -56,7 +57,7 @@ use pingora_core::{
 use tokio::{
     io::AsyncWriteExt,
     task::{AbortHandle, Id, JoinSet},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 use weir_mcp::answer;
 
@@ -73,6 +74,12 @@ use wire::{ConnectionState, Wire};
 
 /// How many connections are told at once that their address has too many; more are closed without a word.
 const TURNED_AWAY: usize = 64;
+
+/// How long a client that has just connected has to begin its first request when the gateway stops.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// How long a connection may take from pingora's accept loop to [`HttpServer`].
+const ACCEPTED: Duration = Duration::from_millis(50);
 
 /// What answers requests.
 pub trait Handler: Send + Sync + 'static {
@@ -217,9 +224,6 @@ impl<H: Handler> ServerApp for HttpServer<H> {
         let permit = self.connections.take(&peer.share, None);
         let mut open = self.open();
         open.forget_ended();
-        if self.draining.load(Ordering::SeqCst) {
-            return None;
-        }
         match permit {
             Ok(permit) => {
                 let line = Arc::new(ConnectionState::default());
@@ -245,18 +249,17 @@ impl<H: Handler> ServerApp for HttpServer<H> {
 
     /// Ends all connections, once no more are accepted.
     async fn cleanup(&self) {
-        let mut open = {
-            let mut open = self.open();
-            self.draining.store(true, Ordering::SeqCst);
-            std::mem::take(&mut *open)
-        };
-        for (task, line) in open.lines.values() {
-            if line.close_if_resting() {
-                task.abort();
-            }
+        let end = Instant::now() + self.limits.drain;
+        self.draining.store(true, Ordering::SeqCst);
+        self.open().close_resting(false);
+        sleep_until(end.min(Instant::now() + ACCEPTED)).await;
+        // A request may be on its way where a client has just connected.
+        if timeout_at(end.min(Instant::now() + FIRST_REQUEST), self.all_ended()).await.is_ok() {
+            return;
         }
-        let finished = async { while open.tasks.join_next().await.is_some() {} };
-        if timeout(self.limits.drain, finished).await.is_err() {
+        self.open().close_resting(true);
+        if timeout_at(end, self.all_ended()).await.is_err() {
+            let mut open = std::mem::take(&mut *self.open());
             tracing::warn!(connections = open.tasks.len(), "still busy at the end of the drain; cut off");
             open.tasks.shutdown().await;
         }
@@ -280,9 +283,22 @@ impl<H> HttpServer<H> {
     fn open(&self) -> MutexGuard<'_, Connections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    async fn all_ended(&self) {
+        while poll_fn(|context| self.open().tasks.poll_join_next(context)).await.is_some() {}
+    }
 }
 
 impl Connections {
+    /// Closes those that rest, and `also_new` those that have sent nothing yet.
+    fn close_resting(&self, also_new: bool) {
+        for (task, line) in self.lines.values() {
+            if line.close_if_resting(also_new) {
+                task.abort();
+            }
+        }
+    }
+
     fn forget_ended(&mut self) {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             let id = ended.map(|(id, ())| id).unwrap_or_else(|error| {

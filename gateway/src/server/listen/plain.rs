@@ -59,7 +59,7 @@ pub(super) async fn serve<H: Handler>(
             line.go_on(MAX_HEAD);
         } else {
             line.rest(MAX_HEAD);
-            if server.draining.load(Ordering::SeqCst) {
+            if matches!(patience, HeadPatience::Rest(_)) && server.draining.load(Ordering::SeqCst) {
                 return;
             }
         }

@@ -51,9 +51,11 @@ pub(super) struct ConnectionState {
 /// Has a connection watched for its end until this is dropped.
 pub(super) struct EndWatch(Arc<ConnectionState>);
 
-const RESTING: u8 = 0;
-const BUSY: u8 = 1;
-const CLOSED: u8 = 2;
+/// Nothing has come yet.
+const NEW: u8 = 0;
+const RESTING: u8 = 1;
+const BUSY: u8 = 2;
+const CLOSED: u8 = 3;
 
 /// A byte stream.
 pub(super) struct Wire {
@@ -69,7 +71,8 @@ impl ConnectionState {
     /// Waits for a request whose head may have so many bytes.
     pub(super) fn rest(&self, allowance: usize) {
         self.allowance.store(allowance, Ordering::Relaxed);
-        self.phase.store(RESTING, Ordering::SeqCst);
+        // Before its first request it is not at rest but new.
+        let _ = self.phase.compare_exchange(BUSY, RESTING, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// As [`rest`](Self::rest), where a part of the request is here already.
@@ -104,9 +107,11 @@ impl ConnectionState {
         self.allowance.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes a resting connection out of service: whatever comes on it now was never heard.
-    pub(super) fn close_if_resting(&self) -> bool {
-        self.phase.compare_exchange(RESTING, CLOSED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    /// Takes a connection out of service that rests, or `also_new` one on which nothing has come: whatever comes on it now
+    /// was never heard.
+    pub(super) fn close_if_resting(&self, also_new: bool) -> bool {
+        let close = |from| self.phase.compare_exchange(from, CLOSED, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        close(RESTING) || (also_new && close(NEW))
     }
 
     /// Called for bytes that came; false if the connection was closed before.
@@ -114,9 +119,9 @@ impl ConnectionState {
         match self.phase.load(Ordering::Relaxed) {
             BUSY => {}
             _ if bytes == 0 => return true,
-            _ => {
-                let heard = self.phase.compare_exchange(RESTING, BUSY, Ordering::SeqCst, Ordering::SeqCst);
-                if heard.is_err() {
+            CLOSED => return false,
+            waiting => {
+                if self.phase.compare_exchange(waiting, BUSY, Ordering::SeqCst, Ordering::SeqCst).is_err() {
                     return false;
                 }
             }
@@ -132,7 +137,7 @@ impl ConnectionState {
 impl Default for ConnectionState {
     fn default() -> Self {
         let [held, watched] = [false, false].map(AtomicBool::new);
-        Self { phase: AtomicU8::new(RESTING), allowance: AtomicUsize::new(usize::MAX), held, watched }
+        Self { phase: AtomicU8::new(NEW), allowance: AtomicUsize::new(usize::MAX), held, watched }
     }
 }
 

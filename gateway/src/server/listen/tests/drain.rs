@@ -27,6 +27,17 @@ async fn what_rests_is_closed_at_once_and_what_runs_may_finish() {
 }
 
 #[tokio::test]
+async fn a_client_that_has_just_connected_is_answered() {
+    let served = serve().await;
+    let mut client = Client::connect(&served).await;
+    served.stop.send(true).unwrap();
+    while TcpStream::connect(served.address).await.is_ok() {}
+    assert_eq!(client.ask(&get("/none")).await.status(), "204");
+    assert_eq!(client.rest().await, "");
+    served.serving.await.unwrap();
+}
+
+#[tokio::test]
 async fn what_does_not_finish_is_dropped() {
     let limits = ListenLimits { drain: SHORT, ..LIMITS };
     let mut served = serve_with(limits, None).await;
