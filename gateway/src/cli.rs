@@ -55,6 +55,11 @@ enum Command {
         /// Where to listen on this machine instead of at the `listen` of the configuration.
         #[arg(short, long, value_name = "ADDRESS", value_parser = listen_address)]
         listen: Option<std::net::SocketAddr>,
+        /// Take over the sockets of the process that serves this configuration, so that no connection is refused.
+        ///
+        /// That one hands them over at SIGQUIT, and then stops as at SIGTERM. Its sessions end with it.
+        #[arg(long)]
+        upgrade: bool,
         /// Keep logins as plain text: whoever reads the file has them.
         #[arg(long)]
         allow_plaintext_token_store: bool,
@@ -102,8 +107,8 @@ fn check_key(manager: &CredentialManager) -> anyhow::Result<Option<String>> {
 #[must_use]
 pub fn run() -> ExitCode {
     let ended = match Cli::parse().command {
-        Command::Serve { config, listen, allow_plaintext_token_store } => {
-            serve::run(&config, listen, allow_plaintext_token_store)
+        Command::Serve { config, listen, upgrade, allow_plaintext_token_store } => {
+            serve::run(&config, listen, upgrade, allow_plaintext_token_store)
         }
         Command::Check { config } => check::run(&config),
         Command::Connect(options) => connect::run(options),

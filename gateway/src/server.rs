@@ -20,6 +20,7 @@ mod refusal;
 mod slow;
 mod sse;
 pub mod stdio;
+pub mod upgrade;
 
 use std::sync::Arc;
 

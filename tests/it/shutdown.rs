@@ -8,7 +8,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use weir_tests::client::answer;
-use weir_tests::peer::Launch;
+use weir_tests::http::Request;
+use weir_tests::peer::{Launch, free_port};
 use weir_tests::process::runs;
 use weir_tests::wait::until;
 use weir_tests::{Client, Gateway, LEGACY, Stub};
@@ -95,6 +96,45 @@ async fn a_second_signal_ends_the_wait() {
     gateway.signal(Signal::INT);
     gateway.end().await;
     call.abort();
+}
+
+#[tokio::test]
+async fn an_upgrade_refuses_no_connection_and_finishes_what_runs() {
+    let stub = Stub::start().await;
+    let config = stub.config("stub");
+    let mut old = Gateway::start_at(free_port(), &config).await;
+    old.healthy(&["stub"]).await;
+    let (id, request) = Client::modern(&old, "/mcp/stub")
+        .request("tools/call", json!({ "name": "hold", "arguments": { "message": "finished" } }));
+    let address = old.address();
+    let call = tokio::spawn(async move { answer(request.send(address).await, id).await });
+    until("the call runs", || stub.held() == 1).await;
+
+    let ended = Arc::new(AtomicUsize::new(0));
+    let asking = tokio::spawn({
+        let ended = Arc::clone(&ended);
+        async move {
+            while ended.load(Ordering::Relaxed) == 0 {
+                assert_eq!(Request::get("/healthz").send(address).await.status, 200);
+            }
+        }
+    });
+    // Nobody takes its sockets, so it goes on.
+    old.signal(Signal::QUIT);
+    old.logs("no `weir serve --upgrade` takes the sockets").await;
+    let new = old.upgrade(&config);
+    old.signal(Signal::QUIT);
+    let new = new.await;
+    assert_eq!(new.address(), address);
+    new.healthy(&["stub"]).await;
+    old.logs("stopping: running calls may finish").await;
+    stub.release(1);
+    assert_eq!(call.await.unwrap()["result"]["content"][0]["text"], "finished");
+    assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
+    ended.store(1, Ordering::Relaxed);
+    asking.await.unwrap();
+    let greeting = Client::modern(&new, "/mcp/stub").call("echo", json!({ "message": "hi" })).await;
+    assert_eq!(greeting["content"][0]["text"], "hi");
 }
 
 /// A legacy server that opens sessions and never answers the end of one.

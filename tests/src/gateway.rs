@@ -77,6 +77,19 @@ impl Gateway {
         Self::started_as("127.0.0.1:0", config, environment, |command| without_rights(&command)).await
     }
 
+    /// A second gateway with `config`, which waits for the sockets of this one.
+    ///
+    /// # Panics
+    /// When it does not start, with what it said.
+    pub async fn upgrade(&self, config: &str) -> Self {
+        let state = self.directory.path().to_str().expect("the path is text");
+        let waiting = |mut command: Command| {
+            command.arg("--upgrade");
+            command
+        };
+        Self::started_as(&self.address.to_string(), config, &[("XDG_STATE_HOME", state)], waiting).await
+    }
+
     async fn started(address: &str, config: &str, environment: &[(&str, &str)]) -> Self {
         Self::started_as(address, config, environment, |command| command).await
     }

@@ -26,6 +26,7 @@ use crate::{
         listen::{ListenLimits, Listener},
         origin_check::OriginCheck,
         process::{self, ListenFds},
+        upgrade::{self, Fds},
     },
     session::Sessions,
     sign_in_links::SignInLinks,
@@ -46,7 +47,7 @@ const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
 /// How long the summary waits for upstreams that are slow to say hello.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
-pub(super) fn run(path: &Path, listen: Option<SocketAddr>, plaintext: bool) -> anyhow::Result<ExitCode> {
+pub(super) fn run(path: &Path, listen: Option<SocketAddr>, upgrade: bool, plaintext: bool) -> anyhow::Result<ExitCode> {
     let mut config = match Config::load(path) {
         Ok(config) => config,
         Err(problems) => {
@@ -59,11 +60,12 @@ pub(super) fn run(path: &Path, listen: Option<SocketAddr>, plaintext: bool) -> a
         anyhow::ensure!(here, "--listen takes an address of this machine; `listen` in {} takes any", path.display());
         config.listen = vec![address];
     }
-    gateway(config, plaintext)
+    gateway(config, upgrade, plaintext)
 }
 
-/// Serves a configuration until a signal ends it; `plaintext` to keep logins unprotected.
-pub(super) fn gateway(mut config: Config, plaintext: bool) -> anyhow::Result<ExitCode> {
+/// Serves a configuration until a signal ends it; `upgrade` to take the sockets of the process that does so now,
+/// `plaintext` to keep logins unprotected.
+pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> anyhow::Result<ExitCode> {
     let _log = telemetry::start("info,pingora_core=warn");
     for warning in &config.warnings {
         tracing::warn!("{warning}");
@@ -88,7 +90,14 @@ pub(super) fn gateway(mut config: Config, plaintext: bool) -> anyhow::Result<Exi
         terminal::complain(why);
         return Ok(ExitCode::from(BAD_CONFIG));
     }
-    let listener = Listener::bind(&config.listen, config.tls.as_ref())?;
+    let listener = Listener::new(config.tls.as_ref())?;
+    let inherited = if upgrade {
+        let path = upgrade::path(&config).context("the login store has no place, which sockets are handed over at")?;
+        upgrade::receive(&path)?
+    } else {
+        Fds::new()
+    };
+    let listener = listener.bind(&config.listen, inherited)?;
     let snapshot = Arc::clone(&assembly.snapshot);
     process::run(|sockets| async move { serve(&config, (listener, sockets), snapshot, &manager).await })
         .context("the gateway met a fault in weir")??;
@@ -102,7 +111,7 @@ async fn serve(
     manager: &Arc<CredentialManager>,
 ) -> anyhow::Result<()> {
     let hangups = tokio::spawn(ignore_hangups(io::stdin().is_terminal()));
-    let addresses = listener.addresses();
+    let addresses = listener.addresses().to_vec();
     let catalog = Catalog::new(Arc::clone(&snapshot));
     let limits = snapshot.limits();
     let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay_buffer));
@@ -151,10 +160,12 @@ async fn serve(
         }
     });
     let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
+    let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
 
     tokio::select! {
         ended = signalled() => ended?,
+        done = handing_over => done.context("SIGQUIT cannot be waited for")?,
         gone = hangups => gone.context("SIGHUP cannot be waited for")??,
     }
     tracing::info!("stopping: running calls may finish, new ones are refused");

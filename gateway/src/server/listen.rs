@@ -36,7 +36,7 @@ use std::{
     future::poll_fn,
     io,
     net::{SocketAddr, TcpListener},
-    os::fd::IntoRawFd,
+    os::fd::{IntoRawFd, RawFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -51,7 +51,7 @@ use pingora_core::{
     apps::ServerApp,
     listeners::{ALPN, L4BufferSettings, ListenerConfig, tls::Acceptor},
     protocols::{GetSocketDigest, Stream, l4::stream::Stream as Socket},
-    server::{ListenFds, ShutdownWatch},
+    server::{Fds, ListenFds, ShutdownWatch},
     services::{Service as _, listening::Service},
 };
 use tokio::{
@@ -149,26 +149,45 @@ fn refused(address: SocketAddr, why: &io::Error) -> String {
 
 /// Sockets that are bound.
 pub struct Listener {
-    sockets: Vec<(SocketAddr, TcpListener)>,
+    addresses: Vec<SocketAddr>,
+    sockets: Fds,
     tls: Option<Acceptor>,
 }
 
 impl Listener {
-    /// Binds every address.
+    /// Nothing yet, to be served with this certificate.
     ///
     /// # Errors
     ///
-    /// When one cannot be bound, or the certificate cannot be used.
-    pub fn bind(addresses: &[SocketAddr], tls: Option<&Tls>) -> Result<Self, ListenError> {
-        let tls = tls.map(tls::acceptor).transpose()?;
-        let bind = |&address: &SocketAddr| bind(address).map_err(|why| ListenError::Bind { address, why });
-        Ok(Self { sockets: addresses.iter().map(bind).collect::<Result<_, _>>()?, tls })
+    /// When the certificate cannot be used.
+    pub fn new(tls: Option<&Tls>) -> Result<Self, ListenError> {
+        Ok(Self { addresses: Vec::new(), sockets: Fds::new(), tls: tls.map(tls::acceptor).transpose()? })
+    }
+
+    /// Binds every address, but those whose sockets were inherited; others of these are closed.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be bound.
+    pub fn bind(mut self, addresses: &[SocketAddr], mut inherited: Fds) -> Result<Self, ListenError> {
+        inherited.close_unclaimed(&addresses.iter().map(SocketAddr::to_string).collect());
+        for &address in addresses {
+            let inherited = inherited.get(&address.to_string()).filter(|_| !self.addresses.contains(&address));
+            let (bound, socket) = match inherited {
+                Some(&socket) => (address, socket),
+                None => bind(address).map_err(|why| ListenError::Bind { address, why })?,
+            };
+            self.addresses.push(bound);
+            // Owned by pingora once it serves.
+            self.sockets.add(bound.to_string(), socket);
+        }
+        Ok(self)
     }
 
     /// The addresses that were bound, with the ports that the system chose.
     #[must_use]
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.sockets.iter().map(|(address, _)| *address).collect()
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Serves until `shutdown` turns true (or its sender is gone) and the work that runs then is done, or its time over.
@@ -182,12 +201,11 @@ impl Listener {
         sockets: ListenFds,
         shutdown: ShutdownWatch,
     ) {
+        *sockets.lock() = self.sockets;
         let mut service = Service::new("weir".to_owned(), HttpServer::new(handler, limits, self.tls));
-        for (address, socket) in self.sockets {
-            let address = address.to_string();
-            // From there pingora takes it as its own.
-            sockets.lock().add(address.clone(), socket.into_raw_fd());
-            service.add_listener(ListenerConfig::tcp(address).l4_buffer(L4BufferSettings::unbuffered()));
+        for address in self.addresses {
+            let unbuffered = L4BufferSettings::unbuffered();
+            service.add_listener(ListenerConfig::tcp(address.to_string()).l4_buffer(unbuffered));
         }
         service.start_service(Some(sockets), shutdown, 1).await;
     }
@@ -364,11 +382,11 @@ async fn turn_away(mut stream: Box<Socket>, why: Reached) {
     }
 }
 
-fn bind(address: SocketAddr) -> io::Result<(SocketAddr, TcpListener)> {
+fn bind(address: SocketAddr) -> io::Result<(SocketAddr, RawFd)> {
     // With SO_REUSEADDR, so that a restart need not wait for the connections of its predecessor to be forgotten.
     let socket = TcpListener::bind(address)?;
     socket.set_nonblocking(true)?;
-    Ok((socket.local_addr()?, socket))
+    Ok((socket.local_addr()?, socket.into_raw_fd()))
 }
 
 #[cfg(test)]

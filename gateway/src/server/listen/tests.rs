@@ -135,7 +135,7 @@ struct Served {
 }
 
 async fn serve_with(limits: ListenLimits, tls: Option<&Tls>) -> Served {
-    let listener = Listener::bind(&["127.0.0.1:0".parse().unwrap()], tls).unwrap();
+    let listener = Listener::new(tls).unwrap().bind(&["127.0.0.1:0".parse().unwrap()], Fds::new()).unwrap();
     let address = listener.addresses()[0];
     let (sender, seen) = mpsc::unbounded_channel();
     let app = Arc::new(App { seen: sender, release: Notify::new() });
@@ -434,6 +434,6 @@ async fn a_handler_that_fails_is_seen_to_fail() {
 #[tokio::test]
 async fn an_address_in_use_is_named() {
     let served = serve().await;
-    let error = Listener::bind(&[served.address], None).err().unwrap();
+    let error = Listener::new(None).unwrap().bind(&[served.address], Fds::new()).err().unwrap();
     assert!(matches!(error, ListenError::Bind { address, .. } if address == served.address));
 }

@@ -152,7 +152,7 @@ async fn an_address_has_a_share_of_the_memory_for_bodies() {
     while Client::connect(&served).await.ask(&large).await.status() == "200" {}
     let refused = Client::connect(&served).await.ask(begun).await;
     assert_eq!(refused.status(), "429");
-    assert!(refused.body.contains("`limits.principal.bodies`"), "{}", refused.body);
+    assert!(refused.body.contains("`limits.principal.body_memory`"), "{}", refused.body);
     let chunk = format!("11170\r\n{}\r\n", "x".repeat(70_000));
     let chunked = format!("POST /echo HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}");
     assert_eq!(Client::connect(&served).await.ask(&chunked).await.status(), "429", "of unknown length");

@@ -85,7 +85,7 @@ async fn a_handshake_must_come_in_time() {
 #[test]
 fn files_that_cannot_be_used_are_named() {
     let files = Files::new("broken");
-    let why = |tls: Tls| match Listener::bind(&[], Some(&tls)) {
+    let why = |tls: Tls| match Listener::new(Some(&tls)) {
         Err(ListenError::Tls { why, .. }) => why,
         _ => String::new(),
     };
