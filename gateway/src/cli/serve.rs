@@ -66,7 +66,7 @@ pub(super) fn run(path: &Path, listen: Option<SocketAddr>, upgrade: bool, plaint
 /// Serves a configuration until a signal ends it; `upgrade` to take the sockets of the process that does so now,
 /// `plaintext` to keep logins unprotected.
 pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> anyhow::Result<ExitCode> {
-    let _log = telemetry::start("info,pingora_core=warn");
+    let _log = telemetry::start(process::LOG_FILTER);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

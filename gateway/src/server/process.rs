@@ -14,6 +14,9 @@ use pingora_core::{
 };
 use tokio::sync::watch;
 
+/// What the log shows by default: of pingora only what is wrong.
+pub const LOG_FILTER: &str = "info,pingora_core=warn";
+
 /// How long work on other threads may take to finish when the gateway has ended.
 const LAST_WORK: Duration = Duration::from_secs(5);
 
