@@ -90,7 +90,10 @@ impl<'a> CallDriver<'a> {
         loop {
             step = match step {
                 CallStep::Choose(mut state) => {
-                    let chosen = self.upstream.credential_within(self.left(), self.caller, state.take_refusal()).await;
+                    let refusal = state.take_refusal();
+                    // The first one is chosen when the call begins.
+                    let left = if refusal.is_some() { self.left() } else { self.limit };
+                    let chosen = self.upstream.credential_within(left, self.caller, refusal).await;
                     credential = chosen.map_err(Stop::from)?;
                     state.chosen()
                 }
