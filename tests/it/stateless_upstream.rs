@@ -85,6 +85,22 @@ async fn a_client_that_loses_its_connection_has_cancelled_nothing() {
     assert_eq!(stub.broken_off(), 0);
 }
 
+/// Also where its version has no way back before the first event: the call may have begun what must not break off.
+#[tokio::test]
+async fn a_call_goes_on_when_its_client_cannot_come_back() {
+    let (gateway, stub) = start().await;
+    let client = Client::legacy_at(gateway.address(), "/mcp/stub", "2025-06-18", &json!({})).await;
+    let (_, request) = client.request("tools/call", json!({ "name": "hold", "arguments": {} }));
+    tokio::select! {
+        _ = client.send(request) => panic!("the call waits"),
+        () = until("the call waits", || stub.held() == 1) => {}
+    }
+    gateway.logs("499").await;
+    stub.release(1);
+    until("the call is over", || stub.held() == 0).await;
+    assert_eq!(stub.broken_off(), 0);
+}
+
 #[tokio::test]
 async fn an_address_to_visit_is_put_to_who_can_and_told_to_others() {
     let (gateway, _stub) = start().await;

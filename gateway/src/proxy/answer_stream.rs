@@ -241,12 +241,11 @@ impl AnswerStream {
         stream: InputStream,
         request: &Message,
         upstream: &Arc<Upstream>,
-        running: Option<RunningGuard>,
         deadline: Deadline,
     ) -> Self {
         let answers = Some(AnsweredRequest::new(id_of(request), upstream));
         let source = StreamSource::InputLoop(Box::new(stream));
-        Self { answers, running, deadline: Some(deadline), ..Self::new(source) }
+        Self { answers, deadline: Some(deadline), ..Self::new(source) }
     }
 
     fn new(source: StreamSource) -> Self {
@@ -270,8 +269,8 @@ impl AnswerStream {
     /// given back if the upstream speaks the other era only.
     pub(super) async fn answer(mut self, era: Era, record: &mut CallLog) -> Result<Answer, Option<RunningGuard>> {
         let first = tokio::time::timeout(HELD, self.next()).await;
-        if self.other_era {
-            return Err(self.running);
+        if let (true, StreamSource::InputLoop(stream)) = (self.other_era, &mut self.source) {
+            return Err(stream.take_running());
         }
         match first {
             Ok(StreamItem::Last(message)) => {
@@ -323,7 +322,11 @@ impl AnswerStream {
 
     /// The next part, or the end of the request, the time or the session that it belongs to.
     async fn wait(&mut self) -> Result<StreamItem, SendError> {
-        let Some(run) = self.running.as_ref().map(|running| Arc::clone(&running.run)) else {
+        let running = match &self.source {
+            StreamSource::InputLoop(stream) => stream.running(),
+            _ => self.running.as_ref(),
+        };
+        let Some(run) = running.map(|running| Arc::clone(&running.run)) else {
             return self.wait_longer().await;
         };
         tokio::select! {
@@ -331,6 +334,7 @@ impl AnswerStream {
             next = self.wait_longer() => next,
             () = run.cancelled() => {
                 self.cancelled = true;
+                self.give_up();
                 Ok(StreamItem::End)
             }
         }
@@ -405,6 +409,13 @@ impl AnswerStream {
         }
     }
 
+    /// Gives up what an upstream is still asked for: nobody waits for it any more.
+    fn give_up(&mut self) {
+        if let StreamSource::InputLoop(stream) = &mut self.source {
+            stream.give_up();
+        }
+    }
+
     /// The first of some messages; the others come next. None is the end.
     fn first_of(&mut self, messages: Vec<Bytes>) -> StreamItem {
         let mut messages = messages.into_iter();
@@ -456,6 +467,7 @@ impl AnswerStream {
 
     /// Ends a broken stream with an error in place of the answer, where the client can still read one.
     fn fail(&mut self, why: SendError) -> StreamItem {
+        self.give_up();
         let failure = match (why, &self.deadline, &self.answers) {
             (SendError::TimedOut, Some(deadline), Some(AnsweredRequest { upstream, .. })) => {
                 if let Some(running) = &self.running {

@@ -29,6 +29,11 @@ impl Deadline {
         self.at
     }
 
+    /// The moment that progress cannot put off.
+    pub(super) const fn last(&self) -> Instant {
+        self.last
+    }
+
     /// The call makes progress.
     pub(super) fn put_off(&mut self) {
         self.put_off_at(Instant::now());

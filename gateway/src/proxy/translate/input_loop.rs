@@ -33,7 +33,7 @@ use crate::{
         namespace,
         pending_answer::answer_in,
     },
-    session::{ClientQuestion, Endpoint, Session},
+    session::{ClientQuestion, Endpoint, RunningGuard, Session},
     telemetry::{CallOutcome, NEEDS_SIGN_IN},
     upstream::{Channel, Credential, JsonBody, Outgoing, Reply, ReplyBody, SendError, Upstream},
 };
@@ -80,8 +80,17 @@ pub(super) struct InputLoop {
 }
 
 /// What a request brings its client, one after the other.
+///
+/// Dropped before its end, the work goes on in the session without a client: who loses a connection has cancelled nothing
+/// (MCP 2025-11-25, basic/transports).
 pub(in crate::proxy) struct InputStream {
-    work: Pin<Box<dyn Future<Output = InputItem> + Send>>,
+    /// None once it is at its end, or given up.
+    work: Option<Pin<Box<dyn Future<Output = InputItem> + Send>>>,
+    session: Arc<Session>,
+    /// The request among those that its client may cancel.
+    running: Option<RunningGuard>,
+    /// When work without a client is given up.
+    last: Instant,
     messages: mpsc::Receiver<InputItem>,
     end: Option<InputItem>,
     attempts: Arc<AtomicU32>,
@@ -103,6 +112,7 @@ pub(in crate::proxy) enum InputItem {
 
 /// What the work on a request reports to.
 struct Reporter {
+    session: Arc<Session>,
     messages: mpsc::Sender<InputItem>,
     attempts: Arc<AtomicU32>,
 }
@@ -118,30 +128,68 @@ enum UpstreamAnswer {
 
 impl InputStream {
     /// The stream of a request. Nothing happens before it is asked for the first item.
-    pub(super) fn new(input_loop: InputLoop) -> Self {
+    pub(super) fn new(input_loop: InputLoop, running: Option<RunningGuard>) -> Self {
+        let (session, last) = (Arc::clone(&input_loop.session), input_loop.deadline.last());
         let (sender, messages) = mpsc::channel(WAITING);
         let attempts = Arc::new(AtomicU32::new(0));
-        let reporter = Reporter { messages: sender, attempts: Arc::clone(&attempts) };
-        Self { work: Box::pin(input_loop.run(reporter)), messages, end: None, attempts }
+        let reporter = Reporter { session: Arc::clone(&session), messages: sender, attempts: Arc::clone(&attempts) };
+        let work = Some(Box::pin(input_loop.run(reporter)) as Pin<Box<dyn Future<Output = InputItem> + Send>>);
+        Self { work, session, running, last, messages, end: None, attempts }
     }
 
     /// The next item; the end comes last. Cancel-safe.
     pub(in crate::proxy) async fn next(&mut self) -> InputItem {
-        if self.end.is_none() {
-            tokio::select! {
+        if let Some(work) = &mut self.work {
+            let end = tokio::select! {
                 biased;
                 Some(message) = self.messages.recv() => return message,
-                end = &mut self.work => self.end = Some(end),
-            }
+                end = work => end,
+            };
+            (self.work, self.end) = (None, Some(end));
         }
         // What was said at the very end comes before it.
         let last = self.messages.try_recv().ok();
         last.or_else(|| self.end.take()).unwrap_or(InputItem::OtherEra)
     }
 
+    /// Gives the work up: the client has cancelled the request, or its time is over.
+    pub(in crate::proxy) fn give_up(&mut self) {
+        self.work = None;
+    }
+
+    /// The request among those that its client may cancel.
+    pub(in crate::proxy) const fn running(&self) -> Option<&RunningGuard> {
+        self.running.as_ref()
+    }
+
+    /// The same, for who puts the request in another way.
+    pub(in crate::proxy) fn take_running(&mut self) -> Option<RunningGuard> {
+        self.running.take()
+    }
+
     /// How often the request was sent so far.
     pub(in crate::proxy) fn attempts(&self) -> u32 {
         self.attempts.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for InputStream {
+    fn drop(&mut self) {
+        let Some(work) = self.work.take().filter(|_| !self.session.is_over()) else { return };
+        let (running, last) = (self.running.take(), self.last);
+        self.session.stateless().follow(async move {
+            let cancelled = async {
+                match &running {
+                    Some(running) => running.run.cancelled().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = cancelled => {}
+                _ = tokio::time::timeout_at(last.into(), work) => {}
+            }
+        });
     }
 }
 
@@ -419,7 +467,7 @@ impl InputLoop {
         for (name, message) in &asked.questions {
             let question = self.session.ask_for_call();
             let id = question.id.to_string();
-            reporter.say(translate::question(message, id.as_bytes(), &format!("weir-{id}")), false).await;
+            reporter.ask(translate::question(message, id.as_bytes(), &format!("weir-{id}"))).await;
             open.push((name, message, question));
         }
         let mut answers = Vec::new();
@@ -432,7 +480,7 @@ impl InputLoop {
                     for (_, _, question) in open {
                         let params = format!("{{\"requestId\":{},\"reason\":\"the call has failed\"}}", question.id);
                         let cancelled = answer::notification(method::CANCELLED, Some(params.as_bytes()));
-                        reporter.say(cancelled, false).await;
+                        reporter.ask(cancelled).await;
                     }
                     return Err(why);
                 }
@@ -461,7 +509,15 @@ impl InputLoop {
 impl Reporter {
     /// Brings a message to the client.
     async fn say(&self, message: Bytes, progress: bool) {
-        // Fails if the stream is given up, and with it this work.
+        // Fails if the client is gone.
         drop(self.messages.send(InputItem::Message { message, progress }).await);
+    }
+
+    /// Brings the client what it must hear. Where its stream is gone, it waits for its other one.
+    async fn ask(&self, message: Bytes) {
+        let item = InputItem::Message { message: message.clone(), progress: false };
+        if self.messages.send(item).await.is_err() {
+            self.session.queue.push(message);
+        }
     }
 }

@@ -67,7 +67,7 @@ impl Proxy {
         let unreadable = |why: ParseError| Stop::Failed(Failure::Unreachable(why.to_string()));
         let original = target.message(context).map_err(unreadable)?;
         let name = target.name.clone().or_else(|| method::target(&original).map(|name| name.into_owned()));
-        let stream = InputStream::new(InputLoop {
+        let input_loop = InputLoop {
             proxy: Arc::clone(self),
             session: Arc::clone(session),
             caller: context.caller.clone(),
@@ -82,8 +82,9 @@ impl Proxy {
             params: Vec::new(),
             over_http: false,
             progress: f64::NEG_INFINITY,
-        });
-        let stream = AnswerStream::input_loop(stream, message, upstream, running.take(), deadline);
+        };
+        let stream = InputStream::new(input_loop, running.take());
+        let stream = AnswerStream::input_loop(stream, message, upstream, deadline);
         stream.answer(Era::Legacy, record).await.map_err(|given_back| {
             *running = given_back;
             Stop::OtherEra
