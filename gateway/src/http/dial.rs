@@ -1,23 +1,35 @@
-//! New connections: every address of a host in turn, plain or with TLS, within one time limit.
+//! New connections: all addresses of a host in a race, plain or with TLS on the winner, within one time limit.
 //!
-//! TLS is pingora's connector. Plain TCP is not, because that connector reads the system's root certificates when it is
-//! made, which a gateway with plain upstreams need not have.
+//! TLS is pingora's connector, which is handed the connection. It is made when first needed: it reads the system's root
+//! certificates, which a gateway with plain upstreams need not have.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use pingora_core::{
-    connectors::{ConnectorOptions, TransportConnector},
-    protocols::{ALPN, Stream, l4},
+    connectors::{ConnectorOptions, L4Connect, TransportConnector},
+    protocols::{
+        ALPN, Stream,
+        l4::{self, socket::SocketAddr as PeerAddr},
+    },
     upstreams::peer::HttpPeer,
 };
 use pingora_rustls::{RootCertStore, load_platform_certs_incl_env_into_store};
 use tokio::{
     net::TcpStream,
     sync::OnceCell,
-    time::{Instant, timeout, timeout_at},
+    task::JoinSet,
+    time::{sleep, timeout},
 };
 
-use super::{Error, HttpOrigin, HttpTarget};
+use super::{Error, HttpTarget};
+
+/// How long an attempt is alone before the next address is tried beside it (RFC 8305 §5).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Makes connections.
 #[derive(Clone, Default)]
@@ -25,44 +37,66 @@ pub(super) struct Dialer {
     secure: Arc<OnceCell<TransportConnector>>,
 }
 
+/// A connection that is there already, for a connector that would make one.
+#[derive(Debug)]
+struct Connected(Mutex<Option<l4::stream::Stream>>);
+
 impl Dialer {
     /// A connection to the first address that takes one.
     pub(super) async fn connect(&self, target: &HttpTarget) -> Result<Stream, Error> {
-        let end = Instant::now() + target.timeouts().connect;
-        let addresses = timeout_at(end, target.addresses()).await.map_err(|_| Error::Resolve)??;
-        let mut failure = Error::Resolve;
-        for (tried, &address) in addresses.iter().enumerate() {
-            // An address that never answers must leave time for those after it.
-            let left = u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-            let patience = end.saturating_duration_since(Instant::now()) / left;
-            let connected = if target.origin().https {
-                self.secure(target.origin(), address, patience).await
-            } else {
-                plain(address, patience).await
-            };
-            match connected {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
+        let connected = timeout(target.timeouts().connect, self.dial(target)).await;
+        connected.unwrap_or(Err(Error::ConnectTimeout))
     }
 
-    async fn secure(&self, origin: &HttpOrigin, address: SocketAddr, patience: Duration) -> Result<Stream, Error> {
+    async fn dial(&self, target: &HttpTarget) -> Result<Stream, Error> {
+        let origin = target.origin();
+        let stream = l4::stream::Stream::from(race(&target.addresses().await?).await?);
+        if origin.https { self.secure(&origin.host, stream).await } else { Ok(Box::new(stream)) }
+    }
+
+    async fn secure(&self, host: &str, stream: l4::stream::Stream) -> Result<Stream, Error> {
         let connector = self.secure.get_or_try_init(connector).await?;
-        let mut peer = HttpPeer::new(address, true, origin.host.clone());
+        // The address is not used: nothing connects any more.
+        let mut peer = HttpPeer::new(SocketAddr::from(([0, 0, 0, 0], 0)), true, host.to_owned());
         peer.options.alpn = ALPN::H1;
-        let connecting = timeout(patience, connector.new_stream(&peer)).await;
-        connecting.map_err(|_| Error::ConnectTimeout)?.map_err(|error| Error::securing(&error))
+        peer.options.custom_l4 = Some(Arc::new(Connected(Mutex::new(Some(stream)))));
+        connector.new_stream(&peer).await.map_err(|error| Error::securing(&error))
     }
 }
 
-async fn plain(address: SocketAddr, patience: Duration) -> Result<Stream, Error> {
-    let connecting = timeout(patience, TcpStream::connect(address)).await;
-    let stream = connecting.map_err(|_| Error::ConnectTimeout)?.map_err(|error| Error::connecting(&error))?;
-    // A request must not wait for the acknowledgement of the one before.
-    stream.set_nodelay(true).map_err(|error| Error::connecting(&error))?;
-    Ok(Box::new(l4::stream::Stream::from(stream)))
+#[async_trait]
+impl L4Connect for Connected {
+    async fn connect(&self, _: &PeerAddr) -> pingora_core::Result<l4::stream::Stream> {
+        let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        stream.ok_or_else(|| pingora_core::Error::new(pingora_core::ErrorType::ConnectError))
+    }
+}
+
+/// Happy Eyeballs (RFC 8305): an attempt at each address in turn, beside those before it that have not failed yet.
+///
+/// How many are under way at once is bounded by the number of addresses.
+pub(super) async fn race(addresses: &[SocketAddr]) -> Result<TcpStream, Error> {
+    let mut failure = Error::Resolve;
+    let mut attempts = JoinSet::new();
+    let mut rest = addresses.iter();
+    loop {
+        match rest.next() {
+            Some(&address) => drop(attempts.spawn(TcpStream::connect(address))),
+            None if attempts.is_empty() => return Err(failure),
+            None => {}
+        }
+        tokio::select! {
+            Some(ended) = attempts.join_next() => match ended.unwrap_or_else(|error| Err(error.into())) {
+                Ok(stream) => {
+                    // A request must not wait for the acknowledgement of the one before.
+                    stream.set_nodelay(true).map_err(|error| Error::connecting(&error))?;
+                    return Ok(stream);
+                }
+                Err(error) => failure = Error::connecting(&error),
+            },
+            () = sleep(ATTEMPT_DELAY), if rest.len() > 0 => {}
+        }
+    }
 }
 
 /// Reads files, so it runs where it may block.

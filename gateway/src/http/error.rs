@@ -77,12 +77,9 @@ impl Error {
         }
     }
 
-    /// A failure of pingora's connector, which is used for TLS.
+    /// A failure of pingora's connector, which adds TLS to a connection.
     pub(super) fn securing(error: &PingoraError) -> Self {
         match error.etype {
-            ErrorType::ConnectTimedout | ErrorType::TLSHandshakeTimedout => Self::ConnectTimeout,
-            ErrorType::ConnectRefused => Self::Connect("refused"),
-            ErrorType::ConnectNoRoute => Self::Connect("no route"),
             ErrorType::InvalidCert | ErrorType::TLSHandshakeFailure | ErrorType::HandshakeError => {
                 Self::Tls("its certificate is not trusted for this name, or it does not speak TLS here")
             }

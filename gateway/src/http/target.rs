@@ -14,6 +14,9 @@ use super::{Error, HeaderValue, HttpTimeouts, connection_pool::ConnectionPool};
 /// How long the addresses of a name are believed.
 const RESOLVED: Duration = Duration::from_secs(30);
 
+/// How many addresses of a name are tried.
+const MAX_ADDRESSES: usize = 8;
+
 /// The origin of a URL (RFC 6454 §4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HttpOrigin {
@@ -87,7 +90,7 @@ impl HttpTarget {
         }
     }
 
-    /// Whom to connect to, in the order of the resolver.
+    /// Whom to connect to: both families in turn, each in the order of the resolver (RFC 8305 §4).
     pub(super) async fn addresses(&self) -> Result<Arc<[SocketAddr]>, Error> {
         let known = self.lock().clone();
         if let Some((since, addresses)) = &known
@@ -99,7 +102,7 @@ impl HttpTarget {
         let found: Arc<[SocketAddr]> = match host.parse::<IpAddr>() {
             Ok(address) => Arc::new([SocketAddr::new(address, *port)]),
             Err(_) => match tokio::net::lookup_host((host.as_str(), *port)).await {
-                Ok(found) => found.collect(),
+                Ok(found) => interleaved(found).into(),
                 Err(_) => Arc::new([]),
             },
         };
@@ -114,6 +117,16 @@ impl HttpTarget {
     fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<[SocketAddr]>)>> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The families in turn, that of the first address first.
+pub(super) fn interleaved(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+    let mut found = found.peekable();
+    let v6_first = found.peek().is_some_and(SocketAddr::is_ipv6);
+    let (first, second): (Vec<_>, Vec<_>) = found.partition(|address| address.is_ipv6() == v6_first);
+    let both = first.len().max(second.len());
+    let of = |family: &[SocketAddr], at: usize| family.get(at).copied();
+    (0..both).flat_map(|at| [of(&first, at), of(&second, at)]).flatten().take(MAX_ADDRESSES).collect()
 }
 
 impl fmt::Display for HttpOrigin {

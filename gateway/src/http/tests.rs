@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod busy;
+mod dial;
 mod drain;
 mod secure;
 

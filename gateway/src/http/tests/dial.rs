@@ -1,0 +1,81 @@
+//! Which address of a host wins.
+
+use std::{net::SocketAddr, time::Instant};
+
+use tokio::net::TcpSocket;
+
+use super::{
+    super::{dial::race, target::interleaved},
+    *,
+};
+
+/// A listener whose queue is full, so that the system drops what comes, with what fills it.
+async fn silent() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut queue = Vec::new();
+    while let Ok(stream) = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+        queue.push(stream.unwrap());
+    }
+    (address, listener, queue)
+}
+
+async fn refusing() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn an_address_that_never_answers_delays_the_next_by_a_moment() {
+    let (silent, _full, _queue) = silent().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let open = listener.local_addr().unwrap();
+    let begun = Instant::now();
+    let won = race(&[silent, silent, open]).await.unwrap();
+    assert_eq!(won.peer_addr().unwrap(), open);
+    // Two delays of 250 ms, and far less than the seconds after which the system would say so.
+    assert!((500..1_500).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn an_address_that_refuses_delays_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let open = listener.local_addr().unwrap();
+    let begun = Instant::now();
+    let addresses = [refusing().await, refusing().await, refusing().await, refusing().await, open];
+    assert_eq!(race(&addresses).await.unwrap().peer_addr().unwrap(), open);
+    assert!(begun.elapsed() < Duration::from_millis(250), "{:?}", begun.elapsed());
+    assert_eq!(race(&addresses[..4]).await.unwrap_err(), Error::Connect("refused"));
+    assert_eq!(race(&[]).await.unwrap_err(), Error::Resolve);
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_overtaken_may_still_win() {
+    let (silent, listener, _queue) = silent().await;
+    let refusing = refusing().await;
+    let racing = tokio::spawn(async move { race(&[silent, refusing]).await });
+    // Makes room. The other address has refused long before the system knocks again, after a second.
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    assert_eq!(racing.await.unwrap().unwrap().peer_addr().unwrap(), silent);
+}
+
+#[tokio::test]
+async fn silence_is_over_with_the_connect_timeout() {
+    let (silent, _full, _queue) = silent().await;
+    let timeouts = HttpTimeouts { connect: Duration::from_millis(300), read: LONG.read };
+    let target = HttpTarget::new(&Url::parse(&format!("http://{silent}/")).unwrap(), timeouts).unwrap();
+    assert_eq!(HttpClient::new().send(&target, get()).await.err().unwrap(), Error::ConnectTimeout);
+}
+
+#[test]
+fn both_families_are_tried_in_turn() {
+    let order = |addresses: &str| {
+        let found = addresses.split(' ').map(|address| SocketAddr::new(address.parse().unwrap(), 1));
+        interleaved(found).iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(order("::1 ::2 ::3 1.0.0.1 1.0.0.2"), "::1 1.0.0.1 ::2 1.0.0.2 ::3");
+    assert_eq!(order("1.0.0.1 1.0.0.2 ::1"), "1.0.0.1 ::1 1.0.0.2");
+    let many = ["1.0.0.1"; 20].join(" ");
+    assert_eq!(order(&many).split(' ').count(), 8);
+}
