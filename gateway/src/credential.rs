@@ -24,7 +24,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use weir_oauth::{LoginSummary, PendingSignIns};
+use weir_oauth::{LoginKey, LoginSummary, PendingSignIns};
 
 use crate::config::{self, Auth, Config};
 
@@ -87,7 +87,7 @@ impl CredentialManager {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn list(&self) -> Result<Vec<LoginSummary>, TokenStoreError> {
-        self.vault.list().await
+        self.vault.list(&[LoginKey::range(None, None)]).await
     }
 
     /// Whether the key that the operator has named for the store is one, and that of the store that is there. Concerns

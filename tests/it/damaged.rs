@@ -163,7 +163,7 @@ async fn a_store_that_cannot_be_read_is_one_error_and_left_alone() {
         (&whole[..0], "is damaged"),
         (&whole[..100], "is damaged"),
         (half, "is damaged"),
-        (&newer[..], "has the format 7, and this version of weir reads up to 1; use a newer weir"),
+        (&newer[..], "has the format 7, and this version of weir reads up to 2; use a newer weir"),
     ];
     for (content, why) in contents {
         fs::write(&path, content).unwrap();

@@ -49,7 +49,7 @@ pub use discover::{Discovered, DiscoveryError, discover};
 pub use grants::{Subject, TokenKind};
 pub use http::{AddressPolicy, Http, HttpError, RequestLimits};
 pub use identity::IdentityError;
-pub use login::{CredentialOwner, Login, LoginKey, LoginSummary, NAMESPACE};
+pub use login::{CredentialOwner, Login, LoginKey, LoginSummary};
 pub use logins::{Access, Listing, LoginError, Logins, Obtain, Renewal, Timing};
 pub use loopback::Loopback;
 pub use prepare::{PrepareError, Prepared, PreparedUpstream, ResourceParameter, prepare, prepare_again};

@@ -76,8 +76,8 @@ pub struct LoginSummary {
     pub version: Version,
 }
 
-/// The namespace of logins in a store.
-pub const NAMESPACE: &str = "login";
+/// The namespace of logins.
+const NAMESPACE: &str = "login";
 
 impl LoginKey {
     /// Where it is in the store.
@@ -90,23 +90,43 @@ impl LoginKey {
         self.key("refresh")
     }
 
-    fn key(&self, namespace: &str) -> Key {
-        match &self.owner {
-            CredentialOwner::Shared => Key::new(namespace, &[&self.upstream, &self.issuer]),
-            CredentialOwner::Principal(issuer, subject) => {
-                Key::new(namespace, &[&self.upstream, &self.issuer, issuer, subject])
-            }
-        }
+    /// Where all logins are in a store, or where those at one upstream are, of one owner.
+    #[must_use]
+    pub fn range(upstream: Option<&str>, owner: Option<&CredentialOwner>) -> Key {
+        let parts: Vec<&str> = upstream.into_iter().chain(owner.into_iter().flat_map(CredentialOwner::parts)).collect();
+        Key::new(NAMESPACE, &parts)
+    }
+
+    /// What is kept in another namespace for this login. The logins of one owner at one upstream are one range.
+    #[must_use]
+    pub fn key(&self, namespace: &str) -> Key {
+        let mut parts = vec![self.upstream.as_str()];
+        parts.extend(self.owner.parts());
+        parts.push(&self.issuer);
+        Key::new(namespace, &parts)
     }
 
     fn from_key(key: &Key) -> Option<Self> {
-        let mut parts = key.parts().into_iter();
-        let (upstream, issuer) = (parts.next()?, parts.next()?);
-        let owner = match (parts.next(), parts.next()) {
-            (Some(issuer), Some(subject)) => CredentialOwner::Principal(issuer, subject),
-            _ => CredentialOwner::Shared,
+        let parts = key.parts();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let (upstream, owner, issuer) = match parts[..] {
+            [upstream, "shared", issuer] => (upstream, CredentialOwner::Shared, issuer),
+            [upstream, "principal", of, subject, issuer] => {
+                (upstream, CredentialOwner::Principal(of.to_owned(), subject.to_owned()), issuer)
+            }
+            _ => return None,
         };
-        Some(Self { upstream, owner, issuer })
+        Some(Self { upstream: upstream.to_owned(), owner, issuer: issuer.to_owned() })
+    }
+}
+
+impl CredentialOwner {
+    /// It as parts of a key.
+    pub(crate) fn parts(&self) -> Vec<&str> {
+        match self {
+            Self::Shared => vec!["shared"],
+            Self::Principal(issuer, subject) => vec!["principal", issuer, subject],
+        }
     }
 }
 

@@ -101,7 +101,13 @@ async fn kept() -> impl std::fmt::Debug {
     let sources = KeySources { keyring: None, file: None, variable: Some(("KEY".to_owned(), secret())) };
     let found = store.get(&key.place()).await.unwrap();
     let plain = Value { about: String::new(), secret: MARK.as_bytes().to_vec().into() };
-    (found, store.list("login").await.unwrap(), Protection::Encrypted(sources), plain, Key::new("login", &["github"]))
+    (
+        found,
+        store.list(&[Key::new("login", &[])]).await.unwrap(),
+        Protection::Encrypted(sources),
+        plain,
+        Key::new("login", &["github"]),
+    )
 }
 
 /// Ends as it is told, if it is told anything.

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use url::Url;
-use weir_oauth::{AddressPolicy, CredentialOwner, TokenError};
+use weir_oauth::{AddressPolicy, CredentialOwner, LoginKey, TokenError};
 
 use super::{CredentialManager, SignInFailure};
 
@@ -19,8 +19,8 @@ impl CredentialManager {
         upstream: &str,
         whose: impl Fn(&CredentialOwner) -> bool,
     ) -> Result<Vec<(CredentialOwner, Result<(), TokenError>)>, SignInFailure> {
-        let all = self.list().await?.into_iter();
-        let theirs = all.filter(|login| login.key.upstream == upstream && whose(&login.key.owner));
+        let all = self.vault.list(&[LoginKey::range(Some(upstream), None)]).await?.into_iter();
+        let theirs = all.filter(|login| whose(&login.key.owner));
         let origins: HashMap<CredentialOwner, String> = theirs.map(|login| (login.key.owner, login.origin)).collect();
         let mut said = Vec::new();
         for (owner, origin) in origins {

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use weir_oauth::{CredentialOwner, Http, Logins, Prepared, TokenError, registration};
+use weir_oauth::{CredentialOwner, Http, LoginKey, Logins, Prepared, TokenError, registration};
 
 use super::{TokenStoreError, UpstreamAuth, token_store::TokenStore};
 
@@ -62,7 +62,7 @@ impl TokenStore {
         let opened = self.open().await?;
         let clients = clients(&opened.logins, upstream, owner).await?;
         let said = opened.logins.forget(http, upstream, owner, origin).await?;
-        let left = opened.logins.list().await?;
+        let left = opened.logins.list(&[LoginKey::range(None, None)]).await?;
         for (issuer, client) in clients {
             // The others would have to be registered again for nothing.
             if !left.iter().any(|login| login.key.issuer == issuer) {
@@ -81,12 +81,10 @@ async fn clients(
     owner: &CredentialOwner,
 ) -> Result<Vec<(String, String)>, TokenStoreError> {
     let mut clients = Vec::new();
-    for login in logins.list().await? {
-        if login.key.upstream == upstream && login.key.owner == *owner {
-            // One that cannot be read says nothing of it.
-            let kept = logins.get(&login.key).await.ok().flatten();
-            clients.extend(kept.map(|kept| (login.key.issuer, kept.client.id)));
-        }
+    for login in logins.list(&[LoginKey::range(Some(upstream), Some(owner))]).await? {
+        // One that cannot be read says nothing of it.
+        let kept = logins.get(&login.key).await.ok().flatten();
+        clients.extend(kept.map(|kept| (login.key.issuer, kept.client.id)));
     }
     Ok(clients)
 }

@@ -335,7 +335,7 @@ impl UpstreamAuth {
     /// # Errors
     /// If the store cannot be used.
     pub async fn sign_out(&self, owner: &CredentialOwner) -> Result<Option<Result<(), TokenError>>, SignInFailure> {
-        let listing = self.vault.listing().await;
+        let listing = self.vault.listing(&[self.range(owner)]).await;
         if listing
             .latest(&self.name, owner, |login| login.origin == self.origin)
             .map_err(TokenStoreError::from)?
@@ -352,7 +352,7 @@ impl UpstreamAuth {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn state(&self, owner: &CredentialOwner) -> Result<SignInState, TokenStoreError> {
-        self.state_in(&self.vault.listing().await, owner)
+        self.state_in(&self.vault.listing(&[self.range(owner)]).await, owner)
     }
 
     fn state_in(&self, listing: &Listing, owner: &CredentialOwner) -> Result<SignInState, TokenStoreError> {
@@ -442,9 +442,11 @@ impl CredentialManager {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn states(&self, caller: Option<&std::sync::Arc<Caller>>) -> Result<Vec<SignInState>, TokenStoreError> {
-        let listing = self.vault.listing().await;
         let askers = self.accounts().iter().filter_map(|account| Some((account, account.asker(caller)?)));
-        askers.map(|(account, asker)| account.state_in(&listing, &asker.owner)).collect()
+        let askers: Vec<_> = askers.collect();
+        let ranges: Vec<_> = askers.iter().map(|(account, asker)| account.range(&asker.owner)).collect();
+        let listing = self.vault.listing(&ranges).await;
+        askers.into_iter().map(|(account, asker)| account.state_in(&listing, &asker.owner)).collect()
     }
 }
 

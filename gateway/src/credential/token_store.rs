@@ -6,10 +6,8 @@ use std::{
 };
 
 use tokio::sync::OnceCell;
-use weir_oauth::{
-    AddressPolicy, Clock, Http, HttpError, Listing, LoginSummary, Logins, NAMESPACE, RequestLimits, Timing,
-};
-use weir_store::{FileStore, KeySources, Protection, Secret, Store, StoreError};
+use weir_oauth::{AddressPolicy, Clock, Http, HttpError, Listing, LoginSummary, Logins, RequestLimits, Timing};
+use weir_store::{FileStore, Key, KeySources, Protection, Secret, Store, StoreError};
 
 use crate::config::{self, Config, SecretSource};
 
@@ -120,24 +118,24 @@ impl TokenStore {
         self.opened.get()
     }
 
-    /// All logins, without their secrets. Needs no key, and makes no file.
-    pub(super) async fn list(&self) -> Result<Vec<LoginSummary>, TokenStoreError> {
+    /// The logins in these ranges, without their secrets. Needs no key, and makes no file.
+    pub(super) async fn list(&self, ranges: &[Key]) -> Result<Vec<LoginSummary>, TokenStoreError> {
         if let Some(opened) = self.opened.get() {
-            return Ok(opened.logins.list().await?);
+            return Ok(opened.logins.list(ranges).await?);
         }
         let Some(path) = &self.path else { return Ok(Vec::new()) };
-        let listed = FileStore::peek(path.clone(), NAMESPACE, &self.clock).await?;
+        let listed = FileStore::peek(path.clone(), ranges, &self.clock).await?;
         Ok(listed.iter().filter_map(LoginSummary::from_listed).collect())
     }
 
     /// The same, as one look from which those of several owners and upstreams are told. If the store cannot be read, that is
     /// told of each.
-    pub(super) async fn listing(&self) -> Listing {
+    pub(super) async fn listing(&self, ranges: &[Key]) -> Listing {
         if let Some(opened) = self.opened.get() {
-            return opened.logins.listing().await;
+            return opened.logins.listing(ranges).await;
         }
         let Some(path) = &self.path else { return Listing::of(Ok(Vec::new())) };
-        let listed = FileStore::peek(path.clone(), NAMESPACE, &self.clock).await;
+        let listed = FileStore::peek(path.clone(), ranges, &self.clock).await;
         Listing::of(listed.map(|all| all.iter().filter_map(LoginSummary::from_listed).collect()).map_err(Arc::new))
     }
 

@@ -8,7 +8,10 @@ use std::{
 
 use url::Url;
 use weir_flow::facts::{self, Challenge};
-use weir_oauth::{Access, AddressPolicy, CredentialOwner, Http, HttpError, Listing, LoginSummary, Renewal, Secret};
+use weir_oauth::{
+    Access, AddressPolicy, CredentialOwner, Http, HttpError, Listing, LoginKey, LoginSummary, Renewal, Secret,
+};
+use weir_store::Key;
 
 use crate::{
     caller::Caller,
@@ -164,7 +167,12 @@ impl UpstreamAuth {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn stored(&self, owner: &CredentialOwner) -> Result<Option<Stored>, TokenStoreError> {
-        self.stored_in(&self.vault.listing().await, owner)
+        self.stored_in(&self.vault.listing(&[self.range(owner)]).await, owner)
+    }
+
+    /// Where the logins of an owner here are in the store.
+    pub(super) fn range(&self, owner: &CredentialOwner) -> Key {
+        LoginKey::range(Some(&self.name), Some(owner))
     }
 
     pub(super) fn stored_in(

@@ -26,7 +26,7 @@ impl UpstreamAuth {
         let Some(opened) = self.vault.opened().filter(|_| !text.is_empty() && text.len() <= LONGEST) else { return };
         let kept = async {
             let Some(stored) = self.stored(owner).await? else { return Ok(()) };
-            let (store, key) = (opened.store.as_ref(), place(&stored.summary().key));
+            let (store, key) = (opened.store.as_ref(), stored.summary().key.key(NAMESPACE));
             if get(store, &key).await?.as_deref() != Some(&text) {
                 store.put(&key, &Value { about: text, secret: Zeroizing::default() }, Some(KEPT)).await?;
             }
@@ -44,24 +44,17 @@ impl UpstreamAuth {
         prepared: &Prepared,
     ) -> Result<Scopes, TokenStoreError> {
         let opened = self.vault.open().await?;
-        let kept = get(opened.store.as_ref(), &place(&prepared.key(owner.clone()))).await?;
+        let kept = get(opened.store.as_ref(), &prepared.key(owner.clone()).key(NAMESPACE)).await?;
         Ok(Scopes::parse(&kept.unwrap_or_default()))
     }
 
     /// Somebody has signed in: nothing is wanted any more.
     pub(super) async fn forget_wanted(&self, key: &LoginKey) -> Result<(), TokenStoreError> {
-        self.vault.open().await?.store.delete(&place(key)).await?;
+        self.vault.open().await?.store.delete(&key.key(NAMESPACE)).await?;
         Ok(())
     }
 }
 
 async fn get(store: &dyn Store, key: &Key) -> Result<Option<String>, StoreError> {
     Ok(store.get(key).await?.map(|entry| entry.value.about))
-}
-
-fn place(LoginKey { upstream, owner, issuer }: &LoginKey) -> Key {
-    match owner {
-        CredentialOwner::Shared => Key::new(NAMESPACE, &[upstream, issuer]),
-        CredentialOwner::Principal(of, subject) => Key::new(NAMESPACE, &[upstream, issuer, of, subject]),
-    }
 }

@@ -125,7 +125,7 @@ impl CredentialManager {
         loop {
             let now = state(path).await;
             if now != before {
-                match self.vault.list().await {
+                match self.vault.list(&[LoginKey::range(None, None)]).await {
                     Ok(found) => {
                         self.vault.changes.compare(found);
                         before = now;

@@ -8,6 +8,7 @@
 
 use std::{
     collections::HashMap,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, UNIX_EPOCH},
@@ -27,6 +28,7 @@ use seal::ValueCipher;
 
 mod create;
 mod database;
+mod former;
 mod holder;
 mod lock;
 mod record;
@@ -58,8 +60,9 @@ struct FileShared {
 const ENTRIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("entries");
 /// What is true of the file: its format, its protection, a text to try a key on, the last version.
 const FILE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("file");
-/// The format that this code writes, and the last that it reads.
-const FORMAT: u32 = 1;
+/// The format that this code writes, and the last that it reads. A file of an earlier one is read as it is, and becomes
+/// one of this with the first write.
+const FORMAT: u32 = 2;
 
 impl FileStore {
     /// Opens the store at `path`, or creates it with all folders above it.
@@ -104,16 +107,13 @@ impl FileStore {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub async fn peek(path: PathBuf, namespace: &str, clock: &Clock) -> Result<Vec<Listed>, StoreError> {
-        let (namespace, now) = (namespace.to_owned(), clock.millis());
+    pub async fn peek(path: PathBuf, below: &[Key], clock: &Clock) -> Result<Vec<Listed>, StoreError> {
+        let (below, now) = (below.to_vec(), clock.millis());
         blocking(path.clone(), move || {
             if !path.try_exists().map_err(|error| StoreError::io(&path, &error))? {
                 return Ok(Vec::new());
             }
-            database::read(&path, |tx| {
-                database::check_format(&path, tx)?;
-                list(&path, tx, &namespace, now)
-            })
+            database::read(&path, |tx| list(&path, tx, &below, now))
         })
         .await
     }
@@ -134,14 +134,7 @@ impl FileStore {
 impl FileShared {
     fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Result<T, StoreError>) -> Result<T, StoreError> {
         database::write(&self.path, |tx| {
-            database::check_format_in(&self.path, tx)?;
-            work(tx)
-        })
-    }
-
-    fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        database::read(&self.path, |tx| {
-            database::check_format(&self.path, tx)?;
+            former::replace(&self.path, &self.seal, tx)?;
             work(tx)
         })
     }
@@ -210,7 +203,11 @@ impl Store for FileStore {
         let key = key.clone();
         self.run(move |shared| {
             let now = shared.clock.millis();
-            shared.read(|tx| {
+            database::read(&shared.path, |tx| {
+                let key = match database::format(&shared.path, tx)? {
+                    FORMAT => key,
+                    _ => former::of_current(&key).unwrap_or(key),
+                };
                 let entries = tx.open_table(ENTRIES).map_err(|e| database::error(&shared.path, e))?;
                 let Some(bytes) = entries.get(key.text()).map_err(|e| database::error(&shared.path, e))? else {
                     return Ok(None);
@@ -257,13 +254,8 @@ impl Store for FileStore {
         self.run(move |shared| shared.write(|tx| shared.remove(tx, &key, None))).await
     }
 
-    async fn list(&self, namespace: &str) -> Result<Vec<Listed>, StoreError> {
-        let namespace = namespace.to_owned();
-        self.run(move |shared| {
-            let now = shared.clock.millis();
-            shared.read(|tx| list(&shared.path, tx, &namespace, now))
-        })
-        .await
+    async fn list(&self, below: &[Key]) -> Result<Vec<Listed>, StoreError> {
+        Self::peek(self.0.path.clone(), below, &self.0.clock).await
     }
 
     async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Lease>, StoreError> {
@@ -317,22 +309,28 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-fn list(path: &Path, tx: &ReadTransaction, namespace: &str, now: u64) -> Result<Vec<Listed>, StoreError> {
+fn list(path: &Path, tx: &ReadTransaction, below: &[Key], now: u64) -> Result<Vec<Listed>, StoreError> {
+    let wanted: Vec<Range<String>> = below.iter().map(Key::below).collect();
+    let is_former = database::format(path, tx)? != FORMAT;
+    let everything = ["[".to_owned().."]".to_owned()];
     let entries = tx.open_table(ENTRIES).map_err(|e| database::error(path, e))?;
     let mut listed = Vec::new();
-    for row in entries.iter().map_err(|e| database::error(path, e))? {
-        let (key, bytes) = row.map_err(|e| database::error(path, e))?;
-        let key = Key::from_text(key.value());
-        if !key.is_in(namespace) || record::is_over(bytes.value(), now) {
-            continue;
+    for range in if is_former { &everything[..] } else { &wanted } {
+        let rows = entries.range(range.start.as_str()..range.end.as_str()).map_err(|e| database::error(path, e))?;
+        for row in rows {
+            let (key, bytes) = row.map_err(|e| database::error(path, e))?;
+            let mut key = Key::from_text(key.value());
+            if is_former {
+                key = former::to_current(&key).unwrap_or(key);
+            }
+            let is_wanted = wanted.iter().any(|range| (range.start.as_str()..range.end.as_str()).contains(&key.text()));
+            if !is_wanted || record::is_over(bytes.value(), now) {
+                continue;
+            }
+            let record = FileRecord::parse(bytes.value()).ok_or_else(|| StoreError::Entry(path.to_owned()))?;
+            let (about, expires) = (record.about.to_owned(), record.until.map(at));
+            listed.push(Listed { key, about, version: record.version, expires });
         }
-        let record = FileRecord::parse(bytes.value()).ok_or_else(|| StoreError::Entry(path.to_owned()))?;
-        listed.push(Listed {
-            key,
-            about: record.about.to_owned(),
-            version: record.version,
-            expires: record.until.map(at),
-        });
     }
     Ok(listed)
 }

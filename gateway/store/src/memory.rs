@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, UNIX_EPOCH},
 };
@@ -97,20 +98,18 @@ impl Store for MemoryStore {
         Ok(self.kept().entries.remove(key).is_some())
     }
 
-    async fn list(&self, namespace: &str) -> Result<Vec<Listed>, StoreError> {
-        let listed = self
-            .kept()
-            .entries
-            .iter()
-            .filter(|(key, _)| key.is_in(namespace))
-            .map(|(key, row)| Listed {
-                key: key.clone(),
-                about: row.value.about.clone(),
-                version: row.version,
-                expires: row.until.map(|until| UNIX_EPOCH + Duration::from_millis(until)),
-            })
-            .collect();
-        Ok(listed)
+    async fn list(&self, below: &[Key]) -> Result<Vec<Listed>, StoreError> {
+        let kept = self.kept();
+        let ranges =
+            below.iter().map(Key::below).map(|Range { start, end }| Key::from_text(&start)..Key::from_text(&end));
+        let rows = ranges.flat_map(|range| kept.entries.range(range));
+        let listed = rows.map(|(key, row)| Listed {
+            key: key.clone(),
+            about: row.value.about.clone(),
+            version: row.version,
+            expires: row.until.map(|until| UNIX_EPOCH + Duration::from_millis(until)),
+        });
+        Ok(listed.collect())
     }
 
     async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Lease>, StoreError> {

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    ops::Range,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -47,11 +48,12 @@ pub trait Store: Send + Sync {
     /// If the store cannot be written.
     async fn delete(&self, key: &Key) -> Result<bool, StoreError>;
 
-    /// Everything in a namespace, in the order of the keys, without what is secret: this needs no encryption key.
+    /// Everything below these keys, in the order of the keys, without what is secret: this needs no encryption key.
+    /// Costs as much as is found there, whatever else the store holds.
     ///
     /// # Errors
     /// If the store cannot be read.
-    async fn list(&self, namespace: &str) -> Result<Vec<Listed>, StoreError>;
+    async fn list(&self, below: &[Key]) -> Result<Vec<Listed>, StoreError>;
 
     /// Tries to become the only holder of `key` for at most `ttl`; none if somebody else is.
     ///
@@ -87,11 +89,11 @@ impl Key {
     /// The parts after the namespace.
     #[must_use]
     pub fn parts(&self) -> Vec<String> {
-        let mut all: Vec<String> = serde_json::from_str(&self.text).unwrap_or_default();
-        if !all.is_empty() {
-            all.remove(0);
-        }
-        all
+        self.all().into_iter().skip(1).collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        serde_json::from_str(&self.text).unwrap_or_default()
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -102,9 +104,11 @@ impl Key {
         Self { text: text.to_owned() }
     }
 
-    pub(crate) fn is_in(&self, namespace: &str) -> bool {
-        let all: Vec<String> = serde_json::from_str(&self.text).unwrap_or_default();
-        all.first().is_some_and(|first| first == namespace)
+    /// The texts of all keys that begin with the parts of this one and have more.
+    pub(crate) fn below(&self) -> Range<String> {
+        let stem = self.text.strip_suffix(']').unwrap_or(&self.text);
+        // `-` is what follows the comma in ASCII.
+        format!("{stem},")..format!("{stem}-")
     }
 }
 

@@ -8,13 +8,12 @@ use std::{sync::Arc, time::Duration};
 use weir_store::{Key, StoreError, Version};
 
 use crate::{
-    CredentialOwner, Http, Login, LoginKey, LoginSummary, Revoked, TokenError, login::NAMESPACE, revoke::revoke,
-    token::TokenEndpoint,
+    CredentialOwner, Http, Login, LoginKey, LoginSummary, Revoked, TokenError, revoke::revoke, token::TokenEndpoint,
 };
 
 use super::{KnownLogin, Logins};
 
-/// All logins at one moment, without their secrets.
+/// Logins at one moment, without their secrets.
 #[derive(Debug)]
 pub struct Listing {
     listed: Result<Vec<LoginSummary>, Arc<StoreError>>,
@@ -84,11 +83,9 @@ impl Logins {
         origin: Option<&str>,
     ) -> Result<Option<Result<(), TokenError>>, StoreError> {
         let mut forgotten = Vec::new();
-        let theirs = |login: &LoginSummary| {
-            is_theirs(login, upstream, owner) && origin.is_none_or(|origin| login.origin == origin)
-        };
+        let listed = self.list(&[LoginKey::range(Some(upstream), Some(owner))]).await?;
         // Here first: a server may be slow, or gone.
-        for login in self.list().await?.into_iter().filter(theirs) {
+        for login in listed.into_iter().filter(|login| origin.is_none_or(|origin| login.origin == origin)) {
             let kept = self.get(&login.key).await;
             self.remove(&login.key).await?;
             forgotten.push(kept);
@@ -118,26 +115,24 @@ impl Logins {
     /// # Errors
     /// If the store cannot be used. The login counts all the same, for it is the latest.
     pub async fn supersede(&self, key: &LoginKey, origin: &str) -> Result<(), StoreError> {
-        let before = |login: &LoginSummary| {
-            is_theirs(login, &key.upstream, &key.owner) && login.origin == origin && login.key != *key
-        };
-        for login in self.list().await?.into_iter().filter(before) {
+        let listed = self.list(&[LoginKey::range(Some(&key.upstream), Some(&key.owner))]).await?;
+        for login in listed.into_iter().filter(|login| login.origin == origin && login.key != *key) {
             self.remove(&login.key).await?;
         }
         Ok(())
     }
 
-    /// All logins, without their secrets.
+    /// The logins in these [ranges](LoginKey::range), without their secrets.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn list(&self) -> Result<Vec<LoginSummary>, StoreError> {
-        Ok(self.shared.store.list(NAMESPACE).await?.iter().filter_map(LoginSummary::from_listed).collect())
+    pub async fn list(&self, ranges: &[Key]) -> Result<Vec<LoginSummary>, StoreError> {
+        Ok(self.shared.store.list(ranges).await?.iter().filter_map(LoginSummary::from_listed).collect())
     }
 
-    /// All logins as they are now, those that the disk has refused included.
-    pub async fn listing(&self) -> Listing {
-        let listed = self.list().await.map_err(Arc::new);
+    /// The logins in these ranges as they are now, those that the disk has refused included.
+    pub async fn listing(&self, ranges: &[Key]) -> Listing {
+        let listed = self.list(ranges).await.map_err(Arc::new);
         let unsaved = self.shared.slots.each(|key, known| {
             let (login, version) = (known.login.as_ref().filter(|_| known.unsaved)?, known.version?);
             Some(LoginSummary::of(key, login, version))

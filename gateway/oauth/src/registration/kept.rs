@@ -79,7 +79,7 @@ pub async fn forget(store: &dyn Store, issuer: &str, id: &str, before: Option<Sy
         about.issuer == issuer && about.client_id == id && before.is_none_or(|before| about.made < millis(before))
     };
     let mut forgotten = false;
-    for listed in store.list(NAMESPACE).await? {
+    for listed in store.list(&[Key::new(NAMESPACE, &[issuer])]).await? {
         if serde_json::from_str(&listed.about).is_ok_and(|about| is_meant(&about)) {
             forgotten |= store.delete(&listed.key).await?;
         }
@@ -91,7 +91,7 @@ pub async fn forget(store: &dyn Store, issuer: &str, id: &str, before: Option<Sy
 pub(super) async fn was_made(store: &dyn Store, issuer: &str, id: &str, now: SystemTime) -> Result<bool, StoreError> {
     let is_meant =
         |about: RegistrationRecord| about.issuer == issuer && about.client_id == id && about.made < millis(now);
-    let all = store.list(NAMESPACE).await?;
+    let all = store.list(&[Key::new(NAMESPACE, &[issuer])]).await?;
     Ok(all.iter().any(|listed| serde_json::from_str(&listed.about).is_ok_and(is_meant)))
 }
 

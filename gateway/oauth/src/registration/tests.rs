@@ -84,7 +84,7 @@ async fn a_registration_is_kept_for_its_issuer_alone() {
     assert_eq!(get(&first).await, OAuthApplication::public("client-0"));
     assert!(matches!(get(&second).await.auth, ClientAuth::Basic(secret) if secret.expose() == "hunter2"));
     assert_eq!((one.seen("").len(), two.seen("").len()), (1, 1));
-    assert!(!format!("{:?}", store.list("client").await.unwrap()).contains("hunter2"));
+    assert!(!format!("{:?}", store.list(&[weir_store::Key::new("client", &[])]).await.unwrap()).contains("hunter2"));
     // Not that of another issuer, nor one that is as young as that.
     for (issuer, id, before) in [
         (two.issuer(), "client-0", None),

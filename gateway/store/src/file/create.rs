@@ -67,7 +67,7 @@ pub(super) fn seal_of_existing(path: &Path, protection: &Protection) -> Result<V
         return Err(StoreError::Permissions { path: path.to_owned(), mode: found.mode() & 0o777 });
     }
     let (name, check) = database::read(path, |tx| {
-        database::check_format(path, tx)?;
+        database::format(path, tx)?;
         let about = tx.open_table(FILE).map_err(|e| database::error(path, e))?;
         let value = |name: &str| {
             let value = about.get(name).map_err(|e| database::error(path, e))?;

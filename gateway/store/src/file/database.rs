@@ -71,20 +71,19 @@ fn open_read_only(path: &Path) -> Result<Option<ReadOnlyDatabase>, StoreError> {
     }
 }
 
-pub(super) fn check_format(path: &Path, tx: &ReadTransaction) -> Result<(), StoreError> {
-    check(path, &tx.open_table(FILE).map_err(|e| error(path, e))?)
+pub(super) fn format(path: &Path, tx: &ReadTransaction) -> Result<u32, StoreError> {
+    known_format(path, &tx.open_table(FILE).map_err(|e| error(path, e))?)
 }
 
-pub(super) fn check_format_in(path: &Path, tx: &WriteTransaction) -> Result<(), StoreError> {
-    check(path, &tx.open_table(FILE).map_err(|e| error(path, e))?)
-}
-
-/// Another process may have replaced the file by one of a newer version at any time.
-fn check(path: &Path, about: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<(), StoreError> {
+/// The format of the file. Another process may have replaced it by one of a newer version at any time.
+pub(super) fn known_format(
+    path: &Path,
+    about: &impl ReadableTable<&'static str, &'static [u8]>,
+) -> Result<u32, StoreError> {
     let value = about.get("format").map_err(|e| error(path, e))?;
     let found = value.and_then(|value| value.value().try_into().ok()).map(u32::from_be_bytes);
     match found {
-        Some(found) if found <= FORMAT => Ok(()),
+        Some(found) if found <= FORMAT => Ok(found),
         Some(found) => Err(StoreError::Newer { path: path.to_owned(), found, known: FORMAT }),
         None => Err(StoreError::damaged(path, "its head is not whole")),
     }

@@ -14,6 +14,7 @@ use redb::Database;
 use super::*;
 use crate::Secret;
 
+mod former;
 mod shared;
 mod trouble;
 
@@ -93,21 +94,57 @@ async fn a_lock_follows_no_link() {
 async fn a_list_needs_no_key_and_shows_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
-    assert_eq!(FileStore::peek(path.clone(), "login", &Clock::system()).await.unwrap(), []);
+    assert_eq!(FileStore::peek(path.clone(), &[Key::new("login", &[])], &Clock::system()).await.unwrap(), []);
     let store = open(folder.path()).await.unwrap();
     store.put(&key("github"), &value(TOKEN), None).await.unwrap();
     store.put(&key("docs"), &value(TOKEN), None).await.unwrap();
     store.put(&Key::new("logins", &["other"]), &value(TOKEN), None).await.unwrap();
     fs::remove_file(folder.path().join("store.key")).unwrap();
 
-    let listed = FileStore::peek(path, "login", &Clock::system()).await.unwrap();
+    let listed = FileStore::peek(path, &[Key::new("login", &[])], &Clock::system()).await.unwrap();
     assert_eq!(
         listed.iter().map(|row| row.key.parts()).collect::<Vec<_>>(),
         [["docs", "shared"], ["github", "shared"]]
     );
     assert_eq!(listed[0].about, value("").about);
     assert!(!format!("{listed:?}").contains(TOKEN));
-    assert_eq!(store.list("login").await.unwrap(), listed);
+    assert_eq!(store.list(&[Key::new("login", &[])]).await.unwrap(), listed);
+}
+
+#[tokio::test]
+async fn a_list_is_of_what_is_below_its_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, memory) = (open(folder.path()).await.unwrap(), crate::MemoryStore::default());
+    let all = [
+        &["a"][..],
+        &["a", "shared", "i"],
+        &["a", "principal", "x", "y", "i"],
+        &["a", "principal", "x", "y", "j"],
+        &["a", "principal", "x", "y\",\"z", "i"],
+        &["a!", "shared", "i"],
+        &["ab", "shared", "i"],
+    ];
+    let stores: [&dyn Store; 2] = [&file, &memory];
+    for store in stores {
+        for parts in all {
+            store.put(&Key::new("login", parts), &value(TOKEN), None).await.unwrap();
+        }
+        for (below, found) in [
+            (vec![&[][..]], vec![0, 1, 2, 3, 4, 5, 6]),
+            (vec![&["a"]], vec![1, 2, 3, 4]),
+            (vec![&["a", "principal", "x", "y"]], vec![2, 3]),
+            (vec![&["a", "shared"], &["ab", "shared"]], vec![1, 6]),
+            (vec![&["a", "shared", "i"]], vec![]),
+            (vec![], vec![]),
+        ] {
+            let below: Vec<Key> = below.into_iter().map(|parts| Key::new("login", parts)).collect();
+            let mut listed: Vec<Key> = store.list(&below).await.unwrap().into_iter().map(|row| row.key).collect();
+            let mut wanted: Vec<Key> = found.into_iter().map(|at| Key::new("login", all[at])).collect();
+            listed.sort();
+            wanted.sort();
+            assert_eq!(listed, wanted, "below {below:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -126,7 +163,7 @@ async fn what_has_an_end_ends() {
     assert_eq!(text(&store, &key("brief")).await.as_deref(), Some("a"));
     now.fetch_add(1, Ordering::Relaxed);
     assert_eq!(text(&store, &key("brief")).await, None);
-    assert_eq!(store.list("login").await.unwrap().len(), 1);
+    assert_eq!(store.list(&[Key::new("login", &[])]).await.unwrap().len(), 1);
     assert!(matches!(store.swap(&key("brief"), None, &value("c"), None).await.unwrap(), Swap::Done(_)));
     assert_eq!(text(&store, &key("long")).await.as_deref(), Some("b"));
 }

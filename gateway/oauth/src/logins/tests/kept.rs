@@ -161,11 +161,14 @@ async fn logins_are_told_apart_and_listed_without_secrets() {
         get(&scene.logins, &key(&CredentialOwner::Shared, "https://two.example"), None).await,
         Err(LoginError::Missing)
     ));
-    let listed = scene.logins.list().await.unwrap();
+    let listed = scene.logins.list(&[LoginKey::range(None, None)]).await.unwrap();
     assert_eq!(listed.len(), 2);
     let latest = scene.latest(&alice).await.unwrap();
     assert_eq!(latest.key, key(&alice, "https://one.example"));
-    assert_eq!(scene.logins.listing().await.latest("other", &alice, |_| true).unwrap(), None);
+    assert_eq!(
+        scene.logins.listing(&[LoginKey::range(Some("other"), None)]).await.latest("other", &alice, |_| true).unwrap(),
+        None
+    );
     let shown = format!("{listed:?} {latest:?} {:?}", scene.logins.get(&latest.key).await.unwrap());
     for secret in ["shared-one", "alice-one", "r1"] {
         assert!(!shown.contains(secret), "{shown}");
@@ -186,7 +189,7 @@ async fn a_sign_in_elsewhere_takes_the_place_of_the_one_before() {
     assert_eq!(scene.access(None).await.unwrap(), "a1");
     scene.logins.save(&elsewhere(&scene), &scene.login(3600)).await.unwrap();
     assert!(matches!(scene.access(None).await, Err(LoginError::Missing)), "it is forgotten here too");
-    assert_eq!(scene.logins.list().await.unwrap().len(), 2);
+    assert_eq!(scene.logins.list(&[LoginKey::range(None, None)]).await.unwrap().len(), 2);
     assert_eq!(scene.latest(&CredentialOwner::Shared).await.unwrap().key, elsewhere(&scene));
     assert!(scene.logins.get(&others).await.unwrap().is_some());
 }
@@ -209,7 +212,7 @@ async fn the_latest_counts_even_if_it_has_ended_and_a_sign_out_is_of_all() {
     scene.store.put(&elsewhere(&scene).place(), &ended.value(), None).await.unwrap();
     assert_eq!(scene.latest(&CredentialOwner::Shared).await.unwrap().key, elsewhere(&scene));
     scene.logins.forget(&http(), "github", &CredentialOwner::Shared, None).await.unwrap().unwrap().unwrap();
-    assert!(scene.logins.list().await.unwrap().is_empty());
+    assert!(scene.logins.list(&[LoginKey::range(None, None)]).await.unwrap().is_empty());
     let revoked: Vec<_> = scene.server.seen("/revoke").iter().filter_map(|seen| seen.form("token")).collect();
     assert!(revoked.len() == 2 && ["r1", "r9"].iter().all(|token| revoked.iter().any(|one| one == token)));
 }
@@ -289,8 +292,8 @@ impl Store for Full {
         self.check(key)?;
         self.inner.delete(key).await
     }
-    async fn list(&self, namespace: &str) -> Result<Vec<Listed>, StoreError> {
-        self.inner.list(namespace).await
+    async fn list(&self, below: &[Key]) -> Result<Vec<Listed>, StoreError> {
+        self.inner.list(below).await
     }
     async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Lease>, StoreError> {
         self.inner.lease(key, ttl).await

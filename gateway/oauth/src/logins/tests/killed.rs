@@ -64,8 +64,8 @@ impl Store for Halting {
     async fn delete(&self, key: &Key) -> Result<bool, StoreError> {
         self.inner.delete(key).await
     }
-    async fn list(&self, namespace: &str) -> Result<Vec<Listed>, StoreError> {
-        self.inner.list(namespace).await
+    async fn list(&self, below: &[Key]) -> Result<Vec<Listed>, StoreError> {
+        self.inner.list(below).await
     }
     async fn lease(&self, key: &Key, ttl: Duration) -> Result<Option<Lease>, StoreError> {
         self.inner.lease(key, ttl).await

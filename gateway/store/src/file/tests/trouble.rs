@@ -57,10 +57,10 @@ async fn a_file_of_a_newer_version_is_refused() {
     let path = folder.path().join("store");
     let db = Database::open(&path).unwrap();
     let tx = db.begin_write().unwrap();
-    tx.open_table(FILE).unwrap().insert("format", 2_u32.to_be_bytes().as_slice()).unwrap();
+    tx.open_table(FILE).unwrap().insert("format", 3_u32.to_be_bytes().as_slice()).unwrap();
     tx.commit().unwrap();
     drop(db);
-    assert!(matches!(open(folder.path()).await, Err(StoreError::Newer { found: 2, known: 1, .. })));
+    assert!(matches!(open(folder.path()).await, Err(StoreError::Newer { found: 3, known: 2, .. })));
     assert!(matches!(store.get(&key("github")).await, Err(StoreError::Newer { .. })));
     assert!(matches!(store.put(&key("a"), &value("b"), None).await, Err(StoreError::Newer { .. })));
 }
