@@ -21,6 +21,8 @@ use ::http::header::{CONNECTION, CONTENT_LENGTH, HOST, LOCATION, TRANSFER_ENCODI
 use bytes::{Buf, Bytes};
 use pingora_core::protocols::{Stream, http::v1::client::HttpSession};
 use tokio::{io::AsyncWriteExt, time::timeout};
+use url::Url;
+use weir_oauth::ForwardProxies;
 
 pub use ::http::{
     HeaderName, HeaderValue, Method,
@@ -29,7 +31,7 @@ pub use ::http::{
 
 pub use error::Error;
 pub use response::Response;
-pub use target::{HttpOrigin, HttpTarget};
+pub use target::{HttpOrigin, HttpProxy, HttpTarget};
 
 use dial::Dialer;
 
@@ -60,6 +62,7 @@ const COPIED_BODY: usize = 16 * 1024;
 #[derive(Clone)]
 pub struct HttpClient {
     dialer: Dialer,
+    proxies: ForwardProxies,
     /// How many connections to one target may be in use.
     most: usize,
 }
@@ -90,16 +93,27 @@ impl Default for HttpClient {
 }
 
 impl HttpClient {
-    /// A client without connections. The system's roots are read when the first `https` connection is made.
+    /// A client without connections, which uses the forward proxies of the environment. The system's roots are read when
+    /// the first `https` connection is made.
     #[must_use]
     pub fn new() -> Self {
-        Self { dialer: Dialer::default(), most: usize::MAX }
+        Self { dialer: Dialer::default(), proxies: ForwardProxies::from_env(), most: usize::MAX }
     }
 
     /// The same with so many connections in use at once for each target.
     #[must_use]
     pub fn limited(self, most: usize) -> Self {
         Self { most, ..self }
+    }
+
+    /// One URL to send requests to; nothing is resolved yet.
+    ///
+    /// # Errors
+    ///
+    /// When it is neither `http` nor `https`, has no host, or the environment names a proxy for it that is not one.
+    pub fn target(&self, url: &Url, timeouts: HttpTimeouts) -> Result<HttpTarget, Error> {
+        let proxy = self.proxies.for_url(url).map_err(|error| Error::Proxy(error.to_string()))?;
+        HttpTarget::new(url, timeouts, proxy)
     }
 
     /// Sends a request and returns when the head of the answer is here.
@@ -117,7 +131,7 @@ impl HttpClient {
             let Some(location) = redirect(&response, &request.method) else { return Ok(response) };
             let next = target.redirected(path.as_deref(), location)?;
             drop(response.collect(REDIRECT_BODY).await);
-            response = self.send_to(target, &target::line(&next, target.host()), &request).await?;
+            response = self.send_to(target, &target.line_to(&next), &request).await?;
             path = Some(next);
         }
         if redirect(&response, &request.method).is_some() { Err(Error::TooManyRedirects) } else { Ok(response) }
@@ -143,7 +157,12 @@ impl HttpClient {
             let informational = session.get_status().is_some_and(|status| status.is_informational());
             if !informational {
                 let kept = (target.pool(), busy);
-                return Response::new(session, kept, patience, sent.is_ok()).await.ok_or(Error::BadResponse);
+                let response = Response::new(session, kept, patience, sent.is_ok()).await.ok_or(Error::BadResponse)?;
+                // Its own to answer where it reads the request (RFC 9110 §15.5.8).
+                return match target.reader() {
+                    Some(proxy) if response.status() == 407 => Err(proxy.unauthorized()),
+                    _ => Ok(response),
+                };
             }
         }
         Err(Error::BadResponse)

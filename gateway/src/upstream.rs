@@ -37,7 +37,7 @@ use weir_mcp::Era;
 
 use crate::{
     config::{HttpTransport, Reach, Timeouts, UpstreamName},
-    http::HttpClient,
+    http::{HttpClient, HttpProxy},
     policy::Policy,
     quota::Quota,
 };
@@ -169,6 +169,15 @@ impl Upstream {
     #[must_use]
     pub const fn key(&self) -> &UpstreamName {
         &self.name
+    }
+
+    /// The forward proxy of the environment that requests to it go through.
+    #[must_use]
+    pub fn forward_proxy(&self) -> Option<&HttpProxy> {
+        match &self.way {
+            UpstreamTransport::Http(endpoint) => endpoint.proxy(),
+            UpstreamTransport::Stdio { .. } => None,
+        }
     }
 
     /// How long one call may take.

@@ -23,6 +23,7 @@ mod exchange;
 mod expiry;
 mod floods;
 mod forged_answers;
+mod forward_proxy;
 mod reregistration;
 mod healing;
 mod deprovisioning;

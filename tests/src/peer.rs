@@ -68,6 +68,18 @@ impl Peer {
         Self { address: loopback(port), process }
     }
 
+    /// A forward proxy that takes every host for the server at `address`, and lets `user:hunter2` in.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn forward_proxy(address: SocketAddr) -> Self {
+        let mut command = Command::new(node());
+        command.arg(peers("forward_proxy.mjs")).arg(address.port().to_string());
+        let mut process = Process::start("the forward proxy", &mut command);
+        let port = process.says("its port", |line| line.strip_prefix("listening on ")?.parse().ok()).await;
+        Self { address: loopback(port), process }
+    }
+
     async fn fixture_with(arguments: &[&str]) -> Self {
         let mut command = Command::new(node());
         command.arg(peers("fixture/main.mjs")).args(arguments);
@@ -151,6 +163,11 @@ impl Peer {
     /// Waits for a line that it prints; see [`Process::says`].
     pub(crate) async fn says<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
         self.process.says(what, find).await
+    }
+
+    /// All that it has written until now.
+    pub fn output(&self) -> String {
+        self.process.output()
     }
 
     /// Where it listens.

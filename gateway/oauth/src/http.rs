@@ -1,23 +1,34 @@
 //! The HTTP client of the control plane: every URL in it may come from a stranger.
 //!
 //! Where a connection may go is decided when it is made, from the address and not the name, so a name that changes its
-//! mind gains nothing. Redirects stay on their origin and are followed for reading alone. Answers are bounded in size
+//! mind gains nothing. Behind a forward proxy the proxy looks names up. There Weir refuses the addresses and names that it
+//! knows itself to lead where they must not; the rest is the proxy's to refuse. Redirects stay on their origin and are followed for reading alone. Answers are bounded in size
 //! and time. No message holds more of a URL than its origin, and nothing of a body.
 
-use std::{error::Error, fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    fmt,
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use reqwest::redirect;
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
+use tokio::time::timeout;
 use url::{Host, Url};
 use zeroize::Zeroizing;
 
 use address::AddressKind;
-use guard::{AddressGuard, Lookup, RefusedAddress, System};
+use guard::{AddressGuard, Lookup, RefusedAddress, System, admitted};
 
 mod address;
+mod forward_proxy;
 mod guard;
+
+pub use forward_proxy::{ForwardProxies, ForwardProxy, UnusableProxy};
 
 /// What no [`AddressPolicy`] opens.
 const NEVER: &str = "a link-local, multicast or reserved address";
@@ -49,6 +60,10 @@ pub struct Http {
     reach: AddressPolicy,
     limits: RequestLimits,
     tls: rustls::ClientConfig,
+    names: Arc<dyn Lookup>,
+    proxies: ForwardProxies,
+    /// For what goes through a proxy, when that is first needed. Only `https` does, so it is always the same one.
+    proxied: OnceLock<reqwest::Client>,
 }
 
 /// An answer, whatever its status.
@@ -137,7 +152,7 @@ impl Http {
     /// # Errors
     /// If TLS cannot be set up.
     pub fn new(reach: AddressPolicy, limits: RequestLimits, roots: &[Vec<u8>]) -> Result<Self, HttpError> {
-        Self::build(reach, limits, tls(roots)?, Arc::new(System))
+        Self::build(reach, limits, tls(roots)?, Arc::new(System), ForwardProxies::from_env())
     }
 
     /// A client with another reach, which shares what it took to read the certificates.
@@ -145,7 +160,7 @@ impl Http {
     /// # Errors
     /// If TLS cannot be set up.
     pub fn with_reach(&self, reach: AddressPolicy) -> Result<Self, HttpError> {
-        Self::build(reach, self.limits, self.tls.clone(), Arc::new(System))
+        Self::build(reach, self.limits, self.tls.clone(), Arc::clone(&self.names), self.proxies.clone())
     }
 
     fn build(
@@ -153,21 +168,13 @@ impl Http {
         limits: RequestLimits,
         tls: rustls::ClientConfig,
         names: Arc<dyn Lookup>,
+        proxies: ForwardProxies,
     ) -> Result<Self, HttpError> {
-        let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls.clone())
-            // A proxy would connect in our place, past the guard.
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .dns_resolver(AddressGuard { reach, names })
-            .connect_timeout(limits.connect)
-            .timeout(limits.whole)
-            .pool_idle_timeout(Duration::from_secs(30))
-            .default_headers(HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("application/json"))]))
-            .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| HttpError::Setup(reason(&error)))?;
-        Ok(Self { client, reach, limits, tls })
+        let guard = AddressGuard { reach, names: Arc::clone(&names) };
+        // A proxy would connect in our place, past the guard.
+        let client = builder(limits, &tls).no_proxy().dns_resolver(guard).build();
+        let client = client.map_err(|error| HttpError::Setup(reason(&error)))?;
+        Ok(Self { client, reach, limits, tls, names, proxies, proxied: OnceLock::new() })
     }
 
     /// Whether a request to `url` may be sent, as far as that shows before its name is looked up.
@@ -200,7 +207,7 @@ impl Http {
         const REDIRECTS: usize = 3;
         let mut at = url.clone();
         for _ in 0..=REDIRECTS {
-            let answer = self.send(self.client.request(Method::GET, at.clone()), &at).await?;
+            let answer = self.send(Method::GET, &at, HeaderMap::new(), None).await?;
             if !answer.status.is_redirection() {
                 return Ok(answer);
             }
@@ -219,29 +226,32 @@ impl Http {
         url: &Url,
         request: http::Request<Vec<u8>>,
     ) -> Result<(StatusCode, HeaderMap), HttpError> {
-        self.check(url)?;
         let (head, body) = request.into_parts();
-        let request = self.client.request(head.method, url.clone()).headers(head.headers).body(body);
-        let response = request.send().await.map_err(|error| failure(url, &error))?;
+        let response = self.request(head.method, url, head.headers, Some(body)).await?;
         Ok((response.status(), response.headers().clone()))
     }
 
     /// Sends a JSON document.
     pub(crate) async fn post_json(&self, url: &Url, body: String) -> Result<HttpAnswer, HttpError> {
-        let request = self.client.post(url.clone()).header(header::CONTENT_TYPE, "application/json").body(body);
-        self.send(request, url).await
+        let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))].into_iter().collect();
+        self.send(Method::POST, url, headers, Some(body.into())).await
     }
 
     /// Sends a request that was made elsewhere.
     pub(crate) async fn execute(&self, request: http::Request<Vec<u8>>) -> Result<HttpAnswer, HttpError> {
         let (head, body) = request.into_parts();
         let url = Url::parse(&head.uri.to_string()).map_err(|error| HttpError::Url(error.to_string()))?;
-        self.send(self.client.request(head.method, url.clone()).headers(head.headers).body(body), &url).await
+        self.send(head.method, &url, head.headers, Some(body)).await
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder, url: &Url) -> Result<HttpAnswer, HttpError> {
-        self.check(url)?;
-        let mut response = request.send().await.map_err(|error| failure(url, &error))?;
+    async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Option<Vec<u8>>,
+    ) -> Result<HttpAnswer, HttpError> {
+        let mut response = self.request(method, url, headers, body).await?;
         let (status, headers) = (response.status(), response.headers().clone());
         let too_large = || HttpError::TooLarge(origin(url), self.limits.body);
         if response.content_length().is_some_and(|length| length > self.limits.body as u64) {
@@ -256,6 +266,70 @@ impl Http {
         }
         Ok(HttpAnswer { status, headers, body })
     }
+
+    async fn request(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Option<Vec<u8>>,
+    ) -> Result<reqwest::Response, HttpError> {
+        self.check(url)?;
+        let unreachable = |reason| HttpError::Unreachable { origin: origin(url), reason };
+        let proxy = self.proxies.for_url(url).map_err(|error| unreachable(error.to_string()))?;
+        let client = match &proxy {
+            None => &self.client,
+            Some(proxy) => {
+                self.admit(url).await?;
+                self.proxied(proxy)?
+            }
+        };
+        let mut request = client.request(method, url.clone()).headers(headers);
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        request.send().await.map_err(|error| match (proxy, failure(url, &error)) {
+            (Some(proxy), HttpError::Unreachable { reason, .. }) => {
+                unreachable(proxy.fault(format_args!("gives no connection ({reason})")))
+            }
+            (_, error) => error,
+        })
+    }
+
+    /// Refuses a name that this machine knows to lead where it must not. The proxy may know names that it does not.
+    async fn admit(&self, url: &Url) -> Result<(), HttpError> {
+        /// Where only the proxy reaches the internet, the resolver may never answer.
+        const LOOKUP: Duration = Duration::from_secs(1);
+        let Some(Host::Domain(name)) = url.host() else { return Ok(()) };
+        let Ok(Ok(found)) = timeout(LOOKUP, self.names.lookup(name)).await else { return Ok(()) };
+        let place = |place: &str| HttpError::Forbidden { origin: origin(url), place: place.to_owned() };
+        admitted(self.reach, found).map(drop).map_err(place)
+    }
+
+    fn proxied(&self, proxy: &ForwardProxy) -> Result<&reqwest::Client, HttpError> {
+        if let Some(made) = self.proxied.get() {
+            return Ok(made);
+        }
+        let setup = |error: reqwest::Error| HttpError::Setup(reason(&error));
+        let mut every = reqwest::Proxy::https(proxy.url.clone()).map_err(setup)?;
+        if let Some(authorization) = &proxy.authorization {
+            every = every.custom_http_auth(authorization.clone());
+        }
+        let made = builder(self.limits, &self.tls).proxy(every).build().map_err(setup)?;
+        Ok(self.proxied.get_or_init(|| made))
+    }
+}
+
+/// What every client has.
+fn builder(limits: RequestLimits, tls: &rustls::ClientConfig) -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls.clone())
+        .redirect(redirect::Policy::none())
+        .connect_timeout(limits.connect)
+        .timeout(limits.whole)
+        .pool_idle_timeout(Duration::from_secs(30))
+        .default_headers(HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("application/json"))]))
+        .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
 }
 
 impl fmt::Debug for Http {

@@ -47,7 +47,7 @@ pub use client::{ClientAuth, KeyFault, OAuthApplication, PrivateKey};
 pub use device::DeviceSignIn;
 pub use discover::{Discovered, DiscoveryError, discover};
 pub use grants::{Subject, TokenKind};
-pub use http::{AddressPolicy, Http, HttpError, RequestLimits};
+pub use http::{AddressPolicy, ForwardProxies, ForwardProxy, Http, HttpError, RequestLimits, UnusableProxy};
 pub use identity::IdentityError;
 pub use login::{CredentialOwner, Login, LoginKey, LoginSummary};
 pub use logins::{Access, Listing, LoginError, Logins, Obtain, Renewal, Timing};

@@ -31,6 +31,8 @@ pub(super) struct Assembly {
 pub(super) struct Decisions {
     pub(super) connection: String,
     pub(super) credentials: Option<String>,
+    /// The forward proxy that requests go through.
+    pub(super) proxy: Option<String>,
 }
 
 /// Loads everything. Without a credential manager nobody can sign in anywhere.
@@ -106,15 +108,13 @@ fn prepare(
         Some(own) => own,
         None => ship(engine, "fallback", shipped::FALLBACK, String::new())?,
     };
-    let decisions = Decisions {
-        connection: connection.name().to_owned(),
-        credentials: credentials.as_ref().map(|source| source.policy.name().to_owned()),
-    };
+    let decided = (connection.name().to_owned(), credentials.as_ref().map(|source| source.policy.name().to_owned()));
     let (processes, starts) = (Arc::clone(processes), Arc::clone(starts));
     let limits = config.limits.clone();
     let parts = UpstreamParts { config: entry.clone(), connection, credentials, processes, starts, limits };
     let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
-    Ok((upstream, decisions))
+    let proxy = upstream.forward_proxy().map(ToString::to_string);
+    Ok((upstream, Decisions { connection: decided.0, credentials: decided.1, proxy }))
 }
 
 /// What decides about the credentials of an upstream that has no component for it.

@@ -65,5 +65,6 @@ fn line(upstream: &UpstreamConfig, decided: Option<&Decisions>) -> String {
         (Some(policy), Auth::Bearer(source)) => format!("credential by `{policy}` from {source}"),
         (Some(policy), _) => format!("credential by `{policy}`"),
     };
-    format!("{name}: {reach}, connection by `{}`, {credential}", decided.connection)
+    let proxy = decided.proxy.as_ref().map_or(String::new(), |proxy| format!(" through the proxy {proxy}"));
+    format!("{name}: {reach}{proxy}, connection by `{}`, {credential}", decided.connection)
 }

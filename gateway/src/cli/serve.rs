@@ -143,6 +143,11 @@ async fn serve(
     for address in &addresses {
         tracing::info!("listening on {scheme}://{address}");
     }
+    for upstream in snapshot.upstreams() {
+        if let Some(proxy) = upstream.forward_proxy() {
+            tracing::info!(upstream = %upstream.name(), %proxy, "requests to this upstream go through a forward proxy");
+        }
+    }
     catalog.start().await;
     let background = tokio::spawn({
         let (manager, catalog, proxy) = (Arc::clone(manager), Arc::clone(&catalog), Arc::clone(&proxy));

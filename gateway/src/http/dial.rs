@@ -4,8 +4,11 @@
 //! certificates, which a gateway with plain upstreams need not have.
 
 use std::{
+    io,
     net::SocketAddr,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -14,19 +17,25 @@ use pingora_core::{
     connectors::{ConnectorOptions, L4Connect, TransportConnector},
     protocols::{
         ALPN, Stream,
-        l4::{self, socket::SocketAddr as PeerAddr},
+        l4::{
+            self,
+            socket::SocketAddr as PeerAddr,
+            virt::{VirtualSockOpt, VirtualSocket, VirtualSocketStream},
+        },
+        raw_connect::{self, ConnectProxyError},
     },
     upstreams::peer::HttpPeer,
 };
 use pingora_rustls::{RootCertStore, load_platform_certs_incl_env_into_store};
 use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
     sync::OnceCell,
     task::JoinSet,
     time::{sleep, timeout},
 };
 
-use super::{Error, HttpTarget};
+use super::{Error, HttpOrigin, HttpTarget, target::HttpProxy};
 
 /// How long an attempt is alone before the next address is tried beside it (RFC 8305 §5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -41,27 +50,71 @@ pub(super) struct Dialer {
 #[derive(Debug)]
 struct Connected(Mutex<Option<l4::stream::Stream>>);
 
+/// A connection through a proxy, for a connector that takes a socket.
+#[derive(Debug)]
+struct Tunnel(Stream);
+
 impl Dialer {
-    /// A connection to the first address that takes one.
+    /// A connection to the first address that takes one, through the target's proxy if there is one.
     pub(super) async fn connect(&self, target: &HttpTarget) -> Result<Stream, Error> {
         let connected = timeout(target.timeouts().connect, self.dial(target)).await;
-        connected.unwrap_or(Err(Error::ConnectTimeout))
+        match (connected.unwrap_or(Err(Error::ConnectTimeout)), target.proxy()) {
+            (Err(error @ (Error::Connect(_) | Error::ConnectTimeout | Error::Resolve)), Some(proxy)) => {
+                Err(proxy.unreachable(&error))
+            }
+            (connected, _) => connected,
+        }
     }
 
     async fn dial(&self, target: &HttpTarget) -> Result<Stream, Error> {
-        let origin = target.origin();
+        let hop = target.first_hop();
         let stream = l4::stream::Stream::from(race(&target.addresses().await?).await?);
-        if origin.https { self.secure(&origin.host, stream).await } else { Ok(Box::new(stream)) }
+        let stream = if hop.https {
+            let secured = self.secure(&hop.host, stream).await;
+            secured.map_err(|error| target.proxy().map_or(error.clone(), |proxy| proxy.unreachable(&error)))?
+        } else {
+            Box::new(stream)
+        };
+        match target.proxy() {
+            Some(proxy) if target.origin().https => {
+                let tunnel = VirtualSocketStream::new(Box::new(tunnel(stream, target.origin(), proxy).await?));
+                self.secure(&target.origin().host, tunnel.into()).await
+            }
+            _ => Ok(stream),
+        }
     }
 
     async fn secure(&self, host: &str, stream: l4::stream::Stream) -> Result<Stream, Error> {
         let connector = self.secure.get_or_try_init(connector).await?;
-        // The address is not used: nothing connects any more.
-        let mut peer = HttpPeer::new(SocketAddr::from(([0, 0, 0, 0], 0)), true, host.to_owned());
+        let mut peer = peer(host);
         peer.options.alpn = ALPN::H1;
         peer.options.custom_l4 = Some(Arc::new(Connected(Mutex::new(Some(stream)))));
         connector.new_stream(&peer).await.map_err(|error| Error::securing(&error))
     }
+}
+
+/// A peer for what nothing connects to any more: the address is not used.
+fn peer(host: &str) -> HttpPeer {
+    HttpPeer::new(SocketAddr::from(([0, 0, 0, 0], 0)), true, host.to_owned())
+}
+
+/// Has a proxy connect to an origin (RFC 9110 §9.3.6).
+async fn tunnel(stream: Stream, origin: &HttpOrigin, proxy: &HttpProxy) -> Result<Tunnel, Error> {
+    let authorization = proxy.authorization().map(|value| ("proxy-authorization", value.as_bytes().to_vec()));
+    let headers = authorization.iter().map(|(name, value)| (name, value));
+    let request = raw_connect::generate_connect_header(&origin.host, origin.port, headers);
+    let request = request.map_err(|_| Error::Url("its host fits no header"))?;
+    let error = match raw_connect::connect(stream, &request, &peer(&origin.host)).await {
+        Ok((stream, _)) => return Ok(Tunnel(stream)),
+        Err(error) => error,
+    };
+    let refusal =
+        error.root_cause().downcast_ref::<Box<ConnectProxyError>>().map(|error| error.response.status.as_u16());
+    Err(match refusal {
+        Some(407) => proxy.unauthorized(),
+        Some(status) => proxy.fault(format_args!("refuses to connect to {}:{} ({status})", origin.host, origin.port)),
+        None => proxy.fault("breaks off before it has connected"),
+    })
 }
 
 #[async_trait]
@@ -69,6 +122,33 @@ impl L4Connect for Connected {
     async fn connect(&self, _: &PeerAddr) -> pingora_core::Result<l4::stream::Stream> {
         let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         stream.ok_or_else(|| pingora_core::Error::new(pingora_core::ErrorType::ConnectError))
+    }
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+impl VirtualSocket for Tunnel {
+    fn set_socket_option(&self, _: VirtualSockOpt) -> io::Result<()> {
+        // Set where the connection to the proxy was made.
+        Ok(())
     }
 }
 

@@ -30,6 +30,9 @@ pub enum Error {
     /// A redirect that leads to another origin, where a credential must not follow.
     #[error("it redirects to another origin; configure the address that it redirects to")]
     CrossOrigin,
+    /// The forward proxy gives no connection, with its name and what to do.
+    #[error("{0}")]
+    Proxy(String),
     /// No answer in time.
     #[error("no answer in time")]
     ReadTimeout,
@@ -55,9 +58,13 @@ impl Error {
     #[must_use]
     pub const fn may_have_run(&self) -> bool {
         match self {
-            Self::Busy(_) | Self::Connect(_) | Self::ConnectTimeout | Self::Resolve | Self::Tls(_) | Self::Url(_) => {
-                false
-            }
+            Self::Busy(_)
+            | Self::Connect(_)
+            | Self::ConnectTimeout
+            | Self::Proxy(_)
+            | Self::Resolve
+            | Self::Tls(_)
+            | Self::Url(_) => false,
             Self::BadResponse
             | Self::BrokenOff { .. }
             | Self::CrossOrigin

@@ -8,6 +8,7 @@ use std::{
 };
 
 use url::{Host, Position, Url};
+use weir_oauth::ForwardProxy;
 
 use super::{Error, HeaderValue, HttpTimeouts, connection_pool::ConnectionPool};
 
@@ -28,11 +29,20 @@ pub struct HttpOrigin {
     pub port: u16,
 }
 
+/// A forward proxy in front of a target.
+pub struct HttpProxy {
+    origin: HttpOrigin,
+    forward: ForwardProxy,
+}
+
 /// One URL to send requests to. Its idle connections end with it.
 pub struct HttpTarget {
     origin: HttpOrigin,
+    /// What connections go to instead.
+    proxy: Option<HttpProxy>,
     host: HeaderValue,
     path: String,
+    /// The head of a request between its method and its headers, `Host` included.
     line: Vec<u8>,
     timeouts: HttpTimeouts,
     addresses: Mutex<Option<(Instant, Arc<[SocketAddr]>)>>,
@@ -40,17 +50,15 @@ pub struct HttpTarget {
 }
 
 impl HttpTarget {
-    /// Takes a URL apart; nothing is resolved yet.
-    ///
-    /// # Errors
-    ///
-    /// When it is neither `http` nor `https`, or has no host.
-    pub fn new(url: &Url, timeouts: HttpTimeouts) -> Result<Self, Error> {
+    pub(super) fn new(url: &Url, timeouts: HttpTimeouts, proxy: Option<ForwardProxy>) -> Result<Self, Error> {
         let (origin, path) = split(url)?;
+        let proxy = proxy.map(HttpProxy::new).transpose()?;
         let authority = &url[Position::BeforeHost..Position::AfterPort];
         let host = HeaderValue::from_str(authority).map_err(|_| Error::Url("its host fits no header"))?;
-        let line = line(&path, &host);
-        Ok(Self { origin, host, path, line, timeouts, addresses: Mutex::default(), pool: Arc::default() })
+        let (addresses, pool) = (Mutex::default(), Arc::default());
+        let mut target = Self { origin, proxy, host, path, line: Vec::new(), timeouts, addresses, pool };
+        target.line = target.line_to(&target.path);
+        Ok(target)
     }
 
     /// Its origin.
@@ -59,14 +67,41 @@ impl HttpTarget {
         &self.origin
     }
 
-    /// The head of a request between its method and its headers, `Host` included.
+    /// What a request begins with after its method.
     pub(super) fn line(&self) -> &[u8] {
         &self.line
     }
 
-    /// `Host`.
-    pub(super) fn host(&self) -> &HeaderValue {
-        &self.host
+    /// The same for another path of the origin.
+    pub(super) fn line_to(&self, path: &str) -> Vec<u8> {
+        let (origin, authorization) = match self.reader() {
+            None => (String::new(), None),
+            Some(proxy) => (format!("http://{}", self.authority()), proxy.authorization()),
+        };
+        let mut line =
+            [b" ", origin.as_bytes(), path.as_bytes(), b" HTTP/1.1\r\nhost: ", self.host.as_bytes()].concat();
+        if let Some(authorization) = authorization {
+            line.extend_from_slice(b"\r\nproxy-authorization: ");
+            line.extend_from_slice(authorization.as_bytes());
+        }
+        line.extend_from_slice(b"\r\n");
+        line
+    }
+
+    /// The forward proxy that requests go through.
+    #[must_use]
+    pub fn proxy(&self) -> Option<&HttpProxy> {
+        self.proxy.as_ref()
+    }
+
+    /// The same where it reads the requests: those that are not secured (RFC 9112 §3.2.2).
+    pub(super) fn reader(&self) -> Option<&HttpProxy> {
+        self.proxy.as_ref().filter(|_| !self.origin.https)
+    }
+
+    /// What connections are made to.
+    pub(super) fn first_hop(&self) -> &HttpOrigin {
+        self.proxy.as_ref().map_or(&self.origin, |proxy| &proxy.origin)
     }
 
     pub(super) fn timeouts(&self) -> HttpTimeouts {
@@ -80,8 +115,7 @@ impl HttpTarget {
     /// Path and query of a redirect from `path` (its own if there is none), if it stays within the origin.
     pub(super) fn redirected(&self, path: Option<&str>, location: &HeaderValue) -> Result<String, Error> {
         let scheme = if self.origin.https { "https" } else { "http" };
-        let host = self.host.to_str().map_err(|_| Error::BadResponse)?;
-        let base = format!("{scheme}://{host}{}", path.unwrap_or(&self.path));
+        let base = format!("{scheme}://{}{}", self.authority(), path.unwrap_or(&self.path));
         let base = Url::parse(&base).map_err(|_| Error::BadResponse)?;
         let url = location.to_str().ok().and_then(|location| base.join(location).ok()).ok_or(Error::BadResponse)?;
         match split(&url) {
@@ -98,7 +132,7 @@ impl HttpTarget {
         {
             return Ok(Arc::clone(addresses));
         }
-        let HttpOrigin { host, port, .. } = &self.origin;
+        let HttpOrigin { host, port, .. } = self.first_hop();
         let found: Arc<[SocketAddr]> = match host.parse::<IpAddr>() {
             Ok(address) => Arc::new([SocketAddr::new(address, *port)]),
             Err(_) => match tokio::net::lookup_host((host.as_str(), *port)).await {
@@ -114,8 +148,43 @@ impl HttpTarget {
         Ok(found)
     }
 
+    /// `Host`, which is always text.
+    fn authority(&self) -> &str {
+        self.host.to_str().unwrap_or_default()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<[SocketAddr]>)>> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HttpProxy {
+    fn new(forward: ForwardProxy) -> Result<Self, Error> {
+        Ok(Self { origin: split(&forward.url)?.0, forward })
+    }
+
+    /// An error in whose way it is; `what` follows its name.
+    pub(super) fn fault(&self, what: impl fmt::Display) -> Error {
+        Error::Proxy(self.forward.fault(what))
+    }
+
+    pub(super) fn unreachable(&self, error: &Error) -> Error {
+        self.fault(format_args!("gives no connection ({error})"))
+    }
+
+    pub(super) fn unauthorized(&self) -> Error {
+        self.fault("wants another user and password (407), written as http://user:password@host:port")
+    }
+
+    /// `Proxy-Authorization`.
+    pub(super) fn authorization(&self) -> Option<&HeaderValue> {
+        self.forward.authorization.as_ref()
+    }
+}
+
+impl fmt::Display for HttpProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.forward.fmt(f)
     }
 }
 
@@ -137,11 +206,6 @@ impl fmt::Display for HttpOrigin {
             false => write!(f, "{scheme}://{}:{}", self.host, self.port),
         }
     }
-}
-
-/// What a request begins with after its method.
-pub(super) fn line(path: &str, host: &HeaderValue) -> Vec<u8> {
-    [b" ", path.as_bytes(), b" HTTP/1.1\r\nhost: ", host.as_bytes(), b"\r\n"].concat()
 }
 
 /// Origin, and path with query.

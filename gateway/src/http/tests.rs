@@ -5,6 +5,7 @@
 mod busy;
 mod dial;
 mod drain;
+mod forward_proxy;
 mod secure;
 
 use std::time::Duration;
@@ -59,7 +60,7 @@ async fn listen() -> (TcpListener, HttpTarget) {
 async fn listen_with(timeouts: HttpTimeouts) -> (TcpListener, HttpTarget) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp?a=b", listener.local_addr().unwrap());
-    (listener, HttpTarget::new(&Url::parse(&url).unwrap(), timeouts).unwrap())
+    (listener, HttpTarget::new(&Url::parse(&url).unwrap(), timeouts, None).unwrap())
 }
 
 fn post(body: &'static str) -> Request<'static> {
@@ -340,7 +341,7 @@ async fn who_is_not_there_is_told_apart() {
     assert_eq!(error, Error::Connect("refused"));
     assert!(!error.may_have_run());
 
-    let nowhere = HttpTarget::new(&Url::parse("http://nobody.invalid/").unwrap(), LONG).unwrap();
+    let nowhere = HttpTarget::new(&Url::parse("http://nobody.invalid/").unwrap(), LONG, None).unwrap();
     assert_eq!(HttpClient::new().send(&nowhere, get()).await.err().unwrap(), Error::Resolve);
 }
 
@@ -370,7 +371,7 @@ async fn a_name_with_several_addresses_is_tried_in_order() {
     // `localhost` is ::1 first on most systems, where nobody listens here.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
-    let target = HttpTarget::new(&Url::parse(&url).unwrap(), LONG).unwrap();
+    let target = HttpTarget::new(&Url::parse(&url).unwrap(), LONG, None).unwrap();
     tokio::spawn(async move {
         let mut peer = Peer::accept(&listener).await;
         peer.request().await;
@@ -429,7 +430,8 @@ async fn redirects_end() {
 
 #[test]
 fn only_http_has_targets() {
-    let origin = |url: &str| HttpTarget::new(&Url::parse(url).unwrap(), LONG).map(|target| target.origin().to_string());
+    let origin =
+        |url: &str| HttpTarget::new(&Url::parse(url).unwrap(), LONG, None).map(|target| target.origin().to_string());
     assert_eq!(origin("http://Example.COM").unwrap(), "http://example.com:80");
     assert_eq!(origin("https://user:pass@[::1]:8443/x").unwrap(), "https://[::1]:8443");
     assert_eq!(origin("ftp://example.com"), Err(Error::Url("it is neither http nor https")));

@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, str::FromStr, time::Duration};
 use url::Url;
 
 use crate::{
-    http::{HeaderName, HeaderValue, HttpClient, HttpTarget, HttpTimeouts, Method, Request},
+    http::{HeaderName, HeaderValue, HttpClient, HttpTimeouts, Method, Request},
     policy::{Service, ServiceRequest, ServiceResponse},
 };
 
@@ -36,7 +36,7 @@ impl Services {
                 "{origin} is not named in the configuration; to allow it, write: http = [\"{origin}\"]"
             ));
         }
-        let target = HttpTarget::new(&url, TIMEOUTS).map_err(|why| why.to_string())?;
+        let target = self.client.target(&url, TIMEOUTS).map_err(|why| why.to_string())?;
         let headers = request.headers.iter().map(header).collect::<Result<Vec<_>, _>>()?;
         let method = if request.post { Method::POST } else { Method::GET };
         let body = request.post.then(|| request.body.into());

@@ -11,7 +11,7 @@ use weir_mcp::{Era, headers};
 
 use crate::{
     config::{HttpReach, Timeouts},
-    http::{self, HeaderName, HeaderValue, HttpClient, HttpTarget, Method, Request, Response},
+    http::{self, HeaderName, HeaderValue, HttpClient, HttpProxy, HttpTarget, Method, Request, Response},
     telemetry::printable,
 };
 
@@ -52,7 +52,7 @@ impl HttpEndpoint {
         limit: usize,
     ) -> Result<Self, http::Error> {
         let times = http::HttpTimeouts { connect: timeouts.connect, read: timeouts.read };
-        let target = HttpTarget::new(reach.url.as_url(), times)?;
+        let target = client.target(reach.url.as_url(), times)?;
         let configured = reach
             .headers
             .iter()
@@ -208,7 +208,7 @@ impl HttpEndpoint {
         if let Some(session) = session.filter(|_| !named) {
             url.query_pairs_mut().append_pair("sessionId", session);
         }
-        let target = HttpTarget::new(&url, self.times).map_err(|_| not_mcp(no_url))?;
+        let target = self.client.target(&url, self.times).map_err(|_| not_mcp(no_url))?;
         if target.origin() != self.target.origin() {
             return Err(not_mcp(
                 "an `endpoint` event that leads to another origin; if a proxy is between, have it pass on the host",
@@ -227,6 +227,11 @@ impl HttpEndpoint {
     /// The longest message, in bytes.
     pub(super) const fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// The forward proxy that requests go through.
+    pub(super) fn proxy(&self) -> Option<&HttpProxy> {
+        self.target.proxy()
     }
 
     /// What requests are sent with.

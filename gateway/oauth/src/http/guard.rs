@@ -42,18 +42,18 @@ impl Resolve for AddressGuard {
     fn resolve(&self, name: Name) -> Resolving {
         let (reach, found) = (self.reach, self.names.lookup(name.as_str()));
         Box::pin(async move {
-            let mut refused = None;
-            let mut allowed = Vec::new();
-            for address in found.await? {
-                match reach.allows(address) {
-                    Ok(()) => allowed.push(SocketAddr::new(address, 0)),
-                    Err(place) => refused = Some(place),
-                }
-            }
-            match refused {
-                Some(place) if allowed.is_empty() => Err(RefusedAddress(place).into()),
-                _ => Ok(Box::new(allowed.into_iter()) as Addrs),
-            }
+            let allowed = admitted(reach, found.await?).map_err(RefusedAddress)?;
+            Ok(Box::new(allowed.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })
+    }
+}
+
+/// Those of the addresses of one name that may be connected to; what is wrong with them if there are none.
+pub(super) fn admitted(reach: AddressPolicy, mut found: Vec<IpAddr>) -> Result<Vec<IpAddr>, &'static str> {
+    let mut refused = None;
+    found.retain(|&address| reach.allows(address).map_err(|place| refused = Some(place)).is_ok());
+    match refused {
+        Some(place) if found.is_empty() => Err(place),
+        _ => Ok(found),
     }
 }

@@ -2,7 +2,11 @@
 
 use std::{collections::VecDeque, sync::Mutex};
 
-use tokio::sync::Semaphore;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    sync::Semaphore,
+};
 
 use super::{guard::PendingLookup, *};
 use crate::scripted::{Scripted, ScriptedReply, http, nobody};
@@ -21,7 +25,7 @@ impl Lookup for Fixed {
 fn with_names(reach: AddressPolicy, answers: &[&[&'static str]]) -> Http {
     let names = Fixed(Mutex::new(answers.iter().map(|answer| answer.to_vec()).collect()));
     let limits = RequestLimits { connect: Duration::from_millis(300), ..RequestLimits::default() };
-    Http::build(reach, limits, tls(&[]).unwrap(), Arc::new(names)).unwrap()
+    Http::build(reach, limits, tls(&[]).unwrap(), Arc::new(names), ForwardProxies::default()).unwrap()
 }
 
 fn url(text: &str) -> Url {
@@ -148,4 +152,50 @@ async fn what_is_down_is_temporary() {
     let error = http().get(&gone).await.err().unwrap();
     assert!(matches!(error, HttpError::Unreachable { .. }) && error.is_temporary(), "{error}");
     assert!(!error.to_string().contains("hunter2"), "{error}");
+}
+
+/// A proxy that refuses every tunnel, and what it was asked for.
+async fn refusing_proxy() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&heads);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                stream.read_buf(&mut head).await.unwrap();
+            }
+            seen.lock().unwrap().push(String::from_utf8(head).unwrap());
+            stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        }
+    });
+    (address.to_string(), heads)
+}
+
+#[tokio::test]
+async fn a_proxy_is_asked_for_what_may_be_reached() {
+    let (address, heads) = refusing_proxy().await;
+    let behind = |answers: &[&[&'static str]]| {
+        let proxy = format!("http://u:hunter2@{address}");
+        let direct = with_names(AddressPolicy { loopback: true, private: false }, answers);
+        let proxies = ForwardProxies::read(move |name| (name == "HTTPS_PROXY").then(|| proxy.clone()));
+        Http { proxies, ..direct }
+    };
+    // A name that leads inside here, and one address: neither is the proxy's to reach.
+    for (answers, refused) in [(&["10.0.0.1"][..], "https://inside.example/"), (&[], "https://169.254.169.254/")] {
+        let error = behind(&[answers]).get(&url(refused)).await.err().unwrap();
+        assert!(matches!(error, HttpError::Forbidden { .. }), "{error}");
+    }
+    assert!(heads.lock().unwrap().is_empty());
+    // A name that nobody knows here may be known there.
+    let error = behind(&[&[]]).get(&url("https://outside.example/x?secret")).await.err().unwrap().to_string();
+    assert!(error.contains(&format!("the proxy http://{address} of `HTTPS_PROXY` gives no connection")), "{error}");
+    assert!(!error.contains("hunter2") && !error.contains("secret"), "{error}");
+    let asked = heads.lock().unwrap().join("");
+    assert!(asked.starts_with("CONNECT outside.example:443 HTTP/1.1\r\n"), "{asked}");
+    assert!(asked.to_ascii_lowercase().contains("proxy-authorization: basic dtpodw50zxiy\r\n"), "{asked}");
+    // This machine is never asked for.
+    let server = Scripted::start(|_, _| ScriptedReply::text(200, "here")).await;
+    assert_eq!(behind(&[&["127.0.0.1"]]).get(&server.at("/")).await.ok().unwrap().body.as_slice(), b"here");
 }

@@ -64,7 +64,7 @@ async fn an_attempt_that_is_overtaken_may_still_win() {
 async fn silence_is_over_with_the_connect_timeout() {
     let (silent, _full, _queue) = silent().await;
     let timeouts = HttpTimeouts { connect: Duration::from_millis(300), read: LONG.read };
-    let target = HttpTarget::new(&Url::parse(&format!("http://{silent}/")).unwrap(), timeouts).unwrap();
+    let target = HttpTarget::new(&Url::parse(&format!("http://{silent}/")).unwrap(), timeouts, None).unwrap();
     assert_eq!(HttpClient::new().send(&target, get()).await.err().unwrap(), Error::ConnectTimeout);
 }
 
