@@ -3,20 +3,15 @@
 //! What is known of a sign-in that is under way is taken out when the user comes back, so a link works once. It belongs
 //! to whom it was made for: the one who comes back must bring the same binding.
 
-use std::borrow::Cow;
-
 use oauth2::{
-    AuthUrl, AuthorizationCode, ClientId, CsrfToken, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
-    basic::BasicClient,
+    AuthUrl, ClientId, CsrfToken, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope, basic::BasicClient,
 };
 use thiserror::Error;
 use url::{Url, form_urlencoded};
 use weir_store::{Clock, Secret};
 
 use crate::{
-    Http, HttpError, OAuthApplication, Scopes, ServerMetadata, TokenError, Tokens,
-    http::origin,
-    token::{TokenCaller, TokenEndpoint, borrowed, failure},
+    Http, HttpError, OAuthApplication, Scopes, ServerMetadata, TokenEndpoint, TokenError, Tokens, http::origin,
 };
 
 pub use pending::{PendingSignIns, SIGN_IN_TIME};
@@ -166,18 +161,13 @@ impl PendingSignIn {
         let code = callback.code.ok_or(SignInError::NoCode)?;
         let SignIn { server, client, redirect, resource, .. } = &self.what;
         let endpoint = TokenEndpoint { server, client, resource: resource.as_deref(), clock };
-        let (oauth, extra) = (endpoint.oauth()?, endpoint.extra()?);
-        let redirect = RedirectUrl::new(redirect.clone()).map_err(|_| SignInError::Redirect)?;
-        let mut request = oauth
-            .exchange_code(AuthorizationCode::new(code.expose().to_owned()))
-            .set_pkce_verifier(self.verifier)
-            .set_redirect_uri(Cow::Owned(redirect));
-        for (name, value) in borrowed(&extra) {
-            request = request.add_extra_param(name, value);
-        }
-        let url = endpoint.token_url()?;
-        let reply = request.request_async(&TokenCaller(http)).await.map_err(|error| failure(error, url))?;
-        Ok(reply.into())
+        let fields = [
+            ("grant_type", "authorization_code"),
+            ("code", code.expose()),
+            ("redirect_uri", redirect),
+            ("code_verifier", self.verifier.secret()),
+        ];
+        Ok(endpoint.grant(http, &fields).await?)
     }
 
     /// RFC 9700 §4.4.2: the user has come to the address of the server asked, which others send nobody to. RFC 9207 §2.4:

@@ -51,12 +51,6 @@ impl Challenge {
     pub fn scope(&self) -> Option<&str> {
         self.get("scope").filter(|scope| !scope.trim().is_empty())
     }
-
-    /// Whether the token is good but may do too little (RFC 6750 §3.1).
-    #[must_use]
-    pub fn is_insufficient_scope(&self) -> bool {
-        self.get("error") == Some("insufficient_scope")
-    }
 }
 
 struct Reader<'a> {

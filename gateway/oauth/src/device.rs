@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use oauth2::{DeviceAuthorizationUrl, EmptyExtraDeviceAuthorizationFields, Scope, StandardDeviceAuthorizationResponse};
+use oauth2::StandardDeviceAuthorizationResponse;
 use url::Url;
 use weir_flow::Backoff;
 
-use crate::{
-    Http, Scopes, TokenError, Tokens,
-    token::{TokenCaller, TokenEndpoint, borrowed, failure},
-};
+use crate::{Http, Scopes, TokenEndpoint, TokenError, Tokens};
 
 /// A sign-in that waits for its user at another device.
 pub struct DeviceSignIn {
@@ -44,17 +41,9 @@ const MAX_CODE: usize = 64;
 pub async fn begin(http: &Http, endpoint: &TokenEndpoint<'_>, scopes: &Scopes) -> Result<DeviceSignIn, TokenError> {
     let url = endpoint.server.device_authorization_endpoint.as_ref();
     let url = url.ok_or(TokenError::Unsupported("device flow"))?;
-    let oauth = endpoint.oauth()?.set_device_authorization_url(DeviceAuthorizationUrl::from_url(url.clone()));
-    let extra = endpoint.extra()?;
-    let mut request = oauth.exchange_device_code().add_scopes(scopes.iter().map(|scope| Scope::new(scope.to_owned())));
-    for (name, value) in borrowed(&extra) {
-        request = request.add_extra_param(name, value);
-    }
-    let details = request
-        .request_async::<_, EmptyExtraDeviceAuthorizationFields>(&TokenCaller(http))
-        .await
-        .map_err(|error| failure(error, url))?;
     let malformed = || TokenError::Malformed(crate::http::origin(url));
+    let answer = endpoint.post_for_resource(http, url, &[("scope", &scopes.render())]).await?;
+    let details: StandardDeviceAuthorizationResponse = serde_json::from_slice(&answer).map_err(|_| malformed())?;
     let web = |text: &str| Url::parse(text).ok().filter(|url| matches!(url.scheme(), "https" | "http"));
     let code = details.user_code().secret().clone();
     if code.is_empty() || code.len() > MAX_CODE || code.chars().any(char::is_control) {
@@ -78,7 +67,6 @@ impl DeviceSignIn {
         self.finish_with(http, endpoint, tokio::time::sleep).await
     }
 
-    /// The `oauth2` crate can poll too, but sends the same statement of the client each time, which is for one use.
     async fn finish_with<F: Future<Output = ()>>(
         self,
         http: &Http,

@@ -164,7 +164,6 @@ async fn old(http: &Http, url: &Url) -> Result<ServerMetadata, DiscoveryError> {
         registration_endpoint: Some(at("/register")),
         // That version of the specification demanded PKCE of every server, and clients that need no secret.
         code_challenge_methods_supported: vec!["S256".to_owned()],
-        grant_types_supported: Some(vec!["authorization_code".to_owned(), "refresh_token".to_owned()]),
         token_endpoint_auth_methods_supported: Some(vec!["none".to_owned()]),
         ..ServerMetadata::default()
     })

@@ -1,12 +1,8 @@
 //! Tokens that nobody signs in for: client credentials, refreshing, and exchanging one token for another.
 
-use oauth2::{RefreshToken, Scope};
 use weir_store::Secret;
 
-use crate::{
-    Http, Scopes, TokenError, Tokens,
-    token::{TokenCaller, TokenEndpoint, borrowed, failure},
-};
+use crate::{Http, Scopes, TokenEndpoint, TokenError, Tokens};
 
 /// What a token is, to those who exchange it (RFC 8693 §3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,15 +51,7 @@ pub async fn client_credentials(
     endpoint: &TokenEndpoint<'_>,
     scopes: &Scopes,
 ) -> Result<Tokens, TokenError> {
-    let (oauth, extra) = (endpoint.oauth()?, endpoint.extra()?);
-    let mut request =
-        oauth.exchange_client_credentials().add_scopes(scopes.iter().map(|scope| Scope::new(scope.to_owned())));
-    for (name, value) in borrowed(&extra) {
-        request = request.add_extra_param(name, value);
-    }
-    let url = endpoint.token_url()?;
-    let reply = request.request_async(&TokenCaller(http)).await.map_err(|error| failure(error, url))?;
-    Ok(reply.into())
+    endpoint.grant(http, &[("grant_type", "client_credentials"), ("scope", &scopes.render())]).await
 }
 
 /// A new token for an old login (RFC 6749 §6). A server that rotates gives a new refresh token too, and the old one is
@@ -72,15 +60,7 @@ pub async fn client_credentials(
 /// # Errors
 /// If the server does not give one; [`TokenError::InvalidGrant`] is the end of the login.
 pub async fn refresh(http: &Http, endpoint: &TokenEndpoint<'_>, token: &Secret) -> Result<Tokens, TokenError> {
-    let (oauth, extra) = (endpoint.oauth()?, endpoint.extra()?);
-    let token = RefreshToken::new(token.expose().to_owned());
-    let mut request = oauth.exchange_refresh_token(&token);
-    for (name, value) in borrowed(&extra) {
-        request = request.add_extra_param(name, value);
-    }
-    let url = endpoint.token_url()?;
-    let reply = request.request_async(&TokenCaller(http)).await.map_err(|error| failure(error, url))?;
-    Ok(reply.into())
+    endpoint.grant(http, &[("grant_type", "refresh_token"), ("refresh_token", token.expose())]).await
 }
 
 /// One token for another (RFC 8693): of the caller for one of the upstream.
@@ -132,11 +112,7 @@ pub async fn assertion(
     statement: &Secret,
     scopes: &Scopes,
 ) -> Result<Tokens, TokenError> {
-    let scope = scopes.render();
-    let mut fields = vec![("grant_type", JWT_BEARER), ("assertion", statement.expose())];
-    if !scope.is_empty() {
-        fields.push(("scope", &scope));
-    }
+    let fields = [("grant_type", JWT_BEARER), ("assertion", statement.expose()), ("scope", &scopes.render())];
     endpoint.grant(http, &fields).await
 }
 
@@ -148,17 +124,14 @@ async fn exchange_for(
     audience: Option<&str>,
     scopes: &Scopes,
 ) -> Result<Tokens, TokenError> {
-    let scope = scopes.render();
-    let mut fields = vec![
+    let fields = [
         ("grant_type", EXCHANGE),
         ("subject_token", subject.token.expose()),
         ("subject_token_type", subject.kind.uri()),
+        ("requested_token_type", wanted.map(TokenKind::uri).unwrap_or_default()),
+        ("audience", audience.unwrap_or_default()),
+        ("scope", &scopes.render()),
     ];
-    fields.extend(wanted.map(|kind| ("requested_token_type", kind.uri())));
-    fields.extend(audience.map(|audience| ("audience", audience)));
-    if !scope.is_empty() {
-        fields.push(("scope", &scope));
-    }
     endpoint.grant(http, &fields).await
 }
 

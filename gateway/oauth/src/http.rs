@@ -231,17 +231,17 @@ impl Http {
         Ok((response.status(), response.headers().clone()))
     }
 
-    /// Sends a JSON document.
-    pub(crate) async fn post_json(&self, url: &Url, body: String) -> Result<HttpAnswer, HttpError> {
-        let headers = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))].into_iter().collect();
+    /// Sends a body of this media type.
+    pub(crate) async fn post(
+        &self,
+        url: &Url,
+        media_type: &'static str,
+        body: String,
+        authorization: Option<HeaderValue>,
+    ) -> Result<HttpAnswer, HttpError> {
+        let mut headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media_type))]);
+        headers.extend(authorization.map(|value| (header::AUTHORIZATION, value)));
         self.send(Method::POST, url, headers, Some(body.into())).await
-    }
-
-    /// Sends a request that was made elsewhere.
-    pub(crate) async fn execute(&self, request: http::Request<Vec<u8>>) -> Result<HttpAnswer, HttpError> {
-        let (head, body) = request.into_parts();
-        let url = Url::parse(&head.uri.to_string()).map_err(|error| HttpError::Url(error.to_string()))?;
-        self.send(head.method, &url, head.headers, Some(body)).await
     }
 
     async fn send(

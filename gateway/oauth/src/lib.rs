@@ -6,7 +6,7 @@
 //! 2. [`resource`]: what the upstream says of itself names the issuer that makes tokens for it.
 //! 3. [`server`]: what the issuer says of itself. These three in a row are [`discover()`].
 //! 4. [`registration`]: who Weir is to that server, and to which address users come back from it ([`redirect`]).
-//! 5. [`scope`]: what to ask for; and for what more, when that was too little.
+//! 5. [`scope`]: what to ask for.
 //!    All of these together are [`prepare()`].
 //! 6. A sign-in ([`authorize`], with [`Loopback`] to come back to; [`device`]) or none ([`grants`]) ends with [`Tokens`].
 //! 7. [`Logins`] keeps them, and hands out what is good now, refreshed if need be. [`revoke`] gives them back.
@@ -52,12 +52,12 @@ pub use identity::IdentityError;
 pub use login::{CredentialOwner, Login, LoginKey, LoginSummary};
 pub use logins::{Access, Listing, LoginError, Logins, Obtain, Renewal, Timing};
 pub use loopback::Loopback;
-pub use prepare::{PrepareError, Prepared, PreparedUpstream, ResourceParameter, prepare, prepare_again};
+pub use prepare::{PrepareError, Prepared, PreparedUpstream, prepare, prepare_again};
 pub use probe::{Probed, probe};
 pub use redirect::Redirect;
 pub use registration::{KnownClient, Registration, RegistrationError};
 pub use revoke::Revoked;
-pub use scope::{Scopes, StepUps, Wishes};
+pub use scope::{Scopes, Wishes};
 pub use server::ServerMetadata;
 pub use token::{TokenEndpoint, TokenError, Tokens};
 pub use weir_store::{Clock, Secret};

@@ -12,8 +12,8 @@ use weir_store::{Key, KeySources, Protection, Store, Value};
 
 use crate::{
     Access, Callback, ClientAuth, CredentialOwner, KnownClient, Login, LoginError, LoginKey, OAuthApplication,
-    Prepared, PreparedUpstream, PrivateKey, Registration, ResourceParameter, Scopes, Secret, ServerMetadata, SignIn,
-    TokenError, Tokens, scripted, token::reply::TokenReply,
+    Prepared, PreparedUpstream, PrivateKey, Registration, Scopes, Secret, ServerMetadata, SignIn, TokenError, Tokens,
+    scripted, token::reply::TokenReply,
 };
 
 /// What all secrets here have in common.
@@ -71,7 +71,7 @@ fn upstream(client: OAuthApplication) -> PreparedUpstream {
         issuer: None,
         registration,
         scopes: None,
-        resource: ResourceParameter::Found,
+        names_resource: true,
         signs_in: true,
     }
 }

@@ -26,22 +26,10 @@ pub struct PreparedUpstream {
     pub registration: Registration,
     /// What to ask for; as the servers say, if it is not given.
     pub scopes: Option<Scopes>,
-    /// What tokens are asked for.
-    pub resource: ResourceParameter,
+    /// Whether requests say what tokens are for (RFC 8707): some servers refuse those that do.
+    pub names_resource: bool,
     /// Whether somebody signs in, so that a refresh token is of use.
     pub signs_in: bool,
-}
-
-/// The `resource` parameter (RFC 8707).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ResourceParameter {
-    /// As the upstream says, else its URL.
-    #[default]
-    Found,
-    /// This.
-    Fixed(String),
-    /// None: some servers refuse requests that have one.
-    Omitted,
 }
 
 /// All that a sign-in or a grant needs.
@@ -152,7 +140,7 @@ impl PreparedUpstream {
         let known = self.registration.known.as_ref();
         self.issuer.as_ref().is_none_or(|issuer| *issuer == login.server.issuer)
             && known.is_none_or(|known| known.client.id == login.client.id)
-            && (self.resource != ResourceParameter::Found || login.resource.is_some())
+            && (!self.names_resource || login.resource.is_some())
     }
 
     /// `resource` is what was found.
@@ -164,11 +152,7 @@ impl PreparedUpstream {
         scopes: Scopes,
         begun: SystemTime,
     ) -> Prepared {
-        let resource = match &self.resource {
-            ResourceParameter::Found => resource,
-            ResourceParameter::Fixed(resource) => Some(resource.clone()),
-            ResourceParameter::Omitted => None,
-        };
+        let resource = resource.filter(|_| self.names_resource);
         let (upstream, url, redirect) = (self.name.clone(), self.url.clone(), self.registration.redirect_for(&server));
         Prepared { upstream, url, server, client, resource, redirect, scopes, begun }
     }

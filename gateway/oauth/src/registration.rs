@@ -256,7 +256,7 @@ async fn register(
         .unwrap_or("none");
     let redirects: Vec<String> = wanted.redirect_for(server).into_iter().collect();
     let description = description(&wanted.name, &redirects, &wanted.grants, method);
-    let answer = http.post_json(endpoint, description.to_string()).await?;
+    let answer = http.post(endpoint, "application/json", description.to_string(), None).await?;
     let (origin, status) = (origin(endpoint), answer.status.as_u16());
     match status {
         200..300 => {}

@@ -1,11 +1,8 @@
 //! Giving tokens back (RFC 7009).
 
-use crate::{
-    Http, TokenError,
-    token::{TokenEndpoint, call::call},
-};
-use http::StatusCode;
 use weir_store::Secret;
+
+use crate::{Http, TokenEndpoint, TokenError};
 
 /// Which token is given back, as a hint for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +30,5 @@ pub async fn revoke(
     };
     let fields = [("token", token.expose()), ("token_type_hint", hint)];
     // The resource is no parameter of this endpoint.
-    let extra = TokenEndpoint { resource: None, ..*endpoint }.extra()?;
-    let answer = call(http, endpoint.form(url, &fields, extra)?).await?;
-    if answer.status() == StatusCode::OK { Ok(()) } else { Err(TokenError::Refused("the revocation".to_owned())) }
+    endpoint.post(http, url, &fields).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! Which scopes to ask for, and when to ask for more.
+//! Which scopes to ask for.
 
 use std::collections::BTreeSet;
 
@@ -23,15 +23,8 @@ pub struct Wishes<'a> {
     pub offline: bool,
 }
 
-/// How often more scopes were asked for, for one credential. Without an end a server that always wants more would send
-/// its user to sign in for ever.
-#[derive(Clone, Debug, Default)]
-pub struct StepUps(u8);
-
 /// What OpenID Connect Core §11 calls a refresh token.
 const OFFLINE: &str = "offline_access";
-/// One more attempt than a server needs that names its scopes one after the other.
-const MAX_STEPS: u8 = 2;
 /// More is a mistake or an attack.
 const MAX_SCOPES: usize = 256;
 
@@ -100,19 +93,6 @@ pub fn choose(wishes: &Wishes<'_>) -> Scopes {
     scopes
 }
 
-impl StepUps {
-    /// The scopes to ask for after `403 insufficient_scope`: those of before and those it names. None if that asks for
-    /// nothing new, or has been done often enough.
-    pub fn next(&mut self, before: &Scopes, challenge: &Challenge) -> Option<Scopes> {
-        let wanted = Scopes::parse(challenge.scope()?);
-        if self.0 >= MAX_STEPS || before.covers(&wanted) {
-            return None;
-        }
-        self.0 += 1;
-        Some(before.union(&wanted))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
@@ -142,18 +122,6 @@ mod tests {
         let asked = list("a offline_access");
         let unlisted = Wishes { challenge: None, resource: &asked, server: &resource, ..full };
         assert_eq!(choose(&unlisted).render(), "a", "the server does not list it");
-    }
-
-    #[test]
-    fn a_step_up_keeps_what_was_and_ends() {
-        let mut steps = StepUps::default();
-        let before = Scopes::parse("read");
-        let more = steps.next(&before, &challenge("write")).unwrap();
-        assert_eq!(more.render(), "read write");
-        assert_eq!(steps.next(&more, &challenge("write")), None, "it has that already");
-        let most = steps.next(&more, &challenge("admin")).unwrap();
-        assert_eq!(steps.next(&most, &challenge("root")), None, "that is enough");
-        assert_eq!(StepUps::default().next(&before, &Challenge::default()), None, "nothing is named");
     }
 
     #[test]

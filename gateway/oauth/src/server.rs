@@ -38,9 +38,6 @@ pub struct ServerMetadata {
     /// Its scopes, perhaps not all.
     #[serde(default, deserialize_with = "lenient")]
     pub scopes_supported: Vec<String>,
-    /// Its grants; if it says none, those of the authorization code.
-    #[serde(default, deserialize_with = "lenient")]
-    pub grant_types_supported: Option<Vec<String>>,
     /// How clients may show who they are; if it says nothing, `client_secret_basic`.
     #[serde(default, deserialize_with = "lenient")]
     pub token_endpoint_auth_methods_supported: Option<Vec<String>>,
@@ -60,15 +57,6 @@ impl ServerMetadata {
     #[must_use]
     pub fn has_pkce(&self) -> bool {
         self.code_challenge_methods_supported.iter().any(|method| method == "S256")
-    }
-
-    /// Whether it has a grant (RFC 8414 §2: these two, if it does not say).
-    #[must_use]
-    pub fn has_grant(&self, grant: &str) -> bool {
-        match &self.grant_types_supported {
-            Some(grants) => grants.iter().any(|known| known == grant),
-            None => matches!(grant, "authorization_code" | "implicit"),
-        }
     }
 
     /// Whether a client may show itself in this way (RFC 8414 §2: with its secret in the header, if it does not say).
@@ -143,17 +131,16 @@ mod tests {
     #[test]
     fn one_field_that_is_wrong_takes_no_other_with_it() {
         let text = r#"{"issuer":"https://a.example","token_endpoint":"https://a.example/t","revocation_endpoint":"",
-            "scopes_supported":null,"grant_types_supported":"all","code_challenge_methods_supported":["S256"]}"#;
+            "scopes_supported":null,"prompt_values_supported":"all","code_challenge_methods_supported":["S256"]}"#;
         let metadata: ServerMetadata = serde_json::from_str(text).unwrap();
         assert!(metadata.has_pkce() && metadata.token_endpoint.is_some());
-        assert_eq!((metadata.revocation_endpoint, metadata.grant_types_supported), (None, None));
+        assert_eq!((metadata.revocation_endpoint, metadata.prompt_values_supported), (None, Vec::new()));
     }
 
     #[test]
     fn what_is_not_said_has_its_default() {
         let metadata: ServerMetadata = serde_json::from_str(r#"{"issuer":"https://a.example","x":[1]}"#).unwrap();
         assert!(!metadata.has_pkce());
-        assert!(metadata.has_grant("authorization_code") && !metadata.has_grant("refresh_token"));
         assert!(metadata.has_auth("client_secret_basic") && !metadata.has_auth("none"));
     }
 }

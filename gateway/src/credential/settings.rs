@@ -3,8 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use url::Url;
 use weir_oauth::{
-    ClientAuth, KnownClient, OAuthApplication, PreparedUpstream, PrivateKey, Redirect, Registration, ResourceParameter,
-    Scopes, Secret,
+    ClientAuth, KnownClient, OAuthApplication, PreparedUpstream, PrivateKey, Redirect, Registration, Scopes, Secret,
 };
 
 use crate::config::{InboundAuth, LoginFlow, OAuthClient, SecretError, SecretSource};
@@ -42,7 +41,7 @@ pub(super) fn upstream(
             ..registration(known, document, redirect, grants)
         },
         scopes: (!oauth.scopes.is_empty()).then(|| oauth.scopes.iter().cloned().collect::<Scopes>()),
-        resource: if oauth.resource { ResourceParameter::Found } else { ResourceParameter::Omitted },
+        names_resource: oauth.resource,
         signs_in: people,
     })
 }

@@ -46,7 +46,7 @@ fn upstream(url: Url, id: &str) -> PreparedUpstream {
             key: None,
         },
         scopes: None,
-        resource: ResourceParameter::Found,
+        names_resource: true,
         signs_in: false,
     }
 }
@@ -108,6 +108,6 @@ async fn a_login_that_nobody_has_refused_stays_where_it_is() {
         assert_eq!(prepared.server.issuer, own.at("/other").as_str());
         assert_eq!(prepared.resource.as_deref(), Some(own.at("/mcp").as_str()));
     }
-    let narrow = PreparedUpstream { resource: ResourceParameter::Omitted, ..mine };
+    let narrow = PreparedUpstream { names_resource: false, ..mine };
     assert_eq!(again(&narrow, &without).await.server.issuer, own.at("/first").as_str());
 }

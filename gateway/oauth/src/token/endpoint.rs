@@ -1,28 +1,19 @@
-//! Requests to the token endpoint.
-//!
-//! Those of RFC 6749 are made by the `oauth2` crate, those of its extensions here; all go the same way.
+//! Requests of a client to its authorization server. All grants go the same way.
 
-use std::borrow::Cow;
+use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use http::{HeaderValue, StatusCode, header};
-use oauth2::{
-    AuthType, ClientId, ClientSecret, EndpointNotSet, EndpointSet, HttpRequest, StandardRevocableToken, TokenUrl,
-    basic::{BasicErrorResponse, BasicRevocationErrorResponse, BasicTokenIntrospectionResponse},
-};
+use http::{HeaderValue, header};
+use serde::Deserialize;
 use url::{Url, form_urlencoded};
 use weir_store::Clock;
 use zeroize::Zeroizing;
 
 use crate::{
-    ClientAuth, Http, HttpError, OAuthApplication, ServerMetadata, TokenError, Tokens, client::ASSERTION_TYPE,
-    http::origin,
+    ClientAuth, Http, OAuthApplication, ServerMetadata, TokenError, Tokens, client::ASSERTION_TYPE, http::origin,
 };
 
-use super::{
-    call::{call, refusal},
-    reply::TokenReply,
-};
+use super::reply::TokenReply;
 
 /// What every request says besides its grant.
 #[derive(Clone, Copy, Debug)]
@@ -37,97 +28,83 @@ pub struct TokenEndpoint<'a> {
     pub clock: &'a Clock,
 }
 
-/// The client of the `oauth2` crate with our way to read answers.
-pub(crate) type Oauth = oauth2::Client<
-    BasicErrorResponse,
-    TokenReply,
-    BasicTokenIntrospectionResponse,
-    StandardRevocableToken,
-    BasicRevocationErrorResponse,
-    EndpointNotSet,
-    EndpointNotSet,
-    EndpointNotSet,
-    EndpointNotSet,
-    EndpointSet,
->;
+/// The code of a refusal (RFC 6749 §5.2).
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
+}
 
-/// More parameters of a request.
-pub(crate) type Extra = Vec<(&'static str, Zeroizing<String>)>;
 impl TokenEndpoint<'_> {
-    /// The token endpoint as the `oauth2` crate knows it.
-    pub(crate) fn oauth(&self) -> Result<Oauth, TokenError> {
-        let client = oauth2::Client::new(ClientId::new(self.client.id.clone()))
-            .set_token_uri(TokenUrl::from_url(self.token_url()?.clone()));
-        Ok(match &self.client.auth {
-            ClientAuth::None | ClientAuth::PrivateKey(_) => client.set_auth_type(AuthType::RequestBody),
-            ClientAuth::Basic(secret) => client
-                .set_auth_type(AuthType::BasicAuth)
-                .set_client_secret(ClientSecret::new(secret.expose().to_owned())),
-            ClientAuth::Post(secret) => client
-                .set_auth_type(AuthType::RequestBody)
-                .set_client_secret(ClientSecret::new(secret.expose().to_owned())),
-        })
-    }
-
-    /// What that crate does not know: the resource, and statements of clients.
-    pub(crate) fn extra(&self) -> Result<Extra, TokenError> {
-        let mut extra = Vec::new();
-        if let Some(resource) = self.resource {
-            extra.push(("resource", Zeroizing::new(resource.to_owned())));
-        }
-        if let ClientAuth::PrivateKey(key) = &self.client.auth {
-            // For the issuer, and not for the endpoint: another server cannot use it then.
-            let signed = key.assertion(&self.client.id, &self.server.issuer, self.clock)?;
-            extra.push(("client_assertion_type", Zeroizing::new(ASSERTION_TYPE.to_owned())));
-            extra.push(("client_assertion", Zeroizing::new(signed.expose().to_owned())));
-        }
-        Ok(extra)
-    }
-
-    /// A request of one of the extensions.
+    /// Asks for tokens (RFC 6749 §3.2).
     pub(crate) async fn grant(&self, http: &Http, fields: &[(&str, &str)]) -> Result<Tokens, TokenError> {
-        let url = self.token_url()?;
-        let request = self.form(url, fields, self.extra()?)?;
-        let answer = call(http, request).await.map_err(TokenError::from)?;
-        if answer.status() != StatusCode::OK {
-            return Err(refusal(answer.body()));
-        }
-        let reply: TokenReply =
-            serde_json::from_slice(answer.body()).map_err(|_| TokenError::Malformed(origin(url)))?;
+        let url = self.server.token_endpoint.as_ref().ok_or(TokenError::Unsupported("token endpoint"))?;
+        let answer = self.post_for_resource(http, url, fields).await?;
+        let reply: TokenReply = serde_json::from_slice(&answer).map_err(|_| TokenError::Malformed(origin(url)))?;
         Ok(reply.into())
     }
 
-    /// A form from this client (RFC 6749 §2.3.1).
-    pub(crate) fn form(&self, url: &Url, fields: &[(&str, &str)], extra: Extra) -> Result<HttpRequest, TokenError> {
-        let mut form = form_urlencoded::Serializer::new(String::new());
-        form.extend_pairs(fields).extend_pairs(extra.iter().map(|(name, value)| (*name, value.as_str())));
-        let mut request = http::Request::post(url.as_str())
-            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .header(header::ACCEPT, "application/json");
-        match &self.client.auth {
-            ClientAuth::Basic(secret) => {
-                let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-                let pair = Zeroizing::new(format!("{}:{}", encoded(&self.client.id), encoded(secret.expose())));
-                let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(pair.as_bytes())))
-                    .map_err(|_| TokenError::InvalidClient)?;
-                value.set_sensitive(true);
-                request = request.header(header::AUTHORIZATION, value);
-            }
-            ClientAuth::Post(secret) => {
-                form.append_pair("client_id", &self.client.id).append_pair("client_secret", secret.expose());
-            }
-            ClientAuth::None | ClientAuth::PrivateKey(_) => {
-                form.append_pair("client_id", &self.client.id);
-            }
-        }
-        request.body(form.finish().into_bytes()).map_err(|error| TokenError::Http(HttpError::Url(error.to_string())))
+    pub(crate) async fn post_for_resource(
+        &self,
+        http: &Http,
+        url: &Url,
+        fields: &[(&str, &str)],
+    ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        self.post(http, url, &[fields, &[("resource", self.resource.unwrap_or_default())]].concat()).await
     }
 
-    pub(crate) fn token_url(&self) -> Result<&Url, TokenError> {
-        self.server.token_endpoint.as_ref().ok_or(TokenError::Unsupported("token endpoint"))
+    /// Sends a form from this client (RFC 6749 §2.3.1). A field without a value is as good as none (RFC 6749 §3.2).
+    pub(crate) async fn post(
+        &self,
+        http: &Http,
+        url: &Url,
+        fields: &[(&str, &str)],
+    ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        let (form, authorization) = self.form(fields)?;
+        let answer = http.post(url, "application/x-www-form-urlencoded", form, authorization).await?;
+        let status = answer.status.as_u16();
+        if matches!(status, 408 | 425 | 429 | 500..) {
+            let seconds = answer.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            let (reason, retry_after) = (format!("it answers {status}"), seconds.map(Duration::from_secs));
+            return Err(TokenError::Temporary { reason, retry_after });
+        }
+        match serde_json::from_slice::<Refusal>(&answer.body) {
+            // Some servers say no with 200.
+            Ok(refusal) => Err(TokenError::from_code(&refusal.error)),
+            Err(_) if answer.status.is_success() => Ok(answer.body),
+            Err(_) => Err(TokenError::Unclear { origin: origin(url), status }),
+        }
+    }
+
+    fn form(&self, fields: &[(&str, &str)]) -> Result<(String, Option<HeaderValue>), TokenError> {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.extend_pairs(fields.iter().filter(|(_, value)| !value.is_empty()));
+        let id = &self.client.id;
+        let mut authorization = None;
+        match &self.client.auth {
+            ClientAuth::Basic(secret) => authorization = Some(basic(id, secret.expose())?),
+            ClientAuth::Post(secret) => {
+                form.append_pair("client_id", id).append_pair("client_secret", secret.expose());
+            }
+            ClientAuth::None => {
+                form.append_pair("client_id", id);
+            }
+            ClientAuth::PrivateKey(key) => {
+                // For the issuer, and not for the endpoint: another server cannot use it then.
+                let signed = key.assertion(id, &self.server.issuer, self.clock)?;
+                form.append_pair("client_id", id).append_pair("client_assertion_type", ASSERTION_TYPE);
+                form.append_pair("client_assertion", signed.expose());
+            }
+        }
+        Ok((form.finish(), authorization))
     }
 }
-/// A borrowed list of parameters for the `oauth2` crate.
-pub(crate) fn borrowed(extra: &Extra) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
-    extra.iter().map(|(name, value)| (Cow::Borrowed(*name), Cow::Borrowed(value.as_str())))
+
+/// RFC 6749 §2.3.1: both parts are encoded as in a form first.
+fn basic(id: &str, secret: &str) -> Result<HeaderValue, TokenError> {
+    let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let pair = Zeroizing::new(format!("{}:{}", encoded(id), encoded(secret)));
+    let value = format!("Basic {}", STANDARD.encode(pair.as_bytes()));
+    let mut value = HeaderValue::from_str(&value).map_err(|_| TokenError::InvalidClient)?;
+    value.set_sensitive(true);
+    Ok(value)
 }

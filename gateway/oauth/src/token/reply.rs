@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use oauth2::{AccessToken, RefreshToken, basic::BasicTokenType};
-use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
+use oauth2::{AccessToken, RefreshToken};
+use serde::Deserialize;
 use weir_store::Secret;
 
 use crate::{Scopes, Tokens};
@@ -18,8 +18,6 @@ pub(crate) struct TokenReply {
     scope: Option<String>,
     id_token: Option<AccessToken>,
     issued_token_type: Option<String>,
-    #[serde(skip, default = "bearer")]
-    token_type: BasicTokenType,
 }
 
 impl From<TokenReply> for Tokens {
@@ -34,41 +32,6 @@ impl From<TokenReply> for Tokens {
             kind: reply.issued_token_type,
         }
     }
-}
-
-impl oauth2::TokenResponse for TokenReply {
-    type TokenType = BasicTokenType;
-
-    fn access_token(&self) -> &AccessToken {
-        &self.access_token
-    }
-
-    fn token_type(&self) -> &BasicTokenType {
-        &self.token_type
-    }
-
-    fn expires_in(&self) -> Option<Duration> {
-        self.expires_in
-    }
-
-    fn refresh_token(&self) -> Option<&RefreshToken> {
-        self.refresh_token.as_ref()
-    }
-
-    fn scopes(&self) -> Option<&Vec<oauth2::Scope>> {
-        None
-    }
-}
-
-/// The trait asks for it; a token is never written anywhere in this way.
-impl Serialize for TokenReply {
-    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
-        Err(S::Error::custom("a token is not serialised"))
-    }
-}
-
-fn bearer() -> BasicTokenType {
-    BasicTokenType::Bearer
 }
 
 /// A number, a number in quotes, or nothing.
