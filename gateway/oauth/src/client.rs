@@ -4,6 +4,7 @@ use std::time::UNIX_EPOCH;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use thiserror::Error;
 use weir_store::{Clock, Secret};
@@ -96,6 +97,58 @@ impl PrivateKey {
         });
         crypto::install();
         jsonwebtoken::encode(&header, &claims, &key).map(Secret::new).map_err(fault)
+    }
+}
+
+/// A client as it is kept, in the encrypted part of a store.
+#[derive(Deserialize, Serialize)]
+pub(crate) struct ClientRecord {
+    id: String,
+    /// As in RFC 7591 §2, `token_endpoint_auth_method`.
+    method: String,
+    secret: Option<String>,
+    algorithm: Option<String>,
+    key_id: Option<String>,
+}
+
+impl From<&OAuthApplication> for ClientRecord {
+    fn from(client: &OAuthApplication) -> Self {
+        let (method, secret, key) = match &client.auth {
+            ClientAuth::None => ("none", None, None),
+            ClientAuth::Basic(secret) => ("client_secret_basic", Some(secret), None),
+            ClientAuth::Post(secret) => ("client_secret_post", Some(secret), None),
+            ClientAuth::PrivateKey(key) => ("private_key_jwt", Some(&key.pem), Some(key)),
+        };
+        Self {
+            id: client.id.clone(),
+            method: method.to_owned(),
+            secret: secret.map(|secret| secret.expose().to_owned()),
+            algorithm: key.map(|key| key.algorithm.clone()),
+            key_id: key.and_then(|key| key.id.clone()),
+        }
+    }
+}
+
+impl ClientRecord {
+    pub(crate) fn into_client(self) -> OAuthApplication {
+        let auth = match (self.method.as_str(), self.secret.map(Secret::new), self.algorithm) {
+            ("private_key_jwt", Some(pem), Some(algorithm)) => {
+                ClientAuth::PrivateKey(PrivateKey { pem, algorithm, id: self.key_id })
+            }
+            (method, secret, _) => ClientAuth::with_secret(secret, method),
+        };
+        OAuthApplication { id: self.id, auth }
+    }
+}
+
+impl ClientAuth {
+    /// With the secret that a client has, if it has one, in the way of this name (RFC 7591 §2).
+    pub(crate) fn with_secret(secret: Option<Secret>, method: &str) -> Self {
+        match (secret, method) {
+            (None, _) | (_, "none") => Self::None,
+            (Some(secret), "client_secret_post") => Self::Post(secret),
+            (Some(secret), _) => Self::Basic(secret),
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub use grants::{Subject, TokenKind};
 pub use http::{AddressPolicy, ForwardProxies, ForwardProxy, Http, HttpError, RequestLimits, UnusableProxy};
 pub use identity::IdentityError;
 pub use login::{CredentialOwner, Login, LoginKey, LoginSummary};
-pub use logins::{Access, Listing, LoginError, Logins, Obtain, Renewal, Timing};
+pub use logins::{LoginError, Logins, Obtain, Renewal, Stale};
 pub use loopback::Loopback;
 pub use prepare::{PrepareError, Prepared, PreparedUpstream, prepare, prepare_again};
 pub use probe::{Probed, probe};

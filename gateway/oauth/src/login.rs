@@ -5,10 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use url::Url;
-use weir_store::{Key, Listed, Secret, Value, Version};
+use weir_store::{Clock, Key, Listed, Secret, Value, Version};
 use zeroize::Zeroizing;
 
-use crate::{ClientAuth, OAuthApplication, PrivateKey, Scopes, ServerMetadata, Tokens, discover::lenient};
+use crate::{
+    Http, OAuthApplication, Revoked, Scopes, ServerMetadata, TokenEndpoint, TokenError, Tokens, client::ClientRecord,
+    discover::lenient, revoke::revoke,
+};
 
 /// Whose login it is, for which upstream, and who gave it. A credential of one issuer is never shown to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -169,23 +172,26 @@ impl Login {
         }
     }
 
+    /// Has the server forget it (RFC 7009): its refresh token, or where there is none its access token.
+    pub(crate) async fn revoke(&self, http: &Http, clock: &Clock) -> Result<(), TokenError> {
+        let refresh = self.refresh.as_ref().map(|token| (token, Revoked::Refresh));
+        let (token, kind) = refresh.unwrap_or((&self.access, Revoked::Access));
+        revoke(http, &self.endpoint(clock), token, kind).await
+    }
+
+    pub(crate) fn endpoint<'a>(&'a self, clock: &'a Clock) -> TokenEndpoint<'a> {
+        TokenEndpoint { server: &self.server, client: &self.client, resource: self.resource.as_deref(), clock }
+    }
+
     /// Whether its access token is good for at least `margin` more, as far as anybody said.
     pub(crate) fn is_good(&self, now: SystemTime, margin: Duration) -> bool {
         self.expires.is_none_or(|expires| now.checked_add(margin).is_some_and(|until| until < expires))
     }
 
     pub(crate) fn value(&self) -> Value {
-        let about = LoginRecord {
-            origin: self.origin.clone(),
-            scopes: self.scopes.render(),
-            issued: millis(self.issued),
-            expires: self.expires.map(millis),
-            refreshable: self.refresh.is_some(),
-            ended: self.ended,
-        };
         let kept = EncryptedPart::from(self);
         Value {
-            about: serde_json::to_string(&about).unwrap_or_default(),
+            about: serde_json::to_string(&LoginRecord::from(self)).unwrap_or_default(),
             secret: Zeroizing::new(serde_json::to_vec(&kept).unwrap_or_default()),
         }
     }
@@ -199,33 +205,15 @@ impl Login {
 
 impl LoginSummary {
     /// Of a login that the store has not got yet in place of the version given.
-    pub(crate) fn of(key: &LoginKey, login: &Login, version: Version) -> Self {
-        Self {
-            key: key.clone(),
-            origin: login.origin.clone(),
-            issued: login.issued,
-            scopes: login.scopes.clone(),
-            expires: login.expires,
-            refreshable: login.refresh.is_some(),
-            ended: login.ended,
-            version,
-        }
+    pub(crate) fn of(key: LoginKey, login: &Login, version: Version) -> Self {
+        LoginRecord::from(login).summary(key, version)
     }
 
     /// From a list of the store.
     #[must_use]
     pub fn from_listed(listed: &Listed) -> Option<Self> {
         let about: LoginRecord = serde_json::from_str(&listed.about).ok()?;
-        Some(Self {
-            key: LoginKey::from_key(&listed.key)?,
-            origin: about.origin,
-            issued: time(about.issued),
-            scopes: Scopes::parse(&about.scopes),
-            expires: about.expires.map(time),
-            refreshable: about.refreshable,
-            ended: about.ended,
-            version: listed.version,
-        })
+        Some(about.summary(LoginKey::from_key(&listed.key)?, listed.version))
     }
 }
 
@@ -242,6 +230,34 @@ struct LoginRecord {
     ended: bool,
 }
 
+impl From<&Login> for LoginRecord {
+    fn from(login: &Login) -> Self {
+        Self {
+            origin: login.origin.clone(),
+            scopes: login.scopes.render(),
+            issued: millis(login.issued),
+            expires: login.expires.map(millis),
+            refreshable: login.refresh.is_some(),
+            ended: login.ended,
+        }
+    }
+}
+
+impl LoginRecord {
+    fn summary(self, key: LoginKey, version: Version) -> LoginSummary {
+        LoginSummary {
+            key,
+            origin: self.origin,
+            issued: time(self.issued),
+            scopes: Scopes::parse(&self.scopes),
+            expires: self.expires.map(time),
+            refreshable: self.refreshable,
+            ended: self.ended,
+            version,
+        }
+    }
+}
+
 /// What is encrypted. The one place where secrets are written.
 #[derive(Deserialize, Serialize)]
 struct EncryptedPart {
@@ -250,19 +266,10 @@ struct EncryptedPart {
     access: String,
     #[serde(default, deserialize_with = "lenient")]
     refresh: Option<String>,
-    client: KeptClient,
+    client: ClientRecord,
     issuer: String,
     token_endpoint: Option<Url>,
     revocation_endpoint: Option<Url>,
-}
-
-#[derive(Deserialize, Serialize)]
-struct KeptClient {
-    id: String,
-    method: String,
-    secret: Option<String>,
-    algorithm: Option<String>,
-    key_id: Option<String>,
 }
 
 impl From<&Login> for EncryptedPart {
@@ -271,7 +278,7 @@ impl From<&Login> for EncryptedPart {
             resource: login.resource.clone(),
             access: login.access.expose().to_owned(),
             refresh: login.refresh.as_ref().map(|token| token.expose().to_owned()),
-            client: KeptClient::from(&login.client),
+            client: ClientRecord::from(&login.client),
             issuer: login.server.issuer.clone(),
             token_endpoint: login.server.token_endpoint.clone(),
             revocation_endpoint: login.server.revocation_endpoint.clone(),
@@ -289,7 +296,7 @@ impl EncryptedPart {
             issued: time(about.issued),
             expires: about.expires.map(time),
             refresh: self.refresh.map(Secret::new),
-            client: self.client.into_client()?,
+            client: self.client.into_client(),
             server: ServerMetadata {
                 issuer: self.issuer,
                 token_endpoint: self.token_endpoint,
@@ -301,41 +308,7 @@ impl EncryptedPart {
     }
 }
 
-impl From<&OAuthApplication> for KeptClient {
-    fn from(client: &OAuthApplication) -> Self {
-        let (method, secret, key) = match &client.auth {
-            ClientAuth::None => ("none", None, None),
-            ClientAuth::Basic(secret) => ("client_secret_basic", Some(secret), None),
-            ClientAuth::Post(secret) => ("client_secret_post", Some(secret), None),
-            ClientAuth::PrivateKey(key) => ("private_key_jwt", Some(&key.pem), Some(key)),
-        };
-        Self {
-            id: client.id.clone(),
-            method: method.to_owned(),
-            secret: secret.map(|secret| secret.expose().to_owned()),
-            algorithm: key.map(|key| key.algorithm.clone()),
-            key_id: key.and_then(|key| key.id.clone()),
-        }
-    }
-}
-
-impl KeptClient {
-    fn into_client(self) -> Option<OAuthApplication> {
-        let secret = self.secret.map(Secret::new);
-        let auth = match self.method.as_str() {
-            "none" => ClientAuth::None,
-            "client_secret_basic" => ClientAuth::Basic(secret?),
-            "client_secret_post" => ClientAuth::Post(secret?),
-            "private_key_jwt" => {
-                ClientAuth::PrivateKey(PrivateKey { pem: secret?, algorithm: self.algorithm?, id: self.key_id })
-            }
-            _ => return None,
-        };
-        Some(OAuthApplication { id: self.id, auth })
-    }
-}
-
-fn millis(time: SystemTime) -> u64 {
+pub(crate) fn millis(time: SystemTime) -> u64 {
     u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 

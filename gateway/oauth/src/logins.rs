@@ -1,6 +1,10 @@
-//! Refreshing that never loses a login.
+//! Logins in the store, and their renewal, which never loses one.
 //!
-//! However many calls need a credential, it is refreshed once: within the process by one task that all wait for, between
+//! Tokens are in the store alone: whoever places one in a header keeps that header for as long as it holds. In memory is
+//! only what the store cannot tell: which renewal is under way, when the server is to be asked again, and what the disk
+//! has refused ([`slot`]).
+//!
+//! However many calls need a credential, it is renewed once: within the process by one task that all wait for, between
 //! processes by a lease in the store. The task belongs to nobody who waits, so a call that goes away cannot tear a
 //! rotation in two. What the server gave is on disk before anybody uses it, and replaces the old only there and then.
 //! Trouble of the server leaves the login as it is; only its own "not any more" ends it, and nothing but a new login or
@@ -8,26 +12,22 @@
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
-use weir_flow::Backoff;
 use weir_store::{Clock, Secret, Store, StoreError};
 
-use crate::{Http, Login, LoginKey, OAuthApplication, Scopes, TokenError};
+use crate::{Http, Login, LoginKey, OAuthApplication, TokenError};
 
-pub use kept::Listing;
 use renew::Renewing;
-use slot::{KnownLogin, TokenSlot};
-use slots::TokenSlots;
+use slot::{RenewalSlot, RenewalSlots};
 
 mod kept;
 mod renew;
 mod slot;
-mod slots;
 
 /// All logins, of all owners.
 #[derive(Clone)]
@@ -38,53 +38,27 @@ pub struct Logins {
 struct LoginsShared {
     store: Arc<dyn Store>,
     clock: Clock,
-    timing: Timing,
-    slots: TokenSlots,
-    /// Refreshes under way.
+    /// How long one process may renew alone.
+    lease: Duration,
+    slots: RenewalSlots,
+    /// Renewals under way.
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// How long things take.
-#[derive(Clone, Debug)]
-pub struct Timing {
-    /// How long before its end a token is refreshed.
-    pub ahead: Duration,
-    /// How long a token must be good to be sent: the way to the upstream, and clocks that differ.
-    pub margin: Duration,
-    /// How long one process may refresh alone. Longer than a request may take, for what it gets must be kept.
-    pub lease: Duration,
-    /// How long after trouble the server is left alone. Its cap also bounds what the server asks for.
-    pub backoff: Backoff,
-    /// How long what was read from the store counts as read: within this time a sign-out elsewhere is noticed.
-    pub fresh: Duration,
-}
+/// What everybody who waits for a renewal is told.
+type Outcome = Result<Arc<Login>, LoginError>;
 
-/// A credential to use now.
-#[derive(Clone, Debug)]
-pub struct Access {
-    /// Goes into the header.
-    pub token: Secret,
-    /// The only origin that may see it.
-    pub origin: String,
-    /// When it ends; none if nobody said.
-    pub expires: Option<SystemTime>,
-    /// What it may do.
-    pub scopes: Scopes,
-}
+/// Longer than a request may take, for what it gets must be kept.
+const LEASE: Duration = Duration::from_secs(60);
 
 /// A token that will not do.
-#[derive(Clone)]
-struct Stale {
-    token: Secret,
-    /// Whether the upstream has said so, or its end is near.
-    refused: bool,
-}
-
-impl Stale {
-    /// Whether the upstream has refused this token.
-    fn is_refused(&self, token: &Secret) -> bool {
-        self.refused && self.token == *token
-    }
+#[derive(Clone, Debug)]
+pub struct Stale {
+    /// Another one that is there will do.
+    pub token: Secret,
+    /// Whether the upstream has answered 401 to it. Else its end is near, or it allows too little; the same once more will
+    /// then do, if that is what the server gives.
+    pub refused: bool,
 }
 
 /// Why there is no credential.
@@ -125,18 +99,6 @@ pub trait Obtain: Send + Sync {
     async fn obtain(&self) -> Result<Login, TokenError>;
 }
 
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            ahead: Duration::from_secs(60),
-            margin: Duration::from_secs(5),
-            lease: Duration::from_secs(60),
-            backoff: Backoff::TOKEN,
-            fresh: Duration::from_secs(5),
-        }
-    }
-}
-
 impl LoginError {
     /// Whether a sign-in is what it takes.
     #[must_use]
@@ -160,14 +122,18 @@ impl From<StoreError> for LoginError {
 impl Logins {
     /// The logins in `store`.
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, clock: Clock, timing: Timing) -> Self {
-        let shared = LoginsShared { store, clock, timing, slots: TokenSlots::default(), tasks: Mutex::default() };
-        Self { shared: Arc::new(shared) }
+    pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
+        Self::with_lease(store, clock, LEASE)
     }
 
-    /// A credential that is good now, refreshed if need be. `refused` is one that the upstream has just answered 401 to.
+    fn with_lease(store: Arc<dyn Store>, clock: Clock, lease: Duration) -> Self {
+        let (slots, tasks) = (RenewalSlots::default(), Mutex::default());
+        Self { shared: Arc::new(LoginsShared { store, clock, lease, slots, tasks }) }
+    }
+
+    /// A login whose token is good now and is not the `stale` one, renewed if need be.
     ///
-    /// While a token is good and its refresh is only due, nobody waits. May be cancelled: a refresh goes on.
+    /// A good token waits for no renewal. May be cancelled: a renewal goes on.
     ///
     /// # Errors
     /// If there is none; [`LoginError::needs_sign_in`] says whether a sign-in helps.
@@ -175,62 +141,34 @@ impl Logins {
         &self,
         http: &Http,
         key: &LoginKey,
-        refused: Option<&Secret>,
+        stale: Option<&Stale>,
         renewal: &Renewal,
-    ) -> Result<Access, LoginError> {
-        self.other_than(http, key, refused.map(|token| Stale { token: token.clone(), refused: true }), renewal).await
-    }
-
-    /// Makes a login anew whose token `token` is, because its end is near or it allows too little; another one that is there
-    /// already will do, and so will the same once more, if that is what the server gives.
-    ///
-    /// # Errors
-    /// As [`access`](Self::access).
-    pub async fn renew(
-        &self,
-        http: &Http,
-        key: &LoginKey,
-        token: &Secret,
-        renewal: &Renewal,
-    ) -> Result<Access, LoginError> {
-        let stale = Stale { token: token.clone(), refused: false };
-        self.other_than(http, key, Some(stale), renewal).await
-    }
-
-    async fn other_than(
-        &self,
-        http: &Http,
-        key: &LoginKey,
-        stale: Option<Stale>,
-        renewal: &Renewal,
-    ) -> Result<Access, LoginError> {
-        let refused = stale.as_ref().map(|stale| &stale.token);
-        let slot = self.slot(key);
+    ) -> Result<Arc<Login>, LoginError> {
+        let slot = self.shared.slots.of(key, self.shared.clock.now());
+        let renewing = Renewing {
+            shared: Arc::clone(&self.shared),
+            slot: Arc::clone(&slot),
+            http: http.clone(),
+            key: key.clone(),
+            stale: stale.cloned(),
+            renewal: renewal.clone(),
+        };
         loop {
-            let now = self.shared.clock.now();
-            let (good, (mut running, own)) = {
-                let mut known = slot.lock();
-                let good = known.usable(refused, now, &self.shared.timing);
-                if let Some(login) = &good
-                    && known.is_settled(login, renewal, now, &self.shared.timing)
-                {
-                    return Ok(login.access());
-                }
-                (good, self.start(&mut known, &slot, http, key, stale.as_ref(), renewal))
-            };
-            if let Some(login) = good {
-                return Ok(login.access());
+            let found = renewing.read().await?;
+            if let Some(settled) = renewing.settled(&found) {
+                return settled;
             }
+            let (mut running, own) = self.start(&slot, &renewing);
             let outcome = match running.wait_for(Option::is_some).await {
                 Ok(outcome) => (*outcome).clone().unwrap_or(Err(LoginError::Missing)),
                 // The task is gone without a word, as when the program ends.
                 Err(_) => return Err(interrupted()),
             };
             match outcome {
-                Ok(access) if refused == Some(&access.token) => {
+                Ok(login) if stale.is_some_and(|stale| stale.token == login.access) => {
                     // Else it was begun for somebody who did not know yet that this token will not do.
                     if own {
-                        return self.repeated(access, stale.as_ref());
+                        return self.repeated(login, stale);
                     }
                 }
                 outcome => return outcome,
@@ -239,69 +177,50 @@ impl Logins {
     }
 
     /// What it means that the server gives the token that there was.
-    fn repeated(&self, access: Access, stale: Option<&Stale>) -> Result<Access, LoginError> {
+    fn repeated(&self, login: Arc<Login>, stale: Option<&Stale>) -> Outcome {
         /// What is left of less is over before it can be sent.
         const LEAST: Duration = Duration::from_secs(2);
-        if stale.is_some_and(|stale| stale.is_refused(&access.token)) {
+        if stale.is_some_and(|stale| stale.refused) {
             return Err(LoginError::NotAccepted);
         }
-        let until = self.shared.clock.now().checked_add(LEAST);
-        if access.expires.is_some_and(|end| until.is_none_or(|until| end <= until)) {
+        if !login.is_good(self.shared.clock.now(), LEAST) {
             let reason = "it gives the token that there is until that has ended".to_owned();
             return Err(TokenError::Temporary { reason, retry_after: Some(LEAST) }.into());
         }
-        Ok(access)
+        Ok(login)
     }
 
-    /// Waits for all refreshes under way. To be called before the program ends, for what a server gives is only safe
+    /// Waits for all renewals under way. To be called before the program ends, for what a server gives is only safe
     /// when it is kept.
     pub async fn close(&self) {
         let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         while tasks.join_next().await.is_some() {}
     }
 
-    fn slot(&self, key: &LoginKey) -> Arc<TokenSlot> {
-        self.shared.slots.of(key, self.shared.clock.now())
-    }
-
     /// The task that is at it, started if there is none; and whether it was.
-    fn start(
-        &self,
-        known: &mut KnownLogin,
-        slot: &Arc<TokenSlot>,
-        http: &Http,
-        key: &LoginKey,
-        stale: Option<&Stale>,
-        renewal: &Renewal,
-    ) -> (watch::Receiver<Option<Result<Access, LoginError>>>, bool) {
-        if let Some(running) = &known.running
+    fn start(&self, slot: &RenewalSlot, renewing: &Renewing) -> (watch::Receiver<Option<Outcome>>, bool) {
+        let mut state = slot.lock();
+        if let Some(running) = &state.running
             && running.borrow().is_none()
             && running.has_changed().is_ok()
         {
             return (running.clone(), false);
         }
         let (done, running) = watch::channel(None);
-        known.running = Some(running.clone());
-        let renewing = Renewing {
-            shared: Arc::clone(&self.shared),
-            slot: Arc::clone(slot),
-            http: http.clone(),
-            key: key.clone(),
-            stale: stale.cloned(),
-            renewal: renewal.clone(),
-        };
+        state.running = Some(running.clone());
+        drop(state);
+        let renewing = renewing.clone();
         let mut tasks = self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let outcome = renewing.run().await;
-            done.send_replace(Some(outcome));
+            done.send_replace(Some(renewing.run().await));
         });
         (running, true)
     }
 }
 
 fn interrupted() -> LoginError {
-    TokenError::Temporary { reason: "the refresh was interrupted".to_owned(), retry_after: None }.into()
+    TokenError::Temporary { reason: "the renewal was interrupted".to_owned(), retry_after: None }.into()
 }
 
 #[cfg(test)]

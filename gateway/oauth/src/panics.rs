@@ -11,9 +11,9 @@ use std::{
 use weir_store::{Key, KeySources, Protection, Store, Value};
 
 use crate::{
-    Access, Callback, ClientAuth, CredentialOwner, KnownClient, Login, LoginError, LoginKey, OAuthApplication,
-    Prepared, PreparedUpstream, PrivateKey, Registration, Scopes, Secret, ServerMetadata, SignIn, TokenError, Tokens,
-    scripted, token::reply::TokenReply,
+    Callback, ClientAuth, CredentialOwner, KnownClient, Login, LoginError, LoginKey, OAuthApplication, Prepared,
+    PreparedUpstream, PrivateKey, Registration, Scopes, Secret, ServerMetadata, SignIn, TokenError, Tokens, scripted,
+    token::reply::TokenReply,
 };
 
 /// What all secrets here have in common.
@@ -118,8 +118,7 @@ async fn child() {
         (login(), tokens(), clients(), Callback::parse("/?code=hunter2&state=hunter2&error_description=hunter2"));
     match which.as_str() {
         "printed" => {
-            let Login { access: token, origin, expires, scopes, .. } = login();
-            let access = Access { token, origin, expires, scopes };
+            let access = crate::Stale { token: secret(), refused: true };
             let (prepared, upstream): (Vec<_>, Vec<_>) =
                 clients().into_iter().map(|client| (prepared(client.clone()), upstream(client))).unzip();
             let sign_in: SignIn = prepared[0].sign_in();

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 use url::Url;
-use weir_store::{Clock, Store, StoreError};
+use weir_store::{Clock, Secret, Store, StoreError};
 
 use crate::{
     ClientAuth, Http, HttpError, OAuthApplication, Redirect, ServerMetadata,
@@ -18,8 +18,6 @@ use crate::{
     http::{is_loopback, origin},
     redirect,
 };
-
-use kept::StoredRegistration;
 
 pub use doubt::{begun, is_doubtful, is_gone, returned};
 pub use kept::forget;
@@ -143,13 +141,13 @@ pub async fn client(
     if let Some(client) = unasked(server, wanted)? {
         return Ok(client);
     }
-    if let Some(kept) = StoredRegistration::get(store, server, wanted).await? {
-        return Ok(kept.into_client());
+    if let Some(kept) = kept::get(store, server, wanted).await? {
+        return Ok(kept);
     }
     let endpoint = server.registration_endpoint.as_ref().ok_or_else(|| by_hand(server, wanted))?;
-    let (kept, lifetime) = register(http, clock, endpoint, server, wanted).await?;
-    kept.put(store, clock, server, wanted, lifetime).await?;
-    Ok(kept.into_client())
+    let (client, lifetime) = register(http, clock, endpoint, server, wanted).await?;
+    kept::put(store, clock, server, wanted, &client, lifetime).await?;
+    Ok(client)
 }
 
 /// The only issuer that may see the client of the config, if that is so because it was the first.
@@ -249,7 +247,7 @@ async fn register(
     endpoint: &Url,
     server: &ServerMetadata,
     wanted: &Registration,
-) -> Result<(StoredRegistration, Option<Duration>), RegistrationError> {
+) -> Result<(OAuthApplication, Option<Duration>), RegistrationError> {
     let method = ["none", "client_secret_basic", "client_secret_post"]
         .into_iter()
         .find(|method| server.has_auth(method))
@@ -277,16 +275,9 @@ async fn register(
     let now = clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     // RFC 7591 §3.2.1: 0 is never.
     let lifetime = Some(given.client_secret_expires_at).filter(|at| *at > 0).map(|at| at.saturating_sub(now));
-    let kept = StoredRegistration {
-        id: given.client_id,
-        method: if given.client_secret.is_some() {
-            given.token_endpoint_auth_method.unwrap_or_else(|| method.to_owned())
-        } else {
-            "none".to_owned()
-        },
-        secret: given.client_secret,
-    };
-    Ok((kept, lifetime.map(Duration::from_secs)))
+    let method = given.token_endpoint_auth_method.as_deref().unwrap_or(method);
+    let auth = ClientAuth::with_secret(given.client_secret.map(Secret::new), method);
+    Ok((OAuthApplication { id: given.client_id, auth }, lifetime.map(Duration::from_secs)))
 }
 
 fn by_hand(server: &ServerMetadata, wanted: &Registration) -> RegistrationError {

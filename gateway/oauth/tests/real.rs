@@ -15,7 +15,7 @@ use serde_json::json;
 use url::Url;
 use weir_oauth::{
     AddressPolicy, Callback, ClientAuth, CredentialOwner, Discovered, Http, Login, LoginError, LoginKey, Logins,
-    Loopback, OAuthApplication, Redirect, Registration, Renewal, RequestLimits, Scopes, SignIn, SignInError, Timing,
+    Loopback, OAuthApplication, Redirect, Registration, Renewal, RequestLimits, Scopes, SignIn, SignInError, Stale,
     TokenEndpoint, TokenError, Tokens, authorize, device, grants,
     inbound::{Issuer, Rejected, Verifier},
     registration, revoke, scope, server,
@@ -234,7 +234,7 @@ async fn a_login_is_refreshed_rotated_and_given_back() {
         let keys = weir_store::KeySources { keyring: None, file: Some(folder.path().join("key")), variable: None };
         let path = folder.path().join("store");
         let store = FileStore::open(path, Protection::Encrypted(keys), Clock::system()).await.unwrap();
-        Logins::new(Arc::new(store), Clock::system(), Timing::default())
+        Logins::new(Arc::new(store), Clock::system())
     };
     let logins = open().await;
     let client = OAuthApplication::public("weir-native");
@@ -249,8 +249,9 @@ async fn a_login_is_refreshed_rotated_and_given_back() {
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..51 {
         let logins = [&logins, &others[0], &others[1]][number % 3].clone();
-        let (http, key, renewal, first) = (http.clone(), key.clone(), renewal.clone(), first.clone());
-        calls.spawn(async move { logins.access(&http, &key, Some(&first), &renewal).await.unwrap().token });
+        let (http, key, renewal, token) = (http.clone(), key.clone(), renewal.clone(), first.clone());
+        let stale = Stale { token, refused: true };
+        calls.spawn(async move { logins.access(&http, &key, Some(&stale), &renewal).await.unwrap().access.clone() });
     }
     let second = calls.join_all().await;
     assert!(second.iter().all(|token| *token == second[0] && *token != first));
@@ -270,7 +271,7 @@ async fn a_login_is_refreshed_rotated_and_given_back() {
 async fn a_login_that_was_revoked_elsewhere_ends_and_a_failed_sign_in_clears_nothing() {
     let peer = Peer::start(&json!({})).await;
     let found = found(&peer).await;
-    let logins = Logins::new(Arc::new(MemoryStore::new(Clock::system())), Clock::system(), Timing::default());
+    let logins = Logins::new(Arc::new(MemoryStore::new(Clock::system())), Clock::system());
     let client = OAuthApplication::public("weir-native");
     let tokens = signed_in(&found, &client).await.unwrap();
     let (access, refresh, key, http) = (tokens.access.clone(), tokens.refresh.clone().unwrap(), key(&found), http());
@@ -281,15 +282,16 @@ async fn a_login_that_was_revoked_elsewhere_ends_and_a_failed_sign_in_clears_not
     let failed = pending.finish(&http, Callback::parse("/oauth/callback?error=access_denied"), &Clock::system()).await;
     assert!(failed.is_err());
     let renewal = Renewal::Refresh(None);
-    assert_eq!(logins.access(&http, &key, None, &renewal).await.unwrap().token, access);
+    assert_eq!(logins.access(&http, &key, None, &renewal).await.unwrap().access, access);
 
     let clock = Clock::system();
     let endpoint = TokenEndpoint { server: &found.server, client: &client, resource: None, clock: &clock };
     revoke::revoke(&http, &endpoint, &refresh, weir_oauth::Revoked::Refresh).await.unwrap();
-    let ended = logins.access(&http, &key, Some(&access), &renewal).await.unwrap_err();
+    let stale = Stale { token: access, refused: true };
+    let ended = logins.access(&http, &key, Some(&stale), &renewal).await.unwrap_err();
     assert!(matches!(ended, LoginError::Ended), "{ended}");
     let tokens = signed_in(&found, &client).await.unwrap();
     let access = tokens.access.clone();
     logins.save(&key, &login(&found, &client, tokens)).await.unwrap();
-    assert_eq!(logins.access(&http, &key, None, &renewal).await.unwrap().token, access);
+    assert_eq!(logins.access(&http, &key, None, &renewal).await.unwrap().access, access);
 }

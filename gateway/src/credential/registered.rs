@@ -24,28 +24,6 @@ impl UpstreamAuth {
         let Prepared { server, client, begun, .. } = prepared;
         self.disowned(&server.issuer, &client.id, Some(*begun)).await
     }
-
-    /// Whether an owner was sent to a server's page before and did not come back: it may not know Weir any more.
-    pub(super) async fn is_doubtful(
-        &self,
-        owner: &CredentialOwner,
-        prepared: &Prepared,
-    ) -> Result<bool, TokenStoreError> {
-        let (opened, Prepared { server, client, .. }) = (self.vault.open().await?, prepared);
-        Ok(registration::is_doubtful(opened.store.as_ref(), &server.issuer, &client.id, owner).await?)
-    }
-
-    /// An owner is sent to a server's page.
-    pub(super) async fn begun(&self, owner: &CredentialOwner, prepared: &Prepared) -> Result<(), TokenStoreError> {
-        let (opened, Prepared { server, client, begun, .. }) = (self.vault.open().await?, prepared);
-        Ok(registration::begun(opened.store.as_ref(), &server.issuer, &client.id, owner, *begun).await?)
-    }
-
-    /// An owner has come back.
-    pub(super) async fn returned(&self, owner: &CredentialOwner, prepared: &Prepared) -> Result<(), TokenStoreError> {
-        let (opened, Prepared { server, client, .. }) = (self.vault.open().await?, prepared);
-        Ok(registration::returned(opened.store.as_ref(), &server.issuer, &client.id, owner).await?)
-    }
 }
 
 impl TokenStore {

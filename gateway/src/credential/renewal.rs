@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use weir_flow::facts::{self, TokenOutcome};
-use weir_oauth::{Challenge, Http, LoginError, LoginKey, Logins, Renewal, Secret, TokenError, discover};
+use weir_oauth::{Challenge, Http, LoginError, LoginKey, LoginSummary, Logins, Renewal, Stale, TokenError, discover};
 
-use super::{Stored, TokenSubject, UpstreamAuth, settings, upstream_auth::challenge};
+use super::{TokenSubject, UpstreamAuth, settings, upstream_auth::challenge};
 
 /// How long an upstream may take to say whose tokens it takes, when a call waits for that.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -16,15 +16,15 @@ impl UpstreamAuth {
     pub async fn renew(
         self: &Arc<Self>,
         asker: &TokenSubject,
-        stored: &Stored,
+        stored: &LoginSummary,
         refused: Option<&facts::Refusal>,
     ) -> TokenOutcome {
         let renewed = async {
             let (opened, http) = self.tools().await.map_err(TokenOutcome::Failed)?;
-            let (logins, key) = (&opened.logins, &stored.summary().key);
+            let (logins, key) = (&opened.logins, &stored.key);
             let kept = logins.get(key).await.map_err(|why| TokenOutcome::Failed(why.to_string()))?;
             let kept = kept.ok_or_else(|| TokenOutcome::Denied("the login is gone".to_owned()))?;
-            if kept.issued != stored.summary().issued {
+            if kept.issued != stored.issued {
                 return Ok(());
             }
             let challenge = refused.map(|refused| challenge(&refused.challenge));
@@ -43,10 +43,9 @@ impl UpstreamAuth {
             };
             let done = if home != *key {
                 anew(logins, http, &home, None, &renewal).await
-            } else if refused.is_some() {
-                logins.access(http, key, Some(&kept.access), &renewal).await.map(drop)
             } else {
-                logins.renew(http, key, &kept.access, &renewal).await.map(drop)
+                let stale = Stale { token: kept.access.clone(), refused: refused.is_some() };
+                logins.access(http, key, Some(&stale), &renewal).await.map(drop)
             };
             if self.is_for_people() && matches!(done, Err(LoginError::Token(TokenError::InvalidClient))) {
                 // Should that fail, the next sign-in finds it out.
@@ -63,7 +62,7 @@ impl UpstreamAuth {
         self: &Arc<Self>,
         asker: &TokenSubject,
         scopes: &[String],
-        held: Option<&Stored>,
+        held: Option<&LoginSummary>,
         refused: Option<&facts::Refusal>,
     ) -> TokenOutcome {
         let obtained = async {
@@ -75,9 +74,13 @@ impl UpstreamAuth {
                 // It has come since: somebody has asked for it before, and could not wait for it.
                 (Some(kept), None) if held.is_none() && kept.origin == self.origin => return Ok(()),
                 (Some(kept), refused) if refused.is_none_or(|refused| refused.status != 401) => {
-                    opened.logins.renew(http, &key, &kept.access, &renewal).await.map(drop)
+                    let stale = Stale { token: kept.access, refused: false };
+                    opened.logins.access(http, &key, Some(&stale), &renewal).await.map(drop)
                 }
-                (kept, _) => anew(&opened.logins, http, &key, kept.as_ref().map(|kept| &kept.access), &renewal).await,
+                (kept, _) => {
+                    let refused = kept.map(|kept| Stale { token: kept.access, refused: true });
+                    anew(&opened.logins, http, &key, refused.as_ref(), &renewal).await
+                }
             }
             .map_err(outcome_of)
         };
@@ -100,7 +103,7 @@ async fn anew(
     logins: &Logins,
     http: &Http,
     key: &LoginKey,
-    refused: Option<&Secret>,
+    refused: Option<&Stale>,
     renewal: &Renewal,
 ) -> Result<(), LoginError> {
     let made = logins.access(http, key, refused, renewal).await?;

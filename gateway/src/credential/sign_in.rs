@@ -5,9 +5,9 @@ use std::fmt;
 
 use url::Url;
 use weir_oauth::{
-    AddressPolicy, Callback, CredentialOwner, DeviceSignIn, Listing, LoginSummary, PendingSignIn, PrepareError,
-    Prepared, Probed, Redirect, Scopes, Secret, SignInError, TokenError, Tokens, authorize, device, discover, prepare,
-    probe, resource, server,
+    AddressPolicy, Callback, CredentialOwner, DeviceSignIn, LoginSummary, PendingSignIn, PrepareError, Prepared,
+    Probed, Redirect, Scopes, Secret, SignInError, TokenError, Tokens, authorize, device, discover, prepare, probe,
+    registration, resource, server,
 };
 
 use crate::{
@@ -192,17 +192,17 @@ impl UpstreamAuth {
         }
         let upstream =
             settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), redirect, by_code)?;
-        let before = self.stored(owner).await?.map(|stored| stored.summary().key.issuer.clone());
+        let before = self.stored(owner).await?.map(|login| login.key.issuer);
         let (store, clock) = (opened.store.as_ref(), &self.vault.clock);
         let find = async || prepare(http, store, clock, &upstream, challenge.as_ref(), before.as_deref()).await;
         let mut prepared = find().await?;
         // Where a server gives a code it says itself that it does not know Weir any more.
-        if !by_code && self.is_doubtful(owner, &prepared).await? {
+        if !by_code && registration::is_doubtful(store, &prepared, owner).await.map_err(TokenStoreError::from)? {
             self.refused(&prepared).await?;
             prepared = find().await?;
         }
         if !by_code {
-            self.begun(owner, &prepared).await?;
+            registration::begun(store, &prepared, owner).await.map_err(TokenStoreError::from)?;
         }
         if scopes.is_empty() && !is_said {
             let kept = self.kept_wanted(owner, &prepared).await?;
@@ -282,7 +282,8 @@ impl UpstreamAuth {
         callback: Callback,
     ) -> Result<(), SignInFailure> {
         let (http, asked) = (self.http().map_err(TokenError::from)?, self.vault.clock.now());
-        self.returned(owner, prepared).await?;
+        let store = self.vault.open().await?.store.as_ref();
+        registration::returned(store, prepared, owner).await.map_err(TokenStoreError::from)?;
         let tokens = pending.finish(http, callback, &self.vault.clock).await;
         if matches!(tokens, Err(SignInError::Token(TokenError::InvalidClient))) {
             self.refused(prepared).await?;
@@ -335,12 +336,7 @@ impl UpstreamAuth {
     /// # Errors
     /// If the store cannot be used.
     pub async fn sign_out(&self, owner: &CredentialOwner) -> Result<Option<Result<(), TokenError>>, SignInFailure> {
-        let listing = self.vault.listing(&[self.range(owner)]).await;
-        if listing
-            .latest(&self.name, owner, |login| login.origin == self.origin)
-            .map_err(TokenStoreError::from)?
-            .is_none()
-        {
+        if !self.vault.list(&[self.range(owner)]).await?.iter().any(|login| login.origin == self.origin) {
             return Ok(None);
         }
         let http = self.http().map_err(TokenError::from)?;
@@ -352,11 +348,11 @@ impl UpstreamAuth {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn state(&self, owner: &CredentialOwner) -> Result<SignInState, TokenStoreError> {
-        self.state_in(&self.vault.listing(&[self.range(owner)]).await, owner)
+        Ok(self.state_in(&self.vault.list(&[self.range(owner)]).await?, owner))
     }
 
-    fn state_in(&self, listing: &Listing, owner: &CredentialOwner) -> Result<SignInState, TokenStoreError> {
-        let login = self.stored_in(listing, owner)?.map(|stored| stored.summary().clone());
+    fn state_in(&self, listed: &[LoginSummary], owner: &CredentialOwner) -> SignInState {
+        let login = self.stored_in(listed, owner);
         let now = self.vault.clock.now();
         let standing = match &login {
             None if self.is_configured() || self.is_wanted(owner) => Standing::Missing,
@@ -371,7 +367,7 @@ impl UpstreamAuth {
             },
         };
         let (upstream, for_people) = (self.name.clone(), self.is_for_people());
-        Ok(SignInState { upstream, owner: owner.clone(), standing, login, for_people })
+        SignInState { upstream, owner: owner.clone(), standing, login, for_people }
     }
 
     async fn keep(
@@ -445,8 +441,8 @@ impl CredentialManager {
         let askers = self.accounts().iter().filter_map(|account| Some((account, account.asker(caller)?)));
         let askers: Vec<_> = askers.collect();
         let ranges: Vec<_> = askers.iter().map(|(account, asker)| account.range(&asker.owner)).collect();
-        let listing = self.vault.listing(&ranges).await;
-        askers.into_iter().map(|(account, asker)| account.state_in(&listing, &asker.owner)).collect()
+        let listed = self.vault.list(&ranges).await?;
+        Ok(askers.into_iter().map(|(account, asker)| account.state_in(&listed, &asker.owner)).collect())
     }
 }
 

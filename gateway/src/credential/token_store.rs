@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::sync::OnceCell;
-use weir_oauth::{AddressPolicy, Clock, Http, HttpError, Listing, LoginSummary, Logins, RequestLimits, Timing};
+use weir_oauth::{AddressPolicy, Clock, Http, HttpError, LoginSummary, Logins, RequestLimits};
 use weir_store::{FileStore, Key, KeySources, Protection, Secret, Store, StoreError};
 
 use crate::config::{self, Config, SecretSource};
@@ -59,12 +59,6 @@ impl From<StoreError> for TokenStoreError {
     }
 }
 
-impl From<Arc<StoreError>> for TokenStoreError {
-    fn from(error: Arc<StoreError>) -> Self {
-        Self::Store(error)
-    }
-}
-
 impl TokenStore {
     pub(super) fn new(config: &Config, plaintext: bool) -> Self {
         Self {
@@ -94,9 +88,7 @@ impl TokenStore {
                 let path = self.path.clone().ok_or(TokenStoreError::NoPlace)?;
                 let store = FileStore::open(path.clone(), self.protection(&path)?, self.clock.clone()).await?;
                 let store: Arc<dyn Store> = Arc::new(store);
-                // The policy decides when a token is renewed; this has no opinion of its own.
-                let timing = Timing { ahead: Default::default(), margin: Default::default(), ..Timing::default() };
-                Ok(OpenedStore { logins: Logins::new(Arc::clone(&store), self.clock.clone(), timing), store })
+                Ok(OpenedStore { logins: Logins::new(Arc::clone(&store), self.clock.clone()), store })
             })
             .await
     }
@@ -126,17 +118,6 @@ impl TokenStore {
         let Some(path) = &self.path else { return Ok(Vec::new()) };
         let listed = FileStore::peek(path.clone(), ranges, &self.clock).await?;
         Ok(listed.iter().filter_map(LoginSummary::from_listed).collect())
-    }
-
-    /// The same, as one look from which those of several owners and upstreams are told. If the store cannot be read, that is
-    /// told of each.
-    pub(super) async fn listing(&self, ranges: &[Key]) -> Listing {
-        if let Some(opened) = self.opened.get() {
-            return opened.logins.listing(ranges).await;
-        }
-        let Some(path) = &self.path else { return Listing::of(Ok(Vec::new())) };
-        let listed = FileStore::peek(path.clone(), ranges, &self.clock).await;
-        Listing::of(listed.map(|all| all.iter().filter_map(LoginSummary::from_listed).collect()).map_err(Arc::new))
     }
 
     /// A client that may go where `reach` says. Reading the certificates of the machine takes a while, so it is done

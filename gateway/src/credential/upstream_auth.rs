@@ -8,9 +8,7 @@ use std::{
 
 use url::Url;
 use weir_flow::facts::{self, Challenge};
-use weir_oauth::{
-    Access, AddressPolicy, CredentialOwner, Http, HttpError, Listing, LoginKey, LoginSummary, Renewal, Secret,
-};
+use weir_oauth::{AddressPolicy, CredentialOwner, Http, HttpError, Login, LoginKey, LoginSummary, Renewal};
 use weir_store::Key;
 
 use crate::{
@@ -40,21 +38,6 @@ pub struct UpstreamAuth {
     http: OnceLock<Http>,
     /// What a refusal has asked for, for the sign-in that follows.
     wanted: Mutex<HashMap<CredentialOwner, SignInRequest>>,
-}
-
-/// A login that is there.
-#[derive(Clone, Debug)]
-pub struct Stored(LoginSummary);
-
-/// A token on its way into a header.
-#[derive(Debug)]
-pub struct Placed {
-    /// Its text.
-    pub text: Secret,
-    /// The only origin that may see it.
-    pub origin: String,
-    /// For how much longer it is good; none if nobody said.
-    pub left: Option<Duration>,
 }
 
 /// What a sign-in is to bring.
@@ -166,8 +149,8 @@ impl UpstreamAuth {
     ///
     /// # Errors
     /// If there is a store that cannot be read.
-    pub async fn stored(&self, owner: &CredentialOwner) -> Result<Option<Stored>, TokenStoreError> {
-        self.stored_in(&self.vault.listing(&[self.range(owner)]).await, owner)
+    pub async fn stored(&self, owner: &CredentialOwner) -> Result<Option<LoginSummary>, TokenStoreError> {
+        Ok(self.stored_in(&self.vault.list(&[self.range(owner)]).await?, owner))
     }
 
     /// Where the logins of an owner here are in the store.
@@ -175,26 +158,22 @@ impl UpstreamAuth {
         LoginKey::range(Some(&self.name), Some(owner))
     }
 
-    pub(super) fn stored_in(
-        &self,
-        listing: &Listing,
-        owner: &CredentialOwner,
-    ) -> Result<Option<Stored>, TokenStoreError> {
-        // One for another place or from another server than the configuration says now is none.
-        let fits = |login: &LoginSummary| {
-            login.origin == self.origin && self.oauth.issuer.as_ref().is_none_or(|issuer| *issuer == login.key.issuer)
-        };
-        let found = listing.latest(&self.name, owner, fits)?;
-        if let Some(login) = &found {
-            self.vault.changes.seen(login);
-        }
-        Ok(found.map(Stored))
+    /// The latest login of an owner, of whatever issuer, even if it has ended: whoever had signed in elsewhere before that had
+    /// left it. One for another place or from another server than the configuration says now is none.
+    pub(super) fn stored_in(&self, listed: &[LoginSummary], owner: &CredentialOwner) -> Option<LoginSummary> {
+        let theirs = listed.iter().filter(|login| login.key.upstream == self.name && login.key.owner == *owner);
+        let issuer = self.oauth.issuer.as_ref();
+        let fitting =
+            theirs.filter(|login| login.origin == self.origin && issuer.is_none_or(|one| *one == login.key.issuer));
+        let found = fitting.max_by_key(|login| login.version)?;
+        self.vault.changes.seen(found);
+        Some(found.clone())
     }
 
     /// What a policy is told of a login; `accepted` if the upstream has let somebody in with it.
     #[must_use]
-    pub fn fact(&self, stored: &Stored, accepted: bool) -> facts::Token {
-        let (now, Stored(login)) = (self.vault.clock.now(), stored);
+    pub fn fact(&self, login: &LoginSummary, accepted: bool) -> facts::Token {
+        let now = self.vault.clock.now();
         facts::Token {
             issuer: login.key.issuer.clone(),
             scopes: login.scopes.iter().map(str::to_owned).collect(),
@@ -211,17 +190,16 @@ impl UpstreamAuth {
         self.vault.changes.mark(&self.name, owner)
     }
 
-    /// The token of a login.
+    /// A login with its token, and for how much longer that is good, if anybody has said.
     ///
     /// # Errors
     /// In words, if it cannot be had.
-    pub async fn token(&self, stored: &Stored) -> Result<Placed, String> {
+    pub async fn token(&self, login: &LoginSummary) -> Result<(Arc<Login>, Option<Duration>), String> {
         let (opened, http) = self.tools().await?;
-        opened.logins.seen(&stored.0.key, stored.0.version);
-        let access = opened.logins.access(http, &stored.0.key, None, &Renewal::Refresh(None)).await;
-        let Access { token, origin, expires, .. } = access.map_err(|why| why.to_string())?;
-        let left = expires.map(|end| end.duration_since(self.vault.clock.now()).unwrap_or_default());
-        Ok(Placed { text: token, origin, left })
+        let login = opened.logins.access(http, &login.key, None, &Renewal::Refresh(None)).await;
+        let login = login.map_err(|why| why.to_string())?;
+        let left = login.expires.map(|end| end.duration_since(self.vault.clock.now()).unwrap_or_default());
+        Ok((login, left))
     }
 
     /// What a person has to do; remembered for when they come.
@@ -270,14 +248,6 @@ impl UpstreamAuth {
     pub(super) async fn tools(&self) -> Result<(&OpenedStore, &Http), String> {
         let opened = self.vault.open().await.map_err(|why| why.to_string())?;
         Ok((opened, self.http().map_err(|why| why.to_string())?))
-    }
-}
-
-impl Stored {
-    /// What may be shown of it.
-    #[must_use]
-    pub const fn summary(&self) -> &LoginSummary {
-        &self.0
     }
 }
 

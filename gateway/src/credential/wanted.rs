@@ -26,7 +26,7 @@ impl UpstreamAuth {
         let Some(opened) = self.vault.opened().filter(|_| !text.is_empty() && text.len() <= LONGEST) else { return };
         let kept = async {
             let Some(stored) = self.stored(owner).await? else { return Ok(()) };
-            let (store, key) = (opened.store.as_ref(), stored.summary().key.key(NAMESPACE));
+            let (store, key) = (opened.store.as_ref(), stored.key.key(NAMESPACE));
             if get(store, &key).await?.as_deref() != Some(&text) {
                 store.put(&key, &Value { about: text, secret: Zeroizing::default() }, Some(KEPT)).await?;
             }

@@ -8,7 +8,6 @@
 
 use std::{
     collections::HashMap,
-    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, UNIX_EPOCH},
@@ -310,12 +309,12 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn list(path: &Path, tx: &ReadTransaction, below: &[Key], now: u64) -> Result<Vec<Listed>, StoreError> {
-    let wanted: Vec<Range<String>> = below.iter().map(Key::below).collect();
     let is_former = database::format(path, tx)? != FORMAT;
-    let everything = ["[".to_owned().."]".to_owned()];
+    let everything = "[".to_owned().."]".to_owned();
+    let ranges = if is_former { vec![everything] } else { below.iter().map(Key::below).collect() };
     let entries = tx.open_table(ENTRIES).map_err(|e| database::error(path, e))?;
     let mut listed = Vec::new();
-    for range in if is_former { &everything[..] } else { &wanted } {
+    for range in ranges {
         let rows = entries.range(range.start.as_str()..range.end.as_str()).map_err(|e| database::error(path, e))?;
         for row in rows {
             let (key, bytes) = row.map_err(|e| database::error(path, e))?;
@@ -323,7 +322,7 @@ fn list(path: &Path, tx: &ReadTransaction, below: &[Key], now: u64) -> Result<Ve
             if is_former {
                 key = former::to_current(&key).unwrap_or(key);
             }
-            let is_wanted = wanted.iter().any(|range| (range.start.as_str()..range.end.as_str()).contains(&key.text()));
+            let is_wanted = below.iter().any(|other| key.is_below(other));
             if !is_wanted || record::is_over(bytes.value(), now) {
                 continue;
             }

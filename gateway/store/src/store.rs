@@ -104,6 +104,13 @@ impl Key {
         Self { text: text.to_owned() }
     }
 
+    /// Whether it begins with all parts of another one and has more.
+    #[must_use]
+    pub fn is_below(&self, other: &Self) -> bool {
+        let Range { start, end } = other.below();
+        start <= self.text && self.text < end
+    }
+
     /// The texts of all keys that begin with the parts of this one and have more.
     pub(crate) fn below(&self) -> Range<String> {
         let stem = self.text.strip_suffix(']').unwrap_or(&self.text);

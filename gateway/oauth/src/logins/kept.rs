@@ -3,34 +3,18 @@
 //! An owner has one login at an upstream. Where that has moved to another issuer, the login there takes the place of the
 //! one before, whose token is of no use any more.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use weir_store::{Key, StoreError, Version};
+use weir_store::{Key, StoreError};
 
-use crate::{
-    CredentialOwner, Http, Login, LoginKey, LoginSummary, Revoked, TokenError, revoke::revoke, token::TokenEndpoint,
+use crate::{CredentialOwner, Http, Login, LoginKey, LoginSummary, TokenError};
+
+use super::{
+    Logins,
+    slot::{RenewalState, StoredLogin},
 };
 
-use super::{KnownLogin, Logins};
-
-/// Logins at one moment, without their secrets.
-#[derive(Debug)]
-pub struct Listing {
-    listed: Result<Vec<LoginSummary>, Arc<StoreError>>,
-    /// Those that the disk has refused.
-    unsaved: Vec<LoginSummary>,
-}
-
 impl Logins {
-    /// Says that the store has this writing of a login now: if another one is remembered here, it is read anew.
-    pub fn seen(&self, key: &LoginKey, version: Version) {
-        let slot = self.slot(key);
-        let mut known = slot.lock();
-        if known.version != Some(version) && !known.unsaved {
-            known.read = None;
-        }
-    }
-
     /// Makes sure that a login can be kept, before somebody takes the trouble to sign in.
     ///
     /// # Errors
@@ -49,12 +33,11 @@ impl Logins {
     /// # Errors
     /// If the store cannot be written; what was there is then still there.
     pub async fn save(&self, key: &LoginKey, login: &Login) -> Result<(), StoreError> {
-        let version = self.shared.store.put(&key.place(), &login.value(), None).await?;
+        self.shared.store.put(&key.place(), &login.value(), None).await?;
         {
-            let slot = self.slot(key);
-            let mut known = slot.lock();
-            *known = KnownLogin { running: known.running.take(), made: known.made, ..KnownLogin::default() };
-            known.keep(Arc::new(login.clone()), version, self.shared.clock.now());
+            let slot = self.shared.slots.of(key, self.shared.clock.now());
+            let mut state = slot.lock();
+            *state = RenewalState { running: state.running.take(), made: state.made.take(), ..RenewalState::default() };
         }
         if let Err(error) = self.supersede(key, &login.origin).await {
             tracing::warn!(upstream = key.upstream, %error, "the login before is still kept");
@@ -82,8 +65,8 @@ impl Logins {
         owner: &CredentialOwner,
         origin: Option<&str>,
     ) -> Result<Option<Result<(), TokenError>>, StoreError> {
-        let mut forgotten = Vec::new();
         let listed = self.list(&[LoginKey::range(Some(upstream), Some(owner))]).await?;
+        let mut forgotten = Vec::new();
         // Here first: a server may be slow, or gone.
         for login in listed.into_iter().filter(|login| origin.is_none_or(|origin| login.origin == origin)) {
             let kept = self.get(&login.key).await;
@@ -93,17 +76,7 @@ impl Logins {
         let mut said = None;
         for login in forgotten {
             let Some(login) = login? else { continue };
-            let endpoint = TokenEndpoint {
-                server: &login.server,
-                client: &login.client,
-                resource: None,
-                clock: &self.shared.clock,
-            };
-            let (token, kind) = match &login.refresh {
-                Some(token) => (token, Revoked::Refresh),
-                None => (&login.access, Revoked::Access),
-            };
-            let answer = revoke(http, &endpoint, token, kind).await;
+            let answer = login.revoke(http, &self.shared.clock).await;
             said = Some(said.unwrap_or(Ok(())).and(answer));
         }
         Ok(said)
@@ -122,60 +95,36 @@ impl Logins {
         Ok(())
     }
 
-    /// The logins in these [ranges](LoginKey::range), without their secrets.
+    /// The logins in these [ranges](LoginKey::range), without their secrets; those that the disk has refused as they are in
+    /// memory.
     ///
     /// # Errors
-    /// If the store cannot be read.
+    /// If the store cannot be read, and what it has refused is not enough to tell.
     pub async fn list(&self, ranges: &[Key]) -> Result<Vec<LoginSummary>, StoreError> {
-        Ok(self.shared.store.list(ranges).await?.iter().filter_map(LoginSummary::from_listed).collect())
-    }
-
-    /// The logins in these ranges as they are now, those that the disk has refused included.
-    pub async fn listing(&self, ranges: &[Key]) -> Listing {
-        let listed = self.list(ranges).await.map_err(Arc::new);
-        let unsaved = self.shared.slots.each(|key, known| {
-            let (login, version) = (known.login.as_ref().filter(|_| known.unsaved)?, known.version?);
-            Some(LoginSummary::of(key, login, version))
-        });
-        Listing { listed, unsaved }
+        let mut unsaved = Vec::new();
+        for (key, StoredLogin { login, version }) in self.shared.slots.unsaved() {
+            unsaved.extend(login.zip(version).map(|(login, version)| LoginSummary::of(key, &login, version)));
+        }
+        unsaved.retain(|login| ranges.iter().any(|range| login.key.place().is_below(range)));
+        let is_unsaved = |range: &Key| unsaved.iter().any(|login| login.key.place().is_below(range));
+        let listed = match self.shared.store.list(ranges).await {
+            Err(_) if !unsaved.is_empty() && ranges.iter().all(is_unsaved) => Vec::new(),
+            listed => listed?,
+        };
+        let mut all: Vec<LoginSummary> = listed.iter().filter_map(LoginSummary::from_listed).collect();
+        for login in unsaved {
+            match all.iter_mut().find(|listed| listed.key == login.key) {
+                Some(listed) if listed.version > login.version => {}
+                Some(listed) => *listed = login,
+                None => all.push(login),
+            }
+        }
+        Ok(all)
     }
 
     async fn remove(&self, key: &LoginKey) -> Result<(), StoreError> {
         self.shared.store.delete(&key.place()).await?;
-        *self.slot(key).lock() = KnownLogin::default();
+        *self.shared.slots.of(key, self.shared.clock.now()).lock() = RenewalState::default();
         Ok(())
     }
-}
-
-impl Listing {
-    /// What a store has listed.
-    #[must_use]
-    pub const fn of(listed: Result<Vec<LoginSummary>, Arc<StoreError>>) -> Self {
-        Self { listed, unsaved: Vec::new() }
-    }
-
-    /// The latest login of an owner at an upstream that fits, of whatever issuer, even if it has ended: whoever had signed
-    /// in elsewhere before that had left it.
-    ///
-    /// # Errors
-    /// If the store could not be read, and there is none that it has refused.
-    pub fn latest(
-        &self,
-        upstream: &str,
-        owner: &CredentialOwner,
-        fits: impl Fn(&LoginSummary) -> bool,
-    ) -> Result<Option<LoginSummary>, Arc<StoreError>> {
-        let wanted = |login: &&LoginSummary| is_theirs(login, upstream, owner) && fits(login);
-        let mut unsaved = self.unsaved.iter().filter(wanted).peekable();
-        let listed = match &self.listed {
-            Err(_) if unsaved.peek().is_some() => &[][..],
-            listed => listed.as_ref().map_err(Arc::clone)?.as_slice(),
-        };
-        // One that is not saved has the version of that whose place it takes, and the last of two counts.
-        Ok(listed.iter().filter(wanted).chain(unsaved).max_by_key(|login| login.version).cloned())
-    }
-}
-
-fn is_theirs(login: &LoginSummary, upstream: &str, owner: &CredentialOwner) -> bool {
-    login.key.upstream == upstream && login.key.owner == *owner
 }

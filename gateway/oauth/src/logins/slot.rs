@@ -1,103 +1,152 @@
-//! What this process remembers of a login, so that most questions need no store.
+//! What this process knows of the renewal of a login that the store cannot tell.
 
 use std::{
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use tokio::sync::watch;
 use weir_flow::Backoff;
-use weir_store::{Secret, Version};
+use weir_store::Version;
 
-use crate::{Login, TokenError};
+use crate::{Login, LoginKey, TokenError};
 
-use super::{Access, LoginError, Renewal, Timing};
+use super::Outcome;
 
-/// What is known of one login in this process.
+/// The renewal of one login.
 #[derive(Default)]
-pub(super) struct TokenSlot(Mutex<KnownLogin>);
+pub(super) struct RenewalSlot(Mutex<RenewalState>);
 
 #[derive(Default)]
-pub(super) struct KnownLogin {
-    pub(super) login: Option<Arc<Login>>,
-    pub(super) version: Option<Version>,
-    /// When that was read.
-    pub(super) read: Option<SystemTime>,
+pub(super) struct RenewalState {
+    pub(super) running: Option<watch::Receiver<Option<Outcome>>>,
     /// Given by the server, but the disk refused it.
-    pub(super) unsaved: bool,
-    /// The server is left alone until then, for this reason.
-    pub(super) paused: Option<(SystemTime, TokenError)>,
-    /// While there is trouble.
-    pub(super) backoff: Option<Backoff>,
+    pub(super) unsaved: Option<StoredLogin>,
+    pub(super) paused: Option<Pause>,
     /// When the server last made a token.
     pub(super) made: Option<SystemTime>,
     /// When that was the one that was there already.
     pub(super) repeated: Option<SystemTime>,
-    pub(super) running: Option<watch::Receiver<Option<Result<Access, LoginError>>>>,
+}
+
+/// A login, and what the store has of it.
+#[derive(Clone, Default)]
+pub(super) struct StoredLogin {
+    pub(super) login: Option<Arc<Login>>,
+    pub(super) version: Option<Version>,
+}
+
+/// The server is left alone for a while.
+#[derive(Clone)]
+pub(super) struct Pause {
+    /// For this writing of the login: a new sign-in starts with a clean slate.
+    pub(super) version: Option<Version>,
+    pub(super) until: SystemTime,
+    pub(super) why: TokenError,
+    pub(super) backoff: Backoff,
 }
 
 /// A token that was made within this time and is refused will not get better by making another; and a server that gave
 /// the one that was there has no other yet.
 const JUST_MADE: Duration = Duration::from_secs(10);
 
-impl TokenSlot {
-    pub(super) fn lock(&self) -> MutexGuard<'_, KnownLogin> {
+impl RenewalSlot {
+    pub(super) fn lock(&self) -> MutexGuard<'_, RenewalState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl KnownLogin {
-    pub(super) fn keep(&mut self, login: Arc<Login>, version: Version, now: SystemTime) {
-        self.login = Some(login);
-        self.version = Some(version);
-        self.read = Some(now);
-        self.unsaved = false;
-    }
-
-    /// What may be sent now, read from the store a short time ago.
-    pub(super) fn usable(&self, refused: Option<&Secret>, now: SystemTime, timing: &Timing) -> Option<Arc<Login>> {
-        let fresh = self.read.is_some_and(|read| now.duration_since(read).is_ok_and(|age| age < timing.fresh));
-        self.login.clone().filter(|login| fresh && login.is_usable(refused, now, timing.margin))
-    }
-
-    /// Whether the server has made a token a moment ago.
-    pub(super) fn has_made(&self, now: SystemTime) -> bool {
-        is_recent(self.made, now)
-    }
-
-    /// Whether the server has given the token that was there already, a moment ago.
-    pub(super) fn has_repeated(&self, now: SystemTime) -> bool {
-        is_recent(self.repeated, now)
-    }
-
-    /// Whether there is nothing to do for a login that may be sent: its end is far, or nothing can be done about it now.
-    pub(super) fn is_settled(&self, login: &Login, renewal: &Renewal, now: SystemTime, timing: &Timing) -> bool {
-        let stuck = matches!(renewal, Renewal::Refresh(_)) && !login.is_refreshable();
-        let paused = self.paused.as_ref().is_some_and(|(until, _)| now < *until);
-        !self.unsaved && (stuck || paused || self.has_repeated(now) || login.is_good(now, timing.ahead))
-    }
-}
-
-fn is_recent(at: Option<SystemTime>, now: SystemTime) -> bool {
+pub(super) fn is_recent(at: Option<SystemTime>, now: SystemTime) -> bool {
     at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < JUST_MADE))
 }
 
-impl Login {
-    /// Whether it may be sent now.
-    pub(super) fn is_usable(&self, refused: Option<&Secret>, now: SystemTime, margin: Duration) -> bool {
-        refused != Some(&self.access) && self.is_good(now, margin)
-    }
+/// All slots in use. Where each caller has a login, they come and go.
+#[derive(Default)]
+pub(super) struct RenewalSlots(Mutex<SlotTable>);
 
-    pub(super) fn is_refreshable(&self) -> bool {
-        !self.ended && self.refresh.is_some()
-    }
+#[derive(Default)]
+struct SlotTable {
+    /// With when each was last asked for.
+    slots: HashMap<LoginKey, (Arc<RenewalSlot>, SystemTime)>,
+    /// When it was last looked who is idle.
+    looked: Option<SystemTime>,
+}
 
-    pub(super) fn access(&self) -> Access {
-        Access {
-            token: self.access.clone(),
-            origin: self.origin.clone(),
-            expires: self.expires,
-            scopes: self.scopes.clone(),
+/// How long nobody has asked for what is forgotten.
+const IDLE: Duration = Duration::from_secs(3600);
+/// How often to look for that.
+const LOOK: Duration = Duration::from_secs(600);
+
+impl RenewalSlots {
+    /// The slot of a login, made if there is none.
+    pub(super) fn of(&self, key: &LoginKey, now: SystemTime) -> Arc<RenewalSlot> {
+        let mut table = self.lock();
+        table.forget_idle(now);
+        if let Some((slot, used)) = table.slots.get_mut(key) {
+            *used = now;
+            return Arc::clone(slot);
         }
+        let slot = Arc::<RenewalSlot>::default();
+        table.slots.insert(key.clone(), (Arc::clone(&slot), now));
+        slot
+    }
+
+    /// The logins that the disk has refused.
+    pub(super) fn unsaved(&self) -> Vec<(LoginKey, StoredLogin)> {
+        let table = self.lock();
+        let unsaved = table.slots.iter().map(|(key, (slot, _))| (key, slot.lock().unsaved.clone()));
+        unsaved.filter_map(|(key, stored)| Some((key.clone(), stored?))).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SlotTable> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SlotTable {
+    /// Whoever waits for a slot, or works on it, holds it; and what could not be saved is nowhere else.
+    fn forget_idle(&mut self, now: SystemTime) {
+        let is_past = |at: SystemTime, time: Duration| now.duration_since(at).is_ok_and(|passed| passed >= time);
+        if self.looked.is_some_and(|at| at <= now && !is_past(at, LOOK)) {
+            return;
+        }
+        self.looked = Some(now);
+        self.slots.retain(|_, (slot, used)| {
+            !is_past(*used, IDLE) || Arc::strong_count(slot) > 1 || slot.lock().unsaved.is_some()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CredentialOwner;
+
+    fn key(number: u32) -> LoginKey {
+        let owner = CredentialOwner::Principal("https://idp.example".to_owned(), number.to_string());
+        LoginKey { upstream: "u".to_owned(), owner, issuer: "https://as.example".to_owned() }
+    }
+
+    #[test]
+    fn what_nobody_asks_for_is_forgotten() {
+        let (slots, start) = (RenewalSlots::default(), SystemTime::UNIX_EPOCH + IDLE);
+        for number in 0..100 {
+            slots.of(&key(number), start);
+        }
+        let count = || slots.lock().slots.len();
+        let held = slots.of(&key(1), start);
+        slots.of(&key(2), start).lock().unsaved = Some(StoredLogin::default());
+        slots.of(&key(3), start + LOOK);
+        slots.of(&key(1000), start + IDLE - Duration::from_secs(1));
+        assert_eq!(count(), 101, "not before its time");
+        slots.of(&key(1000), start + IDLE + LOOK - Duration::from_secs(1));
+        assert_eq!(count(), 4, "held, unsaved, and used since");
+        drop(held);
+        slots.of(&key(1000), start + 3 * IDLE);
+        assert_eq!(count(), 2);
+        // A clock that was put back.
+        slots.of(&key(5), start);
+        assert_eq!(count(), 3);
     }
 }

@@ -11,7 +11,7 @@ use weir_store::{MemoryStore, Version};
 
 use super::*;
 use crate::{
-    CredentialOwner, LoginSummary, ServerMetadata,
+    CredentialOwner, LoginSummary, Scopes, ServerMetadata,
     scripted::{Scripted, ScriptedReply, http},
 };
 
@@ -63,7 +63,7 @@ impl Scene {
         let now = Arc::new(AtomicU64::new(NOW));
         let clock = clock(&now);
         let store = store(clock.clone());
-        let logins = Logins::new(Arc::clone(&store), clock, Timing::default());
+        let logins = Logins::new(Arc::clone(&store), clock);
         Self { server, instead, answers, store, now, logins }
     }
 
@@ -101,11 +101,8 @@ impl Scene {
     }
 
     async fn latest(&self, owner: &CredentialOwner) -> Option<LoginSummary> {
-        self.logins
-            .listing(&[LoginKey::range(Some("github"), Some(owner))])
-            .await
-            .latest("github", owner, |_| true)
-            .unwrap()
+        let listed = self.logins.list(&[LoginKey::range(Some("github"), Some(owner))]).await.unwrap();
+        listed.into_iter().max_by_key(|login| login.version)
     }
 
     /// What is in the store, as another process finds it.
@@ -127,12 +124,19 @@ impl Scene {
         self.server.seen("/token").len()
     }
 
-    /// A refresh that is due and brings nothing is not tried again at once, and the token is used on.
+    /// What there is in place of a token whose end is near.
+    async fn renewed(&self, token: &str) -> Result<String, LoginError> {
+        let stale = Stale { token: Secret::new(token.to_owned()), refused: false };
+        let renewed = self.logins.access(&http(), &self.key(), Some(&stale), &Renewal::Refresh(None)).await;
+        renewed.map(|login| login.access.expose().to_owned())
+    }
+
+    /// A renewal that is due and brings nothing is not tried again at once, and the token is used on.
     async fn is_asked_once_in_ten_seconds(&self) {
         for asked in [1, 2] {
             for _ in 0..20 {
+                assert!(!self.renewed("a1").await.is_ok_and(|token| token != "a1"));
                 assert_eq!(self.access(None).await.unwrap(), "a1");
-                self.logins.close().await;
             }
             assert_eq!(self.asked(), asked);
             self.later(10);
@@ -165,10 +169,10 @@ fn clock(now: &Arc<AtomicU64>) -> Clock {
 }
 
 async fn get(logins: &Logins, key: &LoginKey, refused: Option<&str>) -> Result<String, LoginError> {
-    let refused = refused.map(|token| Secret::new(token.to_owned()));
-    let access = logins.access(&http(), key, refused.as_ref(), &Renewal::Refresh(None)).await?;
-    assert_eq!(access.origin, "https://mcp.example");
-    Ok(access.token.expose().to_owned())
+    let refused = refused.map(|token| Stale { token: Secret::new(token.to_owned()), refused: true });
+    let login = logins.access(&http(), key, refused.as_ref(), &Renewal::Refresh(None)).await?;
+    assert_eq!(login.origin, "https://mcp.example");
+    Ok(login.access.expose().to_owned())
 }
 
 #[tokio::test]
@@ -207,16 +211,19 @@ async fn fifty_calls_at_expiry_make_one_refresh() {
 }
 
 #[tokio::test]
-async fn while_a_refresh_is_only_due_nobody_waits() {
+async fn while_a_good_token_is_renewed_nobody_waits() {
     let scene = Scene::new().await;
     scene.signed_in(30).await;
     scene.hold();
-    for _ in 0..20 {
-        assert_eq!(scene.access(None).await.unwrap(), "a1");
-    }
-    scene.until_asked(1).await;
-    scene.answers.add_permits(100);
-    scene.logins.close().await;
+    let others = async {
+        scene.until_asked(1).await;
+        for _ in 0..20 {
+            assert_eq!(scene.access(None).await.unwrap(), "a1");
+        }
+        scene.answers.add_permits(100);
+    };
+    let (renewed, ()) = tokio::join!(scene.renewed("a1"), others);
+    assert_eq!(renewed.unwrap(), "a2");
     assert_eq!(scene.access(None).await.unwrap(), "a2");
     assert_eq!(scene.asked(), 1);
 }
@@ -256,7 +263,7 @@ async fn a_refused_token_is_refreshed_once_and_its_successor_not_again() {
 #[tokio::test]
 async fn two_processes_refresh_once() {
     let scene = Scene::new().await;
-    let other = Logins::new(Arc::clone(&scene.store), clock(&scene.now), Timing::default());
+    let other = Logins::new(Arc::clone(&scene.store), clock(&scene.now));
     scene.signed_in(0).await;
     scene.hold();
     let key = scene.key();
@@ -286,7 +293,7 @@ async fn a_token_that_nobody_signs_in_for_is_made_once() {
     let renewal = Renewal::Obtain(service.clone());
     let (http, key) = (http(), scene.key());
     let calls = (0..30).map(|_| scene.logins.access(&http, &key, None, &renewal));
-    assert!(join_all(calls).await.into_iter().all(|access| access.unwrap().token.expose() == "a1"));
+    assert!(join_all(calls).await.into_iter().all(|login| login.unwrap().access.expose() == "a1"));
     assert_eq!(service.0.load(Ordering::SeqCst), 1);
     scene.later(4000);
     let failed = scene.logins.access(&http, &key, None, &renewal).await.unwrap_err();

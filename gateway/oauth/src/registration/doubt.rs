@@ -4,18 +4,15 @@
 //! nothing about it, and nobody else (RFC 6749 §4.1.2.1): for Weir they just do not come back. So whoever begins anew after
 //! that does so with a new registration. Where strangers could bring that about, the server is asked instead.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use weir_store::{Clock, Key, Store, StoreError, Value};
 use zeroize::Zeroizing;
 
-use crate::{CredentialOwner, Http, OAuthApplication, ServerMetadata, TokenEndpoint, TokenError};
+use crate::{CredentialOwner, Http, OAuthApplication, Prepared, ServerMetadata, TokenEndpoint, TokenError};
 
-use super::{
-    Registration,
-    kept::{StoredRegistration, was_made},
-};
+use super::{Registration, kept};
 
 /// The namespace of sign-ins that nobody has come back from yet.
 const NAMESPACE: &str = "begun";
@@ -23,40 +20,34 @@ const NAMESPACE: &str = "begun";
 /// For how long somebody who has not come back counts.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// Notes that somebody is sent to the page of a server as the client `id`. Only a registration of before `now` can be
-/// forgotten: if nobody comes back from one that was made for them, another would not help.
+/// Notes that somebody is sent to a server's page. Only a registration of before that was prepared can be forgotten: if
+/// nobody comes back from one that was made for them, another would not help.
 ///
 /// # Errors
 /// If the store cannot be used.
-pub async fn begun(
-    store: &dyn Store,
-    issuer: &str,
-    id: &str,
-    who: &CredentialOwner,
-    now: SystemTime,
-) -> Result<(), StoreError> {
-    if was_made(store, issuer, id, now).await? {
+pub async fn begun(store: &dyn Store, prepared: &Prepared, who: &CredentialOwner) -> Result<(), StoreError> {
+    let Prepared { server, client, begun, .. } = prepared;
+    if !kept::registered(store, &server.issuer, &client.id, Some(*begun)).await?.is_empty() {
         let value = Value { about: String::new(), secret: Zeroizing::default() };
-        store.put(&key(issuer, id, who), &value, Some(REMEMBERED)).await?;
+        store.put(&key(prepared, who), &value, Some(REMEMBERED)).await?;
     }
     Ok(())
 }
 
-/// Notes that they have come back: the server knows the client `id`.
+/// Notes that they have come back: the server knows the client.
 ///
 /// # Errors
 /// If the store cannot be written.
-pub async fn returned(store: &dyn Store, issuer: &str, id: &str, who: &CredentialOwner) -> Result<(), StoreError> {
-    store.delete(&key(issuer, id, who)).await?;
-    Ok(())
+pub async fn returned(store: &dyn Store, prepared: &Prepared, who: &CredentialOwner) -> Result<(), StoreError> {
+    store.delete(&key(prepared, who)).await.map(drop)
 }
 
-/// Whether somebody was sent to the page of a server as the client `id` and has not come back.
+/// Whether somebody was sent to a server's page before and did not come back: it may not know the client any more.
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn is_doubtful(store: &dyn Store, issuer: &str, id: &str, who: &CredentialOwner) -> Result<bool, StoreError> {
-    Ok(store.get(&key(issuer, id, who)).await?.is_some())
+pub async fn is_doubtful(store: &dyn Store, prepared: &Prepared, who: &CredentialOwner) -> Result<bool, StoreError> {
+    Ok(store.get(&key(prepared, who)).await?.is_some())
 }
 
 /// Whether `server` has registered Weir and does not know it any more, as far as it says. It is brought a code that it has
@@ -72,12 +63,9 @@ pub async fn is_gone(
     wanted: &Registration,
 ) -> Result<Option<OAuthApplication>, StoreError> {
     let mut random = [0; 32];
-    let Some(kept) =
-        StoredRegistration::get(store, server, wanted).await?.filter(|_| getrandom::fill(&mut random).is_ok())
-    else {
-        return Ok(None);
-    };
-    let (client, made_up) = (kept.into_client(), URL_SAFE_NO_PAD.encode(random));
+    let kept = kept::get(store, server, wanted).await?.filter(|_| getrandom::fill(&mut random).is_ok());
+    let Some(client) = kept else { return Ok(None) };
+    let made_up = URL_SAFE_NO_PAD.encode(random);
     let endpoint = TokenEndpoint { server, client: &client, resource: None, clock };
     let fields = [
         ("grant_type", "authorization_code"),
@@ -89,9 +77,7 @@ pub async fn is_gone(
     Ok(matches!(refused, Err(TokenError::InvalidClient)).then_some(client))
 }
 
-fn key(issuer: &str, id: &str, who: &CredentialOwner) -> Key {
-    match who {
-        CredentialOwner::Shared => Key::new(NAMESPACE, &[issuer, id]),
-        CredentialOwner::Principal(of, subject) => Key::new(NAMESPACE, &[issuer, id, of, subject]),
-    }
+fn key(prepared: &Prepared, who: &CredentialOwner) -> Key {
+    let Prepared { server, client, .. } = prepared;
+    Key::new(NAMESPACE, &[&[server.issuer.as_str(), &client.id], &who.parts()[..]].concat())
 }

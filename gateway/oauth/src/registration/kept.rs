@@ -1,25 +1,17 @@
 //! Registrations in the store.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use weir_store::{Clock, Key, Secret, Store, StoreError, Value};
+use weir_store::{Clock, Key, Store, StoreError, Value};
 use zeroize::Zeroizing;
 
-use crate::{ClientAuth, OAuthApplication, ServerMetadata};
+use crate::{OAuthApplication, ServerMetadata, client::ClientRecord, login::millis};
 
 use super::Registration;
 
 /// The namespace of registrations.
 const NAMESPACE: &str = "client";
-
-/// What a server has registered, in the encrypted part of the store.
-#[derive(Deserialize, Serialize)]
-pub(super) struct StoredRegistration {
-    pub(super) id: String,
-    pub(super) method: String,
-    pub(super) secret: Option<String>,
-}
 
 /// What anybody may read of it.
 #[derive(Deserialize, Serialize)]
@@ -31,42 +23,33 @@ struct RegistrationRecord {
     made: u64,
 }
 
-impl StoredRegistration {
-    pub(super) async fn get(
-        store: &dyn Store,
-        server: &ServerMetadata,
-        wanted: &Registration,
-    ) -> Result<Option<Self>, StoreError> {
-        let entry = store.get(&key(server, wanted)).await?;
-        Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value.secret).ok()))
-    }
+/// Who Weir is to `server`, if that has registered it.
+pub(super) async fn get(
+    store: &dyn Store,
+    server: &ServerMetadata,
+    wanted: &Registration,
+) -> Result<Option<OAuthApplication>, StoreError> {
+    let entry = store.get(&key(server, wanted)).await?;
+    let record = entry.and_then(|entry| serde_json::from_slice::<ClientRecord>(&entry.value.secret).ok());
+    Ok(record.map(ClientRecord::into_client))
+}
 
-    pub(super) async fn put(
-        &self,
-        store: &dyn Store,
-        clock: &Clock,
-        server: &ServerMetadata,
-        wanted: &Registration,
-        lifetime: Option<Duration>,
-    ) -> Result<(), StoreError> {
-        let about =
-            RegistrationRecord { issuer: server.issuer.clone(), client_id: self.id.clone(), made: clock.millis() };
-        let value = Value {
-            about: serde_json::to_string(&about).unwrap_or_default(),
-            secret: Zeroizing::new(serde_json::to_vec(self).unwrap_or_default()),
-        };
-        store.put(&key(server, wanted), &value, lifetime).await?;
-        Ok(())
-    }
-
-    pub(super) fn into_client(self) -> OAuthApplication {
-        let auth = match (self.secret.map(Secret::new), self.method.as_str()) {
-            (None, _) | (_, "none") => ClientAuth::None,
-            (Some(secret), "client_secret_post") => ClientAuth::Post(secret),
-            (Some(secret), _) => ClientAuth::Basic(secret),
-        };
-        OAuthApplication { id: self.id, auth }
-    }
+pub(super) async fn put(
+    store: &dyn Store,
+    clock: &Clock,
+    server: &ServerMetadata,
+    wanted: &Registration,
+    client: &OAuthApplication,
+    lifetime: Option<Duration>,
+) -> Result<(), StoreError> {
+    let about =
+        RegistrationRecord { issuer: server.issuer.clone(), client_id: client.id.clone(), made: clock.millis() };
+    let value = Value {
+        about: serde_json::to_string(&about).unwrap_or_default(),
+        secret: Zeroizing::new(serde_json::to_vec(&ClientRecord::from(client)).unwrap_or_default()),
+    };
+    store.put(&key(server, wanted), &value, lifetime).await?;
+    Ok(())
 }
 
 /// Forgets that `issuer` has registered the client `id`, so that it is done again: the issuer may have forgotten it too.
@@ -75,24 +58,26 @@ impl StoredRegistration {
 /// # Errors
 /// If the store cannot be read or written.
 pub async fn forget(store: &dyn Store, issuer: &str, id: &str, before: Option<SystemTime>) -> Result<bool, StoreError> {
-    let is_meant = |about: &RegistrationRecord| {
-        about.issuer == issuer && about.client_id == id && before.is_none_or(|before| about.made < millis(before))
-    };
     let mut forgotten = false;
-    for listed in store.list(&[Key::new(NAMESPACE, &[issuer])]).await? {
-        if serde_json::from_str(&listed.about).is_ok_and(|about| is_meant(&about)) {
-            forgotten |= store.delete(&listed.key).await?;
-        }
+    for key in registered(store, issuer, id, before).await? {
+        forgotten |= store.delete(&key).await?;
     }
     Ok(forgotten)
 }
 
-/// Whether `issuer` registered the client `id`, and that before `now`.
-pub(super) async fn was_made(store: &dyn Store, issuer: &str, id: &str, now: SystemTime) -> Result<bool, StoreError> {
-    let is_meant =
-        |about: RegistrationRecord| about.issuer == issuer && about.client_id == id && about.made < millis(now);
-    let all = store.list(&[Key::new(NAMESPACE, &[issuer])]).await?;
-    Ok(all.iter().any(|listed| serde_json::from_str(&listed.about).is_ok_and(is_meant)))
+/// Where the registrations of the client `id` are that `issuer` made, only those of before then if that is given.
+pub(super) async fn registered(
+    store: &dyn Store,
+    issuer: &str,
+    id: &str,
+    before: Option<SystemTime>,
+) -> Result<Vec<Key>, StoreError> {
+    let is_meant = |about: RegistrationRecord| {
+        about.issuer == issuer && about.client_id == id && before.is_none_or(|before| about.made < millis(before))
+    };
+    let mut all = store.list(&[Key::new(NAMESPACE, &[issuer])]).await?;
+    all.retain(|listed| serde_json::from_str(&listed.about).is_ok_and(is_meant));
+    Ok(all.into_iter().map(|listed| listed.key).collect())
 }
 
 /// A registration for one grant is none for another: servers refuse a client what it has not registered for.
@@ -102,8 +87,4 @@ fn key(server: &ServerMetadata, wanted: &Registration) -> Key {
     let redirect = wanted.redirect_for(server);
     parts.extend(redirect.as_deref());
     Key::new(NAMESPACE, &parts)
-}
-
-fn millis(time: SystemTime) -> u64 {
-    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }

@@ -12,7 +12,7 @@ use weir_store::{MemoryStore, Secret};
 
 use super::*;
 use crate::{
-    CredentialOwner,
+    CredentialOwner, Prepared, Scopes,
     scripted::{Scripted, ScriptedReply, http},
 };
 
@@ -144,19 +144,29 @@ async fn a_server_says_whether_it_knows_whom_it_has_registered() {
 async fn a_registration_is_doubtful_to_whom_it_did_not_bring_back() {
     let own = registering(json!({})).await;
     let (store, clock, server) = (MemoryStore::default(), Clock::system(), server(&own, json!({})));
-    let (issuer, ada) =
-        (own.issuer(), CredentialOwner::Principal("https://login.example".to_owned(), "ada".to_owned()));
-    let doubtful = async |who: &CredentialOwner| is_doubtful(&store, &issuer, "client-0", who).await.unwrap();
+    let ada = CredentialOwner::Principal("https://login.example".to_owned(), "ada".to_owned());
+    let as_client = |id: &str, begun: SystemTime| Prepared {
+        upstream: "u".to_owned(),
+        url: own.url.clone(),
+        server: server.clone(),
+        client: OAuthApplication::public(id),
+        resource: None,
+        redirect: None,
+        scopes: Scopes::default(),
+        begun,
+    };
     let before = clock.now();
+    let later = before + Duration::from_secs(3600);
+    let doubtful = async |who: &CredentialOwner| is_doubtful(&store, &as_client("client-0", later), who).await.unwrap();
     client(&http(), &store, &clock, &server, &wanted()).await.unwrap();
-    begun(&store, &issuer, "client-0", &ada, before).await.unwrap();
+    begun(&store, &as_client("client-0", before), &ada).await.unwrap();
     assert!(!doubtful(&ada).await, "it was made for her");
-    let later = clock.now() + Duration::from_secs(1);
-    begun(&store, &issuer, "nobody", &ada, later).await.unwrap();
-    begun(&store, &issuer, "client-0", &ada, later).await.unwrap();
+    let nobody = as_client("nobody", later);
+    begun(&store, &nobody, &ada).await.unwrap();
+    begun(&store, &as_client("client-0", later), &ada).await.unwrap();
     assert!(doubtful(&ada).await && !doubtful(&CredentialOwner::Shared).await);
-    assert!(!is_doubtful(&store, &issuer, "nobody", &ada).await.unwrap(), "it was not registered by the server");
-    returned(&store, &issuer, "client-0", &ada).await.unwrap();
+    assert!(!is_doubtful(&store, &nobody, &ada).await.unwrap(), "it was not registered by the server");
+    returned(&store, &as_client("client-0", later), &ada).await.unwrap();
     assert!(!doubtful(&ada).await);
 }
 

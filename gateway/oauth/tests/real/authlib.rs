@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use url::{Url, form_urlencoded};
 use weir_oauth::{
     ClientAuth, CredentialOwner, IdentityError, Login, LoginError, Logins, OAuthApplication, Prepared, Renewal, Scopes,
-    SignIn, Timing, TokenError, authorize, device, grants, identity,
+    SignIn, Stale, TokenError, authorize, device, grants, identity,
     inbound::{Issuer, VerifiedToken, Verifier},
     registration, server,
 };
@@ -47,15 +47,16 @@ async fn a_login_from_the_first_to_the_last_step() {
     assert!(matches!(prepared.client.auth, ClientAuth::Basic(_)), "this server wants a secret");
     let login = signed_in(&prepared).await;
     assert_eq!(login.scopes.render(), "read write");
-    let logins = Logins::new(Arc::new(MemoryStore::new(Clock::system())), Clock::system(), Timing::default());
+    let logins = Logins::new(Arc::new(MemoryStore::new(Clock::system())), Clock::system());
     let (http, key, renewal) = (http(), prepared.key(CredentialOwner::Shared), Renewal::Refresh(None));
     logins.save(&key, &login).await.unwrap();
-    let first = logins.access(&http, &key, None, &renewal).await.unwrap().token;
+    let first = logins.access(&http, &key, None, &renewal).await.unwrap().access.clone();
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..50 {
         let (logins, http, key, renewal, first) =
             (logins.clone(), http.clone(), key.clone(), renewal.clone(), first.clone());
-        calls.spawn(async move { logins.access(&http, &key, Some(&first), &renewal).await.unwrap().token });
+        let stale = Stale { token: first, refused: true };
+        calls.spawn(async move { logins.access(&http, &key, Some(&stale), &renewal).await.unwrap().access.clone() });
     }
     let second = calls.join_all().await;
     assert!(second.iter().all(|token| *token == second[0] && *token != first));

@@ -14,7 +14,7 @@ use weir_flow::{
 use weir_oauth::LoginSummary;
 use weir_store::Version;
 
-use crate::credential::{Stored, TokenSubject, UpstreamAuth};
+use crate::credential::{TokenSubject, UpstreamAuth};
 
 use super::{
     Credential, CredentialError, CredentialSource,
@@ -87,7 +87,7 @@ impl CredentialSource {
                     (TokenOperation::Renew, account.renew(asker, &stored, refused.as_ref()).await)
                 }
                 (CredentialDecision::Obtain(request), Some(account)) => {
-                    let held = stored.as_ref().map(|stored| stored.summary().version);
+                    let held = stored.as_ref().map(|stored| stored.version);
                     check(refused.as_ref(), held, steps, &upstream.name)?;
                     obtain(account, asker, request, stored.as_ref(), refused.as_ref()).await?
                 }
@@ -110,7 +110,7 @@ impl CredentialSource {
         }
     }
 
-    async fn stored(&self, asker: &TokenSubject) -> Result<Option<Stored>, CredentialError> {
+    async fn stored(&self, asker: &TokenSubject) -> Result<Option<LoginSummary>, CredentialError> {
         let Some(account) = &self.account else { return Ok(None) };
         match account.stored(&asker.owner).await {
             Ok(stored) => Ok(stored),
@@ -159,7 +159,7 @@ async fn obtain(
     account: &std::sync::Arc<UpstreamAuth>,
     asker: &TokenSubject,
     request: TokenRequest,
-    held: Option<&Stored>,
+    held: Option<&LoginSummary>,
     refused: Option<&Refusal>,
 ) -> Result<(TokenOperation, TokenOutcome), CredentialError> {
     let TokenRequest { flow, scopes } = request;
@@ -174,12 +174,12 @@ async fn obtain(
 }
 
 /// Whether what is stored has opened the upstream before.
-fn is_accepted(before: Option<&CachedCredential>, stored: &Stored) -> bool {
+fn is_accepted(before: Option<&CachedCredential>, stored: &LoginSummary) -> bool {
     before.is_some_and(|kept| kept.is_of(stored) && kept.credential.as_ref().is_some_and(Credential::is_accepted))
 }
 
 /// Whether what was refused is what there is now: somebody may have renewed it or signed in since.
-fn concerns(refused: &Refusal, before: Option<&CachedCredential>, stored: Option<&Stored>) -> bool {
+fn concerns(refused: &Refusal, before: Option<&CachedCredential>, stored: Option<&LoginSummary>) -> bool {
     let was =
         before.filter(|kept| kept.login.is_some()).and_then(|kept| Some((kept.credential.as_ref()?.mark(), kept)));
     match (refused.credential, was, stored) {
@@ -200,9 +200,8 @@ fn in_vain(refused: Option<&Refusal>, before: Option<&CachedCredential>) -> Opti
 
 impl CachedCredential {
     /// Whether a login has still the token that this is. One whose server has ended it was written anew, and has.
-    fn is_of(&self, stored: &Stored) -> bool {
-        let same = |login: &LoginSummary| login.key == stored.summary().key && login.issued == stored.summary().issued;
-        self.login.as_ref().is_some_and(same)
+    fn is_of(&self, stored: &LoginSummary) -> bool {
+        self.login.as_ref().is_some_and(|login| login.key == stored.key && login.issued == stored.issued)
     }
 }
 

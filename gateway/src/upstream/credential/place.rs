@@ -11,8 +11,10 @@ use weir_flow::{
     facts::{Attachment, MintedToken, Presentation},
 };
 
+use weir_oauth::LoginSummary;
+
 use crate::{
-    credential::{Placed, Stored, UpstreamAuth},
+    credential::UpstreamAuth,
     http::{HeaderName, HeaderValue},
 };
 
@@ -89,24 +91,24 @@ impl CredentialSource {
     pub(super) async fn present(
         &self,
         account: &UpstreamAuth,
-        stored: &Stored,
+        stored: &LoginSummary,
         chosen: &Presentation,
         origin: &Origin,
         before: Option<&CachedCredential>,
     ) -> Result<CachedCredential, CredentialError> {
-        let Placed { text, origin: issued_for, left } = account.token(stored).await.map_err(failed)?;
+        let (login, left) = account.token(stored).await.map_err(failed)?;
         let name = account.name();
-        let home = parse(&issued_for)
+        let home = parse(&login.origin)
             .filter(|home| home.admits(origin))
-            .ok_or_else(|| failed(format!("the login of `{name}` is for {issued_for}; sign in again")))?;
+            .ok_or_else(|| failed(format!("the login of `{name}` is for {}; sign in again", login.origin)))?;
         let (header, scheme) = (&chosen.header, chosen.scheme.as_deref());
         // Who is let in with the one that was placed before is let in with this.
         let issued = before.and_then(|kept| kept.credential.as_ref()).map(|credential| Arc::clone(&credential.issued));
-        let credential = credential(header, scheme, text.expose(), issued.unwrap_or_else(|| Issued::new(home)))
+        let credential = credential(header, scheme, login.access.expose(), issued.unwrap_or_else(|| Issued::new(home)))
             .ok_or_else(|| failed(format!("the token of `{name}` is nothing that a header can hold")))?;
         let kept = CachedCredential::of(credential, chosen.ttl_seconds);
         let good = left.map_or(kept.due, |left| Instant::now() + left.saturating_sub(ON_THE_WAY.min(left / 10)));
-        let (due, login) = (kept.due.min(good), Some(stored.summary().clone()));
+        let (due, login) = (kept.due.min(good), Some(stored.clone()));
         Ok(CachedCredential {
             due,
             good: good.max(due),

@@ -9,7 +9,6 @@ use std::{
     process::{Command, Stdio},
 };
 
-use weir_flow::Backoff;
 use weir_store::{Entry, FileStore, Key, Lease, Listed, Protection, Swap, Value};
 
 use super::*;
@@ -17,14 +16,8 @@ use super::*;
 const FOLDER: &str = "WEIR_OAUTH_TEST_FOLDER";
 const ISSUER: &str = "WEIR_OAUTH_TEST_ISSUER";
 const STOP: &str = "WEIR_OAUTH_TEST_STOP";
-const TIMING: Timing = Timing {
-    ahead: Duration::from_secs(60),
-    margin: Duration::from_secs(5),
-    // What has died is not waited for.
-    lease: Duration::from_secs(3600),
-    backoff: Backoff::TOKEN,
-    fresh: Duration::from_secs(5),
-};
+/// What has died is not waited for.
+const LEASE: Duration = Duration::from_secs(3600);
 
 /// A store that says what is done with logins, and waits for its end there.
 struct Halting {
@@ -91,7 +84,7 @@ async fn child() {
         return;
     };
     let store = Arc::new(Halting { inner: file(&folder).await, stop });
-    let logins = Logins::new(store, Clock::system(), TIMING);
+    let logins = Logins::with_lease(store, Clock::system(), LEASE);
     let key = LoginKey { upstream: "github".to_owned(), owner: CredentialOwner::Shared, issuer };
     let _ = logins.access(&http(), &key, None, &Renewal::Refresh(None)).await;
 }
@@ -119,7 +112,7 @@ async fn killed_at(stop: &str) {
     let never = (stop == "asked").then(|| Arc::new(Semaphore::new(0)));
     let server = forgiving(never).await;
     let store = Arc::new(file(folder).await);
-    let logins = Logins::new(store, Clock::system(), TIMING);
+    let logins = Logins::with_lease(store, Clock::system(), LEASE);
     let key = LoginKey { upstream: "github".to_owned(), owner: CredentialOwner::Shared, issuer: server.issuer() };
     let metadata = ServerMetadata {
         issuer: server.issuer(),
@@ -157,7 +150,7 @@ async fn killed_at(stop: &str) {
     child.kill().unwrap();
     child.wait().unwrap();
 
-    let again = Logins::new(Arc::new(file(folder).await), Clock::system(), TIMING);
+    let again = Logins::with_lease(Arc::new(file(folder).await), Clock::system(), LEASE);
     assert_eq!(get(&again, &key, None).await.unwrap(), "a2", "killed when {stop}");
     let kept = again.get(&key).await.unwrap().unwrap();
     assert_eq!(kept.refresh.unwrap().expose(), "r2");
