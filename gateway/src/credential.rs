@@ -1,9 +1,22 @@
 //! The logins at upstreams: where they are kept, how a token is made without anybody, and how somebody signs in.
 //!
-//! A [`CredentialManager`] is made from the configuration and touches nothing until an upstream needs a login: only then is its
-//! store opened, or made, and its key asked for. Each upstream that may need one has an [`UpstreamAuth`] in it, which does
-//! what a policy decides ([`weir_flow::facts::CredentialDecision`]). What a person has to do is in `sign_in`; who Weir is where people
-//! say who they are, in `identity`.
+//! A [`CredentialManager`] is made from the configuration and touches nothing until an upstream needs a login. Only then is
+//! its store opened, or made, and its key asked for. Each upstream that may need one has an [`UpstreamAuth`] in it, which does
+//! what a policy decides ([`weir_flow::facts::CredentialDecision`]). What a person has to do is in `sign_in`; who Weir is
+//! where people say who they are, in `identity`.
+//!
+//! # The way of a token
+//!
+//! A credential belongs to an upstream, an owner and an issuer. `upstream::credential` keeps the header that a policy has
+//! chosen for an owner: it is the only copy of a token in memory. A call in the steady state looks there and nowhere else.
+//! Only a question to the policy comes here:
+//!
+//! 1. [`UpstreamAuth::stored`] finds the latest login of the owner, by a range of the store, without its secrets.
+//! 2. [`UpstreamAuth::token`] reads the login that the policy presents.
+//! 3. [`UpstreamAuth::renew`] and [`UpstreamAuth::obtain`] make another.
+//!
+//! All of them go through [`weir_oauth::Logins`], which alone reads, writes and renews logins. News of a login, from here or
+//! from another process, ends what the header's cache holds of it ([`Mark`]).
 
 mod upstream_auth;
 mod service_grants;
@@ -41,7 +54,7 @@ use token_store::{RegistrationPage, TokenStore};
 
 /// All logins of one configuration.
 pub struct CredentialManager {
-    vault: Arc<TokenStore>,
+    token_store: Arc<TokenStore>,
     /// In the order of the configuration.
     accounts: Vec<Arc<UpstreamAuth>>,
     places: HashMap<String, usize>,
@@ -52,16 +65,16 @@ impl CredentialManager {
     /// The logins that `config` speaks of; `plaintext` to keep them unprotected. Opens nothing.
     #[must_use]
     pub fn new(config: &Config, plaintext: bool) -> Arc<Self> {
-        let vault = Arc::new(TokenStore::new(config, plaintext));
+        let token_store = Arc::new(TokenStore::new(config, plaintext));
         let mut accounts = Vec::new();
         for upstream in config.upstreams.iter().filter(|upstream| upstream.enabled) {
             if let (config::Reach::Http(reach), Auth::OAuth(_) | Auth::Unsaid) = (&upstream.reach, &upstream.auth) {
-                accounts.push(Arc::new(UpstreamAuth::new(Arc::clone(&vault), config, upstream, reach)));
+                accounts.push(Arc::new(UpstreamAuth::new(Arc::clone(&token_store), config, upstream, reach)));
             }
         }
         let places = accounts.iter().enumerate().map(|(at, account)| (account.name().to_owned(), at)).collect();
-        let pending = PendingSignIns::new(vault.clock.clone());
-        Arc::new(Self { vault, accounts, places, pending })
+        let pending = PendingSignIns::new(token_store.clock.clone());
+        Arc::new(Self { token_store, accounts, places, pending })
     }
 
     /// The account at an upstream; none if it can have no login.
@@ -70,7 +83,6 @@ impl CredentialManager {
         self.accounts.get(*self.places.get(upstream)?)
     }
 
-    /// All of them, in the order of the configuration.
     #[must_use]
     pub fn accounts(&self) -> &[Arc<UpstreamAuth>] {
         &self.accounts
@@ -79,7 +91,7 @@ impl CredentialManager {
     /// Says at which URL people find the page where they sign in, and whether whoever comes there may sign in for all.
     /// The first word counts.
     pub fn set_page(&self, url: String, for_all: bool) {
-        drop(self.vault.page.set(RegistrationPage { url, for_all }));
+        drop(self.token_store.page.set(RegistrationPage { url, for_all }));
     }
 
     /// All logins, without their secrets. Needs no key, and makes no file.
@@ -87,7 +99,7 @@ impl CredentialManager {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn list(&self) -> Result<Vec<LoginSummary>, TokenStoreError> {
-        self.vault.list(&[LoginKey::range(None, None)]).await
+        self.token_store.list(&[LoginKey::range(None, None)]).await
     }
 
     /// Whether the key that the operator has named for the store is one, and that of the store that is there. Concerns
@@ -96,12 +108,12 @@ impl CredentialManager {
     /// # Errors
     /// If it is not.
     pub async fn check_key(&self) -> Result<(), TokenStoreError> {
-        if self.accounts.is_empty() { Ok(()) } else { self.vault.check_key().await }
+        if self.accounts.is_empty() { Ok(()) } else { self.token_store.check_key().await }
     }
 
     /// Waits until what servers have given is kept. To be called before the program ends.
     pub async fn close(&self) {
-        if let Some(opened) = self.vault.opened() {
+        if let Some(opened) = self.token_store.opened() {
             opened.logins.close().await;
         }
     }

@@ -21,9 +21,7 @@ mod pending;
 /// What a sign-in is for.
 #[derive(Clone, Debug)]
 pub struct SignIn {
-    /// Where.
     pub server: ServerMetadata,
-    /// As whom.
     pub client: OAuthApplication,
     /// Where the user comes back to, exactly as registered.
     pub redirect: String,
@@ -62,30 +60,22 @@ pub struct Callback {
 /// Why a sign-in did not end well. Nothing that was there before is harmed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SignInError {
-    /// The server cannot do it safely.
     #[error("{0} does not offer PKCE with S256, without which a sign-in can be stolen; Weir does not use it")]
     NoPkce(String),
-    /// There is nowhere to go.
     #[error("{0} has no page to sign in; use the device flow or client credentials there")]
     NoPage(String),
-    /// The address to come back to is none.
     #[error("the address to come back to is no URL")]
     Redirect,
-    /// Nobody waits for this, or not any more.
     #[error(
         "this sign-in is not known here: its link was used, has expired, or was made for somebody else; start again"
     )]
     Unknown,
-    /// It was sent by another server than the one asked.
     #[error("another server than the one asked answered the sign-in; it may be an attempt to mix servers up")]
     Issuer,
-    /// The query holds neither a code nor an error.
     #[error("the sign-in came back without a code")]
     NoCode,
-    /// The server said no, or has trouble.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// A URL of the server must not be used.
     #[error(transparent)]
     Http(#[from] HttpError),
 }
@@ -133,7 +123,6 @@ pub fn begin(http: &Http, what: SignIn) -> Result<(Url, PendingSignIn), SignInEr
 }
 
 impl PendingSignIn {
-    /// What it is for.
     #[must_use]
     pub fn what(&self) -> &SignIn {
         &self.what

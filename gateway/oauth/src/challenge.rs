@@ -34,7 +34,6 @@ impl Challenge {
         Self::parse_all(headers).into_iter().find(|challenge| challenge.scheme == "bearer")
     }
 
-    /// The value of a parameter.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -59,54 +58,44 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn challenges(&mut self, all: &mut Vec<Challenge>) {
+        // Whether a parameter or a token68 may follow the last scheme without a comma (RFC 9110 §11.2).
+        let mut open = false;
         loop {
-            self.skip(|byte| matches!(byte, b' ' | b'\t' | b','));
+            self.skip(is_space);
+            open &= self.rest.first() != Some(&b',');
+            self.skip(|byte| is_space(byte) || byte == b',');
+            let before = self.rest;
             let Some(word) = self.token() else { return };
-            let spaces = self.skip(|byte| matches!(byte, b' ' | b'\t'));
-            if self.rest.first() == Some(&b'=') && !all.is_empty() && !self.is_padding() {
-                // `name=value`: it belongs to the scheme before.
-                let Some(value) = self.value() else { return };
-                if let Some(challenge) = all.last_mut() {
+            let (spaces, full) = (self.skip(is_space), all.len() >= MAX_ITEMS);
+            match all.last_mut() {
+                Some(challenge) if self.is_bound() => {
+                    let Some(value) = self.value() else { return };
                     challenge.add(word, value);
+                    open = false;
                 }
-                continue;
-            }
-            if all.len() >= MAX_ITEMS {
-                return;
-            }
-            all.push(Challenge { scheme: word.to_ascii_lowercase(), parameters: Vec::new() });
-            if spaces && !self.first_parameter(all) {
-                return;
+                Some(_) if open => {
+                    self.rest = before;
+                    self.skip(|byte| !is_space(byte) && byte != b',');
+                    open = false;
+                }
+                _ if full => return,
+                _ => {
+                    all.push(Challenge { scheme: word.to_ascii_lowercase(), parameters: Vec::new() });
+                    open = spaces;
+                }
             }
         }
     }
 
-    /// What may follow the scheme without a comma: a parameter or a token68 (RFC 9110 §11.2). False ends the reading.
-    fn first_parameter(&mut self, all: &mut [Challenge]) -> bool {
-        let before = self.rest;
-        let Some(word) = self.token() else { return self.rest.is_empty() || self.rest.first() == Some(&b',') };
-        self.skip(|byte| matches!(byte, b' ' | b'\t'));
-        if self.rest.first() == Some(&b'=') && !self.is_padding() {
-            let Some(value) = self.value() else { return false };
-            if let Some(challenge) = all.last_mut() {
-                challenge.add(word, value);
-            }
-            return true;
-        }
-        self.rest = before;
-        self.skip(|byte| !matches!(byte, b' ' | b'\t' | b','));
-        true
-    }
-
-    /// Whether the `=` here pads a token68, and does not bind a value.
-    fn is_padding(&self) -> bool {
-        let after = self.rest.iter().find(|byte| **byte != b'=');
-        self.rest.starts_with(b"==") || matches!(after, None | Some(b','))
+    /// Whether the `=` here binds a value, and does not pad a token68.
+    fn is_bound(&self) -> bool {
+        let Some(after) = self.rest.strip_prefix(b"=") else { return false };
+        !matches!(after.first(), None | Some(b',' | b'='))
     }
 
     fn value(&mut self) -> Option<String> {
         self.rest = self.rest.strip_prefix(b"=")?;
-        self.skip(|byte| matches!(byte, b' ' | b'\t'));
+        self.skip(is_space);
         if self.rest.first() == Some(&b'"') { self.quoted() } else { self.token() }
     }
 
@@ -148,6 +137,10 @@ impl Challenge {
             self.parameters.push((name, value));
         }
     }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
 }
 
 /// RFC 9110 §5.6.2.

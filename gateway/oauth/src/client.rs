@@ -14,7 +14,6 @@ use crate::crypto;
 /// A client of an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuthApplication {
-    /// Its public name.
     pub id: String,
     /// How it shows that it is the one.
     pub auth: ClientAuth,
@@ -25,9 +24,7 @@ pub struct OAuthApplication {
 pub enum ClientAuth {
     /// Not at all: it has no secret to keep, PKCE does the work.
     None,
-    /// With a secret in the header.
     Basic(Secret),
-    /// With a secret in the body.
     Post(Secret),
     /// With a signed statement (`private_key_jwt`).
     PrivateKey(PrivateKey),
@@ -44,13 +41,10 @@ pub struct PrivateKey {
     pub id: Option<String>,
 }
 
-/// Why a key does not sign.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum KeyFault {
-    /// Not one of those that can be used.
     #[error("a client cannot sign with the algorithm `{0}`; use RS256, PS256, ES256, EdDSA or a longer one of them")]
     Algorithm(String),
-    /// It is no such key.
     #[error("the private key of the client is no PEM of a key for {0}")]
     Key(String),
 }
@@ -61,7 +55,6 @@ pub(crate) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-
 const ASSERTION_TTL_SECONDS: u64 = 300;
 
 impl OAuthApplication {
-    /// A client without a secret.
     #[must_use]
     pub fn public(id: impl Into<String>) -> Self {
         Self { id: id.into(), auth: ClientAuth::None }

@@ -1,4 +1,5 @@
-//! The signatures of JSON Web Tokens by the same library that everything else here is encrypted with.
+//! The signatures of JSON Web Tokens by the same library that everything else here is encrypted with. What the library of
+//! tokens brings itself is a second one: in C, or with RSA that leaks its key by its timing (RUSTSEC-2023-0071).
 //!
 //! Symmetric algorithms are left out: nothing here shares a key with an authorization server, and a checker that knows
 //! them can be talked into taking a public key for one.
@@ -40,20 +41,23 @@ struct RingVerifier {
 fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>, Error> {
     let wrong = |_| new_error(ErrorKind::InvalidKeyFormat);
     let ec = |curve| EcdsaKeyPair::from_pkcs8(curve, key.as_bytes(), &SystemRandom::new()).map_err(wrong).map(Pair::Ec);
-    if key.family() != family(*algorithm) {
+    if key.family() != algorithm.family() {
         return Err(new_error(ErrorKind::InvalidKeyFormat));
     }
     let pair = match algorithm {
         Algorithm::ES256 => ec(&ring_sig::ECDSA_P256_SHA256_FIXED_SIGNING)?,
         Algorithm::ES384 => ec(&ring_sig::ECDSA_P384_SHA384_FIXED_SIGNING)?,
         Algorithm::EdDSA => Pair::Ed(Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.as_bytes()).map_err(wrong)?),
-        other => Pair::Rsa(RsaKeyPair::from_der(key.as_bytes()).map_err(wrong)?, rsa_encoding(*other)?),
+        other => {
+            let (encoding, _) = rsa(*other).ok_or_else(|| new_error(ErrorKind::InvalidAlgorithm))?;
+            Pair::Rsa(RsaKeyPair::from_der(key.as_bytes()).map_err(wrong)?, encoding)
+        }
     };
     Ok(Box::new(RingSigner { algorithm: *algorithm, pair }))
 }
 
 fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>, Error> {
-    if key.family() != family(*algorithm) || family(*algorithm) == AlgorithmFamily::Hmac {
+    if key.family() != algorithm.family() || algorithm.family() == AlgorithmFamily::Hmac {
         return Err(new_error(ErrorKind::InvalidAlgorithm));
     }
     Ok(Box::new(RingVerifier { algorithm: *algorithm, key: key.clone() }))
@@ -85,7 +89,7 @@ impl Verifier<Vec<u8>> for RingVerifier {
         let no = |_| signature::Error::new();
         match self.key.kind() {
             DecodingKeyKind::RsaModulusExponent { n, e } => {
-                let parameters = rsa_parameters(self.algorithm).ok_or_else(signature::Error::new)?;
+                let (_, parameters) = rsa(self.algorithm).ok_or_else(signature::Error::new)?;
                 ring_sig::RsaPublicKeyComponents { n, e }.verify(parameters, message, signed).map_err(no)
             }
             DecodingKeyKind::SecretOrDer(key) => {
@@ -93,7 +97,7 @@ impl Verifier<Vec<u8>> for RingVerifier {
                     Algorithm::ES256 => &ring_sig::ECDSA_P256_SHA256_FIXED,
                     Algorithm::ES384 => &ring_sig::ECDSA_P384_SHA384_FIXED,
                     Algorithm::EdDSA => &ring_sig::ED25519,
-                    other => rsa_parameters(other).ok_or_else(signature::Error::new)?,
+                    other => rsa(other).ok_or_else(signature::Error::new)?.1,
                 };
                 ring_sig::UnparsedPublicKey::new(algorithm, key).verify(message, signed).map_err(no)
             }
@@ -107,35 +111,14 @@ impl JwtVerifier for RingVerifier {
     }
 }
 
-pub(crate) fn family(algorithm: Algorithm) -> AlgorithmFamily {
-    match algorithm {
-        Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512 => AlgorithmFamily::Hmac,
-        Algorithm::ES256 | Algorithm::ES384 => AlgorithmFamily::Ec,
-        Algorithm::EdDSA => AlgorithmFamily::Ed,
-        _ => AlgorithmFamily::Rsa,
-    }
-}
-
-fn rsa_encoding(algorithm: Algorithm) -> Result<&'static dyn ring_sig::RsaEncoding, Error> {
-    Ok(match algorithm {
-        Algorithm::RS256 => &ring_sig::RSA_PKCS1_SHA256,
-        Algorithm::RS384 => &ring_sig::RSA_PKCS1_SHA384,
-        Algorithm::RS512 => &ring_sig::RSA_PKCS1_SHA512,
-        Algorithm::PS256 => &ring_sig::RSA_PSS_SHA256,
-        Algorithm::PS384 => &ring_sig::RSA_PSS_SHA384,
-        Algorithm::PS512 => &ring_sig::RSA_PSS_SHA512,
-        _ => return Err(new_error(ErrorKind::InvalidAlgorithm)),
-    })
-}
-
-fn rsa_parameters(algorithm: Algorithm) -> Option<&'static ring_sig::RsaParameters> {
+fn rsa(algorithm: Algorithm) -> Option<(&'static dyn ring_sig::RsaEncoding, &'static ring_sig::RsaParameters)> {
     Some(match algorithm {
-        Algorithm::RS256 => &ring_sig::RSA_PKCS1_2048_8192_SHA256,
-        Algorithm::RS384 => &ring_sig::RSA_PKCS1_2048_8192_SHA384,
-        Algorithm::RS512 => &ring_sig::RSA_PKCS1_2048_8192_SHA512,
-        Algorithm::PS256 => &ring_sig::RSA_PSS_2048_8192_SHA256,
-        Algorithm::PS384 => &ring_sig::RSA_PSS_2048_8192_SHA384,
-        Algorithm::PS512 => &ring_sig::RSA_PSS_2048_8192_SHA512,
+        Algorithm::RS256 => (&ring_sig::RSA_PKCS1_SHA256, &ring_sig::RSA_PKCS1_2048_8192_SHA256),
+        Algorithm::RS384 => (&ring_sig::RSA_PKCS1_SHA384, &ring_sig::RSA_PKCS1_2048_8192_SHA384),
+        Algorithm::RS512 => (&ring_sig::RSA_PKCS1_SHA512, &ring_sig::RSA_PKCS1_2048_8192_SHA512),
+        Algorithm::PS256 => (&ring_sig::RSA_PSS_SHA256, &ring_sig::RSA_PSS_2048_8192_SHA256),
+        Algorithm::PS384 => (&ring_sig::RSA_PSS_SHA384, &ring_sig::RSA_PSS_2048_8192_SHA384),
+        Algorithm::PS512 => (&ring_sig::RSA_PSS_SHA512, &ring_sig::RSA_PSS_2048_8192_SHA512),
         _ => return None,
     })
 }

@@ -4,12 +4,7 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use thiserror::Error;
 use url::Url;
 
-use crate::{
-    Challenge, Http, HttpError, ServerMetadata,
-    http::origin,
-    resource::{self, ResourceMetadata},
-    server,
-};
+use crate::{Challenge, Http, HttpError, ServerMetadata, http::origin, resource, server};
 
 /// Where tokens for an upstream come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,38 +20,18 @@ pub struct Discovered {
 /// Why it is not known where tokens come from.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DiscoveryError {
-    /// A server did not answer as it should, or must not be asked.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// A server has trouble of its own.
     #[error("{origin} answers {status}; this is likely to pass")]
-    Trouble {
-        /// Of the server.
-        origin: String,
-        /// HTTP status code.
-        status: u16,
-    },
-    /// Metadata of something else.
+    Trouble { origin: String, status: u16 },
     #[error("the metadata of {upstream} is about another resource; tokens for it would not be safe")]
-    OtherResource {
-        /// Origin of the upstream.
-        upstream: String,
-    },
-    /// What the upstream names as its issuer is none.
+    OtherResource { upstream: String },
     #[error("the upstream names an authorization server that is no URL")]
     Issuer,
-    /// Metadata of another issuer.
     #[error("the metadata of {asked} names another issuer; it may be an attempt to mix servers up")]
-    OtherIssuer {
-        /// Origin of the server that was asked.
-        asked: String,
-    },
-    /// There is nothing to work with.
+    OtherIssuer { asked: String },
     #[error("{issuer} publishes no metadata of an authorization server")]
-    NoServerMetadata {
-        /// Origin of the server.
-        issuer: String,
-    },
+    NoServerMetadata { issuer: String },
 }
 
 impl DiscoveryError {
@@ -84,21 +59,7 @@ pub async fn discover(
     challenge: Option<&Challenge>,
     issuer: Option<&str>,
 ) -> Result<Discovered, DiscoveryError> {
-    let pointer = challenge.and_then(Challenge::resource_metadata);
-    let found = resource::find(http, url, pointer).await?;
-    let Some(ResourceMetadata { resource, authorization_servers, scopes_supported }) = found else {
-        return Ok(Discovered {
-            resource: resource::identifier(url),
-            scopes: Vec::new(),
-            server: old(http, url).await?,
-        });
-    };
-    let known = authorization_servers.iter().find(|server| Some(server.as_str()) == issuer);
-    let server = match known.or(authorization_servers.first()) {
-        Some(issuer) => server::find(http, issuer).await?,
-        None => old(http, url).await?,
-    };
-    Ok(Discovered { resource, scopes: scopes_supported, server })
+    find(http, url, challenge, None, issuer).await
 }
 
 /// The same where the authorization server is known: only what the upstream says of itself is asked for, and nothing is
@@ -112,12 +73,27 @@ pub async fn with_issuer(
     challenge: Option<&Challenge>,
     issuer: &str,
 ) -> Result<Discovered, DiscoveryError> {
+    find(http, url, challenge, Some(issuer), None).await
+}
+
+async fn find(
+    http: &Http,
+    url: &Url,
+    challenge: Option<&Challenge>,
+    known: Option<&str>,
+    preferred: Option<&str>,
+) -> Result<Discovered, DiscoveryError> {
     let found = resource::find(http, url, challenge.and_then(Challenge::resource_metadata)).await?;
-    let (resource, scopes) = match found {
-        Some(found) => (found.resource, found.scopes_supported),
-        None => (resource::identifier(url), Vec::new()),
+    let (resource, named, scopes) = match found {
+        Some(found) => (found.resource, found.authorization_servers, found.scopes_supported),
+        None => (resource::identifier(url), Vec::new(), Vec::new()),
     };
-    Ok(Discovered { resource, scopes, server: server::find(http, issuer).await? })
+    let chosen = named.iter().find(|server| Some(server.as_str()) == preferred).or(named.first());
+    let server = match known.or(chosen.map(String::as_str)) {
+        Some(issuer) => server::find(http, issuer).await?,
+        None => old(http, url).await?,
+    };
+    Ok(Discovered { resource, scopes, server })
 }
 
 /// Whether the upstream at `url` names who makes tokens for it, and `issuer` is not among them, letter by letter. An

@@ -7,7 +7,6 @@ use crate::{Http, Scopes, TokenEndpoint, TokenError, Tokens};
 /// What a token is, to those who exchange it (RFC 8693 §3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
-    /// An access token.
     Access,
     /// A token of who signed in.
     Identity,
@@ -20,9 +19,7 @@ pub enum TokenKind {
 /// A token to be exchanged for another.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// The token.
     pub token: &'a Secret,
-    /// What it is.
     pub kind: TokenKind,
 }
 

@@ -42,7 +42,6 @@ pub struct AddressPolicy {
     pub private: bool,
 }
 
-/// Bounds of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
     /// To connect, TLS included.
@@ -77,38 +76,20 @@ pub(crate) struct HttpAnswer {
 /// Why there is no answer. Names origins only.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum HttpError {
-    /// It would lead to a place that it must not.
     #[error("{origin} leads to {place}, where a URL from outside must not go{}", opening(place))]
-    Forbidden {
-        /// Asked for.
-        origin: String,
-        /// Found there.
-        place: String,
-    },
-    /// It would travel readable.
+    Forbidden { origin: String, place: String },
     #[error("{0} is not https, which is needed everywhere but on this machine")]
     Insecure(String),
-    /// It is no URL of HTTP.
     #[error("a URL of the server cannot be used: {0}")]
     Url(String),
-    /// It leads elsewhere, where the answer would be someone else's.
     #[error("{0} redirects to another origin")]
     Redirect(String),
-    /// There is too much of it.
     #[error("{0} answers with more than {1} bytes")]
     TooLarge(String, usize),
-    /// It took too long.
     #[error("{0} did not answer in time")]
     TimedOut(String),
-    /// There is no connection, or it broke.
     #[error("{origin} cannot be reached: {reason}")]
-    Unreachable {
-        /// Asked for.
-        origin: String,
-        /// As the system says.
-        reason: String,
-    },
-    /// The client could not be made.
+    Unreachable { origin: String, reason: String },
     #[error("no HTTPS on this machine: {0}")]
     Setup(String),
 }

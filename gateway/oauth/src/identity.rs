@@ -15,13 +15,10 @@ use crate::{
 /// Why it is not known who somebody is. Holds no token.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IdentityError {
-    /// The sign-in did not end well.
     #[error(transparent)]
     SignIn(#[from] SignInError),
-    /// The server signs people in and does not say whom.
     #[error("{0} gives no ID token (OpenID Connect)")]
     Nobody(String),
-    /// What it says is not to be believed, or not for this sign-in.
     #[error(transparent)]
     Rejected(#[from] Rejected),
 }

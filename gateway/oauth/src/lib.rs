@@ -27,8 +27,6 @@ pub mod inbound;
 mod login;
 mod logins;
 mod loopback;
-#[cfg(test)]
-mod panics;
 mod prepare;
 mod probe;
 pub mod redirect;
@@ -36,9 +34,9 @@ pub mod registration;
 pub mod resource;
 pub mod revoke;
 pub mod scope;
-#[cfg(test)]
-mod scripted;
 pub mod server;
+#[cfg(test)]
+mod tests;
 mod token;
 
 pub use authorize::{Callback, PendingSignIn, PendingSignIns, SignIn, SignInError};

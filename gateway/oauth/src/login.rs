@@ -33,7 +33,6 @@ pub enum CredentialOwner {
     Principal(String, String),
 }
 
-/// A login.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// The origin that may see the access token, and no other.
@@ -42,7 +41,6 @@ pub struct Login {
     pub resource: Option<String>,
     /// What it may do, as far as that is known.
     pub scopes: Scopes,
-    /// Goes into the header.
     pub access: Secret,
     /// When it was made.
     pub issued: SystemTime,
@@ -67,7 +65,6 @@ pub struct LoginSummary {
     pub origin: String,
     /// When its access token was made.
     pub issued: SystemTime,
-    /// What it may do.
     pub scopes: Scopes,
     /// When its access token ends.
     pub expires: Option<SystemTime>,
@@ -79,7 +76,6 @@ pub struct LoginSummary {
     pub version: Version,
 }
 
-/// The namespace of logins.
 const NAMESPACE: &str = "login";
 
 impl LoginKey {

@@ -64,21 +64,16 @@ pub struct Stale {
 /// Why there is no credential.
 #[derive(Clone, Debug, Error)]
 pub enum LoginError {
-    /// Nobody has signed in.
     #[error("a sign-in is needed")]
     Missing,
-    /// It has ended: revoked, expired, or never refreshable.
     #[error("the login has ended; sign in again")]
     Ended,
-    /// A token that was made a moment ago is refused.
     #[error(
         "the upstream refuses a token that was just made for it; check the resource and the scopes, then sign in again"
     )]
     NotAccepted,
-    /// The authorization server has no token for it now; the login stays.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The store cannot be used.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }
@@ -95,7 +90,6 @@ pub enum Renewal {
 /// Makes a login without a user.
 #[async_trait]
 pub trait Obtain: Send + Sync {
-    /// A new login.
     async fn obtain(&self) -> Result<Login, TokenError>;
 }
 

@@ -53,7 +53,6 @@ impl Loopback {
         Redirect::Below(format!("http://127.0.0.1:{port}{PATH}"))
     }
 
-    /// The address to come back to.
     #[must_use]
     pub const fn redirect(&self) -> &Redirect {
         &self.redirect

@@ -16,9 +16,7 @@ use crate::{
 /// What the config says of an upstream.
 #[derive(Clone, Debug)]
 pub struct PreparedUpstream {
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub url: Url,
     /// Its authorization server, if it is not asked for it.
     pub issuer: Option<String>,
@@ -35,11 +33,8 @@ pub struct PreparedUpstream {
 /// All that a sign-in or a grant needs.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// Name of the upstream.
     pub upstream: String,
-    /// Where it is.
     pub url: Url,
-    /// Who makes tokens for it.
     pub server: ServerMetadata,
     /// Who Weir is there.
     pub client: OAuthApplication,
@@ -57,10 +52,8 @@ pub struct Prepared {
 /// Why that is not known.
 #[derive(Debug, Error)]
 pub enum PrepareError {
-    /// It is not known where tokens come from.
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
-    /// Weir is nobody there.
     #[error(transparent)]
     Registration(#[from] RegistrationError),
 }

@@ -61,57 +61,30 @@ pub struct KnownClient {
 /// Why Weir is nobody to a server. Never holds a secret.
 #[derive(Debug, Error)]
 pub enum RegistrationError {
-    /// There is no way but by hand.
     #[error("{origin} lets no client register itself{how}")]
     ByHand {
-        /// Of the server.
         origin: String,
         /// What the owner can do, as the rest of a sentence; empty if that is told elsewhere.
         how: String,
     },
-    /// The registered client is for another server.
     #[error("the client in the config is for another issuer than {0}, which the upstream names now")]
     OtherIssuer(String),
-    /// The upstream has named another server before, which has seen what the registered client shows.
     #[error(
         "the secret of its client is for {before}, and the upstream names another issuer now; if that is right, write \
          oauth = {{ issuer = \"{now}\" }}"
     )]
-    Moved {
-        /// The issuer that was first.
-        before: String,
-        /// The one that is named now.
-        now: String,
-    },
-    /// Which server has seen what the registered client shows was kept by another version, in its own way.
+    Moved { before: String, now: String },
     #[error(
         "another version of weir has kept for which issuer the secret of the client at {upstream} is, and this one cannot \
          read that; write oauth = {{ issuer = \"…\" }}"
     )]
-    Unreadable {
-        /// Name of the upstream.
-        upstream: String,
-    },
-    /// The server says no.
+    Unreadable { upstream: String },
     #[error("{origin} does not register Weir: {code}")]
-    Refused {
-        /// Of the server.
-        origin: String,
-        /// Its word for it.
-        code: String,
-    },
-    /// The server has trouble.
+    Refused { origin: String, code: String },
     #[error("{origin} does not register anybody now ({status}); this is likely to pass")]
-    Trouble {
-        /// Of the server.
-        origin: String,
-        /// HTTP status code.
-        status: u16,
-    },
-    /// There is no answer.
+    Trouble { origin: String, status: u16 },
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// It could not be looked up or kept.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -7,7 +7,6 @@ use crate::{Http, TokenEndpoint, TokenError};
 /// Which token is given back, as a hint for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revoked {
-    /// The access token.
     Access,
     /// The refresh token, and with it the whole login.
     Refresh,

@@ -41,18 +41,15 @@ impl Scopes {
         self.iter().collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Each of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
-    /// Both together.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         self.0.union(&other.0).cloned().collect()

@@ -14,10 +14,8 @@ use crate::{
 pub struct ServerMetadata {
     /// Who it is. Credentials belong to this text, letter by letter.
     pub issuer: String,
-    /// Where users sign in.
     #[serde(default, deserialize_with = "lenient")]
     pub authorization_endpoint: Option<Url>,
-    /// Where tokens are made.
     #[serde(default, deserialize_with = "lenient")]
     pub token_endpoint: Option<Url>,
     /// Where clients register (RFC 7591).

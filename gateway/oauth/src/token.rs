@@ -15,7 +15,6 @@ pub(crate) mod reply;
 /// What an authorization server gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokens {
-    /// Goes into the header.
     pub access: Secret,
     /// Buys the next one.
     pub refresh: Option<Secret>,
@@ -32,47 +31,33 @@ pub struct Tokens {
 /// Why there is no token. Never holds one.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TokenError {
-    /// The server has trouble, or there is no way to it. What was there before is as good as before.
+    /// What was there before is as good as before.
     #[error("the authorization server has trouble: {reason}; this is likely to pass")]
     Temporary {
-        /// In words.
         reason: String,
         /// How long the server asks to be left alone.
         retry_after: Option<Duration>,
     },
-    /// What was given in exchange is not good any more (RFC 6749 §5.2 `invalid_grant`).
+    /// `invalid_grant` (RFC 6749 §5.2).
     #[error("the authorization server does not accept the login any more; sign in again")]
     InvalidGrant,
-    /// The server does not know this client, or not any more.
     #[error("the authorization server does not accept this client; check its id and secret, or let it register again")]
     InvalidClient,
-    /// Another refusal, by its code.
     #[error("the authorization server refuses: {0}")]
     Refused(String),
-    /// The user, or somebody for him, said no.
     #[error("the sign-in was refused")]
     Denied,
-    /// Nobody signed in in time.
     #[error("nobody signed in in time; start again")]
     Expired,
-    /// It is a no without a reason (RFC 6749 §5.2 demands one): more likely of something in between than of the server.
+    /// RFC 6749 §5.2 demands a reason: this is more likely of something in between than of the server.
     #[error("{origin} answers {status} without a reason; sign in again if that stays so")]
-    Unclear {
-        /// Of the endpoint.
-        origin: String,
-        /// HTTP status code.
-        status: u16,
-    },
-    /// It is an answer, but not of this kind.
+    Unclear { origin: String, status: u16 },
     #[error("{0} answers with something that is no token")]
     Malformed(String),
-    /// The server has no such endpoint.
     #[error("the authorization server has no {0}")]
     Unsupported(&'static str),
-    /// The request must not be made.
     #[error(transparent)]
     Http(HttpError),
-    /// The client cannot show who it is.
     #[error(transparent)]
     Key(#[from] KeyFault),
 }

@@ -19,9 +19,10 @@ pub enum Auth {
 }
 
 /// How a token is got from an authorization server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoginFlow {
     /// A person signs in with a browser (RFC 6749 §4.1).
+    #[default]
     AuthorizationCode,
     /// A person types a code on another device (RFC 8628).
     DeviceCode,
@@ -43,16 +44,17 @@ pub enum SubjectType {
 }
 
 /// Whose a login is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoginOwner {
     /// One for all callers.
+    #[default]
     Shared,
     /// One for each.
     Principal,
 }
 
 /// How Weir is a client of an upstream's authorization server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OAuthClient {
     /// The way to a token.
     pub flow: LoginFlow,

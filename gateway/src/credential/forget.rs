@@ -19,7 +19,7 @@ impl CredentialManager {
         upstream: &str,
         whose: impl Fn(&CredentialOwner) -> bool,
     ) -> Result<Vec<(CredentialOwner, Result<(), TokenError>)>, SignInFailure> {
-        let all = self.vault.list(&[LoginKey::range(Some(upstream), None)]).await?.into_iter();
+        let all = self.token_store.list(&[LoginKey::range(Some(upstream), None)]).await?.into_iter();
         let theirs = all.filter(|login| whose(&login.key.owner));
         let origins: HashMap<CredentialOwner, String> = theirs.map(|login| (login.key.owner, login.origin)).collect();
         let mut said = Vec::new();
@@ -29,10 +29,10 @@ impl CredentialManager {
                 // Of an upstream that is gone it is known where it was.
                 None => {
                     let reach = Url::parse(&origin).map(|url| AddressPolicy::toward(&url)).unwrap_or_default();
-                    self.vault.http(reach).map_err(TokenError::from)?
+                    self.token_store.http(reach).map_err(TokenError::from)?
                 }
             };
-            let told = self.vault.sign_out(&http, upstream, &owner, None).await?;
+            let told = self.token_store.sign_out(&http, upstream, &owner, None).await?;
             said.extend(told.map(|told| (owner, told)));
         }
         Ok(said)

@@ -14,7 +14,7 @@ use super::{CredentialManager, SignInFailure, TokenStoreError, settings, token_s
 
 /// Weir as a client of the issuer of its callers.
 pub struct Identity {
-    vault: Arc<TokenStore>,
+    token_store: Arc<TokenStore>,
     inbound: InboundAuth,
     document: Option<Url>,
 }
@@ -25,7 +25,7 @@ impl CredentialManager {
     pub fn identity(&self, config: &Config) -> Option<Identity> {
         let inbound = config.inbound.as_ref().filter(|inbound| !inbound.trust_sign_in_links)?.clone();
         let document = config.client_metadata_url.as_deref().and_then(|url| url.parse().ok());
-        Some(Identity { vault: Arc::clone(&self.vault), inbound, document })
+        Some(Identity { token_store: Arc::clone(&self.token_store), inbound, document })
     }
 }
 
@@ -45,7 +45,7 @@ impl Identity {
         if let Some(client) = registration::unasked(server, &wanted).map_err(PrepareError::from)? {
             return Ok(client);
         }
-        let (store, clock) = (self.vault.open().await?.store.as_ref(), &self.vault.clock);
+        let (store, clock) = (self.token_store.open().await?.store.as_ref(), &self.token_store.clock);
         let gone = registration::is_gone(http, store, clock, server, &wanted).await.map_err(TokenStoreError::from)?;
         if let Some(gone) = gone {
             registration::forget(store, &server.issuer, &gone.id, None).await.map_err(TokenStoreError::from)?;
@@ -69,7 +69,7 @@ impl Identity {
         if registration::unasked(server, &wanted).map_err(PrepareError::from)?.is_some() {
             return Ok(false);
         }
-        let opened = self.vault.open().await?;
+        let opened = self.token_store.open().await?;
         let forgotten = registration::forget(opened.store.as_ref(), &server.issuer, &client.id, None).await;
         forgotten.map_err(TokenStoreError::from)?;
         Ok(true)

@@ -15,7 +15,7 @@ impl UpstreamAuth {
         client: &str,
         before: Option<SystemTime>,
     ) -> Result<bool, TokenStoreError> {
-        let opened = self.vault.open().await?;
+        let opened = self.token_store.open().await?;
         Ok(registration::forget(opened.store.as_ref(), issuer, client, before).await?)
     }
 

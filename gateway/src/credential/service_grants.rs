@@ -52,7 +52,7 @@ impl UpstreamAuth {
         let upstream = settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), None, false)
             .map_err(|why| TokenOutcome::Failed(why.to_string()))?;
         let way = self.way(asker)?;
-        let clock = &self.vault.clock;
+        let clock = &self.token_store.clock;
         let store = opened.store.as_ref();
         let prepared = match (before, challenge) {
             (Some(before), None) => prepare_again(http, store, clock, &upstream, before).await,

@@ -21,9 +21,7 @@ use super::{CredentialManager, TokenStoreError, UpstreamAuth, settings, shell::q
 /// Somebody must sign in. Its text is for the one who can.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needed {
-    /// At which upstream.
     pub upstream: String,
-    /// As whom.
     pub owner: CredentialOwner,
     /// Whether there was a login, and it has ended.
     pub ended: bool,
@@ -40,22 +38,17 @@ pub struct Needed {
 /// Why a sign-in did not come to its end. What was there before is as good as before.
 #[derive(Debug, thiserror::Error)]
 pub enum SignInFailure {
-    /// It has no login that a person could make.
+    /// The upstream has no login that a person could make.
     #[error("{0}")]
     Not(String),
-    /// Logins cannot be kept.
     #[error(transparent)]
-    Wallet(#[from] TokenStoreError),
-    /// A secret of the configuration is not there.
+    Store(#[from] TokenStoreError),
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// It is not known where to go, or as whom.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
-    /// It went wrong on the way.
     #[error(transparent)]
     SignIn(#[from] SignInError),
-    /// It went wrong at its end.
     #[error(transparent)]
     Token(#[from] TokenError),
 }
@@ -63,7 +56,6 @@ pub enum SignInFailure {
 /// Who makes the tokens for an upstream.
 #[derive(Clone, Debug)]
 pub struct TokenIssuer {
-    /// Its name.
     pub name: String,
     /// Whether it names itself to those who come back from it (RFC 9207).
     pub is_named: bool,
@@ -74,11 +66,8 @@ pub struct TokenIssuer {
 /// How an owner stands with one upstream.
 #[derive(Clone, Debug)]
 pub struct SignInState {
-    /// The name of the upstream.
     pub upstream: String,
-    /// Whose login it is.
     pub owner: CredentialOwner,
-    /// How that stands.
     pub standing: Standing,
     /// The login, if there is one.
     pub login: Option<LoginSummary>,
@@ -140,7 +129,7 @@ impl Needed {
 
 impl UpstreamAuth {
     pub(super) fn needed(&self, owner: &CredentialOwner, scopes: &[String], ended: bool) -> Needed {
-        let page = self.vault.page.get();
+        let page = self.token_store.page.get();
         let for_all = page.is_some_and(|page| page.for_all);
         // What one principal of many has to do is done where it is known who they are.
         let terminal = !matches!(owner, CredentialOwner::Principal(issuer, _) if issuer != "local");
@@ -178,7 +167,7 @@ impl UpstreamAuth {
             )));
         }
         let by_code = redirect.is_none();
-        let opened = self.vault.open().await?;
+        let opened = self.token_store.open().await?;
         opened.logins.check().await.map_err(TokenStoreError::from)?;
         let http = self.http().map_err(TokenError::from)?;
         let (mut challenge, mut scopes) =
@@ -193,7 +182,7 @@ impl UpstreamAuth {
         let upstream =
             settings::upstream(&self.name, &self.url, &self.oauth, self.document.as_ref(), redirect, by_code)?;
         let before = self.stored(owner).await?.map(|login| login.key.issuer);
-        let (store, clock) = (opened.store.as_ref(), &self.vault.clock);
+        let (store, clock) = (opened.store.as_ref(), &self.token_store.clock);
         let find = async || prepare(http, store, clock, &upstream, challenge.as_ref(), before.as_deref()).await;
         let mut prepared = find().await?;
         // Where a server gives a code it says itself that it does not know Weir any more.
@@ -232,7 +221,7 @@ impl UpstreamAuth {
     /// What the upstream says to somebody without a credential. It may be where no URL from outside may lead, for its own
     /// address is from the configuration.
     async fn knock(&self) -> Result<Option<weir_oauth::Challenge>, SignInFailure> {
-        let http = self.vault.http(AddressPolicy { loopback: true, private: true }).map_err(TokenError::from)?;
+        let http = self.token_store.http(AddressPolicy { loopback: true, private: true }).map_err(TokenError::from)?;
         match probe(&http, &self.url).await {
             Ok(Probed::Refused(challenge)) => Ok(challenge),
             Ok(Probed::Answered(200..300)) if !self.is_configured() && !self.has_metadata().await => {
@@ -256,7 +245,7 @@ impl UpstreamAuth {
     /// # Errors
     /// If it cannot be asked.
     pub async fn asks(&self) -> Result<bool, SignInFailure> {
-        let http = self.vault.http(AddressPolicy { loopback: true, private: true }).map_err(TokenError::from)?;
+        let http = self.token_store.http(AddressPolicy { loopback: true, private: true }).map_err(TokenError::from)?;
         let said = probe(&http, &self.url).await.map_err(TokenError::from)?;
         Ok(matches!(said, Probed::Refused(_)))
     }
@@ -281,10 +270,10 @@ impl UpstreamAuth {
         pending: PendingSignIn,
         callback: Callback,
     ) -> Result<(), SignInFailure> {
-        let (http, asked) = (self.http().map_err(TokenError::from)?, self.vault.clock.now());
-        let store = self.vault.open().await?.store.as_ref();
+        let (http, asked) = (self.http().map_err(TokenError::from)?, self.token_store.clock.now());
+        let store = self.token_store.open().await?.store.as_ref();
         registration::returned(store, prepared, owner).await.map_err(TokenStoreError::from)?;
-        let tokens = pending.finish(http, callback, &self.vault.clock).await;
+        let tokens = pending.finish(http, callback, &self.token_store.clock).await;
         if matches!(tokens, Err(SignInError::Token(TokenError::InvalidClient))) {
             self.refused(prepared).await?;
         }
@@ -304,7 +293,7 @@ impl UpstreamAuth {
         let mut again = true;
         loop {
             let prepared = self.prepare(owner, None, more.clone()).await?;
-            match device::begin(http, &prepared.endpoint(&self.vault.clock), &prepared.scopes).await {
+            match device::begin(http, &prepared.endpoint(&self.token_store.clock), &prepared.scopes).await {
                 // It has forgotten whom it has registered: once more, as somebody new.
                 Err(TokenError::InvalidClient) if self.refused(&prepared).await? && again => again = false,
                 begun => return Ok((prepared, begun?)),
@@ -322,7 +311,7 @@ impl UpstreamAuth {
         prepared: &Prepared,
         begun: DeviceSignIn,
     ) -> Result<(), SignInFailure> {
-        let (http, clock) = (self.http().map_err(TokenError::from)?, &self.vault.clock);
+        let (http, clock) = (self.http().map_err(TokenError::from)?, &self.token_store.clock);
         let tokens = begun.finish(http, &prepared.endpoint(clock)).await;
         if matches!(tokens, Err(TokenError::InvalidClient)) {
             self.refused(prepared).await?;
@@ -336,11 +325,11 @@ impl UpstreamAuth {
     /// # Errors
     /// If the store cannot be used.
     pub async fn sign_out(&self, owner: &CredentialOwner) -> Result<Option<Result<(), TokenError>>, SignInFailure> {
-        if !self.vault.list(&[self.range(owner)]).await?.iter().any(|login| login.origin == self.origin) {
+        if !self.token_store.list(&[self.range(owner)]).await?.iter().any(|login| login.origin == self.origin) {
             return Ok(None);
         }
         let http = self.http().map_err(TokenError::from)?;
-        Ok(self.vault.sign_out(http, &self.name, owner, Some(&self.origin)).await?)
+        Ok(self.token_store.sign_out(http, &self.name, owner, Some(&self.origin)).await?)
     }
 
     /// How an owner stands here.
@@ -348,12 +337,12 @@ impl UpstreamAuth {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn state(&self, owner: &CredentialOwner) -> Result<SignInState, TokenStoreError> {
-        Ok(self.state_in(&self.vault.list(&[self.range(owner)]).await?, owner))
+        Ok(self.state_in(&self.token_store.list(&[self.range(owner)]).await?, owner))
     }
 
     fn state_in(&self, listed: &[LoginSummary], owner: &CredentialOwner) -> SignInState {
         let login = self.stored_in(listed, owner);
-        let now = self.vault.clock.now();
+        let now = self.token_store.clock.now();
         let standing = match &login {
             None if self.is_configured() || self.is_wanted(owner) => Standing::Missing,
             None => Standing::Unasked,
@@ -378,12 +367,12 @@ impl UpstreamAuth {
         asked: std::time::SystemTime,
     ) -> Result<(), SignInFailure> {
         let login = prepared.login(tokens, asked);
-        let opened = self.vault.open().await?;
+        let opened = self.token_store.open().await?;
         let key = prepared.key(owner.clone());
         opened.logins.save(&key, &login).await.map_err(TokenStoreError::from)?;
         self.forget_wanted(&key).await?;
         self.satisfied(owner);
-        self.vault.changes.tell(&self.name, owner);
+        self.token_store.changes.tell(&self.name, owner);
         Ok(())
     }
 }
@@ -441,7 +430,7 @@ impl CredentialManager {
         let askers = self.accounts().iter().filter_map(|account| Some((account, account.asker(caller)?)));
         let askers: Vec<_> = askers.collect();
         let ranges: Vec<_> = askers.iter().map(|(account, asker)| account.range(&asker.owner)).collect();
-        let listed = self.vault.list(&ranges).await?;
+        let listed = self.token_store.list(&ranges).await?;
         Ok(askers.into_iter().map(|(account, asker)| account.state_in(&listed, &asker.owner)).collect())
     }
 }

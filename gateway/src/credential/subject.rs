@@ -10,7 +10,6 @@ use crate::{caller::Caller, config};
 /// Whose credential it is to be, and what is known of them.
 #[derive(Clone)]
 pub struct TokenSubject {
-    /// Whose.
     pub owner: CredentialOwner,
     /// What a policy is told of them; none where all callers share a credential.
     pub principal: Option<Principal>,

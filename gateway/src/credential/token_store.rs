@@ -42,13 +42,10 @@ pub(super) struct OpenedStore {
 /// Why logins cannot be used. Holds no secret.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TokenStoreError {
-    /// There is no place for them.
     #[error("there is no place to keep logins; set `path` in the `[store]` table")]
     NoPlace,
-    /// The key is not where the configuration says.
     #[error("the key of the login store cannot be had: {0}")]
     Key(#[from] config::SecretError),
-    /// The store cannot be used.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }

@@ -24,7 +24,7 @@ use super::{
 
 /// Weir at one upstream.
 pub struct UpstreamAuth {
-    pub(super) vault: Arc<TokenStore>,
+    pub(super) token_store: Arc<TokenStore>,
     pub(super) name: String,
     pub(super) url: Url,
     /// The only one that may see a token from here.
@@ -58,7 +58,7 @@ const MAX_WANTED: usize = 10_000;
 
 impl UpstreamAuth {
     pub(super) fn new(
-        vault: Arc<TokenStore>,
+        token_store: Arc<TokenStore>,
         config: &Config,
         upstream: &config::UpstreamConfig,
         reach: &HttpReach,
@@ -66,9 +66,9 @@ impl UpstreamAuth {
         let url = reach.url.as_url().clone();
         let (oauth, configured) = match &upstream.auth {
             Auth::OAuth(oauth) => ((**oauth).clone(), true),
-            _ => (unsaid(), false),
+            _ => (OAuthClient { resource: true, ..OAuthClient::default() }, false),
         };
-        let argument = argument(config, upstream, &reach.url.to_string(), vault.is_plaintext());
+        let argument = argument(config, upstream, &reach.url.to_string(), token_store.is_plaintext());
         Self {
             name: upstream.name.to_string(),
             origin: url.origin().ascii_serialization(),
@@ -80,11 +80,10 @@ impl UpstreamAuth {
             document: config.client_metadata_url.as_deref().and_then(|url| url.parse().ok()),
             http: OnceLock::new(),
             wanted: Mutex::default(),
-            vault,
+            token_store,
         }
     }
 
-    /// The name of the upstream.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -150,7 +149,7 @@ impl UpstreamAuth {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn stored(&self, owner: &CredentialOwner) -> Result<Option<LoginSummary>, TokenStoreError> {
-        Ok(self.stored_in(&self.vault.list(&[self.range(owner)]).await?, owner))
+        Ok(self.stored_in(&self.token_store.list(&[self.range(owner)]).await?, owner))
     }
 
     /// Where the logins of an owner here are in the store.
@@ -166,14 +165,14 @@ impl UpstreamAuth {
         let fitting =
             theirs.filter(|login| login.origin == self.origin && issuer.is_none_or(|one| *one == login.key.issuer));
         let found = fitting.max_by_key(|login| login.version)?;
-        self.vault.changes.seen(found);
+        self.token_store.changes.seen(found);
         Some(found.clone())
     }
 
     /// What a policy is told of a login; `accepted` if the upstream has let somebody in with it.
     #[must_use]
     pub fn fact(&self, login: &LoginSummary, accepted: bool) -> facts::Token {
-        let now = self.vault.clock.now();
+        let now = self.token_store.clock.now();
         facts::Token {
             issuer: login.key.issuer.clone(),
             scopes: login.scopes.iter().map(str::to_owned).collect(),
@@ -187,7 +186,7 @@ impl UpstreamAuth {
     /// Tells from now on whether an owner's login is still the one that it is now.
     #[must_use]
     pub fn mark(&self, owner: &CredentialOwner) -> Mark {
-        self.vault.changes.mark(&self.name, owner)
+        self.token_store.changes.mark(&self.name, owner)
     }
 
     /// A login with its token, and for how much longer that is good, if anybody has said.
@@ -198,14 +197,14 @@ impl UpstreamAuth {
         let (opened, http) = self.tools().await?;
         let login = opened.logins.access(http, &login.key, None, &Renewal::Refresh(None)).await;
         let login = login.map_err(|why| why.to_string())?;
-        let left = login.expires.map(|end| end.duration_since(self.vault.clock.now()).unwrap_or_default());
+        let left = login.expires.map(|end| end.duration_since(self.token_store.clock.now()).unwrap_or_default());
         Ok((login, left))
     }
 
     /// What a person has to do; remembered for when they come.
     pub async fn need(&self, owner: &CredentialOwner, scopes: &[String], refused: Option<&facts::Refusal>) -> Needed {
         let challenge = refused.map(|refused| challenge(&refused.challenge));
-        let since = self.vault.clock.now();
+        let since = self.token_store.clock.now();
         {
             let mut wanted = lock(&self.wanted);
             if wanted.len() >= MAX_WANTED {
@@ -241,12 +240,12 @@ impl UpstreamAuth {
         }
         let toward = AddressPolicy::toward(&self.url);
         let private = self.oauth.private_network;
-        let made = self.vault.http(AddressPolicy { loopback: toward.loopback || private, private })?;
+        let made = self.token_store.http(AddressPolicy { loopback: toward.loopback || private, private })?;
         Ok(self.http.get_or_init(|| made))
     }
 
     pub(super) async fn tools(&self) -> Result<(&OpenedStore, &Http), String> {
-        let opened = self.vault.open().await.map_err(|why| why.to_string())?;
+        let opened = self.token_store.open().await.map_err(|why| why.to_string())?;
         Ok((opened, self.http().map_err(|why| why.to_string())?))
     }
 }
@@ -269,27 +268,6 @@ fn argument(config: &Config, upstream: &config::UpstreamConfig, url: &str, plain
         argument.push_str(" --allow-plaintext-token-store");
     }
     argument
-}
-
-/// What an upstream of which nothing is said may need.
-fn unsaid() -> OAuthClient {
-    OAuthClient {
-        flow: LoginFlow::AuthorizationCode,
-        owner: config::LoginOwner::Shared,
-        issuer: None,
-        client_id: None,
-        client_secret: None,
-        private_key: None,
-        algorithm: None,
-        scopes: Vec::new(),
-        subject_token: None,
-        subject_token_type: None,
-        audience: None,
-        resource: true,
-        private_network: false,
-        renew_before: None,
-        identity_provider: None,
-    }
 }
 
 pub(super) fn challenge(fact: &Challenge) -> weir_oauth::Challenge {

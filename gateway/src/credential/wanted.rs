@@ -23,7 +23,9 @@ impl UpstreamAuth {
     /// in is asked again.
     pub(super) async fn keep_wanted(&self, owner: &CredentialOwner, scopes: &[String]) {
         let text = scopes.join(" ");
-        let Some(opened) = self.vault.opened().filter(|_| !text.is_empty() && text.len() <= LONGEST) else { return };
+        let Some(opened) = self.token_store.opened().filter(|_| !text.is_empty() && text.len() <= LONGEST) else {
+            return;
+        };
         let kept = async {
             let Some(stored) = self.stored(owner).await? else { return Ok(()) };
             let (store, key) = (opened.store.as_ref(), stored.key.key(NAMESPACE));
@@ -43,14 +45,14 @@ impl UpstreamAuth {
         owner: &CredentialOwner,
         prepared: &Prepared,
     ) -> Result<Scopes, TokenStoreError> {
-        let opened = self.vault.open().await?;
+        let opened = self.token_store.open().await?;
         let kept = get(opened.store.as_ref(), &prepared.key(owner.clone()).key(NAMESPACE)).await?;
         Ok(Scopes::parse(&kept.unwrap_or_default()))
     }
 
     /// Somebody has signed in: nothing is wanted any more.
     pub(super) async fn forget_wanted(&self, key: &LoginKey) -> Result<(), TokenStoreError> {
-        self.vault.open().await?.store.delete(&key.key(NAMESPACE)).await?;
+        self.token_store.open().await?.store.delete(&key.key(NAMESPACE)).await?;
         Ok(())
     }
 }

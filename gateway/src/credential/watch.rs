@@ -114,20 +114,20 @@ impl CredentialManager {
     /// A number that grows with each login that comes, changes or goes, here or elsewhere.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.vault.changes.all.subscribe()
+        self.token_store.changes.all.subscribe()
     }
 
     /// Looks out for what other processes do to the store, until it is dropped. Ends at once where nothing can be kept, or
     /// no upstream takes a login.
     pub async fn look_out(&self) {
-        let Some(path) = self.vault.path().filter(|_| !self.accounts.is_empty()) else { return };
+        let Some(path) = self.token_store.path().filter(|_| !self.accounts.is_empty()) else { return };
         let mut before = None;
         loop {
             let now = state(path).await;
             if now != before {
-                match self.vault.list(&[LoginKey::range(None, None)]).await {
+                match self.token_store.list(&[LoginKey::range(None, None)]).await {
                     Ok(found) => {
-                        self.vault.changes.compare(found);
+                        self.token_store.changes.compare(found);
                         before = now;
                     }
                     Err(why) => tracing::debug!(error = %why, "the login store cannot be read"),

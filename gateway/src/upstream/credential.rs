@@ -70,16 +70,12 @@ pub struct CredentialSource {
 /// Why there is no credential. Its text is for the operator and holds no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
-    /// A person has to sign in.
     #[error("{0}")]
     SignIn(Box<Needed>),
-    /// Each caller has their own, and nobody is calling.
     #[error("each caller signs in here, and Weir itself does not")]
     Personal,
-    /// The operator's policy refuses, or the policy failed. That is not about a login.
     #[error("{0}")]
     Denied(String),
-    /// There is none to be had, for this reason.
     #[error("{0}")]
     Failed(String),
 }

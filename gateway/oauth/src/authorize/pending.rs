@@ -33,7 +33,6 @@ pub(super) const MAX_WAITING: usize = 10_000;
 pub(super) const SHARE: usize = 500;
 
 impl<T> PendingSignIns<T> {
-    /// None yet.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self { clock, waiting: Mutex::new(HashMap::new()) }

@@ -15,7 +15,7 @@ use super::{
     pending::{MAX_WAITING, SHARE},
     *,
 };
-use crate::scripted::{Scripted, ScriptedReply, http};
+use crate::tests::scripted::{Scripted, ScriptedReply, http};
 
 /// Where users come back to.
 const BACK: &str = "/oauth/callback/0123";

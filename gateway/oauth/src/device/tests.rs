@@ -15,7 +15,7 @@ use weir_store::Clock;
 use super::*;
 use crate::{
     OAuthApplication, ServerMetadata,
-    scripted::{Scripted, ScriptedReply, http},
+    tests::scripted::{Scripted, ScriptedReply, http},
 };
 
 fn metadata(server: &Scripted) -> ServerMetadata {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::scripted::{Scripted, ScriptedReply, http, nobody};
+use crate::tests::scripted::{Scripted, ScriptedReply, http, nobody};
 
 fn challenge(text: &str) -> Challenge {
     Challenge::bearer([text.as_bytes()]).unwrap()

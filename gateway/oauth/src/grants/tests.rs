@@ -13,7 +13,7 @@ use super::*;
 use crate::{
     ClientAuth, OAuthApplication, PrivateKey, ServerMetadata,
     revoke::{Revoked, revoke},
-    scripted::{Scripted, ScriptedReply, http},
+    tests::scripted::{Scripted, ScriptedReply, http},
 };
 
 fn secret(text: &str) -> Secret {

@@ -5,9 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Where an address is, as far as that matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AddressKind {
-    /// On the internet.
     Public,
-    /// On this machine.
     Loopback,
     /// In a network of its owner (RFC 1918, RFC 4193, RFC 6598).
     Private,

@@ -10,7 +10,6 @@ use thiserror::Error;
 
 use super::AddressPolicy;
 
-/// Names to addresses.
 pub(super) trait Lookup: Send + Sync {
     fn lookup(&self, host: &str) -> PendingLookup;
 }

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{guard::PendingLookup, *};
-use crate::scripted::{Scripted, ScriptedReply, http, nobody};
+use crate::tests::scripted::{Scripted, ScriptedReply, http, nobody};
 
 /// Names that mean what a test says, perhaps something else each time.
 struct Fixed(Mutex<VecDeque<Vec<&'static str>>>);

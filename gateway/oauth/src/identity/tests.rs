@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     authorize,
     inbound::Issuer,
-    scripted::{
+    tests::scripted::{
         Scripted, ScriptedReply, http,
         pair::{Pair, ec, sign},
     },

@@ -8,14 +8,14 @@ use std::{
 
 use jsonwebtoken::{
     Algorithm, DecodingKey,
-    jwk::{Jwk, KeyAlgorithm, PublicKeyUse},
+    jwk::{Jwk, PublicKeyUse},
 };
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 use weir_store::Clock;
 
-use crate::{DiscoveryError, Http, crypto::family, discover::read, server};
+use crate::{DiscoveryError, Http, discover::read, server};
 
 /// Keys that are older are fetched again: one that is revoked must go.
 const MAX_AGE: Duration = Duration::from_secs(3600);
@@ -45,7 +45,6 @@ struct CachedKeys {
     tried: Option<SystemTime>,
 }
 
-/// A key.
 pub(super) struct VerificationKey {
     id: Option<String>,
     algorithm: Option<Algorithm>,
@@ -61,7 +60,7 @@ impl VerificationKey {
     /// Whether a token may be signed with it, as its head says.
     pub(super) fn may_sign(&self, id: Option<&str>, algorithm: Algorithm) -> bool {
         let named = id.is_none() || self.id.as_deref() == id;
-        named && self.algorithm.is_none_or(|only| only == algorithm) && self.key.family() == family(algorithm)
+        named && self.algorithm.is_none_or(|only| only == algorithm) && self.key.family() == algorithm.family()
     }
 }
 
@@ -129,19 +128,7 @@ fn known(key: Value) -> Option<VerificationKey> {
     if jwk.common.public_key_use.as_ref().is_some_and(|of| *of != PublicKeyUse::Signature) {
         return None;
     }
-    let algorithm = match jwk.common.key_algorithm {
-        None => None,
-        Some(KeyAlgorithm::RS256) => Some(Algorithm::RS256),
-        Some(KeyAlgorithm::RS384) => Some(Algorithm::RS384),
-        Some(KeyAlgorithm::RS512) => Some(Algorithm::RS512),
-        Some(KeyAlgorithm::PS256) => Some(Algorithm::PS256),
-        Some(KeyAlgorithm::PS384) => Some(Algorithm::PS384),
-        Some(KeyAlgorithm::PS512) => Some(Algorithm::PS512),
-        Some(KeyAlgorithm::ES256) => Some(Algorithm::ES256),
-        Some(KeyAlgorithm::ES384) => Some(Algorithm::ES384),
-        Some(KeyAlgorithm::EdDSA) => Some(Algorithm::EdDSA),
-        Some(_) => return None,
-    };
+    let algorithm = jwk.common.key_algorithm.map(Algorithm::try_from).transpose().ok()?;
     let key = DecodingKey::from_jwk(&jwk).ok()?;
     Some(VerificationKey { id: jwk.common.key_id, algorithm, key })
 }

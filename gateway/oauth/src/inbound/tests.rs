@@ -15,7 +15,7 @@ use weir_store::Clock;
 use super::*;
 use crate::{
     Challenge,
-    scripted::{
+    tests::scripted::{
         Scripted, ScriptedReply, http,
         pair::{Pair, ec, ed, sign},
     },

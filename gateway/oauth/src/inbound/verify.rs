@@ -35,58 +35,43 @@ pub struct Verifier {
     clock: Clock,
 }
 
-/// Who calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedToken {
-    /// Its name at the issuer.
     pub subject: String,
     /// Who vouches for it.
     pub issuer: String,
-    /// What it may do.
     pub scopes: Scopes,
-    /// When that ends.
     pub expires: SystemTime,
-    /// All that the token says.
     pub claims: Map<String, Value>,
 }
 
 /// Why a token is not accepted. Holds nothing of it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Rejected {
-    /// It is no JWT, or not one of this kind.
     #[error("the token is no signed JWT for access")]
     Malformed,
-    /// It is signed in a way that is not accepted.
     #[error("the token is signed with an algorithm that is not accepted")]
     Algorithm,
-    /// No key of the issuer fits.
     #[error("the token is not signed by the issuer")]
     Signature,
-    /// Its time is over.
     #[error("the token has expired")]
     Expired,
-    /// Its time has not come.
     #[error("the token is not valid yet")]
     Early,
-    /// It must not be used by whoever does not understand all of its head (RFC 7515 §4.1.11).
+    /// RFC 7515 §4.1.11.
     #[error("the token has critical header parameters (`crit`), of which none is known here")]
     Critical,
-    /// Only whoever has a key may use it (RFC 7800), and whoever brings it is not asked to show that.
+    /// RFC 7800. Whoever brings it is not asked to show that they have the key.
     #[error("the token is bound to a key (`cnf`), which is not checked here; get one that is not")]
     Bound,
-    /// Somebody else made it.
     #[error("the token is of another issuer")]
     Issuer,
-    /// It is for somebody else.
     #[error("the token is for another audience")]
     Audience,
-    /// It tells of another sign-in.
     #[error("the token is of another sign-in")]
     Nonce,
-    /// It says nothing of whom or until when.
     #[error("the token has no `{0}`")]
     Missing(&'static str),
-    /// It cannot be checked now.
     #[error("the keys of the issuer cannot be had: {0}")]
     Unavailable(DiscoveryError),
 }
@@ -123,7 +108,7 @@ impl Verifier {
         if issuer.algorithms.is_empty() {
             issuer.algorithms = vec![Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA];
         }
-        issuer.algorithms.retain(|algorithm| crypto::family(*algorithm) != jsonwebtoken::AlgorithmFamily::Hmac);
+        issuer.algorithms.retain(|algorithm| algorithm.family() != jsonwebtoken::AlgorithmFamily::Hmac);
         let keys = Keys::new(issuer.issuer.clone(), issuer.keys.clone(), http, clock.clone());
         Self { issuer, keys, clock }
     }

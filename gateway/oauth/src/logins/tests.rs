@@ -12,7 +12,7 @@ use weir_store::{MemoryStore, Version};
 use super::*;
 use crate::{
     CredentialOwner, LoginSummary, Scopes, ServerMetadata,
-    scripted::{Scripted, ScriptedReply, http},
+    tests::scripted::{Scripted, ScriptedReply, http},
 };
 
 mod killed;

@@ -4,7 +4,7 @@ use serde_json::json;
 use weir_store::Clock;
 
 use super::*;
-use crate::{OAuthApplication, Scopes, SignIn, SignInError, authorize, scripted::http};
+use crate::{OAuthApplication, Scopes, SignIn, SignInError, authorize, tests::scripted::http};
 
 const ISSUER: &str = "https://login.example";
 

@@ -8,7 +8,7 @@ use weir_store::{MemoryStore, Secret};
 use super::*;
 use crate::{
     ClientAuth, KnownClient,
-    scripted::{Scripted, ScriptedReply, http},
+    tests::scripted::{Scripted, ScriptedReply, http},
 };
 
 /// An upstream at `/mcp` that names these of its own paths as its servers, of which each says so of itself.

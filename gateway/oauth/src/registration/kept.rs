@@ -10,7 +10,6 @@ use crate::{OAuthApplication, ServerMetadata, client::ClientRecord, login::milli
 
 use super::Registration;
 
-/// The namespace of registrations.
 const NAMESPACE: &str = "client";
 
 /// What anybody may read of it.

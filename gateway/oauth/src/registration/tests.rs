@@ -13,7 +13,7 @@ use weir_store::{MemoryStore, Secret};
 use super::*;
 use crate::{
     CredentialOwner, Prepared, Scopes,
-    scripted::{Scripted, ScriptedReply, http},
+    tests::scripted::{Scripted, ScriptedReply, http},
 };
 
 fn wanted() -> Registration {

@@ -18,9 +18,7 @@ use super::reply::TokenReply;
 /// What every request says besides its grant.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenEndpoint<'a> {
-    /// Where.
     pub server: &'a ServerMetadata,
-    /// Who.
     pub client: &'a OAuthApplication,
     /// For which resource (RFC 8707); none for servers that do not bear it.
     pub resource: Option<&'a str>,

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use weir_store::{Entry, Key, Lease, Listed, Swap, Value};
 
 use super::*;
-use crate::scripted::nobody;
+use crate::tests::scripted::nobody;
 
 #[tokio::test]
 async fn what_the_server_gave_is_kept_before_it_is_used() {

@@ -1,7 +1,7 @@
 //! What ends a login, and what does not.
 
 use super::*;
-use crate::scripted::nobody;
+use crate::tests::scripted::nobody;
 
 #[tokio::test]
 async fn trouble_of_the_server_keeps_the_login() {

@@ -12,8 +12,8 @@ use weir_store::{Key, KeySources, Protection, Store, Value};
 
 use crate::{
     Callback, ClientAuth, CredentialOwner, KnownClient, Login, LoginError, LoginKey, OAuthApplication, Prepared,
-    PreparedUpstream, PrivateKey, Registration, Scopes, Secret, ServerMetadata, SignIn, TokenError, Tokens, scripted,
-    token::reply::TokenReply,
+    PreparedUpstream, PrivateKey, Registration, Scopes, Secret, ServerMetadata, SignIn, TokenError, Tokens,
+    tests::scripted, token::reply::TokenReply,
 };
 
 /// What all secrets here have in common.
@@ -144,7 +144,7 @@ async fn child() {
 fn no_panic_tells_a_secret() {
     for which in ["printed", "unwrapped", "compared", "in a task"] {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "panics::child", "--nocapture"]).env(WHICH, which).env("RUST_BACKTRACE", "full");
+        child.args(["--exact", "tests::panics::child", "--nocapture"]).env(WHICH, which).env("RUST_BACKTRACE", "full");
         let ended = child.output().unwrap();
         let said = [ended.stdout, ended.stderr].concat();
         let said = String::from_utf8_lossy(&said);
