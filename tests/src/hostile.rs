@@ -85,11 +85,14 @@ impl Harm {
 /// The kinds of harm that a child process does, as `hostile/child.py` calls them.
 pub const CHILDREN: [&str; 6] = ["deaf", "loud", "crash", "long-line", "forge", "mute"];
 
-/// The lines of a configuration for a child process of this kind; `honest` is one that does no harm.
+/// The lines of a configuration for a child process of this kind; `honest` is one that does no harm. The others leave the
+/// processors to it, as if they ran on other machines.
 #[must_use]
 pub fn child(name: &str, kind: &str) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hostile/child.py");
-    format!("[upstreams.{name}]\ncommand = \"python3\"\nargs = [{:?}, {kind:?}]\nshared = true\n", script.display())
+    let nice = if kind == "honest" { "0" } else { "19" };
+    let args = format!("[\"-n\", {nice:?}, \"python3\", {:?}, {kind:?}]", script.display());
+    format!("[upstreams.{name}]\ncommand = \"nice\"\nargs = {args}\nshared = true\n")
 }
 
 /// An HTTP upstream that does harm until it is dropped.

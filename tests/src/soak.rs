@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -84,15 +85,40 @@ pub struct Soak {
     gateway: Arc<Gateway>,
     _honest: Stub,
     _hostile: Vec<Hostile>,
+    others: Others,
+}
+
+/// The threads of the hostile upstreams and their callers. They leave the processors to all else, as if they ran on other
+/// machines: what they are busy with must not count as the time of honest calls.
+struct Others(Option<Runtime>);
+
+impl Others {
+    fn new() -> Self {
+        let give_way = || {
+            rustix::process::nice(19).expect("giving way is allowed");
+        };
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().on_thread_start(give_way).build();
+        Self(Some(runtime.expect("threads can be started")))
+    }
+
+    fn handle(&self) -> &Handle {
+        self.0.as_ref().expect("it is there until the end").handle()
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.0.take().expect("it is dropped once").shutdown_background();
+    }
 }
 
 impl Soak {
     /// Starts everything and waits until the honest upstreams are healthy.
     pub async fn start() -> Self {
-        let honest = Stub::start().await;
+        let (honest, others) = (Stub::start().await, Others::new());
         let mut hostile = Vec::new();
         for harm in Harm::ALL {
-            hostile.push(Hostile::start(harm).await);
+            hostile.push(others.handle().spawn(Hostile::start(harm)).await.expect("it starts"));
         }
         let mut config = honest.config("honest") + &child("piped", "honest");
         config.extend(hostile.iter().map(Hostile::config));
@@ -100,7 +126,7 @@ impl Soak {
         // A call that is never answered shall end within the soak.
         let gateway = Gateway::start(&format!("{config}\n[defaults]\ntimeouts = {{ overall = \"20s\" }}\n")).await;
         gateway.healthy(&["honest", "piped"]).await;
-        Self { gateway: Arc::new(gateway), _honest: honest, _hostile: hostile }
+        Self { gateway: Arc::new(gateway), _honest: honest, _hostile: hostile, others }
     }
 
     /// Calls the honest upstreams for a while, then all of them for `time`.
@@ -144,7 +170,7 @@ impl Soak {
         let names = Harm::ALL.map(Harm::name).into_iter().chain(CHILDREN).filter(|_| hostile);
         for name in names {
             let (gateway, calls) = (Arc::clone(&self.gateway), Arc::clone(&calls));
-            others.spawn(async move { call_hostile(&gateway, name, &calls).await });
+            others.spawn_on(async move { call_hostile(&gateway, name, &calls).await }, self.others.handle());
         }
         let (end, mut samples) = (Instant::now() + time, Vec::new());
         while Instant::now() < end {
