@@ -1,6 +1,6 @@
 //! How a call ends: answered, streamed, cancelled or given up, in each era.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_tests::client::{answer, modern_headers, with_meta};
@@ -150,6 +150,24 @@ async fn a_failing_upstream_is_told_apart_from_a_failing_gateway() {
         }
         // One failure harms no other call.
         assert_eq!(client.call(&format!("{prefix}echo"), json!({ "message": "on" })).await["content"][0]["text"], "on");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_upstream_is_called_again_when_it_says() {
+    let stub = Stub::offering(Offer { tools: vec!["busy".into()], ..Offer::default() }).await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    for (number, (client, prefix)) in everywhere(&gateway).await.into_iter().enumerate() {
+        let message = format!("call {number}");
+        let start = Instant::now();
+        let result = client.call(&format!("{prefix}busy"), json!({ "message": message, "after": "1" })).await;
+        assert_eq!(result["content"][0]["text"], json!(message));
+        assert!(start.elapsed() >= Duration::from_secs(1), "it was called again after {:?}", start.elapsed());
+        // No call waits for so long: its client is told.
+        let arguments = json!({ "message": message, "after": "3600" });
+        let answer = client.ask("tools/call", json!({ "name": format!("{prefix}busy"), "arguments": arguments })).await;
+        assert!(answer.to_string().contains("status 429"), "{answer}");
     }
 }
 

@@ -86,6 +86,7 @@ impl Default for Offer {
 /// - `steps`, which sends three and then the result, each but the first only after [`Stub::release`];
 /// - `stutter`, which sends progress that goes back and forth before the result;
 /// - `task`, whose answer is a task instead;
+/// - `busy`, which answers 429 once for each message, with its argument `after` as `Retry-After`;
 /// - `missing`, which answers 404 with an error of JSON-RPC;
 /// - `stop`, whose stream ends before the answer;
 /// - `forge`, which says what its arguments tell it to, by raw text in which `$ID` and `$TOKEN` stand for those of the request: `body`

@@ -4,7 +4,7 @@
 //! Choose ─→ Open ─→ Attempt ─→ answered ────────────→ the answer      (no way back from here)
 //!    ↑        ↑        ├─ 401 twice, or 403 for want of scopes once ─→ Choose
 //!    │        │        ├─ session gone, first time ─→ Open
-//!    │        └────────├─ never sent ─→ Wait ─→ Open
+//!    │        └────────├─ never sent, or turned away for a moment ─→ Wait ─→ Open
 //!    └─────────────────├─ broken off ─→ Open, if it is safe to repeat
 //!                      └─ anything else ─────────────→ Fail
 //! ```
@@ -19,8 +19,12 @@ use crate::{
     facts::{Challenge, Refusal},
 };
 
-/// How many attempts one call may make.
+/// How many attempts one call may make: tries to find a channel and to send the request, together.
 pub const MAX_ATTEMPTS: u32 = 4;
+
+/// How long a call waits at most where its upstream names the time (`Retry-After`, RFC 9110 §10.2.3). For more than that
+/// its client should know.
+pub const MAX_HINT: Duration = Duration::from_secs(10);
 
 /// What the driver does next.
 #[derive(Debug)]
@@ -78,6 +82,8 @@ pub enum Sent {
     SessionLost,
     /// The request never reached the upstream; the text says why.
     Unsent(String),
+    /// The upstream was too busy to look at the request, and said when to come back.
+    Busy(Busy),
     /// The connection ended after the request may have arrived; the text says how.
     BrokenOff(String),
     /// No answer in time.
@@ -86,12 +92,25 @@ pub enum Sent {
     NotMcp(String),
 }
 
+/// How a server turns requests away for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("status {status}, and asks to be called again in {} s", after.as_secs())]
+pub struct Busy {
+    /// 429 or 503.
+    pub status: u16,
+    /// When to come back (`Retry-After`).
+    pub after: Duration,
+}
+
 /// Why a call came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// No connection.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
+    /// Too many requests, each time.
+    #[error("is busy: it answers with {0}")]
+    Busy(Busy),
     /// The connection ended before an answer.
     #[error("broke off before it answered: {0}; the call may have run and was not repeated")]
     BrokenOff(String),
@@ -150,6 +169,14 @@ impl OpenChannel {
     pub fn opened(self) -> CallStep {
         CallStep::Attempt(SendAttempt(self.0))
     }
+
+    /// Nobody was there, at `elapsed` since the start of the call; that may be over in a moment.
+    #[must_use]
+    pub fn failed(self, why: String, elapsed: Duration) -> CallStep {
+        let mut call = self.0;
+        call.attempts += 1;
+        call.again(elapsed, None, Failure::Unreachable(why))
+    }
 }
 
 impl RetryPause {
@@ -191,8 +218,9 @@ impl SendAttempt {
                 call.reopened = true;
                 CallStep::Open(OpenChannel(call))
             }
-            Sent::Unsent(why) => call.again(elapsed, Failure::Unreachable(why)),
-            Sent::BrokenOff(how) if call.repeatable => call.again(elapsed, Failure::BrokenOff(how)),
+            Sent::Unsent(why) => call.again(elapsed, None, Failure::Unreachable(why)),
+            Sent::Busy(busy) => call.again(elapsed, Some(busy.after), Failure::Busy(busy)),
+            Sent::BrokenOff(how) if call.repeatable => call.again(elapsed, None, Failure::BrokenOff(how)),
             Sent::BrokenOff(how) => CallStep::Fail(Failure::BrokenOff(how)),
             Sent::TimedOut => CallStep::Fail(Failure::TimedOut(call.deadline)),
             Sent::NotMcp(what) => CallStep::Fail(Failure::NotMcp(what)),
@@ -208,10 +236,10 @@ impl CallState {
         self.refusals < most
     }
 
-    fn again(self, elapsed: Duration, failure: Failure) -> CallStep {
+    fn again(self, elapsed: Duration, hint: Option<Duration>, failure: Failure) -> CallStep {
         // No two calls fail after the same number of nanoseconds; the factor (2³² ÷ φ) spreads them over all of `u32`.
         let random = elapsed.subsec_nanos().wrapping_mul(0x9e37_79b9);
-        let pause = Backoff::CALL.after(self.attempts.saturating_sub(1)).pause(None, random);
+        let pause = Backoff::CALL.after(self.attempts.saturating_sub(1)).pause(hint, random);
         if self.attempts >= MAX_ATTEMPTS || self.deadline.saturating_sub(elapsed) <= pause {
             CallStep::Fail(failure)
         } else {

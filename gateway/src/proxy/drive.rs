@@ -41,6 +41,8 @@ pub(super) trait Codec: Send {
 pub(super) enum Stop {
     /// It came to nothing.
     Failed(Failure),
+    /// Nobody is there, which may be over in a moment.
+    Outage(String),
     /// Weir has the answer.
     Answered(Box<Answer>),
     /// Somebody must sign in first.
@@ -67,6 +69,7 @@ impl From<ConnectError> for Stop {
             ConnectError::OtherEra { .. } => Self::OtherEra,
             ConnectError::SignIn(needed) => Self::SignIn(needed),
             ConnectError::Full(reached) => Self::Full(reached),
+            ConnectError::Outage(why) => Self::Outage(why),
             why => Self::Failed(Failure::Unreachable(why.to_string())),
         }
     }
@@ -99,11 +102,12 @@ impl<'a> CallDriver<'a> {
                 }
                 CallStep::Open(state) => {
                     // What is being opened for others too goes on without this call.
-                    let Ok(opened) = tokio::time::timeout(self.left(), codec.open()).await else {
-                        return Err(Stop::Failed(Failure::TimedOut(self.limit)));
-                    };
-                    opened?;
-                    state.opened()
+                    match tokio::time::timeout(self.left(), codec.open()).await {
+                        Ok(Ok(())) => state.opened(),
+                        Ok(Err(Stop::Outage(why))) => state.failed(why, self.start.elapsed()),
+                        Ok(Err(stop)) => return Err(stop),
+                        Err(_) => return Err(Stop::Failed(Failure::TimedOut(self.limit))),
+                    }
                 }
                 CallStep::Attempt(state) => {
                     *attempts = before + state.number();
@@ -237,6 +241,7 @@ impl Proxy {
                 return Answer::full(context.message.id(), &reached);
             }
             Stop::Failed(failure) => failure,
+            Stop::Outage(why) => Failure::Unreachable(why),
             Stop::OtherEra => Failure::SessionLost,
         };
         if let (Failure::TimedOut(_), Some(running)) = (&failure, running) {

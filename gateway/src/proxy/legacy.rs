@@ -3,12 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
+use weir_flow::{Backoff, call::MAX_ATTEMPTS};
 use weir_mcp::{Era, Message, answer, era, json, message::Field, method};
 
 use crate::{
     caller::Caller,
     http::HeaderValue,
     session::{Endpoint, MAX_REMEMBERED, RunningGuard, Session, SessionOwner, lock},
+    task,
     telemetry::CallOutcome,
     upstream::{Channel, ConnectError, Opened, Upstream, own},
 };
@@ -56,13 +58,18 @@ impl Proxy {
         record: &mut CallLog,
     ) -> Answer {
         record.upstream = Some(Arc::clone(&upstream));
-        record.attempts = 1;
-        let opened = match upstream.open_session(owner.caller.as_ref(), owner.principal(), initialize).await {
-            Ok(opened) => opened,
-            Err(ConnectError::OtherEra { .. }) => {
-                return self.begin_sessionless(owner, upstream, initialize, record).await;
+        let mut backoff = Backoff::CALL;
+        let opened = loop {
+            record.attempts += 1;
+            match upstream.open_session(owner.caller.as_ref(), owner.principal(), initialize).await {
+                Ok(opened) => break opened,
+                // A client waits, and most restarts are over in a moment.
+                Err(ConnectError::Outage(_)) if record.attempts < MAX_ATTEMPTS => task::back_off(&mut backoff).await,
+                Err(ConnectError::OtherEra { .. }) => {
+                    return self.begin_sessionless(owner, upstream, initialize, record).await;
+                }
+                Err(why) => return Box::pin(self.not_begun(&owner, upstream, initialize, why, record)).await,
             }
-            Err(why) => return Box::pin(self.not_begun(&owner, upstream, initialize, why, record)).await,
         };
         let agreed =
             opened.answer.result().and_then(|result| json::get(result, &["protocolVersion"])).and_then(json::string);

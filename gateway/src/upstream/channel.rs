@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 use weir_flow::{
     Failure, Sent,
+    call::Busy,
     facts::{Refusal, Transport},
 };
 use weir_mcp::{Era, Field, Message, era::LATEST_MODERN, message::Kind, method::CANCELLED};
@@ -97,6 +98,9 @@ pub enum SendError {
     /// The message never reached the upstream.
     #[error("{0}")]
     Unsent(String),
+    /// The server turned it away unread and said when to come back.
+    #[error("{0}")]
+    Busy(Busy),
     /// The connection ended after the message may have arrived.
     #[error("{0}")]
     BrokenOff(String),
@@ -432,6 +436,7 @@ impl From<SendError> for Sent {
             SendError::Refused(refusal) => Self::Refused(refusal),
             SendError::SessionLost => Self::SessionLost,
             SendError::Unsent(why) => Self::Unsent(why),
+            SendError::Busy(busy) => Self::Busy(busy),
             SendError::BrokenOff(how) => Self::BrokenOff(how),
             SendError::TimedOut => Self::TimedOut,
             SendError::NotMcp(what) => Self::NotMcp(what),
@@ -447,6 +452,7 @@ impl From<SendError> for Failure {
             }
             SendError::SessionLost => Self::SessionLost,
             SendError::Unsent(why) => Self::Unreachable(why),
+            SendError::Busy(busy) => Self::Busy(busy),
             SendError::BrokenOff(how) => Self::BrokenOff(how),
             SendError::TimedOut => Self::TimedOut(Duration::ZERO),
             SendError::NotMcp(what) => Self::NotMcp(what),

@@ -9,13 +9,10 @@ mod start;
 
 use std::{sync::Arc, time::Duration};
 
-use weir_flow::{
-    Backoff,
-    facts::{Refusal, Transport},
-};
+use weir_flow::facts::{Refusal, Transport};
 use weir_mcp::{Era, Message};
 
-use crate::{caller::Caller, credential::Needed, quota::Reached, task};
+use crate::{caller::Caller, credential::Needed, quota::Reached};
 
 use super::{
     Channel, Outgoing, Reply, SendError, Ticket, Upstream, UpstreamTransport,
@@ -25,9 +22,6 @@ use super::{
 
 use negotiation::NegotiationDriver;
 pub(super) use negotiation::NegotiationEnd;
-
-/// How often what a client waits for is tried again.
-const RETRIES: u32 = 3;
 
 /// An opened upstream.
 pub struct Opened {
@@ -125,15 +119,6 @@ impl Upstream {
         if let UpstreamTransport::Stdio { shared: true, .. } = &self.way {
             return self.join(caller, Some(Era::Legacy)).await;
         }
-        patiently(|| self.walk_for(caller, principal, initialize)).await
-    }
-
-    async fn walk_for(
-        &self,
-        caller: Option<&Arc<Caller>>,
-        principal: &Arc<str>,
-        initialize: &Message,
-    ) -> Result<Opened, ConnectError> {
         let share = Some(Arc::clone(principal));
         let ended = self.walk_with(caller, share, Some(Era::Legacy), initialize).await?;
         if !ended.speaks_against(Era::Legacy) {
@@ -155,9 +140,7 @@ impl Upstream {
             UpstreamTransport::Http(endpoint) if lock(&self.known).works(Era::Modern).is_some() => {
                 Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
             }
-            UpstreamTransport::Http(_) => {
-                Ok(patiently(|| Box::pin(self.walk(caller, Some(Era::Modern)))).await?.channel)
-            }
+            UpstreamTransport::Http(_) => Ok(Box::pin(self.walk(caller, Some(Era::Modern))).await?.channel),
             UpstreamTransport::Stdio { .. } => Ok(self.join(caller, Some(Era::Modern)).await?.channel),
         }
     }
@@ -360,20 +343,6 @@ impl Upstream {
         match (ended.opened, other) {
             (Err(ConnectError::Stopped(_)), Some((wanted, other))) => Err(ConnectError::OtherEra { wanted, other }),
             (opened, _) => opened,
-        }
-    }
-}
-
-/// Opens what a client waits for: an outage that is over in a moment, such as a restart, is waited for.
-async fn patiently<F>(open: impl Fn() -> F) -> Result<Opened, ConnectError>
-where
-    F: Future<Output = Result<Opened, ConnectError>>,
-{
-    let mut backoff = Backoff::CALL;
-    loop {
-        match open().await {
-            Err(ConnectError::Outage(_)) if backoff.failures() < RETRIES => task::back_off(&mut backoff).await,
-            ended => return ended,
         }
     }
 }

@@ -109,9 +109,7 @@ impl Upstream {
             Ok(_) => Pulse::Beats,
             Err(SendError::SessionLost | SendError::Refused(_)) => Pulse::Stops,
             Err(_) if !opened.channel.alive() => Pulse::Stops,
-            Err(SendError::Unsent(_) | SendError::BrokenOff(_) | SendError::TimedOut | SendError::NotMcp(_)) => {
-                Pulse::Misses
-            }
+            Err(_) => Pulse::Misses,
         }
     }
 }

@@ -1,10 +1,14 @@
 //! Streamable HTTP, from the client's side (MCP 2025-11-25 and 2026-07-28, basic/transports).
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    time::{Duration, SystemTime},
+};
 
 use url::Url;
 use weir_flow::{
     Origin,
+    call::{Busy, MAX_HINT},
     facts::{Challenge, Refusal},
 };
 use weir_mcp::{Era, headers};
@@ -96,6 +100,9 @@ impl HttpEndpoint {
         session: Option<&HeaderValue>,
     ) -> Result<Reply, SendError> {
         let (response, head) = self.posted(outgoing, session).await?;
+        if let Some(busy) = busy(&response) {
+            return Err(SendError::Busy(busy));
+        }
         if session.is_some() && loss::may_be(response.status()) {
             return known_session(response, self.limit).await;
         }
@@ -327,6 +334,19 @@ fn no_stream(status: u16) -> SendError {
 
 fn media(response: &Response) -> Option<&str> {
     response.header(&http::CONTENT_TYPE)?.to_str().ok()
+}
+
+/// How the server says that it is too busy to look at a request: with a time to come back (RFC 9110 §10.2.3, RFC 6585 §4).
+/// For a longer wait than a call may make, its own answer tells the client more.
+fn busy(response: &Response) -> Option<Busy> {
+    let status = response.status();
+    let after = response.header(&http::RETRY_AFTER).filter(|_| matches!(status, 429 | 503))?.to_str().ok()?;
+    let after = match after.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        // A date that has passed means now.
+        Err(_) => httpdate::parse_http_date(after).ok()?.duration_since(SystemTime::now()).unwrap_or_default(),
+    };
+    (after <= MAX_HINT).then_some(Busy { status, after })
 }
 
 /// The server's no to a credential, or to the want of one. `head` is what the request was sent with.

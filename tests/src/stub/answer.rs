@@ -193,6 +193,18 @@ async fn call(message: &Value, offer: &Offer, shared: &Arc<Shared>) -> Response 
             result(message, json!({ "resultType": "task", "taskId": "task-1", "status": "working", "ttlMs": null }))
         }
         "forge" => forge(message, shared),
+        "busy" => {
+            let arguments = &message["params"]["arguments"];
+            let of_this = |seen: &&Seen| seen.message()["params"]["arguments"] == *arguments;
+            let seen = lock(&shared.seen).iter().filter(of_this).count();
+            if seen > 1 {
+                return result(message, content);
+            }
+            let mut response = status(StatusCode::TOO_MANY_REQUESTS);
+            let after = arguments["after"].as_str().unwrap_or_default();
+            response.headers_mut().insert("retry-after", after.parse().expect("a header"));
+            response
+        }
         "burst" => progressing(message, &content, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
         "stutter" => progressing(message, &content, &[1, 2, 2, 1, 3]),
         "steps" => steps(message, &content, shared),

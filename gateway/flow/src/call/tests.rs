@@ -64,6 +64,25 @@ fn what_never_left_is_tried_again_with_growing_pauses() {
 }
 
 #[test]
+fn tries_to_open_and_to_send_are_attempts_alike() {
+    let mut step = sending(false).ended(Sent::Unsent("refused".into()), AT);
+    for _ in 1..MAX_ATTEMPTS {
+        let CallStep::Wait(pause) = step else { panic!("tried again: {step:?}") };
+        let CallStep::Open(open) = pause.over() else { panic!("a channel is looked for") };
+        step = open.failed("nobody is there".into(), AT);
+    }
+    assert_eq!(failure(step), Failure::Unreachable("nobody is there".into()));
+}
+
+#[test]
+fn a_busy_upstream_says_when_to_come_back() {
+    let busy = |after| Sent::Busy(Busy { status: 429, after });
+    let CallStep::Wait(pause) = sending(false).ended(busy(MAX_HINT), AT) else { panic!("it did not run") };
+    assert!(pause.pause() >= MAX_HINT);
+    assert!(matches!(failure(sending(false).ended(busy(DEADLINE), AT)), Failure::Busy(_)));
+}
+
+#[test]
 fn no_pause_outlives_the_deadline() {
     let end = sending(true).ended(Sent::BrokenOff("reset".into()), DEADLINE);
     assert_eq!(failure(end), Failure::BrokenOff("reset".into()));
@@ -111,6 +130,7 @@ fn outcomes() -> impl Strategy<Value = Sent> {
         Just(Sent::Refused(refusal(403))),
         Just(Sent::SessionLost),
         Just(Sent::Unsent("refused".into())),
+        Just(Sent::Busy(Busy { status: 503, after: Duration::from_secs(3) })),
         Just(Sent::BrokenOff("reset".into())),
         Just(Sent::TimedOut),
         Just(Sent::NotMcp("html".into())),
@@ -123,14 +143,19 @@ proptest! {
     #[test]
     fn a_call_ends_whatever_befalls_it(
         faults in prop::collection::vec((outcomes(), 0_u64..30_000), 16),
+        opens in prop::collection::vec(prop::bool::weighted(0.8), 64),
         repeatable: bool,
     ) {
-        let (mut now, mut sent, mut ran, mut faults) = (Duration::ZERO, 0_u32, false, faults.into_iter());
+        let (mut now, mut tried, mut ran, mut faults) = (Duration::ZERO, 0_u32, false, faults.into_iter());
         let mut step = begin(DEADLINE, repeatable);
-        for _ in 0..64 {
+        for opens in opens {
             step = match step {
                 CallStep::Choose(state) => state.chosen(),
-                CallStep::Open(state) => state.opened(),
+                CallStep::Open(state) if opens => state.opened(),
+                CallStep::Open(state) => {
+                    tried += 1;
+                    state.failed("nobody is there".into(), now)
+                }
                 CallStep::Wait(state) => {
                     now += state.pause();
                     prop_assert!(now < DEADLINE);
@@ -138,8 +163,8 @@ proptest! {
                 }
                 CallStep::Attempt(state) => {
                     prop_assert!(!ran || repeatable, "it may have run, and is sent again");
-                    sent += 1;
-                    prop_assert_eq!(state.number(), sent);
+                    tried += 1;
+                    prop_assert_eq!(state.number(), tried);
                     let (fault, took) = faults.next().unwrap_or((Sent::TimedOut, 0));
                     now = (now + Duration::from_millis(took)).min(DEADLINE);
                     ran |= matches!(fault, Sent::BrokenOff(_) | Sent::TimedOut | Sent::NotMcp(_));
@@ -147,7 +172,7 @@ proptest! {
                 }
                 CallStep::Fail(_) => {
                     // Refusals and a lost session add at most four to the attempts that a pause comes before.
-                    prop_assert!(sent <= MAX_ATTEMPTS + 4);
+                    prop_assert!(tried <= MAX_ATTEMPTS + 4);
                     return Ok(());
                 }
             };

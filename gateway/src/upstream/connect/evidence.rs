@@ -128,6 +128,7 @@ impl From<SendError> for Outcome {
             SendError::Refused(refusal) => Self::Forbidden(refusal.challenge),
             SendError::SessionLost => Self::Unsupported(404),
             SendError::Unsent(why) => Self::Unreachable(why),
+            SendError::Busy(busy) => of_status(busy.status),
             SendError::BrokenOff(_) => Self::ConnectionTerminated,
             SendError::TimedOut => Self::TimedOut,
             SendError::NotMcp(what) => Self::NotMcp(what),
