@@ -15,7 +15,7 @@ use url::Url;
 
 use crate::{
     catalog::Catalog,
-    config::Config,
+    config::{Config, Limits},
     credential::{CredentialManager, CredentialOwner},
     open_files,
     proxy::Proxy,
@@ -90,6 +90,8 @@ pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> any
         terminal::complain(why);
         return Ok(ExitCode::from(BAD_CONFIG));
     }
+    // All that may fail comes before the sockets: the process that hands them over ends with that.
+    let callers = Authenticator::new(&config).context("the tokens of callers cannot be checked")?;
     let listener = Listener::new(config.tls.as_ref())?;
     let inherited = if upgrade {
         let path = upgrade::path(&config).context("the login store has no place, which sockets are handed over at")?;
@@ -99,7 +101,7 @@ pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> any
     };
     let listener = listener.bind(&config.listen, inherited)?;
     let snapshot = Arc::clone(&assembly.snapshot);
-    process::run(|sockets| async move { serve(&config, (listener, sockets), snapshot, &manager).await })
+    process::run(|sockets| async move { serve(&config, (listener, sockets), (snapshot, callers), &manager).await })
         .context("the gateway met a fault in weir")??;
     Ok(ExitCode::SUCCESS)
 }
@@ -107,63 +109,28 @@ pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> any
 async fn serve(
     config: &Config,
     (listener, sockets): (Listener, ListenFds),
-    snapshot: Arc<Snapshot>,
+    (snapshot, callers): (Arc<Snapshot>, Authenticator),
     manager: &Arc<CredentialManager>,
 ) -> anyhow::Result<()> {
     let hangups = tokio::spawn(ignore_hangups(io::stdin().is_terminal()));
     let addresses = listener.addresses().to_vec();
-    let catalog = Catalog::new(Arc::clone(&snapshot));
-    let limits = snapshot.limits();
-    let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay_buffer));
-    let callers = Authenticator::new(config).context("the tokens of callers cannot be checked")?;
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
-    let invitations = Arc::new(SignInLinks::new(&root));
-    if callers.are_local() || callers.are_proved() {
-        manager.set_page(invitations.page(), callers.are_local());
-    }
-    let connect = Connect::new(config, Arc::clone(manager), Arc::clone(&invitations), &callers);
-    // By its own public name, which is in the links to it, it is always called.
-    let mut hosts = config.allowed_hosts.clone();
-    hosts.extend(Url::parse(&root).ok().and_then(|url| Some(url.host_str()?.to_owned())));
-    let guard = OriginCheck::new(&hosts, &config.allowed_origins);
-    let proxy = Proxy::new(Arc::clone(&catalog), Arc::clone(&sessions));
-    let proxy = Arc::new(proxy.signing_in(Arc::clone(manager), invitations));
-    let app = Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect));
-    let limits = ListenLimits {
-        connections: limits.connections,
-        bodies: limits.body_memory,
-        header_timeout: limits.header_timeout,
-        body_timeout: limits.body_timeout,
-        idle_timeout: limits.idle_timeout,
-        drain: DRAIN,
-    };
+    let limits = listen_limits(snapshot.limits());
+    let (app, proxy) = app(config, snapshot, callers, manager, &root);
+    let catalog = Arc::clone(proxy.catalog());
     let (shutdown, ended) = watch::channel(false);
 
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     for address in &addresses {
         tracing::info!("listening on {scheme}://{address}");
     }
-    for upstream in snapshot.upstreams() {
+    for upstream in proxy.snapshot().upstreams() {
         if let Some(proxy) = upstream.forward_proxy() {
             tracing::info!(upstream = %upstream.name(), %proxy, "requests to this upstream go through a forward proxy");
         }
     }
     catalog.start().await;
-    let background = tokio::spawn({
-        let (manager, catalog, proxy) = (Arc::clone(manager), Arc::clone(&catalog), Arc::clone(&proxy));
-        async move {
-            let announcing = Arc::clone(&proxy);
-            let announce = move || {
-                let proxy = Arc::clone(&announcing);
-                async move { proxy.announce_sign_ins().await }
-            };
-            tokio::join!(
-                always("watching logins", || look_out(Arc::clone(&manager), Arc::clone(&catalog))),
-                always("announcing sign-ins", announce),
-                always("ending what nobody uses", || reap(Arc::clone(&proxy))),
-            );
-        }
-    });
+    let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy)));
     let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
@@ -189,6 +156,55 @@ async fn serve(
     manager.close().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What answers requests, and the proxy behind it.
+fn app(
+    config: &Config,
+    snapshot: Arc<Snapshot>,
+    callers: Authenticator,
+    manager: &Arc<CredentialManager>,
+    root: &str,
+) -> (Arc<App>, Arc<Proxy>) {
+    let limits = snapshot.limits();
+    let sessions = Arc::new(Sessions::new(limits.sessions, limits.session_idle, limits.replay_buffer));
+    let links = Arc::new(SignInLinks::new(root));
+    if callers.are_local() || callers.are_proved() {
+        manager.set_page(links.page(), callers.are_local());
+    }
+    let connect = Connect::new(config, Arc::clone(manager), Arc::clone(&links), &callers);
+    // By its own public name, which is in the links to it, it is always called.
+    let mut hosts = config.allowed_hosts.clone();
+    hosts.extend(Url::parse(root).ok().and_then(|url| Some(url.host_str()?.to_owned())));
+    let guard = OriginCheck::new(&hosts, &config.allowed_origins);
+    let proxy = Proxy::new(Catalog::new(snapshot), sessions).signing_in(Arc::clone(manager), links);
+    let proxy = Arc::new(proxy);
+    (Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect)), proxy)
+}
+
+const fn listen_limits(limits: &Limits) -> ListenLimits {
+    ListenLimits {
+        connections: limits.connections,
+        bodies: limits.body_memory,
+        header_timeout: limits.header_timeout,
+        body_timeout: limits.body_timeout,
+        idle_timeout: limits.idle_timeout,
+        drain: DRAIN,
+    }
+}
+
+/// What goes on beside the calls for as long as the gateway serves.
+async fn look_after(manager: Arc<CredentialManager>, proxy: Arc<Proxy>) {
+    let announcing = Arc::clone(&proxy);
+    let announce = move || {
+        let proxy = Arc::clone(&announcing);
+        async move { proxy.announce_sign_ins().await }
+    };
+    tokio::join!(
+        always("watching logins", || look_out(Arc::clone(&manager), Arc::clone(proxy.catalog()))),
+        always("announcing sign-ins", announce),
+        always("ending what nobody uses", || reap(Arc::clone(&proxy))),
+    );
 }
 
 /// Ends what is open at the upstreams, and every process. Those that are starting may take a while to clean up.
