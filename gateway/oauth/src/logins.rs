@@ -93,20 +93,6 @@ pub trait Obtain: Send + Sync {
     async fn obtain(&self) -> Result<Login, TokenError>;
 }
 
-impl LoginError {
-    /// Whether a sign-in is what it takes.
-    #[must_use]
-    pub fn needs_sign_in(&self) -> bool {
-        matches!(self, Self::Missing | Self::Ended | Self::NotAccepted)
-    }
-
-    /// Whether it is likely to pass by itself.
-    #[must_use]
-    pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Token(error) if error.is_temporary())
-    }
-}
-
 impl From<StoreError> for LoginError {
     fn from(error: StoreError) -> Self {
         Self::Store(Arc::new(error))
@@ -130,7 +116,7 @@ impl Logins {
     /// A good token waits for no renewal. May be cancelled: a renewal goes on.
     ///
     /// # Errors
-    /// If there is none; [`LoginError::needs_sign_in`] says whether a sign-in helps.
+    /// If there is none.
     pub async fn access(
         &self,
         http: &Http,

@@ -344,7 +344,7 @@ impl UpstreamAuth {
         let login = self.stored_in(listed, owner);
         let now = self.token_store.clock.now();
         let standing = match &login {
-            None if self.is_configured() || self.is_wanted(owner) => Standing::Missing,
+            None if self.is_configured() || self.wanted(owner).is_some() => Standing::Missing,
             None => Standing::Unasked,
             Some(login) if login.ended => Standing::Ended,
             Some(login) if !login.refreshable && login.expires.is_some_and(|end| end <= now) => Standing::Ended,

@@ -223,11 +223,6 @@ impl UpstreamAuth {
         lock(&self.wanted).get(owner).cloned()
     }
 
-    /// Whether somebody has been asked to sign in as this owner since they last did.
-    pub(super) fn is_wanted(&self, owner: &CredentialOwner) -> bool {
-        lock(&self.wanted).contains_key(owner)
-    }
-
     pub(super) fn satisfied(&self, owner: &CredentialOwner) {
         lock(&self.wanted).remove(owner);
     }

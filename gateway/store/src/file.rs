@@ -10,7 +10,7 @@ use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, UNIX_EPOCH},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -218,7 +218,7 @@ impl Store for FileStore {
                     let record = FileRecord::parse(bytes.value())?;
                     let secret = record.open(&shared.seal, &key)?;
                     let value = Value { about: record.about.to_owned(), secret };
-                    Some(Entry { value, version: record.version, expires: record.until.map(at) })
+                    Some(Entry { value, version: record.version })
                 };
                 entry().map(Some).ok_or_else(|| StoreError::Entry(shared.path.clone()))
             })
@@ -327,8 +327,7 @@ fn list(path: &Path, tx: &ReadTransaction, below: &[Key], now: u64) -> Result<Ve
                 continue;
             }
             let record = FileRecord::parse(bytes.value()).ok_or_else(|| StoreError::Entry(path.to_owned()))?;
-            let (about, expires) = (record.about.to_owned(), record.until.map(at));
-            listed.push(Listed { key, about, version: record.version, expires });
+            listed.push(Listed { key, about: record.about.to_owned(), version: record.version });
         }
     }
     Ok(listed)
@@ -343,10 +342,6 @@ fn next_version(path: &Path, tx: &WriteTransaction) -> Result<Version, StoreErro
     let next = last + 1;
     about.insert("last", next.to_be_bytes().as_slice()).map_err(|e| database::error(path, e))?;
     Ok(Version(next))
-}
-
-fn at(millis: u64) -> std::time::SystemTime {
-    UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     ops::Range,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, UNIX_EPOCH},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -64,11 +64,7 @@ impl MemoryEntry {
 #[async_trait]
 impl Store for MemoryStore {
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
-        Ok(self.kept().entries.get(key).map(|row| Entry {
-            value: row.value.clone(),
-            version: row.version,
-            expires: row.until.map(|until| UNIX_EPOCH + Duration::from_millis(until)),
-        }))
+        Ok(self.kept().entries.get(key).map(|row| Entry { value: row.value.clone(), version: row.version }))
     }
 
     async fn put(&self, key: &Key, value: &Value, ttl: Option<Duration>) -> Result<Version, StoreError> {
@@ -103,12 +99,8 @@ impl Store for MemoryStore {
         let ranges =
             below.iter().map(Key::below).map(|Range { start, end }| Key::from_text(&start)..Key::from_text(&end));
         let rows = ranges.flat_map(|range| kept.entries.range(range));
-        let listed = rows.map(|(key, row)| Listed {
-            key: key.clone(),
-            about: row.value.about.clone(),
-            version: row.version,
-            expires: row.until.map(|until| UNIX_EPOCH + Duration::from_millis(until)),
-        });
+        let listed =
+            rows.map(|(key, row)| Listed { key: key.clone(), about: row.value.about.clone(), version: row.version });
         Ok(listed.collect())
     }
 

@@ -4,7 +4,7 @@ use std::{
     fmt,
     ops::Range,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -153,8 +153,6 @@ pub struct Entry {
     pub value: Value,
     /// Of this writing.
     pub version: Version,
-    /// When it will be forgotten.
-    pub expires: Option<SystemTime>,
 }
 
 /// A value in a list.
@@ -166,8 +164,6 @@ pub struct Listed {
     pub about: String,
     /// Of this writing.
     pub version: Version,
-    /// When it will be forgotten.
-    pub expires: Option<SystemTime>,
 }
 
 /// How a compare-and-swap ended.

@@ -35,6 +35,7 @@ impl Logins {
     pub async fn save(&self, key: &LoginKey, login: &Login) -> Result<(), StoreError> {
         self.shared.store.put(&key.place(), &login.value(), None).await?;
         {
+            self.shared.slots.unsaved().remove(key);
             let slot = self.shared.slots.of(key, self.shared.clock.now());
             let mut state = slot.lock();
             *state = RenewalState { running: state.running.take(), made: state.made.take(), ..RenewalState::default() };
@@ -102,8 +103,9 @@ impl Logins {
     /// If the store cannot be read, and what it has refused is not enough to tell.
     pub async fn list(&self, ranges: &[Key]) -> Result<Vec<LoginSummary>, StoreError> {
         let mut unsaved = Vec::new();
-        for (key, StoredLogin { login, version }) in self.shared.slots.unsaved() {
-            unsaved.extend(login.zip(version).map(|(login, version)| LoginSummary::of(key, &login, version)));
+        for (key, StoredLogin { login, version }) in self.shared.slots.unsaved().iter() {
+            let both = login.as_ref().zip(*version);
+            unsaved.extend(both.map(|(login, version)| LoginSummary::of(key.clone(), login, version)));
         }
         unsaved.retain(|login| ranges.iter().any(|range| login.key.place().is_below(range)));
         let is_unsaved = |range: &Key| unsaved.iter().any(|login| login.key.place().is_below(range));
@@ -124,6 +126,7 @@ impl Logins {
 
     async fn remove(&self, key: &LoginKey) -> Result<(), StoreError> {
         self.shared.store.delete(&key.place()).await?;
+        self.shared.slots.unsaved().remove(key);
         *self.shared.slots.of(key, self.shared.clock.now()).lock() = RenewalState::default();
         Ok(())
     }

@@ -39,6 +39,9 @@ const SAVES: u32 = 2;
 impl Renewing {
     pub(super) async fn run(self) -> Outcome {
         let before = self.read().await?;
+        if let Some(settled) = self.settled(&before) {
+            return settled;
+        }
         let lease = match self.lease(&before).await? {
             Ok(lease) => lease,
             Err(done_elsewhere) => return Ok(done_elsewhere),
@@ -162,7 +165,8 @@ impl Renewing {
             Err(error) => {
                 tracing::error!(upstream = self.key.upstream, %error, "a refreshed login could not be saved");
                 (state.made, state.repeated) = (Some(self.now()), repeated);
-                state.unsaved = Some(StoredLogin { login: Some(Arc::clone(&login)), version: found.version });
+                let unsaved = StoredLogin { login: Some(Arc::clone(&login)), version: found.version };
+                self.shared.slots.unsaved().insert(self.key.clone(), unsaved);
                 Ok(login)
             }
             Ok(Swap::Lost(_)) => {
@@ -217,17 +221,18 @@ impl Renewing {
     /// What is in the store; what is in memory alone, as long as that cannot be saved.
     pub(super) async fn read(&self) -> Result<StoredLogin, LoginError> {
         let store = &self.shared.store;
-        let unsaved = self.slot.lock().unsaved.clone();
+        let unsaved = self.shared.slots.unsaved().get(&self.key).cloned();
         if let Some(StoredLogin { login: Some(login), version }) = &unsaved {
             let swap = store.swap(&self.key.place(), *version, &login.value(), self.time_of(login)).await;
-            let mut state = self.slot.lock();
-            let is_same = state.unsaved.as_ref().and_then(|unsaved| unsaved.login.as_ref());
-            if is_same.is_some_and(|unsaved| Arc::ptr_eq(unsaved, login)) {
-                match swap {
-                    // There it is, or something newer.
-                    Ok(_) => state.unsaved = None,
-                    Err(_) => return Ok(unsaved.unwrap_or_default()),
+            let mut all = self.shared.slots.unsaved();
+            let now = all.get(&self.key).and_then(|unsaved| unsaved.login.as_ref());
+            // It may have been replaced or signed out since.
+            if now.is_some_and(|now| Arc::ptr_eq(now, login)) {
+                if swap.is_err() {
+                    return Ok(unsaved.unwrap_or_default());
                 }
+                // There it is, or something newer.
+                all.remove(&self.key);
             }
         }
         let entry = store.get(&self.key.place()).await?;

@@ -21,8 +21,6 @@ pub(super) struct RenewalSlot(Mutex<RenewalState>);
 #[derive(Default)]
 pub(super) struct RenewalState {
     pub(super) running: Option<watch::Receiver<Option<Outcome>>>,
-    /// Given by the server, but the disk refused it.
-    pub(super) unsaved: Option<StoredLogin>,
     pub(super) paused: Option<Pause>,
     /// When the server last made a token.
     pub(super) made: Option<SystemTime>,
@@ -63,7 +61,10 @@ pub(super) fn is_recent(at: Option<SystemTime>, now: SystemTime) -> bool {
 
 /// All slots in use. Where each caller has a login, they come and go.
 #[derive(Default)]
-pub(super) struct RenewalSlots(Mutex<SlotTable>);
+pub(super) struct RenewalSlots {
+    table: Mutex<SlotTable>,
+    unsaved: Mutex<HashMap<LoginKey, StoredLogin>>,
+}
 
 #[derive(Default)]
 struct SlotTable {
@@ -81,7 +82,7 @@ const LOOK: Duration = Duration::from_secs(600);
 impl RenewalSlots {
     /// The slot of a login, made if there is none.
     pub(super) fn of(&self, key: &LoginKey, now: SystemTime) -> Arc<RenewalSlot> {
-        let mut table = self.lock();
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.forget_idle(now);
         if let Some((slot, used)) = table.slots.get_mut(key) {
             *used = now;
@@ -92,29 +93,21 @@ impl RenewalSlots {
         slot
     }
 
-    /// The logins that the disk has refused.
-    pub(super) fn unsaved(&self) -> Vec<(LoginKey, StoredLogin)> {
-        let table = self.lock();
-        let unsaved = table.slots.iter().map(|(key, (slot, _))| (key, slot.lock().unsaved.clone()));
-        unsaved.filter_map(|(key, stored)| Some((key.clone(), stored?))).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SlotTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The logins that servers have given and the disk has refused: they are nowhere else.
+    pub(super) fn unsaved(&self) -> MutexGuard<'_, HashMap<LoginKey, StoredLogin>> {
+        self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl SlotTable {
-    /// Whoever waits for a slot, or works on it, holds it; and what could not be saved is nowhere else.
+    /// Whoever waits for a slot, or works on it, holds it.
     fn forget_idle(&mut self, now: SystemTime) {
         let is_past = |at: SystemTime, time: Duration| now.duration_since(at).is_ok_and(|passed| passed >= time);
         if self.looked.is_some_and(|at| at <= now && !is_past(at, LOOK)) {
             return;
         }
         self.looked = Some(now);
-        self.slots.retain(|_, (slot, used)| {
-            !is_past(*used, IDLE) || Arc::strong_count(slot) > 1 || slot.lock().unsaved.is_some()
-        });
+        self.slots.retain(|_, (slot, used)| !is_past(*used, IDLE) || Arc::strong_count(slot) > 1);
     }
 }
 
@@ -134,19 +127,19 @@ mod tests {
         for number in 0..100 {
             slots.of(&key(number), start);
         }
-        let count = || slots.lock().slots.len();
+        let count = || slots.table.lock().map_or(0, |table| table.slots.len());
         let held = slots.of(&key(1), start);
-        slots.of(&key(2), start).lock().unsaved = Some(StoredLogin::default());
+        slots.unsaved().insert(key(2), StoredLogin::default());
         slots.of(&key(3), start + LOOK);
         slots.of(&key(1000), start + IDLE - Duration::from_secs(1));
         assert_eq!(count(), 101, "not before its time");
         slots.of(&key(1000), start + IDLE + LOOK - Duration::from_secs(1));
-        assert_eq!(count(), 4, "held, unsaved, and used since");
+        assert_eq!(count(), 3, "held, and used since");
         drop(held);
         slots.of(&key(1000), start + 3 * IDLE);
-        assert_eq!(count(), 2);
+        assert_eq!((count(), slots.unsaved().len()), (1, 1));
         // A clock that was put back.
         slots.of(&key(5), start);
-        assert_eq!(count(), 3);
+        assert_eq!(count(), 2);
     }
 }

@@ -20,6 +20,18 @@ mod kept;
 mod repeated;
 mod trouble;
 
+impl LoginError {
+    /// Whether a sign-in is what it takes.
+    fn needs_sign_in(&self) -> bool {
+        matches!(self, Self::Missing | Self::Ended | Self::NotAccepted)
+    }
+
+    /// Whether it is likely to pass by itself.
+    fn is_temporary(&self) -> bool {
+        matches!(self, Self::Token(error) if error.is_temporary())
+    }
+}
+
 /// When the tests begin, in seconds since 1970.
 const NOW: u64 = 1_800_000_000;
 

@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::MetadataExt,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU64, Ordering},
+    time::UNIX_EPOCH,
 };
 
 use redb::Database;
