@@ -113,7 +113,7 @@ impl CredentialManager {
 
     /// Waits until what servers have given is kept. To be called before the program ends.
     pub async fn close(&self) {
-        if let Some(opened) = self.token_store.opened() {
+        if let Some(opened) = self.token_store.opened.get() {
             opened.logins.close().await;
         }
     }

@@ -201,17 +201,6 @@ impl Http {
         Err(HttpError::Redirect(origin(url)))
     }
 
-    /// Sends a request for the sake of the head of its answer.
-    pub(crate) async fn head_of(
-        &self,
-        url: &Url,
-        request: http::Request<Vec<u8>>,
-    ) -> Result<(StatusCode, HeaderMap), HttpError> {
-        let (head, body) = request.into_parts();
-        let response = self.request(head.method, url, head.headers, Some(body)).await?;
-        Ok((response.status(), response.headers().clone()))
-    }
-
     /// Sends a body of this media type.
     pub(crate) async fn post(
         &self,
@@ -248,7 +237,8 @@ impl Http {
         Ok(HttpAnswer { status, headers, body })
     }
 
-    async fn request(
+    /// Sends a request and reads the head of its answer.
+    pub(crate) async fn request(
         &self,
         method: Method,
         url: &Url,

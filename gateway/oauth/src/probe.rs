@@ -1,7 +1,7 @@
 //! Before the first step: knocking without a credential, to be refused. What an upstream says then is where the way to a
 //! token begins, and a sign-in that no call has asked for has not heard it yet.
 
-use http::{HeaderMap, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use url::Url;
 
 use crate::{Challenge, Http, HttpError};
@@ -26,23 +26,21 @@ const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"
 /// # Errors
 /// If it cannot be reached, or must not be.
 pub async fn probe(http: &Http, url: &Url) -> Result<Probed, HttpError> {
-    let posted = || {
-        Request::builder()
-            .method(Method::POST)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::ACCEPT, "application/json, text/event-stream")
-    };
-    let listed = posted()
-        .header("mcp-protocol-version", "2026-07-28")
-        .header("mcp-method", "tools/list")
-        .body(LIST.as_bytes().to_vec());
-    let greeted = posted().body(HELLO.as_bytes().to_vec());
-    let got = Request::builder().header(header::ACCEPT, "text/event-stream").body(Vec::new());
+    let posted = HeaderMap::from_iter([
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+        (header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream")),
+    ]);
+    let mut listed = posted.clone();
+    listed.insert("mcp-protocol-version", HeaderValue::from_static("2026-07-28"));
+    listed.insert("mcp-method", HeaderValue::from_static("tools/list"));
+    let got = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("text/event-stream"))]);
+    let requests = [(Method::POST, listed, LIST), (Method::POST, posted, HELLO), (Method::GET, got, "")];
     let mut answered = 0;
-    for request in [listed, greeted, got].into_iter().flatten() {
-        let (status, headers) = http.head_of(url, request).await?;
+    for (method, headers, body) in requests {
+        let answer = http.request(method, url, headers, Some(body.into())).await?;
+        let status = answer.status();
         if status == StatusCode::UNAUTHORIZED {
-            return Ok(Probed::Refused(challenge(&headers)));
+            return Ok(Probed::Refused(challenge(answer.headers())));
         }
         answered = status.as_u16();
         if status.is_success() {
@@ -53,5 +51,5 @@ pub async fn probe(http: &Http, url: &Url) -> Result<Probed, HttpError> {
 }
 
 fn challenge(headers: &HeaderMap) -> Option<Challenge> {
-    Challenge::bearer(headers.get_all(header::WWW_AUTHENTICATE).iter().map(header::HeaderValue::as_bytes))
+    Challenge::bearer(headers.get_all(header::WWW_AUTHENTICATE).iter().map(HeaderValue::as_bytes))
 }

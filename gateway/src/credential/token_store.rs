@@ -15,11 +15,12 @@ use super::watch::LoginChanges;
 
 /// The store and what hangs on it. Nothing is opened before something is needed from it.
 pub(super) struct TokenStore {
-    path: Option<PathBuf>,
+    pub(super) path: Option<PathBuf>,
     key: Option<SecretSource>,
-    plaintext: bool,
+    pub(super) plaintext: bool,
     pub(super) clock: Clock,
-    opened: OnceCell<OpenedStore>,
+    /// The store, if it is open already.
+    pub(super) opened: OnceCell<OpenedStore>,
     http: OnceLock<Http>,
     pub(super) changes: LoginChanges,
     /// Where people sign in, as far as this process serves it.
@@ -70,14 +71,6 @@ impl TokenStore {
         }
     }
 
-    pub(super) const fn is_plaintext(&self) -> bool {
-        self.plaintext
-    }
-
-    pub(super) fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
-    }
-
     /// The store, opened now if it is not yet, and made if it is not there.
     pub(super) async fn open(&self) -> Result<&OpenedStore, TokenStoreError> {
         self.opened
@@ -100,11 +93,6 @@ impl TokenStore {
             // Whatever else is wrong with the store concerns nobody before a login is needed.
             Err(_) | Ok(()) => Ok(()),
         }
-    }
-
-    /// The store, if it is open already.
-    pub(super) fn opened(&self) -> Option<&OpenedStore> {
-        self.opened.get()
     }
 
     /// The logins in these ranges, without their secrets. Needs no key, and makes no file.

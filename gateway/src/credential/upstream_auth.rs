@@ -68,7 +68,7 @@ impl UpstreamAuth {
             Auth::OAuth(oauth) => ((**oauth).clone(), true),
             _ => (OAuthClient { resource: true, ..OAuthClient::default() }, false),
         };
-        let argument = argument(config, upstream, &reach.url.to_string(), token_store.is_plaintext());
+        let argument = argument(config, upstream, &reach.url.to_string(), token_store.plaintext);
         Self {
             name: upstream.name.to_string(),
             origin: url.origin().ascii_serialization(),

@@ -23,7 +23,7 @@ impl UpstreamAuth {
     /// in is asked again.
     pub(super) async fn keep_wanted(&self, owner: &CredentialOwner, scopes: &[String]) {
         let text = scopes.join(" ");
-        let Some(opened) = self.token_store.opened().filter(|_| !text.is_empty() && text.len() <= LONGEST) else {
+        let Some(opened) = self.token_store.opened.get().filter(|_| !text.is_empty() && text.len() <= LONGEST) else {
             return;
         };
         let kept = async {

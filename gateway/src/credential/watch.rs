@@ -120,7 +120,7 @@ impl CredentialManager {
     /// Looks out for what other processes do to the store, until it is dropped. Ends at once where nothing can be kept, or
     /// no upstream takes a login.
     pub async fn look_out(&self) {
-        let Some(path) = self.token_store.path().filter(|_| !self.accounts.is_empty()) else { return };
+        let Some(path) = self.token_store.path.as_deref().filter(|_| !self.accounts.is_empty()) else { return };
         let mut before = None;
         loop {
             let now = state(path).await;
