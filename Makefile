@@ -35,7 +35,7 @@ UNIT := --lib --bins --test properties --test negotiation --test config --test p
 .PHONY: run build test check lint unit doc pure deny all-tests peers tools browser matrix soak bench clean
 
 run: tools
-	exec $(CARGO) run --release --bin weir -- demo
+	exec $(CARGO) run --profile quick --bin weir -- demo
 
 build: tools
 	$(CARGO) build --workspace --all-targets
