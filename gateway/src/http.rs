@@ -1,17 +1,20 @@
-//! Outgoing HTTP/1.1: pingora's connector and client session, a pool of idle connections, and nothing of MCP.
+//! Outgoing HTTP: pingora's connector and client sessions, a pool of connections, and nothing of MCP.
 //!
-//! A body is pulled piece by piece as it comes; the connection goes back to the pool when its end has been read and is
-//! closed when the response is dropped before. Nothing is repeated here: whether a request may be sent again is decided
-//! by `weir_flow`, which is told what may have happened ([`Error::may_have_run`]).
+//! A server that agrees to HTTP/2 (ALPN) has one connection for all requests, any other is spoken to in HTTP/1.1.
 //!
-//! Two parts of pingora's client are left out because of what they cost on every call. Its session writes head and body
-//! apart (two segments, two system calls) and builds a map of headers first: here both leave in one write. Its pool
-//! wakes a task when a connection is taken and starts one when it is put back: here the pool does without.
+//! A body is pulled piece by piece as it comes. When its end has been read, the connection goes back to the pool. When the
+//! response is dropped before, the connection is closed, or the stream of HTTP/2 reset. Nothing is repeated here: whether a
+//! request may be sent again is decided by `weir_flow`, which is told what may have happened ([`Error::may_have_run`]).
+//!
+//! Two parts of pingora's client for HTTP/1.1 are left out because of what they cost on every call. Its session writes head
+//! and body apart (two segments, two system calls) and builds a map of headers first: here both leave in one write. Its
+//! pool wakes a task when a connection is taken and starts one when it is put back: here the pool does without.
 
 mod dial;
 mod error;
 mod response;
 mod drain;
+mod multiplexed;
 mod connection_pool;
 mod target;
 
@@ -19,7 +22,10 @@ use std::time::Duration;
 
 use ::http::header::{CONNECTION, CONTENT_LENGTH, HOST, LOCATION, TRANSFER_ENCODING};
 use bytes::{Buf, Bytes};
-use pingora_core::protocols::{Stream, http::v1::client::HttpSession};
+use pingora_core::protocols::{
+    Stream,
+    http::{client::HttpSession, v1},
+};
 use tokio::{io::AsyncWriteExt, time::timeout};
 use url::Url;
 use weir_oauth::ForwardProxies;
@@ -33,6 +39,7 @@ pub use error::Error;
 pub use response::Response;
 pub use target::{HttpOrigin, HttpProxy, HttpTarget};
 
+use connection_pool::Connection;
 use dial::Dialer;
 
 /// `Last-Event-ID`
@@ -125,48 +132,66 @@ impl HttpClient {
     ///
     /// When there is no answer, or one that leads elsewhere.
     pub async fn send(&self, target: &HttpTarget, request: Request<'_>) -> Result<Response, Error> {
-        let mut response = self.send_to(target, target.line(), &request).await?;
+        let mut response = self.send_to(target, None, &request).await?;
         let mut path = None;
         for _ in 0..MAX_REDIRECTS {
             let Some(location) = redirect(&response, &request.method) else { return Ok(response) };
             let next = target.redirected(path.as_deref(), location)?;
             drop(response.collect(REDIRECT_BODY).await);
-            response = self.send_to(target, &target.line_to(&next), &request).await?;
+            response = self.send_to(target, Some(&next), &request).await?;
             path = Some(next);
         }
         if redirect(&response, &request.method).is_some() { Err(Error::TooManyRedirects) } else { Ok(response) }
     }
 
-    async fn send_to(&self, target: &HttpTarget, line: &[u8], request: &Request<'_>) -> Result<Response, Error> {
+    async fn send_to(&self, target: &HttpTarget, path: Option<&str>, request: &Request<'_>) -> Result<Response, Error> {
         let busy = target.pool().busy(self.most)?;
-        let (mut stream, reused) = match target.pool().take() {
-            Some(stream) => (stream, true),
+        let connection = match target.pool().take().await {
+            Some(connection) => connection,
             // Boxed, here as wherever few calls come by: the state of a handshake would be part of every call's.
-            None => (Box::pin(self.dialer.connect(target)).await?, false),
+            None => Box::pin(self.dialer.connect(target)).await?,
         };
-        let patience = target.timeouts().read;
-        let sent = timeout(patience, write(&mut stream, line, request)).await.map_err(|_| Error::ReadTimeout)?;
-        let mut session = HttpSession::new(stream);
-        for _ in 0..MAX_ANNOUNCEMENTS {
-            // A server may answer and close before it has read the whole request; its answer counts (RFC 9112 §9.3).
-            match timeout(patience, session.read_response()).await {
-                Err(_) => return Err(Error::ReadTimeout),
-                Ok(Err(error)) => return Err(Error::reading_head(&error, reused)),
-                Ok(Ok(_)) => {}
+        let (session, reusable) = match connection {
+            Connection::Http1(stream) => {
+                let line = path.map(|path| target.line_to(path));
+                let line = line.as_deref().unwrap_or(target.line());
+                let (session, sent) = exchange(stream, line, request, target.timeouts().read).await?;
+                (HttpSession::H1(session), sent)
             }
-            let informational = session.get_status().is_some_and(|status| status.is_informational());
-            if !informational {
-                let kept = (target.pool(), busy);
-                let response = Response::new(session, kept, patience, sent.is_ok()).await.ok_or(Error::BadResponse)?;
-                // Its own to answer where it reads the request (RFC 9110 §15.5.8).
-                return match target.reader() {
-                    Some(proxy) if response.status() == 407 => Err(proxy.unauthorized()),
-                    _ => Ok(response),
-                };
+            Connection::Http2(stream) => {
+                let path = path.unwrap_or(target.path());
+                (HttpSession::H2(Box::pin(multiplexed::send(stream, target, path, request)).await?), true)
             }
+        };
+        let kept = (target.pool(), busy);
+        let response =
+            Response::new(session, kept, target.timeouts().read, reusable).await.ok_or(Error::BadResponse)?;
+        // Its own to answer where it reads the request (RFC 9110 §15.5.8).
+        match target.reader() {
+            Some(proxy) if response.status() == 407 => Err(proxy.unauthorized()),
+            _ => Ok(response),
         }
-        Err(Error::BadResponse)
     }
+}
+
+/// Writes a request of HTTP/1.1 and reads until the head of the answer is here; also whether all of it was sent.
+async fn exchange(
+    mut stream: Stream,
+    line: &[u8],
+    request: &Request<'_>,
+    patience: Duration,
+) -> Result<(v1::client::HttpSession, bool), Error> {
+    let sent = timeout(patience, write(&mut stream, line, request)).await.map_err(|_| Error::ReadTimeout)?;
+    let mut session = v1::client::HttpSession::new(stream);
+    for _ in 0..MAX_ANNOUNCEMENTS {
+        // A server may answer and close before it has read the whole request; its answer counts (RFC 9112 §9.3).
+        let read = timeout(patience, session.read_response()).await.map_err(|_| Error::ReadTimeout)?;
+        read.map_err(|error| Error::reading(&error))?;
+        if !session.get_status().is_some_and(|status| status.is_informational()) {
+            return Ok((session, sent.is_ok()));
+        }
+    }
+    Err(Error::BadResponse)
 }
 
 /// Where an answer sends its request, if it is one that is followed.

@@ -2,19 +2,22 @@
 //!
 //! The one used last is taken first, so that those beyond the need grow old and are closed. Whether the server has closed
 //! one is seen when it is taken, without a system call: the runtime already knows what the socket has to say. Those whose
-//! last answer lacks its end lie apart until that is here.
+//! last answer lacks its end lie apart until that is here. A connection of HTTP/2 stays here while it is in use.
 
 use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use pingora_core::protocols::Stream;
+use pingora_core::{
+    connectors::http::v2::ConnectionRef,
+    protocols::{Stream, http::v2::client::Http2Session},
+};
 use tokio::{
     io::{AsyncRead, ReadBuf},
     task::AbortHandle,
@@ -24,6 +27,7 @@ use tokio::{
 use super::{
     Error,
     drain::{Drain, DrainProgress},
+    multiplexed::{self, MultiplexedConnections},
 };
 
 /// How long an unused connection is kept unless its server says less.
@@ -45,6 +49,25 @@ pub(super) struct ConnectionPool {
     idle: Mutex<IdleConnection>,
     /// How many connections are in use.
     busy: AtomicUsize,
+    /// Held while a connection is made that may be of HTTP/2: others wait for their part of it.
+    pub(super) dialing: tokio::sync::Mutex<()>,
+    /// Whether the last connection was of HTTP/1.1, so that the next is made at once.
+    pub(super) speaks_http1: AtomicBool,
+    /// Whether the server wants HTTP/1.1 where it has agreed to HTTP/2.
+    http1_required: AtomicBool,
+}
+
+/// What one request is sent on.
+pub(super) enum Connection {
+    /// A connection for as long as the answer lasts.
+    Http1(Stream),
+    /// A stream of a connection.
+    Http2(Box<Http2Session>),
+}
+
+enum Pooled {
+    Http1(Instant, Stream),
+    Http2(ConnectionRef),
 }
 
 /// A connection in use, counted until this is dropped.
@@ -54,6 +77,7 @@ pub(super) struct BusyConnection(Arc<ConnectionPool>);
 struct IdleConnection {
     streams: Vec<(Instant, Stream)>,
     unfinished: Vec<(Instant, Drain)>,
+    multiplexed: MultiplexedConnections,
     /// Runs while there is something to sweep.
     sweeper: Option<AbortHandle>,
 }
@@ -66,13 +90,38 @@ impl ConnectionPool {
     }
 
     /// A connection that its server has not closed as far as is known.
-    pub(super) fn take(&self) -> Option<Stream> {
+    pub(super) async fn take(&self) -> Option<Connection> {
         loop {
-            let (until, mut stream) = self.next()?;
-            if Instant::now() < until && is_silent(&mut stream) {
-                return Some(stream);
+            match self.next()? {
+                Pooled::Http1(until, mut stream) => {
+                    if Instant::now() < until && is_silent(&mut stream) {
+                        return Some(Connection::Http1(stream));
+                    }
+                }
+                Pooled::Http2(connection) => {
+                    if let Some(stream) = Box::pin(multiplexed::open(&connection)).await {
+                        return Some(Connection::Http2(stream));
+                    }
+                }
             }
         }
+    }
+
+    /// Shares a connection of HTTP/2 among the requests to come.
+    pub(super) fn share(self: &Arc<Self>, connection: ConnectionRef) {
+        let mut idle = self.lock();
+        idle.multiplexed.put(connection);
+        self.keep_swept(&mut idle);
+    }
+
+    /// Speaks HTTP/1.1 from now on.
+    pub(super) fn require_http1(&self) {
+        self.http1_required.store(true, Ordering::Relaxed);
+        self.lock().multiplexed.clear();
+    }
+
+    pub(super) fn http1_required(&self) -> bool {
+        self.http1_required.load(Ordering::Relaxed)
     }
 
     /// Keeps a connection whose last answer was read to its end; `promised` is how long its server said to keep it.
@@ -111,17 +160,19 @@ impl ConnectionPool {
         self.lock().unfinished.len()
     }
 
-    fn next(&self) -> Option<(Instant, Stream)> {
+    fn next(&self) -> Option<Pooled> {
         let mut idle = self.lock();
         if idle.streams.is_empty() {
             idle.finish(Instant::now());
         }
-        idle.streams.pop()
+        match idle.streams.pop() {
+            Some((until, stream)) => Some(Pooled::Http1(until, stream)),
+            None => idle.multiplexed.find().map(Pooled::Http2),
+        }
     }
 
     fn keep_swept(self: &Arc<Self>, idle: &mut IdleConnection) {
-        let some = !idle.streams.is_empty() || !idle.unfinished.is_empty();
-        if some && idle.sweeper.is_none() {
+        if idle.has_some() && idle.sweeper.is_none() {
             idle.sweeper = Some(tokio::spawn(sweep(Arc::downgrade(self))).abort_handle());
         }
     }
@@ -132,7 +183,8 @@ impl ConnectionPool {
         let mut idle = self.lock();
         idle.finish(now);
         idle.streams.retain_mut(|(until, stream)| now < *until && is_silent(stream));
-        let more = !idle.streams.is_empty() || !idle.unfinished.is_empty();
+        idle.multiplexed.sweep(IDLE);
+        let more = idle.has_some();
         if !more {
             idle.sweeper = None;
         }
@@ -145,6 +197,10 @@ impl ConnectionPool {
 }
 
 impl IdleConnection {
+    fn has_some(&self) -> bool {
+        !self.streams.is_empty() || !self.unfinished.is_empty() || !self.multiplexed.is_empty()
+    }
+
     fn put(&mut self, stream: Stream, promised: Option<Duration>) {
         // A server's promise ends while a request is on its way: use it a second less.
         let keep = promised.map_or(IDLE, |promised| promised.saturating_sub(Duration::from_secs(1)).min(IDLE));

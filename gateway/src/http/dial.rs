@@ -7,7 +7,7 @@ use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     task::{Context, Poll},
     time::Duration,
 };
@@ -35,7 +35,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Error, HttpOrigin, HttpTarget, target::HttpProxy};
+use super::{Error, HttpOrigin, HttpTarget, connection_pool::Connection, multiplexed, target::HttpProxy};
 
 /// How long an attempt is alone before the next address is tried beside it (RFC 8305 §5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -56,8 +56,8 @@ struct Tunnel(Stream);
 
 impl Dialer {
     /// A connection to the first address that takes one, through the target's proxy if there is one.
-    pub(super) async fn connect(&self, target: &HttpTarget) -> Result<Stream, Error> {
-        let connected = timeout(target.timeouts().connect, self.dial(target)).await;
+    pub(super) async fn connect(&self, target: &HttpTarget) -> Result<Connection, Error> {
+        let connected = timeout(target.timeouts().connect, self.version(target)).await;
         match (connected.unwrap_or(Err(Error::ConnectTimeout)), target.proxy()) {
             (Err(error @ (Error::Connect(_) | Error::ConnectTimeout | Error::Resolve)), Some(proxy)) => {
                 Err(proxy.unreachable(&error))
@@ -66,11 +66,38 @@ impl Dialer {
         }
     }
 
-    async fn dial(&self, target: &HttpTarget) -> Result<Stream, Error> {
+    /// A connection of the version that the server prefers (RFC 7301), plain ones of HTTP/1.1.
+    async fn version(&self, target: &HttpTarget) -> Result<Connection, Error> {
+        let pool = target.pool();
+        if !target.origin().https || pool.http1_required() {
+            return self.dial(target, ALPN::H1).await.map(Connection::Http1);
+        }
+        // Until it is known that each request needs a connection of its own, the first is waited for.
+        let turn = if pool.speaks_http1.load(Ordering::Relaxed) { None } else { Some(pool.dialing.lock().await) };
+        if turn.is_some()
+            && let Some(shared) = pool.take().await
+        {
+            return Ok(shared);
+        }
+        let stream = self.dial(target, ALPN::H2H1).await?;
+        let is_http2 = stream.selected_alpn_proto() == Some(ALPN::H2);
+        pool.speaks_http1.store(!is_http2, Ordering::Relaxed);
+        if !is_http2 {
+            return Ok(Connection::Http1(stream));
+        }
+        let connection = multiplexed::connect(stream).await?;
+        let stream = multiplexed::open(&connection).await.ok_or(Error::Refused)?;
+        pool.share(connection);
+        Ok(Connection::Http2(stream))
+    }
+
+    async fn dial(&self, target: &HttpTarget, alpn: ALPN) -> Result<Stream, Error> {
         let hop = target.first_hop();
         let stream = l4::stream::Stream::from(race(&target.addresses().await?).await?);
         let stream = if hop.https {
-            let secured = self.secure(&hop.host, stream).await;
+            // Proxies are asked in HTTP/1.1.
+            let alpn = if target.proxy().is_some() { ALPN::H1 } else { alpn.clone() };
+            let secured = self.secure(&hop.host, stream, alpn).await;
             secured.map_err(|error| target.proxy().map_or(error.clone(), |proxy| proxy.unreachable(&error)))?
         } else {
             Box::new(stream)
@@ -78,16 +105,16 @@ impl Dialer {
         match target.proxy() {
             Some(proxy) if target.origin().https => {
                 let tunnel = VirtualSocketStream::new(Box::new(tunnel(stream, target.origin(), proxy).await?));
-                self.secure(&target.origin().host, tunnel.into()).await
+                self.secure(&target.origin().host, tunnel.into(), alpn).await
             }
             _ => Ok(stream),
         }
     }
 
-    async fn secure(&self, host: &str, stream: l4::stream::Stream) -> Result<Stream, Error> {
+    async fn secure(&self, host: &str, stream: l4::stream::Stream, alpn: ALPN) -> Result<Stream, Error> {
         let connector = self.secure.get_or_try_init(connector).await?;
         let mut peer = peer(host);
-        peer.options.alpn = ALPN::H1;
+        peer.options.alpn = alpn;
         peer.options.custom_l4 = Some(Arc::new(Connected(Mutex::new(Some(stream)))));
         connector.new_stream(&peer).await.map_err(|error| Error::securing(&error))
     }

@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
-use pingora_core::protocols::{Stream, http::v1::client::HttpSession};
+use pingora_core::protocols::{Stream, http::client::HttpSession};
 
-use super::response::kept;
+use super::response::{is_done, kept};
 
 /// How much may still come before the end, in bytes. A server that has more to say is not waited for.
 const MOST: usize = 4 * 1024;
@@ -41,8 +41,8 @@ impl Drain {
     pub(super) fn read(mut self) -> DrainProgress {
         // Nobody is woken: it is looked at again when a connection is needed, or has grown old.
         let mut context = Context::from_waker(Waker::noop());
-        while !self.session.is_body_done() {
-            let read = pin!(self.session.read_body_bytes()).poll(&mut context);
+        while !is_done(&mut self.session) {
+            let read = pin!(self.session.read_response_body()).poll(&mut context);
             match read {
                 Poll::Ready(Ok(Some(bytes))) if bytes.len() <= self.more => self.more -= bytes.len(),
                 Poll::Ready(Ok(None)) => break,

@@ -2,22 +2,18 @@
 
 use std::io;
 
+use h2::Reason;
 use pingora_core::{Error as PingoraError, ErrorType};
 
 /// Why there is no answer. The texts hold nothing of what was sent or received.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The answer is not HTTP.
-    #[error("the answer is not HTTP/1.1")]
+    #[error("the answer is not HTTP")]
     BadResponse,
     /// The connection ended too soon.
     #[error("the connection broke off")]
-    BrokenOff {
-        /// Whether the connection had been used before, so that the server may have closed it while it was idle.
-        reused: bool,
-        /// Whether it ended before the first byte of an answer.
-        before_response: bool,
-    },
+    BrokenOff,
     /// As many connections as there may be are in use.
     #[error("it has {0} connections in use already, as many as `limits.upstream.connections` allows")]
     Busy(usize),
@@ -36,6 +32,9 @@ pub enum Error {
     /// No answer in time.
     #[error("no answer in time")]
     ReadTimeout,
+    /// The server gave the request back, or took none at all any more (RFC 9113 §8.7).
+    #[error("it refused the request before it did anything about it")]
+    Refused,
     /// The name has no address.
     #[error("its host name cannot be resolved")]
     Resolve,
@@ -62,11 +61,12 @@ impl Error {
             | Self::Connect(_)
             | Self::ConnectTimeout
             | Self::Proxy(_)
+            | Self::Refused
             | Self::Resolve
             | Self::Tls(_)
             | Self::Url(_) => false,
             Self::BadResponse
-            | Self::BrokenOff { .. }
+            | Self::BrokenOff
             | Self::CrossOrigin
             | Self::ReadTimeout
             | Self::TooLarge(_)
@@ -94,25 +94,28 @@ impl Error {
         }
     }
 
-    /// A failure while the head of an answer was awaited.
-    pub(super) fn reading_head(error: &PingoraError, reused: bool) -> Self {
+    /// A failure while an answer was read.
+    pub(super) fn reading(error: &PingoraError) -> Self {
+        if let Some(stream) = error.root_cause().downcast_ref::<h2::Error>() {
+            return if stream.is_library() { Self::BadResponse } else { Self::BrokenOff };
+        }
         match error.etype {
-            ErrorType::ConnectionClosed | ErrorType::ReadError => {
-                // Pingora tells only in its text. If that changes, nothing is taken for unanswered that was not.
-                let nothing_came = error.context.as_ref().is_some_and(|text| text.as_str().ends_with(" read: 0"));
-                Self::BrokenOff { reused, before_response: nothing_came }
-            }
+            ErrorType::ConnectionClosed | ErrorType::ReadError => Self::BrokenOff,
             _ => Self::BadResponse,
         }
     }
 
-    /// A failure while a body was read.
-    pub(super) fn reading_body(error: &PingoraError) -> Self {
-        match error.etype {
-            ErrorType::ConnectionClosed | ErrorType::ReadError => {
-                Self::BrokenOff { reused: false, before_response: false }
-            }
-            _ => Self::BadResponse,
+    /// The same before the head of an answer on a stream of HTTP/2.
+    ///
+    /// A stream ends with GOAWAY only where it comes after the last that the server has looked at (RFC 9113 §6.8).
+    pub(super) fn reading_head(error: &PingoraError) -> Self {
+        const UNPROCESSED: [Option<Reason>; 2] = [Some(Reason::REFUSED_STREAM), Some(Reason::HTTP_1_1_REQUIRED)];
+        let untouched = |stream: &h2::Error| {
+            stream.is_remote() && (stream.is_go_away() || stream.is_reset() && UNPROCESSED.contains(&stream.reason()))
+        };
+        match error.root_cause().downcast_ref() {
+            Some(stream) if untouched(stream) => Self::Refused,
+            _ => Self::reading(error),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use ::http::header::CONTENT_LENGTH;
 use bytes::{Bytes, BytesMut};
-use pingora_core::protocols::{Stream, http::v1::client::HttpSession};
+use pingora_core::protocols::{Stream, http::client::HttpSession};
 use pingora_http::ResponseHeader;
 use tokio::time::timeout;
 
@@ -14,8 +14,8 @@ use super::{
     drain::Drain,
 };
 
-/// An answer. Dropping it before its body was read to the end closes the connection; [`finish`](Self::finish) does not
-/// unless it must.
+/// An answer. Dropping it before its body was read to the end closes its connection, or resets its stream of HTTP/2;
+/// [`finish`](Self::finish) does not unless it must.
 pub struct Response {
     body: HttpBody,
     pool: Arc<ConnectionPool>,
@@ -40,7 +40,7 @@ impl Response {
         patience: Duration,
         reusable: bool,
     ) -> Option<Self> {
-        session.resp_header()?;
+        session.response_header()?;
         let body = HttpBody::Open(Box::new(session));
         let (pool, busy) = (Arc::clone(pool), Some(busy));
         let mut response = Self { body, pool, busy, patience: Some(patience), reusable };
@@ -86,10 +86,12 @@ impl Response {
         loop {
             let HttpBody::Open(session) = &mut self.body else { return Ok(None) };
             let chunk = match self.patience {
-                Some(patience) => timeout(patience, session.read_body_bytes()).await.map_err(|_| Error::ReadTimeout)?,
-                None => session.read_body_bytes().await,
+                Some(patience) => {
+                    timeout(patience, session.read_response_body()).await.map_err(|_| Error::ReadTimeout)?
+                }
+                None => session.read_response_body().await,
             };
-            let chunk = chunk.map_err(|error| Error::reading_body(&error))?;
+            let chunk = chunk.map_err(|error| Error::reading(&error))?;
             self.give_back_if_done().await;
             // Pingora hands on an empty piece when only the end of a chunk came.
             match chunk {
@@ -136,17 +138,17 @@ impl Response {
 
     fn head(&self) -> Option<&ResponseHeader> {
         match &self.body {
-            HttpBody::Open(session) => session.resp_header(),
+            HttpBody::Open(session) => session.response_header(),
             HttpBody::Ended(head) => Some(head),
         }
     }
 
     async fn give_back_if_done(&mut self) {
         let HttpBody::Open(session) = &mut self.body else { return };
-        if !session.is_body_done() {
+        if !is_done(session) {
             return;
         }
-        let Some(head) = session.resp_header() else { return };
+        let Some(head) = session.response_header() else { return };
         let ended = HttpBody::Ended(Box::new(head.clone()));
         let HttpBody::Open(session) = std::mem::replace(&mut self.body, ended) else { return };
         self.busy = None;
@@ -158,9 +160,19 @@ impl Response {
     }
 }
 
+/// Whether a body was read to its end.
+pub(super) fn is_done(session: &mut HttpSession) -> bool {
+    match session {
+        // A stream that was reset has ended too, and its body has not.
+        HttpSession::H2(session) => matches!(session.check_response_end_or_error(), Ok(true)),
+        session => session.response_done(),
+    }
+}
+
 /// The connection of an answer that was read to its end, and for how long its server said to keep it; none if it cannot
-/// carry another request.
-pub(super) async fn kept(mut session: Box<HttpSession>) -> Option<(Stream, Option<Duration>)> {
+/// carry another request, or carries others already.
+pub(super) async fn kept(session: Box<HttpSession>) -> Option<(Stream, Option<Duration>)> {
+    let HttpSession::H1(mut session) = *session else { return None };
     let promised = promised(session.resp_header()?);
     session.respect_keepalive();
     if !session.will_keepalive() {

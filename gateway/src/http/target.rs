@@ -72,7 +72,12 @@ impl HttpTarget {
         &self.line
     }
 
-    /// The same for another path of the origin.
+    /// Path and query.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// What a request for another path of the origin begins with.
     pub(super) fn line_to(&self, path: &str) -> Vec<u8> {
         let (origin, authorization) = match self.reader() {
             None => (String::new(), None),
@@ -149,7 +154,7 @@ impl HttpTarget {
     }
 
     /// `Host`, which is always text.
-    fn authority(&self) -> &str {
+    pub(super) fn authority(&self) -> &str {
         self.host.to_str().unwrap_or_default()
     }
 

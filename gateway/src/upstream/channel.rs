@@ -404,7 +404,7 @@ impl From<http::Error> for SendError {
         }
         match error {
             http::Error::ReadTimeout => Self::TimedOut,
-            http::Error::BrokenOff { .. } => Self::BrokenOff(error.to_string()),
+            http::Error::BrokenOff => Self::BrokenOff(error.to_string()),
             other => Self::NotMcp(other.to_string()),
         }
     }
