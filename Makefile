@@ -34,8 +34,9 @@ UNIT := --lib --bins --test properties --test negotiation --test config --test p
 
 .PHONY: run build test check lint unit doc pure deny all-tests peers tools browser matrix soak bench clean
 
+# Whoever tries Weir waits for the build: the profile of the tests builds faster, and is there after `make test`.
 run: tools
-	exec $(CARGO) run --profile quick --bin weir -- demo
+	exec $(CARGO) run --bin weir -- demo
 
 build: tools
 	$(CARGO) build --workspace --all-targets
