@@ -48,7 +48,9 @@ impl MultiplexedConnections {
         Some(connection.clone())
     }
 
+    /// Keeps one more. One without a stream that takes none either is of no use: a server could have any number kept.
     pub(super) fn put(&mut self, connection: ConnectionRef) {
+        self.0.retain(|(_, connection)| !connection.is_idle() || connection.can_accept_streams(1));
         self.0.push((Instant::now(), connection));
     }
 
@@ -79,12 +81,12 @@ pub(super) async fn connect(stream: Stream) -> Result<ConnectionRef, Error> {
     handshake(stream, settings).await.map_err(|_| Error::Connect("its HTTP/2 cannot be used"))
 }
 
-/// A stream on a connection; none if the server takes no more, which is then not asked again.
+/// A stream on a connection; none if others have taken the last, or the server takes no more. Then it is not asked again.
 pub(super) async fn open(connection: &ConnectionRef) -> Option<Box<Http2Session>> {
-    let opened = connection.spawn_stream().await.ok().flatten();
-    if opened.is_none() {
+    let opened = connection.spawn_stream().await.unwrap_or_else(|_| {
         connection.mark_shutdown();
-    }
+        None
+    });
     opened.map(Box::new)
 }
 

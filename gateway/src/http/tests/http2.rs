@@ -17,6 +17,7 @@ use pingora_rustls::TlsAcceptor;
 use tokio::{io::AsyncRead, sync::mpsc, task::JoinSet};
 
 use super::{
+    super::{connection_pool, multiplexed},
     secure::{acceptor, roots},
     *,
 };
@@ -199,6 +200,52 @@ async fn what_a_server_resets_has_run_unless_it_says_so() {
     read.send(()).await.unwrap();
     assert_eq!(response.chunk().await, Err(Error::BrokenOff));
     assert_eq!(client.send(&target, post("4")).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_connection_that_was_full_is_used_again() {
+    let Some(roots) = roots("http2::a_connection_that_was_full_is_used_again") else { return };
+    let (server, target) = Server::start(&roots).await;
+    tokio::spawn(async move {
+        let mut requests = server.accept().await;
+        let (_asked, mut respond) = requests.recv().await.unwrap();
+        respond.send_response(answer(204), true).unwrap();
+        drop(requests.recv().await);
+    });
+    assert_eq!(HttpClient::new().send(&target, get()).await.unwrap().status(), 204);
+    let mut open = Vec::new();
+    while let Some(connection_pool::Connection::Http2(stream)) = target.pool().take().await {
+        open.push(stream);
+    }
+    // Another has looked for room before the last stream was taken.
+    assert!(multiplexed::open(&open[0].conn.clone()).await.is_none());
+    open.pop();
+    assert!(target.pool().take().await.is_some());
+}
+
+#[tokio::test]
+async fn connections_that_take_no_stream_do_not_pile_up() {
+    let Some(roots) = roots("http2::connections_that_take_no_stream_do_not_pile_up") else { return };
+    let short = HttpTimeouts { connect: LONG.connect, read: Duration::from_millis(300) };
+    let (server, target) = Server::with(&roots, short).await;
+    let (ended, mut ends) = mpsc::channel::<()>(10);
+    tokio::spawn(async move {
+        loop {
+            let (stream, ended) = (server.stream().await, ended.clone());
+            tokio::spawn(async move {
+                let mut connection =
+                    server::Builder::new().max_concurrent_streams(0).handshake::<_, Bytes>(stream).await.unwrap();
+                while let Some(Ok(_)) = connection.accept().await {}
+                let _: Result<_, _> = ended.send(()).await;
+            });
+        }
+    });
+    let client = HttpClient::new();
+    for _ in 0..4 {
+        client.send(&target, get()).await.err().unwrap();
+    }
+    let three = async { ends.recv().await.and(ends.recv().await).and(ends.recv().await) };
+    assert!(tokio::time::timeout(Duration::from_secs(10), three).await.is_ok());
 }
 
 /// One frame (RFC 9113 §4.1).
