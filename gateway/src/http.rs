@@ -10,6 +10,7 @@
 //! and body apart (two segments, two system calls) and builds a map of headers first: here both leave in one write. Its
 //! pool wakes a task when a connection is taken and starts one when it is put back: here the pool does without.
 
+mod address_cache;
 mod dial;
 mod error;
 mod response;

@@ -1,7 +1,7 @@
 //! The addresses of one name, as the resolver said last.
 //!
-//! The system looks a name up on a thread that nothing stops, of a pool that all of Weir shares, and takes its time where no
-//! server of names answers. So there is one lookup at a time, which goes on when nobody waits for it any more.
+//! The system looks a name up on a thread that nothing stops, of a pool that all of Weir shares. Where no name server
+//! answers, that takes long. So there is one lookup at a time, which goes on when nobody waits for it any more.
 
 use std::{
     io,
@@ -20,6 +20,7 @@ const RESOLVED: Duration = Duration::from_secs(30);
 /// How long the resolver is waited for where it has said something before.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The addresses of one name.
 #[derive(Default)]
 pub(super) struct AddressCache(Mutex<CachedAddresses>);
 

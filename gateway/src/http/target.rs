@@ -3,17 +3,13 @@
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    sync::Arc,
 };
 
 use url::{Host, Position, Url};
 use weir_oauth::ForwardProxy;
 
-use super::{Error, HeaderValue, HttpTimeouts, connection_pool::ConnectionPool};
-
-/// How long the addresses of a name are believed.
-const RESOLVED: Duration = Duration::from_secs(30);
+use super::{Error, HeaderValue, HttpTimeouts, address_cache::AddressCache, connection_pool::ConnectionPool};
 
 /// How many addresses of a name are tried.
 const MAX_ADDRESSES: usize = 8;
@@ -45,7 +41,7 @@ pub struct HttpTarget {
     /// The head of a request between its method and its headers, `Host` included.
     line: Vec<u8>,
     timeouts: HttpTimeouts,
-    addresses: Mutex<Option<(Instant, Arc<[SocketAddr]>)>>,
+    addresses: AddressCache,
     pool: Arc<ConnectionPool>,
 }
 
@@ -55,7 +51,7 @@ impl HttpTarget {
         let proxy = proxy.map(HttpProxy::new).transpose()?;
         let authority = &url[Position::BeforeHost..Position::AfterPort];
         let host = HeaderValue::from_str(authority).map_err(|_| Error::Url("its host fits no header"))?;
-        let (addresses, pool) = (Mutex::default(), Arc::default());
+        let (addresses, pool) = (AddressCache::default(), Arc::default());
         let mut target = Self { origin, proxy, host, path, line: Vec::new(), timeouts, addresses, pool };
         target.line = target.line_to(&target.path);
         Ok(target)
@@ -131,35 +127,17 @@ impl HttpTarget {
 
     /// Whom to connect to: both families in turn, each in the order of the resolver (RFC 8305 §4).
     pub(super) async fn addresses(&self) -> Result<Arc<[SocketAddr]>, Error> {
-        let known = self.lock().clone();
-        if let Some((since, addresses)) = &known
-            && since.elapsed() < RESOLVED
-        {
-            return Ok(Arc::clone(addresses));
-        }
         let HttpOrigin { host, port, .. } = self.first_hop();
-        let found: Arc<[SocketAddr]> = match host.parse::<IpAddr>() {
-            Ok(address) => Arc::new([SocketAddr::new(address, *port)]),
-            Err(_) => match tokio::net::lookup_host((host.as_str(), *port)).await {
-                Ok(found) => interleaved(found).into(),
-                Err(_) => Arc::new([]),
-            },
-        };
-        if found.is_empty() {
-            // A resolver that fails for a moment is not a reason to forget what it said before.
-            return known.map(|(_, addresses)| addresses).ok_or(Error::Resolve);
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(Arc::new([SocketAddr::new(address, *port)]));
         }
-        *self.lock() = Some((Instant::now(), Arc::clone(&found)));
-        Ok(found)
+        let name = (host.clone(), *port);
+        self.addresses.get(|| tokio::net::lookup_host(name)).await.ok_or(Error::Resolve)
     }
 
     /// `Host`, which is always text.
     pub(super) fn authority(&self) -> &str {
         self.host.to_str().unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Arc<[SocketAddr]>)>> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Instant};
 use tokio::net::TcpSocket;
 
 use super::{
-    super::{dial::race, target::interleaved},
+    super::{address_cache::AddressCache, dial::race, target::interleaved},
     *,
 };
 
@@ -78,4 +78,35 @@ fn both_families_are_tried_in_turn() {
     assert_eq!(order("1.0.0.1 1.0.0.2 ::1"), "1.0.0.1 ::1 1.0.0.2");
     let many = ["1.0.0.1"; 20].join(" ");
     assert_eq!(order(&many).split(' ').count(), 8);
+}
+
+#[tokio::test]
+async fn a_name_is_looked_up_once_at_a_time() {
+    let (cache, address) = (AddressCache::default(), SocketAddr::from(([127, 0, 0, 1], 1)));
+    let (answer, slow) = tokio::sync::oneshot::channel::<()>();
+    let slow = async move {
+        slow.await.unwrap();
+        Ok([address].into_iter())
+    };
+    let other = || async { Err::<std::array::IntoIter<_, 1>, _>(std::io::ErrorKind::NotFound.into()) };
+    let impatient = Duration::from_millis(50);
+    assert!(tokio::time::timeout(impatient, cache.get(|| slow)).await.is_err());
+    assert!(tokio::time::timeout(impatient, cache.get(other)).await.is_err(), "it waits for the one that runs");
+    answer.send(()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(cache.get(other).await.as_deref(), Some(&[address][..]));
+    }
+    assert_eq!(AddressCache::default().get(other).await, None);
+}
+
+#[tokio::test]
+async fn what_is_known_does_not_wait_long_for_the_resolver() {
+    let (cache, address) = (AddressCache::default(), SocketAddr::from(([127, 0, 0, 1], 1)));
+    assert!(cache.get(|| async move { Ok([address].into_iter()) }).await.is_some());
+    cache.grow_old().await;
+    let begun = Instant::now();
+    let never = || std::future::pending::<std::io::Result<std::array::IntoIter<SocketAddr, 1>>>();
+    let all = tokio::join!(cache.get(never), cache.get(never), cache.get(never));
+    assert!(all.0.is_some() && all.0 == all.1 && all.1 == all.2);
+    assert!((1_000..2_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
 }
