@@ -96,6 +96,11 @@ impl ProxyVariable {
     /// Without a variable there is no value, with an unusable one another: the matcher would leave it out.
     fn checked(variable: Option<(&'static str, String)>) -> (Self, String) {
         let Some((name, value)) = variable else { return (Self { name: "", is_usable: true }, String::new()) };
+        // The first `@` ends a password for the matcher, and the last one for everybody else.
+        let value = match Url::parse(&value) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.path() == "/" => url.into(),
+            _ => value,
+        };
         let any = Uri::from_static("http://any.invalid");
         let found = Matcher::builder().all(value.as_str()).build().intercept(&any);
         let is_usable = found.is_some_and(|found| matches!(found.uri().scheme_str(), Some("http" | "https")));
@@ -175,8 +180,20 @@ mod tests {
     }
 
     #[test]
+    fn a_password_may_have_an_at_sign() {
+        for value in ["http://u:p@ss@one:1", "http://u:p%40ss@one:1/"] {
+            let proxies = ForwardProxies::read(|name| (name == "HTTPS_PROXY").then(|| value.to_owned()));
+            let proxy = proxies.for_url(&Url::parse("https://a.example").unwrap()).unwrap().unwrap();
+            assert_eq!(
+                (proxy.url.as_str(), proxy.authorization.unwrap()),
+                ("http://one:1/", "Basic dTpwQHNz".parse().unwrap())
+            );
+        }
+    }
+
+    #[test]
     fn an_unusable_one_is_not_gone_around() {
-        for value in ["socks5://one:1", "http://:x:", "ftp://one"] {
+        for value in ["socks5://one:1", "http://:x:", "ftp://one", "http://corp\\u:p@one:1"] {
             let said = proxy(&[("ALL_PROXY", value)], "https://a.example");
             assert!(said.starts_with("`ALL_PROXY` is not the address"), "{value}: {said}");
             assert_eq!(proxy(&[("ALL_PROXY", value), ("HTTPS_PROXY", "one:1")], "https://a.example"), "http://one:1");
