@@ -101,6 +101,12 @@ pub(super) async fn send(
     let body = request.body.clone().filter(|body| !body.is_empty());
     let head = Box::new(head(target, path, request)?);
     session.write_request_header(head, body.is_none()).map_err(|_| Error::Refused)?;
+    let connection = session.conn.clone();
+    // Its server may have died behind something that answers for it. Requests to come are spared that.
+    let silent = |_| {
+        connection.mark_shutdown();
+        Error::ReadTimeout
+    };
     let writer = session.take_request_body_writer();
     let read = {
         let mut reading = pin!(session.read_response_header());
@@ -111,13 +117,13 @@ pub(super) async fn send(
                 head = &mut reading => early = Some(head),
                 // Where writing fails, reading says why.
                 sent = timeout(patience, write_body(&mut writer, body, true, None)) => {
-                    let _ = sent.map_err(|_| Error::ReadTimeout)?;
+                    let _ = sent.map_err(silent)?;
                 }
             }
         }
         match early {
             Some(head) => head,
-            None => timeout(patience, reading).await.map_err(|_| Error::ReadTimeout)?,
+            None => timeout(patience, reading).await.map_err(silent)?,
         }
     };
     match read {
