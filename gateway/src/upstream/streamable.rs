@@ -24,6 +24,9 @@ use super::{JsonBody, Listened, Outgoing, Reply, ReplyBody, SendError, credentia
 /// How much of an answer that nobody needs is read so that the connection can be used again, in bytes.
 const IGNORED: usize = 64 * 1024;
 
+/// The longest id of a session, in bytes: it is kept as long as the session, and sent with each request.
+const MAX_SESSION_ID: usize = 8 * 1024;
+
 const ACCEPT_BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const ACCEPT_EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -196,7 +199,7 @@ impl HttpEndpoint {
         let head = self.head(None, None, credential, ACCEPT_EVENTS);
         let request = Request { method: Method::GET, headers: &head, body: None };
         let response = self.client.send(&self.target, request).await?;
-        let named = response.header(&X_SESSION_ID).cloned();
+        let named = session_id(&response, &X_SESSION_ID)?;
         let reply = reply(response, credential.map(Credential::mark), &head, self.limit)?;
         Ok(Reply { session: reply.session.or(named), ..reply })
     }
@@ -298,7 +301,7 @@ fn reply(
         return Err(SendError::Refused(refusal));
     }
     let media = media(&response).unwrap_or_default();
-    let session = response.header(&http::MCP_SESSION_ID).cloned();
+    let session = session_id(&response, &http::MCP_SESSION_ID)?;
     let body = if headers::is_json(media) && response.content_length() != Some(0) {
         ReplyBody::Json(JsonBody::Coming(response, limit))
     } else if headers::is_event_stream(media) && status == 200 {
@@ -312,6 +315,16 @@ fn reply(
         ReplyBody::Empty
     };
     Ok(Reply { status, session, body })
+}
+
+/// The id of a session that a header names. It is copied: a header keeps the whole head of its answer in memory.
+fn session_id(response: &Response, name: &HeaderName) -> Result<Option<HeaderValue>, SendError> {
+    match response.header(name).map(HeaderValue::as_bytes) {
+        Some(id) if id.len() > MAX_SESSION_ID => {
+            Err(SendError::NotMcp(format!("an id of a session over {MAX_SESSION_ID} bytes")))
+        }
+        id => Ok(id.and_then(|id| HeaderValue::from_bytes(id).ok())),
+    }
 }
 
 /// An answer in a session, unless it says that the session is gone.
@@ -392,6 +405,10 @@ fn shown(media: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
 
     #[test]
@@ -426,6 +443,29 @@ mod tests {
         assert_eq!(echoed.scope.as_deref(), Some("[secret] all"));
         for odd in ["", "Bearer", "Bearer =", "Bearer a=\"", "Basic a", "Bearer ,,,=\"\\\""] {
             read(&[odd]);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_id_of_a_session_is_as_long_as_one_may_be() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let patience = Duration::from_secs(20);
+        let times = http::HttpTimeouts { connect: patience, read: patience };
+        let client = HttpClient::new();
+        let target = client.target(&url, times).unwrap();
+        for length in [100, 8 * 1024, 8 * 1024 + 1] {
+            let id = "x".repeat(length);
+            let answer = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let head = format!("HTTP/1.1 202 Accepted\r\nMcp-Session-Id: {id}\r\nConnection: close\r\n\r\n");
+                stream.write_all(head.as_bytes()).await.unwrap();
+                stream
+            };
+            let request = Request { method: Method::GET, headers: &[], body: None };
+            let (response, _stream) = tokio::join!(client.send(&target, request), answer);
+            let named = reply(response.unwrap(), None, &[], 100).map(|reply| reply.session.unwrap());
+            assert_eq!(named.is_ok_and(|named| named == id), length <= 8 * 1024, "{length}");
         }
     }
 }
