@@ -2,6 +2,7 @@
 
 use std::{
     pin::pin,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -9,16 +10,20 @@ use ::http::{
     Uri,
     header::{CONTENT_LENGTH, TE, UPGRADE},
 };
+use h2::client::Builder;
 use pingora_core::{
     ErrorType,
-    connectors::http::v2::{ConnectionRef, H2HandshakeSettings, handshake},
+    connectors::http::v2::ConnectionRef,
     protocols::{
-        Stream,
-        http::v2::{client::Http2Session, write_body},
+        Digest, Stream,
+        http::v2::{
+            client::{Http2Session, drive_connection},
+            write_body,
+        },
     },
 };
 use pingora_http::RequestHeader;
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 
 use super::{Error, FRAMING, HeaderName, HttpTarget, Request};
 
@@ -28,6 +33,9 @@ const MAX_STREAMS: usize = 64;
 /// How much of one answer may arrive before it is read, in bytes. That of a whole connection is so much for each stream:
 /// an answer that nobody reads holds up no other.
 const STREAM_WINDOW: u32 = 256 * 1024;
+
+/// The longest head of an answer, as RFC 9113 §6.5.2 counts it, in bytes. No memory budget counts it.
+const MAX_HEAD: u32 = 256 * 1024;
 
 /// How often a connection is asked whether it is alive. Unanswered for five seconds, it is closed.
 const PING: Duration = Duration::from_secs(15);
@@ -71,14 +79,22 @@ impl MultiplexedConnections {
     }
 }
 
-/// Begins HTTP/2 on a connection that has agreed to it.
+/// Begins HTTP/2 on a connection that has agreed to it. Pingora's own handshake takes heads of 16 MiB.
 pub(super) async fn connect(stream: Stream) -> Result<ConnectionRef, Error> {
-    let mut settings = H2HandshakeSettings::new();
-    settings.max_streams = MAX_STREAMS;
-    settings.ping_interval = Some(PING);
-    settings.stream_window_size = Some(STREAM_WINDOW);
-    settings.connection_window_size = Some(STREAM_WINDOW * MAX_STREAMS as u32);
-    handshake(stream, settings).await.map_err(|_| Error::Connect("its HTTP/2 cannot be used"))
+    let id = stream.id();
+    let (requests, connection) = Builder::new()
+        .enable_push(false)
+        .initial_max_send_streams(MAX_STREAMS)
+        .max_frame_size(64 * 1024)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(STREAM_WINDOW * MAX_STREAMS as u32)
+        .max_header_list_size(MAX_HEAD)
+        .handshake(stream)
+        .await
+        .map_err(|_| Error::Connect("its HTTP/2 cannot be used"))?;
+    let ((closing, closed), is_silent) = (watch::channel(false), Arc::<AtomicBool>::default());
+    tokio::spawn(drive_connection(connection, id, closing, Some(PING), Arc::clone(&is_silent)));
+    Ok(ConnectionRef::new(requests, closed, is_silent, id, MAX_STREAMS, Digest::default()))
 }
 
 /// A stream on a connection; none if others have taken the last, or the server takes no more. Then it is not asked again.

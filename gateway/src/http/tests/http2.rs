@@ -248,6 +248,25 @@ async fn connections_that_take_no_stream_do_not_pile_up() {
     assert!(tokio::time::timeout(Duration::from_secs(10), three).await.is_ok());
 }
 
+#[tokio::test]
+async fn a_head_has_a_limit() {
+    let Some(roots) = roots("http2::a_head_has_a_limit") else { return };
+    let (server, target) = Server::start(&roots).await;
+    tokio::spawn(async move {
+        let mut requests = server.accept().await;
+        for count in [40, 60] {
+            let (_asked, mut respond) = requests.recv().await.unwrap();
+            let head = (0..count).fold(Answer::builder(), |head, n| head.header(format!("x-{n}"), "x".repeat(5_000)));
+            respond.send_response(head.body(()).unwrap(), true).unwrap();
+        }
+        drop(requests.recv().await);
+    });
+    let client = HttpClient::new();
+    assert_eq!(client.send(&target, post("1")).await.unwrap().status(), 200);
+    let error = client.send(&target, post("2")).await.err();
+    assert!(error.as_ref().is_some_and(Error::may_have_run), "{error:?}");
+}
+
 /// One frame (RFC 9113 §4.1).
 fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     let length = u8::try_from(payload.len()).unwrap();
