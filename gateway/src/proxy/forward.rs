@@ -22,7 +22,7 @@ use crate::{
     upstream::{Channel, ConnectError, Listened, Reply, ReplyBody, SendError, Upstream},
 };
 
-use super::{Answer, AnswerStream, KeepStream, Proxy, namespace};
+use super::{Answer, AnswerStream, KeepStream, Proxy, legacy::patiently, namespace};
 
 impl Proxy {
     /// Opens the session's GET stream, or goes on with the stream that an event id is from.
@@ -93,7 +93,7 @@ impl Proxy {
         };
         let mut reopened = false;
         while !session.forwarders.is_running(upstream.key()) {
-            let channel = match self.open_channel(session, upstream).await {
+            let channel = match patiently(&mut 0, || self.open_channel(session, upstream)).await {
                 Ok(channel) => channel,
                 Err(ConnectError::OtherEra { .. }) => {
                     self.watch_lists(session, upstream);

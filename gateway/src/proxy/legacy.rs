@@ -20,6 +20,22 @@ use super::{Answer, CallLog, Proxy, RequestContext, aggregate};
 /// How long upstreams that are being opened may take to say farewell when a session ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// Opens what a client waits for where no call drives it: most restarts are over in a moment, and a connection that was
+/// kept may have been closed. `attempts` counts the tries.
+pub(super) async fn patiently<T, F>(attempts: &mut u32, open: impl Fn() -> F) -> Result<T, ConnectError>
+where
+    F: Future<Output = Result<T, ConnectError>>,
+{
+    let mut backoff = Backoff::CALL;
+    loop {
+        *attempts += 1;
+        match open().await {
+            Err(ConnectError::Outage(_)) if *attempts < MAX_ATTEMPTS => task::back_off(&mut backoff).await,
+            ended => return ended,
+        }
+    }
+}
+
 impl Proxy {
     /// Begins a session: answers `initialize`.
     pub async fn begin(
@@ -58,18 +74,13 @@ impl Proxy {
         record: &mut CallLog,
     ) -> Answer {
         record.upstream = Some(Arc::clone(&upstream));
-        let mut backoff = Backoff::CALL;
-        let opened = loop {
-            record.attempts += 1;
-            match upstream.open_session(owner.caller.as_ref(), owner.principal(), initialize).await {
-                Ok(opened) => break opened,
-                // A client waits, and most restarts are over in a moment.
-                Err(ConnectError::Outage(_)) if record.attempts < MAX_ATTEMPTS => task::back_off(&mut backoff).await,
-                Err(ConnectError::OtherEra { .. }) => {
-                    return self.begin_sessionless(owner, upstream, initialize, record).await;
-                }
-                Err(why) => return Box::pin(self.not_begun(&owner, upstream, initialize, why, record)).await,
+        let open = || upstream.open_session(owner.caller.as_ref(), owner.principal(), initialize);
+        let opened = match patiently(&mut record.attempts, open).await {
+            Ok(opened) => opened,
+            Err(ConnectError::OtherEra { .. }) => {
+                return self.begin_sessionless(owner, upstream, initialize, record).await;
             }
+            Err(why) => return Box::pin(self.not_begun(&owner, upstream, initialize, why, record)).await,
         };
         let agreed =
             opened.answer.result().and_then(|result| json::get(result, &["protocolVersion"])).and_then(json::string);

@@ -19,7 +19,7 @@ use crate::{
     upstream::{SendError, Upstream},
 };
 
-use super::{Answer, Proxy, RequestContext, aggregate::bad_cursor};
+use super::{Answer, Proxy, RequestContext, aggregate::bad_cursor, legacy::patiently};
 
 /// What the cursors of this list are good for.
 const PURPOSE: &[u8] = b"cursor tasks/list";
@@ -116,7 +116,8 @@ impl Proxy {
         upstream: &Arc<Upstream>,
         request: Bytes,
     ) -> Result<Message, String> {
-        let channel = self.open_channel(session, upstream).await.map_err(|why| why.to_string())?;
+        let channel =
+            patiently(&mut 0, || self.open_channel(session, upstream)).await.map_err(|why| why.to_string())?;
         let message = Message::parse(request).map_err(|why| why.to_string())?;
         let caller = session.caller();
         let answer = upstream.ask(caller.as_ref(), &channel, Era::Legacy, &message).await;
