@@ -2,6 +2,7 @@
 // node forward_proxy.mjs PORT
 import { createServer, request } from 'node:http';
 import { connect } from 'node:net';
+import { pass } from './pass.mjs';
 
 const port = Number(process.argv[2]);
 const wanted = `Basic ${Buffer.from('user:hunter2').toString('base64')}`;
@@ -16,14 +17,7 @@ const proxy = createServer((asked, answer) => {
   const { pathname, search } = new URL(asked.url);
   const options = { host: '127.0.0.1', port, path: pathname + search, method: asked.method };
   const passed = request({ ...options, headers: { ...headers, host: `127.0.0.1:${port}` } });
-  passed.on('response', (response) => {
-    answer.writeHead(response.statusCode, response.headers);
-    answer.flushHeaders();
-    response.pipe(answer);
-  });
-  passed.on('error', () => answer.destroy());
-  answer.on('close', () => passed.destroy());
-  asked.pipe(passed);
+  pass(asked, passed, answer);
 });
 
 proxy.on('connect', (asked, client, head) => {

@@ -1,5 +1,6 @@
 // A reverse proxy that serves another server under a path of its own: node prefix.mjs http://127.0.0.1:PORT /prefix
 import { createServer, request } from 'node:http';
+import { pass } from './pass.mjs';
 
 const [origin, prefix] = process.argv.slice(2);
 
@@ -10,14 +11,7 @@ const proxy = createServer((asked, answer) => {
   }
   const headers = { ...asked.headers, host: new URL(origin).host };
   const passed = request(new URL(origin + asked.url.slice(prefix.length)), { method: asked.method, headers });
-  passed.on('response', (response) => {
-    answer.writeHead(response.statusCode, response.headers);
-    answer.flushHeaders();
-    response.pipe(answer);
-  });
-  passed.on('error', () => answer.destroy());
-  answer.on('close', () => passed.destroy());
-  asked.pipe(passed);
+  pass(asked, passed, answer);
 });
 
 proxy.listen(0, '127.0.0.1', () => console.log(`listening on ${proxy.address().port}`));

@@ -93,6 +93,7 @@ pub(super) async fn connect(stream: Stream) -> Result<ConnectionRef, Error> {
         .await
         .map_err(|_| Error::Connect("its HTTP/2 cannot be used"))?;
     let ((closing, closed), is_silent) = (watch::channel(false), Arc::<AtomicBool>::default());
+    // It ends with the connection: when its server closes it, or the last stream and the pool have let go of it.
     tokio::spawn(drive_connection(connection, id, closing, Some(PING), Arc::clone(&is_silent)));
     Ok(ConnectionRef::new(requests, closed, is_silent, id, MAX_STREAMS, Digest::default()))
 }
