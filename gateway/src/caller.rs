@@ -28,9 +28,8 @@ impl Caller {
     #[must_use]
     pub fn local() -> Arc<Self> {
         static CALLER: OnceLock<Arc<Caller>> = OnceLock::new();
-        let principal =
-            || Principal { subject: LOCAL.to_owned(), issuer: None, scopes: Vec::new(), claims: "{}".to_owned() };
-        Arc::clone(CALLER.get_or_init(|| Arc::new(Self { principal: principal(), id: LOCAL.into(), token: None })))
+        let local = || Self { principal: Principal::named(LOCAL, None), id: LOCAL.into(), token: None };
+        Arc::clone(CALLER.get_or_init(|| Arc::new(local())))
     }
 
     /// Who a checked token is for.
@@ -110,9 +109,7 @@ mod tests {
     use super::*;
 
     fn caller(issuer: &str, subject: &str, token: &str) -> Arc<Caller> {
-        let (subject, issuer) = (subject.to_owned(), Some(issuer.to_owned()));
-        let principal = Principal { subject, issuer, scopes: Vec::new(), claims: "{}".to_owned() };
-        Caller::new(principal, Secret::new(token.to_owned()))
+        Caller::new(Principal::named(subject, Some(issuer.to_owned())), Secret::new(token.to_owned()))
     }
 
     #[test]

@@ -179,8 +179,7 @@ mod tests {
 
     fn caller(subject: &str) -> Arc<Caller> {
         let issuer = Some("https://login.example".to_owned());
-        let principal = Principal { subject: subject.into(), issuer, scopes: Vec::new(), claims: "{}".into() };
-        Caller::new(principal, Secret::new("token".into()))
+        Caller::new(Principal::named(subject, issuer), Secret::new("token".into()))
     }
 
     fn ticket(link: &str) -> &str {

@@ -115,8 +115,21 @@ pub struct Principal {
     pub issuer: Option<String>,
     /// The scopes granted.
     pub scopes: Vec<String>,
+    /// The groups it belongs to, as the issuer calls them.
+    pub groups: Vec<String>,
+    /// The name of the API key that it used; none for any other credential.
+    pub key: Option<String>,
     /// The token's claims, as JSON.
     pub claims: String,
+}
+
+impl Principal {
+    /// A principal of which nothing but its name is known.
+    #[must_use]
+    pub fn named(subject: impl Into<String>, issuer: Option<String>) -> Self {
+        let (scopes, groups) = (Vec::new(), Vec::new());
+        Self { subject: subject.into(), issuer, scopes, groups, key: None, claims: "{}".to_owned() }
+    }
 }
 
 /// What a `credentials` policy is asked.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 pub use jsonwebtoken::Algorithm;
 pub use verify::{Issuer, Rejected, VerifiedToken, Verifier};
 
+mod groups;
 mod keys;
 mod verify;
 

@@ -103,6 +103,7 @@ fn verifier(found: &Discovered) -> Verifier {
         keys: None,
         leeway: Duration::from_secs(5),
         algorithms: Vec::new(),
+        groups: "groups".to_owned(),
     };
     Verifier::new(issuer, http(), Clock::system())
 }
@@ -124,6 +125,7 @@ async fn a_stranger_registers_signs_in_and_is_known_by_the_token() {
         keys: None,
         leeway: Duration::ZERO,
         algorithms: Vec::new(),
+        groups: "groups".to_owned(),
     };
     let other = Verifier::new(other, http(), Clock::system());
     assert_eq!(other.verify(tokens.access.expose()).await, Err(Rejected::Audience));

@@ -113,6 +113,8 @@ pub struct InboundAuth {
     pub jwks: Option<String>,
     /// What a token must allow, all of it.
     pub scopes: Vec<String>,
+    /// The claim that lists the groups of a caller.
+    pub groups_claim: String,
     /// Weir's name there, if it is not registered when somebody first comes to sign in.
     pub client_id: Option<String>,
     /// Its password there.

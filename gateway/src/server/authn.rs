@@ -148,6 +148,7 @@ impl Proved {
             audiences: resource.audiences(),
             keys: inbound.jwks.as_deref().and_then(|place| place.parse().ok()),
             leeway: LEEWAY,
+            groups: inbound.groups_claim.clone(),
             algorithms: inbound.algorithms.iter().filter_map(|name| name.parse::<Algorithm>().ok()).collect(),
         };
         // The operator has named the issuer and where its keys are, so they may be within the operator's network.
@@ -236,6 +237,8 @@ pub(super) fn principal(found: inbound::VerifiedToken) -> Principal {
         subject: found.subject,
         issuer: Some(found.issuer),
         scopes: found.scopes.iter().map(str::to_owned).collect(),
+        groups: found.groups,
+        key: None,
         claims: Value::Object(found.claims).to_string(),
     }
 }

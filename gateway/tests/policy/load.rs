@@ -83,8 +83,8 @@ async fn a_component_of_a_world_without_imports_needs_no_grant() {
     assert!(policy.decides_credentials() && !policy.decides_connections());
     let mut about = question(&[], None);
     assert_eq!(policy.decide(&about, &Vault).await, Ok(CredentialDecision::Stop("nobody is calling".into())));
-    let (subject, claims) = ("ada".to_owned(), r#"{"team":"blue"}"#.to_owned());
-    about.principal = Some(Principal { subject, issuer: None, scopes: Vec::new(), claims });
+    let claims = r#"{"team":"blue"}"#.to_owned();
+    about.principal = Some(Principal { claims, ..Principal::named("ada", None) });
     let choice = policy.decide(&about, &Vault).await;
     assert!(matches!(&choice, Ok(CredentialDecision::Mint(minted)) if minted.text == "ada"), "{choice:?}");
 }

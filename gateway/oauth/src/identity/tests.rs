@@ -47,6 +47,7 @@ async fn provider() -> Provider {
         keys: Some(server.at("/keys")),
         leeway: Duration::from_secs(60),
         algorithms: Vec::new(),
+        groups: "groups".to_owned(),
     };
     let verifier = Verifier::new(issuer, http(), clock.clone());
     Provider { server, pair, gives, verifier, clock }

@@ -57,6 +57,7 @@ async fn scene(keys: &[&Pair]) -> Scene {
         keys: None,
         leeway: Duration::from_secs(60),
         algorithms: Vec::new(),
+        groups: "groups".to_owned(),
     };
     let verifier = Verifier::new(issuer, http(), clock);
     Scene { server, keys, now, verifier }
@@ -90,7 +91,7 @@ async fn a_good_token_says_who_calls() {
         let principal = scene.verify(pair, json!({ "aud": ["x", "https://weir.example/mcp"] })).await.unwrap();
         assert_eq!((principal.subject.as_str(), principal.issuer), ("alice", scene.server.issuer()));
         assert_eq!(principal.scopes.render(), "read write");
-        assert_eq!(principal.claims["groups"], json!(["staff"]));
+        assert_eq!(principal.groups, ["staff"]);
         assert_eq!(principal.expires, UNIX_EPOCH + Duration::from_secs(NOW + 600));
     }
     let scp = scene.verify(&ec, json!({ "scope": null, "scp": ["b", "a"] })).await.unwrap();
@@ -125,6 +126,8 @@ async fn each_wrong_claim_has_its_name() {
         (json!({ "nbf": "x" }), Rejected::Early),
         (json!({ "sub": null }), Rejected::Missing("sub")),
         (json!({ "sub": "" }), Rejected::Missing("sub")),
+        (json!({ "groups": 7 }), Rejected::Groups),
+        (json!({ "groups": null, "_claim_names": { "groups": "src1" } }), Rejected::Groups),
     ] {
         assert_eq!(scene.verify(&pair, fields.clone()).await.unwrap_err(), expected, "{fields}");
     }
@@ -143,6 +146,7 @@ async fn clocks_may_differ_by_what_the_config_says() {
         keys: Some(scene.server.at("/keys")),
         leeway: Duration::from_secs(300),
         algorithms: vec![Algorithm::ES256],
+        groups: "groups".to_owned(),
     };
     let clock = Clock::from_fn(|| UNIX_EPOCH + Duration::from_secs(NOW));
     let lenient = Verifier::new(lenient, http(), clock);

@@ -11,7 +11,7 @@ use weir_store::Clock;
 
 use crate::{DiscoveryError, Http, Scopes, authorize::same, crypto};
 
-use super::keys::Keys;
+use super::{groups, keys::Keys};
 
 /// Whose tokens are accepted, and for what.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct Issuer {
     pub leeway: Duration,
     /// With what it signs: empty for RS256, PS256, ES256 and EdDSA.
     pub algorithms: Vec<Algorithm>,
+    /// The claim that lists the groups of a subject: a name, or names with dots between them that lead to it.
+    pub groups: String,
 }
 
 /// Checks tokens of one issuer.
@@ -41,6 +43,7 @@ pub struct VerifiedToken {
     /// Who vouches for it.
     pub issuer: String,
     pub scopes: Scopes,
+    pub groups: Vec<String>,
     pub expires: SystemTime,
     pub claims: Map<String, Value>,
 }
@@ -70,6 +73,9 @@ pub enum Rejected {
     Audience,
     #[error("the token is of another sign-in")]
     Nonce,
+    #[error("the token does not list its groups as at most {MAX_GROUPS} texts of at most {MAX_GROUP} bytes",
+        MAX_GROUPS = groups::MAX_GROUPS, MAX_GROUP = groups::MAX_GROUP)]
+    Groups,
     #[error("the token has no `{0}`")]
     Missing(&'static str),
     #[error("the keys of the issuer cannot be had: {0}")]
@@ -91,6 +97,7 @@ impl Rejected {
             Self::Issuer => "issuer",
             Self::Audience => "audience",
             Self::Nonce => "nonce",
+            Self::Groups => "groups",
             Self::Missing(_) => "incomplete",
             Self::Unavailable(_) => "unavailable",
         }
@@ -201,6 +208,7 @@ impl Verifier {
             subject: subject.to_owned(),
             issuer: self.issuer.issuer.clone(),
             scopes: scopes(&claims),
+            groups: groups::find(&claims, &self.issuer.groups).ok_or(Rejected::Groups)?,
             expires: Duration::try_from_secs_f64(expires)
                 .ok()
                 .and_then(|at| UNIX_EPOCH.checked_add(at))

@@ -90,6 +90,7 @@ async fn vouched_for(what: SignIn) -> Result<VerifiedToken, IdentityError> {
         keys: None,
         leeway: Duration::from_secs(5),
         algorithms: Vec::new(),
+        groups: "groups".to_owned(),
     };
     let (http, clock) = (http(), Clock::system());
     let verifier = Verifier::new(issuer, http.clone(), clock.clone());

@@ -10,6 +10,9 @@ use crate::config::value::Values;
 use crate::config::written::{self, AuthKind, Root, WrittenUpstream};
 use crate::config::{Auth, Environment, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient};
 
+/// The claim that lists groups unless the configuration says otherwise.
+const GROUPS: &str = "groups";
+
 /// The signatures that are accepted unless the configuration says otherwise.
 const ALGORITHMS: [&str; 3] = ["RS256", "ES256", "EdDSA"];
 
@@ -151,6 +154,7 @@ pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<Inbo
         scopes: scopes(&written.scopes, context),
         algorithms,
         jwks: written.jwks.set().map(|at| at.value.0.clone()),
+        groups_claim: plain(&written.groups_claim, context).unwrap_or_else(|| GROUPS.to_owned()),
         client_id,
         client_secret,
         trust_sign_in_links: written.trust_sign_in_links.or(false),

@@ -24,6 +24,9 @@ table! {
         algorithms: Values<Algorithm>,
         /// Where the server's keys are, if its metadata does not say.
         jwks: WebUrl,
+        /// The claim that lists the groups of a caller: its name, or a path such as `"realm_access.roles"`. Default:
+        /// `"groups"`.
+        groups_claim: TemplateString,
         /// Weir's name at this server, where people who come to `/connect` with a browser say who they are (OpenID Connect).
         /// Default: its metadata URL, or what it is registered as when the first of them comes.
         client_id: TemplateString,

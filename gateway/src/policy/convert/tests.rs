@@ -61,12 +61,8 @@ fn what_a_server_wrote_is_cut_between_characters() {
 fn what_a_policy_must_know_whole_is_not_cut() {
     let settings = "x".repeat(DOCUMENT + 1);
     assert_eq!(upstream(&fact(), &settings).unwrap_err(), TooMuch("the policy's settings", DOCUMENT));
-    let principal = facts::Principal {
-        subject: "me".into(),
-        issuer: None,
-        scopes: vec!["x".repeat(100); DOCUMENT / 100],
-        claims: "{}".into(),
-    };
+    let principal =
+        facts::Principal { scopes: vec!["x".repeat(100); DOCUMENT / 100], ..facts::Principal::named("me", None) };
     let scopes = facts::CredentialQuestion { principal: Some(principal.clone()), ..about() };
     assert_eq!(question(&scopes, "{}").unwrap_err(), TooMuch("the principal's scopes", DOCUMENT));
     let claims = facts::Principal { scopes: Vec::new(), claims: "x".repeat(DOCUMENT + 1), ..principal };

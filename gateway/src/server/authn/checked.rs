@@ -77,12 +77,7 @@ mod tests {
     }
 
     fn good(token: &str) -> Good {
-        let principal = Principal {
-            subject: "ada".into(),
-            issuer: Some("https://login.example".into()),
-            scopes: Vec::new(),
-            claims: "{}".into(),
-        };
+        let principal = Principal::named("ada", Some("https://login.example".into()));
         let caller = Caller::new(principal, Secret::new(token.to_owned()));
         Good { caller, everywhere: true, audiences: Arc::default(), enough: true, ends: None }
     }

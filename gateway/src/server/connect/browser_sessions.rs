@@ -172,8 +172,7 @@ mod tests {
         let (first, _) = browser_sessions.open(Caller::local()).unwrap();
         let caller = |subject: String| {
             let issuer = Some("https://login.example".to_owned());
-            let principal = Principal { subject, issuer, scopes: Vec::new(), claims: "{}".into() };
-            Caller::signed_in(principal)
+            Caller::signed_in(Principal::named(subject, issuer))
         };
         let (ada, _) = browser_sessions.open(caller("ada".to_owned())).unwrap();
         for _ in 0..SHARE {
