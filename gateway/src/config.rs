@@ -67,8 +67,8 @@ pub struct Config {
     pub allowed_origins: Vec<String>,
     /// Where compiled policies are kept; none if neither the file nor the system names a place.
     pub cache_dir: Option<PathBuf>,
-    /// Who may call; none if everybody may who reaches Weir.
-    pub inbound: Option<InboundAuth>,
+    /// Whose tokens let callers in, the first of them first.
+    pub inbound: Vec<InboundAuth>,
     /// What browsers and clients reach Weir by; none for the address that it listens on.
     pub public_url: Option<String>,
     /// Where the document is that describes Weir to authorization servers.
@@ -247,6 +247,18 @@ pub struct Timeouts {
 }
 
 impl Config {
+    /// Whether callers prove who they are; else everybody who reaches Weir may call.
+    #[must_use]
+    pub const fn proves_callers(&self) -> bool {
+        !self.inbound.is_empty()
+    }
+
+    /// Whether whoever brings a link to sign in is taken for the caller it was made for.
+    #[must_use]
+    pub fn trusts_sign_in_links(&self) -> bool {
+        self.inbound.iter().any(|inbound| inbound.trust_sign_in_links)
+    }
+
     /// Reads and checks a file.
     ///
     /// # Errors

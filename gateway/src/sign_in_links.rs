@@ -15,6 +15,9 @@ use crate::{caller::Caller, credential::Redirect};
 /// Below which authorization servers send browsers back.
 pub const CALLBACK: &str = "/oauth/callback";
 
+/// At and below which issuers of callers send browsers back.
+pub const VISIT: &str = "/connect/callback";
+
 /// How long a ticket is good.
 const GOOD: Duration = Duration::from_secs(15 * 60);
 
@@ -74,11 +77,18 @@ impl SignInLinks {
         Redirect::Below(format!("{}{CALLBACK}", self.root))
     }
 
-    /// Where the issuer of callers sends them back to. No upstream's server sends anybody there, so that none can have a
-    /// code of that issuer brought to itself (RFC 9700 §4.4.2.2).
-    #[must_use]
-    pub fn visit_redirect(&self) -> String {
-        format!("{}/connect/callback", self.root)
+    /// Where each issuer of callers sends them back to. No upstream's server sends anybody there, so that none can have a
+    /// code of that issuer brought to itself (RFC 9700 §4.4.2.2). The first has the shortest address; each other one its
+    /// own below.
+    pub fn visit_redirects<'a>(
+        &self,
+        issuers: impl IntoIterator<Item = &'a str>,
+    ) -> impl Iterator<Item = (&'a str, String)> {
+        let first = format!("{}{VISIT}", self.root);
+        issuers.into_iter().enumerate().map(move |(place, issuer)| match place {
+            0 => (issuer, first.clone()),
+            _ => (issuer, Redirect::Below(first.clone()).of(issuer)),
+        })
     }
 
     /// What a caller opens to sign in; none where nobody knows who is calling.
@@ -222,6 +232,11 @@ mod tests {
         assert_eq!(weir.link(None), None);
         let below = Redirect::Below("http://127.0.0.1:8080/oauth/callback".to_owned());
         assert_eq!(weir.redirect(), below);
-        assert_eq!(weir.visit_redirect(), "http://127.0.0.1:8080/connect/callback");
+        let visits: Vec<_> = weir.visit_redirects(["https://a.example", "https://b.example"]).collect();
+        assert_eq!(visits[0], ("https://a.example", "http://127.0.0.1:8080/connect/callback".to_owned()));
+        assert!(
+            visits[1].1.starts_with("http://127.0.0.1:8080/connect/callback/"),
+            "each issuer has its own: {visits:?}"
+        );
     }
 }

@@ -265,7 +265,7 @@ fn logins_and_callers() {
         oauth = { client_id = "weir", client_secret = { env = "TOKEN" } }
         "#,
     );
-    let inbound = config.inbound.unwrap();
+    let inbound = config.inbound.into_iter().next().unwrap();
     assert_eq!(inbound.issuer, "https://login.example.com/", "compared as it is written");
     assert_eq!(inbound.algorithms, ["RS256", "ES256", "EdDSA"]);
     assert_eq!(inbound.scopes, ["mcp:read", "mcp:call"]);

@@ -11,23 +11,23 @@ use weir_tests::process::Process;
 use weir_tests::tokens::token;
 use weir_tests::{Authority, Client, Gateway, Issuer, LEGACY, Request, Response, Stub};
 
-const AUDIENCE: &str = "https://weir.example/mcp";
+pub(crate) const AUDIENCE: &str = "https://weir.example/mcp";
 const METADATA: &str = "https://weir.example/.well-known/oauth-protected-resource";
 
 fn auth(issuer: &str) -> String {
     format!("[auth]\nissuer = \"{issuer}\"\naudience = \"{AUDIENCE}\"\n")
 }
 
-fn with(request: Request, token: &str) -> Request {
+pub(crate) fn with(request: Request, token: &str) -> Request {
     request.header("authorization", &format!("Bearer {token}"))
 }
 
-fn tools(path: &str) -> Request {
+pub(crate) fn tools(path: &str) -> Request {
     Client::modern_at(([127, 0, 0, 1], 1).into(), path).request("tools/list", json!({})).1
 }
 
 /// What a refusal tells its client.
-async fn refused(response: Response) -> (u16, String, String) {
+pub(crate) async fn refused(response: Response) -> (u16, String, String) {
     let (status, challenge) = (response.status, response.header("www-authenticate").unwrap_or_default().to_owned());
     let body = response.json().await;
     (status, challenge, body["error"]["message"].as_str().unwrap_or_default().to_owned())
@@ -219,11 +219,22 @@ async fn forged_tokens_open_nothing() {
         header[field] = json!(value);
         header
     };
+    let mut critical = issuer.header();
+    critical["crit"] = json!(["exp"]);
+    let with_key = |issuer: &Issuer| {
+        let mut header = issuer.header();
+        header["jwk"] = issuer.jwk();
+        header
+    };
+    let twice = |claim: &str, value: &str| {
+        let text = format!("{},\"{claim}\":\"{value}\"}}", good.to_string().trim_end_matches('}'));
+        issuer.sign_text(&issuer.header().to_string(), &text)
+    };
     let whole = issuer.sign(&good);
     let (head, tail) = whole.rsplit_once('.').unwrap();
     for (token, why) in [
         (other.sign(&good), "not signed by the issuer"),
-        (other.token("ada", AUDIENCE), "not signed by the issuer"),
+        (other.token("ada", AUDIENCE), "another issuer"),
         (issuer.sign(&but("iss", json!(other.issuer()))), "another issuer"),
         (issuer.sign(&but("iss", json!(format!("{}/", issuer.issuer())))), "another issuer"),
         (issuer.sign(&but("aud", json!("https://other.example/mcp"))), "another audience"),
@@ -235,6 +246,16 @@ async fn forged_tokens_open_nothing() {
         (issuer.sign_as(&header("kid", "unknown"), &good), "not signed by the issuer"),
         (issuer.sign_as(&header("alg", "RS256"), &good), "not signed by the issuer"),
         (issuer.sign_as(&header("typ", "id+jwt"), &good), "no signed JWT"),
+        (
+            issuer.sign_as(&header("jku", &format!("{}/keys", other.issuer())), &but("aud", json!("x"))),
+            "another audience",
+        ),
+        (other.sign_as(&with_key(&other), &good), "not signed by the issuer"),
+        (issuer.sign_as(&critical, &good), "critical header"),
+        (issuer.sign(&but("cnf", json!({ "jkt": "x" }))), "bound to a key"),
+        (issuer.sign(&but("groups", json!(vec!["x"; 201]))), "does not list its groups"),
+        (twice("sub", "eve"), "no signed JWT"),
+        (twice("iss", &other.issuer()), "no signed JWT"),
         (issuer.sign_with_public_key(&good), "algorithm that is not accepted"),
         (format!("{}.", unsigned(&json!({ "alg": "none" }), &good)), "no signed JWT"),
         (format!("{head}."), "not signed by the issuer"),

@@ -28,6 +28,7 @@ mod reregistration;
 mod healing;
 mod deprovisioning;
 mod isolation;
+mod issuers;
 mod lists;
 mod logging;
 mod long_messages;

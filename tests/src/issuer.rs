@@ -87,9 +87,22 @@ impl Issuer {
     /// # Panics
     /// When there is no randomness.
     pub fn sign_as(&self, header: &Value, claims: &Value) -> String {
-        let text = unsigned(header, claims);
+        self.sign_text(&header.to_string(), &claims.to_string())
+    }
+
+    /// The same of texts, which need not be JSON.
+    ///
+    /// # Panics
+    /// When there is no randomness.
+    pub fn sign_text(&self, header: &str, claims: &str) -> String {
+        let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
         let signature = self.shared.key.sign(&SystemRandom::new(), text.as_bytes()).expect("there is randomness");
         format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    /// Its public key (RFC 7517).
+    pub fn jwk(&self) -> Value {
+        self.shared.jwk()
     }
 
     /// A token whose HMAC is keyed with the issuer's public key, which everybody knows.

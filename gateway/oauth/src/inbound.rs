@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 pub use jsonwebtoken::Algorithm;
-pub use verify::{Issuer, Rejected, VerifiedToken, Verifier};
+pub use verify::{Issuer, Rejected, VerifiedToken, Verifier, named_issuer};
 
 mod groups;
 mod keys;
@@ -26,11 +26,11 @@ pub fn challenge(metadata: &str, error: Option<&str>, scopes: &[String]) -> Stri
 /// The metadata of Weir itself as a protected resource (RFC 9728 §2). `offline_access` is left out of the scopes: it is
 /// between the client and its authorization server.
 #[must_use]
-pub fn metadata(resource: &str, issuer: &str, scopes: &[String]) -> Value {
-    let scopes: Vec<&str> = scopes.iter().map(String::as_str).filter(|scope| *scope != "offline_access").collect();
+pub fn metadata(resource: &str, issuers: &[&str], scopes: &[&str]) -> Value {
+    let scopes: Vec<&str> = scopes.iter().copied().filter(|scope| *scope != "offline_access").collect();
     let mut document = json!({
         "resource": resource,
-        "authorization_servers": [issuer],
+        "authorization_servers": issuers,
         "bearer_methods_supported": ["header"],
         "resource_name": "Weir",
     });

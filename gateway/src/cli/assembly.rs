@@ -82,7 +82,7 @@ fn prepare(
             let secrets = written.secrets.clone();
             // Where nothing is said of a login, a component of one's own has all the say.
             let account = account.clone().filter(|account| account.is_configured());
-            let (owner, proved) = (entry.owner, config.inbound.is_some());
+            let (owner, proved) = (entry.owner, config.proves_callers());
             let source = CredentialSource { policy, secrets, account, owner, proved };
             if credentials.replace(source).is_some() {
                 bail!("{place}: a second policy decides about credentials; one is enough");

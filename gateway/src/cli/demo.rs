@@ -55,7 +55,7 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),
         cache_dir: default_cache_dir(&SystemEnvironment),
-        inbound: None,
+        inbound: Vec::new(),
         public_url: None,
         client_metadata_url: None,
         store: LoginStore::default(),

@@ -42,7 +42,7 @@ pub(super) fn resolve(
         allowed_hosts: list(&root.allowed_hosts, |host| host.0.clone()),
         allowed_origins: list(&root.allowed_origins, |origin| origin.0.clone()),
         cache_dir: cache_dir(root, &context),
-        inbound: auth::inbound(root, &mut context),
+        inbound: auth::issuers(root, &mut context),
         public_url: root.public_url.set().map(|at| at.value.0.trim_end_matches('/').to_owned()),
         client_metadata_url: client_metadata_url(root, &mut context),
         store: auth::store(root, &mut context),

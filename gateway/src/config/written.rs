@@ -18,7 +18,7 @@ table! {
         /// The address to listen on, or a list of them. Port 0 lets the system choose. Default: `"127.0.0.1:8080"`.
         listen: OneOrMore<Address>,
         /// Who may call. Default: everybody who reaches Weir.
-        auth: WrittenInbound,
+        auth: OneOrMore<WrittenInbound>,
         /// Must be `true` to listen on anything but loopback without `auth`: everybody who reaches the address can then
         /// call every upstream with its credentials. Default: `false`.
         allow_unauthenticated: bool,

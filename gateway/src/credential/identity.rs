@@ -20,12 +20,11 @@ pub struct Identity {
 }
 
 impl CredentialManager {
-    /// Weir as a client of the issuer that a configuration names; none if people are not asked there who they are.
+    /// Weir as a client of one of the issuers in a configuration.
     #[must_use]
-    pub fn identity(&self, config: &Config) -> Option<Identity> {
-        let inbound = config.inbound.as_ref().filter(|inbound| !inbound.trust_sign_in_links)?.clone();
+    pub fn identity(&self, config: &Config, inbound: &InboundAuth) -> Identity {
         let document = config.client_metadata_url.as_deref().and_then(|url| url.parse().ok());
-        Some(Identity { token_store: Arc::clone(&self.token_store), inbound, document })
+        Identity { token_store: Arc::clone(&self.token_store), inbound: inbound.clone(), document }
     }
 }
 

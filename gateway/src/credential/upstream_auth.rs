@@ -75,7 +75,7 @@ impl UpstreamAuth {
             url,
             oauth,
             configured,
-            proved: config.inbound.is_some(),
+            proved: config.proves_callers(),
             argument,
             document: config.client_metadata_url.as_deref().and_then(|url| url.parse().ok()),
             http: OnceLock::new(),

@@ -1,41 +1,39 @@
 //! Who may call, and who it is that does.
 //!
-//! Where the configuration names an issuer, every request brings a token of it, which is checked before anything else is
-//! looked at; whoever has none is told where to get one ([`resource`]). The token itself goes no further than this: what
+//! Where the configuration names issuers ([`issuer`]), every request brings a token of one of them, which is checked before
+//! anything else is looked at; whoever has none is told where to get one ([`resource`]). The token itself goes no further than this: what
 //! is passed on is a [`Caller`]. Checked tokens are remembered ([`checked`]), so a call does not pay for a signature.
 
 mod checked;
+mod issuer;
 mod resource;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::Instant,
 };
 
 use bytes::Bytes;
-use serde_json::Value;
-use weir_flow::facts::Principal;
 use weir_mcp::answer;
 use weir_oauth::{
-    AddressPolicy, Clock, Http, HttpError, RequestLimits,
-    inbound::{self, Algorithm, Issuer, Rejected, Verifier},
+    Clock, HttpError,
+    inbound::{self, Rejected},
 };
 
 use crate::{
     caller::Caller,
-    config::{Config, InboundAuth, Secret},
+    config::Config,
     http::{self, HeaderName, HeaderValue},
-    telemetry::{AuthRecord, LogThrottle, Refusals},
+    telemetry::{AuthRecord, Refusals},
 };
 
 use super::{cors, deliver, listen::HttpExchange};
 
-use checked::{Checked, Good};
-use resource::Resource;
+pub(super) use issuer::{Provider, principal};
 
-/// How far the issuer's clock and this one may differ.
-const LEEWAY: Duration = Duration::from_secs(60);
+use checked::{Checked, Good};
+use issuer::CallerIssuer;
+use resource::Resource;
 
 const WWW_AUTHENTICATE: HeaderName = HeaderName::from_static("www-authenticate");
 
@@ -53,25 +51,11 @@ enum TokenKind {
 
 /// Those with a token.
 struct Proved {
-    provider: Provider,
+    issuers: Vec<CallerIssuer>,
     resource: Resource,
-    /// What each token must allow.
-    scopes: Vec<String>,
     checked: Checked,
-    unavailable: LogThrottle,
     refusals: Refusals,
-}
-
-/// The issuer of those with a token, and the way to it.
-#[derive(Clone)]
-pub(super) struct Provider {
-    /// Its name.
-    pub(super) issuer: String,
-    /// Checks what it has signed.
-    pub(super) verifier: Arc<Verifier>,
-    /// May go where it is.
-    pub(super) http: Http,
-    pub(super) clock: Clock,
+    clock: Clock,
 }
 
 /// Why a request is not let in.
@@ -89,11 +73,11 @@ impl Authenticator {
     ///
     /// When there is no HTTPS to fetch the issuer's keys with.
     pub fn new(config: &Config) -> Result<Self, HttpError> {
-        let Some(inbound) = &config.inbound else {
+        if !config.proves_callers() {
             let local = config.listen.iter().all(|address| address.ip().is_loopback());
             return Ok(Self(if local { TokenKind::Local } else { TokenKind::Everybody }));
-        };
-        Ok(Self(TokenKind::Proved(Proved::new(inbound, Resource::new(config, inbound), Clock::system())?)))
+        }
+        Ok(Self(TokenKind::Proved(Proved::new(config)?)))
     }
 
     /// Whether each has to prove who they are.
@@ -108,12 +92,13 @@ impl Authenticator {
         matches!(self.0, TokenKind::Local)
     }
 
-    /// Who can say who somebody is; none where nobody has to prove it.
-    pub(super) const fn provider(&self) -> Option<&Provider> {
-        match &self.0 {
-            TokenKind::Proved(proved) => Some(&proved.provider),
-            TokenKind::Everybody | TokenKind::Local => None,
-        }
+    /// Those who can say who somebody is, in the order of the configuration.
+    pub(super) fn providers(&self) -> impl Iterator<Item = &Provider> {
+        let issuers = match &self.0 {
+            TokenKind::Proved(proved) => &proved.issuers[..],
+            TokenKind::Everybody | TokenKind::Local => &[],
+        };
+        issuers.iter().map(|issuer| &issuer.provider)
     }
 
     /// Finds out who sent a request. One that is not let in is answered, and there is nothing more to do. `beside` is the
@@ -137,117 +122,114 @@ impl Authenticator {
     pub(super) fn metadata(&self, exchange: &HttpExchange) -> Option<Bytes> {
         let TokenKind::Proved(proved) = &self.0 else { return None };
         let resource = proved.resource.described_at(exchange)?;
-        Some(inbound::metadata(&resource, &proved.provider.issuer, &proved.scopes).to_string().into())
+        let issuers: Vec<&str> = proved.issuers.iter().map(|issuer| issuer.provider.issuer.as_str()).collect();
+        let mut scopes: Vec<&str> = Vec::new();
+        for scope in proved.issuers.iter().flat_map(|issuer| &issuer.scopes) {
+            if !scopes.contains(&scope.as_str()) {
+                scopes.push(scope);
+            }
+        }
+        Some(inbound::metadata(&resource, &issuers, &scopes).to_string().into())
     }
 }
 
 impl Proved {
-    fn new(inbound: &InboundAuth, resource: Resource, clock: Clock) -> Result<Self, HttpError> {
-        let issuer = Issuer {
-            issuer: inbound.issuer.clone(),
-            audiences: resource.audiences(),
-            keys: inbound.jwks.as_deref().and_then(|place| place.parse().ok()),
-            leeway: LEEWAY,
-            groups: inbound.groups_claim.clone(),
-            algorithms: inbound.algorithms.iter().filter_map(|name| name.parse::<Algorithm>().ok()).collect(),
-        };
-        // The operator has named the issuer and where its keys are, so they may be within the operator's network.
-        let named = [Some(&inbound.issuer), inbound.jwks.as_ref()];
-        let loopback =
-            named.into_iter().flatten().any(|text| text.parse().is_ok_and(|url| AddressPolicy::toward(&url).loopback));
-        let http = Http::new(AddressPolicy { loopback, private: true }, RequestLimits::default(), &[])?;
-        let name = issuer.issuer.clone();
-        let verifier = Arc::new(Verifier::new(issuer, http.clone(), clock.clone()));
-        let provider = Provider { issuer: name, verifier, http, clock };
-        let scopes = inbound.scopes.clone();
-        Ok(Self {
-            provider,
-            resource,
-            scopes,
-            checked: Checked::default(),
-            unavailable: LogThrottle::default(),
-            refusals: Refusals::default(),
-        })
+    fn new(config: &Config) -> Result<Self, HttpError> {
+        let (resource, clock) = (Resource::new(config), Clock::system());
+        let issuers = config.inbound.iter().map(|inbound| CallerIssuer::new(inbound, &resource, clock.clone()));
+        let issuers = issuers.collect::<Result<_, _>>()?;
+        Ok(Self { issuers, resource, checked: Checked::default(), refusals: Refusals::default(), clock })
     }
 
     async fn caller(&self, exchange: &HttpExchange, beside: Option<&str>) -> Result<Good, TokenRefused> {
         let Some(token) = exchange.header("authorization").and_then(bearer) else {
-            let text = format!("a bearer token of {} is needed", self.provider.issuer);
-            return Err(self.refused(exchange, None, text));
+            let issuers: Vec<&str> = self.issuers.iter().map(|issuer| issuer.provider.issuer.as_str()).collect();
+            let text = format!("a bearer token of {} is needed", issuers.join(" or "));
+            return Err(self.refused(exchange, self.issuers.first(), None, text));
         };
-        let good = match self.checked.get(token, self.provider.clock.now()) {
+        let good = match self.checked.get(token, self.clock.now()) {
             Some(good) => good,
             // Boxed: nearly every token is known.
-            None => Box::pin(self.check(token)).await.map_err(|why| self.rejected(exchange, None, &why))?,
+            None => Box::pin(self.check(exchange, token)).await?,
         };
         if !good.everywhere && !self.resource.is_for(&good.audiences, beside.unwrap_or(exchange.path())) {
-            return Err(self.rejected(exchange, Some(&good.caller), &Rejected::Audience));
+            let issuer = self.issuer(good.caller.principal().issuer.as_deref());
+            return Err(self.rejected(exchange, issuer, Some(&good.caller), &Rejected::Audience));
         }
         if !good.enough {
-            self.note(exchange, Some(&good.caller), "scope");
-            let refused = self.refused(exchange, Some("insufficient_scope"), "the token allows too little".to_owned());
+            let issuer = self.issuer(good.caller.principal().issuer.as_deref());
+            self.note(exchange, issuer, Some(&good.caller), "scope");
+            let text = "the token allows too little".to_owned();
+            let refused = self.refused(exchange, issuer, Some("insufficient_scope"), text);
             return Err(TokenRefused { status: 403, ..refused });
         }
         Ok(good)
     }
 
-    async fn check(&self, token: &str) -> Result<Good, Rejected> {
-        let found = self.provider.verifier.verify(token).await?;
-        let expires = found.expires;
-        let audiences = audiences(found.claims.get("aud"));
-        let enough = self.scopes.iter().all(|needed| found.scopes.iter().any(|scope| scope == needed));
-        let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
-        let everywhere = self.resource.is_whole(&audiences);
-        let ends = expires.checked_add(LEEWAY);
-        let good = Good { caller, everywhere, audiences: audiences.into(), enough, ends };
-        self.checked.keep(token, &good, expires, self.provider.clock.now());
+    /// Has the issuer that a token names say whose it is. What it names is believed only once that issuer has.
+    async fn check(&self, exchange: &HttpExchange, token: &str) -> Result<Good, TokenRefused> {
+        let named = inbound::named_issuer(token).map_err(|why| self.rejected(exchange, None, None, &why))?;
+        let Some(issuer) = self.issuer(Some(&named)) else {
+            return Err(self.rejected(exchange, None, None, &Rejected::Issuer));
+        };
+        let good = issuer.check(token, &self.resource).await;
+        let good = good.map_err(|why| self.rejected(exchange, Some(issuer), None, &why))?;
+        self.checked.keep(token, &good, self.clock.now());
         Ok(good)
     }
 
-    fn rejected(&self, exchange: &HttpExchange, who: Option<&Caller>, why: &Rejected) -> TokenRefused {
-        if let Rejected::Unavailable(_) = why {
-            if self.unavailable.is_due() {
-                tracing::error!(issuer = self.provider.issuer, "callers cannot be let in: {why}");
+    fn issuer(&self, name: Option<&str>) -> Option<&CallerIssuer> {
+        self.issuers.iter().find(|issuer| Some(issuer.provider.issuer.as_str()) == name)
+    }
+
+    fn rejected(
+        &self,
+        exchange: &HttpExchange,
+        issuer: Option<&CallerIssuer>,
+        who: Option<&Caller>,
+        why: &Rejected,
+    ) -> TokenRefused {
+        if let (Rejected::Unavailable(_), Some(issuer)) = (why, issuer) {
+            if issuer.unavailable.is_due() {
+                tracing::error!(issuer = issuer.provider.issuer, "callers cannot be let in: {why}");
             }
             let text = "the token cannot be checked now; try again".to_owned();
             return TokenRefused { status: 503, challenge: None, text };
         }
-        self.note(exchange, who, why.class());
-        self.refused(exchange, Some("invalid_token"), why.to_string())
+        self.note(exchange, issuer, who, why.class());
+        self.refused(exchange, issuer, Some("invalid_token"), why.to_string())
     }
 
     /// Has the log know that a token was refused. Whose it is, is not known of one that was not found good.
-    fn note(&self, exchange: &HttpExchange, who: Option<&Caller>, why: &str) {
+    fn note(&self, exchange: &HttpExchange, issuer: Option<&CallerIssuer>, who: Option<&Caller>, why: &str) {
         let Some(suppressed) = self.refusals.admit(Instant::now()) else { return };
-        let issuer = Some(self.provider.issuer.as_str());
+        let only = self.issuers.first().filter(|_| self.issuers.len() == 1);
+        let issuer = issuer.or(only).map(|issuer| issuer.provider.issuer.as_str());
         let suppressed = Some(suppressed).filter(|count| *count > 0);
         let record = AuthRecord::of(who.map(Caller::principal), Some(exchange.peer().ip()));
         AuthRecord { issuer, suppressed, ..record }.refused("token refused", why);
     }
 
-    fn refused(&self, exchange: &HttpExchange, error: Option<&str>, text: String) -> TokenRefused {
-        let challenge = inbound::challenge(&self.resource.metadata_url(exchange), error, &self.scopes);
+    /// A refusal that leads to a token: the client asks for the scopes of the issuer whose token it has, or else of the
+    /// first, which clients go to.
+    fn refused(
+        &self,
+        exchange: &HttpExchange,
+        issuer: Option<&CallerIssuer>,
+        error: Option<&str>,
+        text: String,
+    ) -> TokenRefused {
+        let scopes = issuer.or(self.issuers.first()).map_or(&[][..], |issuer| &issuer.scopes);
+        let challenge = inbound::challenge(&self.resource.metadata_url(exchange), error, scopes);
         TokenRefused { status: 401, challenge: Some(challenge), text }
-    }
-}
-
-/// What is known of one whom the issuer vouches for.
-pub(super) fn principal(found: inbound::VerifiedToken) -> Principal {
-    Principal {
-        subject: found.subject,
-        issuer: Some(found.issuer),
-        scopes: found.scopes.iter().map(str::to_owned).collect(),
-        groups: found.groups,
-        key: None,
-        claims: Value::Object(found.claims).to_string(),
     }
 }
 
 /// What browsers and clients have before the paths of Weir, which listens at `address`.
 #[must_use]
 pub fn root(config: &Config, address: SocketAddr) -> String {
-    let named = config.inbound.as_ref().and_then(|inbound| resource::root_of(&inbound.audience));
-    if let Some(root) = config.public_url.clone().or(named) {
+    let named = resource::root(config);
+    if let Some(root) = named {
         return root;
     }
     let scheme = if config.tls.is_some() { "https" } else { "http" };
@@ -265,14 +247,6 @@ fn bearer(value: &str) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-fn audiences(claim: Option<&Value>) -> Vec<String> {
-    match claim {
-        Some(Value::String(one)) => vec![one.clone()],
-        Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-        _ => Vec::new(),
-    }
-}
-
 async fn refuse(exchange: &mut HttpExchange, refused: TokenRefused) {
     let TokenRefused { status, challenge, text } = refused;
     tracing::debug!(status, error = text, "request not let in");
@@ -284,12 +258,6 @@ async fn refuse(exchange: &mut HttpExchange, refused: TokenRefused) {
     }
     let body = answer::error(None, answer::INVALID_REQUEST, &text, None);
     exchange.respond(status, &head, body).await;
-}
-
-/// When what was checked at `now` has to be checked again: a key may have been taken back since.
-fn until(expires: SystemTime, now: SystemTime) -> SystemTime {
-    const AT_MOST: Duration = Duration::from_secs(600);
-    expires.min(now + AT_MOST)
 }
 
 #[cfg(test)]

@@ -16,20 +16,21 @@ pub struct ClientMetadata {
     root: String,
     /// For servers of upstreams: the page, and a terminal on this machine.
     redirects: [Redirect; 2],
-    /// Who says at the page who people are, and where that sends them back to.
-    page: Option<(String, String)>,
+    /// Who says at the page who people are, and where each sends them back to.
+    page: Vec<(String, String)>,
 }
 
 impl ClientMetadata {
     /// Of a gateway whose pages are where these links lead.
     #[must_use]
     pub fn new(config: &Config, invitations: &SignInLinks) -> Self {
-        let asks = config.inbound.as_ref().filter(|inbound| !inbound.trust_sign_in_links);
+        let asked = config.inbound.iter().filter(|inbound| !inbound.trust_sign_in_links);
+        let page = invitations.visit_redirects(asked.map(|inbound| inbound.issuer.as_str()));
         Self {
             url: config.client_metadata_url.clone(),
             root: invitations.root().to_owned(),
             redirects: [invitations.redirect(), Loopback::redirect_at(Loopback::PORT)],
-            page: asks.map(|inbound| (redirect::name(&inbound.issuer), invitations.visit_redirect())),
+            page: page.map(|(issuer, address)| (redirect::name(issuer), address)).collect(),
         }
     }
 
@@ -77,7 +78,7 @@ mod tests {
             url: url.map(str::to_owned),
             root: "https://weir.example".to_owned(),
             redirects: [SignInLinks::new("https://weir.example").redirect(), Loopback::redirect_at(Loopback::PORT)],
-            page: Some((redirect::name("https://idp.example"), "https://weir.example/connect/callback".to_owned())),
+            page: vec![(redirect::name("https://idp.example"), "https://weir.example/connect/callback".to_owned())],
         }
     }
 

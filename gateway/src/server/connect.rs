@@ -22,7 +22,7 @@ use crate::{
     config::Config,
     credential::{CredentialManager, CredentialOwner, SignInState as LoginState, Standing},
     http::{HeaderName, HeaderValue},
-    sign_in_links::{CALLBACK, SignInLinks},
+    sign_in_links::{CALLBACK, SignInLinks, VISIT},
 };
 
 use super::{App, authn::Authenticator, client_metadata::ClientMetadata, listen::HttpExchange};
@@ -56,8 +56,8 @@ pub struct Connect {
     manager: Arc<CredentialManager>,
     invitations: Arc<SignInLinks>,
     browser_sessions: BrowserSessions,
-    /// How people say who they are; none where nobody is asked.
-    logins: Option<OidcLogins>,
+    /// How people say who they are, for each issuer; none where nobody is asked.
+    logins: Vec<OidcLogins>,
     client: ClientMetadata,
 }
 
@@ -78,10 +78,12 @@ impl Connect {
         authn: &Authenticator,
     ) -> Self {
         let secure = invitations.root().starts_with("https:");
-        let identity = manager.identity(config).zip(authn.provider());
-        let logins = identity.map(|(identity, provider)| {
-            OidcLogins::new(identity, provider.clone(), invitations.visit_redirect(), secure)
+        let asked = config.inbound.iter().zip(authn.providers()).filter(|_| !config.trusts_sign_in_links());
+        let redirects = invitations.visit_redirects(config.inbound.iter().map(|inbound| inbound.issuer.as_str()));
+        let logins = asked.zip(redirects).map(|((inbound, provider), (_, redirect))| {
+            OidcLogins::new(manager.identity(config, inbound), provider.clone(), redirect, secure)
         });
+        let logins = logins.collect();
         let client = ClientMetadata::new(config, &invitations);
         Self { manager, invitations, browser_sessions: BrowserSessions::new(secure), logins, client }
     }
@@ -163,7 +165,7 @@ impl App {
                 self.confirm(exchange, &ticket, cookie).await
             }
             ("GET", path) if is_callback(path) => self.come_back(&target(exchange), browser, address).await,
-            ("GET", "/connect/callback") => {
+            ("GET", path) if path.starts_with(VISIT) => {
                 self.vouched_for(exchange, &target(exchange), browser.as_ref(), cookie).await
             }
             ("POST", path) => {

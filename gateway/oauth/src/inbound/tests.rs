@@ -278,9 +278,13 @@ fn who_is_not_let_in_is_told_where_to_go() {
     );
     assert_eq!(challenge("https://x", None, &[]), "Bearer resource_metadata=\"https://x\"");
     assert_eq!(challenge("https://x/\"\r\nX: y", None, &[]), "Bearer resource_metadata=\"https://x/X: y\"");
-    let document = metadata("https://weir.example/mcp", "https://as.example", &scopes);
+    let document = metadata(
+        "https://weir.example/mcp",
+        &["https://as.example", "https://other.example"],
+        &scopes.each_ref().map(String::as_str),
+    );
     assert_eq!(document["resource"], "https://weir.example/mcp");
-    assert_eq!(document["authorization_servers"], json!(["https://as.example"]));
+    assert_eq!(document["authorization_servers"], json!(["https://as.example", "https://other.example"]));
     assert_eq!(document["scopes_supported"], json!(["read"]));
-    assert_eq!(metadata("a", "b", &[]).get("scopes_supported"), None);
+    assert_eq!(metadata("a", &["b"], &[]).get("scopes_supported"), None);
 }

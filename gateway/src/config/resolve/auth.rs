@@ -7,7 +7,7 @@ use super::login;
 use crate::config::read::{At, Setting};
 use crate::config::string::TemplateString;
 use crate::config::value::Values;
-use crate::config::written::{self, AuthKind, Root, WrittenUpstream};
+use crate::config::written::{self, AuthKind, Root, WrittenInbound, WrittenUpstream};
 use crate::config::{Auth, Environment, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient};
 
 /// The claim that lists groups unless the configuration says otherwise.
@@ -127,8 +127,32 @@ fn identity_provider(at: &At<written::IdentityProvider>, context: &mut Context<'
 }
 
 /// Whose tokens clients must bring.
-pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<InboundAuth> {
-    let at = root.auth.set()?;
+pub(super) fn issuers(root: &Root, context: &mut Context<'_, '_>) -> Vec<InboundAuth> {
+    let Some(at) = root.auth.set() else { return Vec::new() };
+    let tables = &at.value.0;
+    if tables.is_empty() && context.report.is_clean() {
+        context.report.add(at.span.clone(), "there is no issuer whose tokens let callers in", None);
+    }
+    let mut issuers: Vec<InboundAuth> = Vec::new();
+    for at in tables {
+        let Some(inbound) = inbound(at, context) else { continue };
+        if issuers.iter().any(|known| known.issuer == inbound.issuer) {
+            context.report.add(at.key.clone(), format!("the issuer {} is there twice", inbound.issuer), None);
+        }
+        if issuers.first().is_some_and(|first| first.trust_sign_in_links != inbound.trust_sign_in_links) {
+            let hint = "trust_sign_in_links = true in each `[[auth]]`, or in none".to_owned();
+            context.report.add(
+                at.key.clone(),
+                "links are trusted for the callers of all issuers, or of none",
+                Some(hint),
+            );
+        }
+        issuers.push(inbound);
+    }
+    issuers
+}
+
+fn inbound(at: &At<WrittenInbound>, context: &mut Context<'_, '_>) -> Option<InboundAuth> {
     let written = &at.value;
     let needed = [
         ("issuer", matches!(written.issuer, Setting::Absent), "https://login.example.com"),
@@ -162,7 +186,7 @@ pub(super) fn inbound(root: &Root, context: &mut Context<'_, '_>) -> Option<Inbo
 }
 
 /// Reports what does not go together in who Weir is to the issuer.
-fn client_of_issuer(written: &written::WrittenInbound, context: &mut Context<'_, '_>) {
+fn client_of_issuer(written: &WrittenInbound, context: &mut Context<'_, '_>) {
     let parts = [("client_id", written.client_id.key()), ("client_secret", written.client_secret.key())];
     if written.trust_sign_in_links.or(false) {
         for (name, key) in parts {

@@ -8,8 +8,6 @@ use std::{
 
 use crate::caller::Caller;
 
-use super::until;
-
 /// How many tokens are remembered.
 const MOST: usize = 4096;
 
@@ -24,6 +22,8 @@ pub(super) struct Good {
     pub(super) audiences: Arc<[String]>,
     /// Whether it allows what all tokens must.
     pub(super) enough: bool,
+    /// When it has to be checked again.
+    pub(super) until: SystemTime,
     /// When it is good for nothing any more; none if that is never.
     pub(super) ends: Option<SystemTime>,
 }
@@ -42,8 +42,8 @@ impl Checked {
         (same && now < *until).then(|| good.clone())
     }
 
-    /// Remembers a token that was found good at `now` and ends at `expires`.
-    pub(super) fn keep(&self, token: &str, good: &Good, expires: SystemTime, now: SystemTime) {
+    /// Remembers a token that was found good at `now`.
+    pub(super) fn keep(&self, token: &str, good: &Good, now: SystemTime) {
         let Some(end) = end(token) else { return };
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST {
@@ -53,7 +53,7 @@ impl Checked {
             // Whoever is there still is checked once more.
             known.clear();
         }
-        known.insert(end, (good.clone(), until(expires, now)));
+        known.insert(end, (good.clone(), good.until));
     }
 }
 
@@ -76,23 +76,21 @@ mod tests {
         format!("{name}.{name:->64}")
     }
 
-    fn good(token: &str) -> Good {
+    fn good(token: &str, until: SystemTime) -> Good {
         let principal = Principal::named("ada", Some("https://login.example".into()));
         let caller = Caller::new(principal, Secret::new(token.to_owned()));
-        Good { caller, everywhere: true, audiences: Arc::default(), enough: true, ends: None }
+        Good { caller, everywhere: true, audiences: Arc::default(), enough: true, until, ends: None }
     }
 
     #[test]
-    fn a_token_is_known_until_it_ends_and_ten_minutes_at_most() {
+    fn a_token_is_known_until_it_has_to_be_checked_again() {
         let (checked, now) = (Checked::default(), UNIX_EPOCH + Duration::from_secs(1_000_000));
         let after = |seconds| now + Duration::from_secs(seconds);
-        let keep = |name: &str, end| checked.keep(&token(name), &good(&token(name)), end, now);
+        let keep = |name: &str, until| checked.keep(&token(name), &good(&token(name), until), now);
         let knows = |name: &str, at| checked.get(&token(name), at).is_some();
         keep("short", after(5));
-        keep("long", after(9000));
         keep("over", now - Duration::from_secs(1));
         assert!(knows("short", after(4)) && !knows("short", after(5)));
-        assert!(knows("long", after(599)) && !knows("long", after(600)));
         assert!(!knows("over", now) && !knows("other", now));
     }
 
@@ -100,7 +98,7 @@ mod tests {
     fn all_of_a_token_counts() {
         let (checked, now) = (Checked::default(), UNIX_EPOCH);
         let known = token("ada");
-        checked.keep(&known, &good(&known), now + Duration::from_secs(60), now);
+        checked.keep(&known, &good(&known, now + Duration::from_secs(60)), now);
         for other in [known.replace("ada.", "eve."), known[1..].to_owned(), known[known.len() - 32..].to_owned()] {
             assert!(checked.get(&other, now).is_none(), "{other}");
         }
@@ -112,7 +110,7 @@ mod tests {
         let (checked, now) = (Checked::default(), UNIX_EPOCH);
         for number in 0..3 * MOST {
             let token = token(&number.to_string());
-            checked.keep(&token, &good(&token), now + Duration::from_secs(60), now);
+            checked.keep(&token, &good(&token, now + Duration::from_secs(60)), now);
         }
         assert!(checked.0.read().unwrap_or_else(PoisonError::into_inner).len() <= MOST);
         assert!(checked.get(&token(&(3 * MOST - 1).to_string()), now).is_some());

@@ -5,7 +5,7 @@
 //! configuration, or for all upstreams, opens all.
 
 use crate::{
-    config::{Config, InboundAuth},
+    config::Config,
     server::{listen::HttpExchange, sse},
 };
 
@@ -17,8 +17,6 @@ const WHOLE: [&str; 2] = ["/mcp", "/sse"];
 
 /// What Weir is called.
 pub(super) struct Resource {
-    /// What `aud` names for all of Weir.
-    audience: String,
     /// What stands before the paths; none to take what the client has in `Host`.
     root: Option<String>,
     scheme: &'static str,
@@ -27,17 +25,15 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    pub(super) fn new(config: &Config, inbound: &InboundAuth) -> Self {
-        let audience = inbound.audience.clone();
-        let root = config.public_url.clone().or_else(|| root_of(&audience));
+    pub(super) fn new(config: &Config) -> Self {
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         let enabled = config.upstreams.iter().filter(|upstream| upstream.enabled);
-        Self { audience, root, scheme, names: enabled.map(|upstream| upstream.name.to_string()).collect() }
+        Self { root: root(config), scheme, names: enabled.map(|upstream| upstream.name.to_string()).collect() }
     }
 
-    /// All that `aud` may name.
-    pub(super) fn audiences(&self) -> Vec<String> {
-        let mut all = vec![self.audience.clone()];
+    /// All that `aud` may name, where one issuer calls all of Weir `audience`.
+    pub(super) fn audiences(&self, audience: &str) -> Vec<String> {
+        let mut all = vec![audience.to_owned()];
         if let Some(root) = &self.root {
             for path in WHOLE {
                 all.push(format!("{root}{path}"));
@@ -47,11 +43,11 @@ impl Resource {
         all
     }
 
-    /// Whether one of these audiences is all of Weir.
-    pub(super) fn is_whole(&self, audiences: &[String]) -> bool {
+    /// Whether one of these audiences is all of Weir, which the issuer calls `name`.
+    pub(super) fn is_whole(&self, name: &str, audiences: &[String]) -> bool {
         let whole = |audience: &String| {
             let path = self.root.as_ref().and_then(|root| audience.strip_prefix(root.as_str()));
-            *audience == self.audience || path.is_some_and(|path| WHOLE.contains(&path))
+            audience == name || path.is_some_and(|path| WHOLE.contains(&path))
         };
         audiences.iter().any(whole)
     }
@@ -100,8 +96,13 @@ fn upstream(path: &str) -> Option<&str> {
     (!name.is_empty() && name != "messages" && name.chars().all(is_name)).then_some(name)
 }
 
+/// What stands before the paths of Weir: as the configuration says, or in the first audience that is an address.
+pub(super) fn root(config: &Config) -> Option<String> {
+    config.public_url.clone().or_else(|| config.inbound.iter().find_map(|inbound| root_of(&inbound.audience)))
+}
+
 /// What stands before `/mcp` in an audience that is an address.
-pub(super) fn root_of(audience: &str) -> Option<String> {
+fn root_of(audience: &str) -> Option<String> {
     let url = url::Url::parse(audience).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
     match audience.trim_end_matches('/').strip_suffix(WHOLE[0]) {
         Some(root) => Some(root.to_owned()),
@@ -113,9 +114,11 @@ pub(super) fn root_of(audience: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    const WEIR: &str = "https://weir.example/mcp";
+
     fn resource(audience: &str, root: Option<&str>) -> Resource {
         let root = root.map(str::to_owned).or_else(|| root_of(audience));
-        Resource { audience: audience.into(), root, scheme: "http", names: vec!["github".into(), "docs".into()] }
+        Resource { root, scheme: "http", names: vec!["github".into(), "docs".into()] }
     }
 
     fn list(all: &[&str]) -> Vec<String> {
@@ -124,22 +127,22 @@ mod tests {
 
     #[test]
     fn each_address_is_an_audience() {
-        let weir = resource("https://weir.example/mcp", None);
-        let all = weir.audiences();
+        let weir = resource(WEIR, None);
+        let all = weir.audiences(WEIR);
         for audience in ["https://weir.example/mcp", "https://weir.example/mcp/docs", "https://weir.example/sse"] {
             assert!(all.iter().any(|known| known == audience), "{all:?}");
         }
-        assert_eq!(resource("api://weir", None).audiences(), ["api://weir"]);
+        assert_eq!(resource("api://weir", None).audiences("api://weir"), ["api://weir"]);
         let behind = resource("api://weir", Some("https://example.com/weir"));
-        assert!(behind.audiences().iter().any(|known| known == "https://example.com/weir/mcp/github"));
+        assert!(behind.audiences("api://weir").iter().any(|known| known == "https://example.com/weir/mcp/github"));
     }
 
     #[test]
     fn a_token_for_one_upstream_opens_that_one() {
-        let weir = resource("https://weir.example/mcp", None);
+        let weir = resource(WEIR, None);
         let (all, one) = (list(&["x", "https://weir.example/mcp"]), list(&["https://weir.example/mcp/docs"]));
-        assert!(weir.is_whole(&all) && weir.is_whole(&list(&["https://weir.example/sse"])));
-        assert!(!weir.is_whole(&one) && !weir.is_whole(&list(&["https://weir.example", "/mcp", ""])));
+        assert!(weir.is_whole(WEIR, &all) && weir.is_whole(WEIR, &list(&["https://weir.example/sse"])));
+        assert!(!weir.is_whole(WEIR, &one) && !weir.is_whole(WEIR, &list(&["https://weir.example", "/mcp", ""])));
         for (path, opens) in [
             ("/mcp/docs", true),
             ("/mcp/docs/", true),

@@ -28,12 +28,12 @@ impl App {
         cookie: &mut Option<String>,
     ) -> BrowserReply {
         let ticket = value(exchange.query().unwrap_or_default().as_bytes(), "ticket");
-        match (&self.connect.logins, ticket, browser) {
-            (Some(logins), ticket, None) => self.ask(logins, exchange, ticket.as_deref(), cookie).await,
-            (Some(_), Some(ticket), Some(browser)) => self.redeem(&ticket, &browser, exchange.peer().ip()),
-            (None, Some(ticket), browser) => self.invited(&ticket, browser),
+        match (self.connect.logins.is_empty(), ticket, browser) {
+            (false, ticket, None) => self.ask(exchange, ticket.as_deref(), cookie).await,
+            (false, Some(ticket), Some(browser)) => self.redeem(&ticket, &browser, exchange.peer().ip()),
+            (true, Some(ticket), browser) => self.invited(&ticket, browser),
             (_, None, Some(browser)) => self.overview(&browser).await,
-            (None, None, None) => self.stranger(exchange, cookie).await,
+            (true, None, None) => self.stranger(exchange, cookie).await,
         }
     }
 
@@ -44,11 +44,8 @@ impl App {
         ticket: &str,
         cookie: &mut Option<String>,
     ) -> BrowserReply {
-        if let Some(logins) = &self.connect.logins {
-            return match self.connect.invitations.see(ticket) {
-                Some(_) => self.send(logins, exchange, Some(ticket), true, cookie).await,
-                None => self.over(),
-            };
+        if !self.connect.logins.is_empty() {
+            return self.send(exchange, Some(ticket), true, cookie).await;
         }
         match self.connect.invitations.take(ticket).and_then(|caller| self.connect.browser_sessions.open(caller)) {
             Some((browser, set)) => {
@@ -68,7 +65,8 @@ impl App {
         browser: Option<&Arc<BrowserSession>>,
         cookie: &mut Option<String>,
     ) -> BrowserReply {
-        let Some(logins) = &self.connect.logins else { return missing() };
+        let came_back = |logins: &&OidcLogins| logins.comes_back_to(exchange.path());
+        let Some(logins) = self.connect.logins.iter().find(came_back) else { return missing() };
         let Some(OidcLogin { ticket, who }) = logins.end(&exchange.cookies(), target).await else {
             return self.not_begun(browser.map(AsRef::as_ref));
         };
@@ -88,32 +86,31 @@ impl App {
         BrowserReply::Go(self.page_with(ticket.as_deref()))
     }
 
-    /// Has a browser that is not known say who it is for. A ticket that is over leads nowhere.
-    async fn ask(
-        &self,
-        logins: &OidcLogins,
-        exchange: &HttpExchange,
-        ticket: Option<&str>,
-        cookie: &mut Option<String>,
-    ) -> BrowserReply {
-        if ticket.is_some_and(|ticket| self.connect.invitations.see(ticket).is_none()) {
-            return self.over();
-        }
+    /// Has a browser that is not known say who it is for.
+    async fn ask(&self, exchange: &HttpExchange, ticket: Option<&str>, cookie: &mut Option<String>) -> BrowserReply {
         match self.elsewhere(exchange) {
             Some(reply) => reply,
-            None => self.send(logins, exchange, ticket, false, cookie).await,
+            None => self.send(exchange, ticket, false, cookie).await,
         }
     }
 
-    /// Sends a browser to the issuer; `anew` to be somebody else than the one whom the issuer remembers.
+    /// Sends a browser to the issuer of the caller for whom a ticket was made, without one to the first. A ticket that is
+    /// over leads nowhere. `anew` to be somebody else than the one whom the issuer remembers.
     async fn send(
         &self,
-        logins: &OidcLogins,
         exchange: &HttpExchange,
         ticket: Option<&str>,
         anew: bool,
         cookie: &mut Option<String>,
     ) -> BrowserReply {
+        let invited = ticket.map(|ticket| self.connect.invitations.see(ticket));
+        if let Some(None) = invited {
+            return self.over();
+        }
+        let caller = invited.flatten();
+        let Some(logins) = self.connect.logins.iter().find(|logins| logins.is_of(caller.as_deref())) else {
+            return BrowserReply::Page(403, page::alone("Not for a browser", "This link was made for a program."));
+        };
         match logins.begin((&exchange.cookies(), exchange.principal()), ticket, anew).await {
             Ok((url, set)) => {
                 *cookie = Some(set);
@@ -202,9 +199,9 @@ impl App {
         let title = "This link is over";
         let text =
             "This link was used already, or is too old. Have your MCP client call again: it will show a new one.";
-        let html = match &self.connect.logins {
-            Some(_) => page::message(title, text, &self.connect.invitations.page()),
-            None => page::alone(title, text),
+        let html = match self.connect.logins.is_empty() {
+            false => page::message(title, text, &self.connect.invitations.page()),
+            true => page::alone(title, text),
         };
         BrowserReply::Page(410, html)
     }

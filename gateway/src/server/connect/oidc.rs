@@ -108,6 +108,16 @@ impl OidcLogins {
         }
     }
 
+    /// Whether these callers say who they are there; without any, whether anybody does.
+    pub(super) fn is_of(&self, caller: Option<&Caller>) -> bool {
+        caller.is_none_or(|caller| caller.principal().issuer.as_deref() == Some(&self.provider.issuer))
+    }
+
+    /// Whether the issuer sends browsers back to this path.
+    pub(super) fn comes_back_to(&self, path: &str) -> bool {
+        self.redirect.ends_with(path)
+    }
+
     /// Where a browser has to go, and the cookie that it has to bring back. A ticket must be a good one; `anew` is to be
     /// somebody else than the one whom the issuer remembers.
     pub(super) async fn begin(

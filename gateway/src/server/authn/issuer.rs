@@ -1,0 +1,106 @@
+//! One issuer of callers: its tokens, and what they open.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+use weir_flow::facts::Principal;
+use weir_oauth::{
+    AddressPolicy, Clock, Http, HttpError, RequestLimits,
+    inbound::{self, Algorithm, Issuer, Rejected, Verifier},
+};
+
+use crate::{
+    caller::Caller,
+    config::{InboundAuth, Secret},
+    telemetry::LogThrottle,
+};
+
+use super::{checked::Good, resource::Resource};
+
+/// How far the issuer's clock and this one may differ.
+const LEEWAY: Duration = Duration::from_secs(60);
+
+/// How long a signature is good for: the key may have been taken back since.
+const RECHECK: Duration = Duration::from_secs(600);
+
+/// An issuer, and the way to it.
+#[derive(Clone)]
+pub(in crate::server) struct Provider {
+    /// Its name.
+    pub(in crate::server) issuer: String,
+    /// Checks what it has signed.
+    pub(in crate::server) verifier: Arc<Verifier>,
+    /// May go where it is.
+    pub(in crate::server) http: Http,
+    pub(in crate::server) clock: Clock,
+}
+
+/// An issuer whose tokens open something.
+pub(super) struct CallerIssuer {
+    pub(super) provider: Provider,
+    /// What `aud` names for all of Weir.
+    audience: String,
+    /// What each token must allow.
+    pub(super) scopes: Vec<String>,
+    /// When the log was told that its tokens cannot be checked.
+    pub(super) unavailable: LogThrottle,
+}
+
+impl CallerIssuer {
+    /// The issuer that a configuration names.
+    ///
+    /// # Errors
+    ///
+    /// When there is no HTTPS to fetch its keys with.
+    pub(super) fn new(inbound: &InboundAuth, resource: &Resource, clock: Clock) -> Result<Self, HttpError> {
+        let issuer = Issuer {
+            issuer: inbound.issuer.clone(),
+            audiences: resource.audiences(&inbound.audience),
+            keys: inbound.jwks.as_deref().and_then(|place| place.parse().ok()),
+            leeway: LEEWAY,
+            groups: inbound.groups_claim.clone(),
+            algorithms: inbound.algorithms.iter().filter_map(|name| name.parse::<Algorithm>().ok()).collect(),
+        };
+        // The operator has named the issuer and where its keys are, so they may be within the operator's network.
+        let named = [Some(&inbound.issuer), inbound.jwks.as_ref()];
+        let loopback =
+            named.into_iter().flatten().any(|text| text.parse().is_ok_and(|url| AddressPolicy::toward(&url).loopback));
+        let http = Http::new(AddressPolicy { loopback, private: true }, RequestLimits::default(), &[])?;
+        let verifier = Arc::new(Verifier::new(issuer, http.clone(), clock.clone()));
+        let provider = Provider { issuer: inbound.issuer.clone(), verifier, http, clock };
+        let (audience, scopes) = (inbound.audience.clone(), inbound.scopes.clone());
+        Ok(Self { provider, audience, scopes, unavailable: LogThrottle::default() })
+    }
+
+    /// Who calls with a token, and what it opens.
+    pub(super) async fn check(&self, token: &str, resource: &Resource) -> Result<Good, Rejected> {
+        let found = self.provider.verifier.verify(token).await?;
+        let (expires, now) = (found.expires, self.provider.clock.now());
+        let audiences = audiences(found.claims.get("aud"));
+        let enough = self.scopes.iter().all(|needed| found.scopes.iter().any(|scope| scope == needed));
+        let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
+        let everywhere = resource.is_whole(&self.audience, &audiences);
+        let (until, ends) = (expires.min(now + RECHECK), expires.checked_add(LEEWAY));
+        Ok(Good { caller, everywhere, audiences: audiences.into(), enough, until, ends })
+    }
+}
+
+/// What is known of one whom the issuer vouches for.
+pub(in crate::server) fn principal(found: inbound::VerifiedToken) -> Principal {
+    Principal {
+        subject: found.subject,
+        issuer: Some(found.issuer),
+        scopes: found.scopes.iter().map(str::to_owned).collect(),
+        groups: found.groups,
+        key: None,
+        claims: Value::Object(found.claims).to_string(),
+    }
+}
+
+fn audiences(claim: Option<&Value>) -> Vec<String> {
+    match claim {
+        Some(Value::String(one)) => vec![one.clone()],
+        Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    }
+}
