@@ -6,6 +6,7 @@ mod auth;
 mod check;
 mod connect;
 mod demo;
+mod key;
 mod schema;
 mod serve;
 mod terminal;
@@ -90,6 +91,9 @@ enum Command {
     /// Sign in at upstreams and out again, and see how that stands.
     #[command(subcommand)]
     Auth(auth::AuthCommand),
+    /// Make, list and revoke the API keys that programs call with.
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
     /// Be the built-in server on standard input and output.
@@ -114,6 +118,7 @@ pub fn run() -> ExitCode {
         Command::Connect(options) => connect::run(options),
         Command::Demo { listen } => demo::run(listen),
         Command::Auth(command) => auth::run(command),
+        Command::Key(command) => key::run(command),
         Command::Schema => schema::run(),
         Command::DemoServer => demo::server(),
     };

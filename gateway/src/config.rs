@@ -69,6 +69,8 @@ pub struct Config {
     pub cache_dir: Option<PathBuf>,
     /// Whose tokens let callers in, the first of them first.
     pub inbound: Vec<InboundAuth>,
+    /// Whether API keys let callers in.
+    pub api_keys: bool,
     /// What browsers and clients reach Weir by; none for the address that it listens on.
     pub public_url: Option<String>,
     /// Where the document is that describes Weir to authorization servers.
@@ -250,7 +252,7 @@ impl Config {
     /// Whether callers prove who they are; else everybody who reaches Weir may call.
     #[must_use]
     pub const fn proves_callers(&self) -> bool {
-        !self.inbound.is_empty()
+        self.api_keys || !self.inbound.is_empty()
     }
 
     /// Whether whoever brings a link to sign in is taken for the caller it was made for.
@@ -312,6 +314,15 @@ impl Config {
 pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let refused = |Unreadable { message, hint }| format!("{message}: {hint}");
     text.parse::<string::Address>().map(|address| address.0).map_err(refused)
+}
+
+/// Reads a duration as the file has it: `"90d"`.
+///
+/// # Errors
+/// What to write instead.
+pub fn period(text: &str) -> Result<Duration, String> {
+    let refused = |Unreadable { message, hint }| format!("{message}: {hint}");
+    text.parse::<quantity::Period>().map(|period| period.0).map_err(refused)
 }
 
 /// The tree of a TOML file; none if it has mistakes, which have been reported.

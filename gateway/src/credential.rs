@@ -18,6 +18,7 @@
 //! All of them go through [`weir_oauth::Logins`], which alone reads, writes and renews logins. News of a login, from here or
 //! from another process, ends what the header's cache holds of it ([`Mark`]).
 
+mod api_keys;
 mod upstream_auth;
 mod service_grants;
 mod renewal;
@@ -41,6 +42,9 @@ use weir_oauth::{LoginKey, LoginSummary, PendingSignIns};
 
 use crate::config::{self, Auth, Config};
 
+pub use api_keys::{
+    ApiKey, ApiKeyError, ApiKeys, ISSUER as API_KEY_ISSUER, KeyLookup, KnownKey, PREFIX as API_KEY_PREFIX,
+};
 pub use identity::Identity;
 pub use settings::NAME as CLIENT_NAME;
 pub use sign_in::{Needed, SignInFailure, SignInState, Standing, TokenIssuer};
@@ -59,6 +63,8 @@ pub struct CredentialManager {
     accounts: Vec<Arc<UpstreamAuth>>,
     places: HashMap<String, usize>,
     pending: PendingSignIns<sign_in::Purpose>,
+    /// Whether the store is needed whatever the upstreams ask for.
+    has_keys: bool,
 }
 
 impl CredentialManager {
@@ -74,7 +80,7 @@ impl CredentialManager {
         }
         let places = accounts.iter().enumerate().map(|(at, account)| (account.name().to_owned(), at)).collect();
         let pending = PendingSignIns::new(token_store.clock.clone());
-        Arc::new(Self { token_store, accounts, places, pending })
+        Arc::new(Self { token_store, accounts, places, pending, has_keys: config.api_keys })
     }
 
     /// The account at an upstream; none if it can have no login.
@@ -103,12 +109,12 @@ impl CredentialManager {
     }
 
     /// Whether the key that the operator has named for the store is one, and that of the store that is there. Concerns
-    /// nobody if no upstream takes a login. Makes no store.
+    /// nobody if no upstream takes a login and no client brings an API key. Makes no store.
     ///
     /// # Errors
     /// If it is not.
     pub async fn check_key(&self) -> Result<(), TokenStoreError> {
-        if self.accounts.is_empty() { Ok(()) } else { self.token_store.check_key().await }
+        if self.accounts.is_empty() && !self.has_keys { Ok(()) } else { self.token_store.check_key().await }
     }
 
     /// Waits until what servers have given is kept. To be called before the program ends.

@@ -29,6 +29,7 @@ mod healing;
 mod deprovisioning;
 mod isolation;
 mod issuers;
+mod keys;
 mod lists;
 mod logging;
 mod long_messages;

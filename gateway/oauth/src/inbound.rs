@@ -10,10 +10,13 @@ mod keys;
 mod verify;
 
 /// The value of `WWW-Authenticate` for a 401 or a 403 (RFC 6750 §3, RFC 9728 §5.1). `metadata` is the URL of
-/// [`metadata`]'s document; `scopes` are those that are needed.
+/// [`metadata`]'s document, if there is an authorization server to go to; `scopes` are those that are needed.
 #[must_use]
-pub fn challenge(metadata: &str, error: Option<&str>, scopes: &[String]) -> String {
-    let mut value = format!("Bearer resource_metadata=\"{}\"", quotable(metadata));
+pub fn challenge(metadata: Option<&str>, error: Option<&str>, scopes: &[String]) -> String {
+    let mut value = match metadata {
+        Some(metadata) => format!("Bearer resource_metadata=\"{}\"", quotable(metadata)),
+        None => "Bearer realm=\"weir\"".to_owned(),
+    };
     if let Some(error) = error {
         value.push_str(&format!(", error=\"{}\"", quotable(error)));
     }

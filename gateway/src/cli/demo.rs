@@ -56,6 +56,7 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         allowed_origins: Vec::new(),
         cache_dir: default_cache_dir(&SystemEnvironment),
         inbound: Vec::new(),
+        api_keys: false,
         public_url: None,
         client_metadata_url: None,
         store: LoginStore::default(),

@@ -16,7 +16,7 @@ use url::Url;
 use crate::{
     catalog::Catalog,
     config::{Config, Limits},
-    credential::{CredentialManager, CredentialOwner},
+    credential::{ApiKeys, CredentialManager, CredentialOwner},
     open_files,
     proxy::Proxy,
     server::{
@@ -91,7 +91,7 @@ pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> any
         return Ok(ExitCode::from(BAD_CONFIG));
     }
     // All that may fail comes before the sockets: the process that hands them over ends with that.
-    let callers = Authenticator::new(&config).context("the tokens of callers cannot be checked")?;
+    let callers = Authenticator::new(&config, &manager).context("the tokens of callers cannot be checked")?;
     let listener = Listener::new(config.tls.as_ref())?;
     let inherited = if upgrade {
         let path = upgrade::path(&config).context("the login store has no place, which sockets are handed over at")?;
@@ -116,6 +116,12 @@ async fn serve(
     let addresses = listener.addresses().to_vec();
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let limits = listen_limits(snapshot.limits());
+    let keys = callers.api_keys().cloned();
+    if let Some(keys) = &keys
+        && let Err(why) = keys.read().await
+    {
+        tracing::error!("API keys open nothing until they can be read: {why}");
+    }
     let (app, proxy) = app(config, snapshot, callers, manager, &root);
     let catalog = Arc::clone(proxy.catalog());
     let (shutdown, ended) = watch::channel(false);
@@ -130,7 +136,7 @@ async fn serve(
         }
     }
     catalog.start().await;
-    let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy)));
+    let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy), keys));
     let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
@@ -194,7 +200,7 @@ const fn listen_limits(limits: &Limits) -> ListenLimits {
 }
 
 /// What goes on beside the calls for as long as the gateway serves.
-async fn look_after(manager: Arc<CredentialManager>, proxy: Arc<Proxy>) {
+async fn look_after(manager: Arc<CredentialManager>, proxy: Arc<Proxy>, keys: Option<Arc<ApiKeys>>) {
     let announcing = Arc::clone(&proxy);
     let announce = move || {
         let proxy = Arc::clone(&announcing);
@@ -202,9 +208,16 @@ async fn look_after(manager: Arc<CredentialManager>, proxy: Arc<Proxy>) {
     };
     tokio::join!(
         always("watching logins", || look_out(Arc::clone(&manager), Arc::clone(proxy.catalog()))),
+        always("watching API keys", || watch_keys(keys.clone())),
         always("announcing sign-ins", announce),
         always("ending what nobody uses", || reap(Arc::clone(&proxy))),
     );
+}
+
+async fn watch_keys(keys: Option<Arc<ApiKeys>>) {
+    if let Some(keys) = keys {
+        keys.look_out().await;
+    }
 }
 
 /// Ends what is open at the upstreams, and every process. Those that are starting may take a while to clean up.

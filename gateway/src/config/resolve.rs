@@ -33,7 +33,8 @@ pub(super) fn resolve(
     environment: &dyn Environment,
     report: &mut Report<'_>,
 ) -> Config {
-    let callers = root.auth.key().is_some();
+    let api_keys = root.api_keys.or(false);
+    let callers = api_keys || root.auth.key().is_some();
     let mut context = Context { base, environment, report, live: true, callers, variables: BTreeSet::new() };
     let mut config = Config {
         file: file.to_owned(),
@@ -42,6 +43,7 @@ pub(super) fn resolve(
         allowed_hosts: list(&root.allowed_hosts, |host| host.0.clone()),
         allowed_origins: list(&root.allowed_origins, |origin| origin.0.clone()),
         cache_dir: cache_dir(root, &context),
+        api_keys,
         inbound: auth::issuers(root, &mut context),
         public_url: root.public_url.set().map(|at| at.value.0.trim_end_matches('/').to_owned()),
         client_metadata_url: client_metadata_url(root, &mut context),
@@ -87,7 +89,7 @@ fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {
         Setting::Set(at) => at.value,
         Setting::Unreadable(_) => true,
     };
-    let meant = meant || root.auth.key().is_some();
+    let meant = meant || context.callers;
     let mut listen = Vec::new();
     for address in addresses {
         let socket = address.value.0;

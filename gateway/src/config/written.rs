@@ -19,6 +19,9 @@ table! {
         listen: OneOrMore<Address>,
         /// Who may call. Default: everybody who reaches Weir.
         auth: OneOrMore<WrittenInbound>,
+        /// Whether programs may call with an API key (`weir key add`): `Authorization: Bearer weir_…` or `X-API-Key`.
+        /// Everybody else needs a token of `auth`, if there is one. Default: `false`.
+        api_keys: bool,
         /// Must be `true` to listen on anything but loopback without `auth`: everybody who reaches the address can then
         /// call every upstream with its credentials. Default: `false`.
         allow_unauthenticated: bool,

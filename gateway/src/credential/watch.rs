@@ -20,7 +20,7 @@ use weir_store::Version;
 use super::{CredentialManager, lock};
 
 /// How often to look.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 /// Tells whether a login is still the one it was: one number to read.
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ impl CredentialManager {
 }
 
 /// What changes of a file whenever it is written.
-async fn state(path: &Path) -> Option<(SystemTime, u64)> {
+pub(super) async fn state(path: &Path) -> Option<(SystemTime, u64)> {
     let data = tokio::fs::metadata(path).await.ok()?;
     Some((data.modified().ok()?, data.len()))
 }

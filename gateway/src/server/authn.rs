@@ -10,7 +10,8 @@ mod resource;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
-    time::Instant,
+    sync::Arc,
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -23,6 +24,7 @@ use weir_oauth::{
 use crate::{
     caller::Caller,
     config::Config,
+    credential::{API_KEY_ISSUER, API_KEY_PREFIX, ApiKeys, CredentialManager, KeyLookup, KnownKey},
     http::{self, HeaderName, HeaderValue},
     telemetry::{AuthRecord, Refusals},
 };
@@ -34,6 +36,9 @@ pub(super) use issuer::{Provider, principal};
 use checked::{Checked, Good};
 use issuer::CallerIssuer;
 use resource::Resource;
+
+/// How long a stream that was opened with an API key may last.
+const KEY_STREAM: Duration = Duration::from_secs(600);
 
 const WWW_AUTHENTICATE: HeaderName = HeaderName::from_static("www-authenticate");
 
@@ -52,6 +57,7 @@ enum TokenKind {
 /// Those with a token.
 struct Proved {
     issuers: Vec<CallerIssuer>,
+    keys: Option<Arc<ApiKeys>>,
     resource: Resource,
     checked: Checked,
     refusals: Refusals,
@@ -72,12 +78,12 @@ impl Authenticator {
     /// # Errors
     ///
     /// When there is no HTTPS to fetch the issuer's keys with.
-    pub fn new(config: &Config) -> Result<Self, HttpError> {
+    pub fn new(config: &Config, manager: &CredentialManager) -> Result<Self, HttpError> {
         if !config.proves_callers() {
             let local = config.listen.iter().all(|address| address.ip().is_loopback());
             return Ok(Self(if local { TokenKind::Local } else { TokenKind::Everybody }));
         }
-        Ok(Self(TokenKind::Proved(Proved::new(config)?)))
+        Ok(Self(TokenKind::Proved(Proved::new(config, manager)?)))
     }
 
     /// Whether each has to prove who they are.
@@ -99,6 +105,15 @@ impl Authenticator {
             TokenKind::Everybody | TokenKind::Local => &[],
         };
         issuers.iter().map(|issuer| &issuer.provider)
+    }
+
+    /// The keys that programs call with, if any do.
+    #[must_use]
+    pub const fn api_keys(&self) -> Option<&Arc<ApiKeys>> {
+        match &self.0 {
+            TokenKind::Proved(proved) => proved.keys.as_ref(),
+            TokenKind::Everybody | TokenKind::Local => None,
+        }
     }
 
     /// Finds out who sent a request. One that is not let in is answered, and there is nothing more to do. `beside` is the
@@ -123,6 +138,9 @@ impl Authenticator {
         let TokenKind::Proved(proved) = &self.0 else { return None };
         let resource = proved.resource.described_at(exchange)?;
         let issuers: Vec<&str> = proved.issuers.iter().map(|issuer| issuer.provider.issuer.as_str()).collect();
+        if issuers.is_empty() {
+            return None;
+        }
         let mut scopes: Vec<&str> = Vec::new();
         for scope in proved.issuers.iter().flat_map(|issuer| &issuer.scopes) {
             if !scopes.contains(&scope.as_str()) {
@@ -134,36 +152,77 @@ impl Authenticator {
 }
 
 impl Proved {
-    fn new(config: &Config) -> Result<Self, HttpError> {
+    fn new(config: &Config, manager: &CredentialManager) -> Result<Self, HttpError> {
         let (resource, clock) = (Resource::new(config), Clock::system());
         let issuers = config.inbound.iter().map(|inbound| CallerIssuer::new(inbound, &resource, clock.clone()));
         let issuers = issuers.collect::<Result<_, _>>()?;
-        Ok(Self { issuers, resource, checked: Checked::default(), refusals: Refusals::default(), clock })
+        let keys = config.api_keys.then(|| Arc::new(manager.api_keys()));
+        Ok(Self { issuers, keys, resource, checked: Checked::default(), refusals: Refusals::default(), clock })
     }
 
     async fn caller(&self, exchange: &HttpExchange, beside: Option<&str>) -> Result<Good, TokenRefused> {
-        let Some(token) = exchange.header("authorization").and_then(bearer) else {
-            let issuers: Vec<&str> = self.issuers.iter().map(|issuer| issuer.provider.issuer.as_str()).collect();
-            let text = format!("a bearer token of {} is needed", issuers.join(" or "));
-            return Err(self.refused(exchange, self.issuers.first(), None, text));
+        let token = exchange.header("authorization").and_then(bearer);
+        if let Some(keys) = &self.keys
+            && let Some(key) = token.map_or_else(
+                || exchange.header("x-api-key"),
+                |token| token.starts_with(API_KEY_PREFIX).then_some(token),
+            )
+        {
+            return self.keyed(exchange, beside, keys.find(key, self.clock.now()));
+        }
+        let Some(token) = token else {
+            let mut ways: Vec<String> =
+                self.issuers.iter().map(|issuer| format!("a bearer token of {}", issuer.provider.issuer)).collect();
+            ways.extend(self.keys.as_ref().map(|_| "an API key".to_owned()));
+            return Err(self.refused(exchange, self.issuers.first(), None, format!("{} is needed", ways.join(" or "))));
         };
         let good = match self.checked.get(token, self.clock.now()) {
             Some(good) => good,
             // Boxed: nearly every token is known.
             None => Box::pin(self.check(exchange, token)).await?,
         };
-        if !good.everywhere && !self.resource.is_for(&good.audiences, beside.unwrap_or(exchange.path())) {
+        if !good.everywhere && !Resource::is_at(&good.endpoints, beside.unwrap_or(exchange.path())) {
             let issuer = self.issuer(good.caller.principal().issuer.as_deref());
             return Err(self.rejected(exchange, issuer, Some(&good.caller), &Rejected::Audience));
         }
         if !good.enough {
             let issuer = self.issuer(good.caller.principal().issuer.as_deref());
-            self.note(exchange, issuer, Some(&good.caller), "scope");
+            self.note(exchange, self.name(issuer), Some(&good.caller), "scope");
             let text = "the token allows too little".to_owned();
             let refused = self.refused(exchange, issuer, Some("insufficient_scope"), text);
             return Err(TokenRefused { status: 403, ..refused });
         }
         Ok(good)
+    }
+
+    /// Who calls with an API key.
+    fn keyed(&self, exchange: &HttpExchange, beside: Option<&str>, found: KeyLookup) -> Result<Good, TokenRefused> {
+        let refused = |who: Option<&Caller>, why: &str, text: &str| {
+            self.note(exchange, Some(API_KEY_ISSUER), who, why);
+            self.refused(exchange, None, Some("invalid_token"), text.to_owned())
+        };
+        let known = match found {
+            KeyLookup::Known(known) => known,
+            KeyLookup::Expired(known) => {
+                return Err(refused(Some(&known.caller), "expired", "the API key has expired"));
+            }
+            KeyLookup::Unknown => return Err(refused(None, "unknown", "there is no such API key, or not any more")),
+            KeyLookup::Unavailable => {
+                let text = "the API key cannot be checked now; try again".to_owned();
+                return Err(TokenRefused { status: 503, challenge: None, text });
+            }
+        };
+        let KnownKey { key, caller, .. } = &*known;
+        let endpoints = key.endpoints.as_slice();
+        if !endpoints.is_empty() && !Resource::is_at(endpoints, beside.unwrap_or(exchange.path())) {
+            let refused = refused(Some(caller), "endpoint", "the API key is not for this endpoint");
+            return Err(TokenRefused { status: 403, challenge: None, ..refused });
+        }
+        // A stream ends by then, so that one whose key was revoked does.
+        let again = self.clock.now() + KEY_STREAM;
+        let until = key.expires.map_or(again, |at| again.min(UNIX_EPOCH + Duration::from_secs(at)));
+        let (caller, endpoints) = (Arc::clone(caller), Arc::default());
+        Ok(Good { caller, everywhere: true, endpoints, enough: true, until, ends: Some(until) })
     }
 
     /// Has the issuer that a token names say whose it is. What it names is believed only once that issuer has.
@@ -196,15 +255,19 @@ impl Proved {
             let text = "the token cannot be checked now; try again".to_owned();
             return TokenRefused { status: 503, challenge: None, text };
         }
-        self.note(exchange, issuer, who, why.class());
+        self.note(exchange, self.name(issuer), who, why.class());
         self.refused(exchange, issuer, Some("invalid_token"), why.to_string())
     }
 
-    /// Has the log know that a token was refused. Whose it is, is not known of one that was not found good.
-    fn note(&self, exchange: &HttpExchange, issuer: Option<&CallerIssuer>, who: Option<&Caller>, why: &str) {
-        let Some(suppressed) = self.refusals.admit(Instant::now()) else { return };
+    /// What an issuer is called. Where there is but one, it is the one that was meant.
+    fn name<'a>(&'a self, issuer: Option<&'a CallerIssuer>) -> Option<&'a str> {
         let only = self.issuers.first().filter(|_| self.issuers.len() == 1);
-        let issuer = issuer.or(only).map(|issuer| issuer.provider.issuer.as_str());
+        issuer.or(only).map(|issuer| issuer.provider.issuer.as_str())
+    }
+
+    /// Has the log know that a token was refused. Whose it is, is not known of one that was not found good.
+    fn note(&self, exchange: &HttpExchange, issuer: Option<&str>, who: Option<&Caller>, why: &str) {
+        let Some(suppressed) = self.refusals.admit(Instant::now()) else { return };
         let suppressed = Some(suppressed).filter(|count| *count > 0);
         let record = AuthRecord::of(who.map(Caller::principal), Some(exchange.peer().ip()));
         AuthRecord { issuer, suppressed, ..record }.refused("token refused", why);
@@ -220,7 +283,8 @@ impl Proved {
         text: String,
     ) -> TokenRefused {
         let scopes = issuer.or(self.issuers.first()).map_or(&[][..], |issuer| &issuer.scopes);
-        let challenge = inbound::challenge(&self.resource.metadata_url(exchange), error, scopes);
+        let metadata = (!self.issuers.is_empty()).then(|| self.resource.metadata_url(exchange));
+        let challenge = inbound::challenge(metadata.as_deref(), error, scopes);
         TokenRefused { status: 401, challenge: Some(challenge), text }
     }
 }

@@ -59,6 +59,7 @@ pub struct Connect {
     /// How people say who they are, for each issuer; none where nobody is asked.
     logins: Vec<OidcLogins>,
     client: ClientMetadata,
+    trusts_links: bool,
 }
 
 /// What a browser is given.
@@ -85,7 +86,14 @@ impl Connect {
         });
         let logins = logins.collect();
         let client = ClientMetadata::new(config, &invitations);
-        Self { manager, invitations, browser_sessions: BrowserSessions::new(secure), logins, client }
+        Self {
+            manager,
+            invitations,
+            browser_sessions: BrowserSessions::new(secure),
+            logins,
+            client,
+            trusts_links: config.trusts_sign_in_links(),
+        }
     }
 
     /// What authorization servers read of Weir at a path, if anything.
@@ -144,6 +152,10 @@ impl App {
         }
         if !self.authn.are_proved() && !self.authn.are_local() {
             let text = "Everybody may call this gateway, so nobody is known here. Its operator signs in with: weir auth login NAME";
+            return Some(BrowserReply::Page(403, page::alone("Sign in elsewhere", text)));
+        }
+        if self.authn.are_proved() && self.connect.logins.is_empty() && !self.connect.trusts_links {
+            let text = "Programs call this gateway, and nobody says here who sits at a browser. Its operator signs in with: weir auth login NAME";
             return Some(BrowserReply::Page(403, page::alone("Sign in elsewhere", text)));
         }
         None

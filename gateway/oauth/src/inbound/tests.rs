@@ -270,14 +270,15 @@ async fn many_callers_fetch_the_keys_once() {
 fn who_is_not_let_in_is_told_where_to_go() {
     let scopes = ["read".to_owned(), "offline_access".to_owned()];
     let place = "https://weir.example/.well-known/oauth-protected-resource/mcp";
-    let said = challenge(place, Some("invalid_token"), &scopes[..1]);
+    let said = challenge(Some(place), Some("invalid_token"), &scopes[..1]);
     let heard = Challenge::bearer([said.as_bytes()]).unwrap();
     assert_eq!(
         (heard.resource_metadata(), heard.get("error"), heard.scope()),
         (Some(place), Some("invalid_token"), Some("read"))
     );
-    assert_eq!(challenge("https://x", None, &[]), "Bearer resource_metadata=\"https://x\"");
-    assert_eq!(challenge("https://x/\"\r\nX: y", None, &[]), "Bearer resource_metadata=\"https://x/X: y\"");
+    assert_eq!(challenge(Some("https://x"), None, &[]), "Bearer resource_metadata=\"https://x\"");
+    assert_eq!(challenge(Some("https://x/\"\r\nX: y"), None, &[]), "Bearer resource_metadata=\"https://x/X: y\"");
+    assert_eq!(challenge(None, Some("invalid_token"), &[]), "Bearer realm=\"weir\", error=\"invalid_token\"");
     let document = metadata(
         "https://weir.example/mcp",
         &["https://as.example", "https://other.example"],

@@ -18,8 +18,8 @@ pub(super) struct Good {
     pub(super) caller: Arc<Caller>,
     /// Whether it is for all that Weir serves.
     pub(super) everywhere: bool,
-    /// For what else it is.
-    pub(super) audiences: Arc<[String]>,
+    /// For which upstreams it is, if not for all.
+    pub(super) endpoints: Arc<[String]>,
     /// Whether it allows what all tokens must.
     pub(super) enough: bool,
     /// When it has to be checked again.
@@ -79,7 +79,7 @@ mod tests {
     fn good(token: &str, until: SystemTime) -> Good {
         let principal = Principal::named("ada", Some("https://login.example".into()));
         let caller = Caller::new(principal, Secret::new(token.to_owned()));
-        Good { caller, everywhere: true, audiences: Arc::default(), enough: true, until, ends: None }
+        Good { caller, everywhere: true, endpoints: Arc::default(), enough: true, until, ends: None }
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl CallerIssuer {
         let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
         let everywhere = resource.is_whole(&self.audience, &audiences);
         let (until, ends) = (expires.min(now + RECHECK), expires.checked_add(LEEWAY));
-        Ok(Good { caller, everywhere, audiences: audiences.into(), enough, until, ends })
+        Ok(Good { caller, everywhere, endpoints: resource.endpoints(&audiences).into(), enough, until, ends })
     }
 }
 

@@ -52,15 +52,17 @@ impl Resource {
         audiences.iter().any(whole)
     }
 
-    /// Whether one of these audiences is the upstream at a path. A message to a stream that is not there is for nothing,
+    /// The upstreams that these audiences are.
+    pub(super) fn endpoints(&self, audiences: &[String]) -> Vec<String> {
+        let name = |audience: &String| upstream(audience.strip_prefix(self.root.as_deref()?)?).map(str::to_owned);
+        audiences.iter().filter_map(name).collect()
+    }
+
+    /// Whether one of these upstreams is at a path. A message to a stream that is not there is for nothing,
     /// and its client is told so.
-    pub(super) fn is_for(&self, audiences: &[String], path: &str) -> bool {
+    pub(super) fn is_at(endpoints: &[String], path: &str) -> bool {
         let Some(name) = upstream(path) else { return sse::is_beside(path) };
-        let own = |audience: &String| {
-            let path = self.root.as_ref().and_then(|root| audience.strip_prefix(root.as_str()));
-            path.and_then(upstream).is_some_and(|of| of == name)
-        };
-        audiences.iter().any(own)
+        endpoints.iter().any(|endpoint| endpoint == name)
     }
 
     /// Where the document is that describes what a request asks for.
@@ -158,7 +160,7 @@ mod tests {
             ("/messages", true),
             ("/sse/messages", true),
         ] {
-            assert_eq!(weir.is_for(&one, path), opens, "{path}");
+            assert_eq!(Resource::is_at(&weir.endpoints(&one), path), opens, "{path}");
         }
     }
 
