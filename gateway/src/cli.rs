@@ -2,6 +2,7 @@
 
 mod address;
 mod assembly;
+mod audit;
 mod auth;
 mod check;
 mod connect;
@@ -94,6 +95,9 @@ enum Command {
     /// Make, list and revoke the API keys that programs call with.
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Check the audit log, and read it.
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
     /// Be the built-in server on standard input and output.
@@ -119,6 +123,7 @@ pub fn run() -> ExitCode {
         Command::Demo { listen } => demo::run(listen),
         Command::Auth(command) => auth::run(command),
         Command::Key(command) => key::run(command),
+        Command::Audit(command) => audit::run(command),
         Command::Schema => schema::run(),
         Command::DemoServer => demo::server(),
     };

@@ -9,6 +9,7 @@
 //! `${env:NAME}` and `${file:PATH}` are expanded in values after parsing, so what a variable holds can never change
 //! the structure of the file. What came from there is a [`Secret`], which cannot be printed.
 
+mod audit;
 mod auth;
 mod environment;
 mod expand;
@@ -43,6 +44,7 @@ use self::read::{Node, SettingKind, Unreadable};
 
 use crate::quota::Shares;
 
+pub use audit::{AuditArguments, AuditConfig, AuditSync};
 pub use auth::{Auth, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType};
 pub use environment::{Environment, SystemEnvironment};
 pub use name::{NameError, UpstreamName};
@@ -77,6 +79,8 @@ pub struct Config {
     pub client_metadata_url: Option<String>,
     /// Where logins are kept.
     pub store: LoginStore,
+    /// Where and how calls are recorded for an audit; none if they are not.
+    pub audit: Option<AuditConfig>,
     /// The bounds on what a client may take.
     pub limits: Limits,
     /// The upstreams in the order of the file, disabled ones included.

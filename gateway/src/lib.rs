@@ -20,7 +20,7 @@
 //! 7. The answer is a stream of messages. `proxy::namespace` gives what is in it a public name: the only place where an
 //!    answer of the same era is changed. Between the eras `proxy::translate` changes requests and answers.
 //! 8. [`server`] encodes the answer: JSON, events or lines. After its first byte nothing is tried again.
-//! 9. [`telemetry`] writes one line.
+//! 9. [`telemetry`] writes one line, and a record of the audit log.
 //!
 //! A call that needs a login of its caller says where to sign in, and goes on when that is done ([`credential`],
 //! [`sign_in_links`]).

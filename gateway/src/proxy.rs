@@ -124,6 +124,9 @@ impl Proxy {
 
     /// Takes a request to its answer.
     pub async fn request(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Answer {
+        if let Some(refusal) = Answer::unrecorded(&context.message, record) {
+            return refusal;
+        }
         if context.message.raw(Field::RequestState).is_some()
             && let Some(came) = Box::pin(self.signed_in(context)).await
         {

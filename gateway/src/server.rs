@@ -22,13 +22,14 @@ mod sse;
 pub mod stdio;
 pub mod upgrade;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use tokio::sync::watch;
 
 use crate::{
     proxy::{Answer, Proxy},
     session::Endpoint,
+    telemetry::{AuthRecord, Refusals},
 };
 
 use authn::Authenticator;
@@ -45,6 +46,7 @@ pub struct App {
     draining: watch::Sender<bool>,
     /// Those of HTTP+SSE.
     streams: sse::SseStreams,
+    refusals: Refusals,
 }
 
 /// What lives at a path.
@@ -62,12 +64,22 @@ impl App {
     #[must_use]
     pub fn new(proxy: Arc<Proxy>, origin_check: OriginCheck, authn: Authenticator, connect: Connect) -> Self {
         let draining = watch::Sender::new(false);
-        Self { proxy, origin_check, authn, connect, draining, streams: sse::SseStreams::default() }
+        let (streams, refusals) = (sse::SseStreams::default(), Refusals::default());
+        Self { proxy, origin_check, authn, connect, draining, streams, refusals }
     }
 
     /// Says in `/readyz` that no new work should come, and ends the streams that would never end by themselves.
     pub fn drain(&self) {
         self.draining.send_replace(true);
+    }
+
+    /// Has the log know that a request was refused before anybody knew what it is.
+    fn note_refusal(&self, exchange: &HttpExchange, what: &str, why: &impl ToString) {
+        let Some(suppressed) = self.refusals.admit(Instant::now()) else { return };
+        let caller = exchange.caller().map(|caller| caller.principal());
+        let record = AuthRecord::of(caller, Some(exchange.peer().ip()));
+        AuthRecord { suppressed: Some(suppressed).filter(|count| *count > 0), ..record }
+            .refused(what, &why.to_string());
     }
 
     /// What lives at a path. A POST beside a stream goes to the folder that the stream's address is in.
@@ -94,6 +106,7 @@ impl App {
     /// The answer to a request; none if it is written already.
     async fn answer(self: &Arc<Self>, exchange: &mut HttpExchange) -> Option<Answer> {
         if let Err(refusal) = self.origin_check.admit(exchange.host(), exchange.header("origin")) {
+            self.note_refusal(exchange, "origin refused", &refusal);
             return Some(refusal::forbidden(&refusal));
         }
         if cors::is_preflight(exchange) {

@@ -1,7 +1,9 @@
 //! What an operator sees: the log, and one line in it for each call.
 //!
-//! A line never holds a header value, a token, an argument or a result: [`CallRecord`] has no field for one.
+//! A line never holds a header value, a token, an argument or a result: [`CallRecord`] has nothing but a digest of
+//! arguments, which is for the [`audit`] log. That is fed from the same places as the log.
 
+pub mod audit;
 mod auth;
 mod call;
 mod format;

@@ -121,7 +121,7 @@ fn reference(schema: &Value) -> String {
 }
 
 /// The tables in the order of the page, and what each is called in a file.
-const TABLES: [(&str, &str); 14] = [
+const TABLES: [(&str, &str); 15] = [
     ("Upstream", "`[upstreams.<name>]`"),
     ("Timeouts", "`timeouts` of an upstream"),
     ("OAuth", "`[upstreams.<name>.oauth]`"),
@@ -135,6 +135,7 @@ const TABLES: [(&str, &str); 14] = [
     ("PolicyLimits", "`[limits.policy]`"),
     ("Store", "`[store]`"),
     ("Tls", "`[tls]`"),
+    ("Audit", "`[audit]`"),
     ("Source", "Where a secret is"),
 ];
 

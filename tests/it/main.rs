@@ -6,6 +6,7 @@
 )]
 
 mod aggregate;
+mod audit_log;
 mod bounds;
 mod bytes;
 mod callers;

@@ -130,6 +130,7 @@ pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
+    let _audit = super::audit::start(&config)?;
     let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
     let about = CommandScope { config, manager };
     let interrupted = command.interrupted();

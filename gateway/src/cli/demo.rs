@@ -60,6 +60,7 @@ fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
         public_url: None,
         client_metadata_url: None,
         store: LoginStore::default(),
+        audit: None,
         limits: Limits::default(),
         upstreams: vec![upstream],
         warnings: Vec::new(),

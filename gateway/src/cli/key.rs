@@ -11,9 +11,10 @@ use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 
 use crate::{
+    caller::Caller,
     config::{Config, period},
     credential::{ApiKey, ApiKeys, CredentialManager, DEFAULT_FILE},
-    telemetry,
+    telemetry::{self, AuthRecord},
 };
 
 use super::{BAD_CONFIG, terminal};
@@ -85,6 +86,7 @@ pub(super) fn run(command: KeyCommand) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
+    let _audit = super::audit::start(&config)?;
     let keys = CredentialManager::new(&config, options.allow_plaintext_token_store).api_keys();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
     runtime.block_on(async {
@@ -98,6 +100,7 @@ pub(super) fn run(command: KeyCommand) -> anyhow::Result<ExitCode> {
             KeyCommand::List { json, .. } => list(&keys, json).await,
             KeyCommand::Revoke { name, .. } => {
                 ensure!(keys.revoke(&name).await?, "there is no key `{name}`; `weir key list` shows those there are");
+                note(&name, "key revoked");
                 terminal::say(format_args!("The key {name} opens nothing any more."))?;
                 Ok(ExitCode::SUCCESS)
             }
@@ -127,13 +130,21 @@ async fn add(config: &Config, keys: &ApiKeys, key: ApiKey) -> anyhow::Result<Exi
             eprintln!("there is no upstream `{endpoint}` in the configuration yet");
         }
     }
+    let name = key.name.clone();
     let text = keys.add(key).await?;
+    note(&name, "key added");
     terminal::say(text.expose())?;
     eprintln!("This is shown once. Clients send it as `Authorization: Bearer …` or as `X-API-Key`.");
     if !config.api_keys {
         eprintln!("It opens nothing yet: write `api_keys = true` into {}.", config.file.display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// For the log and the audit log: whoever has the store is of this machine.
+fn note(name: &str, what: &str) {
+    let local = Caller::local();
+    AuthRecord { key: Some(name), ..AuthRecord::of(Some(local.principal()), None) }.done(what);
 }
 
 async fn list(keys: &ApiKeys, json: bool) -> anyhow::Result<ExitCode> {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::Context;
+use sha2::{Digest, Sha256};
 use tokio::{sync::watch, task::JoinSet};
 use url::Url;
 
@@ -32,7 +33,7 @@ use crate::{
     sign_in_links::SignInLinks,
     snapshot::Snapshot,
     task::always,
-    telemetry::{self, printable},
+    telemetry::{self, audit, printable},
     upstream::Upstream,
 };
 
@@ -67,6 +68,13 @@ pub(super) fn run(path: &Path, listen: Option<SocketAddr>, upgrade: bool, plaint
 /// `plaintext` to keep logins unprotected.
 pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> anyhow::Result<ExitCode> {
     let _log = telemetry::start(process::LOG_FILTER);
+    let _audit = super::audit::start(&config)?;
+    audit::write("configuration_loaded", |record| {
+        record.text("file", &config.file.display().to_string());
+        // What is secret does not print.
+        record.digest("config_digest", "sha256", &Sha256::digest(format!("{config:?}")));
+        record.text("version", env!("CARGO_PKG_VERSION"));
+    });
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

@@ -1,6 +1,7 @@
 //! From what is written to what holds: defaults filled in, references followed, and every rule checked that needs more
 //! than one value to see.
 
+mod audit;
 mod auth;
 mod context;
 mod http;
@@ -48,6 +49,7 @@ pub(super) fn resolve(
         public_url: root.public_url.set().map(|at| at.value.0.trim_end_matches('/').to_owned()),
         client_metadata_url: client_metadata_url(root, &mut context),
         store: auth::store(root, &mut context),
+        audit: audit::audit(root, &mut context),
         limits: limits(&root.limits),
         upstreams: upstreams(root, &mut context),
         warnings: Vec::new(),

@@ -43,6 +43,8 @@ table! {
         cache_dir: FilePath,
         /// Serve HTTPS with this certificate.
         tls: Tls,
+        /// Record calls, refusals and sign-ins in a file that shows whether somebody has changed it.
+        audit: WrittenAudit,
         /// The bounds on what clients and upstreams may take.
         limits: WrittenLimits,
         /// What holds for each upstream that says nothing else.
@@ -59,6 +61,29 @@ table! {
         certificate: FilePath,
         /// The private key.
         key: FilePath,
+    }
+
+    /// Record calls, refusals and sign-ins in a file that shows whether somebody has changed it.
+    #[schemars(extend("required" = ["path"]))]
+    #[schemars(rename = "Audit")]
+    struct WrittenAudit("a table with a `path`") {
+        /// The file: JSON Lines, each record with the hash of the one before. Its key is beside it, in `<path>.key`.
+        path: FilePath,
+        /// A file that has grown to this size is complete: it gets the number of its last record for a suffix, and the
+        /// next one begins. Default: `"64MiB"`.
+        max_size: Size,
+        /// How many complete files are kept. Default: 30.
+        keep: Count,
+        /// How long complete files are kept. Default: as long as there are no more than `keep`.
+        max_age: Period,
+        /// When records are on disk for certain: `"interval"` is four times a second, `"each"` at once. Default: `"interval"`.
+        sync: WrittenSync,
+        /// What a record holds of a call's arguments: `"digest"` is an HMAC with the log's key, `"full"` also the arguments
+        /// themselves, up to 64 KiB. Arguments may hold secrets. Default: `"digest"`.
+        arguments: WrittenArguments,
+        /// What happens while records cannot be written: `"refuse"` answers new calls with 503, `"continue"` counts the
+        /// records that are lost. Default: `"refuse"`.
+        on_failure: OnFailure,
     }
 
     /// The bounds on what clients and upstreams may take.
@@ -289,6 +314,21 @@ pub(super) struct Algorithm(pub(super) &'static str);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct SubjectType(pub(super) super::SubjectType);
 
+/// When records of the audit log are on disk for certain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct WrittenSync(pub(super) super::AuditSync);
+
+/// What the audit log holds of arguments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct WrittenArguments(pub(super) super::AuditArguments);
+
+/// What happens while the audit log cannot be written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnFailure {
+    Refuse,
+    Continue,
+}
+
 /// An import of a policy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grant(pub(super) &'static str);
@@ -324,6 +364,11 @@ words! {
         ["access_token" => Self(super::SubjectType::AccessToken), "id_token" => Self(super::SubjectType::IdToken),
             "jwt" => Self(super::SubjectType::Jwt)],
         later [];
+    WrittenSync: "\"interval\" or \"each\"",
+        ["interval" => Self(super::AuditSync::Interval), "each" => Self(super::AuditSync::Each)], later [];
+    WrittenArguments: "\"digest\" or \"full\"",
+        ["digest" => Self(super::AuditArguments::Digest), "full" => Self(super::AuditArguments::Full)], later [];
+    OnFailure: "\"refuse\" or \"continue\"", ["refuse" => Self::Refuse, "continue" => Self::Continue], later [];
     Grant: "the name of a grant, as a string",
         ["log" => Self("log"), "clock" => Self("clock"), "random" => Self("random"), "secrets" => Self("secrets"),
             "http" => Self("http")],

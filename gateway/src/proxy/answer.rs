@@ -11,7 +11,10 @@ use crate::{
     http::HeaderValue,
     quota::Reached,
     session,
-    telemetry::{CallOutcome, CallRecord, NEEDS_SIGN_IN},
+    telemetry::{
+        CallOutcome, CallRecord, NEEDS_SIGN_IN,
+        audit::{self, RecordedArguments},
+    },
     upstream::Upstream,
 };
 
@@ -62,6 +65,8 @@ pub struct CallLog {
     caller: Option<Arc<Caller>>,
     session: Option<Arc<str>>,
     received: usize,
+    /// For the audit log.
+    arguments: Option<RecordedArguments>,
     /// The other end of the connection.
     pub peer: Option<SocketAddr>,
     /// The upstream that answers; none if Weir does.
@@ -125,6 +130,14 @@ impl Answer {
         Self::whole(reached.status(), answer::error(id, answer::INTERNAL, &reached.to_string(), None))
     }
 
+    /// The answer to a call that may not go on, for it could not be recorded.
+    pub(super) fn unrecorded(request: &Message, record: &mut CallLog) -> Option<Self> {
+        let why = audit::refusal()?;
+        let answer = Self::whole(503, answer::error(request.id(), answer::INTERNAL, &why, None));
+        record.fail(CallOutcome::Refused, why);
+        Some(answer)
+    }
+
     /// Adds what the log will say.
     #[must_use]
     pub fn recorded(mut self, mut record: CallLog) -> Self {
@@ -169,6 +182,7 @@ impl CallLog {
             caller: caller.cloned(),
             session: None,
             received: message.bytes().len(),
+            arguments: RecordedArguments::of(message),
             peer: None,
             upstream: None,
             attempts: 0,
@@ -216,14 +230,13 @@ impl CallLog {
             (None, _) if status == CLIENT_GONE => CallOutcome::Cancelled,
             (_, outcome) => outcome,
         };
-        let local = self.caller.as_ref().is_none_or(|caller| caller.is_local());
         let record = CallRecord {
             upstream: self.upstream.as_ref().map_or("-", |upstream| upstream.name()),
             method: self.part(0),
             name: self.part(1),
             request: self.part(2),
             era: self.era,
-            principal: self.caller.as_ref().filter(|_| !local).map(|caller| caller.principal().subject.as_str()),
+            principal: self.caller.as_ref().map(|caller| caller.principal()),
             client: Some(self.part(3)).filter(|client| !client.is_empty()),
             session: self.session.as_deref(),
             peer: self.peer,
@@ -234,6 +247,7 @@ impl CallLog {
             sent,
             outcome,
             failure: self.failure.as_deref(),
+            arguments: self.arguments.as_ref(),
         };
         record.write();
     }

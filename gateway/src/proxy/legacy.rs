@@ -45,6 +45,9 @@ impl Proxy {
         initialize: &Message,
         record: &mut CallLog,
     ) -> Answer {
+        if let Some(refusal) = Answer::unrecorded(initialize, record) {
+            return refusal;
+        }
         if initialize.bytes().len() > MAX_REMEMBERED {
             let why =
                 format!("`initialize` is longer than {MAX_REMEMBERED} bytes, which is what a session may keep of it");

@@ -144,6 +144,7 @@ impl App {
     /// gateway at which nobody is known.
     fn refused(&self, exchange: &HttpExchange) -> Option<BrowserReply> {
         if let Err(why) = self.origin_check.admit(exchange.host(), None) {
+            self.note_refusal(exchange, "origin refused", &why);
             return Some(BrowserReply::Page(403, page::alone("Not here", &why.to_string())));
         }
         let (origin, root) = (exchange.header("origin"), self.connect.invitations.root());

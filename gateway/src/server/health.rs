@@ -5,11 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{catalog::Catalog, upstream::Upstream};
+use crate::{catalog::Catalog, telemetry::audit, upstream::Upstream};
 
 #[derive(Serialize)]
 struct Report<'a> {
     state: &'static str,
+    /// Why the audit log cannot be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audit: Option<String>,
     upstreams: Vec<HealthLine<'a>>,
 }
 
@@ -28,15 +31,18 @@ struct HealthLine<'a> {
 /// The status and the body.
 ///
 /// Ready means that every upstream has been reached or given up on once, or has been waited for long enough: one that is
-/// down is its own trouble, and is told in the body, unless nobody is to be told any `names` here.
+/// down is its own trouble, and is told in the body, unless nobody is to be told any `names` here. It is not while calls
+/// are refused because they cannot be recorded.
 pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool, names: bool) -> (u16, Bytes) {
-    let state = match (draining, catalog.ready()) {
-        (true, _) => "draining",
-        (false, true) => "ready",
-        (false, false) => "starting",
+    let state = match (draining, audit::refusal(), catalog.ready()) {
+        (true, _, _) => "draining",
+        (false, Some(_), _) => "unrecorded",
+        (false, None, true) => "ready",
+        (false, None, false) => "starting",
     };
     let upstreams = catalog.snapshot().upstreams().filter(|_| names);
-    let report = Report { state, upstreams: upstreams.map(|upstream| line(upstream)).collect() };
+    let report =
+        Report { state, audit: audit::failure(), upstreams: upstreams.map(|upstream| line(upstream)).collect() };
     let body = serde_json::to_vec(&report).unwrap_or_default();
     (if state == "ready" { 200 } else { 503 }, body.into())
 }

@@ -17,7 +17,12 @@ use crate::{
     telemetry::CallOutcome,
 };
 
-use super::{App, listen::HttpExchange, messages::Messages, refusal, slow};
+use super::{
+    App,
+    listen::{BodyError, HttpExchange},
+    messages::Messages,
+    refusal, slow,
+};
 
 impl App {
     /// One message, or a batch of legacy ones.
@@ -58,7 +63,12 @@ impl App {
             return Err(refusal::not_json());
         }
         let limit = self.proxy.snapshot().limits().body;
-        let body = exchange.read_body(limit).await.map_err(|why| refusal::body(&why, limit))?;
+        let body = exchange.read_body(limit).await.map_err(|why| {
+            if let BodyError::Full(full) = &why {
+                self.note_refusal(exchange, "request refused", full);
+            }
+            refusal::body(&why, limit)
+        })?;
         InboundRequest::parse(body).map_err(|why| refusal::malformed(&why))
     }
 

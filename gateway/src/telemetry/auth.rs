@@ -9,6 +9,8 @@ use std::{
 
 use weir_flow::facts::Principal;
 
+use super::audit;
+
 /// Who did something, and where. What is not known is left out of the line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AuthRecord<'a> {
@@ -18,6 +20,8 @@ pub struct AuthRecord<'a> {
     pub subject: Option<&'a str>,
     /// Who vouches for them, or should.
     pub issuer: Option<&'a str>,
+    /// The name of an API key.
+    pub key: Option<&'a str>,
     /// The other end of the connection.
     pub address: Option<IpAddr>,
     /// How many lines like this one were suppressed before it.
@@ -40,9 +44,10 @@ impl<'a> AuthRecord<'a> {
 
     /// Writes that it was done.
     pub fn done(&self, what: &str) {
-        let Self { upstream, subject, issuer, suppressed, .. } = self;
+        let Self { upstream, subject, issuer, key, suppressed, .. } = self;
         let client_address = self.address.map(tracing::field::display);
-        tracing::info!(target: "weir::auth", upstream, subject, issuer, client_address, suppressed, "{what}");
+        tracing::info!(target: "weir::auth", upstream, subject, issuer, key, client_address, suppressed, "{what}");
+        self.audit(what, "allowed", None);
     }
 
     /// Writes that it was refused, for a reason without a secret.
@@ -50,6 +55,23 @@ impl<'a> AuthRecord<'a> {
         let Self { upstream, subject, issuer, suppressed, .. } = self;
         let client_address = self.address.map(tracing::field::display);
         tracing::warn!(target: "weir::auth", upstream, subject, issuer, client_address, error = why, suppressed, "{what}");
+        self.audit(what, "denied", Some(why));
+    }
+
+    /// The audit log has the same; its type is what was done, as one word.
+    fn audit(&self, what: &str, decision: &str, why: Option<&str>) {
+        audit::write(&what.replace([' ', '-'], "_"), |record| {
+            record.maybe("principal_id", self.subject);
+            record.maybe("issuer", self.issuer);
+            record.maybe("key", self.key);
+            record.maybe("client_address", self.address.map(|address| address.to_string()).as_deref());
+            record.maybe("upstream", self.upstream);
+            record.text("decision", decision);
+            record.maybe("error", why);
+            if let Some(suppressed) = self.suppressed {
+                record.number("suppressed", suppressed);
+            }
+        });
     }
 }
 

@@ -3,7 +3,10 @@
 use std::{fmt, net::SocketAddr, time::Duration};
 
 use tracing::field::display;
+use weir_flow::facts::Principal;
 use weir_mcp::Era;
+
+use super::audit::{self, RecordedArguments};
 
 /// How much of a name that a client sent goes into the log, in characters.
 const NAME_IN_LOG: usize = 128;
@@ -46,8 +49,8 @@ pub struct CallRecord<'a> {
     pub request: &'a str,
     /// The client's era.
     pub era: Era,
-    /// The subject of whoever called, if they have proved it.
-    pub principal: Option<&'a str>,
+    /// Who called, as far as is known; somebody without an issuer is of this machine.
+    pub principal: Option<&'a Principal>,
     /// What the client calls itself.
     pub client: Option<&'a str>,
     /// A hash of the session's id, which is a secret itself.
@@ -68,13 +71,18 @@ pub struct CallRecord<'a> {
     pub outcome: CallOutcome,
     /// Why the call failed; none if it did not.
     pub failure: Option<&'a str>,
+    /// For the audit log.
+    pub arguments: Option<&'a RecordedArguments>,
 }
 
 impl CallRecord<'_> {
     /// Writes the line. Only what an operator should look at is a warning or an error.
     pub fn write(&self) {
-        let Self { upstream, method, request, principal, client, session, status, attempts, failure, .. } = self;
+        self.audit();
+        let Self { upstream, method, request, client, session, status, attempts, failure, .. } = self;
         let (name, era, outcome) = (shown(self.name), display(self.era), display(self.outcome));
+        let proved = self.principal.filter(|principal| principal.issuer.is_some());
+        let principal = proved.map(|principal| principal.subject.as_str());
         let client_address = self.peer.map(display);
         let (bytes_received, bytes_sent) = (self.received, self.sent);
         let duration_ms = self.took.as_secs_f64() * 1000.0;
@@ -100,11 +108,43 @@ impl CallRecord<'_> {
             CallOutcome::Failed => line!(error, "call failed"),
         }
     }
+
+    fn audit(&self) {
+        audit::write("call", |record| {
+            if let Some(principal) = self.principal {
+                record.text("principal_id", &principal.subject);
+                record.maybe("issuer", principal.issuer.as_deref());
+                record.texts("groups", &principal.groups);
+                record.maybe("key", principal.key.as_deref());
+            }
+            record.maybe("client", self.client);
+            record.maybe("session", self.session);
+            if let Some(peer) = self.peer {
+                record.display("client_address", peer);
+            }
+            record.text("upstream", self.upstream);
+            record.text("method", self.method);
+            record.text("name", without_query(self.name));
+            record.text("request_id", self.request);
+            record.display("era", self.era);
+            record.text("decision", self.outcome.decision());
+            record.text("outcome", self.outcome.text());
+            record.maybe("error", self.failure);
+            record.number("status", self.status.into());
+            record.number("attempts", self.attempts.into());
+            record.number("duration_us", u64::try_from(self.took.as_micros()).unwrap_or(u64::MAX));
+            record.number("bytes_received", self.received);
+            record.number("bytes_sent", self.sent);
+            if let Some(arguments) = self.arguments {
+                arguments.record(record);
+            }
+        });
+    }
 }
 
-impl fmt::Display for CallOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl CallOutcome {
+    const fn text(self) -> &'static str {
+        match self {
             Self::Ok => "ok",
             Self::Error => "error",
             Self::ToolError => "tool_error",
@@ -113,14 +153,34 @@ impl fmt::Display for CallOutcome {
             Self::Denied => "denied",
             Self::Cancelled => "cancelled",
             Self::Failed => "failed",
-        })
+        }
+    }
+
+    /// Whether it was let through, whatever came of it.
+    const fn decision(self) -> &'static str {
+        match self {
+            Self::Refused | Self::Denied => "denied",
+            Self::SignIn => "deferred",
+            Self::Ok | Self::Error | Self::ToolError | Self::Cancelled | Self::Failed => "allowed",
+        }
+    }
+}
+
+impl fmt::Display for CallOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
     }
 }
 
 /// A client's name for something, fit for a log: bounded, and without the query of an address, which may hold a secret.
 fn shown(name: &str) -> &str {
-    let name = if name.contains("://") { name.split(['?', '#']).next().unwrap_or(name) } else { name };
+    let name = without_query(name);
     name.char_indices().nth(NAME_IN_LOG).and_then(|(end, _)| name.get(..end)).unwrap_or(name)
+}
+
+/// A query may hold a secret.
+fn without_query(name: &str) -> &str {
+    if name.contains("://") { name.split(['?', '#']).next().unwrap_or(name) } else { name }
 }
 
 #[cfg(test)]

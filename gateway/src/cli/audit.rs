@@ -1,0 +1,193 @@
+//! `weir audit`: what is in the audit log, and whether it is what was written.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::{
+    config::Config,
+    credential::DEFAULT_FILE,
+    telemetry::{
+        self,
+        audit::{self, Anchor, AuditFlush, ExportFilter, ExportFormat, Since},
+    },
+};
+
+use super::{BAD_CONFIG, terminal};
+
+/// How often a log is looked at that is followed.
+const TICK: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Subcommand)]
+pub(super) enum AuditCommand {
+    /// Check that no record was changed, left out or moved.
+    ///
+    /// Ends with 1 and names file and line where the log is not what was written. Records that are missing at the end show
+    /// only against an anchor: the hash of a record that was noted elsewhere, such as in the log of `weir serve`.
+    Verify {
+        #[command(flatten)]
+        log: AuditLog,
+        /// The hash of a record that must be there.
+        #[arg(long, value_name = "HASH")]
+        anchor: Option<Anchor>,
+    },
+    /// Print the last records.
+    Tail {
+        #[command(flatten)]
+        log: AuditLog,
+        /// How many.
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+        lines: usize,
+        /// Print what comes, until Ctrl-C.
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Print records in the format of another system.
+    Export {
+        #[command(flatten)]
+        log: AuditLog,
+        #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+        format: Format,
+        /// Since when: 2026-11-22, 2026-11-22T08:30:00Z, or how long ago (30m, 24h, 7d).
+        #[arg(long, value_name = "TIME")]
+        since: Option<Since>,
+        /// Only the records of this subject.
+        #[arg(long, value_name = "SUBJECT")]
+        principal: Option<String>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(super) struct AuditLog {
+    /// The file that records are appended to; the `audit.path` of the configuration if it is left out.
+    path: Option<PathBuf>,
+    /// The configuration, as for `weir serve`.
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    config: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Format {
+    /// As they are.
+    Jsonl,
+    /// Open Cybersecurity Schema Framework 1.6.
+    Ocsf,
+    /// Common Event Format.
+    Cef,
+}
+
+/// Starts the audit log that a configuration wants.
+pub(super) fn start(config: &Config) -> anyhow::Result<Option<AuditFlush>> {
+    Ok(config.audit.as_ref().map(audit::start).transpose()?)
+}
+
+pub(super) fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
+    let _log = telemetry::start("warn");
+    let (AuditCommand::Verify { log, .. } | AuditCommand::Tail { log, .. } | AuditCommand::Export { log, .. }) =
+        &command;
+    let path = match &log.path {
+        Some(path) => path.clone(),
+        None => match Config::load(&log.config) {
+            Ok(config) => {
+                let file = log.config.display();
+                config.audit.map(|audit| audit.path).with_context(|| format!("{file} has no `[audit]`; name a file"))?
+            }
+            Err(problems) => {
+                terminal::complain(problems);
+                return Ok(ExitCode::from(BAD_CONFIG));
+            }
+        },
+    };
+    let done = match command {
+        AuditCommand::Verify { anchor, .. } => verify(&path, anchor.as_ref()),
+        AuditCommand::Tail { lines, follow, .. } => tail(&path, lines, follow).map(|()| ExitCode::SUCCESS),
+        AuditCommand::Export { format, since, principal, .. } => {
+            export(&path, format.into(), &ExportFilter { since, principal }).map(|()| ExitCode::SUCCESS)
+        }
+    };
+    match done {
+        // Nobody reads any more, as behind `head`.
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        done => done.with_context(|| format!("the audit log {}", path.display())),
+    }
+}
+
+fn verify(path: &Path, anchor: Option<&Anchor>) -> io::Result<ExitCode> {
+    let report = audit::verify(path, anchor)?;
+    for fault in &report.faults {
+        terminal::complain(fault);
+    }
+    if report.torn > 0 {
+        terminal::complain(format_args!("{} torn lines are kept, each with a record that says so", report.torn));
+    }
+    if report.unfinished > 0 {
+        let count = report.unfinished;
+        terminal::complain(format_args!("{count} bytes at the end are no whole line: it is being written, or torn"));
+    }
+    if report.records == 0 {
+        terminal::say("there are no records")?;
+    } else {
+        let (count, first, last) = (report.records, report.first, report.last);
+        terminal::say(format_args!("{count} records, {first} to {}; hash of the last: {}", last.seq, last.hex()))?;
+    }
+    Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn tail(path: &Path, count: usize, follow: bool) -> io::Result<()> {
+    let (last, mut lines) = audit::tail(path, count)?;
+    for line in last {
+        print(&line)?;
+    }
+    if !follow {
+        return Ok(());
+    }
+    loop {
+        while let Some(line) = lines.next_line()? {
+            print(&line)?;
+        }
+        match audit::follow(path, &lines)? {
+            // What was written before it was complete has been read by now, but for the very last.
+            Some(next) => {
+                while let Some(line) = lines.next_line()? {
+                    print(&line)?;
+                }
+                lines = next;
+            }
+            None => std::thread::sleep(TICK),
+        }
+    }
+}
+
+/// Prints a record whole, and of anything else what only says something.
+fn print(line: &[u8]) -> io::Result<()> {
+    match audit::shown(line) {
+        Some(record) => io::stdout().lock().write_all(&[&record, &b"\n"[..]].concat()),
+        None => terminal::say(String::from_utf8_lossy(line)),
+    }
+}
+
+fn export(path: &Path, format: ExportFormat, filter: &ExportFilter) -> io::Result<()> {
+    let mut to = io::BufWriter::new(io::stdout().lock());
+    let strange = audit::export(path, format, filter, &mut to)?;
+    to.flush()?;
+    if strange > 0 {
+        terminal::complain(format_args!("{strange} lines are no records and were left out; see `weir audit verify`"));
+    }
+    Ok(())
+}
+
+impl From<Format> for ExportFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Jsonl => Self::Jsonl,
+            Format::Ocsf => Self::Ocsf,
+            Format::Cef => Self::Cef,
+        }
+    }
+}
