@@ -45,7 +45,10 @@ use self::read::{Node, SettingKind, Unreadable};
 use crate::quota::Shares;
 
 pub use audit::{AuditArguments, AuditConfig, AuditSync};
-pub use auth::{Auth, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType};
+pub use auth::{
+    Auth, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType,
+    TokenIntrospection,
+};
 pub use environment::{Environment, SystemEnvironment};
 pub use name::{NameError, UpstreamName};
 pub use problem::{FilePosition, Problem, Problems};
@@ -128,6 +131,8 @@ pub struct Limits {
     pub pooled_sessions: Shares,
     /// How many calls may wait for their clients' input at once.
     pub pending_inputs: Shares,
+    /// How many tokens may be on their way to an issuer that says what they are good for.
+    pub introspections: Shares,
     /// How much is kept of the event streams of legacy sessions, in bytes.
     pub replay_buffer: Shares,
     /// How many entries a page of a merged list has.
@@ -351,6 +356,7 @@ impl Default for Limits {
             concurrent_starts: 4,
             pooled_sessions: Shares { total: 1000, principal: 250, upstream: 500 },
             pending_inputs: Shares { total: 1000, principal: 100, upstream: 500 },
+            introspections: Shares { total: 64, principal: 16, upstream: usize::MAX },
             replay_buffer: Shares { total: 64 << 20, principal: 16 << 20, upstream: usize::MAX },
             page_size: 1000,
             message: 32 << 20,

@@ -121,7 +121,7 @@ fn reference(schema: &Value) -> String {
 }
 
 /// The tables in the order of the page, and what each is called in a file.
-const TABLES: [(&str, &str); 15] = [
+const TABLES: &[(&str, &str)] = &[
     ("Upstream", "`[upstreams.<name>]`"),
     ("Timeouts", "`timeouts` of an upstream"),
     ("OAuth", "`[upstreams.<name>.oauth]`"),
@@ -129,6 +129,7 @@ const TABLES: [(&str, &str); 15] = [
     ("Policy", "`[[upstreams.<name>.policies]]`"),
     ("Defaults", "`[defaults]`"),
     ("Inbound", "`[auth]`"),
+    ("Introspection", "`[auth.introspection]`"),
     ("Limits", "`[limits]`"),
     ("PrincipalLimits", "`[limits.principal]`"),
     ("UpstreamLimits", "`[limits.upstream]`"),

@@ -28,6 +28,7 @@ mod forward_proxy;
 mod reregistration;
 mod healing;
 mod deprovisioning;
+mod introspection;
 mod isolation;
 mod issuers;
 mod keys;

@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
+pub use introspect::Introspector;
 pub use jsonwebtoken::Algorithm;
 pub use verify::{Issuer, Rejected, VerifiedToken, Verifier, named_issuer};
 
 mod groups;
+mod introspect;
 mod keys;
 mod verify;
 

@@ -27,6 +27,9 @@ pub struct ServerMetadata {
     /// Where tokens are revoked (RFC 7009).
     #[serde(default, deserialize_with = "lenient")]
     pub revocation_endpoint: Option<Url>,
+    /// Where it says what a token is good for (RFC 7662).
+    #[serde(default, deserialize_with = "lenient")]
+    pub introspection_endpoint: Option<Url>,
     /// Its keys (RFC 7517).
     #[serde(default, deserialize_with = "lenient")]
     pub jwks_uri: Option<Url>,

@@ -119,8 +119,19 @@ pub struct InboundAuth {
     pub client_id: Option<String>,
     /// Its password there.
     pub client_secret: Option<SecretSource>,
+    /// How its tokens are checked by asking it; none for JWTs, which its keys check.
+    pub introspection: Option<TokenIntrospection>,
     /// Whether whoever brings a link to sign in is taken for the caller it was made for.
     pub trust_sign_in_links: bool,
+}
+
+/// How an issuer is asked what a token is good for (RFC 7662).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenIntrospection {
+    /// Where; none for what its metadata says.
+    pub endpoint: Option<String>,
+    /// How long an answer is good for.
+    pub cache: Duration,
 }
 
 /// Where logins are kept.

@@ -183,6 +183,7 @@ fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
         processes: shares!(Count, written.processes, default, principal, upstream),
         pooled_sessions: shares!(Count, written.pooled_sessions, default, principal, upstream),
         pending_inputs: shares!(Count, written.pending_inputs, default, principal, upstream),
+        introspections: shares!(Count, written.introspections, default, principal),
         header_timeout: written.header_timeout.or(Period(default.header_timeout)).0,
         idle_timeout: written.idle_timeout.or(Period(default.idle_timeout)).0,
         session_idle: written.session_idle.or(Period(default.session_idle)).0,

@@ -10,7 +10,7 @@ use super::read::{Unreadable, table};
 use super::string::{Address, FilePath, Inherited, Program, TemplateString, Variable, choice, strings};
 use super::value::{Count, Json, NamedValues, OneOrMore, Values};
 
-pub(super) use auth::{IdentityProvider, Store, WrittenInbound, WrittenOAuth};
+pub(super) use auth::{IdentityProvider, Introspection, Store, WrittenInbound, WrittenOAuth};
 
 table! {
     /// The configuration of Weir. Relative paths begin at the folder of the file.
@@ -113,6 +113,8 @@ table! {
         pooled_sessions: Count,
         /// How many calls may wait for their clients' input at once. Default: 1000.
         pending_inputs: Count,
+        /// How many tokens may be checked by introspection at once. Default: 64.
+        introspections: Count,
         /// How many child processes may be starting at once; others wait for their turn. Default: 4.
         concurrent_starts: Count,
         /// How much of the event streams of all sessions is kept for clients that lose their connection and come back;
@@ -148,6 +150,8 @@ table! {
         pooled_sessions: Count,
         /// Calls that wait for input. Default: 100.
         pending_inputs: Count,
+        /// Tokens that are checked by introspection, from one address. Default: 16.
+        introspections: Count,
         /// What is kept of event streams. Default: `"16MiB"`.
         replay_buffer: Size,
     }

@@ -23,9 +23,10 @@ use weir_oauth::{
 
 use crate::{
     caller::Caller,
-    config::Config,
+    config::{Config, SecretError},
     credential::{API_KEY_ISSUER, API_KEY_PREFIX, ApiKeys, CredentialManager, KeyLookup, KnownKey},
     http::{self, HeaderName, HeaderValue},
+    quota::{Quota, Reached, Scope},
     telemetry::{AuthRecord, Refusals},
 };
 
@@ -61,7 +62,17 @@ struct Proved {
     resource: Resource,
     checked: Checked,
     refusals: Refusals,
+    introspections: Arc<Quota>,
     clock: Clock,
+}
+
+/// Why it cannot be found out who calls.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthnError {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("the `client_secret` under `[auth]` cannot be had: {0}")]
+    Secret(#[from] SecretError),
 }
 
 /// Why a request is not let in.
@@ -77,8 +88,8 @@ impl Authenticator {
     ///
     /// # Errors
     ///
-    /// When there is no HTTPS to fetch the issuer's keys with.
-    pub fn new(config: &Config, manager: &CredentialManager) -> Result<Self, HttpError> {
+    /// When there is no HTTPS to fetch the issuer's keys with, or a secret cannot be read.
+    pub fn new(config: &Config, manager: &CredentialManager) -> Result<Self, AuthnError> {
         if !config.proves_callers() {
             let local = config.listen.iter().all(|address| address.ip().is_loopback());
             return Ok(Self(if local { TokenKind::Local } else { TokenKind::Everybody }));
@@ -152,12 +163,21 @@ impl Authenticator {
 }
 
 impl Proved {
-    fn new(config: &Config, manager: &CredentialManager) -> Result<Self, HttpError> {
+    fn new(config: &Config, manager: &CredentialManager) -> Result<Self, AuthnError> {
         let (resource, clock) = (Resource::new(config), Clock::system());
         let issuers = config.inbound.iter().map(|inbound| CallerIssuer::new(inbound, &resource, clock.clone()));
         let issuers = issuers.collect::<Result<_, _>>()?;
+        let introspections = Quota::new("introspections", config.limits.introspections);
         let keys = config.api_keys.then(|| Arc::new(manager.api_keys()));
-        Ok(Self { issuers, keys, resource, checked: Checked::default(), refusals: Refusals::default(), clock })
+        Ok(Self {
+            issuers,
+            keys,
+            resource,
+            checked: Checked::default(),
+            refusals: Refusals::default(),
+            introspections,
+            clock,
+        })
     }
 
     async fn caller(&self, exchange: &HttpExchange, beside: Option<&str>) -> Result<Good, TokenRefused> {
@@ -227,9 +247,15 @@ impl Proved {
 
     /// Has the issuer that a token names say whose it is. What it names is believed only once that issuer has.
     async fn check(&self, exchange: &HttpExchange, token: &str) -> Result<Good, TokenRefused> {
-        let named = inbound::named_issuer(token).map_err(|why| self.rejected(exchange, None, None, &why))?;
-        let Some(issuer) = self.issuer(Some(&named)) else {
-            return Err(self.rejected(exchange, None, None, &Rejected::Issuer));
+        let issuer = match inbound::named_issuer(token) {
+            Ok(named) => self.issuer(Some(&named)).ok_or(Rejected::Issuer),
+            // An opaque token is of the one issuer that is asked about such.
+            Err(why) => self.issuers.iter().find(|issuer| issuer.is_asked()).ok_or(why),
+        };
+        let issuer = issuer.map_err(|why| self.rejected(exchange, None, None, &why))?;
+        let _permit = match issuer.is_asked() {
+            true => Some(self.introspections.take(exchange.principal(), None).map_err(|why| too_many(&why))?),
+            false => None,
         };
         let good = issuer.check(token, &self.resource).await;
         let good = good.map_err(|why| self.rejected(exchange, Some(issuer), None, &why))?;
@@ -248,7 +274,7 @@ impl Proved {
         who: Option<&Caller>,
         why: &Rejected,
     ) -> TokenRefused {
-        if let (Rejected::Unavailable(_), Some(issuer)) = (why, issuer) {
+        if let (true, Some(issuer)) = (why.is_unavailable(), issuer) {
             if issuer.unavailable.is_due() {
                 tracing::error!(issuer = issuer.provider.issuer, "callers cannot be let in: {why}");
             }
@@ -309,6 +335,11 @@ fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn too_many(why: &Reached) -> TokenRefused {
+    let status = if why.scope == Scope::All { 503 } else { 429 };
+    TokenRefused { status, challenge: None, text: why.to_string() }
 }
 
 async fn refuse(exchange: &mut HttpExchange, refused: TokenRefused) {

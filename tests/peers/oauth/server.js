@@ -3,8 +3,9 @@
 //
 // Settings come as JSON in the first argument: access and refresh lifetimes in seconds, the document that stands behind a
 // client id that is a URL, more clients, whether clients may register, whether it says how people are called, whether it
-// asks them who they are, whether it names itself to those who come back (`iss`, RFC 9207), whose tokens are exchanged, whether a refresh token that was used may be used again, and the
-// port. All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
+// asks them who they are, whether it names itself to those who come back (`iss`, RFC 9207), whose tokens are exchanged, whether a refresh token that was used may be used again, the
+// port, and how its access tokens look: `opaque`, for another `audience`, with more `claims`, with `scp` in place of `scope`
+// ("text" or "list"). All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
 // standard input are commands, each answered with one line: `stats` is how often each grant was asked for, `secrets` every
 // token that was given, `requests` all that was asked of it, `trouble {…}` what is to go wrong from now on (see
 // trouble.js), `waiting` how many requests wait for that to end.
@@ -39,8 +40,8 @@ const SCOPES = 'mcp:read mcp:write mcp:admin mcp:audit mcp:owner';
 
 const getResourceServerInfo = (_, resource) => ({
   scope: SCOPES,
-  audience: resource,
-  accessTokenFormat: 'jwt',
+  audience: settings.audience ?? resource,
+  accessTokenFormat: settings.opaque ? 'opaque' : 'jwt',
   accessTokenTTL: settings.access,
   jwt: { sign: { alg: 'RS256' } },
 });
@@ -91,6 +92,16 @@ const provider = new Provider(issuer, {
   scopes: ['openid', 'offline_access', ...SCOPES.split(' ')],
   pkce: { required: () => true },
   rotateRefreshToken: true,
+  extraTokenClaims: () => settings.claims,
+  formats: {
+    customizers: {
+      jwt: (_, __, { payload }) => {
+        if (!settings.scp) return;
+        payload.scp = settings.scp === 'list' ? payload.scope.split(' ') : payload.scope;
+        delete payload.scope;
+      },
+    },
+  },
   ttl: {
     AccessToken: settings.access,
     ClientCredentials: settings.access,

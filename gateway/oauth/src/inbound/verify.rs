@@ -17,7 +17,7 @@ use thiserror::Error;
 use url::Url;
 use weir_store::Clock;
 
-use crate::{DiscoveryError, Http, Scopes, authorize::same, crypto};
+use crate::{DiscoveryError, Http, Scopes, TokenError, authorize::same, crypto};
 
 use super::{groups, keys::Keys};
 
@@ -86,11 +86,22 @@ pub enum Rejected {
     Groups,
     #[error("the token has no `{0}`")]
     Missing(&'static str),
-    #[error("the keys of the issuer cannot be had: {0}")]
+    /// RFC 7662 §2.2.
+    #[error("the issuer says that the token is not active")]
+    Inactive,
+    #[error("what is published by the issuer cannot be had: {0}")]
     Unavailable(DiscoveryError),
+    #[error("the issuer does not say what the token is good for: {0}")]
+    Unchecked(TokenError),
 }
 
 impl Rejected {
+    /// Whether it says nothing about the token, and the same one may be accepted later.
+    #[must_use]
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Unchecked(_))
+    }
+
     /// The kind of reason, in one word.
     #[must_use]
     pub const fn class(&self) -> &'static str {
@@ -107,7 +118,8 @@ impl Rejected {
             Self::Nonce => "nonce",
             Self::Groups => "groups",
             Self::Missing(_) => "incomplete",
-            Self::Unavailable(_) => "unavailable",
+            Self::Inactive => "inactive",
+            Self::Unavailable(_) | Self::Unchecked(_) => "unavailable",
         }
     }
 }
@@ -131,7 +143,7 @@ pub fn named_issuer(token: &str) -> Result<String, Rejected> {
 
 /// The claims of a token. One that is there twice makes it unreadable: two readers might take different ones
 /// (RFC 7519 §4).
-struct Claims(Map<String, Value>);
+pub(super) struct Claims(pub(super) Map<String, Value>);
 
 impl<'de> Deserialize<'de> for Claims {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -187,7 +199,7 @@ impl Verifier {
         if !audiences(&claims).any(is_ours) {
             return Err(Rejected::Audience);
         }
-        self.principal(claims)
+        subject(&self.issuer, claims, self.clock.now())
     }
 
     /// Who has signed in, by the ID token that `client` was given for the sign-in with this `nonce` (OpenID Connect Core
@@ -208,7 +220,7 @@ impl Verifier {
         if !ours || !given {
             return Err(Rejected::Audience);
         }
-        self.principal(claims)
+        subject(&self.issuer, claims, self.clock.now())
     }
 
     /// What a token says that is of one of these kinds, and made by the issuer; `also` with these algorithms.
@@ -242,39 +254,39 @@ impl Verifier {
         }
         if claims.contains_key("cnf") { Err(Rejected::Bound) } else { Ok(claims) }
     }
+}
 
-    /// Of whom a token is, if its time is now. The claims are checked here and not by the library, by a clock that tests
-    /// can set.
-    fn principal(&self, claims: Map<String, Value>) -> Result<VerifiedToken, Rejected> {
-        let text = |name: &str| claims.get(name).and_then(Value::as_str);
-        let now = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let leeway = self.issuer.leeway.as_secs_f64();
-        let number = |name: &str| claims.get(name).and_then(Value::as_f64);
-        let expires = number("exp").ok_or(Rejected::Missing("exp"))?;
-        let in_time = now < expires + leeway;
-        if !in_time {
-            return Err(Rejected::Expired);
-        }
-        if claims.contains_key("nbf") && !number("nbf").is_some_and(|from| from <= now + leeway) {
-            return Err(Rejected::Early);
-        }
-        let subject = text("sub").filter(|subject| !subject.is_empty()).ok_or(Rejected::Missing("sub"))?;
-        Ok(VerifiedToken {
-            subject: subject.to_owned(),
-            issuer: self.issuer.issuer.clone(),
-            scopes: scopes(&claims),
-            groups: groups::find(&claims, &self.issuer.groups).ok_or(Rejected::Groups)?,
-            expires: Duration::try_from_secs_f64(expires)
-                .ok()
-                .and_then(|at| UNIX_EPOCH.checked_add(at))
-                .unwrap_or(UNIX_EPOCH),
-            claims,
-        })
+/// Of whom a token is, if its time is now. The claims are checked here and not by the library, by a clock that tests
+/// can set.
+pub(super) fn subject(issuer: &Issuer, claims: Map<String, Value>, now: SystemTime) -> Result<VerifiedToken, Rejected> {
+    let text = |name: &str| claims.get(name).and_then(Value::as_str);
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let leeway = issuer.leeway.as_secs_f64();
+    let number = |name: &str| claims.get(name).and_then(Value::as_f64);
+    let expires = number("exp").ok_or(Rejected::Missing("exp"))?;
+    let in_time = now < expires + leeway;
+    if !in_time {
+        return Err(Rejected::Expired);
     }
+    if claims.contains_key("nbf") && !number("nbf").is_some_and(|from| from <= now + leeway) {
+        return Err(Rejected::Early);
+    }
+    let subject = text("sub").filter(|subject| !subject.is_empty()).ok_or(Rejected::Missing("sub"))?;
+    Ok(VerifiedToken {
+        subject: subject.to_owned(),
+        issuer: issuer.issuer.clone(),
+        scopes: scopes(&claims),
+        groups: groups::find(&claims, &issuer.groups).ok_or(Rejected::Groups)?,
+        expires: Duration::try_from_secs_f64(expires)
+            .ok()
+            .and_then(|at| UNIX_EPOCH.checked_add(at))
+            .unwrap_or(UNIX_EPOCH),
+        claims,
+    })
 }
 
 /// Whom a token is for: `aud` is a text or a list (RFC 7519 §4.1.3).
-fn audiences(claims: &Map<String, Value>) -> impl Iterator<Item = &str> {
+pub(super) fn audiences(claims: &Map<String, Value>) -> impl Iterator<Item = &str> {
     let (one, all) = match claims.get("aud") {
         Some(Value::String(one)) => (Some(one.as_str()), &[][..]),
         Some(Value::Array(all)) => (None, &all[..]),

@@ -1,17 +1,25 @@
 //! What opens an upstream, who may call Weir, and where logins are kept.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use super::context::Context;
 use super::login;
 use crate::config::read::{At, Setting};
 use crate::config::string::TemplateString;
 use crate::config::value::Values;
-use crate::config::written::{self, AuthKind, Root, WrittenInbound, WrittenUpstream};
-use crate::config::{Auth, Environment, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient};
+use crate::config::written::{self, AuthKind, Introspection, Root, WrittenInbound, WrittenUpstream};
+use crate::config::{
+    Auth, Environment, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient,
+    TokenIntrospection,
+};
 
 /// The claim that lists groups unless the configuration says otherwise.
 const GROUPS: &str = "groups";
+
+/// How long the answer to a question about a token is good for.
+const ANSWER: Duration = Duration::from_secs(60);
+/// The longest that it may be.
+const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 
 /// The signatures that are accepted unless the configuration says otherwise.
 const ALGORITHMS: [&str; 3] = ["RS256", "ES256", "EdDSA"];
@@ -139,6 +147,10 @@ pub(super) fn issuers(root: &Root, context: &mut Context<'_, '_>) -> Vec<Inbound
         if issuers.iter().any(|known| known.issuer == inbound.issuer) {
             context.report.add(at.key.clone(), format!("the issuer {} is there twice", inbound.issuer), None);
         }
+        if inbound.introspection.is_some() && issuers.iter().any(|known| known.introspection.is_some()) {
+            let message = "one issuer at most is asked about tokens, for an opaque token does not say whose it is";
+            context.report.add(at.key.clone(), message, None);
+        }
         if issuers.first().is_some_and(|first| first.trust_sign_in_links != inbound.trust_sign_in_links) {
             let hint = "trust_sign_in_links = true in each `[[auth]]`, or in none".to_owned();
             context.report.add(
@@ -172,6 +184,7 @@ fn inbound(at: &At<WrittenInbound>, context: &mut Context<'_, '_>) -> Option<Inb
     let client_id = plain(&written.client_id, context);
     let client_secret = written.client_secret.set().and_then(|at| context.source(at));
     client_of_issuer(written, context);
+    let introspection = written.introspection.set().map(|asked| introspection(asked, written, context));
     Some(InboundAuth {
         issuer: written.issuer.set()?.value.0.clone(),
         audience: plain(&written.audience, context)?,
@@ -181,14 +194,36 @@ fn inbound(at: &At<WrittenInbound>, context: &mut Context<'_, '_>) -> Option<Inb
         groups_claim: plain(&written.groups_claim, context).unwrap_or_else(|| GROUPS.to_owned()),
         client_id,
         client_secret,
+        introspection,
         trust_sign_in_links: written.trust_sign_in_links.or(false),
     })
+}
+
+fn introspection(
+    at: &At<Introspection>,
+    inbound: &WrittenInbound,
+    context: &mut Context<'_, '_>,
+) -> TokenIntrospection {
+    if inbound.client_id.key().is_none() || inbound.client_secret.key().is_none() {
+        let hint = "client_id = \"weir\"\nclient_secret = { env = \"NAME\" }".to_owned();
+        let message =
+            "a server says what a token is good for only to a client with a `client_id` and a `client_secret`";
+        context.report.add(at.key.clone(), message, Some(hint));
+    }
+    let cache = at.value.cache.set();
+    if let Some(cache) = cache.filter(|cache| cache.value.0 > LONGEST_ANSWER) {
+        context.report.add(cache.span.clone(), "an answer about a token is good for 10m at most", None);
+    }
+    TokenIntrospection {
+        endpoint: at.value.endpoint.set().map(|at| at.value.0.clone()),
+        cache: cache.map_or(ANSWER, |cache| cache.value.0),
+    }
 }
 
 /// Reports what does not go together in who Weir is to the issuer.
 fn client_of_issuer(written: &WrittenInbound, context: &mut Context<'_, '_>) {
     let parts = [("client_id", written.client_id.key()), ("client_secret", written.client_secret.key())];
-    if written.trust_sign_in_links.or(false) {
+    if written.trust_sign_in_links.or(false) && written.introspection.key().is_none() {
         for (name, key) in parts {
             if let Some(key) = key {
                 let hint = "leave out one of the two".to_owned();

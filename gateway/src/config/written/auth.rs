@@ -32,10 +32,22 @@ table! {
         client_id: TemplateString,
         /// Weir's password there.
         client_secret: WrittenSecret,
+        /// Its tokens are no JWTs, or are to be checked by it whenever they come (RFC 7662): it is asked what each is good
+        /// for. Needs `client_id` and `client_secret`. `{}` asks where its metadata says.
+        introspection: Introspection,
         /// Ask nobody at `/connect` who they are: whoever opens a link to sign in and confirms it is taken for the caller it
         /// was made for. Somebody who is sent the link of another and signs in has given *that* person their accounts, so
         /// this is only for a server that signs nobody in with a browser. Default: `false`.
         trust_sign_in_links: bool,
+    }
+
+    /// How an authorization server is asked what a token is good for.
+    struct Introspection("a table such as { endpoint = \"https://login.example.com/introspect\" }") {
+        /// Where it is asked. Default: what its metadata says.
+        endpoint: WebUrl,
+        /// How long an answer is good for: as long, a token that is revoked is still accepted. Default: `"60s"`; at most
+        /// `"10m"`.
+        cache: Period,
     }
 
     /// How Weir is a client of the upstream's authorization server. Whatever is left out is found out.

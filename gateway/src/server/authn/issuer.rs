@@ -5,17 +5,17 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use weir_flow::facts::Principal;
 use weir_oauth::{
-    AddressPolicy, Clock, Http, HttpError, RequestLimits,
-    inbound::{self, Algorithm, Issuer, Rejected, Verifier},
+    AddressPolicy, ClientAuth, Clock, Http, OAuthApplication, RequestLimits,
+    inbound::{self, Algorithm, Introspector, Issuer, Rejected, Verifier},
 };
 
 use crate::{
     caller::Caller,
-    config::{InboundAuth, Secret},
+    config::{InboundAuth, Secret, SecretSource},
     telemetry::LogThrottle,
 };
 
-use super::{checked::Good, resource::Resource};
+use super::{AuthnError, checked::Good, resource::Resource};
 
 /// How far the issuer's clock and this one may differ.
 const LEEWAY: Duration = Duration::from_secs(60);
@@ -44,6 +44,15 @@ pub(super) struct CallerIssuer {
     pub(super) scopes: Vec<String>,
     /// When the log was told that its tokens cannot be checked.
     pub(super) unavailable: LogThrottle,
+    /// What it is asked about its tokens; none where its keys check them.
+    introspection: Option<TokenQuestions>,
+}
+
+/// How an issuer is asked what a token is good for.
+struct TokenQuestions {
+    introspector: Introspector,
+    /// How long an answer is good for.
+    cache: Duration,
 }
 
 impl CallerIssuer {
@@ -51,8 +60,8 @@ impl CallerIssuer {
     ///
     /// # Errors
     ///
-    /// When there is no HTTPS to fetch its keys with.
-    pub(super) fn new(inbound: &InboundAuth, resource: &Resource, clock: Clock) -> Result<Self, HttpError> {
+    /// When there is no HTTPS to fetch its keys with, or the secret that Weir has there cannot be read.
+    pub(super) fn new(inbound: &InboundAuth, resource: &Resource, clock: Clock) -> Result<Self, AuthnError> {
         let issuer = Issuer {
             issuer: inbound.issuer.clone(),
             audiences: resource.audiences(&inbound.audience),
@@ -65,24 +74,56 @@ impl CallerIssuer {
         let named = [Some(&inbound.issuer), inbound.jwks.as_ref()];
         let loopback =
             named.into_iter().flatten().any(|text| text.parse().is_ok_and(|url| AddressPolicy::toward(&url).loopback));
+        let asked = inbound.introspection.as_ref().and_then(|asked| asked.endpoint.as_ref());
+        let loopback =
+            loopback || asked.is_some_and(|at| at.parse().is_ok_and(|at| AddressPolicy::toward(&at).loopback));
         let http = Http::new(AddressPolicy { loopback, private: true }, RequestLimits::default(), &[])?;
+        let introspection = match &inbound.introspection {
+            Some(asked) => Some(TokenQuestions {
+                introspector: Introspector::new(
+                    issuer.clone(),
+                    client(inbound)?,
+                    asked.endpoint.as_deref().and_then(|place| place.parse().ok()),
+                    http.clone(),
+                    clock.clone(),
+                ),
+                cache: asked.cache,
+            }),
+            None => None,
+        };
         let verifier = Arc::new(Verifier::new(issuer, http.clone(), clock.clone()));
         let provider = Provider { issuer: inbound.issuer.clone(), verifier, http, clock };
         let (audience, scopes) = (inbound.audience.clone(), inbound.scopes.clone());
-        Ok(Self { provider, audience, scopes, unavailable: LogThrottle::default() })
+        Ok(Self { provider, audience, scopes, unavailable: LogThrottle::default(), introspection })
+    }
+
+    /// Whether it is asked what a token is good for.
+    pub(super) const fn is_asked(&self) -> bool {
+        self.introspection.is_some()
     }
 
     /// Who calls with a token, and what it opens.
     pub(super) async fn check(&self, token: &str, resource: &Resource) -> Result<Good, Rejected> {
-        let found = self.provider.verifier.verify(token).await?;
+        let (found, recheck) = match &self.introspection {
+            Some(asked) => (asked.introspector.verify(token).await?, asked.cache),
+            None => (self.provider.verifier.verify(token).await?, RECHECK),
+        };
         let (expires, now) = (found.expires, self.provider.clock.now());
         let audiences = audiences(found.claims.get("aud"));
         let enough = self.scopes.iter().all(|needed| found.scopes.iter().any(|scope| scope == needed));
         let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
         let everywhere = resource.is_whole(&self.audience, &audiences);
-        let (until, ends) = (expires.min(now + RECHECK), expires.checked_add(LEEWAY));
+        let (until, ends) = (expires.min(now + recheck), expires.checked_add(LEEWAY));
         Ok(Good { caller, everywhere, endpoints: resource.endpoints(&audiences).into(), enough, until, ends })
     }
+}
+
+/// Who Weir is to the issuer.
+fn client(inbound: &InboundAuth) -> Result<OAuthApplication, AuthnError> {
+    let secret = inbound.client_secret.as_ref().map(SecretSource::read).transpose()?;
+    let auth = secret
+        .map_or(ClientAuth::None, |secret| ClientAuth::Basic(weir_oauth::Secret::new(secret.expose().to_owned())));
+    Ok(OAuthApplication { id: inbound.client_id.clone().unwrap_or_default(), auth })
 }
 
 /// What is known of one whom the issuer vouches for.

@@ -15,9 +15,7 @@ use weir_oauth::{
     Callback, DiscoveryError, HttpError, IdentityError, OAuthApplication, PendingSignIns, Secret, ServerMetadata,
     SignIn, SignInError, TokenError,
     authorize::{self, SIGN_IN_TIME},
-    identity,
-    inbound::Rejected,
-    server,
+    identity, server,
 };
 
 use crate::{
@@ -268,7 +266,7 @@ impl OidcLogins {
     async fn stopped(&self, why: IdentityError, what: &SignIn) -> OidcFailure {
         match why {
             IdentityError::Nobody(_) => self.nameless(&why),
-            IdentityError::Rejected(Rejected::Unavailable(why)) => self.later(&why),
+            IdentityError::Rejected(why) if why.is_unavailable() => self.later(&why),
             IdentityError::SignIn(SignInError::Token(TokenError::InvalidClient)) => self.unknown(what).await,
             IdentityError::SignIn(SignInError::Token(why)) if why.is_temporary() => self.later(&why),
             IdentityError::SignIn(SignInError::Http(why) | SignInError::Token(TokenError::Http(why))) => {
