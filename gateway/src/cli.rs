@@ -12,13 +12,17 @@ mod schema;
 mod serve;
 mod terminal;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    config::listen_address,
+    config::{Config, listen_address},
     credential::{CredentialManager, DEFAULT_FILE},
 };
 
@@ -105,10 +109,23 @@ enum Command {
     DemoServer,
 }
 
+/// A configuration that cannot be used, and what is wrong with it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct BadConfig(String);
+
+fn load(path: &Path) -> anyhow::Result<Config> {
+    Config::load(path).map_err(|problems| BadConfig(problems.to_string()).into())
+}
+
+/// Where a command does its work that is not the gateway's.
+fn runtime() -> anyhow::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build().context("nothing to run on")
+}
+
 /// What is wrong with the key of the login store, if anything is: at the first call that needs a login it would be late.
 fn check_key(manager: &CredentialManager) -> anyhow::Result<Option<String>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
-    Ok(runtime.block_on(manager.check_key()).err().map(|why| format!("the login store cannot be opened: {why}")))
+    Ok(runtime()?.block_on(manager.check_key()).err().map(|why| format!("the login store cannot be opened: {why}")))
 }
 
 /// Runs the command line and returns its exit code.
@@ -127,11 +144,14 @@ pub fn run() -> ExitCode {
         Command::Schema => schema::run(),
         Command::DemoServer => demo::server(),
     };
-    match ended {
-        Ok(code) => code,
+    ended.unwrap_or_else(|error| match error.downcast::<BadConfig>() {
+        Ok(problems) => {
+            terminal::complain(problems);
+            ExitCode::from(BAD_CONFIG)
+        }
         Err(error) => {
             terminal::complain(format_args!("weir: {error:#}"));
             ExitCode::FAILURE
         }
-    }
+    })
 }

@@ -55,7 +55,8 @@ pub use problem::{FilePosition, Problem, Problems};
 pub use resolve::{default_cache_dir, default_store};
 pub use safe_url::{SafeUrl, UrlError};
 pub use schema::schema;
-pub use secret::{Secret, SecretError, SecretSource};
+pub use secret::{SecretError, SecretSource};
+pub use weir_store::Secret;
 
 /// Everything Weir was told, checked and complete.
 #[derive(Clone, Debug, PartialEq, Eq)]

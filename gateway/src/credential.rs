@@ -33,10 +33,7 @@ mod token_store;
 mod wanted;
 mod watch;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use weir_oauth::{LoginKey, LoginSummary, PendingSignIns};
 
@@ -69,7 +66,6 @@ pub struct CredentialManager {
 
 impl CredentialManager {
     /// The logins that `config` speaks of; `plaintext` to keep them unprotected. Opens nothing.
-    #[must_use]
     pub fn new(config: &Config, plaintext: bool) -> Arc<Self> {
         let token_store = Arc::new(TokenStore::new(config, plaintext));
         let mut accounts = Vec::new();
@@ -84,12 +80,10 @@ impl CredentialManager {
     }
 
     /// The account at an upstream; none if it can have no login.
-    #[must_use]
     pub fn account(&self, upstream: &str) -> Option<&Arc<UpstreamAuth>> {
         self.accounts.get(*self.places.get(upstream)?)
     }
 
-    #[must_use]
     pub fn accounts(&self) -> &[Arc<UpstreamAuth>] {
         &self.accounts
     }
@@ -123,8 +117,4 @@ impl CredentialManager {
             opened.logins.close().await;
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

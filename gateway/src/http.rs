@@ -103,13 +103,11 @@ impl Default for HttpClient {
 impl HttpClient {
     /// A client without connections, which uses the forward proxies of the environment. The system's roots are read when
     /// the first `https` connection is made.
-    #[must_use]
     pub fn new() -> Self {
         Self { dialer: Dialer::default(), proxies: ForwardProxies::from_env(), most: usize::MAX }
     }
 
     /// The same with so many connections in use at once for each target.
-    #[must_use]
     pub fn limited(self, most: usize) -> Self {
         Self { most, ..self }
     }

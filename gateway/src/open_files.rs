@@ -40,7 +40,6 @@ pub fn give_back(child: Pid) {
 
 /// How many connections there may be with so many open files. Half are left for upstreams and children. One address or
 /// one upstream must not have all of the few that there are, and no address fills what an upstream may have.
-#[must_use]
 pub fn connections(wanted: Shares, files: Option<u64>) -> Shares {
     let files = files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
     let at_most = |wanted: usize, part: usize| wanted.min(part).max(1);

@@ -91,7 +91,6 @@ impl RequestContext {
 
 impl Proxy {
     /// A proxy over these offers and sessions.
-    #[must_use]
     pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>) -> Self {
         let limits = catalog.snapshot().limits();
         Self {
@@ -105,19 +104,16 @@ impl Proxy {
     }
 
     /// The offers.
-    #[must_use]
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
     }
 
     /// The configuration in force.
-    #[must_use]
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         self.catalog.snapshot()
     }
 
     /// The sessions.
-    #[must_use]
     pub fn sessions(&self) -> &Arc<Sessions> {
         &self.sessions
     }

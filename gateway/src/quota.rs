@@ -4,12 +4,9 @@
 //! of them and gives it back when dropped. Who holds nothing takes no room. Without a proved principal the caller's
 //! address stands for it ([`address`]); what a client says of itself is never a key.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
+
+use parking_lot::Mutex;
 
 /// How many of one kind there may be at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +40,7 @@ enum Holder {
 }
 
 /// What was taken of what a [`Quota`] counts; given back when dropped.
+#[must_use]
 pub struct Permit {
     quota: Arc<Quota>,
     holders: [Option<Holder>; 2],
@@ -72,13 +70,11 @@ pub struct Reached {
 
 impl Quota {
     /// A quota for what the configuration calls `name`.
-    #[must_use]
     pub fn new(name: &'static str, shares: Shares) -> Arc<Self> {
         Arc::new(Self { name, shares, used: Mutex::default() })
     }
 
     /// How many there may be.
-    #[must_use]
     pub const fn shares(&self) -> Shares {
         self.shares
     }
@@ -105,7 +101,7 @@ impl Quota {
     ) -> Result<Permit, Reached> {
         let holders =
             [Some(Holder::Principal(Arc::clone(principal))), upstream.map(|name| Holder::Upstream(name.into()))];
-        let mut used = self.lock();
+        let mut used = self.used.lock();
         for holder in holders.iter().flatten() {
             let (limit, scope) = match holder {
                 Holder::Principal(_) => (self.shares.principal, Scope::Principal),
@@ -125,26 +121,19 @@ impl Quota {
     }
 
     /// Takes one for Weir itself, which is counted and never refused: there are few, whatever clients do.
-    #[must_use]
     pub fn take_own(self: &Arc<Self>, upstream: Option<&str>) -> Permit {
         let holders = [None, upstream.map(|name| Holder::Upstream(name.into()))];
-        self.lock().add(&holders, 1);
+        self.used.lock().add(&holders, 1);
         Permit { quota: Arc::clone(self), holders, amount: 1 }
     }
 
     /// How many there are.
-    #[must_use]
     pub fn used(&self) -> usize {
-        self.lock().total
+        self.used.lock().total
     }
 
     fn reached(&self, limit: usize, scope: Scope, upstream: Option<&str>) -> Reached {
         Reached { name: self.name, limit, scope, upstream: upstream.map(Arc::from) }
-    }
-
-    /// A panic elsewhere cannot take it away; the counts are whole between statements.
-    fn lock(&self) -> MutexGuard<'_, QuotaUse> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -159,7 +148,7 @@ impl QuotaUse {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut used = self.quota.lock();
+        let mut used = self.quota.used.lock();
         used.total -= self.amount;
         for holder in self.holders.iter().flatten() {
             if let Some(held) = used.held.get_mut(holder) {
@@ -180,7 +169,6 @@ impl fmt::Debug for Permit {
 
 impl Reached {
     /// The status that says so over HTTP: it is the caller's doing, or it is not.
-    #[must_use]
     pub const fn status(&self) -> u16 {
         match self.scope {
             Scope::Principal => 429,
@@ -211,7 +199,6 @@ impl fmt::Display for Reached {
 
 /// What stands for a caller at this address who has not proved who they are. Whoever has one IPv6 address has all of its
 /// network (RFC 4291 §2.5.1), so these count together. No principal has the same text, which has a line break in it.
-#[must_use]
 pub fn address(address: IpAddr) -> Arc<str> {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string().into(),
@@ -285,7 +272,7 @@ mod tests {
         for number in 0..100 {
             drop(quota.take(&number.to_string().into(), Some("x")).unwrap());
         }
-        assert!(quota.lock().held.is_empty());
+        assert!(quota.used.lock().held.is_empty());
     }
 
     #[test]

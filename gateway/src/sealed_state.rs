@@ -27,7 +27,6 @@ impl Default for SealedState {
 
 impl SealedState {
     /// Seals `plain`; it opens only with the same `bound`. None if the system had no randomness, or it gets too long.
-    #[must_use]
     pub fn seal(&self, plain: &[u8], bound: &[u8]) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
@@ -39,7 +38,6 @@ impl SealedState {
     }
 
     /// Opens what [`sealed_state`](Self::seal) made with the same `bound`; nothing else opens.
-    #[must_use]
     pub fn open(&self, text: &str, bound: &[u8]) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text.get(..).filter(|text| text.len() <= LONGEST)?).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;

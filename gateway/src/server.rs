@@ -61,7 +61,6 @@ enum ServedPath {
 
 impl App {
     /// An app over a proxy.
-    #[must_use]
     pub fn new(proxy: Arc<Proxy>, origin_check: OriginCheck, authn: Authenticator, connect: Connect) -> Self {
         let draining = watch::Sender::new(false);
         let (streams, refusals) = (sse::SseStreams::default(), Refusals::default());

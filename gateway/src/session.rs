@@ -15,11 +15,12 @@ mod table;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Instant,
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::Message;
@@ -73,7 +74,6 @@ pub enum Endpoint {
 
 impl Endpoint {
     /// Whether many upstreams share it.
-    #[must_use]
     pub const fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
@@ -148,13 +148,11 @@ impl SessionOwner {
     }
 
     /// The same with what the caller comes with now.
-    #[must_use]
     pub fn with(self, caller: Option<Arc<Caller>>) -> Self {
         Self { caller, ..self }
     }
 
     /// Whose share the session is of, and what it opens.
-    #[must_use]
     pub const fn principal(&self) -> &Arc<str> {
         &self.principal
     }
@@ -212,27 +210,24 @@ impl Session {
     /// Notes that the client is told of the merged lists as they are `now`; gives what it knew before. This outlives its
     /// streams, so that what changes between two of them is told on the second.
     pub fn tell(&self, now: ListVersions) -> ListVersions {
-        let mut told = lock(&self.told);
+        let mut told = self.told.lock();
         let later = told.or_later(now);
         std::mem::replace(&mut *told, later)
     }
 
     /// Whose it is: what the session does of its own accord it does in their name.
-    #[must_use]
     pub fn caller(&self) -> Option<Arc<Caller>> {
-        lock(&self.caller).clone()
+        self.caller.lock().clone()
     }
 
     /// Whose share what it opens is of.
-    #[must_use]
     pub const fn principal(&self) -> &Arc<str> {
         &self.principal
     }
 
     /// Whether it is this caller's. Remembers what they came with, which may be younger than what was known.
-    #[must_use]
     pub fn is_of(&self, caller: Option<&Arc<Caller>>) -> bool {
-        let mut known = lock(&self.caller);
+        let mut known = self.caller.lock();
         let is_of = Caller::is_same(known.as_ref(), caller);
         if let (true, Some(known), Some(caller)) = (is_of, &mut *known, caller)
             && !Arc::ptr_eq(known, caller)
@@ -243,7 +238,6 @@ impl Session {
     }
 
     /// The version that was agreed, as text.
-    #[must_use]
     pub fn version(&self) -> &str {
         self.version.to_str().unwrap_or_default()
     }
@@ -257,7 +251,6 @@ impl Session {
     }
 
     /// What the session needs at upstreams that know no sessions.
-    #[must_use]
     pub fn stateless(&self) -> &StatelessState {
         self.stateless.get_or_init(|| Box::new(StatelessState::new(&self.initialize)))
     }
@@ -267,44 +260,40 @@ impl Session {
     pub fn set_level(&self, request: &Message) {
         if request.bytes().len() <= MAX_REMEMBERED {
             // A copy, so that the session does not hold on to the buffer that the request was read into.
-            *lock(&self.log_level) = Message::parse(Bytes::copy_from_slice(request.bytes())).ok();
+            *self.log_level.lock() = Message::parse(Bytes::copy_from_slice(request.bytes())).ok();
         }
     }
 
     /// The last `logging/setLevel`.
-    #[must_use]
     pub fn log_level(&self) -> Option<Message> {
-        lock(&self.log_level).clone()
+        self.log_level.lock().clone()
     }
 
     /// The level of the last `logging/setLevel`.
-    #[must_use]
     pub fn level(&self) -> Option<String> {
-        let level = lock(&self.log_level);
+        let level = self.log_level.lock();
         let raw = weir_mcp::json::get(level.as_ref()?.params()?, &["level"])?;
         weir_mcp::json::string(raw).map(|level| level.into_owned())
     }
 
     /// Whether the session is over.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         *self.ended.borrow()
     }
 
     /// Turns true when the session is over.
-    #[must_use]
     pub fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
 
     /// Notes that the client is there.
     pub fn touch(&self) {
-        *lock(&self.seen) = Instant::now();
+        *self.seen.lock() = Instant::now();
     }
 
     /// Notes that the client watches a resource, by the upstream's own name for it, or no longer does.
     pub fn watch(&self, upstream: &UpstreamName, uri: String, watches: bool) {
-        let mut watched = lock(&self.watched);
+        let mut watched = self.watched.lock();
         if !watches {
             watched.remove(&(upstream.clone(), uri));
         } else if watched.len() < MAX_WATCHED
@@ -315,15 +304,13 @@ impl Session {
     }
 
     /// The resources of an upstream that the client watches.
-    #[must_use]
     pub fn watched(&self, upstream: &UpstreamName) -> Vec<String> {
-        lock(&self.watched).iter().filter(|(of, _)| of == upstream).map(|(_, uri)| uri.clone()).collect()
+        self.watched.lock().iter().filter(|(of, _)| of == upstream).map(|(_, uri)| uri.clone()).collect()
     }
 
     /// Notes that the client was asked for a sign-in at an upstream; gives what that is called.
-    #[must_use]
     pub fn awaits(&self, upstream: &str) -> Option<String> {
-        let mut awaited = lock(&self.awaited);
+        let mut awaited = self.awaited.lock();
         if let Some((_, id)) = awaited.iter().find(|(of, _)| of == upstream) {
             return Some(id.clone());
         }
@@ -334,26 +321,23 @@ impl Session {
     }
 
     /// The sign-ins that its client was asked for.
-    #[must_use]
     pub fn awaited(&self) -> Vec<(String, String)> {
-        lock(&self.awaited).clone()
+        self.awaited.lock().clone()
     }
 
     /// Forgets one.
     pub fn no_longer_awaits(&self, upstream: &str) {
-        lock(&self.awaited).retain(|(of, _)| of != upstream);
+        self.awaited.lock().retain(|(of, _)| of != upstream);
     }
 
     /// Since when the client has been silent; none while it has a stream open or a request running.
-    #[must_use]
     pub fn idle_since(&self) -> Option<Instant> {
         let busy = self.queue.is_taken() || !self.running.is_empty();
-        (!busy).then(|| *lock(&self.seen))
+        (!busy).then(|| *self.seen.lock())
     }
 }
 
 /// What the log calls a session: whoever knows its id can take part in it, and nobody knows it from this.
-#[must_use]
 pub fn shown(id: &HeaderValue) -> Arc<str> {
     let hash: String = Sha256::digest(id.as_bytes()).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     hash.into()
@@ -378,9 +362,4 @@ fn new_id() -> Result<HeaderValue, getrandom::Error> {
     let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     // Hexadecimal is always a valid header value.
     Ok(HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")))
-}
-
-/// A lock that a panic elsewhere cannot take away; what it guards is whole between statements.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

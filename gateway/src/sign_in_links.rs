@@ -6,9 +6,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use crate::{caller::Caller, credential::Redirect};
 
@@ -54,25 +56,21 @@ struct LinkTickets {
 
 impl SignInLinks {
     /// For a page below this address.
-    #[must_use]
     pub fn new(root: &str) -> Self {
         Self { root: root.trim_end_matches('/').to_owned(), tickets: Mutex::default() }
     }
 
     /// What stands before every path of Weir, as browsers know it.
-    #[must_use]
     pub fn root(&self) -> &str {
         &self.root
     }
 
     /// The page.
-    #[must_use]
     pub fn page(&self) -> String {
         format!("{}/connect", self.root)
     }
 
     /// Where authorization servers send browsers back to, each to an address of its own.
-    #[must_use]
     pub fn redirect(&self) -> Redirect {
         Redirect::Below(format!("{}{CALLBACK}", self.root))
     }
@@ -92,14 +90,13 @@ impl SignInLinks {
     }
 
     /// What a caller opens to sign in; none where nobody knows who is calling.
-    #[must_use]
     pub fn link(&self, caller: Option<&Arc<Caller>>) -> Option<String> {
         let caller = caller?;
         if caller.is_local() {
             return Some(self.page());
         }
         let now = Instant::now();
-        let mut tickets = crate::session::lock(&self.tickets);
+        let mut tickets = self.tickets.lock();
         let known = tickets
             .of
             .get(caller.id())
@@ -112,17 +109,15 @@ impl SignInLinks {
     }
 
     /// Whose ticket this is, if it is good.
-    #[must_use]
     pub fn see(&self, ticket: &str) -> Option<Arc<Caller>> {
-        let tickets = crate::session::lock(&self.tickets);
+        let tickets = self.tickets.lock();
         let (caller, until) = tickets.open.get(ticket)?;
         (*until > Instant::now()).then(|| Arc::clone(caller))
     }
 
     /// Uses a ticket up if it was made for this caller.
-    #[must_use]
     pub fn redeem(&self, ticket: &str, caller: &Caller) -> Redeemed {
-        let mut tickets = crate::session::lock(&self.tickets);
+        let mut tickets = self.tickets.lock();
         match tickets.open.get(ticket) {
             Some((_, until)) if *until <= Instant::now() => Redeemed::Gone,
             Some((owner, _)) if owner.id() != caller.id() => Redeemed::Another,
@@ -135,9 +130,8 @@ impl SignInLinks {
     }
 
     /// Uses a ticket up, whoever brings it, and says for whom it was made.
-    #[must_use]
     pub fn take(&self, ticket: &str) -> Option<Arc<Caller>> {
-        let mut tickets = crate::session::lock(&self.tickets);
+        let mut tickets = self.tickets.lock();
         let (caller, until) = tickets.close(ticket)?;
         (until > Instant::now()).then_some(caller)
     }
@@ -171,7 +165,6 @@ impl LinkTickets {
 }
 
 /// 32 random bytes in hexadecimal; none if the system has no randomness to give.
-#[must_use]
 pub fn random() -> Option<String> {
     let mut random = [0_u8; 32];
     getrandom::fill(&mut random).ok()?;

@@ -19,7 +19,6 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// A snapshot of these upstreams, which are in the order of the configuration and have different names.
-    #[must_use]
     pub fn new(upstreams: impl IntoIterator<Item = Arc<Upstream>>, limits: Limits) -> Self {
         let upstreams = upstreams.into_iter().map(|upstream| (upstream.key().clone(), upstream)).collect();
         Self { upstreams, limits }
@@ -31,13 +30,11 @@ impl Snapshot {
     }
 
     /// The upstream of this name.
-    #[must_use]
     pub fn upstream(&self, name: &str) -> Option<&Arc<Upstream>> {
         self.upstreams.get(name)
     }
 
     /// The bounds on what a client or an upstream may take.
-    #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }

@@ -16,6 +16,14 @@ pub async fn back_off(backoff: &mut Backoff) {
     tokio::time::sleep(pause(backoff)).await;
 }
 
+/// Resolves with `work`; never where there is none.
+pub async fn or_never<T>(work: Option<impl Future<Output = T>>) -> T {
+    match work {
+        Some(work) => work.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Does `work` until this is dropped or there is no more to do. A panic in it is logged, and the work begins anew.
 pub async fn always<F>(what: &str, work: impl Fn() -> F)
 where

@@ -26,11 +26,9 @@ pub mod sse;
 pub mod stdio;
 mod streamable;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use weir_flow::facts::{self, Transport};
 use weir_mcp::Era;
@@ -160,19 +158,16 @@ impl Upstream {
     }
 
     /// Its name in the configuration.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_str()
     }
 
     /// The same, for what is kept by the names of upstreams.
-    #[must_use]
     pub const fn key(&self) -> &UpstreamName {
         &self.name
     }
 
     /// The forward proxy of the environment that requests to it go through.
-    #[must_use]
     pub fn forward_proxy(&self) -> Option<&HttpProxy> {
         match &self.way {
             UpstreamTransport::Http(endpoint) => endpoint.proxy(),
@@ -181,62 +176,53 @@ impl Upstream {
     }
 
     /// How long one call may take.
-    #[must_use]
     pub const fn overall_timeout(&self) -> Duration {
         self.timeouts.overall
     }
 
     /// How long one call may take that reports progress.
-    #[must_use]
     pub const fn progress_timeout(&self) -> Duration {
         self.timeouts.progress
     }
 
     /// How many bytes of each list are kept.
-    #[must_use]
     pub const fn list_limit(&self) -> usize {
         self.list_limit
     }
 
     /// How long a fan-out waits for it.
-    #[must_use]
     pub const fn list_timeout(&self) -> Duration {
         self.timeouts.list
     }
 
     /// How long a process of it may take to its first answer.
-    #[must_use]
     pub const fn start_timeout(&self) -> Duration {
         self.timeouts.start
     }
 
     /// Whether headers may travel with the messages to it.
-    #[must_use]
     pub const fn carries_headers(&self) -> bool {
         matches!(self.way, UpstreamTransport::Http(_))
     }
 
     /// Whether each caller has a login of their own here, and Weir has none.
-    #[must_use]
     pub const fn is_personal(&self) -> bool {
         self.personal
     }
 
     /// Whether a sign-in may be what it wants.
-    #[must_use]
     pub fn takes_sign_ins(&self) -> bool {
         self.credentials.come_from_sign_ins()
     }
 
     /// Its state, for `/readyz`.
-    #[must_use]
     pub fn status(&self) -> Status {
-        lock(&self.status).clone()
+        self.status.lock().clone()
     }
 
     /// Changes its state.
     pub fn set_status(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut lock(&self.status));
+        change(&mut self.status.lock());
     }
 
     /// Resolves when a process of this upstream is started, for whoever it is.
@@ -258,7 +244,7 @@ impl Upstream {
         facts::UpstreamFacts {
             name: self.name.to_string(),
             url: match &self.way {
-                UpstreamTransport::Http(endpoint) => Some(endpoint.url().to_owned()),
+                UpstreamTransport::Http(endpoint) => Some(endpoint.url.clone()),
                 UpstreamTransport::Stdio { .. } => None,
             },
             required_transport: self.required_transport,
@@ -280,9 +266,4 @@ fn stdio_command(reach: &crate::config::StdioReach, limit: usize) -> stdio::Stdi
         secrets: reach.secrets.iter().map(|secret| secret.expose().to_owned()).collect(),
         limit,
     }
-}
-
-/// A lock that a panic elsewhere cannot take away; what it guards is whole between statements.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -55,19 +55,16 @@ impl Backoff {
     pub const AHEAD: Self = Self::new(Duration::from_secs(30), Duration::from_secs(30));
 
     /// Begins with a pause of `first` and doubles it up to `cap`.
-    #[must_use]
     pub const fn new(first: Duration, cap: Duration) -> Self {
         Self { first, factor: 2, cap, failures: 0 }
     }
 
     /// The same with the first pause that the server asks for, as with `retry` of an event stream. A cap below it rises.
-    #[must_use]
     pub fn starting_at(self, first: Duration) -> Self {
         Self { first, cap: self.cap.max(first), ..self }
     }
 
     /// The same after this many failures in a row.
-    #[must_use]
     pub const fn after(self, failures: u32) -> Self {
         Self { failures, ..self }
     }
@@ -97,13 +94,11 @@ impl Backoff {
     }
 
     /// The longest pause but for chance.
-    #[must_use]
     pub const fn cap(&self) -> Duration {
         self.cap
     }
 
     /// How many pauses there were since the last success.
-    #[must_use]
     pub const fn failures(&self) -> u32 {
         self.failures
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::{
     Backoff,
-    facts::{Challenge, Refusal},
+    facts::{Challenge, Outcome, Refusal},
 };
 
 /// How many attempts one call may make: tries to find a channel and to send the request, together.
@@ -27,6 +27,7 @@ pub const MAX_ATTEMPTS: u32 = 4;
 pub const MAX_HINT: Duration = Duration::from_secs(10);
 
 /// What the driver does next.
+#[must_use]
 #[derive(Debug)]
 pub enum CallStep {
     /// Get the credential for this call, knowing what was refused before.
@@ -73,22 +74,29 @@ struct CallState {
     reopened: bool,
 }
 
-/// How an attempt without an answer ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sent {
+/// Why a message could not be sent or its answer not be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
     /// 401 or 403 with a challenge.
+    #[error("status {}", .0.status)]
     Refused(Refusal),
-    /// The upstream does not know the session (any more); it did not look at the request.
+    /// The upstream does not know the session (any more); it did not look at the message.
+    #[error("the session is gone")]
     SessionLost,
-    /// The request never reached the upstream; the text says why.
+    /// The message never reached the upstream; the text says why.
+    #[error("{0}")]
     Unsent(String),
-    /// The upstream was too busy to look at the request, and said when to come back.
+    /// The upstream was too busy to look at the message, and said when to come back.
+    #[error("{0}")]
     Busy(Busy),
-    /// The connection ended after the request may have arrived; the text says how.
+    /// The connection ended after the message may have arrived; the text says how.
+    #[error("{0}")]
     BrokenOff(String),
     /// No answer in time.
+    #[error("no answer in time")]
     TimedOut,
-    /// An answer that is not MCP; the text says what came instead.
+    /// A status that means trouble at the server, or an answer that is not MCP; the text says what came instead.
+    #[error("{0}")]
     NotMcp(String),
 }
 
@@ -143,7 +151,6 @@ fn within(deadline: Duration) -> String {
 }
 
 /// A call that must have its answer within `deadline`; `repeatable` if it may safely run twice.
-#[must_use]
 pub const fn begin(deadline: Duration, repeatable: bool) -> CallStep {
     let call = CallState { attempts: 0, deadline, repeatable, refusals: 0, reopened: false };
     CallStep::Choose(ChooseCredential { call, refusal: None })
@@ -151,13 +158,11 @@ pub const fn begin(deadline: Duration, repeatable: bool) -> CallStep {
 
 impl ChooseCredential {
     /// What was refused before.
-    #[must_use]
     pub fn take_refusal(&mut self) -> Option<Refusal> {
         self.refusal.take()
     }
 
     /// The credential is at hand, or none is needed.
-    #[must_use]
     pub fn chosen(self) -> CallStep {
         CallStep::Open(OpenChannel(self.call))
     }
@@ -165,13 +170,11 @@ impl ChooseCredential {
 
 impl OpenChannel {
     /// The channel is open.
-    #[must_use]
     pub fn opened(self) -> CallStep {
         CallStep::Attempt(SendAttempt(self.0))
     }
 
     /// Nobody was there, at `elapsed` since the start of the call; that may be over in a moment.
-    #[must_use]
     pub fn failed(self, why: String, elapsed: Duration) -> CallStep {
         let mut call = self.0;
         call.attempts += 1;
@@ -181,13 +184,11 @@ impl OpenChannel {
 
 impl RetryPause {
     /// How long to pause.
-    #[must_use]
     pub const fn pause(&self) -> Duration {
         self.pause
     }
 
     /// The pause is over.
-    #[must_use]
     pub fn over(self) -> CallStep {
         CallStep::Open(OpenChannel(self.call))
     }
@@ -195,35 +196,59 @@ impl RetryPause {
 
 impl SendAttempt {
     /// How many attempts there are with this one.
-    #[must_use]
     pub const fn number(&self) -> u32 {
         self.0.attempts + 1
     }
 
     /// The attempt ended without an answer, at `elapsed` since the start of the call.
-    #[must_use]
-    pub fn ended(self, sent: Sent, elapsed: Duration) -> CallStep {
+    pub fn ended(self, sent: SendError, elapsed: Duration) -> CallStep {
         let mut call = self.0;
         call.attempts += 1;
         match sent {
-            Sent::Refused(refusal) if call.may_choose(&refusal) => {
+            SendError::Refused(refusal) if call.may_choose(&refusal) => {
                 call.refusals += 1;
                 CallStep::Choose(ChooseCredential { call, refusal: Some(refusal) })
             }
-            Sent::Refused(Refusal { status, credential, challenge }) => {
-                CallStep::Fail(Failure::Refused { status, credential: credential.is_some(), challenge })
-            }
-            Sent::SessionLost if call.reopened => CallStep::Fail(Failure::SessionLost),
-            Sent::SessionLost => {
+            SendError::SessionLost if !call.reopened => {
                 call.reopened = true;
                 CallStep::Open(OpenChannel(call))
             }
-            Sent::Unsent(why) => call.again(elapsed, None, Failure::Unreachable(why)),
-            Sent::Busy(busy) => call.again(elapsed, Some(busy.after), Failure::Busy(busy)),
-            Sent::BrokenOff(how) if call.repeatable => call.again(elapsed, None, Failure::BrokenOff(how)),
-            Sent::BrokenOff(how) => CallStep::Fail(Failure::BrokenOff(how)),
-            Sent::TimedOut => CallStep::Fail(Failure::TimedOut(call.deadline)),
-            Sent::NotMcp(what) => CallStep::Fail(Failure::NotMcp(what)),
+            SendError::Busy(busy) => call.again(elapsed, Some(busy.after), sent.into()),
+            SendError::Unsent(_) => call.again(elapsed, None, sent.into()),
+            SendError::BrokenOff(_) if call.repeatable => call.again(elapsed, None, sent.into()),
+            SendError::TimedOut => CallStep::Fail(Failure::TimedOut(call.deadline)),
+            sent => CallStep::Fail(sent.into()),
+        }
+    }
+}
+
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Refused(Refusal { status, credential, challenge }) => {
+                Self::Refused { status, credential: credential.is_some(), challenge }
+            }
+            SendError::SessionLost => Self::SessionLost,
+            SendError::Unsent(why) => Self::Unreachable(why),
+            SendError::Busy(busy) => Self::Busy(busy),
+            SendError::BrokenOff(how) => Self::BrokenOff(how),
+            SendError::TimedOut => Self::TimedOut(Duration::ZERO),
+            SendError::NotMcp(what) => Self::NotMcp(what),
+        }
+    }
+}
+
+impl From<SendError> for Outcome {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Refused(refusal) if refusal.status == 401 => Self::Unauthorized(refusal.challenge),
+            SendError::Refused(refusal) => Self::Forbidden(refusal.challenge),
+            SendError::SessionLost => Self::Unsupported(404),
+            SendError::Unsent(why) => Self::Unreachable(why),
+            SendError::Busy(busy) => Self::of_status(busy.status),
+            SendError::BrokenOff(_) => Self::ConnectionTerminated,
+            SendError::TimedOut => Self::TimedOut,
+            SendError::NotMcp(what) => Self::NotMcp(what),
         }
     }
 }

@@ -91,6 +91,17 @@ pub enum Outcome {
     NotMcp(String),
 }
 
+impl Outcome {
+    /// What a status without an opening means: trouble or haste at the server says nothing of the transport.
+    pub const fn of_status(status: u16) -> Self {
+        match status {
+            408 | 429 => Self::Inconclusive(status),
+            400..500 => Self::Unsupported(status),
+            _ => Self::Inconclusive(status),
+        }
+    }
+}
+
 /// One attempt to connect and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
@@ -224,7 +235,6 @@ pub struct Refusal {
 
 impl Refusal {
     /// Whether it asks for a token that may do more (RFC 6750 §3.1).
-    #[must_use]
     pub fn wants_scopes(&self) -> bool {
         self.status == 403 && self.challenge.error.as_deref() == Some("insufficient_scope")
     }

@@ -15,7 +15,6 @@ pub struct Origin {
 
 impl Origin {
     /// Whether a credential given for this origin may be sent to `target`.
-    #[must_use]
     pub fn admits(&self, target: &Self) -> bool {
         self == target
     }
@@ -31,7 +30,6 @@ impl fmt::Display for Origin {
 ///
 /// An allow-list, so that `Authorization`, cookies and whatever else a client holds stay here: passing a client's token
 /// on is forbidden (MCP 2026-07-28, basic/authorization, "Token Passthrough"). `name` is in lower case.
-#[must_use]
 pub fn may_travel(name: &str) -> bool {
     name.starts_with("mcp-param-") || matches!(name, "traceparent" | "tracestate" | "baggage")
 }

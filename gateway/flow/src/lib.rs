@@ -16,6 +16,6 @@ pub mod grant;
 pub mod walk;
 
 pub use backoff::Backoff;
-pub use call::{CallStep, Failure, Sent};
+pub use call::{CallStep, Failure, SendError};
 pub use grant::{Origin, may_travel};
 pub use walk::{Negotiation, NegotiationStep};

@@ -46,19 +46,16 @@ pub enum NegotiationStep {
 
 impl Negotiation {
     /// Starts a walk that must end within `deadline`.
-    #[must_use]
     pub fn new(upstream: UpstreamFacts, deadline: Duration) -> Self {
         Self { upstream, deadline, history: Vec::new(), current: None }
     }
 
     /// The upstream, as the policy is told of it.
-    #[must_use]
     pub fn upstream(&self) -> &UpstreamFacts {
         &self.upstream
     }
 
     /// What has been tried so far, oldest first.
-    #[must_use]
     pub fn history(&self) -> &[Attempt] {
         &self.history
     }

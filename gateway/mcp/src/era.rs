@@ -26,6 +26,16 @@ pub enum Era {
     Modern,
 }
 
+impl Era {
+    /// The one that this is not.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Legacy => Self::Modern,
+            Self::Modern => Self::Legacy,
+        }
+    }
+}
+
 impl fmt::Display for Era {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -123,13 +123,11 @@ pub fn begin(http: &Http, what: SignIn) -> Result<(Url, PendingSignIn), SignInEr
 }
 
 impl PendingSignIn {
-    #[must_use]
     pub fn what(&self) -> &SignIn {
         &self.what
     }
 
     /// The name under which the user comes back.
-    #[must_use]
     pub fn state(&self) -> &Secret {
         &self.state
     }
@@ -176,7 +174,6 @@ impl PendingSignIn {
 
 impl Callback {
     /// From the path and the query of the address. Of a name given twice the first counts.
-    #[must_use]
     pub fn parse(target: &str) -> Self {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let mut callback = Self { path: path.to_owned(), ..Self::default() };
@@ -205,13 +202,11 @@ impl Callback {
     }
 
     /// Why there is no code, if it says so. Anybody can write that into an address, so it is no more than a word.
-    #[must_use]
     pub fn refusal(&self) -> Option<TokenError> {
         self.error.as_deref().map(TokenError::from_code)
     }
 
     /// Whether it brings a no in place of a code.
-    #[must_use]
     pub fn is_refusal(&self) -> bool {
         self.error.is_some()
     }

@@ -34,19 +34,16 @@ impl Challenge {
         Self::parse_all(headers).into_iter().find(|challenge| challenge.scheme == "bearer")
     }
 
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Where the metadata of the resource is (RFC 9728 §5.1).
-    #[must_use]
     pub fn resource_metadata(&self) -> Option<&str> {
         self.get("resource_metadata")
     }
 
     /// Which scopes are needed (RFC 6750 §3).
-    #[must_use]
     pub fn scope(&self) -> Option<&str> {
         self.get("scope").filter(|scope| !scope.trim().is_empty())
     }

@@ -55,7 +55,6 @@ pub(crate) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-
 const ASSERTION_TTL_SECONDS: u64 = 300;
 
 impl OAuthApplication {
-    #[must_use]
     pub fn public(id: impl Into<String>) -> Self {
         Self { id: id.into(), auth: ClientAuth::None }
     }

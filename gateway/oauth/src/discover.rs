@@ -36,7 +36,6 @@ pub enum DiscoveryError {
 
 impl DiscoveryError {
     /// Whether the same may succeed later.
-    #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Http(error) => error.is_temporary(),
@@ -48,35 +47,13 @@ impl DiscoveryError {
 
 /// Finds where tokens for the upstream at `url` come from. `challenge` is from its refusal.
 ///
-/// `issuer` is who made the credential that is there already, if any: of several servers it is preferred, so that a list
-/// in another order asks nobody to sign in again.
+/// Where the authorization server is `known`, only what the upstream says of itself is asked for, and nothing is amiss if
+/// it says nothing. `preferred` is who made the credential that is there already, if any: of several servers it is
+/// preferred, so that a list in another order asks nobody to sign in again.
 ///
 /// # Errors
 /// If that cannot be found out; see [`DiscoveryError::is_temporary`].
 pub async fn discover(
-    http: &Http,
-    url: &Url,
-    challenge: Option<&Challenge>,
-    issuer: Option<&str>,
-) -> Result<Discovered, DiscoveryError> {
-    find(http, url, challenge, None, issuer).await
-}
-
-/// The same where the authorization server is known: only what the upstream says of itself is asked for, and nothing is
-/// amiss if it says nothing.
-///
-/// # Errors
-/// If that server cannot be found out about.
-pub async fn with_issuer(
-    http: &Http,
-    url: &Url,
-    challenge: Option<&Challenge>,
-    issuer: &str,
-) -> Result<Discovered, DiscoveryError> {
-    find(http, url, challenge, Some(issuer), None).await
-}
-
-async fn find(
     http: &Http,
     url: &Url,
     challenge: Option<&Challenge>,

@@ -68,10 +68,19 @@ pub async fn exchange(
     http: &Http,
     endpoint: &TokenEndpoint<'_>,
     subject: Subject<'_>,
+    wanted: Option<TokenKind>,
     audience: Option<&str>,
     scopes: &Scopes,
 ) -> Result<Tokens, TokenError> {
-    exchange_for(http, endpoint, subject, None, audience, scopes).await
+    let fields = [
+        ("grant_type", EXCHANGE),
+        ("subject_token", subject.token.expose()),
+        ("subject_token_type", subject.kind.uri()),
+        ("requested_token_type", wanted.map(TokenKind::uri).unwrap_or_default()),
+        ("audience", audience.unwrap_or_default()),
+        ("scope", &scopes.render()),
+    ];
+    endpoint.grant(http, &fields).await
 }
 
 /// What the company's identity provider vouches for, for the upstream's own authorization server: the identity of the
@@ -90,7 +99,7 @@ pub async fn vouched(
 ) -> Result<Tokens, TokenError> {
     let asked = TokenEndpoint { resource: endpoint.resource, ..*provider };
     let audience = Some(endpoint.server.issuer.as_str());
-    let given = exchange_for(http, &asked, subject, Some(TokenKind::Assertion), audience, scopes).await?;
+    let given = exchange(http, &asked, subject, Some(TokenKind::Assertion), audience, scopes).await?;
     let said = given.kind.as_deref();
     if said.is_some_and(|kind| kind != TokenKind::Assertion.uri()) {
         return Err(TokenError::Malformed("the identity provider".to_owned()));
@@ -110,25 +119,6 @@ pub async fn assertion(
     scopes: &Scopes,
 ) -> Result<Tokens, TokenError> {
     let fields = [("grant_type", JWT_BEARER), ("assertion", statement.expose()), ("scope", &scopes.render())];
-    endpoint.grant(http, &fields).await
-}
-
-async fn exchange_for(
-    http: &Http,
-    endpoint: &TokenEndpoint<'_>,
-    subject: Subject<'_>,
-    wanted: Option<TokenKind>,
-    audience: Option<&str>,
-    scopes: &Scopes,
-) -> Result<Tokens, TokenError> {
-    let fields = [
-        ("grant_type", EXCHANGE),
-        ("subject_token", subject.token.expose()),
-        ("subject_token_type", subject.kind.uri()),
-        ("requested_token_type", wanted.map(TokenKind::uri).unwrap_or_default()),
-        ("audience", audience.unwrap_or_default()),
-        ("scope", &scopes.render()),
-    ];
     endpoint.grant(http, &fields).await
 }
 

@@ -96,7 +96,6 @@ pub enum HttpError {
 
 impl AddressPolicy {
     /// What the upstream at `url` may lead to: this machine, if that is where it is itself.
-    #[must_use]
     pub fn toward(url: &Url) -> Self {
         Self { loopback: is_loopback(url), private: false }
     }
@@ -121,7 +120,6 @@ impl Default for RequestLimits {
 
 impl HttpError {
     /// Whether the same request may succeed later.
-    #[must_use]
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::TimedOut(_) | Self::Unreachable { .. })
     }

@@ -28,7 +28,6 @@ const KNOWN_BY: [&str; 2] = ["profile", "email"];
 
 /// A sign-in at `server` that says who comes back to `redirect`; `anew` if it is to be somebody else than the one whom the
 /// server remembers.
-#[must_use]
 pub fn sign_in(server: &ServerMetadata, client: &OAuthApplication, redirect: &str, anew: bool) -> SignIn {
     let offered = |scope: &&str| server.scopes_supported.iter().any(|known| known == scope);
     let scopes = ["openid"].into_iter().chain(KNOWN_BY.into_iter().filter(offered));

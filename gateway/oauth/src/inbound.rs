@@ -13,7 +13,6 @@ mod verify;
 
 /// The value of `WWW-Authenticate` for a 401 or a 403 (RFC 6750 §3, RFC 9728 §5.1). `metadata` is the URL of
 /// [`metadata`]'s document, if there is an authorization server to go to; `scopes` are those that are needed.
-#[must_use]
 pub fn challenge(metadata: Option<&str>, error: Option<&str>, scopes: &[String]) -> String {
     let mut value = match metadata {
         Some(metadata) => format!("Bearer resource_metadata=\"{}\"", quotable(metadata)),
@@ -30,7 +29,6 @@ pub fn challenge(metadata: Option<&str>, error: Option<&str>, scopes: &[String])
 
 /// The metadata of Weir itself as a protected resource (RFC 9728 §2). `offline_access` is left out of the scopes: it is
 /// between the client and its authorization server.
-#[must_use]
 pub fn metadata(resource: &str, issuers: &[&str], scopes: &[&str]) -> Value {
     let scopes: Vec<&str> = scopes.iter().copied().filter(|scope| *scope != "offline_access").collect();
     let mut document = json!({

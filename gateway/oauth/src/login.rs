@@ -90,14 +90,12 @@ impl LoginKey {
     }
 
     /// Where all logins are in a store, or where those at one upstream are, of one owner.
-    #[must_use]
     pub fn range(upstream: Option<&str>, owner: Option<&CredentialOwner>) -> Key {
         let parts: Vec<&str> = upstream.into_iter().chain(owner.into_iter().flat_map(CredentialOwner::parts)).collect();
         Key::new(NAMESPACE, &parts)
     }
 
     /// What is kept in another namespace for this login. The logins of one owner at one upstream are one range.
-    #[must_use]
     pub fn key(&self, namespace: &str) -> Key {
         let mut parts = vec![self.upstream.as_str()];
         parts.extend(self.owner.parts());
@@ -131,7 +129,6 @@ impl CredentialOwner {
 
 impl Login {
     /// A login from a sign-in that has just ended well. `asked` is what it was asked to do, `now` when that was.
-    #[must_use]
     pub fn new(
         tokens: Tokens,
         upstream: &Url,
@@ -206,7 +203,6 @@ impl LoginSummary {
     }
 
     /// From a list of the store.
-    #[must_use]
     pub fn from_listed(listed: &Listed) -> Option<Self> {
         let about: LoginRecord = serde_json::from_str(&listed.about).ok()?;
         Some(about.summary(LoginKey::from_key(&listed.key)?, listed.version))

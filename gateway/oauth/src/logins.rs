@@ -10,12 +10,10 @@
 //! Trouble of the server leaves the login as it is; only its own "not any more" ends it, and nothing but a new login or
 //! its owner takes it away.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::{sync::watch, task::JoinSet};
 use weir_store::{Clock, Secret, Store, StoreError};
@@ -101,7 +99,6 @@ impl From<StoreError> for LoginError {
 
 impl Logins {
     /// The logins in `store`.
-    #[must_use]
     pub fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
         Self::with_lease(store, clock, LEASE)
     }
@@ -173,7 +170,7 @@ impl Logins {
     /// Waits for all renewals under way. To be called before the program ends, for what a server gives is only safe
     /// when it is kept.
     pub async fn close(&self) {
-        let mut tasks = std::mem::take(&mut *self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut tasks = std::mem::take(&mut *self.shared.tasks.lock());
         while tasks.join_next().await.is_some() {}
     }
 
@@ -190,7 +187,7 @@ impl Logins {
         state.running = Some(running.clone());
         drop(state);
         let renewing = renewing.clone();
-        let mut tasks = self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.shared.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             done.send_replace(Some(renewing.run().await));

@@ -48,12 +48,10 @@ impl Loopback {
     }
 
     /// The address to come back to at a port of this machine.
-    #[must_use]
     pub fn redirect_at(port: u16) -> Redirect {
         Redirect::Below(format!("http://127.0.0.1:{port}{PATH}"))
     }
 
-    #[must_use]
     pub const fn redirect(&self) -> &Redirect {
         &self.redirect
     }

@@ -8,9 +8,8 @@ use weir_store::{Clock, Store};
 
 use crate::{
     Challenge, CredentialOwner, Discovered, DiscoveryError, Http, Login, LoginKey, OAuthApplication, Registration,
-    RegistrationError, Scopes, ServerMetadata, SignIn, TokenEndpoint, Tokens, Wishes,
-    discover::{self, discover},
-    registration, scope, server,
+    RegistrationError, Scopes, ServerMetadata, SignIn, TokenEndpoint, Tokens, Wishes, discover::discover, registration,
+    scope, server,
 };
 
 /// What the config says of an upstream.
@@ -60,7 +59,6 @@ pub enum PrepareError {
 
 impl PrepareError {
     /// Whether the same may succeed later.
-    #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Discovery(error) => error.is_temporary(),
@@ -84,13 +82,12 @@ pub async fn prepare(
     issuer: Option<&str>,
 ) -> Result<Prepared, PrepareError> {
     let begun = clock.now();
-    let Discovered { resource, scopes, server } = match &upstream.issuer {
-        Some(issuer) => discover::with_issuer(http, &upstream.url, challenge, issuer).await?,
-        None => {
-            let pinned = registration::pinned(store, &upstream.registration).await?;
-            discover(http, &upstream.url, challenge, pinned.as_deref().or(issuer)).await?
-        }
+    let pinned = match &upstream.issuer {
+        Some(_) => None,
+        None => registration::pinned(store, &upstream.registration).await?,
     };
+    let (known, preferred) = (upstream.issuer.as_deref(), pinned.as_deref().or(issuer));
+    let Discovered { resource, scopes, server } = discover(http, &upstream.url, challenge, known, preferred).await?;
     let client = registration::client(http, store, clock, &server, &upstream.registration).await?;
     let wishes = Wishes {
         configured: upstream.scopes.as_ref(),
@@ -153,13 +150,11 @@ impl PreparedUpstream {
 
 impl Prepared {
     /// Where a login of this owner is kept.
-    #[must_use]
     pub fn key(&self, owner: CredentialOwner) -> LoginKey {
         LoginKey { upstream: self.upstream.clone(), owner, issuer: self.server.issuer.clone() }
     }
 
     /// A sign-in with a browser.
-    #[must_use]
     pub fn sign_in(&self) -> SignIn {
         SignIn {
             server: self.server.clone(),
@@ -173,13 +168,11 @@ impl Prepared {
     }
 
     /// The token endpoint, for a grant or a device.
-    #[must_use]
     pub fn endpoint<'a>(&'a self, clock: &'a Clock) -> TokenEndpoint<'a> {
         TokenEndpoint { server: &self.server, client: &self.client, resource: self.resource.as_deref(), clock }
     }
 
     /// What to keep of `tokens` that were asked for at `asked`.
-    #[must_use]
     pub fn login(&self, tokens: Tokens, asked: SystemTime) -> Login {
         let (resource, client, server) = (self.resource.clone(), self.client.clone(), self.server.clone());
         Login::new(tokens, &self.url, resource, &self.scopes, client, server, asked)

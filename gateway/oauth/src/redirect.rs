@@ -20,7 +20,6 @@ const NAME: usize = 16;
 
 impl Redirect {
     /// The address for an issuer.
-    #[must_use]
     pub fn of(&self, issuer: &str) -> String {
         match self {
             Self::At(address) => address.clone(),
@@ -29,7 +28,6 @@ impl Redirect {
     }
 
     /// The address for the issuer of this name.
-    #[must_use]
     pub fn named(&self, name: &str) -> String {
         match self {
             Self::At(address) => address.clone(),
@@ -39,13 +37,11 @@ impl Redirect {
 }
 
 /// The name of an issuer in an address, in small letters and digits: some servers compare paths without regard to case.
-#[must_use]
 pub fn name(issuer: &str) -> String {
     digest(&SHA256, issuer.as_bytes()).as_ref().iter().take(NAME).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether it is what [`name`] makes.
-#[must_use]
 pub fn is_name(text: &str) -> bool {
     text.len() == 2 * NAME && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

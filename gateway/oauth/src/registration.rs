@@ -91,7 +91,6 @@ pub enum RegistrationError {
 
 impl Registration {
     /// Where users come back to from a server.
-    #[must_use]
     pub fn redirect_for(&self, server: &ServerMetadata) -> Option<String> {
         self.redirect.as_ref().map(|redirect| redirect.of(&server.issuer))
     }
@@ -154,14 +153,12 @@ pub fn unasked(server: &ServerMetadata, wanted: &Registration) -> Result<Option<
 }
 
 /// Where the document for an issuer is.
-#[must_use]
 pub fn document_url(url: &Url, issuer: &str) -> String {
     url.as_str().replace(ISSUER, &redirect::name(issuer))
 }
 
 /// What is to be published at `url`, or written where a client is registered by hand, of one that comes back to these
 /// addresses.
-#[must_use]
 pub fn document(url: Option<&str>, name: &str, redirects: &[String]) -> Value {
     let mut document = description(name, redirects, &["authorization_code", "refresh_token"], "none");
     if let (Some(fields), Some(url)) = (document.as_object_mut(), url) {

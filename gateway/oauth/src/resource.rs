@@ -50,7 +50,6 @@ pub async fn find(http: &Http, url: &Url, pointer: Option<&str>) -> Result<Optio
 }
 
 /// The identifier of an upstream that says none (RFC 8707 §2): its URL without query and fragment.
-#[must_use]
 pub fn identifier(url: &Url) -> String {
     let mut url = url.clone();
     url.set_fragment(None);

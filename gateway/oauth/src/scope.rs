@@ -30,18 +30,15 @@ const MAX_SCOPES: usize = 256;
 
 impl Scopes {
     /// Reads the words of a text; those with characters that no scope may have are left out.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         text.split_ascii_whitespace().map(str::to_owned).collect()
     }
 
     /// The text of a request.
-    #[must_use]
     pub fn render(&self) -> String {
         self.iter().collect::<Vec<_>>().join(" ")
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -50,13 +47,11 @@ impl Scopes {
         self.0.iter().map(String::as_str)
     }
 
-    #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         self.0.union(&other.0).cloned().collect()
     }
 
     /// Whether every one of the others is here.
-    #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         other.0.is_subset(&self.0)
     }
@@ -73,7 +68,6 @@ impl FromIterator<String> for Scopes {
 
 /// The scopes to ask for: as configured, else as the refusal says, else all that the resource knows. Empty means to ask
 /// for none in particular. `offline_access` is added only if the server lists it.
-#[must_use]
 pub fn choose(wishes: &Wishes<'_>) -> Scopes {
     if let Some(configured) = wishes.configured {
         return configured.clone();

@@ -55,13 +55,11 @@ pub struct ServerMetadata {
 
 impl ServerMetadata {
     /// Whether it has PKCE with S256, without which a stolen code is a token.
-    #[must_use]
     pub fn has_pkce(&self) -> bool {
         self.code_challenge_methods_supported.iter().any(|method| method == "S256")
     }
 
     /// Whether a client may show itself in this way (RFC 8414 §2: with its secret in the header, if it does not say).
-    #[must_use]
     pub fn has_auth(&self, method: &str) -> bool {
         match &self.token_endpoint_auth_methods_supported {
             Some(methods) => methods.iter().any(|known| known == method),

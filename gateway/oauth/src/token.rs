@@ -3,30 +3,14 @@
 use std::time::Duration;
 
 use thiserror::Error;
-use weir_store::Secret;
 
-use crate::{HttpError, KeyFault, Scopes};
+use crate::{HttpError, KeyFault};
 
 pub use endpoint::TokenEndpoint;
+pub use reply::Tokens;
 
 mod endpoint;
-pub(crate) mod reply;
-
-/// What an authorization server gave.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tokens {
-    pub access: Secret,
-    /// Buys the next one.
-    pub refresh: Option<Secret>,
-    /// How long the first is good, from when it was asked for.
-    pub lifetime: Option<Duration>,
-    /// What it may do, where that differs from what was asked for.
-    pub scopes: Option<Scopes>,
-    /// Who signed in (OpenID Connect).
-    pub identity: Option<Secret>,
-    /// What kind of token it is (RFC 8693).
-    pub kind: Option<String>,
-}
+mod reply;
 
 /// Why there is no token. Never holds one.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -63,7 +47,6 @@ pub enum TokenError {
 }
 impl TokenError {
     /// Whether the same request may succeed later.
-    #[must_use]
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Temporary { .. })
     }
@@ -100,7 +83,7 @@ impl From<HttpError> for TokenError {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-    use super::{reply::TokenReply, *};
+    use super::*;
 
     #[test]
     fn an_answer_is_read_with_patience() {
@@ -112,7 +95,7 @@ mod tests {
             (r#"{"access_token":"a","expires_in":-1}"#, None),
             (r#"{"access_token":"a","expires_in":1e300}"#, None),
         ] {
-            let tokens = Tokens::from(serde_json::from_str::<TokenReply>(text).unwrap());
+            let tokens: Tokens = serde_json::from_str(text).unwrap();
             assert_eq!(tokens.lifetime.map(|lifetime| lifetime.as_secs()), lifetime, "{text}");
             assert_eq!(tokens.access.expose(), "a");
         }
@@ -131,10 +114,7 @@ mod tests {
     #[test]
     fn nothing_shows_a_token() {
         let text = r#"{"access_token":"hunter2","refresh_token":"hunter2","id_token":"hunter2"}"#;
-        let reply: TokenReply = serde_json::from_str(text).unwrap();
-        assert!(
-            !format!("{reply:?} {:?}", Tokens::from(serde_json::from_str::<TokenReply>(text).unwrap()))
-                .contains("hunter2")
-        );
+        let reply: Tokens = serde_json::from_str(text).unwrap();
+        assert!(!format!("{reply:?}").contains("hunter2"));
     }
 }

@@ -10,6 +10,8 @@ use url::Url;
 
 use crate::config::{Config, SystemEnvironment};
 
+use super::BadConfig;
+
 /// How much of a host's name is part of the upstream's name.
 const HOST: usize = 20;
 
@@ -32,7 +34,7 @@ pub(super) fn name(address: &str) -> String {
 
 /// A configuration of the upstream at an address, which may have more to say of it; or what is wrong, for `command` to
 /// tell. Values of headers are never in that.
-pub(super) fn config(command: &str, address: &str, more: toml::Table) -> Result<Config, String> {
+pub(super) fn config(command: &str, address: &str, more: toml::Table) -> Result<Config, BadConfig> {
     let mut upstream = more;
     upstream.insert("url".into(), address.into());
     let named = toml::Table::from_iter([(name(address), toml::Value::Table(upstream))]);
@@ -43,7 +45,7 @@ pub(super) fn config(command: &str, address: &str, more: toml::Table) -> Result<
             Some(hint) => format!("{command}: {}\n  hint: {hint}", problem.message),
             None => format!("{command}: {}", problem.message),
         });
-        lines.collect::<Vec<_>>().join("\n")
+        BadConfig(lines.collect::<Vec<_>>().join("\n"))
     })
 }
 

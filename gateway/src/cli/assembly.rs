@@ -17,6 +17,8 @@ use crate::{
     upstream::{CredentialSource, Services, Upstream, UpstreamParts},
 };
 
+use super::BadConfig;
+
 /// What a configuration comes to.
 pub(super) struct Assembly {
     /// What the gateway runs on.
@@ -40,9 +42,9 @@ pub(super) struct Decisions {
 /// # Errors
 ///
 /// Everything that is wrong, one line each.
-pub(super) fn assemble(config: &Config, manager: Option<&CredentialManager>) -> anyhow::Result<Assembly> {
+pub(super) fn assemble(config: &Config, manager: Option<&CredentialManager>) -> Result<Assembly, BadConfig> {
     let engine = Engine::new(config.cache_dir.as_deref(), config.limits.policy);
-    let engine = engine.context("the policy engine cannot be started")?;
+    let engine = engine.map_err(|why| BadConfig(format!("the policy engine cannot be started: {why:#}")))?;
     let client = HttpClient::new().limited(config.limits.connections.upstream);
     let processes = Quota::new("processes", config.limits.processes);
     let shared = (&client, &processes, &Arc::new(Semaphore::new(config.limits.concurrent_starts)));
@@ -57,7 +59,7 @@ pub(super) fn assemble(config: &Config, manager: Option<&CredentialManager>) -> 
         }
     }
     if !problems.is_empty() {
-        bail!("{}", problems.join("\n"));
+        return Err(BadConfig(problems.join("\n")));
     }
     let snapshot = Arc::new(Snapshot::new(upstreams, config.limits.clone()));
     Ok(Assembly { snapshot, decisions, _engine: engine })

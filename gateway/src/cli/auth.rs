@@ -17,7 +17,7 @@ use crate::{
     telemetry,
 };
 
-use super::{BAD_CONFIG, address, terminal};
+use super::address;
 
 /// The exit code of what Ctrl-C has ended (128 and the number of the signal).
 const INTERRUPTED: u8 = 130;
@@ -120,21 +120,14 @@ pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
         | AuthCommand::List { options } => options,
     };
     let config = match command.address() {
-        Some(address) => address::config("weir auth", address, toml::Table::new()),
-        None => Config::load(&options.config).map_err(|problems| problems.to_string()),
-    };
-    let config = match config {
-        Ok(config) => config,
-        Err(problems) => {
-            terminal::complain(problems);
-            return Ok(ExitCode::from(BAD_CONFIG));
-        }
+        Some(address) => address::config("weir auth", address, toml::Table::new())?,
+        None => super::load(&options.config)?,
     };
     let _audit = super::audit::start(&config)?;
     let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
     let about = CommandScope { config, manager };
     let interrupted = command.interrupted();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
+    let runtime = super::runtime()?;
     let ended = runtime.block_on(async {
         let work = async {
             match command {

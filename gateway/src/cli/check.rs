@@ -3,28 +3,16 @@
 use std::{path::Path, process::ExitCode};
 
 use crate::{
-    config::{Auth, Config, Reach, UpstreamConfig},
+    config::{Auth, Reach, UpstreamConfig},
     credential::CredentialManager,
 };
 
 use super::{BAD_CONFIG, assembly, assembly::Decisions, terminal};
 
 pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
-    let config = match Config::load(path) {
-        Ok(config) => config,
-        Err(problems) => {
-            terminal::complain(problems);
-            return Ok(ExitCode::from(BAD_CONFIG));
-        }
-    };
+    let config = super::load(path)?;
     let manager = CredentialManager::new(&config, false);
-    let assembly = match assembly::assemble(&config, Some(&manager)) {
-        Ok(assembly) => assembly,
-        Err(why) => {
-            terminal::complain(format_args!("{why:#}"));
-            return Ok(ExitCode::from(BAD_CONFIG));
-        }
-    };
+    let assembly = assembly::assemble(&config, Some(&manager))?;
     for warning in &config.warnings {
         terminal::complain(format_args!("warning: {warning}"));
     }

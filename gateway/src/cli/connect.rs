@@ -21,7 +21,7 @@ use crate::{
     telemetry,
 };
 
-use super::{BAD_CONFIG, address, assembly, serve::signalled, terminal};
+use super::{BadConfig, address, assembly, serve::signalled};
 
 /// The longest message that a client may send, in bytes; as long as the longest that is gathered from a server.
 const MAX_LINE: usize = 32 * 1024 * 1024;
@@ -64,21 +64,11 @@ pub(super) struct Options {
 
 pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
     let _log = telemetry::start(if options.debug { "info,mcp_weir=debug" } else { "warn" });
-    let refused = |why: String| {
-        terminal::complain(why);
-        Ok(ExitCode::from(BAD_CONFIG))
-    };
-    let config = match config(&options) {
-        Ok(config) => config,
-        Err(why) => return refused(why),
-    };
+    let config = config(&options)?;
     let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
-    let assembly = match assembly::assemble(&config, Some(&manager)) {
-        Ok(assembly) => assembly,
-        Err(why) => return refused(format!("{why:#}")),
-    };
+    let assembly = assembly::assemble(&config, Some(&manager))?;
     let limits = stdio::StdioLimits { line: MAX_LINE, request: Duration::from_secs(options.timeout) };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
+    let runtime = super::runtime()?;
     let served = runtime.block_on(connect(assembly.snapshot, &manager, limits));
     // Standard input is read by a thread that cannot be woken; there is nothing left to wait for.
     runtime.shutdown_background();
@@ -137,15 +127,17 @@ async fn reap(proxy: Arc<Proxy>) {
 }
 
 /// A configuration of one upstream, or what is wrong with the options; header values are never in it.
-fn config(options: &Options) -> Result<Config, String> {
+fn config(options: &Options) -> Result<Config, BadConfig> {
     let mut headers = toml::Table::new();
     for header in &options.headers {
         let Some((name, value)) = header.split_once(':') else {
-            return Err("--header: this is not NAME:VALUE, such as \"Authorization: Bearer ${env:TOKEN}\"".into());
+            return Err(BadConfig(
+                "--header: this is not NAME:VALUE, such as \"Authorization: Bearer ${env:TOKEN}\"".into(),
+            ));
         };
         let taken = headers.insert(name.trim().to_owned(), value.trim().into());
         if taken.is_some() {
-            return Err("--header: one name is given twice".into());
+            return Err(BadConfig("--header: one name is given twice".into()));
         }
     }
     let mut upstream = toml::Table::new();
@@ -185,7 +177,7 @@ mod tests {
 
     fn read(args: &[&str]) -> Result<Config, String> {
         let line = StatusLine::try_parse_from([&["connect"], args].concat()).map_err(|why| why.to_string())?;
-        config(&line.options)
+        config(&line.options).map_err(|why| why.to_string())
     }
 
     #[test]

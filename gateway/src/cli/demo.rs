@@ -1,13 +1,14 @@
 //! `weir demo`: a gateway over the built-in server.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Context;
 
-use crate::config::{
-    Auth, Config, Limits, LoginOwner, LoginStore, Reach, Secret, StdioReach, SystemEnvironment, Timeouts,
-    UpstreamConfig, default_cache_dir,
-};
+use crate::config::{Config, LoginStore, SystemEnvironment};
 
 use super::serve;
 
@@ -22,7 +23,7 @@ pub(super) fn run(listen: SocketAddr) -> anyhow::Result<ExitCode> {
 
 /// The built-in server itself.
 pub(super) fn server() -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = super::runtime()?;
     runtime.block_on(crate::demo::run(tokio::io::stdin(), tokio::io::stdout()))?;
     // Standard input is read by a thread that cannot be woken; there is nothing left to wait for.
     runtime.shutdown_background();
@@ -30,40 +31,11 @@ pub(super) fn server() -> anyhow::Result<ExitCode> {
 }
 
 fn config(listen: SocketAddr, program: PathBuf) -> anyhow::Result<Config> {
-    let reach = StdioReach {
-        command: program.into_os_string().into_string().ok().context("this program lies at a path that is no text")?,
-        args: vec![Secret::new("demo-server".into())],
-        env: Vec::new(),
-        inherit: Vec::new(),
-        secrets: Vec::new(),
-        cwd: std::env::current_dir()?,
-        shared: false,
-    };
-    let upstream = UpstreamConfig {
-        name: "demo".parse()?,
-        reach: Reach::Stdio(reach),
-        auth: Auth::None,
-        policies: Vec::new(),
-        owner: LoginOwner::Shared,
-        timeouts: Timeouts::default(),
-        enabled: true,
-    };
-    Ok(Config {
-        file: PathBuf::from("weir demo"),
-        listen: vec![listen],
-        tls: None,
-        allowed_hosts: Vec::new(),
-        allowed_origins: Vec::new(),
-        cache_dir: default_cache_dir(&SystemEnvironment),
-        inbound: Vec::new(),
-        api_keys: false,
-        public_url: None,
-        client_metadata_url: None,
-        store: LoginStore::default(),
-        audit: None,
-        limits: Limits::default(),
-        upstreams: vec![upstream],
-        warnings: Vec::new(),
-        missing: Vec::new(),
-    })
+    let program = program.into_os_string().into_string().ok().context("this program lies at a path that is no text")?;
+    let text = format!(
+        "listen = \"{listen}\"\n[upstreams.demo]\ncommand = {}\nargs = [\"demo-server\"]\ninherit_env = []",
+        toml::Value::from(program)
+    );
+    let config = Config::parse(&text, Path::new("weir demo"), &SystemEnvironment)?;
+    Ok(Config { store: LoginStore::default(), ..config })
 }

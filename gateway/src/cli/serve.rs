@@ -37,7 +37,7 @@ use crate::{
     upstream::Upstream,
 };
 
-use super::{BAD_CONFIG, assembly, terminal};
+use super::{BadConfig, assembly, terminal};
 
 /// How long running calls may take to finish after Ctrl-C.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -49,13 +49,7 @@ const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 pub(super) fn run(path: &Path, listen: Option<SocketAddr>, upgrade: bool, plaintext: bool) -> anyhow::Result<ExitCode> {
-    let mut config = match Config::load(path) {
-        Ok(config) => config,
-        Err(problems) => {
-            terminal::complain(problems);
-            return Ok(ExitCode::from(BAD_CONFIG));
-        }
-    };
+    let mut config = super::load(path)?;
     if let Some(address) = listen {
         let here = address.ip().is_loopback();
         anyhow::ensure!(here, "--listen takes an address of this machine; `listen` in {} takes any", path.display());
@@ -87,16 +81,9 @@ pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> any
         );
     }
     let manager = CredentialManager::new(&config, plaintext);
-    let assembly = match assembly::assemble(&config, Some(&manager)) {
-        Ok(assembly) => assembly,
-        Err(why) => {
-            terminal::complain(format_args!("{why:#}"));
-            return Ok(ExitCode::from(BAD_CONFIG));
-        }
-    };
+    let assembly = assembly::assemble(&config, Some(&manager))?;
     if let Some(why) = super::check_key(&manager)? {
-        terminal::complain(why);
-        return Ok(ExitCode::from(BAD_CONFIG));
+        return Err(BadConfig(why).into());
     }
     // All that may fail comes before the sockets: the process that hands them over ends with that.
     let callers = Authenticator::new(&config, &manager).context("the tokens of callers cannot be checked")?;

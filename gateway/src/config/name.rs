@@ -46,7 +46,6 @@ pub enum NameError {
 
 impl UpstreamName {
     /// The name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

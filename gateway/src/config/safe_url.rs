@@ -35,19 +35,16 @@ pub enum UrlError {
 
 impl SafeUrl {
     /// The URL itself, query values included; not for printing.
-    #[must_use]
     pub fn as_url(&self) -> &Url {
         &self.url
     }
 
     /// Whether the scheme is `https`.
-    #[must_use]
     pub fn is_https(&self) -> bool {
         self.url.scheme() == "https"
     }
 
     /// Whether both URLs have the same scheme, host and port (RFC 6454 §4).
-    #[must_use]
     pub fn same_origin(&self, other: &Self) -> bool {
         self.url.origin() == other.url.origin()
     }

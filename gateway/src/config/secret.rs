@@ -1,4 +1,4 @@
-//! Values that must not be seen, and the places they come from.
+//! The places that values come from which must not be seen.
 
 use std::fmt;
 use std::io;
@@ -7,13 +7,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::{Environment, SystemEnvironment};
-
-/// A value that cannot be printed; wiped from memory when dropped.
-///
-/// Whoever needs it says so with [`expose`](Self::expose), which is easy to search for.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
+use super::{Environment, Secret, SystemEnvironment};
 
 /// Where a secret is found when it is needed. Its `Display` names the place, never the secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,31 +36,6 @@ pub enum SecretError {
     /// The file cannot be read, for this reason.
     #[error("{0} cannot be read: {1}")]
     Unreadable(SecretSource, String),
-}
-
-impl Secret {
-    /// Wraps a value.
-    #[must_use]
-    pub fn new(value: String) -> Self {
-        Self(Zeroizing::new(value))
-    }
-
-    /// The value itself. Never print it, nor what is built from it.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-
-    /// Whether it is made of printable ASCII characters alone, as the value of a header is (RFC 9110 §5.5).
-    pub(super) fn is_printable(&self) -> bool {
-        self.0.bytes().all(|byte| matches!(byte, b' '..=b'~'))
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
 }
 
 impl SecretSource {
@@ -118,7 +87,7 @@ impl SecretSource {
         if text.is_empty() {
             return Err(SecretError::Empty(self.clone()));
         }
-        Ok(Secret(text))
+        Ok(text.into())
     }
 }
 

@@ -11,12 +11,13 @@ use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use parking_lot::{Mutex, RwLock};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use weir_flow::facts::Principal;
@@ -26,7 +27,7 @@ use weir_store::{FileStore, Key, Listed, Swap, Value};
 use crate::caller::Caller;
 
 use super::{
-    CredentialManager, TokenStoreError, lock,
+    CredentialManager, TokenStoreError,
     token_store::TokenStore,
     watch::{LOOK, state},
 };
@@ -207,7 +208,7 @@ impl ApiKeys {
         if !is_key(text) {
             return KeyLookup::Unknown;
         }
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let Some(known) = &*known else { return KeyLookup::Unavailable };
         let Some(found) = known.get(&hash(text)) else { return KeyLookup::Unknown };
         if found.key.is_expired(now) {
@@ -215,7 +216,7 @@ impl ApiKeys {
         }
         let today = seconds(now) / DAY.as_secs();
         if found.day.swap(today, Ordering::Relaxed) != today {
-            lock(&self.used).push(Arc::clone(found));
+            self.used.lock().push(Arc::clone(found));
         }
         KeyLookup::Known(Arc::clone(found))
     }
@@ -244,7 +245,7 @@ impl ApiKeys {
     pub async fn read(&self) -> Result<(), TokenStoreError> {
         let exists = |path: &PathBuf| path.exists();
         if !self.token_store.path.as_ref().is_some_and(exists) {
-            *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(HashMap::new());
+            *self.known.write() = Some(HashMap::new());
             return Ok(());
         }
         let opened = self.token_store.open().await?;
@@ -263,18 +264,18 @@ impl ApiKeys {
             let (caller, day) = (Caller::signed_in(key.principal()), key.used.unwrap_or_default() / DAY.as_secs());
             found.insert(hash, Arc::new(KnownKey { key, caller, day: AtomicU64::new(day) }));
         }
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        *self.known.write() = Some(found);
         Ok(())
     }
 
     fn is_unread(&self) -> bool {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.known.read().is_none()
     }
 
     async fn write_uses(&self) {
-        let used = std::mem::take(&mut *lock(&self.used));
+        let used = std::mem::take(&mut *self.used.lock());
         let is_there = |hash: &[u8; 32]| {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.read();
             known.as_ref().is_some_and(|known| known.contains_key(hash))
         };
         for known in used.into_iter().filter(|used| unhex(&used.key.hash).is_some_and(|hash| is_there(&hash))) {

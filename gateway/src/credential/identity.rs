@@ -21,7 +21,6 @@ pub struct Identity {
 
 impl CredentialManager {
     /// Weir as a client of one of the issuers in a configuration.
-    #[must_use]
     pub fn identity(&self, config: &Config, inbound: &InboundAuth) -> Identity {
         let document = config.client_metadata_url.as_deref().and_then(|url| url.parse().ok());
         Identity { token_store: Arc::clone(&self.token_store), inbound: inbound.clone(), document }
@@ -77,7 +76,6 @@ impl Identity {
 
 impl SignInFailure {
     /// Whether only the operator can help, by registering Weir.
-    #[must_use]
     pub const fn is_nobody(&self) -> bool {
         matches!(
             self,
@@ -90,7 +88,6 @@ impl SignInFailure {
     }
 
     /// Whether the same may succeed later.
-    #[must_use]
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::Prepare(why) if why.is_temporary())
     }

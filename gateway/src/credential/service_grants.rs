@@ -81,10 +81,7 @@ impl UpstreamAuth {
             return Ok(ServiceGrant::Credentials);
         }
         let subject = match &self.oauth.subject_token {
-            Some(source) => {
-                let token = source.read().map_err(|why| TokenOutcome::Denied(why.to_string()))?;
-                Secret::new(token.expose().to_owned())
-            }
+            Some(source) => source.read().map_err(|why| TokenOutcome::Denied(why.to_string()))?,
             None => {
                 let none = || TokenOutcome::Denied("the caller has brought no token to exchange".to_owned());
                 asker.token.clone().ok_or_else(none)?
@@ -113,10 +110,7 @@ impl UpstreamAuth {
 fn identity_provider(written: &IdentityProvider) -> Result<(ServerMetadata, OAuthApplication), String> {
     let endpoint: Url = written.token_endpoint.parse().map_err(|_| "the token endpoint is no URL".to_owned())?;
     let auth = match &written.client_secret {
-        Some(source) => {
-            let secret = source.read().map_err(|why| why.to_string())?;
-            ClientAuth::Basic(Secret::new(secret.expose().to_owned()))
-        }
+        Some(source) => ClientAuth::Basic(source.read().map_err(|why| why.to_string())?),
         None => ClientAuth::None,
     };
     let server = ServerMetadata {
@@ -134,7 +128,7 @@ impl ServiceGrants {
             ServiceGrant::Credentials => grants::client_credentials(&self.http, &endpoint, scopes).await,
             ServiceGrant::Exchange { subject, kind, audience } => {
                 let subject = Subject { token: subject, kind: *kind };
-                grants::exchange(&self.http, &endpoint, subject, audience.as_deref(), scopes).await
+                grants::exchange(&self.http, &endpoint, subject, None, audience.as_deref(), scopes).await
             }
             ServiceGrant::Vouched { subject, kind, provider, client } => {
                 let subject = Subject { token: subject, kind: *kind };

@@ -54,7 +54,7 @@ pub(super) fn of_callers(
 ) -> Result<Registration, SecretError> {
     let client = inbound.client_id.clone().map(|id| {
         let secret = inbound.client_secret.as_ref().map(SecretSource::read).transpose()?;
-        let auth = secret.map_or(ClientAuth::None, |secret| ClientAuth::Basic(Secret::new(secret.expose().to_owned())));
+        let auth = secret.map_or(ClientAuth::None, ClientAuth::Basic);
         Ok(OAuthApplication { id, auth })
     });
     let known =
@@ -77,11 +77,11 @@ pub(super) fn client(oauth: &OAuthClient) -> Result<Option<OAuthApplication>, Se
     let Some(id) = oauth.client_id.clone() else { return Ok(None) };
     let auth = match (&oauth.private_key, &oauth.client_secret) {
         (Some(source), _) => {
-            let pem = Secret::new(source.read_document()?.expose().to_owned());
+            let pem = source.read_document()?;
             let algorithm = oauth.algorithm.unwrap_or_else(|| usual(&pem)).to_owned();
             ClientAuth::PrivateKey(PrivateKey { pem, algorithm, id: None })
         }
-        (None, Some(source)) => ClientAuth::Basic(Secret::new(source.read()?.expose().to_owned())),
+        (None, Some(source)) => ClientAuth::Basic(source.read()?),
         (None, None) => ClientAuth::None,
     };
     Ok(Some(OAuthApplication { id, auth }))

@@ -92,7 +92,6 @@ pub enum Standing {
 
 impl Standing {
     /// Whether something has to be done before there is a token.
-    #[must_use]
     pub const fn is_wanting(self) -> bool {
         matches!(self, Self::Missing | Self::Ended)
     }
@@ -118,7 +117,6 @@ impl fmt::Display for Needed {
 
 impl Needed {
     /// What is wanted, as the beginning of a sentence that says how it is done.
-    #[must_use]
     pub fn what(&self) -> String {
         match self.ended {
             true => format!("the login at `{}` has ended, and it needs a new sign-in", self.upstream),
@@ -211,7 +209,7 @@ impl UpstreamAuth {
         let written = self.oauth.issuer.as_deref();
         let found = match written {
             Some(issuer) => server::find(http, issuer).await,
-            None => discover(http, &self.url, self.knock().await?.as_ref(), None).await.map(|found| found.server),
+            None => discover(http, &self.url, self.knock().await?.as_ref(), None, None).await.map(|found| found.server),
         };
         let server = found.map_err(PrepareError::from)?;
         let is_named = server.authorization_response_iss_parameter_supported;

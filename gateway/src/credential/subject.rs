@@ -22,14 +22,12 @@ const LOCAL: &str = "local";
 
 impl TokenSubject {
     /// Everybody.
-    #[must_use]
     pub const fn shared() -> Self {
         Self { owner: CredentialOwner::Shared, principal: None, token: None }
     }
 
     /// Whose credential a caller uses; none for Weir itself where each caller has their own. Where nobody has `proved` who
     /// they are, everybody is the same local caller.
-    #[must_use]
     pub fn of(owner: config::LoginOwner, proved: bool, caller: Option<&Arc<Caller>>) -> Option<Self> {
         match (owner, caller) {
             (config::LoginOwner::Shared, _) => Some(Self::shared()),
@@ -39,19 +37,17 @@ impl TokenSubject {
     }
 
     /// One principal.
-    #[must_use]
     pub fn principal(caller: &Caller) -> Self {
         let principal = caller.principal();
         let issuer = principal.issuer.clone().unwrap_or_else(|| LOCAL.to_owned());
         Self {
             owner: CredentialOwner::Principal(issuer, principal.subject.clone()),
             principal: Some(principal.clone()),
-            token: caller.token().map(|token| Secret::new(token.expose().to_owned())),
+            token: caller.token().cloned(),
         }
     }
 
     /// Whoever calls from this machine, where no tokens are asked for.
-    #[must_use]
     pub fn local() -> Self {
         Self::principal(&Arc::clone(&Caller::local()))
     }

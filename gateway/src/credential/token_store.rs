@@ -124,7 +124,7 @@ impl TokenStore {
         }
         let sources = match &self.key {
             Some(source) => {
-                let key = Secret::new(source.read()?.expose().to_owned());
+                let key = source.read()?;
                 KeySources { keyring: None, file: None, variable: Some((source.to_string(), key)) }
             }
             None => KeySources::beside(path, std::env::var("WEIR_STORE_KEY").ok().map(Secret::new)),

@@ -2,10 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use url::Url;
 use weir_flow::facts::{self, Challenge};
 use weir_oauth::{AddressPolicy, CredentialOwner, Http, HttpError, Login, LoginKey, LoginSummary, Renewal};
@@ -17,7 +18,7 @@ use crate::{
 };
 
 use super::{
-    Mark, Needed, Standing, TokenStoreError, TokenSubject, lock,
+    Mark, Needed, Standing, TokenStoreError, TokenSubject,
     shell::quoted,
     token_store::{OpenedStore, TokenStore},
 };
@@ -84,57 +85,48 @@ impl UpstreamAuth {
         }
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// What names it to `weir auth login`, as a shell reads it, with the options that go along.
-    #[must_use]
     pub fn argument(&self) -> &str {
         &self.argument
     }
 
     /// Whether the configuration says that it takes a login; else it is only if the upstream asks for one.
-    #[must_use]
     pub const fn is_configured(&self) -> bool {
         self.configured
     }
 
     /// Whether a person has to sign in.
-    #[must_use]
     pub const fn is_for_people(&self) -> bool {
         matches!(self.oauth.flow, LoginFlow::AuthorizationCode | LoginFlow::DeviceCode)
     }
 
     /// Whether each caller has a login of their own.
-    #[must_use]
     pub fn is_personal(&self) -> bool {
         let is_exchanged = self.oauth.flow == LoginFlow::TokenExchange && self.oauth.subject_token.is_none();
         is_exchanged || self.oauth.owner == config::LoginOwner::Principal
     }
 
     /// Whether a person signs in with a code and another device, and not with a browser.
-    #[must_use]
     pub fn is_by_code(&self) -> bool {
         self.oauth.flow == LoginFlow::DeviceCode
     }
 
     /// How long before its end a token is to be renewed, if the configuration says.
-    #[must_use]
     pub const fn renew_before(&self) -> Option<Duration> {
         self.oauth.renew_before
     }
 
     /// Whose credential a caller uses; none for Weir itself where each caller has their own.
-    #[must_use]
     pub fn asker(&self, caller: Option<&Arc<Caller>>) -> Option<TokenSubject> {
         let owner = if self.is_personal() { config::LoginOwner::Principal } else { config::LoginOwner::Shared };
         TokenSubject::of(owner, self.proved, caller)
     }
 
     /// The ways to a token, as a policy is told them.
-    #[must_use]
     pub fn flows(&self) -> Vec<facts::Flow> {
         vec![match self.oauth.flow {
             LoginFlow::AuthorizationCode => facts::Flow::AuthorizationCode,
@@ -170,7 +162,6 @@ impl UpstreamAuth {
     }
 
     /// What a policy is told of a login; `accepted` if the upstream has let somebody in with it.
-    #[must_use]
     pub fn fact(&self, login: &LoginSummary, accepted: bool) -> facts::Token {
         let now = self.token_store.clock.now();
         facts::Token {
@@ -184,7 +175,6 @@ impl UpstreamAuth {
     }
 
     /// Tells from now on whether an owner's login is still the one that it is now.
-    #[must_use]
     pub fn mark(&self, owner: &CredentialOwner) -> Mark {
         self.token_store.changes.mark(&self.name, owner)
     }
@@ -206,7 +196,7 @@ impl UpstreamAuth {
         let challenge = refused.map(|refused| challenge(&refused.challenge));
         let since = self.token_store.clock.now();
         {
-            let mut wanted = lock(&self.wanted);
+            let mut wanted = self.wanted.lock();
             if wanted.len() >= MAX_WANTED {
                 wanted.clear();
             }
@@ -220,11 +210,11 @@ impl UpstreamAuth {
     }
 
     pub(super) fn wanted(&self, owner: &CredentialOwner) -> Option<SignInRequest> {
-        lock(&self.wanted).get(owner).cloned()
+        self.wanted.lock().get(owner).cloned()
     }
 
     pub(super) fn satisfied(&self, owner: &CredentialOwner) {
-        lock(&self.wanted).remove(owner);
+        self.wanted.lock().remove(owner);
     }
 
     /// The client for this upstream's servers: this machine only if that is where the upstream is, or if the

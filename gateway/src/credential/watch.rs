@@ -7,17 +7,18 @@ use std::{
     collections::HashMap,
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_oauth::{CredentialOwner, LoginKey, LoginSummary};
 use weir_store::Version;
 
-use super::{CredentialManager, lock};
+use super::CredentialManager;
 
 /// How often to look.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
@@ -50,7 +51,6 @@ const IDLE_LOOK: Duration = Duration::from_secs(600);
 
 impl Mark {
     /// Whether there was no news since it was made.
-    #[must_use]
     pub fn holds(&self) -> bool {
         self.cell.load(Ordering::Acquire) == self.seen
     }
@@ -65,7 +65,7 @@ impl Default for LoginChanges {
 impl LoginChanges {
     /// Whoever owns a login at an upstream has news from now on.
     pub(super) fn mark(&self, upstream: &str, owner: &CredentialOwner) -> Mark {
-        let mut cells = lock(&self.cells);
+        let mut cells = self.cells.lock();
         cells.forget_idle(Instant::now());
         let cell = Arc::clone(cells.all.entry((upstream.to_owned(), owner.clone())).or_default());
         let seen = cell.load(Ordering::Acquire);
@@ -74,7 +74,7 @@ impl LoginChanges {
 
     /// There is news of a login.
     pub(super) fn tell(&self, upstream: &str, owner: &CredentialOwner) {
-        if let Some(cell) = lock(&self.cells).all.get(&(upstream.to_owned(), owner.clone())) {
+        if let Some(cell) = self.cells.lock().all.get(&(upstream.to_owned(), owner.clone())) {
             cell.fetch_add(1, Ordering::AcqRel);
         }
         self.all.send_modify(|count| *count += 1);
@@ -82,14 +82,14 @@ impl LoginChanges {
 
     /// This login is in use here: that it goes is news, even if it came and goes between two looks at the store.
     pub(super) fn seen(&self, login: &LoginSummary) {
-        lock(&self.known).entry(login.key.clone()).or_insert(None);
+        self.known.lock().entry(login.key.clone()).or_insert(None);
     }
 
     /// Compares what is in the store with what was there.
     fn compare(&self, found: Vec<LoginSummary>) {
         let found: HashMap<LoginKey, Option<Version>> =
             found.into_iter().map(|login| (login.key, Some(login.version))).collect();
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         let changed = found.iter().filter(|(key, version)| known.get(key) != Some(version));
         let gone = known.iter().filter(|(key, _)| !found.contains_key(key));
         let news: Vec<LoginKey> = changed.chain(gone).map(|(key, _)| key.clone()).collect();
@@ -112,7 +112,6 @@ impl Cells {
 
 impl CredentialManager {
     /// A number that grows with each login that comes, changes or goes, here or elsewhere.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.token_store.changes.all.subscribe()
     }
@@ -160,8 +159,8 @@ mod tests {
         let marks: Vec<Mark> = (0..100).map(|number| changes.mark("u", &owner(number))).collect();
         let kept: Vec<Mark> = marks.into_iter().take(10).collect();
         let later = Instant::now() + IDLE_LOOK;
-        lock(&changes.cells).forget_idle(later);
-        assert_eq!(lock(&changes.cells).all.len(), 10);
+        changes.cells.lock().forget_idle(later);
+        assert_eq!(changes.cells.lock().all.len(), 10);
         changes.tell("u", &owner(3));
         changes.tell("u", &owner(50));
         assert_eq!(kept.iter().filter(|mark| !mark.holds()).count(), 1);

@@ -7,13 +7,14 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use pingora_core::{
     connectors::http::v2::ConnectionRef,
     protocols::{Stream, http::v2::client::Http2Session},
@@ -109,7 +110,7 @@ impl ConnectionPool {
 
     /// Shares a connection of HTTP/2 among the requests to come.
     pub(super) fn share(self: &Arc<Self>, connection: ConnectionRef) {
-        let mut idle = self.lock();
+        let mut idle = self.idle.lock();
         idle.multiplexed.put(connection);
         self.keep_swept(&mut idle);
     }
@@ -117,7 +118,7 @@ impl ConnectionPool {
     /// Speaks HTTP/1.1 from now on.
     pub(super) fn require_http1(&self) {
         self.http1_required.store(true, Ordering::Relaxed);
-        self.lock().multiplexed.clear();
+        self.idle.lock().multiplexed.clear();
     }
 
     pub(super) fn http1_required(&self) -> bool {
@@ -126,7 +127,7 @@ impl ConnectionPool {
 
     /// Keeps a connection whose last answer was read to its end; `promised` is how long its server said to keep it.
     pub(super) fn put(self: &Arc<Self>, stream: Stream, promised: Option<Duration>) {
-        let mut idle = self.lock();
+        let mut idle = self.idle.lock();
         idle.put(stream, promised);
         self.keep_swept(&mut idle);
     }
@@ -136,7 +137,7 @@ impl ConnectionPool {
         match rest.read() {
             DrainProgress::Ended(stream, promised) => self.put(stream, promised),
             DrainProgress::Later(rest) => {
-                let mut idle = self.lock();
+                let mut idle = self.idle.lock();
                 if idle.unfinished.len() < UNFINISHED {
                     idle.unfinished.push((Instant::now() + PATIENCE, rest));
                     self.keep_swept(&mut idle);
@@ -149,7 +150,7 @@ impl ConnectionPool {
     /// Reads the ends that are here; says how many connections lie ready.
     #[cfg(test)]
     pub(super) fn finish_now(&self) -> usize {
-        let mut idle = self.lock();
+        let mut idle = self.idle.lock();
         idle.finish(Instant::now());
         idle.streams.len()
     }
@@ -157,11 +158,11 @@ impl ConnectionPool {
     /// How many connections wait for the end of their last answer.
     #[cfg(test)]
     pub(super) fn unfinished(&self) -> usize {
-        self.lock().unfinished.len()
+        self.idle.lock().unfinished.len()
     }
 
     fn next(&self) -> Option<Pooled> {
-        let mut idle = self.lock();
+        let mut idle = self.idle.lock();
         if idle.streams.is_empty() {
             idle.finish(Instant::now());
         }
@@ -180,7 +181,7 @@ impl ConnectionPool {
     /// Closes what is old or closed; false when nothing is left to come back for.
     fn sweep(&self) -> bool {
         let now = Instant::now();
-        let mut idle = self.lock();
+        let mut idle = self.idle.lock();
         idle.finish(now);
         idle.streams.retain_mut(|(until, stream)| now < *until && is_silent(stream));
         idle.multiplexed.sweep(IDLE);
@@ -189,10 +190,6 @@ impl ConnectionPool {
             idle.sweeper = None;
         }
         more
-    }
-
-    fn lock(&self) -> MutexGuard<'_, IdleConnection> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -229,7 +226,7 @@ impl Drop for BusyConnection {
 
 impl Drop for ConnectionPool {
     fn drop(&mut self) {
-        if let Some(sweeper) = self.lock().sweeper.take() {
+        if let Some(sweeper) = self.idle.lock().sweeper.take() {
             sweeper.abort();
         }
     }

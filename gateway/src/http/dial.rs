@@ -7,12 +7,13 @@ use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll},
     time::Duration,
 };
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use pingora_core::{
     connectors::{ConnectorOptions, L4Connect, TransportConnector},
     protocols::{
@@ -147,7 +148,7 @@ async fn tunnel(stream: Stream, origin: &HttpOrigin, proxy: &HttpProxy) -> Resul
 #[async_trait]
 impl L4Connect for Connected {
     async fn connect(&self, _: &PeerAddr) -> pingora_core::Result<l4::stream::Stream> {
-        let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stream = self.0.lock().take();
         stream.ok_or_else(|| pingora_core::Error::new(pingora_core::ErrorType::ConnectError))
     }
 }

@@ -54,7 +54,6 @@ pub enum Error {
 
 impl Error {
     /// Whether the server may have received the request and acted on it.
-    #[must_use]
     pub const fn may_have_run(&self) -> bool {
         match self {
             Self::Busy(_)

@@ -50,13 +50,11 @@ impl Response {
     }
 
     /// The status.
-    #[must_use]
     pub fn status(&self) -> u16 {
         self.head().map_or(0, |head| head.status.as_u16())
     }
 
     /// The first header of this name.
-    #[must_use]
     pub fn header(&self, name: &HeaderName) -> Option<&HeaderValue> {
         self.head()?.headers.get(name)
     }
@@ -67,7 +65,6 @@ impl Response {
     }
 
     /// The length of the body, where the head tells.
-    #[must_use]
     pub fn content_length(&self) -> Option<usize> {
         self.header(&CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
     }

@@ -58,7 +58,6 @@ impl HttpTarget {
     }
 
     /// Its origin.
-    #[must_use]
     pub fn origin(&self) -> &HttpOrigin {
         &self.origin
     }
@@ -90,7 +89,6 @@ impl HttpTarget {
     }
 
     /// The forward proxy that requests go through.
-    #[must_use]
     pub fn proxy(&self) -> Option<&HttpProxy> {
         self.proxy.as_ref()
     }

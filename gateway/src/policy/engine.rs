@@ -6,9 +6,10 @@ use std::{
     fmt, fs,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::Path,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use wasmtime::{Cache, CacheConfig, Config, PoolingAllocationConfig};
@@ -82,12 +83,12 @@ impl Engine {
     pub fn load(&self, source: PolicySource<'_>) -> Result<Policy, LoadError> {
         let settings = load::settings(&source)?;
         let key = key(&source);
-        let known = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).get(&key).and_then(Weak::upgrade);
+        let known = self.0.loaded.lock().get(&key).and_then(Weak::upgrade);
         let loaded = match known {
             Some(loaded) => loaded,
             None => {
                 let loaded = Arc::new(load::load(&self.0.wasm, &source)?);
-                let mut all = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = self.0.loaded.lock();
                 all.retain(|_, loaded| loaded.strong_count() > 0);
                 all.insert(key, Arc::downgrade(&loaded));
                 loaded

@@ -4,12 +4,13 @@
 use std::{
     borrow::Cow,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::io::{self, AsyncWrite};
 use tracing::Level;
 use wasmtime_wasi::{
@@ -99,7 +100,7 @@ impl Drop for GuestLines {
 impl GuestLogRate {
     /// Counts a line, and says whether it may be written.
     fn allows(&self, now: Instant) -> bool {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.0.lock();
         match &mut *window {
             Some((start, lines)) if now.saturating_duration_since(*start) < Duration::from_secs(1) => {
                 *lines = lines.saturating_add(1);
@@ -128,13 +129,13 @@ pub(super) fn redacted<'a>(text: &'a str, secrets: &[(String, String)]) -> Cow<'
 
 impl Printed {
     fn put(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         let room = PRINTED - kept.len();
         kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
     fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -21,6 +21,7 @@ use crate::{
 use super::{RequestContext, answer_stream::AnswerStream, pending_answer::PendingAnswer};
 
 /// One answer on its way to a client.
+#[must_use]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
@@ -81,26 +82,22 @@ pub struct CallLog {
 
 impl Answer {
     /// A status and nothing else.
-    #[must_use]
     pub const fn empty(status: u16) -> Self {
         Self { status, session: None, allow: None, body: Body::Empty, record: None }
     }
 
     /// A message that is all here.
-    #[must_use]
     pub const fn whole(status: u16, message: Bytes) -> Self {
         let body = Body::Whole([message, Bytes::new(), Bytes::new()]);
         Self { status, session: None, allow: None, body, record: None }
     }
 
     /// An event stream.
-    #[must_use]
     pub fn events(delivery: AnswerStream) -> Self {
         Self { status: 200, session: None, allow: None, body: Body::Events(Box::new(delivery)), record: None }
     }
 
     /// The answer to a request that Weir answers by itself; `result` is JSON that is ready.
-    #[must_use]
     pub fn result(request: &Message, result: Bytes) -> Self {
         let id = request.id().unwrap_or(b"null");
         let mut head = Vec::with_capacity(32 + id.len());
@@ -112,20 +109,17 @@ impl Answer {
     }
 
     /// A JSON-RPC error; the status follows from the era and the code.
-    #[must_use]
     pub fn error(era: Era, request: &Message, code: i64, message: &str) -> Self {
         let status = weir_mcp::status::http_status(era, code);
         Self::whole(status, answer::error(request.id(), code, message, None))
     }
 
     /// A call that came to nothing.
-    #[must_use]
     pub fn failed(request: &Message, upstream: &str, failure: &Failure) -> Self {
         Self::whole(200, failure_message(request.id(), upstream, failure))
     }
 
     /// A limit was reached.
-    #[must_use]
     pub fn full(id: Option<&[u8]>, reached: &Reached) -> Self {
         Self::whole(reached.status(), answer::error(id, answer::INTERNAL, &reached.to_string(), None))
     }
@@ -139,7 +133,6 @@ impl Answer {
     }
 
     /// Adds what the log will say.
-    #[must_use]
     pub fn recorded(mut self, mut record: CallLog) -> Self {
         if let Some(opened) = &self.session {
             record.session = Some(session::shown(opened));
@@ -160,7 +153,6 @@ pub(super) fn failure_message(id: Option<&[u8]>, upstream: &str, failure: &Failu
 
 impl CallLog {
     /// A call that begins now.
-    #[must_use]
     pub fn new(context: &RequestContext) -> Self {
         let RequestContext { message, era, caller, session, .. } = context;
         let mut record = Self::of(message, *era, caller.as_ref());
@@ -172,7 +164,6 @@ impl CallLog {
     }
 
     /// The same for a message of this era, of which no more is known.
-    #[must_use]
     pub fn of(message: &Message, era: Era, caller: Option<&Arc<Caller>>) -> Self {
         let mut record = Self {
             start: Instant::now(),

@@ -37,6 +37,7 @@ use upstream::AnsweredRequest;
 const HELD: Duration = Duration::from_secs(1);
 
 /// A stream of messages and what is needed to end it well.
+#[must_use]
 pub struct AnswerStream {
     source: StreamSource,
     /// Messages that come before those of the source.
@@ -202,20 +203,17 @@ impl AnswerStream {
     }
 
     /// A message that is all there is.
-    #[must_use]
     pub fn ready(message: Bytes) -> Self {
         Self::new(StreamSource::Ready(message))
     }
 
     /// The same stream, which its client may ask for again.
-    #[must_use]
     pub fn keep(mut self, keep: KeepStream) -> Self {
         self.keep = keep;
         self
     }
 
     /// The same stream, which ends when its session does.
-    #[must_use]
     pub(super) fn until(self, ended: watch::Receiver<bool>) -> Self {
         Self { ended: Some(ended), ..self }
     }
@@ -425,13 +423,11 @@ impl AnswerStream {
     }
 
     /// Whether it goes on until somebody ends it.
-    #[must_use]
     pub const fn is_endless(&self) -> bool {
         self.deadline.is_none()
     }
 
     /// What the gateway says on an endless stream when it stops.
-    #[must_use]
     pub fn close(&self) -> StreamClose {
         let id = match (&self.source, &self.answers) {
             (StreamSource::Queue { .. } | StreamSource::Replay(_), _) => return StreamClose::Retry,
@@ -446,7 +442,6 @@ impl AnswerStream {
 
     /// Whether it ended because its client has cancelled the request, and is to hear nothing more (2025-11-25,
     /// basic/utilities/cancellation).
-    #[must_use]
     pub const fn is_cancelled(&self) -> bool {
         self.cancelled
     }
@@ -459,7 +454,6 @@ impl AnswerStream {
     }
 
     /// What to give in place of an answer that was to be kept and is not there; none for what answers nothing.
-    #[must_use]
     pub fn instead(&self, why: &str) -> Option<Bytes> {
         let AnsweredRequest { id, upstream, .. } = self.answers.as_ref().filter(|_| !self.cancelled)?;
         Some(failure_message(Some(id), upstream.name(), &Failure::NotMcp(why.into())))

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_flow::{CallStep, Failure, Sent, call};
+use weir_flow::{CallStep, Failure, call};
 use weir_mcp::{Era, method};
 
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     credential::Needed,
     quota::Reached,
     session::{RunningGuard, RunningRequest},
+    task,
     telemetry::CallOutcome,
     upstream::{Channel, ConnectError, Credential, CredentialError, Outgoing, Reply, ReplyBody, SendError, Upstream},
 };
@@ -125,10 +126,10 @@ impl<'a> CallDriver<'a> {
         }
     }
 
-    async fn attempt(&self, codec: &mut impl Codec, credential: Option<&Credential>) -> Result<Reply, Sent> {
+    async fn attempt(&self, codec: &mut impl Codec, credential: Option<&Credential>) -> Result<Reply, SendError> {
         match tokio::time::timeout(self.left(), codec.send(credential)).await {
             Ok(Ok(Reply { status, body: ReplyBody::Empty, .. })) => {
-                Err(Sent::NotMcp(format!("status {status} without an answer")))
+                Err(SendError::NotMcp(format!("status {status} without an answer")))
             }
             Ok(Ok(mut reply)) => {
                 if let Some(credential) = credential.filter(|_| reply.status < 300) {
@@ -139,9 +140,9 @@ impl<'a> CallDriver<'a> {
             }
             Ok(Err(why)) => {
                 codec.failed(&why);
-                Err(why.into())
+                Err(why)
             }
-            Err(_) => Err(Sent::TimedOut),
+            Err(_) => Err(SendError::TimedOut),
         }
     }
 
@@ -177,7 +178,7 @@ impl Proxy {
             tokio::select! {
                 // A request that is not out yet must not go out any more, so the cancellation is looked at first.
                 biased;
-                () = cancelled(run.as_deref()) => None,
+                () = task::or_never(run.as_deref().map(RunningRequest::cancelled)) => None,
                 answer = answer => Some(answer),
             }
         };
@@ -211,21 +212,15 @@ impl Proxy {
             };
             match stopped {
                 Ok(answer) => return answer,
-                Err(Stop::OtherEra) => {
-                    era = match era {
-                        Era::Legacy => Era::Modern,
-                        Era::Modern => Era::Legacy,
-                    }
-                }
+                Err(Stop::OtherEra) => era = era.other(),
                 Err(stop) => return self.stopped(context, upstream, stop, running.as_ref(), record).await,
             }
         }
-        let text = "speaks one era of MCP at one time and the other at another".to_owned();
-        self.stopped(context, upstream, Stop::Failed(Failure::Policy(text)), running.as_ref(), record).await
+        self.stopped(context, upstream, Stop::OtherEra, running.as_ref(), record).await
     }
 
     /// The answer to a request that has no reply.
-    async fn stopped(
+    pub(super) async fn stopped(
         &self,
         context: &RequestContext,
         upstream: &Arc<Upstream>,
@@ -242,7 +237,7 @@ impl Proxy {
             }
             Stop::Failed(failure) => failure,
             Stop::Outage(why) => Failure::Unreachable(why),
-            Stop::OtherEra => Failure::SessionLost,
+            Stop::OtherEra => Failure::Policy("speaks one era of MCP at one time and the other at another".into()),
         };
         if let (Failure::TimedOut(_), Some(running)) = (&failure, running) {
             legacy::cancel(upstream, running);
@@ -373,13 +368,5 @@ fn note_watch(context: &RequestContext, target: &Target) {
     let native = target.name.clone().or_else(|| context.message.uri().map(|uri| uri.into_owned()));
     if let (Some(session), Some(uri)) = (&context.session, native) {
         session.watch(target.upstream.key(), uri, watches);
-    }
-}
-
-/// Resolves when the client cancels its request.
-async fn cancelled(run: Option<&RunningRequest>) {
-    match run {
-        Some(run) => run.cancelled().await,
-        None => std::future::pending().await,
     }
 }

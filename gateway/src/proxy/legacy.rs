@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 use weir_flow::{Backoff, call::MAX_ATTEMPTS};
-use weir_mcp::{Era, Message, answer, era, json, message::Field, method};
+use weir_mcp::{Era, Message, answer, era, json, message::Field, method, translate};
 
 use crate::{
     caller::Caller,
     http::HeaderValue,
-    session::{Endpoint, MAX_REMEMBERED, RunningGuard, Session, SessionOwner, lock},
+    session::{Endpoint, MAX_REMEMBERED, RunningGuard, Session, SessionOwner},
     task,
     telemetry::CallOutcome,
     upstream::{Channel, ConnectError, Opened, Upstream, own},
@@ -61,9 +61,7 @@ impl Proxy {
     }
 
     async fn begin_all(self: &Arc<Self>, owner: SessionOwner, initialize: &Message) -> Answer {
-        let requested =
-            initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
-        let version = era::negotiate(requested.as_deref().unwrap_or_default());
+        let version = requested_version(initialize);
         let offers = self.catalog.merged(owner.caller.as_ref(), Era::Legacy).await;
         let answer = Answer::result(initialize, aggregate::initialized(&offers, version));
         self.admit(owner, Endpoint::All, initialize, HeaderValue::from_static(version), None, answer)
@@ -79,47 +77,36 @@ impl Proxy {
         record.upstream = Some(Arc::clone(&upstream));
         let open = || upstream.open_session(owner.caller.as_ref(), owner.principal(), initialize);
         let opened = match patiently(&mut record.attempts, open).await {
-            Ok(opened) => opened,
-            Err(ConnectError::OtherEra { .. }) => {
-                return self.begin_sessionless(owner, upstream, initialize, record).await;
-            }
-            Err(why) => return Box::pin(self.not_begun(&owner, upstream, initialize, why, record)).await,
+            // It knows no sessions, so that Weir says what it is.
+            Err(ConnectError::OtherEra { .. }) => upstream.open(owner.caller.as_ref(), Some(Era::Modern)).await,
+            opened => opened,
         };
-        let agreed =
-            opened.answer.result().and_then(|result| json::get(result, &["protocolVersion"])).and_then(json::string);
+        let (channel, answer, era) = match opened {
+            Ok(Opened { channel, answer, era }) => (channel, answer, era),
+            Err(why) => {
+                let context = RequestContext::introducing(&owner, Endpoint::One(Arc::clone(&upstream)), initialize);
+                return Box::pin(self.stopped(&context, &upstream, why.into(), None, record)).await;
+            }
+        };
+        if era == Era::Modern {
+            let version = requested_version(initialize);
+            let said = answer.result().unwrap_or(b"{}");
+            let answer = Answer::result(initialize, translate::initialized(said, version, upstream.name()));
+            let version = HeaderValue::from_static(version);
+            return self.admit(owner, Endpoint::One(upstream), initialize, version, None, answer);
+        }
+        let agreed = answer.member("protocolVersion").and_then(json::string);
         let version = agreed.and_then(|version| HeaderValue::from_str(&version).ok());
         let version = version.unwrap_or(HeaderValue::from_static(era::LATEST_LEGACY));
         let id = initialize.id().unwrap_or(b"null");
         // A shared process was opened with an id of Weir's own.
-        let same = opened.answer.id() == Some(id);
-        let bytes = if same { opened.answer.bytes().clone() } else { opened.answer.edit().set(Field::Id, id).finish() };
+        let same = answer.id() == Some(id);
+        let bytes = if same { answer.bytes().clone() } else { answer.edit().set(Field::Id, id).finish() };
         let (endpoint, answer) = (Endpoint::One(upstream), Answer::whole(200, bytes));
-        self.admit(owner, endpoint, initialize, version, Some(opened.channel), answer)
+        self.admit(owner, endpoint, initialize, version, Some(channel), answer)
     }
 
-    /// The answer to an `initialize` whose upstream cannot be opened.
-    pub(super) async fn not_begun(
-        self: &Arc<Self>,
-        owner: &SessionOwner,
-        upstream: Arc<Upstream>,
-        initialize: &Message,
-        why: ConnectError,
-        record: &mut CallLog,
-    ) -> Answer {
-        if let ConnectError::SignIn(needed) = why {
-            let context = RequestContext::introducing(owner, Endpoint::One(upstream), initialize);
-            return self.ask_to_sign_in(&context, &needed, record).await;
-        }
-        if let ConnectError::Full(reached) = why {
-            record.fail(CallOutcome::Refused, reached.to_string());
-            return Answer::full(initialize.id(), &reached);
-        }
-        let text = format!("upstream `{}` cannot be reached: {why}", upstream.name());
-        record.fail(CallOutcome::Failed, format!("cannot be reached: {why}"));
-        Answer::whole(200, answer::error(initialize.id(), answer::INTERNAL, &text, None))
-    }
-
-    pub(super) fn admit(
+    fn admit(
         &self,
         owner: SessionOwner,
         endpoint: Endpoint,
@@ -172,7 +159,7 @@ impl Proxy {
             drop(tell.send(opened));
         };
         {
-            let mut openings = lock(&session.openings);
+            let mut openings = session.openings.lock();
             while openings.try_join_next().is_some() {}
             openings.spawn(opening);
         }
@@ -185,7 +172,7 @@ impl Proxy {
         let Opened { channel, answer: said, .. } =
             upstream.open_session(caller.as_ref(), session.principal(), &session.initialize).await?;
         let initialized = own::initialized();
-        let told = upstream.tell(caller.as_ref(), &channel, &initialized);
+        let told = upstream.tell(caller.as_ref(), &channel, &initialized, None);
         if tokio::time::timeout(upstream.list_timeout(), told).await.is_err() {
             tracing::debug!(upstream = upstream.name(), "initialized not taken in time");
         }
@@ -215,7 +202,7 @@ impl Proxy {
         session.forwarders.stop();
         close_channels(session).await;
         // Whatever is being opened closes itself; an upstream that does not answer is left.
-        let openings = std::mem::take(&mut *lock(&session.openings));
+        let openings = std::mem::take(&mut *session.openings.lock());
         drop(tokio::time::timeout(FAREWELL, openings.join_all()).await);
     }
 }
@@ -237,6 +224,11 @@ async fn close_channels(session: &Session) {
     farewells.join_all().await;
 }
 
+/// The version to answer `initialize` with.
+fn requested_version(initialize: &Message) -> &'static str {
+    era::negotiate(&initialize.member("protocolVersion").and_then(json::string).unwrap_or_default())
+}
+
 fn session_over() -> ConnectError {
     ConnectError::Stopped("the client has ended its session".into())
 }
@@ -247,7 +239,7 @@ pub(super) fn cancel(upstream: &Arc<Upstream>, running: &RunningGuard) {
     let Ok(message) = Message::parse(running.cancellation("it has timed out")) else { return };
     let (upstream, caller, run) = (Arc::clone(upstream), session.caller(), Arc::clone(&running.run));
     tokio::spawn(async move {
-        let tell = upstream.tell_of(caller.as_ref(), &channel, &message, Some(&run.ticket));
+        let tell = upstream.tell(caller.as_ref(), &channel, &message, Some(&run.ticket));
         drop(tokio::time::timeout(upstream.list_timeout(), tell).await);
     });
 }

@@ -129,7 +129,7 @@ fn refuse(upstream: &Arc<Upstream>, session: &Arc<Session>, question: &Message) 
     let refusal = Message::parse(answer::error(Some(id), answer::METHOD_NOT_FOUND, text, None));
     if let Ok(refusal) = refusal {
         let (to, caller, bytes) = (Arc::clone(upstream), session.caller(), refusal.bytes().len());
-        let tell = async move { to.tell(caller.as_ref(), &channel, &refusal).await };
+        let tell = async move { to.tell(caller.as_ref(), &channel, &refusal, None).await };
         session.replies.send(upstream.name(), bytes, tell);
     }
 }

@@ -58,7 +58,6 @@ struct RequestedSignIn {
 
 impl Proxy {
     /// Has callers sign in at the page that these links lead to.
-    #[must_use]
     pub fn signing_in(mut self, manager: Arc<CredentialManager>, invitations: Arc<SignInLinks>) -> Self {
         self.prompt = Some(SignInPrompt { manager, invitations, seal: SealedState::default() });
         self
@@ -191,16 +190,7 @@ impl Proxy {
         prompt.wait(context.caller.as_ref(), first).await;
         let edit = message.edit().remove(Object::Body, "requestState").remove(Object::Body, "inputResponses");
         let message = Message::parse(edit.finish()).ok()?;
-        Some(Ok(RequestContext {
-            era: context.era,
-            endpoint: context.endpoint.clone(),
-            caller: context.caller.clone(),
-            principal: Arc::clone(&context.principal),
-            message,
-            version: context.version.clone(),
-            headers: context.headers.clone(),
-            session: None,
-        }))
+        Some(Ok(RequestContext { message, session: None, ..context.clone() }))
     }
 
     /// Tells legacy clients whose sign-ins are done that they can call again. Ends with the process.

@@ -138,16 +138,8 @@ impl Proxy {
         }
         let wish = format!("{{{}}}", wish.join(","));
         let message = context.message.edit().put(Object::Body, "notifications", wish).finish();
-        Some(RequestContext {
-            era: Era::Modern,
-            endpoint: Endpoint::One(Arc::clone(upstream)),
-            caller: context.caller.clone(),
-            principal: Arc::clone(&context.principal),
-            message: Message::parse(message).ok()?,
-            version: context.version.clone(),
-            headers: context.headers.clone(),
-            session: None,
-        })
+        let (endpoint, message) = (Endpoint::One(Arc::clone(upstream)), Message::parse(message).ok()?);
+        Some(RequestContext { era: Era::Modern, endpoint, message, session: None, ..context.clone() })
     }
 }
 

@@ -22,7 +22,6 @@ pub struct ClientMetadata {
 
 impl ClientMetadata {
     /// Of a gateway whose pages are where these links lead.
-    #[must_use]
     pub fn new(config: &Config, invitations: &SignInLinks) -> Self {
         let asked = config.inbound.iter().filter(|inbound| !inbound.trust_sign_in_links);
         let page = invitations.visit_redirects(asked.map(|inbound| inbound.issuer.as_str()));
@@ -35,13 +34,11 @@ impl ClientMetadata {
     }
 
     /// Whether each issuer reads a document of its own.
-    #[must_use]
     pub fn is_apart(&self) -> bool {
         self.url.as_ref().is_some_and(|url| url.contains(ISSUER))
     }
 
     /// What these issuers are told, or those who register Weir there by hand.
-    #[must_use]
     pub fn of(&self, issuers: &[String]) -> Value {
         let names: Vec<String> = issuers.iter().map(|issuer| redirect::name(issuer)).collect();
         self.named(&names.iter().map(String::as_str).collect::<Vec<_>>())
@@ -49,7 +46,6 @@ impl ClientMetadata {
 
     /// The document at a path of this gateway. There is one for whatever an issuer may be called, so nobody learns from it
     /// which there are.
-    #[must_use]
     pub fn at(&self, path: &str) -> Option<Value> {
         let place = self.url.as_ref()?.strip_prefix(self.root.as_str())?;
         let (before, after) = place.split_once(ISSUER)?;

@@ -71,7 +71,6 @@ enum BrowserReply {
 
 impl Connect {
     /// Over these logins, for browsers that come by these links and whose people are callers.
-    #[must_use]
     pub fn new(
         config: &Config,
         manager: Arc<CredentialManager>,

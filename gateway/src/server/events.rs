@@ -20,6 +20,7 @@ use crate::{
     http::{self, HeaderName, HeaderValue},
     proxy::{AnswerStream, CLIENT_GONE, KeepStream, StreamClose, StreamItem},
     session::{Left, ReplayWriter, ReplayedEvent, Session},
+    task,
 };
 
 use super::{cors, listen::HttpExchange};
@@ -90,14 +91,10 @@ pub(super) async fn turns_true(watched: &mut watch::Receiver<bool>) {
 /// Resolves when what a client has shown to open a stream is good no longer; never if there is no end to it. Whoever comes
 /// back shows something younger.
 pub(super) async fn passes(end: Option<SystemTime>) {
-    match end {
-        // Over is over at the first look: no timer is, and a stream that always has something to say looks but once.
-        Some(end) => {
-            if let Ok(left) = end.duration_since(SystemTime::now()) {
-                sleep(left).await;
-            }
-        }
-        None => std::future::pending().await,
+    let Some(end) = end else { return std::future::pending().await };
+    // Over is over at the first look: no timer is, and a stream that always has something to say looks but once.
+    if let Ok(left) = end.duration_since(SystemTime::now()) {
+        sleep(left).await;
     }
 }
 
@@ -169,7 +166,7 @@ impl Outlet<'_> {
                     return ended;
                 },
                 () = turns_true(draining), if stream.is_endless() || !self.is_here => return self.close(stream.close()).await,
-                () = session_over(&mut over), if !self.is_here => return StreamEnd::Gone,
+                () = task::or_never(over.as_mut().map(turns_true)), if !self.is_here => return StreamEnd::Gone,
                 () = self.exchange.gone(), if self.is_here => if !self.lose().await {
                     return StreamEnd::Gone;
                 },
@@ -335,13 +332,6 @@ fn replayed(event: ReplayedEvent, out: &mut BytesMut) {
 const UNANSWERED: &str = "its event stream ended before the answer";
 const NOT_KEPT: &str =
     "its answer is larger than what is kept for a client that comes back; see `limits.replay_buffer`";
-
-async fn session_over(over: &mut Option<watch::Receiver<bool>>) {
-    match over {
-        Some(over) => turns_true(over).await,
-        None => std::future::pending().await,
-    }
-}
 
 #[cfg(test)]
 mod tests {

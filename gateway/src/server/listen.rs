@@ -38,7 +38,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     os::fd::{IntoRawFd, RawFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -47,6 +47,7 @@ use std::{
 use ::http::StatusCode;
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use pingora_core::{
     apps::ServerApp,
     listeners::{ALPN, L4BufferSettings, ListenerConfig, tls::Acceptor},
@@ -185,7 +186,6 @@ impl Listener {
     }
 
     /// The addresses that were bound, with the ports that the system chose.
-    #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -240,7 +240,7 @@ impl<H: Handler> ServerApp for HttpServer<H> {
         let stream: Box<Socket> = stream.into_any().downcast().ok()?;
         let peer = Peer::new(*stream.get_socket_digest()?.peer_addr()?.as_inet()?);
         let permit = self.connections.take(&peer.share, None);
-        let mut open = self.open();
+        let mut open = self.open.lock();
         open.forget_ended();
         match permit {
             Ok(permit) => {
@@ -269,15 +269,15 @@ impl<H: Handler> ServerApp for HttpServer<H> {
     async fn cleanup(&self) {
         let end = Instant::now() + self.limits.drain;
         self.draining.store(true, Ordering::SeqCst);
-        self.open().close_resting(false);
+        self.open.lock().close_resting(false);
         sleep_until(end.min(Instant::now() + ACCEPTED)).await;
         // A request may be on its way where a client has just connected.
         if timeout_at(end.min(Instant::now() + FIRST_REQUEST), self.all_ended()).await.is_ok() {
             return;
         }
-        self.open().close_resting(true);
+        self.open.lock().close_resting(true);
         if timeout_at(end, self.all_ended()).await.is_err() {
-            let mut open = std::mem::take(&mut *self.open());
+            let mut open = std::mem::take(&mut *self.open.lock());
             tracing::warn!(connections = open.tasks.len(), "still busy at the end of the drain; cut off");
             open.tasks.shutdown().await;
         }
@@ -298,12 +298,8 @@ impl<H> HttpServer<H> {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Connections> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn all_ended(&self) {
-        while poll_fn(|context| self.open().tasks.poll_join_next(context)).await.is_some() {}
+        while poll_fn(|context| self.open.lock().tasks.poll_join_next(context)).await.is_some() {}
     }
 }
 

@@ -10,10 +10,11 @@ mod stream;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     time::SystemTime,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use weir_mcp::{Era, InboundRequest, Message, classify::classify, message::Kind};
 
@@ -21,7 +22,7 @@ use crate::{
     caller::Caller,
     http::{HeaderName, HeaderValue},
     proxy::{Answer, RequestContext},
-    session::{Endpoint, Session, lock},
+    session::{Endpoint, Session},
 };
 
 use super::{App, listen::HttpExchange, post, refusal};
@@ -80,12 +81,12 @@ impl SseStreams {
         let id: Box<str> = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let (requests, posted) = mpsc::channel(WAITING);
         let stream = Arc::new(SseStream { endpoint, path: path.into(), caller, requests, session: OnceLock::new() });
-        lock(&self.open).insert(id.clone(), Arc::clone(&stream));
+        self.open.lock().insert(id.clone(), Arc::clone(&stream));
         Some((OpenStream { id, stream, streams: self }, posted))
     }
 
     fn get(&self, id: &str) -> Option<Arc<SseStream>> {
-        lock(&self.open).get(id).cloned()
+        self.open.lock().get(id).cloned()
     }
 
     /// The address of the stream that a request is beside, if it is beside one.
@@ -97,7 +98,7 @@ impl SseStreams {
 
 impl Drop for OpenStream<'_> {
     fn drop(&mut self) {
-        lock(&self.streams.open).remove(&self.id);
+        self.streams.open.lock().remove(&self.id);
     }
 }
 

@@ -25,7 +25,6 @@ const OVERLAP: Duration = Duration::from_secs(5);
 const MAX_PATH: usize = 103;
 
 /// Where the sockets of this configuration are handed over: beside the logins. None where these have no place.
-#[must_use]
 pub fn path(config: &Config) -> Option<String> {
     let (store, address) = (config.store.path.as_ref()?, config.listen.first()?);
     Some(store.parent()?.join(format!("upgrade-{address}/socket")).to_str()?.to_owned())

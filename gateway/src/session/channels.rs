@@ -1,16 +1,13 @@
 //! The upstreams that one session has opened.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
 
 use crate::{
     config::UpstreamName,
     upstream::{Channel, ConnectError, Upstream},
 };
-
-use super::lock;
 
 /// The open upstreams of a session.
 #[derive(Default)]
@@ -27,10 +24,9 @@ struct ChannelSlot {
 
 impl UpstreamChannels {
     /// The way to an upstream, if it is open and still carries.
-    #[must_use]
     pub fn get(&self, upstream: &Upstream) -> Option<Channel> {
-        let slot = lock(&self.slots).get(upstream.key()).cloned()?;
-        let channel = lock(&slot.channel);
+        let slot = self.slots.lock().get(upstream.key()).cloned()?;
+        let channel = slot.channel.lock();
         channel.as_ref().filter(|channel| channel.alive()).cloned()
     }
 
@@ -53,34 +49,32 @@ impl UpstreamChannels {
             return Ok(channel);
         }
         let channel = open().await?;
-        *lock(&slot.channel) = Some(channel.clone());
+        *slot.channel.lock() = Some(channel.clone());
         Ok(channel)
     }
 
     /// Keeps a way that was opened already.
     pub fn put(&self, upstream: &Arc<Upstream>, channel: Channel) {
-        *lock(&self.slot(upstream).channel) = Some(channel);
+        *self.slot(upstream).channel.lock() = Some(channel);
     }
 
     /// Forgets a way that no longer carries, unless another call has replaced it already.
     pub fn forget(&self, upstream: &Upstream, lost: &Channel) {
-        if let Some(slot) = lock(&self.slots).get(upstream.key()) {
-            lock(&slot.channel).take_if(|channel| channel.is_same(lost));
+        if let Some(slot) = self.slots.lock().get(upstream.key()) {
+            slot.channel.lock().take_if(|channel| channel.is_same(lost));
         }
     }
 
     /// All that are open.
-    #[must_use]
     pub fn all(&self) -> Vec<(Arc<Upstream>, Channel)> {
-        let slots = lock(&self.slots);
-        slots.values().filter_map(|slot| Some((Arc::clone(&slot.upstream), lock(&slot.channel).clone()?))).collect()
+        let slots = self.slots.lock();
+        slots.values().filter_map(|slot| Some((Arc::clone(&slot.upstream), slot.channel.lock().clone()?))).collect()
     }
 
     /// Takes all that are open, to close them.
-    #[must_use]
     pub fn take(&self) -> Vec<(Arc<Upstream>, Channel)> {
-        let slots = lock(&self.slots);
-        slots.values().filter_map(|slot| Some((Arc::clone(&slot.upstream), lock(&slot.channel).take()?))).collect()
+        let slots = self.slots.lock();
+        slots.values().filter_map(|slot| Some((Arc::clone(&slot.upstream), slot.channel.lock().take()?))).collect()
     }
 
     fn slot(&self, upstream: &Arc<Upstream>) -> Arc<ChannelSlot> {
@@ -89,6 +83,6 @@ impl UpstreamChannels {
             channel: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
         };
-        Arc::clone(lock(&self.slots).entry(upstream.key().clone()).or_insert_with(|| Arc::new(new())))
+        Arc::clone(self.slots.lock().entry(upstream.key().clone()).or_insert_with(|| Arc::new(new())))
     }
 }

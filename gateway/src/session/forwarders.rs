@@ -6,17 +6,16 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::config::UpstreamName;
-
-use super::lock;
 
 /// How long calls wait for the head of an upstream's own stream; some servers send it only with the first event.
 const HEAD: Duration = Duration::from_millis(250);
@@ -50,13 +49,12 @@ impl Forwarders {
         self.opening.fetch_add(1, Ordering::Relaxed);
         let opening = ForwarderOpening { open, opening: Arc::clone(&self.opening) };
         let task = tokio::spawn(forwarder(opening));
-        lock(&self.running).insert(upstream.clone(), ForwarderTask { task, open: opened });
+        self.running.lock().insert(upstream.clone(), ForwarderTask { task, open: opened });
     }
 
     /// Whether a forwarder runs for this upstream.
-    #[must_use]
     pub fn is_running(&self, upstream: &UpstreamName) -> bool {
-        lock(&self.running).get(upstream).is_some_and(|forwarder| !forwarder.task.is_finished())
+        self.running.lock().get(upstream).is_some_and(|forwarder| !forwarder.task.is_finished())
     }
 
     /// Waits until the upstream's stream is open, or does not open soon, or is not being opened.
@@ -64,7 +62,7 @@ impl Forwarders {
         if self.opening.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let open = lock(&self.running).get(upstream).map(|forwarder| forwarder.open.clone());
+        let open = self.running.lock().get(upstream).map(|forwarder| forwarder.open.clone());
         if let Some(mut open) = open {
             drop(tokio::time::timeout(HEAD, open.wait_for(|open| *open)).await);
         }
@@ -72,7 +70,7 @@ impl Forwarders {
 
     /// Ends all of them.
     pub fn stop(&self) {
-        lock(&self.running).clear();
+        self.running.lock().clear();
     }
 }
 

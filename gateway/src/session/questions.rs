@@ -8,7 +8,7 @@ use weir_mcp::{Message, message::Field};
 
 use crate::config::UpstreamName;
 
-use super::{Session, lock};
+use super::Session;
 
 /// How many questions of upstreams may wait for one client's answer.
 const MAX_ASKED: usize = 256;
@@ -38,6 +38,7 @@ struct UpstreamQuestion {
 }
 
 /// A question that the client has been asked for a call; given up when it is dropped.
+#[must_use]
 pub struct ClientQuestion {
     /// The id that the client knows it by.
     pub id: u64,
@@ -54,15 +55,14 @@ impl Session {
     pub fn ask(&self, upstream: &UpstreamName, request: &Message) -> Option<Bytes> {
         let (id, token) = (request.id()?.into(), request.progress_token().map(Box::from));
         let origin = UpstreamQuestion { upstream: upstream.clone(), id, token };
-        let id = lock(&self.questions).add(QuestionOrigin::Upstream(origin)).to_string();
+        let id = self.questions.lock().add(QuestionOrigin::Upstream(origin)).to_string();
         Some(request.edit().set(Field::Id, &id).set(Field::ProgressToken, &id).finish())
     }
 
     /// A question for a call at an upstream that cannot ask by itself.
-    #[must_use]
     pub fn ask_for_call(self: &Arc<Self>) -> ClientQuestion {
         let (tell, answer) = oneshot::channel();
-        let id = lock(&self.questions).add(QuestionOrigin::Call(tell));
+        let id = self.questions.lock().add(QuestionOrigin::Call(tell));
         ClientQuestion { id, answer, session: Arc::clone(self) }
     }
 
@@ -70,7 +70,7 @@ impl Session {
     #[must_use]
     pub fn settle(&self, answer: &Message) -> bool {
         let Some(id) = answer.id().and_then(number) else { return false };
-        let mut questions = lock(&self.questions);
+        let mut questions = self.questions.lock();
         if !matches!(questions.waiting.get(&id), Some(QuestionOrigin::Call(_))) {
             return false;
         }
@@ -88,7 +88,7 @@ impl Session {
     #[must_use]
     pub fn withdraw(&self, upstream: &UpstreamName, cancelled: &Message) -> Option<Bytes> {
         let own = cancelled.request_id()?;
-        let mut questions = lock(&self.questions);
+        let mut questions = self.questions.lock();
         let is_it = |asker: &QuestionOrigin| matches!(asker, QuestionOrigin::Upstream(q) if q.upstream == *upstream && *q.id == *own);
         let (&id, _) = questions.waiting.iter().find(|(_, asker)| is_it(asker))?;
         questions.waiting.remove(&id);
@@ -99,7 +99,7 @@ impl Session {
     /// Finds whose question a client's answer is for, and gives the answer that question's own id back.
     #[must_use]
     pub fn answered(&self, answer: &Message) -> Option<(UpstreamName, Bytes)> {
-        match lock(&self.questions).waiting.remove(&number(answer.id()?)?)? {
+        match self.questions.lock().waiting.remove(&number(answer.id()?)?)? {
             QuestionOrigin::Upstream(origin) => {
                 Some((origin.upstream, answer.edit().set(Field::Id, &origin.id).finish()))
             }
@@ -110,7 +110,7 @@ impl Session {
     /// Finds whose question makes progress, and gives the progress that question's own token back.
     #[must_use]
     pub fn progressed(&self, progress: &Message) -> Option<(UpstreamName, Bytes)> {
-        let questions = lock(&self.questions);
+        let questions = self.questions.lock();
         let asker = questions.waiting.get(&number(progress.progress_token()?)?)?;
         let QuestionOrigin::Upstream(UpstreamQuestion { upstream, token, .. }) = asker else { return None };
         Some((upstream.clone(), progress.edit().set(Field::ProgressToken, token.as_deref()?).finish()))
@@ -139,7 +139,7 @@ impl ClientQuestion {
 
 impl Drop for ClientQuestion {
     fn drop(&mut self) {
-        lock(&self.session.questions).waiting.remove(&self.id);
+        self.session.questions.lock().waiting.remove(&self.id);
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
         for id in 0..2 * MAX_ASKED {
             assert!(session.ask(&a, &question(&id.to_string())).is_some());
         }
-        assert_eq!(lock(&session.questions).waiting.len(), MAX_ASKED);
+        assert_eq!(session.questions.lock().waiting.len(), MAX_ASKED);
     }
 
     #[tokio::test]

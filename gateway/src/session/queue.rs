@@ -4,15 +4,14 @@ use std::{
     collections::VecDeque,
     pin::pin,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
-
-use super::lock;
 
 /// How many messages wait for a client that is not listening; the oldest go first.
 const WAITING: usize = 256;
@@ -36,6 +35,7 @@ struct QueuedMessage {
 }
 
 /// The right to empty an queue; one stream at a time has it.
+#[must_use]
 pub struct QueueConsumer {
     queue: Arc<MessageQueue>,
     turn: u64,
@@ -44,7 +44,7 @@ pub struct QueueConsumer {
 impl MessageQueue {
     /// Adds a message.
     pub fn push(&self, message: Bytes) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         while waiting.messages.len() >= WAITING || waiting.bytes + message.len() > MAX_BYTES {
             if waiting.pop().is_none() {
                 break;
@@ -57,7 +57,6 @@ impl MessageQueue {
     }
 
     /// Takes the queue for a stream; none if another stream has it.
-    #[must_use]
     pub fn take(self: &Arc<Self>) -> Option<QueueConsumer> {
         let free = self.turn.load(Ordering::Acquire);
         let is_free = free.is_multiple_of(2);
@@ -66,7 +65,6 @@ impl MessageQueue {
     }
 
     /// Takes the queue, also from the stream that has it: its client has come back on another connection.
-    #[must_use]
     pub fn take_over(self: &Arc<Self>) -> QueueConsumer {
         let next = |turn: u64| turn + 1 + turn % 2;
         // The closure always gives a value.
@@ -76,7 +74,6 @@ impl MessageQueue {
     }
 
     /// Whether a stream empties it.
-    #[must_use]
     pub fn is_taken(&self) -> bool {
         !self.turn.load(Ordering::Acquire).is_multiple_of(2)
     }
@@ -101,7 +98,7 @@ impl QueueConsumer {
                 self.queue.filled.notify_one();
                 return None;
             }
-            if let Some(message) = lock(&self.queue.waiting).pop() {
+            if let Some(message) = self.queue.waiting.lock().pop() {
                 return Some(message);
             }
             filled.await;
@@ -128,18 +125,18 @@ mod tests {
             queue.push(Bytes::from(vec![b'x'; MAX_BYTES / 2]));
         }
         queue.push(Bytes::from_static(b"last"));
-        assert_eq!(lock(&queue.waiting).messages.len(), 2);
+        assert_eq!(queue.waiting.lock().messages.len(), 2);
         let Some(taken) = queue.take() else { panic!("nobody else has it") };
         assert!(queue.take().is_none());
         assert_eq!(taken.next().await.map(|message| message.len()), Some(MAX_BYTES / 2));
         assert_eq!(taken.next().await, Some(Bytes::from_static(b"last")));
-        assert_eq!(lock(&queue.waiting).bytes, 0);
+        assert_eq!(queue.waiting.lock().bytes, 0);
         for _ in 0..2 * WAITING {
             queue.push(Bytes::from_static(b"x"));
         }
-        assert_eq!(lock(&queue.waiting).messages.len(), WAITING);
+        assert_eq!(queue.waiting.lock().messages.len(), WAITING);
         queue.push(Bytes::from(vec![b'x'; 2 * MAX_BYTES]));
-        assert_eq!(lock(&queue.waiting).messages.len(), 1, "one that is larger than the bound goes alone");
+        assert_eq!(queue.waiting.lock().messages.len(), 1, "one that is larger than the bound goes alone");
     }
 
     #[tokio::test]

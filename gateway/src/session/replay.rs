@@ -15,15 +15,15 @@ mod writer;
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use crate::quota::Shares;
+use parking_lot::Mutex;
 
-use super::lock;
+use crate::quota::Shares;
 
 pub use log::{Replay, ReplayedEvent};
 pub use writer::{Left, ReplayWriter};
@@ -93,7 +93,6 @@ pub enum ResumePoint {
 
 impl ReplayMemory {
     /// Room for so many bytes.
-    #[must_use]
     pub fn new(limits: Shares) -> Arc<Self> {
         let (limit, share) = (limits.total, limits.principal);
         let (stores, principals) = (Mutex::default(), Mutex::default());
@@ -102,7 +101,7 @@ impl ReplayMemory {
 
     /// The count of a principal, which all of its sessions share.
     fn used_by(&self, principal: &Arc<str>) -> Arc<AtomicUsize> {
-        let mut principals = lock(&self.principals);
+        let mut principals = self.principals.lock();
         if let Some(used) = principals.get(principal).and_then(Weak::upgrade) {
             return used;
         }
@@ -120,7 +119,7 @@ impl ReplayMemory {
     }
 
     fn stores(&self) -> Vec<Arc<ReplayStreams>> {
-        let mut stores = lock(&self.stores);
+        let mut stores = self.stores.lock();
         stores.retain(|store| store.strong_count() > 0);
         stores.iter().filter_map(Weak::upgrade).collect()
     }
@@ -165,24 +164,21 @@ impl ReplayStreams {
     }
 
     /// Where an event id leads; nowhere if it is of another session, or of a stream that is not kept any more.
-    #[must_use]
     pub fn find(&self, id: &str) -> Option<ResumePoint> {
         let (stream, place) = parse(id)?;
         if stream == self.first {
             return Some(ResumePoint::Own(place));
         }
-        let log = lock(&self.answers).logs.iter().find(|log| log.stream == stream).cloned()?;
+        let log = self.answers.lock().logs.iter().find(|log| log.stream == stream).cloned()?;
         Some(ResumePoint::Answer(Box::new(Replay::new(log, place))))
     }
 
     /// What the session's own stream said after this place.
-    #[must_use]
     pub fn said_after(&self, place: u64) -> Vec<ReplayedEvent> {
         Replay::new(Arc::clone(&self.own), place).all_there_is()
     }
 
     /// Whether anything may be kept at all.
-    #[must_use]
     pub fn is_on(&self) -> bool {
         self.memory.limit > 0
     }
@@ -194,7 +190,7 @@ impl ReplayStreams {
     /// Adds the stream of an answer.
     fn add(self: &Arc<Self>, stream: u32) -> Arc<ReplayLog> {
         let log = Arc::new(ReplayLog::new(stream, &self.memory, &self.used));
-        let mut answers = lock(&self.answers);
+        let mut answers = self.answers.lock();
         answers.logs.retain(|log| !log.ended_before(KEPT));
         if answers.logs.len() >= MAX_STREAMS {
             let oldest = answers.logs.iter().position(|log| log.has_ended()).unwrap_or(0);
@@ -210,7 +206,7 @@ impl ReplayStreams {
     fn bound(self: &Arc<Self>) {
         // Most sessions keep nothing.
         if !self.known.swap(true, Ordering::Relaxed) {
-            lock(&self.memory.stores).push(Arc::downgrade(self));
+            self.memory.stores.lock().push(Arc::downgrade(self));
         }
         let most = self.memory.limit / SHARE;
         let is_enough = || self.used.session.load(Ordering::Relaxed) <= most;
@@ -228,7 +224,7 @@ impl ReplayStreams {
 
     /// Drops the oldest first, of streams at their end or of all, until it is enough.
     fn shrink(&self, ended: bool, is_enough: impl Fn() -> bool) {
-        let mut logs: Vec<Arc<ReplayLog>> = lock(&self.answers).logs.iter().cloned().collect();
+        let mut logs: Vec<Arc<ReplayLog>> = self.answers.lock().logs.iter().cloned().collect();
         logs.push(Arc::clone(&self.own));
         for log in logs.iter().filter(|log| !ended || log.has_ended()) {
             while !is_enough() && log.drop_first() {}
@@ -236,7 +232,7 @@ impl ReplayStreams {
     }
 
     fn expire(&self) {
-        lock(&self.answers).logs.retain(|log| !log.ended_before(KEPT));
+        self.answers.lock().logs.retain(|log| !log.ended_before(KEPT));
     }
 }
 

@@ -3,12 +3,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use weir_mcp::{Message, answer, json, method};
 
@@ -17,7 +18,7 @@ use crate::{
     upstream::{Ticket, Upstream},
 };
 
-use super::{Session, lock};
+use super::Session;
 
 /// One request on its way.
 pub struct RunningRequest {
@@ -34,6 +35,7 @@ pub struct RunningRequest {
 }
 
 /// Removes a request from those that run when it is dropped.
+#[must_use]
 pub struct RunningGuard {
     /// The request.
     pub run: Arc<RunningRequest>,
@@ -63,24 +65,21 @@ impl RunningRequest {
     }
 
     /// Whether it is cancelled.
-    #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
     /// Whether progress is this request's.
-    #[must_use]
     pub fn hears(&self, progress: &Message) -> bool {
         self.token.as_deref().is_some_and(|token| progress.progress_token() == Some(token))
     }
 
     /// Whether progress leads on: each value must be greater than the one before (MCP basic/utilities/progress). What is
     /// no number is not Weir's to judge.
-    #[must_use]
     pub fn advances(&self, progress: &Message) -> bool {
         let value = progress.params().and_then(|params| json::get(params, &["progress"]));
         let Some(value) = value.and_then(|raw| std::str::from_utf8(raw).ok()?.parse::<f64>().ok()) else { return true };
-        let mut last = lock(&self.progress);
+        let mut last = self.progress.lock();
         let more = value > *last;
         if more {
             *last = value;
@@ -91,13 +90,12 @@ impl RunningRequest {
 
 impl RunningRequests {
     pub(super) fn is_empty(&self) -> bool {
-        lock(&self.0).is_empty()
+        self.0.lock().is_empty()
     }
 }
 
 impl Session {
     /// Notes that a request runs at an upstream, until the guard is dropped.
-    #[must_use]
     pub fn run(self: &Arc<Self>, request: &Message, upstream: &Arc<Upstream>) -> Option<RunningGuard> {
         let id: Box<[u8]> = request.id()?.into();
         let run = Arc::new(RunningRequest {
@@ -108,32 +106,28 @@ impl Session {
             cancelled: AtomicBool::new(false),
             cancelling: Notify::new(),
         });
-        lock(&self.running.0).insert(id.clone(), Arc::clone(&run));
+        self.running.0.lock().insert(id.clone(), Arc::clone(&run));
         Some(RunningGuard { run, session: Arc::clone(self), id })
     }
 
     /// The running request with this id.
-    #[must_use]
     pub fn runs_at(&self, id: &[u8]) -> Option<Arc<RunningRequest>> {
-        lock(&self.running.0).get(id).cloned()
+        self.running.0.lock().get(id).cloned()
     }
 
     /// The running request at an upstream whose progress this is.
-    #[must_use]
     pub fn makes_progress(&self, upstream: &UpstreamName, progress: &Message) -> Option<Arc<RunningRequest>> {
-        lock(&self.running.0).values().find(|run| run.upstream.key() == upstream && run.hears(progress)).cloned()
+        self.running.0.lock().values().find(|run| run.upstream.key() == upstream && run.hears(progress)).cloned()
     }
 }
 
 impl RunningGuard {
     /// Whose request it is.
-    #[must_use]
     pub const fn session(&self) -> &Arc<Session> {
         &self.session
     }
 
     /// What tells the upstream to give it up, under the id that the client gave it.
-    #[must_use]
     pub fn cancellation(&self, reason: &str) -> Bytes {
         let (id, reason) = (String::from_utf8_lossy(&self.id), json::quote(reason));
         let params = format!("{{\"requestId\":{id},\"reason\":{reason}}}");
@@ -143,7 +137,7 @@ impl RunningGuard {
 
 impl Drop for RunningGuard {
     fn drop(&mut self) {
-        let mut running = lock(&self.session.running.0);
+        let mut running = self.session.running.0.lock();
         // A client that gives an id twice has another request there now.
         if running.get(&self.id).is_some_and(|run| Arc::ptr_eq(run, &self.run)) {
             running.remove(&self.id);

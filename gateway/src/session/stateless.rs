@@ -5,9 +5,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
@@ -16,7 +17,7 @@ use weir_mcp::{Message, translate::Declared};
 
 use crate::config::UpstreamName;
 
-use super::{MAX_ADDRESSES, lock};
+use super::MAX_ADDRESSES;
 
 /// How many resources one session may watch at one upstream.
 const WATCHED: usize = 1024;
@@ -78,26 +79,25 @@ impl StatelessState {
     }
 
     /// Room for one request more; none if too many run already.
-    #[must_use]
     pub fn permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.room).try_acquire_owned().ok()
     }
 
     /// Follows something for the client as long as the session lasts; one thing for each upstream.
     pub fn follow(&self, work: impl Future<Output = ()> + Send + 'static) {
-        lock(&self.work).spawn(work);
+        self.work.lock().spawn(work);
     }
 
     /// What is wanted of an upstream; `true` if nothing was before.
     pub fn watch(&self, upstream: &UpstreamName) -> (Arc<WatchedUpstream>, bool) {
-        let mut watches = lock(&self.watches);
+        let mut watches = self.watches.lock();
         let new = !watches.contains_key(upstream);
         (Arc::clone(watches.entry(upstream.clone()).or_default()), new)
     }
 
     /// Ends what works for the client.
     pub(super) fn end(&self) {
-        lock(&self.work).abort_all();
+        self.work.lock().abort_all();
     }
 }
 

@@ -1,10 +1,8 @@
 //! All sessions of this process.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::RwLock;
 
 use crate::quota::{Permit, Quota, Reached, Shares};
 
@@ -21,7 +19,6 @@ pub struct Sessions {
 impl Sessions {
     /// Room for so many sessions, each of which ends after being `idle` for so long; what their clients may ask for again
     /// has `replay` bytes.
-    #[must_use]
     pub fn new(sessions: Shares, idle: Duration, replay: Shares) -> Self {
         Self {
             sessions: RwLock::default(),
@@ -32,7 +29,6 @@ impl Sessions {
     }
 
     /// What the sessions' clients may ask for again.
-    #[must_use]
     pub const fn memory(&self) -> &Arc<ReplayMemory> {
         &self.memory
     }
@@ -48,14 +44,13 @@ impl Sessions {
 
     /// Adds a session.
     pub fn add(&self, session: Arc<Session>) {
-        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.sessions.write();
         sessions.insert(session.id.as_bytes().into(), session);
     }
 
     /// The session with this id, if it is `meant`; using it keeps it alive.
-    #[must_use]
     pub fn get(&self, id: &[u8], meant: impl Fn(&Arc<Session>) -> bool) -> Option<Arc<Session>> {
-        let session = self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()?;
+        let session = self.sessions.read().get(id).cloned()?;
         if !meant(&session) {
             return None;
         }
@@ -64,38 +59,33 @@ impl Sessions {
     }
 
     /// Takes a session out, to end it.
-    #[must_use]
     pub fn remove(&self, id: &[u8]) -> Option<Arc<Session>> {
-        self.sessions.write().unwrap_or_else(PoisonError::into_inner).remove(id)
+        self.sessions.write().remove(id)
     }
 
     /// Those whose clients were asked for a sign-in.
-    #[must_use]
     pub fn waiting(&self) -> Vec<Arc<Session>> {
-        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        let sessions = self.sessions.read();
         sessions.values().filter(|session| !session.awaited().is_empty()).cloned().collect()
     }
 
     /// Takes out the sessions whose clients have been silent too long.
-    #[must_use]
     pub fn expired(&self) -> Vec<Arc<Session>> {
         self.take(|session| session.idle_since().is_some_and(|since| since.elapsed() >= self.idle))
     }
 
     /// Takes out all sessions.
-    #[must_use]
     pub fn all(&self) -> Vec<Arc<Session>> {
         self.take(|_| true)
     }
 
     /// How often to look for silent clients.
-    #[must_use]
     pub fn tick(&self) -> Duration {
         (self.idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(60))
     }
 
     fn take(&self, over: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
-        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.sessions.write();
         sessions.extract_if(|_, session| over(session)).map(|(_, session)| session).collect()
     }
 }

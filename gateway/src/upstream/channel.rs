@@ -1,17 +1,12 @@
 //! The way to an upstream that a call takes, once the upstream is open.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::time::timeout;
-use weir_flow::{
-    Failure, Sent,
-    call::Busy,
-    facts::{Refusal, Transport},
-};
+pub use weir_flow::SendError;
+use weir_flow::facts::Transport;
 use weir_mcp::{Era, Field, Message, era::LATEST_MODERN, message::Kind, method::CANCELLED};
 
 use crate::http::{self, HeaderName, HeaderValue};
@@ -20,12 +15,10 @@ use super::{
     JsonBody, Listened, Reply, ReplyBody,
     credential::Credential,
     events::StreamResumption,
-    lock,
-    multiplex::{ExchangeKey, MultiplexExchange, MultiplexFault, OnDrop, Whose},
-    reply::too_long,
+    multiplex::{self, ExchangeKey, MultiplexExchange, MultiplexTransport, OnDrop, UnsolicitedQueue, Whose},
     sse::SseConnection,
     stdio::{Process, StdioError},
-    streamable::HttpEndpoint,
+    streamable::HttpSession,
 };
 
 /// How long an HTTP server may take to end a session.
@@ -34,8 +27,8 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// An open way to an upstream. Cheap to clone.
 #[derive(Clone)]
 pub enum Channel {
-    /// Streamable HTTP; `session` is the upstream's own, where it gave one, and `version` what was agreed in it.
-    Http { endpoint: Arc<HttpEndpoint>, session: Option<HeaderValue>, version: Option<HeaderValue> },
+    /// Streamable HTTP.
+    Http(HttpSession),
     /// The one stream of HTTP+SSE, and the session that it is.
     Sse { connection: SseConnection },
     /// A child process; `shared` if it serves others too.
@@ -64,7 +57,6 @@ pub struct Outgoing<'a> {
 
 impl<'a> Outgoing<'a> {
     /// A message of Weir's own.
-    #[must_use]
     pub fn own(era: Era, message: &'a Message, credential: Option<&'a Credential>) -> Self {
         static MODERN: HeaderValue = HeaderValue::from_static(LATEST_MODERN);
         let (body, version) = (message.bytes().clone(), (era == Era::Modern).then_some(&MODERN));
@@ -86,32 +78,6 @@ pub struct Ticket {
     cancels: bool,
 }
 
-/// Why a message could not be sent or its answer not be had.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    /// 401 or 403.
-    #[error("status {}", .0.status)]
-    Refused(Refusal),
-    /// The upstream does not know the session.
-    #[error("the session is gone")]
-    SessionLost,
-    /// The message never reached the upstream.
-    #[error("{0}")]
-    Unsent(String),
-    /// The server turned it away unread and said when to come back.
-    #[error("{0}")]
-    Busy(Busy),
-    /// The connection ended after the message may have arrived.
-    #[error("{0}")]
-    BrokenOff(String),
-    /// No answer in time.
-    #[error("no answer in time")]
-    TimedOut,
-    /// A status that means trouble at the server, or an answer that is not MCP.
-    #[error("{0}")]
-    NotMcp(String),
-}
-
 impl Outgoing<'_> {
     /// Whose it is. In the modern era a client whose request asks for no log messages hears nothing but its answer.
     pub(super) fn whose(&self) -> Whose {
@@ -126,7 +92,6 @@ impl Outgoing<'_> {
 impl Ticket {
     /// A ticket for a request that is cancelled when nobody waits for its answer any more, whatever its era: its client
     /// speaks the modern one.
-    #[must_use]
     pub fn cancelling() -> Self {
         Self { key: Mutex::default(), cancels: true }
     }
@@ -140,17 +105,13 @@ impl Channel {
     /// When there is no answer that a client could be given.
     pub async fn send(&self, outgoing: Outgoing<'_>) -> Result<Reply, SendError> {
         match self {
-            Self::Http { endpoint, session, version } => {
-                let outgoing = Outgoing { version: version.as_ref().or(outgoing.version), ..outgoing };
-                let mut reply = endpoint.call(&outgoing, session.as_ref()).await?;
-                if let ReplyBody::Events(Listened::Http(events)) = &mut reply.body {
-                    let (session, version) = (session.as_ref(), outgoing.version);
-                    match outgoing.era {
-                        Era::Legacy => {
-                            events.go_on(StreamResumption::new(endpoint, session, version, outgoing.credential, true))
-                        }
-                        Era::Modern => {}
-                    }
+            Self::Http(session) => {
+                let outgoing = Outgoing { version: session.version.as_ref().or(outgoing.version), ..outgoing };
+                let mut reply = session.call(&outgoing).await?;
+                // A legacy stream may be taken up again where it broke.
+                if let (Era::Legacy, ReplyBody::Events(Listened::Http(events))) = (outgoing.era, &mut reply.body) {
+                    let session = HttpSession { version: outgoing.version.cloned(), ..session.clone() };
+                    events.go_on(StreamResumption::new(session, outgoing.credential, true));
                 }
                 Ok(reply)
             }
@@ -170,23 +131,20 @@ impl Channel {
         credential: Option<&Credential>,
     ) -> Result<Reply, SendError> {
         match self {
-            Self::Http { endpoint, session, version } => {
-                let (session, version) = (session.as_ref(), version.as_ref());
-                let mut reply = endpoint.listen(session, version, last_event_id, credential).await?;
+            Self::Http(session) => {
+                let mut reply = session.listen(last_event_id, credential).await?;
                 if let ReplyBody::Events(Listened::Http(events)) = &mut reply.body {
-                    events.go_on(StreamResumption::new(endpoint, session, version, credential, false));
+                    events.go_on(StreamResumption::new(session.clone(), credential, false));
                 }
                 Ok(reply)
             }
-            Self::Sse { connection } => {
-                let connection = connection.clone();
-                let messages = connection.unsolicited();
-                Ok(unsolicited(messages.map(|messages| Listened::StreamUnsolicited { messages, connection })))
-            }
-            Self::Stdio { process, .. } => {
-                let process = process.clone();
-                let messages = process.unsolicited();
-                Ok(unsolicited(messages.map(|messages| Listened::Unsolicited { messages, process })))
+            // One listener at a time, as with a second GET stream.
+            Self::Sse { .. } | Self::Stdio { .. } => {
+                let queue = self.stream().and_then(UnsolicitedQueue::take);
+                let listened = queue.map(|queue| Listened::Unsolicited { queue, _open: self.clone() });
+                let (status, body) =
+                    listened.map_or((409, ReplyBody::Empty), |events| (200, ReplyBody::Events(events)));
+                Ok(Reply { status, session: None, body })
             }
         }
     }
@@ -195,10 +153,8 @@ impl Channel {
     /// waited for; an HTTP server that is silent is left after a while.
     pub(super) async fn close(&self, credential: Option<&Credential>) {
         match self {
-            Self::Http { session: None, .. } | Self::Stdio { shared: true, .. } => {}
-            Self::Http { endpoint, session: Some(session), version } => {
-                drop(timeout(FAREWELL, endpoint.delete(session, version.as_ref(), credential)).await);
-            }
+            Self::Http(HttpSession { id: None, .. }) | Self::Stdio { shared: true, .. } => {}
+            Self::Http(session) => drop(timeout(FAREWELL, session.delete(credential)).await),
             Self::Sse { connection } => connection.close(),
             Self::Stdio { process, .. } => process.stop().await,
         }
@@ -206,54 +162,61 @@ impl Channel {
 
     /// Has a server that took one request at a time, for Weir, take those of several clients side by side.
     pub fn serve_many(&self) {
+        if let Some(stream) = self.stream() {
+            stream.multiplex().serve_many();
+        }
+    }
+
+    /// From now on what the server asks outside of requests is answered by Weir: there is no client who could be asked.
+    pub(super) fn serve_unasked(&self) {
+        if let Some(stream) = self.stream() {
+            stream.multiplex().serve_unasked();
+        }
+    }
+
+    /// What its requests share, where they share a stream.
+    fn stream(&self) -> Option<Arc<dyn MultiplexTransport>> {
         match self {
-            // Each request there has a stream of its own.
-            Self::Http { .. } => {}
-            Self::Sse { connection } => connection.serve_many(),
-            Self::Stdio { process, .. } => process.serve_many(),
+            Self::Http(_) => None,
+            Self::Sse { connection } => Some(connection.stream()),
+            Self::Stdio { process, .. } => Some(process.stream()),
         }
     }
 
     /// Whether each request has a stream of its own: what the server says there concerns that request alone. On a stream
     /// that requests share, one that is dropped is cancelled by its exchange.
-    #[must_use]
     pub const fn has_request_streams(&self) -> bool {
-        matches!(self, Self::Http { .. })
+        matches!(self, Self::Http(_))
     }
 
     /// Whether headers travel with each message.
-    #[must_use]
     pub const fn carries_headers(&self) -> bool {
-        matches!(self, Self::Http { .. })
+        matches!(self, Self::Http(_))
     }
 
     /// Whether it leads to a process that others use too.
-    #[must_use]
     pub const fn is_shared(&self) -> bool {
         matches!(self, Self::Stdio { shared: true, .. })
     }
 
     /// Whether a process runs for this channel alone, and ends with it.
-    #[must_use]
     pub const fn has_own_process(&self) -> bool {
         matches!(self, Self::Stdio { shared: false, .. })
     }
 
     /// What an operator calls the way that bytes travel.
-    #[must_use]
     pub const fn transport(&self) -> Transport {
         match self {
-            Self::Http { .. } => Transport::Http,
+            Self::Http(_) => Transport::Http,
             Self::Sse { .. } => Transport::Sse,
             Self::Stdio { .. } => Transport::Stdio,
         }
     }
 
     /// Whether both lead through the same session or process.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Http { session: a, .. }, Self::Http { session: b, .. }) => a == b,
+            (Self::Http(a), Self::Http(b)) => a.id == b.id,
             (Self::Sse { connection: a }, Self::Sse { connection: b }) => a.is_same(b),
             (Self::Stdio { process: a, .. }, Self::Stdio { process: b, .. }) => a.is_same(b),
             _ => false,
@@ -261,95 +224,55 @@ impl Channel {
     }
 
     /// Whether the channel can still carry a call, as far as can be known without one.
-    #[must_use]
     pub fn alive(&self) -> bool {
         match self {
-            Self::Http { .. } => true,
+            Self::Http(_) => true,
             Self::Sse { connection } => connection.alive(),
             Self::Stdio { process, .. } => process.alive(),
         }
     }
 }
 
-/// A server that takes many requests on one stream.
-trait SharedStream {
-    type Fault: MultiplexFault;
-
+/// A connection that many requests share.
+pub(super) trait SharedStream {
+    /// Sends a request under an id and progress token of Weir's own and returns where its messages arrive.
     async fn request(
         &self,
         of: &Outgoing<'_>,
         message: &Message,
         on_drop: OnDrop,
-    ) -> Result<MultiplexExchange<Self::Fault>, Self::Fault>;
+    ) -> Result<MultiplexExchange, SendError>;
 
-    async fn notify(&self, of: &Outgoing<'_>, message: &Message) -> Result<(), Self::Fault>;
+    /// Sends a notification, or the answer to a request of the server, as it is.
+    async fn notify(&self, of: &Outgoing<'_>, message: &Message) -> Result<(), SendError>;
 
-    async fn cancel(&self, of: &Outgoing<'_>, key: ExchangeKey, message: &Message) -> Result<(), Self::Fault>;
-
-    fn listened(first: Message, exchange: MultiplexExchange<Self::Fault>) -> Listened;
+    /// Sends the client's `notifications/cancelled`, its `requestId` replaced by the one the server knows. Does nothing
+    /// if the request has been answered.
+    async fn cancel(&self, of: &Outgoing<'_>, key: ExchangeKey, message: &Message) -> Result<(), SendError>;
 }
 
 impl SharedStream for Process {
-    type Fault = StdioError;
-
     async fn request(
         &self,
         of: &Outgoing<'_>,
         message: &Message,
         on_drop: OnDrop,
-    ) -> Result<MultiplexExchange<StdioError>, StdioError> {
+    ) -> Result<MultiplexExchange, SendError> {
         self.request(message, on_drop, of.whose()).await
     }
 
-    async fn notify(&self, _: &Outgoing<'_>, message: &Message) -> Result<(), StdioError> {
+    async fn notify(&self, _: &Outgoing<'_>, message: &Message) -> Result<(), SendError> {
         self.notify(message).await
     }
 
-    async fn cancel(&self, _: &Outgoing<'_>, key: ExchangeKey, message: &Message) -> Result<(), StdioError> {
+    async fn cancel(&self, _: &Outgoing<'_>, key: ExchangeKey, message: &Message) -> Result<(), SendError> {
         self.cancel(key, message).await
-    }
-
-    fn listened(first: Message, exchange: MultiplexExchange<StdioError>) -> Listened {
-        Listened::Exchange { first: Some(first), exchange }
-    }
-}
-
-impl SharedStream for SseConnection {
-    type Fault = SendError;
-
-    async fn request(
-        &self,
-        of: &Outgoing<'_>,
-        message: &Message,
-        on_drop: OnDrop,
-    ) -> Result<MultiplexExchange<SendError>, SendError> {
-        self.request(of, message, on_drop).await
-    }
-
-    async fn notify(&self, of: &Outgoing<'_>, message: &Message) -> Result<(), SendError> {
-        self.notify(of, message).await
-    }
-
-    async fn cancel(&self, of: &Outgoing<'_>, key: ExchangeKey, message: &Message) -> Result<(), SendError> {
-        self.cancel(of, key, message).await
-    }
-
-    fn listened(first: Message, exchange: MultiplexExchange<SendError>) -> Listened {
-        Listened::StreamExchange { first: Some(first), exchange }
-    }
-}
-
-/// One listener at a time, as with a second GET stream.
-fn unsolicited(listened: Option<Listened>) -> Reply {
-    match listened {
-        Some(events) => Reply { status: 200, session: None, body: ReplyBody::Events(events) },
-        None => Reply { status: 409, session: None, body: ReplyBody::Empty },
     }
 }
 
 /// Sends what has no answer.
-async fn tell_shared<S: SharedStream>(stream: &S, outgoing: &Outgoing<'_>, message: &Message) -> Result<(), S::Fault> {
-    match outgoing.ticket.filter(|_| message.method() == CANCELLED).map(|ticket| *lock(&ticket.key)) {
+async fn tell_shared(stream: &impl SharedStream, outgoing: &Outgoing<'_>, message: &Message) -> Result<(), SendError> {
+    match outgoing.ticket.filter(|_| message.method() == CANCELLED).map(|ticket| *ticket.key.lock()) {
         Some(Some(key)) => stream.cancel(outgoing, key, message).await,
         // It is not out yet. Its id is the client's, and may be that of another's request on this stream.
         Some(None) => Ok(()),
@@ -357,10 +280,7 @@ async fn tell_shared<S: SharedStream>(stream: &S, outgoing: &Outgoing<'_>, messa
     }
 }
 
-async fn send_shared<S: SharedStream>(stream: &S, outgoing: Outgoing<'_>) -> Result<Reply, SendError>
-where
-    SendError: From<S::Fault>,
-{
+async fn send_shared(stream: &impl SharedStream, outgoing: Outgoing<'_>) -> Result<Reply, SendError> {
     let spliced;
     let message = if outgoing.body.as_ptr() == outgoing.message.bytes().as_ptr() {
         outgoing.message
@@ -381,15 +301,17 @@ where
     };
     let mut exchange = stream.request(&outgoing, message, on_drop).await?;
     if let Some(ticket) = outgoing.ticket {
-        *lock(&ticket.key) = Some(exchange.key());
+        *ticket.key.lock() = Some(exchange.key());
     }
-    let first = exchange.next().await?.ok_or_else(S::Fault::closed)?;
+    let first = exchange.next().await?.ok_or_else(multiplex::closed)?;
     let (status, body) = match first.kind() {
         Kind::Response | Kind::Error => {
             let status = first.error_code().map_or(200, |code| weir_mcp::status::http_status(outgoing.era, code));
             (status, ReplyBody::Json(JsonBody::Whole(first.bytes().clone())))
         }
-        Kind::Request | Kind::Notification => (200, ReplyBody::Events(S::listened(first, exchange))),
+        Kind::Request | Kind::Notification => {
+            (200, ReplyBody::Events(Listened::Exchange { first: Some(first), exchange }))
+        }
     };
     Ok(Reply { status, session: None, body })
 }
@@ -413,49 +335,15 @@ impl From<http::Error> for SendError {
 impl From<StdioError> for SendError {
     fn from(error: StdioError) -> Self {
         match error {
-            StdioError::Exited { .. }
-            | StdioError::Closed
-            | StdioError::Overflow
-            | StdioError::Stopped
-            | StdioError::Stuck => Self::BrokenOff(error.to_string()),
-            StdioError::LineTooLong(limit) => too_long(limit),
+            StdioError::Exited { .. } | StdioError::Closed | StdioError::Stopped | StdioError::Stuck => {
+                Self::BrokenOff(error.to_string())
+            }
             StdioError::NoDirectory { .. }
             | StdioError::NoInterpreter { .. }
             | StdioError::NotExecutable { .. }
             | StdioError::NotFound { .. }
-            | StdioError::NotSendable
             | StdioError::Spawn(_)
             | StdioError::ZeroByte => Self::Unsent(error.to_string()),
-        }
-    }
-}
-
-impl From<SendError> for Sent {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::Refused(refusal) => Self::Refused(refusal),
-            SendError::SessionLost => Self::SessionLost,
-            SendError::Unsent(why) => Self::Unsent(why),
-            SendError::Busy(busy) => Self::Busy(busy),
-            SendError::BrokenOff(how) => Self::BrokenOff(how),
-            SendError::TimedOut => Self::TimedOut,
-            SendError::NotMcp(what) => Self::NotMcp(what),
-        }
-    }
-}
-
-impl From<SendError> for Failure {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::Refused(Refusal { status, credential, challenge }) => {
-                Self::Refused { status, credential: credential.is_some(), challenge }
-            }
-            SendError::SessionLost => Self::SessionLost,
-            SendError::Unsent(why) => Self::Unreachable(why),
-            SendError::Busy(busy) => Self::Busy(busy),
-            SendError::BrokenOff(how) => Self::BrokenOff(how),
-            SendError::TimedOut => Self::TimedOut(Duration::ZERO),
-            SendError::NotMcp(what) => Self::NotMcp(what),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The processes of an upstream, whoever holds them, until they are gone.
 
-use std::{sync::Mutex, time::Duration};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{lock, stdio::Process};
+use super::stdio::Process;
 
 /// A process that is told to end is gone by then, unless it hangs inside the kernel.
 const LONGEST: Duration = Duration::from_secs(22);
@@ -18,14 +19,14 @@ pub(super) struct Children {
 impl Children {
     /// Takes note of a process that was started.
     pub(super) fn add(&self, process: &Process) {
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         running.retain(|done| done.has_changed().is_ok());
         running.push(process.done());
     }
 
     /// Resolves when all are gone, or should be.
     pub(super) async fn done(&self) {
-        let running = std::mem::take(&mut *lock(&self.running));
+        let running = std::mem::take(&mut *self.running.lock());
         let gone = async {
             for mut done in running {
                 // Nothing is ever sent; the only end is that the process is gone.

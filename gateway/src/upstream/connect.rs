@@ -17,7 +17,8 @@ use crate::{caller::Caller, credential::Needed, quota::Reached};
 use super::{
     Channel, Outgoing, Reply, SendError, Ticket, Upstream, UpstreamTransport,
     credential::{Credential, CredentialError},
-    lock, own,
+    own,
+    streamable::HttpSession,
 };
 
 use negotiation::NegotiationDriver;
@@ -91,13 +92,11 @@ impl ConnectError {
     }
 
     /// Whether time alone may mend it.
-    #[must_use]
     pub const fn is_temporary(&self) -> bool {
         matches!(self, Self::Outage(_) | Self::Silent(_))
     }
 
     /// Whether whoever calls can mend it by signing in.
-    #[must_use]
     pub fn is_for_caller(&self) -> bool {
         matches!(self, Self::SignIn(needed) if needed.for_caller)
     }
@@ -137,11 +136,10 @@ impl Upstream {
     /// When no way to it works in the modern era.
     pub async fn open_modern(&self, caller: Option<&Arc<Caller>>) -> Result<Channel, ConnectError> {
         match &self.way {
-            UpstreamTransport::Http(endpoint) if lock(&self.known).works(Era::Modern).is_some() => {
-                Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
+            UpstreamTransport::Http(endpoint) if self.known.lock().works(Era::Modern).is_some() => {
+                Ok(Channel::Http(HttpSession::none_at(endpoint)))
             }
-            UpstreamTransport::Http(_) => Ok(Box::pin(self.walk(caller, Some(Era::Modern))).await?.channel),
-            UpstreamTransport::Stdio { .. } => Ok(self.join(caller, Some(Era::Modern)).await?.channel),
+            _ => Ok(self.join(caller, Some(Era::Modern)).await?.channel),
         }
     }
 
@@ -156,19 +154,12 @@ impl Upstream {
             UpstreamTransport::Http(_) => {
                 let opened = Box::pin(self.walk(caller, wanted)).await?;
                 if opened.era == Era::Legacy {
-                    if let Channel::Sse { connection } = &opened.channel {
-                        connection.serve_unasked();
-                    }
-                    Box::pin(self.tell(caller, &opened.channel, &own::initialized())).await;
+                    opened.channel.serve_unasked();
+                    Box::pin(self.tell(caller, &opened.channel, &own::initialized(), None)).await;
                 }
                 Ok(opened)
             }
         }
-    }
-
-    /// Sends a notification of Weir's own, as well as it can be done.
-    pub async fn tell(&self, caller: Option<&Arc<Caller>>, channel: &Channel, notification: &Message) {
-        self.tell_of(caller, channel, notification, None).await;
     }
 
     /// Sends a request of Weir's own on an open channel, in a caller's name.
@@ -202,8 +193,8 @@ impl Upstream {
         self.send(caller, channel, era, request).await?.answer().await
     }
 
-    /// Tells it something about a running request of a client.
-    pub async fn tell_of(
+    /// Sends a notification, as well as it can be done; with the ticket of the running request of a client that it concerns.
+    pub async fn tell(
         &self,
         caller: Option<&Arc<Caller>>,
         channel: &Channel,
@@ -248,7 +239,7 @@ impl Upstream {
         refused: Option<Refusal>,
     ) -> Result<Option<Credential>, CredentialError> {
         let origin = match &self.way {
-            UpstreamTransport::Http(endpoint) => Some(endpoint.origin()),
+            UpstreamTransport::Http(endpoint) => Some(&endpoint.origin),
             UpstreamTransport::Stdio { .. } => None,
         };
         self.credentials.get(caller, || self.facts(None), origin, refused, left).await
@@ -279,8 +270,8 @@ impl Upstream {
         let opened = Box::pin(self.walk(caller, wanted)).await?;
         let Channel::Stdio { process, .. } = &opened.channel else { return Ok(opened) };
         if opened.era == Era::Legacy {
-            process.serve_unasked();
-            Box::pin(self.tell(caller, &opened.channel, &own::initialized())).await;
+            opened.channel.serve_unasked();
+            Box::pin(self.tell(caller, &opened.channel, &own::initialized(), None)).await;
             if !shared {
                 return Ok(opened);
             }
@@ -291,15 +282,14 @@ impl Upstream {
 
     /// Says that a call has shown that it does not speak `era`, or does not any more: the next client walks anew.
     pub fn doubt(&self, era: Era) {
-        lock(&self.known).doubt(era);
+        self.known.lock().doubt(era);
     }
 
     /// The era that the upstream speaks, when it is known not to speak `era`.
-    #[must_use]
     pub fn only_other(&self, era: Era) -> Option<Era> {
         // HTTP+SSE ended before the modern era began.
         let legacy = self.required_transport == Some(Transport::Sse) && era == Era::Modern;
-        if legacy { Some(Era::Legacy) } else { lock(&self.known).only_other(era) }
+        if legacy { Some(Era::Legacy) } else { self.known.lock().only_other(era) }
     }
 
     /// Reaches it in Weir's own words.
@@ -331,7 +321,7 @@ impl Upstream {
         if let Ok(Opened { channel: Channel::Stdio { .. }, .. }) = &ended.opened {
             self.started.notify_waiters();
         }
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         known.learn(&ended);
         if ended.fell_back() && known.first_advice() {
             tracing::info!(

@@ -13,12 +13,13 @@ mod step_up;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use weir_flow::{
     Origin,
     facts::{Refusal, UpstreamFacts},
@@ -32,7 +33,6 @@ use crate::{
     policy::{Policy, Secrets},
 };
 
-use super::lock;
 use slot::{CredentialSlot, Look};
 
 /// What opens an upstream: a header, for one origin only.
@@ -171,7 +171,7 @@ impl Credentials {
     }
 
     fn slot(&self, owner: &CredentialOwner) -> Arc<CredentialSlot> {
-        let mut owners = lock(&self.owners);
+        let mut owners = self.owners.lock();
         if let Some(slot) = owners.slots.get(owner) {
             return Arc::clone(slot);
         }

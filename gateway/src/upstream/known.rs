@@ -13,8 +13,8 @@ const BELIEVED: Duration = Duration::from_secs(10 * 60);
 /// What is known of both eras.
 #[derive(Debug, Default)]
 pub(super) struct KnownEras {
-    legacy: Verdict,
-    modern: Verdict,
+    /// Of each era.
+    verdicts: [Verdict; 2],
     advised: bool,
 }
 
@@ -38,7 +38,7 @@ impl KnownEras {
 
     /// The transport that opened `era`.
     pub(super) fn works(&self, era: Era) -> Option<Transport> {
-        match self.of(era) {
+        match self.verdicts[era as usize] {
             Verdict::Works(transport) => Some(transport),
             Verdict::Unknown | Verdict::Not(_) => None,
         }
@@ -46,13 +46,13 @@ impl KnownEras {
 
     /// The era that the upstream speaks, when it is known not to speak `era`.
     pub(super) fn only_other(&self, era: Era) -> Option<Era> {
-        let other = other(era);
+        let other = era.other();
         (self.lacks(era) && self.works(other).is_some()).then_some(other)
     }
 
     /// The other era, when the upstream is known not to speak the one that is `wanted` and may speak that.
     pub(super) fn may_be_other(&self, wanted: Era) -> Option<Era> {
-        let other = other(wanted);
+        let other = wanted.other();
         (self.lacks(wanted) && !self.lacks(other)).then_some(other)
     }
 
@@ -76,7 +76,7 @@ impl KnownEras {
             }
         }
         if let (Ok(opened), Some(last)) = (&ended.opened, ended.history.last()) {
-            *self.slot(opened.era) = Verdict::Works(last.transport);
+            self.verdicts[opened.era as usize] = Verdict::Works(last.transport);
         }
     }
 
@@ -84,29 +84,15 @@ impl KnownEras {
     /// speak the other era says nothing of this one.
     fn change(&mut self, era: Era, verdict: Verdict) {
         let worked = self.works(era).is_some();
-        *self.slot(era) = verdict;
-        let other = self.slot(other(era));
+        self.verdicts[era as usize] = verdict;
+        let other = &mut self.verdicts[era.other() as usize];
         if worked && matches!(other, Verdict::Not(_)) {
             *other = Verdict::Unknown;
         }
     }
 
     fn lacks(&self, era: Era) -> bool {
-        matches!(self.of(era), Verdict::Not(since) if since.elapsed() < BELIEVED)
-    }
-
-    fn of(&self, era: Era) -> Verdict {
-        match era {
-            Era::Legacy => self.legacy,
-            Era::Modern => self.modern,
-        }
-    }
-
-    fn slot(&mut self, era: Era) -> &mut Verdict {
-        match era {
-            Era::Legacy => &mut self.legacy,
-            Era::Modern => &mut self.modern,
-        }
+        matches!(self.verdicts[era as usize], Verdict::Not(since) if since.elapsed() < BELIEVED)
     }
 }
 
@@ -115,13 +101,6 @@ impl KnownEras {
 /// translated, at a server that speaks it.
 fn is_held(history: &[Attempt], era: Era) -> bool {
     history.first().is_some_and(|first| first.transport == Transport::Stdio && first.era != era)
-}
-
-const fn other(era: Era) -> Era {
-    match era {
-        Era::Legacy => Era::Modern,
-        Era::Modern => Era::Legacy,
-    }
 }
 
 #[cfg(test)]

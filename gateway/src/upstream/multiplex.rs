@@ -8,16 +8,14 @@ mod inbox;
 mod routes;
 mod together;
 
-use std::{
-    fmt,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
 };
 
 use bytes::Bytes;
 use tracing::{debug, warn};
+use weir_flow::SendError;
 use weir_mcp::{Kind, Message, answer, message::Answered, method};
 
 use inbox::Inbox;
@@ -27,20 +25,25 @@ use routes::{Routed, Routes};
 pub(super) use routes::{cancelled, outgoing};
 use together::Together;
 
-/// What a transport calls the failures that happen here.
-pub trait MultiplexFault: Clone + Send + Sync + 'static {
-    /// Whoever reads an exchange did not keep up with the messages that arrived for it.
-    fn overflow() -> Self;
-    /// The message has no id to be answered under, or the edit failed.
-    fn not_sendable() -> Self;
-    /// The stream is over.
-    fn closed() -> Self;
+/// Whoever reads an exchange did not keep up with the messages that arrived for it.
+pub(super) fn overflow() -> SendError {
+    SendError::BrokenOff("more messages arrived for this request than were read; the request was given up".into())
+}
+
+/// The message has no id to be answered under, or the edit failed.
+fn not_sendable() -> SendError {
+    SendError::NotMcp("a message that cannot be sent here".into())
+}
+
+/// The stream is over.
+pub(super) fn closed() -> SendError {
+    SendError::BrokenOff("its event stream ended".into())
 }
 
 /// A shared stream, as its exchanges know it.
-pub(super) trait MultiplexTransport<E>: Send + Sync {
+pub(super) trait MultiplexTransport: Send + Sync {
     /// What runs on it.
-    fn multiplex(&self) -> &Multiplex<E>;
+    fn multiplex(&self) -> &Multiplex;
     /// Sends a short message of our own, without waiting for what becomes of it.
     fn send_now(self: Arc<Self>, message: Bytes);
 }
@@ -68,21 +71,21 @@ pub enum Whose {
 pub struct ExchangeKey(pub(super) u64);
 
 /// The requests that run on one stream, and what the server says beside them.
-pub(super) struct Multiplex<E> {
+pub(super) struct Multiplex {
     name: Arc<str>,
     limit: usize,
-    routes: Routes<E>,
-    unsolicited: Inbox<E>,
+    routes: Routes,
+    unsolicited: Inbox,
     unsolicited_taken: AtomicBool,
     unsolicited_lost: AtomicBool,
     /// Whether no client listens to what belongs to no request.
     unasked: AtomicBool,
     refused: AtomicBool,
     /// What those have in common who share the server itself; none where one has it.
-    together: OnceLock<Together<E>>,
+    together: OnceLock<Together>,
 }
 
-impl<E: MultiplexFault> Multiplex<E> {
+impl Multiplex {
     /// Nothing runs yet; `name` is the upstream's, for the log. Ids on the stream begin after `last_key`, and messages
     /// have at most `limit` bytes.
     pub(super) fn new(name: &str, last_key: u64, limit: usize) -> Self {
@@ -154,7 +157,7 @@ impl<E: MultiplexFault> Multiplex<E> {
     }
 
     /// Takes note of a message that was too long: the request that it answers fails.
-    pub(super) fn pass_over(&self, start: &[u8], end: &[u8], why: E) {
+    pub(super) fn pass_over(&self, start: &[u8], end: &[u8], why: SendError) {
         let failed = match Answered::by(start, end) {
             Answered::To(id) => self.routes.fail_by_id(&id, why),
             Answered::Unknown => self.routes.fail_only(why),
@@ -174,12 +177,12 @@ impl<E: MultiplexFault> Multiplex<E> {
     }
 
     /// Ends every exchange and refuses new ones. The first reason stays and is returned.
-    pub(super) fn end(&self, reason: E) -> E {
+    pub(super) fn end(&self, reason: SendError) -> SendError {
         self.end_but(reason, |_| false)
     }
 
     /// The same, but spares some exchanges: what becomes of them is known soon, and told by [`fail`](Self::fail).
-    pub(super) fn end_but(&self, reason: E, spared: impl Fn(ExchangeKey) -> bool) -> E {
+    pub(super) fn end_but(&self, reason: SendError, spared: impl Fn(ExchangeKey) -> bool) -> SendError {
         let reason = self.routes.end(reason, spared);
         self.unsolicited.fail(reason.clone());
         if let Some(together) = self.together.get() {
@@ -189,7 +192,7 @@ impl<E: MultiplexFault> Multiplex<E> {
     }
 
     /// Ends one exchange.
-    pub(super) fn fail(&self, key: ExchangeKey, reason: E) {
+    pub(super) fn fail(&self, key: ExchangeKey, reason: SendError) {
         self.routes.fail(key, reason);
     }
 
@@ -210,26 +213,26 @@ impl<E: MultiplexFault> Multiplex<E> {
 }
 
 /// One request on its way. Dropping it before the answer came does what its [`OnDrop`] says.
-pub struct MultiplexExchange<E: MultiplexFault> {
-    line: Arc<dyn MultiplexTransport<E>>,
+pub struct MultiplexExchange {
+    line: Arc<dyn MultiplexTransport>,
     key: ExchangeKey,
-    inbox: Arc<Inbox<E>>,
+    inbox: Arc<Inbox>,
     on_drop: OnDrop,
     sent: bool,
 }
 
-impl<E: MultiplexFault> MultiplexExchange<E> {
+impl MultiplexExchange {
     /// Registers a request; made before it is sent, so that a caller that gives up while it waits leaves nothing
     /// behind.
     ///
     /// # Errors
     /// If the message is no request, or the stream is over.
     pub(super) fn start(
-        line: Arc<dyn MultiplexTransport<E>>,
+        line: Arc<dyn MultiplexTransport>,
         request: &Message,
         on_drop: OnDrop,
         whose: Whose,
-    ) -> Result<Self, E> {
+    ) -> Result<Self, SendError> {
         let (key, inbox) = line.multiplex().routes.start(request, whose)?;
         // `initialize` must not be cancelled (2025-11-25, basic/utilities/cancellation).
         let on_drop = if request.method() == method::INITIALIZE { OnDrop::Abandon } else { on_drop };
@@ -248,7 +251,7 @@ impl<E: MultiplexFault> MultiplexExchange<E> {
     ///
     /// # Errors
     /// When the server is gone or this exchange was not read fast enough. An error is final.
-    pub async fn next(&mut self) -> Result<Option<Message>, E> {
+    pub async fn next(&mut self) -> Result<Option<Message>, SendError> {
         self.inbox.next().await
     }
 
@@ -258,7 +261,7 @@ impl<E: MultiplexFault> MultiplexExchange<E> {
     }
 }
 
-impl<E: MultiplexFault> Drop for MultiplexExchange<E> {
+impl Drop for MultiplexExchange {
     fn drop(&mut self) {
         let runs = self.line.multiplex().routes.remove(self.key);
         if runs && self.sent && self.on_drop == OnDrop::Cancel {
@@ -267,23 +270,17 @@ impl<E: MultiplexFault> Drop for MultiplexExchange<E> {
     }
 }
 
-impl<E: MultiplexFault> fmt::Debug for MultiplexExchange<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchange").field("key", &self.key).finish_non_exhaustive()
-    }
-}
-
 /// Messages of the server that belong to no running exchange. One consumer at a time, unless clients share the server.
-pub struct UnsolicitedQueue<E: MultiplexFault> {
-    line: Arc<dyn MultiplexTransport<E>>,
+pub struct UnsolicitedQueue {
+    line: Arc<dyn MultiplexTransport>,
     /// Its own inbox, where clients share the server.
-    own: Option<Arc<Inbox<E>>>,
+    own: Option<Arc<Inbox>>,
 }
 
-impl<E: MultiplexFault> UnsolicitedQueue<E> {
+impl UnsolicitedQueue {
     /// `None` while another one has them. What arrives while nobody listens is kept up to a bound, then the oldest are
     /// dropped.
-    pub(super) fn take(line: Arc<dyn MultiplexTransport<E>>) -> Option<Self> {
+    pub(super) fn take(line: Arc<dyn MultiplexTransport>) -> Option<Self> {
         if let Some(together) = line.multiplex().together.get() {
             let own = Some(together.join());
             return Some(Self { line, own });
@@ -296,13 +293,13 @@ impl<E: MultiplexFault> UnsolicitedQueue<E> {
     ///
     /// # Errors
     /// When the server is gone.
-    pub async fn next(&mut self) -> Result<Message, E> {
+    pub async fn next(&mut self) -> Result<Message, SendError> {
         let inbox = self.own.as_deref().unwrap_or(&self.line.multiplex().unsolicited);
-        inbox.next().await?.ok_or_else(E::closed)
+        inbox.next().await?.ok_or_else(closed)
     }
 }
 
-impl<E: MultiplexFault> Drop for UnsolicitedQueue<E> {
+impl Drop for UnsolicitedQueue {
     fn drop(&mut self) {
         if self.own.is_none() {
             self.line.multiplex().unsolicited_taken.store(false, Ordering::Release);

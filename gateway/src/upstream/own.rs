@@ -47,22 +47,21 @@ pub fn page(era: weir_mcp::Era, method: &str, cursor: Option<&[u8]>) -> Message 
 
 /// A modern request of Weir's own, which declares no capability.
 pub fn modern(method: &str, cursor: Option<&[u8]>) -> Message {
-    let cursor = cursor.map_or_else(String::new, |cursor| format!(r#""cursor":{},"#, String::from_utf8_lossy(cursor)));
-    let version = era::LATEST_MODERN;
-    parsed(
-        &format!(
-            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{cursor}"_meta":{{"io.modelcontextprotocol/protocolVersion":"{version}","io.modelcontextprotocol/clientInfo":{INFO},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
-        )
-        .into(),
-    )
+    let cursor = cursor.map(|cursor| format!(r#""cursor":{},"#, String::from_utf8_lossy(cursor)));
+    modern_with(method, &cursor.unwrap_or_default())
 }
 
 /// `subscriptions/listen` for every change of a list.
 pub fn listen() -> Message {
+    let lists = r#""notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true},"#;
+    modern_with("subscriptions/listen", lists)
+}
+
+fn modern_with(method: &str, params: &str) -> Message {
     let version = era::LATEST_MODERN;
     parsed(
         &format!(
-            r#"{{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{{"notifications":{{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}},"_meta":{{"io.modelcontextprotocol/protocolVersion":"{version}","io.modelcontextprotocol/clientInfo":{INFO},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}"_meta":{{"io.modelcontextprotocol/protocolVersion":"{version}","io.modelcontextprotocol/clientInfo":{INFO},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
         )
         .into(),
     )

@@ -3,14 +3,15 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use weir_mcp::{Era, Message};
 
-use super::{lock, stdio::Process};
+use super::stdio::Process;
 
 /// The shared processes of one upstream, by the principal that they are kept apart for.
 #[derive(Default)]
@@ -21,8 +22,8 @@ pub(super) struct ProcessPool {
 /// The processes that are shared by whoever is the same principal.
 #[derive(Default)]
 pub(super) struct SharedProcesses {
-    legacy: Mutex<Option<PooledProcess>>,
-    modern: Mutex<Option<PooledProcess>>,
+    /// Of each era.
+    slots: [Mutex<Option<PooledProcess>>; 2],
     /// Held while a process is started, so that a burst of first calls starts one.
     pub(super) starting: tokio::sync::Mutex<()>,
 }
@@ -38,7 +39,7 @@ pub(super) struct PooledProcess {
 impl ProcessPool {
     /// What is shared by this principal. There are no more than processes and those who are about to start one.
     pub(super) fn of(&self, whose: Option<Arc<str>>) -> Arc<SharedProcesses> {
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         if !shared.contains_key(&whose) {
             shared.retain(|_, shared| !shared.is_empty());
         }
@@ -50,7 +51,7 @@ impl ProcessPool {
         for shared in self.all() {
             shared.reap(idle).await;
         }
-        lock(&self.shared).retain(|_, shared| !shared.is_empty());
+        self.shared.lock().retain(|_, shared| !shared.is_empty());
     }
 
     /// Ends them all.
@@ -61,14 +62,14 @@ impl ProcessPool {
     }
 
     fn all(&self) -> Vec<Arc<SharedProcesses>> {
-        lock(&self.shared).values().cloned().collect()
+        self.shared.lock().values().cloned().collect()
     }
 }
 
 impl SharedProcesses {
     /// The process for `era`, if it still runs.
     pub(super) fn get(&self, era: Era) -> Option<PooledProcess> {
-        let mut slot = lock(self.slot(era));
+        let mut slot = self.slots[era as usize].lock();
         let member = slot.as_mut().filter(|member| member.process.alive())?;
         member.used = Instant::now();
         Some(member.clone())
@@ -76,24 +77,21 @@ impl SharedProcesses {
 
     /// Keeps a process for the next client.
     pub(super) fn put(&self, era: Era, process: Process, answer: Message) {
-        process.serve_together();
-        *lock(self.slot(era)) = Some(PooledProcess { process, answer, used: Instant::now() });
+        process.stream().multiplex().serve_together();
+        *self.slots[era as usize].lock() = Some(PooledProcess { process, answer, used: Instant::now() });
     }
 
     /// Whether nothing runs, and nobody is about to start something.
     fn is_empty(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1 && lock(&self.legacy).is_none() && lock(&self.modern).is_none()
+        Arc::strong_count(self) == 1 && self.slots.iter().all(|slot| slot.lock().is_none())
     }
 
     async fn reap(&self, idle: Duration) {
-        for era in [Era::Legacy, Era::Modern] {
-            let over = {
-                let mut slot = lock(self.slot(era));
-                let rests = slot
-                    .as_ref()
-                    .is_some_and(|m| m.used.elapsed() >= idle && !m.process.busy() && !m.process.is_held());
-                if rests { slot.take() } else { None }
+        for slot in &self.slots {
+            let rests = |m: &mut PooledProcess| {
+                m.used.elapsed() >= idle && !m.process.stream().multiplex().busy() && !m.process.is_held()
             };
+            let over = slot.lock().take_if(rests);
             if let Some(member) = over {
                 member.process.stop().await;
             }
@@ -102,18 +100,11 @@ impl SharedProcesses {
 
     async fn stop(&self) {
         self.reap(Duration::ZERO).await;
-        for era in [Era::Legacy, Era::Modern] {
-            let busy = lock(self.slot(era)).take();
+        for slot in &self.slots {
+            let busy = slot.lock().take();
             if let Some(member) = busy {
                 member.process.stop().await;
             }
-        }
-    }
-
-    fn slot(&self, era: Era) -> &Mutex<Option<PooledProcess>> {
-        match era {
-            Era::Legacy => &self.legacy,
-            Era::Modern => &self.modern,
         }
     }
 }

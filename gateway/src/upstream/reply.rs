@@ -13,9 +13,8 @@ use crate::{
 };
 
 use super::{
-    Events, SendError, Upstream,
-    sse::{self as stream, SseConnection},
-    stdio::{Process, StdioExchange, StdioUnsolicited},
+    Channel, Events, SendError, Upstream,
+    multiplex::{MultiplexExchange, UnsolicitedQueue},
 };
 
 /// An answer whose head is here.
@@ -51,14 +50,10 @@ pub enum JsonBody {
 pub enum Listened {
     /// Server-sent events.
     Http(Events),
-    /// What a child process says about one request; the message is one that was read ahead.
-    Exchange { first: Option<Message>, exchange: StdioExchange },
-    /// What a child process says of its own accord.
-    Unsolicited { messages: StdioUnsolicited, process: Process },
-    /// What comes about one request on the one stream of HTTP+SSE.
-    StreamExchange { first: Option<Message>, exchange: stream::SseExchange },
-    /// What else comes on that stream.
-    StreamUnsolicited { messages: stream::SseUnsolicited, connection: SseConnection },
+    /// What comes about one request on a stream that many share; the message is one that was read ahead.
+    Exchange { first: Option<Message>, exchange: MultiplexExchange },
+    /// What else comes on such a stream, which stays open for whoever listens.
+    Unsolicited { queue: UnsolicitedQueue, _open: Channel },
 }
 
 impl Reply {
@@ -89,7 +84,6 @@ impl JsonBody {
 
 impl Listened {
     /// Wraps an event stream whose events have at most `limit` bytes.
-    #[must_use]
     pub fn http(response: Response, limit: usize) -> Self {
         Self::Http(Events::new(response, limit))
     }
@@ -104,14 +98,9 @@ impl Listened {
             Self::Http(events) => events.message().await,
             Self::Exchange { first, exchange } => match first.take() {
                 Some(message) => Ok(Some(message)),
-                None => Ok(exchange.next().await?),
-            },
-            Self::Unsolicited { messages, .. } => Ok(Some(messages.next().await?)),
-            Self::StreamExchange { first, exchange } => match first.take() {
-                Some(message) => Ok(Some(message)),
                 None => exchange.next().await,
             },
-            Self::StreamUnsolicited { messages, .. } => Ok(Some(messages.next().await?)),
+            Self::Unsolicited { queue, .. } => queue.next().await.map(Some),
         }
     }
 

@@ -23,7 +23,6 @@ pub struct Services {
 
 impl Services {
     /// The services at these origins, each as browsers write it: `https://tokens.example.com`.
-    #[must_use]
     pub fn new(client: HttpClient, origins: Vec<String>) -> Self {
         Self { client, origins }
     }

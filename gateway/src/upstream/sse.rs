@@ -10,15 +10,15 @@ mod post;
 
 use std::{
     collections::BTreeSet,
-    fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU16, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::{sync::watch, task::AbortHandle};
 use weir_mcp::{Message, message::Kind, sse::Event};
 
@@ -26,9 +26,9 @@ use crate::http::{HeaderName, HeaderValue, HttpTarget};
 
 use super::{
     Listened, Outgoing, Replies, ReplyBody, SendError,
+    channel::SharedStream,
     credential::Credential,
-    lock,
-    multiplex::{self, ExchangeKey, Multiplex, MultiplexFault, MultiplexTransport, OnDrop},
+    multiplex::{self, ExchangeKey, Multiplex, MultiplexExchange, MultiplexTransport, OnDrop},
     reply::too_long,
     streamable::HttpEndpoint,
 };
@@ -38,12 +38,6 @@ const TAKEN: Duration = Duration::from_secs(2);
 
 /// How long a POST that is on its way when the stream ends may take to tell whether it arrived.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// One request on its way to a server.
-pub type SseExchange = multiplex::MultiplexExchange<SendError>;
-
-/// Messages of a server that belong to no running exchange; see [`SseConnection::unsolicited`].
-pub type SseUnsolicited = multiplex::UnsolicitedQueue<SendError>;
 
 /// An open stream. Clones are handles to the same one; when the last one is dropped it is closed.
 #[derive(Clone)]
@@ -67,7 +61,7 @@ struct SseHandle {
 
 /// What the handles, the exchanges, the reader and the posts have in common.
 struct SseShared {
-    multiplex: Multiplex<SendError>,
+    multiplex: Multiplex,
     endpoint: Arc<HttpEndpoint>,
     /// Where to post.
     to: HttpTarget,
@@ -108,7 +102,7 @@ impl SseConnection {
         let found = address::find(&mut events, reply.session.as_ref()).await?;
         let to = endpoint.beside(&found.reference, found.session.as_deref())?;
         let shared = Arc::new(SseShared {
-            multiplex: Multiplex::new(name, random_key(), endpoint.limit()),
+            multiplex: Multiplex::new(name, random_key(), endpoint.limit),
             replies: Arc::default(),
             endpoint: Arc::clone(endpoint),
             to,
@@ -128,78 +122,9 @@ impl SseConnection {
         Ok(Self { handle: Arc::new(SseHandle { shared, reader }) })
     }
 
-    /// Posts a request under an id and progress token of our own and returns where its messages arrive. What becomes
-    /// of the POST is told there too.
-    ///
-    /// # Errors
-    ///
-    /// If the message is no request, or the stream is over.
-    pub(super) async fn request(
-        &self,
-        outgoing: &Outgoing<'_>,
-        message: &Message,
-        on_drop: OnDrop,
-    ) -> Result<SseExchange, SendError> {
-        let shared = self.open_still()?;
-        let exchange = {
-            let mut posting = lock(&shared.posting);
-            let exchange = SseExchange::start(Arc::clone(shared) as _, message, on_drop, outgoing.whose())?;
-            posting.insert(exchange.key());
-            exchange
-        };
-        let key = exchange.key();
-        let post = shared.post(outgoing, multiplex::outgoing(message, key));
-        let shared = Arc::clone(shared);
-        tokio::spawn(async move {
-            let posted = post.await;
-            shared.conclude(key, posted);
-        });
-        Ok(exchange.sent())
-    }
-
-    /// Posts a notification, or the answer to a request of the server, as it is.
-    ///
-    /// # Errors
-    ///
-    /// If the stream is over, or the server does not take it.
-    pub(super) async fn notify(&self, outgoing: &Outgoing<'_>, message: &Message) -> Result<(), SendError> {
-        let shared = self.open_still()?;
-        shared.tell(shared.post(outgoing, message.bytes().clone())).await
-    }
-
-    /// Posts the client's `notifications/cancelled`, its `requestId` replaced by the one the server knows. Does nothing
-    /// if the request has been answered.
-    ///
-    /// # Errors
-    ///
-    /// As [`notify`](Self::notify), and if the message has no `requestId`.
-    pub(super) async fn cancel(
-        &self,
-        outgoing: &Outgoing<'_>,
-        exchange: ExchangeKey,
-        cancelled: &Message,
-    ) -> Result<(), SendError> {
-        let shared = self.open_still()?;
-        let body = multiplex::cancelled::<SendError>(cancelled, exchange)?;
-        if !shared.multiplex.mark_cancelled(exchange) {
-            return Ok(());
-        }
-        shared.tell(shared.post(outgoing, body)).await
-    }
-
-    /// Takes the messages of the server that belong to no running exchange; `None` while another one has them.
-    pub(super) fn unsolicited(&self) -> Option<SseUnsolicited> {
-        SseUnsolicited::take(Arc::clone(&self.handle.shared) as _)
-    }
-
-    /// From now on it is used by many clients: what might be meant for any of several reaches none.
-    pub fn serve_many(&self) {
-        self.handle.shared.multiplex.serve_many();
-    }
-
-    /// From now on what the server asks outside of requests is answered here: there is no client who could be asked.
-    pub(super) fn serve_unasked(&self) {
-        self.handle.shared.multiplex.serve_unasked();
+    /// What its requests share.
+    pub(super) fn stream(&self) -> Arc<dyn MultiplexTransport> {
+        Arc::clone(&self.handle.shared) as _
     }
 
     /// Whether the stream is open, as far as is known now.
@@ -234,9 +159,44 @@ impl SseConnection {
     }
 }
 
-impl fmt::Debug for SseConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("alive", &self.alive()).finish_non_exhaustive()
+impl SharedStream for SseConnection {
+    /// Posts a request under an id and progress token of our own and returns where its messages arrive. What becomes
+    /// of the POST is told there too.
+    async fn request(
+        &self,
+        of: &Outgoing<'_>,
+        message: &Message,
+        on_drop: OnDrop,
+    ) -> Result<MultiplexExchange, SendError> {
+        let shared = self.open_still()?;
+        let exchange = {
+            let mut posting = shared.posting.lock();
+            let exchange = MultiplexExchange::start(Arc::clone(shared) as _, message, on_drop, of.whose())?;
+            posting.insert(exchange.key());
+            exchange
+        };
+        let key = exchange.key();
+        let post = shared.post(of, multiplex::outgoing(message, key));
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move {
+            let posted = post.await;
+            shared.conclude(key, posted);
+        });
+        Ok(exchange.sent())
+    }
+
+    async fn notify(&self, of: &Outgoing<'_>, message: &Message) -> Result<(), SendError> {
+        let shared = self.open_still()?;
+        shared.tell(shared.post(of, message.bytes().clone())).await
+    }
+
+    async fn cancel(&self, of: &Outgoing<'_>, key: ExchangeKey, message: &Message) -> Result<(), SendError> {
+        let shared = self.open_still()?;
+        let body = multiplex::cancelled(message, key)?;
+        if !shared.multiplex.mark_cancelled(key) {
+            return Ok(());
+        }
+        shared.tell(shared.post(of, body)).await
     }
 }
 
@@ -286,7 +246,7 @@ impl SseShared {
     /// Ends every exchange and refuses new ones. The first reason stays. What is being posted may not have left yet, so
     /// its POST tells how it ends.
     fn end(&self, reason: SendError) {
-        let posting = lock(&self.posting);
+        let posting = self.posting.lock();
         self.multiplex.end_but(reason, |key| posting.contains(&key));
         drop(posting);
         self.over.send_replace(true);
@@ -294,12 +254,12 @@ impl SseShared {
 
     /// Takes in what became of a request's POST.
     fn conclude(&self, key: ExchangeKey, posted: Result<(), SendError>) {
-        lock(&self.posting).remove(&key);
+        self.posting.lock().remove(&key);
         match posted {
             // Taken, or perhaps taken: the stream tells the rest, as long as it is there.
             Ok(()) | Err(SendError::TimedOut) => {
                 if self.multiplex.ended() {
-                    self.multiplex.fail(key, SendError::closed());
+                    self.multiplex.fail(key, multiplex::closed());
                 }
             }
             Err(SendError::SessionLost) => {
@@ -335,43 +295,29 @@ impl SseShared {
     /// Posts a message of our own.
     async fn posted_now(self: Arc<Self>, message: Bytes) -> Result<(), SendError> {
         if self.multiplex.ended() {
-            return Err(SendError::closed());
+            return Err(multiplex::closed());
         }
-        let credential = lock(&self.credential).clone();
+        let credential = self.credential.lock().clone();
         let head = self.endpoint.aside(self.session.as_ref(), credential.as_ref());
         self.posted(head, message, credential.as_ref().map(Credential::mark)).await
     }
 
     /// What every POST says of itself.
     fn head(&self, outgoing: &Outgoing<'_>) -> Vec<(HeaderName, HeaderValue)> {
-        *lock(&self.credential) = outgoing.credential.cloned();
+        *self.credential.lock() = outgoing.credential.cloned();
         let mut head = self.endpoint.aside(self.session.as_ref(), outgoing.credential);
         head.extend_from_slice(outgoing.headers);
         head
     }
 }
 
-impl MultiplexTransport<SendError> for SseShared {
-    fn multiplex(&self) -> &Multiplex<SendError> {
+impl MultiplexTransport for SseShared {
+    fn multiplex(&self) -> &Multiplex {
         &self.multiplex
     }
 
     fn send_now(self: Arc<Self>, message: Bytes) {
         tokio::spawn(self.posted_now(message));
-    }
-}
-
-impl MultiplexFault for SendError {
-    fn overflow() -> Self {
-        Self::BrokenOff("more messages arrived for this request than were read; the request was given up".into())
-    }
-
-    fn not_sendable() -> Self {
-        Self::NotMcp("a message that cannot be sent here".into())
-    }
-
-    fn closed() -> Self {
-        Self::BrokenOff("its event stream ended".into())
     }
 }
 
@@ -399,7 +345,7 @@ async fn read(mut events: Listened, shared: Arc<SseShared>) {
     let reason = loop {
         match events.next_or_large().await {
             Ok(Ok(Some(event))) => shared.hear(event),
-            Ok(Ok(None)) => break SendError::closed(),
+            Ok(Ok(None)) => break multiplex::closed(),
             Ok(Err(large)) => shared.multiplex.pass_over(&large.start, &large.end, too_long(large.limit)),
             Err(why) => break SendError::BrokenOff(format!("its event stream broke: {why}")),
         }

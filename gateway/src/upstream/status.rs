@@ -27,7 +27,6 @@ pub enum UpstreamState {
 
 impl UpstreamState {
     /// Whether it wants a credential that there is not.
-    #[must_use]
     pub const fn wants_login(self) -> bool {
         matches!(self, Self::AuthRequired | Self::AuthExpired)
     }

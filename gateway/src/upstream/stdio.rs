@@ -17,7 +17,6 @@ mod startup;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::io;
 use std::process::ExitStatus;
 use std::sync::{
@@ -29,8 +28,9 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use weir_mcp::Message;
 
-use super::multiplex::{self, Multiplex, MultiplexFault, MultiplexTransport};
+use super::multiplex::{self, Multiplex, MultiplexExchange, MultiplexTransport};
 pub use super::multiplex::{ExchangeKey, OnDrop, Whose};
+use super::{SendError, reply::too_long};
 use crate::quota::Permit;
 pub use command::StdioCommand;
 use startup::Startup;
@@ -78,31 +78,16 @@ pub enum StdioError {
     /// The process lives, but closed its standard input or output.
     #[error("the server process closed its standard input or output")]
     Closed,
-    /// The process wrote a line longer than this, which was passed over.
-    #[error("a line of more than {0} bytes; see `limits.message`")]
-    LineTooLong(usize),
     /// The process left its standard input unread for 30 s although there was more to read than a pipe holds.
     #[error("the server process stopped reading its standard input and was stopped")]
     Stuck,
     /// We stopped the process.
     #[error("the server process was stopped")]
     Stopped,
-    /// Whoever reads this exchange did not keep up with the messages that arrived for it.
-    #[error("more messages arrived for this request than were read; the request was given up")]
-    Overflow,
-    /// The message has no id to be answered under, or the edit failed.
-    #[error("not a message that can be sent here")]
-    NotSendable,
 }
 
-/// One request on its way to a process.
-pub type StdioExchange = multiplex::MultiplexExchange<StdioError>;
-
-/// Messages of a process that belong to no running exchange; see [`Process::unsolicited`].
-pub type StdioUnsolicited = multiplex::UnsolicitedQueue<StdioError>;
-
 /// A running server process. Clones are handles to the same process; when the last one is dropped the process is
-/// stopped, even if an [`StdioExchange`] is still open.
+/// stopped, even if an [`MultiplexExchange`] is still open.
 #[derive(Clone)]
 pub struct Process {
     handle: Arc<ProcessHandle>,
@@ -118,7 +103,7 @@ struct ProcessHandle {
 
 /// What the handles, the exchanges and the owning task have in common.
 struct ProcessShared {
-    multiplex: Multiplex<StdioError>,
+    multiplex: Multiplex,
     outbox: WriteQueue,
     startup: Startup,
     /// Whether it has been noted in the log that the server leaves answers unread.
@@ -136,14 +121,14 @@ impl ProcessShared {
         self.multiplex.name()
     }
 
-    async fn send(&self, message: Bytes) -> Result<(), StdioError> {
+    async fn send(&self, message: Bytes) -> Result<(), SendError> {
         if self.outbox.send(message).await.is_ok() {
             return Ok(());
         }
         // The pipe is known to be closed a little before the reason is.
         let mut ended = self.ended.subscribe();
         let reason = ended.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
-        Err(reason.unwrap_or(StdioError::Closed))
+        Err(reason.unwrap_or(StdioError::Closed).into())
     }
 
     /// Takes in a message of the process.
@@ -152,7 +137,7 @@ impl ProcessShared {
         let message = match line {
             pipe::PipeLine::Message(message) => message,
             pipe::PipeLine::TooLong { start, end, limit } => {
-                return self.multiplex.pass_over(&start, &end, StdioError::LineTooLong(limit));
+                return self.multiplex.pass_over(&start, &end, too_long(limit));
             }
         };
         if let Some(answer) = self.multiplex.deliver(message)
@@ -166,32 +151,22 @@ impl ProcessShared {
     /// Ends every exchange and refuses new ones. The first reason stays.
     fn end(&self, reason: StdioError) {
         self.outbox.close();
-        let reason = self.multiplex.end(reason);
-        self.ended.send_replace(Some(reason));
+        self.ended.send_if_modified(|ended| {
+            let is_first = ended.is_none();
+            ended.get_or_insert_with(|| reason.clone());
+            is_first
+        });
+        self.multiplex.end(reason.into());
     }
 }
 
-impl MultiplexTransport<StdioError> for ProcessShared {
-    fn multiplex(&self) -> &Multiplex<StdioError> {
+impl MultiplexTransport for ProcessShared {
+    fn multiplex(&self) -> &Multiplex {
         &self.multiplex
     }
 
     fn send_now(self: Arc<Self>, message: Bytes) {
         self.outbox.send_now(message);
-    }
-}
-
-impl MultiplexFault for StdioError {
-    fn overflow() -> Self {
-        Self::Overflow
-    }
-
-    fn not_sendable() -> Self {
-        Self::NotSendable
-    }
-
-    fn closed() -> Self {
-        Self::Closed
     }
 }
 
@@ -201,7 +176,7 @@ impl Process {
     ///
     /// # Errors
     /// Says what to correct in the configuration. A program that starts and fails at once is no error here; the
-    /// first request gets [`StdioError::Exited`].
+    /// first request is told so.
     pub async fn spawn(name: &str, command: &StdioCommand, permit: Permit) -> Result<Self, StdioError> {
         let (outbox, lines) = WriteQueue::new();
         let shared = Arc::new(ProcessShared::new(name, outbox, command.hidden(), command.limit));
@@ -216,9 +191,14 @@ impl Process {
     ///
     /// # Errors
     /// If the message is no request, or the process is gone.
-    pub async fn request(&self, message: &Message, on_drop: OnDrop, whose: Whose) -> Result<StdioExchange, StdioError> {
+    pub async fn request(
+        &self,
+        message: &Message,
+        on_drop: OnDrop,
+        whose: Whose,
+    ) -> Result<MultiplexExchange, SendError> {
         let shared = &self.handle.shared;
-        let exchange = StdioExchange::start(Arc::clone(shared) as _, message, on_drop, whose)?;
+        let exchange = MultiplexExchange::start(Arc::clone(shared) as _, message, on_drop, whose)?;
         if shared.multiplex.spares(message) {
             shared.multiplex.answer_here(exchange.key());
             return Ok(exchange);
@@ -231,7 +211,7 @@ impl Process {
     ///
     /// # Errors
     /// If the process is gone.
-    pub async fn notify(&self, message: &Message) -> Result<(), StdioError> {
+    pub async fn notify(&self, message: &Message) -> Result<(), SendError> {
         self.handle.shared.send(message.bytes().clone()).await
     }
 
@@ -240,7 +220,7 @@ impl Process {
     ///
     /// # Errors
     /// If the message has no `requestId`, or the process is gone.
-    pub async fn cancel(&self, exchange: ExchangeKey, cancelled: &Message) -> Result<(), StdioError> {
+    pub async fn cancel(&self, exchange: ExchangeKey, cancelled: &Message) -> Result<(), SendError> {
         let shared = &self.handle.shared;
         let line = multiplex::cancelled(cancelled, exchange)?;
         if shared.multiplex.mark_cancelled(exchange) {
@@ -249,31 +229,14 @@ impl Process {
         Ok(())
     }
 
-    /// Takes the messages of the server that belong to no running exchange. One consumer at a time: `None` while
-    /// another one has them. What arrives while nobody listens is kept up to a bound, then the oldest are dropped. Where
-    /// clients share the process each has its own, from now on.
-    pub fn unsolicited(&self) -> Option<StdioUnsolicited> {
-        StdioUnsolicited::take(Arc::clone(&self.handle.shared) as _)
+    /// What its requests share.
+    pub(super) fn stream(&self) -> Arc<dyn MultiplexTransport> {
+        Arc::clone(&self.handle.shared) as _
     }
 
-    /// From now on it is used by many clients: what might be meant for any of several reaches none.
-    pub fn serve_many(&self) {
-        self.handle.shared.multiplex.serve_many();
-    }
-
-    /// From now on several clients share it: each hears what belongs to no request.
-    pub(super) fn serve_together(&self) {
-        self.handle.shared.multiplex.serve_together();
-    }
-
-    /// From now on what the server asks outside of requests is answered here: there is no client who could be asked.
-    pub(super) fn serve_unasked(&self) {
-        self.handle.shared.multiplex.serve_unasked();
-    }
-
-    /// Whether a request runs on it.
-    pub fn busy(&self) -> bool {
-        self.handle.shared.multiplex.busy()
+    /// Why it takes no more requests, once it does not.
+    pub(super) fn end(&self) -> Option<StdioError> {
+        self.handle.shared.ended.borrow().clone()
     }
 
     /// Whether both are handles to one process.
@@ -319,11 +282,5 @@ impl Process {
         let mut done = self.handle.done.clone();
         // Nothing is ever sent; the only end is that the owning task drops its side.
         while done.changed().await.is_ok() {}
-    }
-}
-
-impl fmt::Debug for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("name", self.handle.shared.name()).field("alive", &self.alive()).finish()
     }
 }

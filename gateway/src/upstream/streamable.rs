@@ -2,9 +2,11 @@
 
 use std::{
     borrow::Cow,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use bytes::Bytes;
 use url::Url;
 use weir_flow::{
     Origin,
@@ -38,16 +40,28 @@ const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 type RequestHeaders = Vec<(HeaderName, HeaderValue)>;
 
 /// One MCP endpoint.
-pub struct HttpEndpoint {
-    client: HttpClient,
+pub(super) struct HttpEndpoint {
+    pub(super) client: HttpClient,
     target: HttpTarget,
-    origin: Origin,
-    url: String,
+    /// What credentials for it are given for.
+    pub(super) origin: Origin,
+    /// The address, fit to be printed.
+    pub(super) url: String,
     address: Url,
     times: http::HttpTimeouts,
     configured: Vec<(HeaderName, HeaderValue)>,
     /// The longest message, in bytes.
-    limit: usize,
+    pub(super) limit: usize,
+}
+
+/// A session at an endpoint, or what is said there without one.
+#[derive(Clone)]
+pub struct HttpSession {
+    pub(super) endpoint: Arc<HttpEndpoint>,
+    /// The upstream's own id, where it gave one.
+    pub(super) id: Option<HeaderValue>,
+    /// What was agreed in it.
+    pub(super) version: Option<HeaderValue>,
 }
 
 impl HttpEndpoint {
@@ -80,42 +94,10 @@ impl HttpEndpoint {
         Ok(Self { client, target, origin, url: reach.url.to_string(), address, times, configured, limit })
     }
 
-    /// The address, fit to be printed.
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
-    /// What credentials for this endpoint are given for.
-    pub(super) fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
     /// Posts a message; whatever the server says is the reply.
     pub(super) async fn post(&self, outgoing: &Outgoing<'_>) -> Result<Reply, SendError> {
         let (response, head) = self.posted(outgoing, None).await?;
         reply(response, outgoing.mark(), &head, self.limit)
-    }
-
-    /// Posts a message for a client, in a session if there is one; nothing that no client should be handed is a reply.
-    pub(super) async fn call(
-        &self,
-        outgoing: &Outgoing<'_>,
-        session: Option<&HeaderValue>,
-    ) -> Result<Reply, SendError> {
-        let (response, head) = self.posted(outgoing, session).await?;
-        if let Some(busy) = busy(&response) {
-            return Err(SendError::Busy(busy));
-        }
-        if session.is_some() && loss::may_be(response.status()) {
-            return known_session(response, self.limit).await;
-        }
-        let reply = reply(response, outgoing.mark(), &head, self.limit)?;
-        match reply.body {
-            ReplyBody::Empty if !(200..300).contains(&reply.status) => {
-                Err(SendError::NotMcp(format!("status {}", reply.status)))
-            }
-            _ => Ok(reply),
-        }
     }
 
     /// The answer, and the head that was sent.
@@ -133,72 +115,14 @@ impl HttpEndpoint {
             }
         }
         head.extend_from_slice(outgoing.headers);
-        let request = Request { method: Method::POST, headers: &head, body: Some(outgoing.body.clone()) };
-        let response = self.client.send(&self.target, request).await?;
+        let response = self.send(Method::POST, &head, Some(outgoing.body.clone())).await?;
         Ok((response, head))
-    }
-
-    /// Opens the GET stream of a legacy session.
-    pub(super) async fn listen(
-        &self,
-        session: Option<&HeaderValue>,
-        version: Option<&HeaderValue>,
-        last_event_id: Option<&HeaderValue>,
-        credential: Option<&Credential>,
-    ) -> Result<Reply, SendError> {
-        let mut head = self.head(version, session, credential, ACCEPT_EVENTS);
-        if let Some(id) = last_event_id {
-            head.push((http::LAST_EVENT_ID, id.clone()));
-        }
-        let request = Request { method: Method::GET, headers: &head, body: None };
-        let response = self.client.send(&self.target, request).await?;
-        let status = response.status();
-        if session.is_some() && loss::may_be(status) {
-            // Whatever else it means, there is no stream.
-            return known_session(response, self.limit).await.or_else(|why| match why {
-                SendError::SessionLost => Err(why),
-                _ => Ok(Reply { status, session: None, body: ReplyBody::Empty }),
-            });
-        }
-        reply(response, credential.map(Credential::mark), &head, self.limit)
-    }
-
-    /// Takes an event stream of a legacy session up again behind the event with the id `last`.
-    ///
-    /// # Errors
-    ///
-    /// With the status, where there was one.
-    pub(super) async fn resume(
-        &self,
-        session: Option<&HeaderValue>,
-        version: Option<&HeaderValue>,
-        last: &HeaderValue,
-        credential: Option<&Credential>,
-    ) -> Result<Response, (Option<u16>, SendError)> {
-        let mut head = self.head(version, session, credential, ACCEPT_EVENTS);
-        head.push((http::LAST_EVENT_ID, last.clone()));
-        let request = Request { method: Method::GET, headers: &head, body: None };
-        let response = self.client.send(&self.target, request).await.map_err(|why| (None, why.into()))?;
-        let status = response.status();
-        if status == 200 && media(&response).is_some_and(headers::is_event_stream) {
-            return Ok(response);
-        }
-        let why = match refusal(&response, credential.map(Credential::mark), &head) {
-            Some(refusal) => SendError::Refused(refusal),
-            None if session.is_some() && loss::may_be(status) => match known_session(response, self.limit).await {
-                Err(SendError::SessionLost) => SendError::SessionLost,
-                _ => no_stream(status),
-            },
-            None => no_stream(status),
-        };
-        Err((Some(status), why))
     }
 
     /// Opens the stream of HTTP+SSE, where some servers name the session in a header.
     pub(super) async fn stream(&self, credential: Option<&Credential>) -> Result<Reply, SendError> {
         let head = self.head(None, None, credential, ACCEPT_EVENTS);
-        let request = Request { method: Method::GET, headers: &head, body: None };
-        let response = self.client.send(&self.target, request).await?;
+        let response = self.send(Method::GET, &head, None).await?;
         let named = session_id(&response, &X_SESSION_ID)?;
         let reply = reply(response, credential.map(Credential::mark), &head, self.limit)?;
         Ok(Reply { session: reply.session.or(named), ..reply })
@@ -234,35 +158,18 @@ impl HttpEndpoint {
         head
     }
 
-    /// The longest message, in bytes.
-    pub(super) const fn limit(&self) -> usize {
-        self.limit
-    }
-
     /// The forward proxy that requests go through.
     pub(super) fn proxy(&self) -> Option<&HttpProxy> {
         self.target.proxy()
     }
 
-    /// What requests are sent with.
-    pub(super) fn client(&self) -> &HttpClient {
-        &self.client
-    }
-
-    /// Ends a legacy session. A server that does not care about it is left alone.
-    pub(super) async fn delete(
+    async fn send(
         &self,
-        session: &HeaderValue,
-        version: Option<&HeaderValue>,
-        credential: Option<&Credential>,
-    ) {
-        let head = self.head(version, Some(session), credential, ACCEPT_BOTH);
-        let request = Request { method: Method::DELETE, headers: &head, body: None };
-        match self.client.send(&self.target, request).await {
-            // Read to its end, so that the connection can be used again.
-            Ok(response) => drop(response.collect(IGNORED).await),
-            Err(why) => tracing::debug!(url = self.url, error = %why, "could not end an upstream session"),
-        }
+        method: Method,
+        headers: &RequestHeaders,
+        body: Option<Bytes>,
+    ) -> Result<Response, http::Error> {
+        self.client.send(&self.target, Request { method, headers, body }).await
     }
 
     fn head(
@@ -286,6 +193,97 @@ impl HttpEndpoint {
             head.push((credential.name.clone(), credential.value.clone()));
         }
         head
+    }
+}
+
+impl HttpSession {
+    /// The endpoint, without a session.
+    pub(super) fn none_at(endpoint: &Arc<HttpEndpoint>) -> Self {
+        Self { endpoint: Arc::clone(endpoint), id: None, version: None }
+    }
+
+    /// Posts a message for a client, in a session if there is one; nothing that no client should be handed is a reply.
+    pub(super) async fn call(&self, outgoing: &Outgoing<'_>) -> Result<Reply, SendError> {
+        let (response, head) = self.endpoint.posted(outgoing, self.id.as_ref()).await?;
+        if let Some(busy) = busy(&response) {
+            return Err(SendError::Busy(busy));
+        }
+        if self.id.is_some() && loss::may_be(response.status()) {
+            return known_session(response, self.endpoint.limit).await;
+        }
+        let reply = reply(response, outgoing.mark(), &head, self.endpoint.limit)?;
+        match reply.body {
+            ReplyBody::Empty if !(200..300).contains(&reply.status) => {
+                Err(SendError::NotMcp(format!("status {}", reply.status)))
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    /// Opens the GET stream of a legacy session.
+    pub(super) async fn listen(
+        &self,
+        last_event_id: Option<&HeaderValue>,
+        credential: Option<&Credential>,
+    ) -> Result<Reply, SendError> {
+        let (response, head) = self.get(last_event_id, credential).await?;
+        let status = response.status();
+        if self.id.is_some() && loss::may_be(status) {
+            // Whatever else it means, there is no stream.
+            return known_session(response, self.endpoint.limit).await.or_else(|why| match why {
+                SendError::SessionLost => Err(why),
+                _ => Ok(Reply { status, session: None, body: ReplyBody::Empty }),
+            });
+        }
+        reply(response, credential.map(Credential::mark), &head, self.endpoint.limit)
+    }
+
+    /// Takes an event stream of a legacy session up again behind the event with the id `last`.
+    ///
+    /// # Errors
+    ///
+    /// With the status, where there was one.
+    pub(super) async fn resume(
+        &self,
+        last: &HeaderValue,
+        credential: Option<&Credential>,
+    ) -> Result<Response, (Option<u16>, SendError)> {
+        let (response, head) = self.get(Some(last), credential).await.map_err(|why| (None, why.into()))?;
+        let status = response.status();
+        if status == 200 && media(&response).is_some_and(headers::is_event_stream) {
+            return Ok(response);
+        }
+        let why = match refusal(&response, credential.map(Credential::mark), &head) {
+            Some(refusal) => SendError::Refused(refusal),
+            None if self.id.is_some() && loss::may_be(status) => {
+                match known_session(response, self.endpoint.limit).await {
+                    Err(SendError::SessionLost) => SendError::SessionLost,
+                    _ => no_stream(status),
+                }
+            }
+            None => no_stream(status),
+        };
+        Err((Some(status), why))
+    }
+
+    async fn get(
+        &self,
+        last_event_id: Option<&HeaderValue>,
+        credential: Option<&Credential>,
+    ) -> Result<(Response, RequestHeaders), http::Error> {
+        let mut head = self.endpoint.head(self.version.as_ref(), self.id.as_ref(), credential, ACCEPT_EVENTS);
+        head.extend(last_event_id.map(|id| (http::LAST_EVENT_ID, id.clone())));
+        Ok((self.endpoint.send(Method::GET, &head, None).await?, head))
+    }
+
+    /// Ends a legacy session. A server that does not care about it is left alone.
+    pub(super) async fn delete(&self, credential: Option<&Credential>) {
+        let head = self.endpoint.head(self.version.as_ref(), self.id.as_ref(), credential, ACCEPT_BOTH);
+        match self.endpoint.send(Method::DELETE, &head, None).await {
+            // Read to its end, so that the connection can be used again.
+            Ok(response) => drop(response.collect(IGNORED).await),
+            Err(why) => tracing::debug!(url = self.endpoint.url, error = %why, "could not end an upstream session"),
+        }
     }
 }
 

@@ -12,25 +12,21 @@ pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
 impl Clock {
     /// The clock of this machine.
-    #[must_use]
     pub fn system() -> Self {
         Self(Arc::new(SystemTime::now))
     }
 
     /// A clock that says what this function says.
-    #[must_use]
     pub fn from_fn(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
     /// The time of day.
-    #[must_use]
     pub fn now(&self) -> SystemTime {
         (self.0)()
     }
 
     /// Milliseconds since 1970; 0 before that.
-    #[must_use]
     pub fn millis(&self) -> u64 {
         let since = self.now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

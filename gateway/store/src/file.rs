@@ -9,11 +9,12 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 use zeroize::Zeroizing;
 
@@ -175,12 +176,8 @@ impl FileShared {
     }
 
     fn forget_holder(&self, version: Version) {
-        self.holders().remove(&version);
+        self.holders.lock().remove(&version);
         holder::forget(&self.path, version);
-    }
-
-    fn holders(&self) -> MutexGuard<'_, HashMap<Version, Holder>> {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remove(&self, tx: &WriteTransaction, key: &Key, only: Option<Version>) -> Result<bool, StoreError> {
@@ -271,7 +268,7 @@ impl Store for FileStore {
                     return Ok(None);
                 };
                 if let Ok(holder) = Holder::of(&shared.path, version) {
-                    shared.holders().insert(version, holder);
+                    shared.holders.lock().insert(version, holder);
                 }
                 Ok(Some(Lease { key, version }))
             })?;

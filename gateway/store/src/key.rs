@@ -109,7 +109,6 @@ impl fmt::Debug for MasterKey {
 impl KeySources {
     /// The usual places for the store at `path`: the keyring entry `weir`, the file `<path>.key`, and the value of
     /// `WEIR_STORE_KEY` if the caller found one.
-    #[must_use]
     pub fn beside(path: &Path, variable: Option<Secret>) -> Self {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".key");

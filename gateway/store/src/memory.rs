@@ -1,13 +1,9 @@
 //! A store that forgets: for one process, and for tests.
 
-use std::{
-    collections::BTreeMap,
-    ops::Range,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use zeroize::Zeroizing;
 
 use crate::{Clock, Entry, Key, Lease, Listed, Store, StoreError, Swap, Value, Version};
@@ -35,13 +31,12 @@ struct Row {
 
 impl MemoryStore {
     /// An empty store.
-    #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self { clock, kept: Mutex::default() }
     }
 
     fn kept(&self) -> MutexGuard<'_, MemoryEntry> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let now = self.clock.millis();
         kept.entries.retain(|_, row| row.until.is_none_or(|until| now < until));
         kept

@@ -12,15 +12,24 @@ pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Wraps a value.
-    #[must_use]
     pub fn new(value: String) -> Self {
         Self(Zeroizing::new(value))
     }
 
     /// The value itself. Never print it, nor what is built from it.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it is made of printable ASCII characters alone, as the value of a header is (RFC 9110 §5.5).
+    pub fn is_printable(&self) -> bool {
+        self.0.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+    }
+}
+
+impl From<Zeroizing<String>> for Secret {
+    fn from(value: Zeroizing<String>) -> Self {
+        Self(value)
     }
 }
 

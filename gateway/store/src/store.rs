@@ -80,14 +80,12 @@ pub struct Key {
 
 impl Key {
     /// A key in `namespace`.
-    #[must_use]
     pub fn new(namespace: &str, parts: &[&str]) -> Self {
         let all: Vec<&str> = std::iter::once(namespace).chain(parts.iter().copied()).collect();
         Self { text: serde_json::Value::from(all).to_string() }
     }
 
     /// The parts after the namespace.
-    #[must_use]
     pub fn parts(&self) -> Vec<String> {
         self.all().into_iter().skip(1).collect()
     }
@@ -105,7 +103,6 @@ impl Key {
     }
 
     /// Whether it begins with all parts of another one and has more.
-    #[must_use]
     pub fn is_below(&self, other: &Self) -> bool {
         let Range { start, end } = other.below();
         start <= self.text && self.text < end

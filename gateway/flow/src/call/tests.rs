@@ -35,7 +35,7 @@ fn refusal(status: u16) -> Refusal {
 
 #[test]
 fn what_may_have_run_is_repeated_only_if_that_is_safe() {
-    let broken = || Sent::BrokenOff("reset".into());
+    let broken = || SendError::BrokenOff("reset".into());
     assert_eq!(failure(sending(false).ended(broken(), AT)), Failure::BrokenOff("reset".into()));
     let CallStep::Wait(pause) = sending(true).ended(broken(), AT) else { panic!("it may run twice") };
     assert!(pause.pause() <= Duration::from_millis(125), "{:?}", pause.pause());
@@ -48,7 +48,7 @@ fn what_never_left_is_tried_again_with_growing_pauses() {
     let mut pauses = Vec::new();
     let end = loop {
         assert_eq!(state.number() as usize, pauses.len() + 1);
-        match state.ended(Sent::Unsent("refused".into()), AT) {
+        match state.ended(SendError::Unsent("refused".into()), AT) {
             CallStep::Wait(pause) => {
                 pauses.push(pause.pause());
                 state = attempt(pause.over());
@@ -65,7 +65,7 @@ fn what_never_left_is_tried_again_with_growing_pauses() {
 
 #[test]
 fn tries_to_open_and_to_send_are_attempts_alike() {
-    let mut step = sending(false).ended(Sent::Unsent("refused".into()), AT);
+    let mut step = sending(false).ended(SendError::Unsent("refused".into()), AT);
     for _ in 1..MAX_ATTEMPTS {
         let CallStep::Wait(pause) = step else { panic!("tried again: {step:?}") };
         let CallStep::Open(open) = pause.over() else { panic!("a channel is looked for") };
@@ -76,7 +76,7 @@ fn tries_to_open_and_to_send_are_attempts_alike() {
 
 #[test]
 fn a_busy_upstream_says_when_to_come_back() {
-    let busy = |after| Sent::Busy(Busy { status: 429, after });
+    let busy = |after| SendError::Busy(Busy { status: 429, after });
     let CallStep::Wait(pause) = sending(false).ended(busy(MAX_HINT), AT) else { panic!("it did not run") };
     assert!(pause.pause() >= MAX_HINT);
     assert!(matches!(failure(sending(false).ended(busy(DEADLINE), AT)), Failure::Busy(_)));
@@ -84,7 +84,7 @@ fn a_busy_upstream_says_when_to_come_back() {
 
 #[test]
 fn no_pause_outlives_the_deadline() {
-    let end = sending(true).ended(Sent::BrokenOff("reset".into()), DEADLINE);
+    let end = sending(true).ended(SendError::BrokenOff("reset".into()), DEADLINE);
     assert_eq!(failure(end), Failure::BrokenOff("reset".into()));
 }
 
@@ -92,14 +92,14 @@ fn no_pause_outlives_the_deadline() {
 fn a_new_credential_for_each_of_two_refusals() {
     let mut state = sending(false);
     for _ in 0..2 {
-        let CallStep::Choose(mut choose) = state.ended(Sent::Refused(refusal(401)), AT) else {
+        let CallStep::Choose(mut choose) = state.ended(SendError::Refused(refusal(401)), AT) else {
             panic!("the policy is asked")
         };
         assert_eq!(choose.take_refusal(), Some(refusal(401)));
         state = attempt(choose.chosen());
     }
     assert!(matches!(
-        failure(state.ended(Sent::Refused(refusal(401)), AT)),
+        failure(state.ended(SendError::Refused(refusal(401)), AT)),
         Failure::Refused { status: 401, credential: true, .. }
     ));
 }
@@ -108,32 +108,32 @@ fn a_new_credential_for_each_of_two_refusals() {
 fn a_want_of_scopes_is_answered_with_a_new_credential_once() {
     let challenge = Challenge { error: Some("insufficient_scope".into()), ..Challenge::default() };
     let more = Refusal { challenge, ..refusal(403) };
-    let CallStep::Choose(mut choose) = sending(false).ended(Sent::Refused(more.clone()), AT) else {
+    let CallStep::Choose(mut choose) = sending(false).ended(SendError::Refused(more.clone()), AT) else {
         panic!("the policy is asked")
     };
     assert_eq!(choose.take_refusal(), Some(more.clone()));
-    let end = attempt(choose.chosen()).ended(Sent::Refused(more), AT);
+    let end = attempt(choose.chosen()).ended(SendError::Refused(more), AT);
     assert!(matches!(failure(end), Failure::Refused { status: 403, .. }));
-    let end = sending(false).ended(Sent::Refused(refusal(403)), AT);
+    let end = sending(false).ended(SendError::Refused(refusal(403)), AT);
     assert!(matches!(failure(end), Failure::Refused { status: 403, .. }));
 }
 
 #[test]
 fn a_lost_session_is_opened_again_once() {
-    let CallStep::Open(open) = sending(false).ended(Sent::SessionLost, AT) else { panic!("it is opened again") };
-    assert_eq!(failure(attempt(open.opened()).ended(Sent::SessionLost, AT)), Failure::SessionLost);
+    let CallStep::Open(open) = sending(false).ended(SendError::SessionLost, AT) else { panic!("it is opened again") };
+    assert_eq!(failure(attempt(open.opened()).ended(SendError::SessionLost, AT)), Failure::SessionLost);
 }
 
-fn outcomes() -> impl Strategy<Value = Sent> {
+fn outcomes() -> impl Strategy<Value = SendError> {
     prop_oneof![
-        Just(Sent::Refused(refusal(401))),
-        Just(Sent::Refused(refusal(403))),
-        Just(Sent::SessionLost),
-        Just(Sent::Unsent("refused".into())),
-        Just(Sent::Busy(Busy { status: 503, after: Duration::from_secs(3) })),
-        Just(Sent::BrokenOff("reset".into())),
-        Just(Sent::TimedOut),
-        Just(Sent::NotMcp("html".into())),
+        Just(SendError::Refused(refusal(401))),
+        Just(SendError::Refused(refusal(403))),
+        Just(SendError::SessionLost),
+        Just(SendError::Unsent("refused".into())),
+        Just(SendError::Busy(Busy { status: 503, after: Duration::from_secs(3) })),
+        Just(SendError::BrokenOff("reset".into())),
+        Just(SendError::TimedOut),
+        Just(SendError::NotMcp("html".into())),
     ]
 }
 
@@ -165,9 +165,9 @@ proptest! {
                     prop_assert!(!ran || repeatable, "it may have run, and is sent again");
                     tried += 1;
                     prop_assert_eq!(state.number(), tried);
-                    let (fault, took) = faults.next().unwrap_or((Sent::TimedOut, 0));
+                    let (fault, took) = faults.next().unwrap_or((SendError::TimedOut, 0));
                     now = (now + Duration::from_millis(took)).min(DEADLINE);
-                    ran |= matches!(fault, Sent::BrokenOff(_) | Sent::TimedOut | Sent::NotMcp(_));
+                    ran |= matches!(fault, SendError::BrokenOff(_) | SendError::TimedOut | SendError::NotMcp(_));
                     state.ended(fault, now)
                 }
                 CallStep::Fail(_) => {

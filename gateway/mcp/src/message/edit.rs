@@ -22,6 +22,7 @@ pub enum Object {
 ///
 /// Every value is raw JSON and must be valid: it is copied as it is. Where two changes touch the same bytes, the one to
 /// the enclosing value wins; of two changes to the same field or member, the later one wins.
+#[must_use]
 pub struct Edit<'m> {
     message: &'m Message,
     /// The new bytes of all changes, one after the other.
@@ -49,7 +50,6 @@ impl<'m> Edit<'m> {
     }
 
     /// Replaces the value of a field. **Does nothing if the message has no such field**; see [`Edit::put`] for that.
-    #[must_use]
     pub fn set(mut self, field: Field, raw: impl AsRef<[u8]>) -> Self {
         let value = self.keep(raw.as_ref());
         self.fields.retain(|(earlier, _)| *earlier != field);
@@ -60,7 +60,6 @@ impl<'m> Edit<'m> {
     /// Sets a member of an object, whether it was there or not; a new one goes to the end.
     ///
     /// An object that is absent or not an object is made. This reads the object once more, but for its longest member.
-    #[must_use]
     pub fn put(mut self, object: Object, key: &str, raw: impl AsRef<[u8]>) -> Self {
         let value = self.keep(raw.as_ref());
         self.change(object, key, Some(value));
@@ -68,7 +67,6 @@ impl<'m> Edit<'m> {
     }
 
     /// Takes a member out of an object, every time it occurs; nothing happens if it does not.
-    #[must_use]
     pub fn remove(mut self, object: Object, key: &str) -> Self {
         self.change(object, key, None);
         self

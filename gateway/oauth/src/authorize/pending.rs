@@ -2,10 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use weir_store::{Clock, Secret};
 
 use super::{Callback, PendingSignIn, SignInError, same};
@@ -33,7 +33,6 @@ pub(super) const MAX_WAITING: usize = 10_000;
 pub(super) const SHARE: usize = 500;
 
 impl<T> PendingSignIns<T> {
-    #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self { clock, waiting: Mutex::new(HashMap::new()) }
     }
@@ -42,7 +41,7 @@ impl<T> PendingSignIns<T> {
     /// only that user can bring: of his browser and his identity.
     pub fn keep(&self, sign_in: PendingSignIn, whose: &str, binding: Secret, purpose: T) {
         let now = self.clock.now();
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if waiting.len() >= MAX_WAITING {
             waiting.retain(|_, one| now < one.until);
         }
@@ -67,7 +66,7 @@ impl<T> PendingSignIns<T> {
     /// If there is none for this state and this binding.
     pub fn take(&self, callback: &Callback, binding: &Secret) -> Result<(PendingSignIn, T), SignInError> {
         let state = callback.state.as_ref().map(Secret::expose).ok_or(SignInError::Unknown)?;
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         let one = waiting.get(state).ok_or(SignInError::Unknown)?;
         if self.clock.now() >= one.until || !same(one.binding.expose(), binding.expose()) {
             return Err(SignInError::Unknown);
@@ -77,6 +76,6 @@ impl<T> PendingSignIns<T> {
 
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.waiting.lock().len()
     }
 }

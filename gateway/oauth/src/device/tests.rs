@@ -2,12 +2,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::UNIX_EPOCH,
 };
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use weir_store::Clock;
@@ -58,12 +59,12 @@ async fn run(server: &Scripted) -> (Result<Tokens, TokenError>, Vec<u64>) {
         TokenEndpoint { server: &metadata, client: &client, resource: Some("https://mcp.example"), clock: &clock };
     let begun = begin(&http(), &endpoint, &Scopes::parse("a b")).await.unwrap();
     let sleep = |time: Duration| {
-        waits.lock().unwrap().push(time.as_secs());
+        waits.lock().push(time.as_secs());
         now.fetch_add(time.as_secs(), Ordering::Relaxed);
         std::future::ready(())
     };
     let done = begun.finish_with(&http(), &endpoint, sleep).await;
-    let waits = waits.lock().unwrap().clone();
+    let waits = waits.lock().clone();
     (done, waits)
 }
 

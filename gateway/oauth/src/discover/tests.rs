@@ -32,7 +32,7 @@ async fn the_refusal_points_the_way() {
     })
     .await;
     let said = challenge(&format!("Bearer resource_metadata=\"{}\"", server.at("/elsewhere/metadata")));
-    let found = discover(&http(), &server.at("/mcp"), Some(&said), None).await.unwrap();
+    let found = discover(&http(), &server.at("/mcp"), Some(&said), None, None).await.unwrap();
     assert_eq!(found.resource, server.at("/mcp").as_str());
     assert_eq!(found.scopes, ["a", "b"]);
     assert_eq!(found.server.issuer, server.at("/tenant").as_str());
@@ -62,7 +62,7 @@ async fn without_a_pointer_the_well_known_places_are_tried() {
     })
     .await;
     for said in [None, Some(challenge("Bearer")), Some(challenge("Bearer resource_metadata=\"http://[\""))] {
-        let found = discover(&http(), &server.at("/team/mcp"), said.as_ref(), None).await.unwrap();
+        let found = discover(&http(), &server.at("/team/mcp"), said.as_ref(), None, None).await.unwrap();
         assert_eq!(found.server.issuer, server.issuer());
     }
     assert_eq!(
@@ -78,11 +78,11 @@ async fn an_older_server_is_its_own_authorization_server() {
         _ => ScriptedReply::status(404),
     })
     .await;
-    let found = discover(&http(), &with.at("/mcp"), None, None).await.unwrap();
+    let found = discover(&http(), &with.at("/mcp"), None, None, None).await.unwrap();
     assert_eq!((found.server.issuer.as_str(), found.resource.as_str()), (with.url.as_str(), with.at("/mcp").as_str()));
 
     let without = Scripted::start(|_, _| ScriptedReply::status(404)).await;
-    let found = discover(&http(), &without.at("/mcp?x=1"), None, None).await.unwrap();
+    let found = discover(&http(), &without.at("/mcp?x=1"), None, None, None).await.unwrap();
     assert_eq!(found.server.authorization_endpoint, Some(without.at("/authorize")));
     assert_eq!(found.server.token_endpoint, Some(without.at("/token")));
     assert_eq!(found.server.registration_endpoint, Some(without.at("/register")));
@@ -98,7 +98,7 @@ async fn metadata_of_somebody_else_is_refused() {
         _ => ScriptedReply::status(404),
     })
     .await;
-    let refused = discover(&http(), &resource.at("/mcp"), None, None).await.unwrap_err();
+    let refused = discover(&http(), &resource.at("/mcp"), None, None, None).await.unwrap_err();
     assert!(matches!(refused, DiscoveryError::OtherResource { .. }), "{refused}");
 
     for named in ["https://evil.example", "{}/", "{}:80", "{}/x"] {
@@ -116,7 +116,7 @@ async fn metadata_of_somebody_else_is_refused() {
             }
         })
         .await;
-        let refused = discover(&http(), &server.at("/mcp"), None, None).await.unwrap_err();
+        let refused = discover(&http(), &server.at("/mcp"), None, None, None).await.unwrap_err();
         assert!(matches!(refused, DiscoveryError::OtherIssuer { .. }), "{named}: {refused}");
     }
 
@@ -125,7 +125,7 @@ async fn metadata_of_somebody_else_is_refused() {
         _ => ScriptedReply::status(404),
     })
     .await;
-    let refused = discover(&http(), &old.at("/mcp"), None, None).await.unwrap_err();
+    let refused = discover(&http(), &old.at("/mcp"), None, None, None).await.unwrap_err();
     assert!(matches!(refused, DiscoveryError::OtherIssuer { .. }), "{refused}");
 }
 
@@ -133,11 +133,11 @@ async fn metadata_of_somebody_else_is_refused() {
 async fn an_outage_is_no_evidence() {
     for status in [500, 502, 503, 429] {
         let server = Scripted::start(move |_, _| ScriptedReply::status(status)).await;
-        let failed = discover(&http(), &server.at("/mcp"), None, None).await.unwrap_err();
+        let failed = discover(&http(), &server.at("/mcp"), None, None, None).await.unwrap_err();
         assert!(failed.is_temporary(), "{failed}");
     }
     let (gone, _socket) = nobody("/mcp");
-    assert!(discover(&http(), &gone, None, None).await.unwrap_err().is_temporary());
+    assert!(discover(&http(), &gone, None, None, None).await.unwrap_err().is_temporary());
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn a_server_without_metadata_is_named() {
         _ => ScriptedReply::text(200, vec![b'{'; 1000]),
     })
     .await;
-    let failed = discover(&http(), &server.at("/mcp"), None, None).await.unwrap_err();
+    let failed = discover(&http(), &server.at("/mcp"), None, None, None).await.unwrap_err();
     assert_eq!(failed, DiscoveryError::NoServerMetadata { issuer: server.issuer() });
     assert!(!failed.is_temporary());
 }
@@ -169,9 +169,9 @@ async fn a_known_issuer_is_preferred_and_a_bad_one_refused() {
     })
     .await;
     let two = server.at("/two");
-    let found = discover(&http(), &server.at("/mcp"), None, Some(two.as_str())).await.unwrap();
+    let found = discover(&http(), &server.at("/mcp"), None, None, Some(two.as_str())).await.unwrap();
     assert_eq!(found.server.issuer, two.as_str());
-    let found = discover(&http(), &server.at("/mcp"), None, Some("https://gone.example")).await.unwrap();
+    let found = discover(&http(), &server.at("/mcp"), None, None, Some("https://gone.example")).await.unwrap();
     assert_eq!(found.server.issuer, server.at("/one").as_str());
 
     for bad in ["", "not a url", "https://as.example?x=1", "file:///etc/passwd", "http://169.254.169.254/"] {
@@ -179,7 +179,7 @@ async fn a_known_issuer_is_preferred_and_a_bad_one_refused() {
             ScriptedReply::json(200, &json!({ "resource": own.as_str(), "authorization_servers": [bad] }))
         })
         .await;
-        let failed = discover(&http(), &server.at("/mcp"), None, None).await.unwrap_err();
+        let failed = discover(&http(), &server.at("/mcp"), None, None, None).await.unwrap_err();
         assert!(!failed.is_temporary(), "{bad}: {failed}");
     }
 }

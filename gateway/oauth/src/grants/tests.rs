@@ -58,7 +58,7 @@ async fn a_client_shows_itself_in_each_way() {
         client_credentials(&http, &endpoint, &Scopes::parse("a b")).await.unwrap();
         refresh(&http, &endpoint, &token).await.unwrap();
         let subject = Subject { token: &token, kind: TokenKind::Access };
-        exchange(&http, &endpoint, subject, Some("aud"), &Scopes::parse("a b")).await.unwrap();
+        exchange(&http, &endpoint, subject, None, Some("aud"), &Scopes::parse("a b")).await.unwrap();
         revoke(&http, &endpoint, &token, Revoked::Refresh).await.unwrap();
         for seen in server.seen("") {
             let expected = header.map(|pair| format!("Basic {}", STANDARD.encode(pair)));

@@ -49,13 +49,11 @@ struct ProxyVariable {
 
 impl ForwardProxies {
     /// Those of this process.
-    #[must_use]
     pub fn from_env() -> Self {
         Self::read(|name| env::var(name).ok())
     }
 
     /// Those that these variables name.
-    #[must_use]
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name: &str| {
             let some = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
@@ -110,7 +108,6 @@ impl ProxyVariable {
 
 impl ForwardProxy {
     /// A message about it. `what` follows its name.
-    #[must_use]
     pub fn fault(&self, what: impl fmt::Display) -> String {
         format!("the proxy {self} of `{}` {what}; `NO_PROXY` names the hosts that need none", self.variable)
     }

@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::{collections::VecDeque, sync::Mutex};
+use std::collections::VecDeque;
 
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -16,7 +17,7 @@ struct Fixed(Mutex<VecDeque<Vec<&'static str>>>);
 
 impl Lookup for Fixed {
     fn lookup(&self, _: &str) -> PendingLookup {
-        let mut answers = self.0.lock().unwrap();
+        let mut answers = self.0.lock();
         let answer = if answers.len() > 1 { answers.pop_front().unwrap() } else { answers[0].clone() };
         Box::pin(async move { Ok(answer.iter().map(|address| address.parse().unwrap()).collect()) })
     }
@@ -166,7 +167,7 @@ async fn refusing_proxy() -> (String, Arc<Mutex<Vec<String>>>) {
             while !head.ends_with(b"\r\n\r\n") {
                 stream.read_buf(&mut head).await.unwrap();
             }
-            seen.lock().unwrap().push(String::from_utf8(head).unwrap());
+            seen.lock().push(String::from_utf8(head).unwrap());
             stream.write_all(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n").await.unwrap();
         }
     });
@@ -187,12 +188,12 @@ async fn a_proxy_is_asked_for_what_may_be_reached() {
         let error = behind(&[answers]).get(&url(refused)).await.err().unwrap();
         assert!(matches!(error, HttpError::Forbidden { .. }), "{error}");
     }
-    assert!(heads.lock().unwrap().is_empty());
+    assert!(heads.lock().is_empty());
     // A name that nobody knows here may be known there.
     let error = behind(&[&[]]).get(&url("https://outside.example/x?secret")).await.err().unwrap().to_string();
     assert!(error.contains(&format!("the proxy http://{address} of `HTTPS_PROXY` gives no connection")), "{error}");
     assert!(!error.contains("hunter2") && !error.contains("secret"), "{error}");
-    let asked = heads.lock().unwrap().join("");
+    let asked = heads.lock().join("");
     assert!(asked.starts_with("CONNECT outside.example:443 HTTP/1.1\r\n"), "{asked}");
     assert!(asked.to_ascii_lowercase().contains("proxy-authorization: basic dtpodw50zxiy\r\n"), "{asked}");
     // This machine is never asked for.

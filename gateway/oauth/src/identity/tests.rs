@@ -1,10 +1,11 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, UNIX_EPOCH},
 };
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use url::Url;
 
@@ -36,7 +37,7 @@ async fn provider() -> Provider {
     let given = Arc::clone(&gives);
     let server = Scripted::start(move |_, seen| match seen.path.as_str() {
         "/keys" => ScriptedReply::json(200, &json!({ "keys": [jwk] })),
-        "/token" => given.lock().unwrap().clone(),
+        "/token" => given.lock().clone(),
         _ => ScriptedReply::status(404),
     })
     .await;
@@ -82,8 +83,7 @@ impl Provider {
             }
         }
         let token = sign(&self.pair, |_| (), &all);
-        *self.gives.lock().unwrap() =
-            ScriptedReply::json(200, &json!({ "access_token": "hunter2", "id_token": token }));
+        *self.gives.lock() = ScriptedReply::json(200, &json!({ "access_token": "hunter2", "id_token": token }));
         self.finish(pending, "code=c").await
     }
 
@@ -169,7 +169,7 @@ async fn the_token_of_one_sign_in_is_no_good_for_another() {
         "iss": provider.server.issuer(), "sub": "ada", "aud": "weir", "exp": NOW + 60, "nonce": of(&url, "nonce"),
     });
     let token = sign(&provider.pair, |head| head.typ = Some("at+jwt".to_owned()), &claims);
-    *provider.gives.lock().unwrap() = ScriptedReply::json(200, &json!({ "access_token": token, "id_token": token }));
+    *provider.gives.lock() = ScriptedReply::json(200, &json!({ "access_token": token, "id_token": token }));
     assert_eq!(provider.finish(pending, "code=c").await, Err(Rejected::Malformed.into()));
 }
 
@@ -184,7 +184,7 @@ async fn whatever_goes_wrong_is_told_without_what_was_given() {
         (ScriptedReply::error(400, "invalid_scope"), nobody.clone()),
         (ScriptedReply::error(400, "invalid_grant"), SignInError::from(TokenError::InvalidGrant).into()),
     ] {
-        *provider.gives.lock().unwrap() = gives;
+        *provider.gives.lock() = gives;
         let failed = provider.finish(provider.begin().1, "code=hunter2").await.unwrap_err();
         assert_eq!(failed, why);
         assert!(!format!("{failed} {failed:?}").contains("hunter2"), "{failed:?}");

@@ -2,7 +2,7 @@
 //! often than a stranger with made-up tokens should be able to cause.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -10,6 +10,7 @@ use jsonwebtoken::{
     Algorithm, DecodingKey,
     jwk::{Jwk, PublicKeyUse},
 };
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
@@ -114,11 +115,11 @@ impl Keys {
     }
 
     fn kept(&self) -> CachedKeys {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kept.lock().clone()
     }
 
     fn change(&self, change: impl FnOnce(&mut CachedKeys)) {
-        change(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.kept.lock());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, UNIX_EPOCH},
@@ -10,6 +10,7 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use parking_lot::Mutex;
 use weir_store::Clock;
 
 use super::*;
@@ -39,7 +40,7 @@ async fn scene(keys: &[&Pair]) -> Scene {
             200,
             &json!({ "issuer": own.origin().ascii_serialization(), "jwks_uri": own.join("/keys").unwrap() }),
         ),
-        "/keys" => match &*published.lock().unwrap() {
+        "/keys" => match &*published.lock() {
             Value::Null => ScriptedReply::status(503),
             keys => ScriptedReply::json(200, keys),
         },
@@ -200,12 +201,12 @@ async fn new_keys_are_found_and_old_ones_go_but_nobody_can_make_us_ask_all_the_t
         assert_eq!(scene.verify(&new, json!({})).await, Err(Rejected::Signature));
     }
     assert_eq!(scene.server.seen("/keys").len(), 1, "not so soon after the last time");
-    *scene.keys.lock().unwrap() = json!({ "keys": [{ "kty": "new kind" }, new.jwk] });
+    *scene.keys.lock() = json!({ "keys": [{ "kty": "new kind" }, new.jwk] });
     later(10);
     assert!(scene.verify(&new, json!({})).await.is_ok(), "a rotation is noticed");
     assert_eq!(scene.verify(&old, json!({})).await, Err(Rejected::Signature));
     later(400);
-    *scene.keys.lock().unwrap() = Value::Null;
+    *scene.keys.lock() = Value::Null;
     assert!(scene.verify(&new, json!({})).await.is_ok());
     later(3700);
     assert!(
@@ -219,7 +220,7 @@ async fn new_keys_are_found_and_old_ones_go_but_nobody_can_make_us_ask_all_the_t
     later(24 * 3600);
     let refused = scene.verify(&new, json!({ "exp": NOW + 200_000 })).await;
     assert!(matches!(refused, Err(Rejected::Unavailable(_))), "{refused:?}");
-    *scene.keys.lock().unwrap() = json!({ "keys": [new.jwk] });
+    *scene.keys.lock() = json!({ "keys": [new.jwk] });
     later(10);
     assert!(scene.verify(&new, json!({ "exp": NOW + 200_000 })).await.is_ok());
 }
@@ -242,12 +243,12 @@ async fn what_is_not_understood_or_not_checked_opens_nothing() {
 async fn without_keys_nothing_is_said_about_the_token() {
     let pair = ec("one");
     let scene = scene(&[&pair]).await;
-    *scene.keys.lock().unwrap() = Value::Null;
+    *scene.keys.lock() = Value::Null;
     for _ in 0..5 {
         assert!(matches!(scene.verify(&pair, json!({})).await, Err(Rejected::Unavailable(_))));
     }
     assert_eq!(scene.server.seen("/keys").len(), 1);
-    *scene.keys.lock().unwrap() = json!({ "keys": [pair.jwk] });
+    *scene.keys.lock() = json!({ "keys": [pair.jwk] });
     scene.now.fetch_add(10, Ordering::Relaxed);
     assert!(scene.verify(&pair, json!({})).await.is_ok());
 }

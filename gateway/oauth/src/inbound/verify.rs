@@ -103,7 +103,6 @@ impl Rejected {
     }
 
     /// The kind of reason, in one word.
-    #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -176,7 +175,6 @@ const MAX_TOKEN: usize = 16 * 1024;
 
 impl Verifier {
     /// A checker. Fetches nothing yet.
-    #[must_use]
     pub fn new(mut issuer: Issuer, http: Http, clock: Clock) -> Self {
         crypto::install();
         if issuer.algorithms.is_empty() {

@@ -35,7 +35,7 @@ impl Logins {
     pub async fn save(&self, key: &LoginKey, login: &Login) -> Result<(), StoreError> {
         self.shared.store.put(&key.place(), &login.value(), None).await?;
         {
-            self.shared.slots.unsaved().remove(key);
+            self.shared.slots.unsaved.lock().remove(key);
             let slot = self.shared.slots.of(key, self.shared.clock.now());
             let mut state = slot.lock();
             *state = RenewalState { running: state.running.take(), made: state.made.take(), ..RenewalState::default() };
@@ -103,7 +103,7 @@ impl Logins {
     /// If the store cannot be read, and what it has refused is not enough to tell.
     pub async fn list(&self, ranges: &[Key]) -> Result<Vec<LoginSummary>, StoreError> {
         let mut unsaved = Vec::new();
-        for (key, StoredLogin { login, version }) in self.shared.slots.unsaved().iter() {
+        for (key, StoredLogin { login, version }) in self.shared.slots.unsaved.lock().iter() {
             let both = login.as_ref().zip(*version);
             unsaved.extend(both.map(|(login, version)| LoginSummary::of(key.clone(), login, version)));
         }
@@ -126,7 +126,7 @@ impl Logins {
 
     async fn remove(&self, key: &LoginKey) -> Result<(), StoreError> {
         self.shared.store.delete(&key.place()).await?;
-        self.shared.slots.unsaved().remove(key);
+        self.shared.slots.unsaved.lock().remove(key);
         *self.shared.slots.of(key, self.shared.clock.now()).lock() = RenewalState::default();
         Ok(())
     }

@@ -166,7 +166,7 @@ impl Renewing {
                 tracing::error!(upstream = self.key.upstream, %error, "a refreshed login could not be saved");
                 (state.made, state.repeated) = (Some(self.now()), repeated);
                 let unsaved = StoredLogin { login: Some(Arc::clone(&login)), version: found.version };
-                self.shared.slots.unsaved().insert(self.key.clone(), unsaved);
+                self.shared.slots.unsaved.lock().insert(self.key.clone(), unsaved);
                 Ok(login)
             }
             Ok(Swap::Lost(_)) => {
@@ -221,10 +221,10 @@ impl Renewing {
     /// What is in the store; what is in memory alone, as long as that cannot be saved.
     pub(super) async fn read(&self) -> Result<StoredLogin, LoginError> {
         let store = &self.shared.store;
-        let unsaved = self.shared.slots.unsaved().get(&self.key).cloned();
+        let unsaved = self.shared.slots.unsaved.lock().get(&self.key).cloned();
         if let Some(StoredLogin { login: Some(login), version }) = &unsaved {
             let swap = store.swap(&self.key.place(), *version, &login.value(), self.time_of(login)).await;
-            let mut all = self.shared.slots.unsaved();
+            let mut all = self.shared.slots.unsaved.lock();
             let now = all.get(&self.key).and_then(|unsaved| unsaved.login.as_ref());
             // It may have been replaced or signed out since.
             if now.is_some_and(|now| Arc::ptr_eq(now, login)) {

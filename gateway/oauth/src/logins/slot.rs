@@ -2,10 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_flow::Backoff;
 use weir_store::Version;
@@ -15,8 +16,7 @@ use crate::{Login, LoginKey, TokenError};
 use super::Outcome;
 
 /// The renewal of one login.
-#[derive(Default)]
-pub(super) struct RenewalSlot(Mutex<RenewalState>);
+pub(super) type RenewalSlot = Mutex<RenewalState>;
 
 #[derive(Default)]
 pub(super) struct RenewalState {
@@ -49,12 +49,6 @@ pub(super) struct Pause {
 /// the one that was there has no other yet.
 const JUST_MADE: Duration = Duration::from_secs(10);
 
-impl RenewalSlot {
-    pub(super) fn lock(&self) -> MutexGuard<'_, RenewalState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 pub(super) fn is_recent(at: Option<SystemTime>, now: SystemTime) -> bool {
     at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < JUST_MADE))
 }
@@ -63,7 +57,8 @@ pub(super) fn is_recent(at: Option<SystemTime>, now: SystemTime) -> bool {
 #[derive(Default)]
 pub(super) struct RenewalSlots {
     table: Mutex<SlotTable>,
-    unsaved: Mutex<HashMap<LoginKey, StoredLogin>>,
+    /// The logins that servers have given and the disk has refused: they are nowhere else.
+    pub(super) unsaved: Mutex<HashMap<LoginKey, StoredLogin>>,
 }
 
 #[derive(Default)]
@@ -82,7 +77,7 @@ const LOOK: Duration = Duration::from_secs(600);
 impl RenewalSlots {
     /// The slot of a login, made if there is none.
     pub(super) fn of(&self, key: &LoginKey, now: SystemTime) -> Arc<RenewalSlot> {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.lock();
         table.forget_idle(now);
         if let Some((slot, used)) = table.slots.get_mut(key) {
             *used = now;
@@ -91,11 +86,6 @@ impl RenewalSlots {
         let slot = Arc::<RenewalSlot>::default();
         table.slots.insert(key.clone(), (Arc::clone(&slot), now));
         slot
-    }
-
-    /// The logins that servers have given and the disk has refused: they are nowhere else.
-    pub(super) fn unsaved(&self) -> MutexGuard<'_, HashMap<LoginKey, StoredLogin>> {
-        self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,9 +117,9 @@ mod tests {
         for number in 0..100 {
             slots.of(&key(number), start);
         }
-        let count = || slots.table.lock().map_or(0, |table| table.slots.len());
+        let count = || slots.table.lock().slots.len();
         let held = slots.of(&key(1), start);
-        slots.unsaved().insert(key(2), StoredLogin::default());
+        slots.unsaved.lock().insert(key(2), StoredLogin::default());
         slots.of(&key(3), start + LOOK);
         slots.of(&key(1000), start + IDLE - Duration::from_secs(1));
         assert_eq!(count(), 101, "not before its time");
@@ -137,7 +127,7 @@ mod tests {
         assert_eq!(count(), 3, "held, and used since");
         drop(held);
         slots.of(&key(1000), start + 3 * IDLE);
-        assert_eq!((count(), slots.unsaved().len()), (1, 1));
+        assert_eq!((count(), slots.unsaved.lock().len()), (1, 1));
         // A clock that was put back.
         slots.of(&key(5), start);
         assert_eq!(count(), 2);

@@ -59,7 +59,7 @@ impl Scene {
             if seen.path == "/revoke" {
                 return ScriptedReply::status(200);
             }
-            let instead: Option<ScriptedReply> = { replies.lock().unwrap().pop() };
+            let instead: Option<ScriptedReply> = { replies.lock().pop() };
             if let Some(instead) = instead {
                 return instead.hold(&hold);
             }
@@ -127,7 +127,7 @@ impl Scene {
     }
 
     fn instead(&self, replies: impl IntoIterator<Item = ScriptedReply>) {
-        let mut instead = self.instead.lock().unwrap();
+        let mut instead = self.instead.lock();
         instead.extend(replies);
         instead.reverse();
     }

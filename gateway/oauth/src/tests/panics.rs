@@ -13,7 +13,7 @@ use weir_store::{Key, KeySources, Protection, Store, Value};
 use crate::{
     Callback, ClientAuth, CredentialOwner, KnownClient, Login, LoginError, LoginKey, OAuthApplication, Prepared,
     PreparedUpstream, PrivateKey, Registration, Scopes, Secret, ServerMetadata, SignIn, TokenError, Tokens,
-    tests::scripted, token::reply::TokenReply,
+    tests::scripted,
 };
 
 /// What all secrets here have in common.
@@ -76,7 +76,7 @@ fn upstream(client: OAuthApplication) -> PreparedUpstream {
     }
 }
 
-fn reply() -> TokenReply {
+fn reply() -> Tokens {
     serde_json::from_str(r#"{"access_token":"hunter2","refresh_token":"hunter2","id_token":"hunter2"}"#).unwrap()
 }
 

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -58,7 +59,7 @@ impl Scripted {
                 let (script, list, own) = (Arc::clone(&script), Arc::clone(&list), own.clone());
                 connections.spawn(async move {
                     let _ = serve(stream, |request| {
-                        list.lock().unwrap().push(request.clone());
+                        list.lock().push(request.clone());
                         script(&own, &request)
                     })
                     .await;
@@ -78,7 +79,7 @@ impl Scripted {
 
     /// Requests to a path, all of them if it is empty.
     pub(crate) fn seen(&self, path: &str) -> Vec<SeenRequest> {
-        let seen = self.seen.lock().unwrap();
+        let seen = self.seen.lock();
         seen.iter().filter(|request| path.is_empty() || request.path == path).cloned().collect()
     }
 

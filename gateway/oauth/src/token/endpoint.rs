@@ -13,8 +13,6 @@ use crate::{
     ClientAuth, Http, OAuthApplication, ServerMetadata, TokenError, Tokens, client::ASSERTION_TYPE, http::origin,
 };
 
-use super::reply::TokenReply;
-
 /// What every request says besides its grant.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenEndpoint<'a> {
@@ -37,8 +35,7 @@ impl TokenEndpoint<'_> {
     pub(crate) async fn grant(&self, http: &Http, fields: &[(&str, &str)]) -> Result<Tokens, TokenError> {
         let url = self.server.token_endpoint.as_ref().ok_or(TokenError::Unsupported("token endpoint"))?;
         let answer = self.post_for_resource(http, url, fields).await?;
-        let reply: TokenReply = serde_json::from_slice(&answer).map_err(|_| TokenError::Malformed(origin(url)))?;
-        Ok(reply.into())
+        serde_json::from_slice(&answer).map_err(|_| TokenError::Malformed(origin(url)))
     }
 
     pub(crate) async fn post_for_resource(

@@ -2,40 +2,48 @@
 
 use std::time::Duration;
 
-use oauth2::{AccessToken, RefreshToken};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use weir_store::Secret;
 
-use crate::{Scopes, Tokens};
+use crate::Scopes;
 
-/// An answer with a token (RFC 6749 §5.1), read with patience.
-#[derive(Debug, Deserialize)]
-pub(crate) struct TokenReply {
-    access_token: AccessToken,
-    #[serde(default, deserialize_with = "seconds")]
-    expires_in: Option<Duration>,
-    refresh_token: Option<RefreshToken>,
-    scope: Option<String>,
-    id_token: Option<AccessToken>,
-    issued_token_type: Option<String>,
+/// What an authorization server gave (RFC 6749 §5.1).
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Tokens {
+    #[serde(rename = "access_token", deserialize_with = "secret")]
+    pub access: Secret,
+    /// Buys the next one.
+    #[serde(rename = "refresh_token", default, deserialize_with = "optional_secret")]
+    pub refresh: Option<Secret>,
+    /// How long the first is good, from when it was asked for.
+    #[serde(rename = "expires_in", default, deserialize_with = "seconds")]
+    pub lifetime: Option<Duration>,
+    /// What it may do, where that differs from what was asked for.
+    #[serde(rename = "scope", default, deserialize_with = "scopes")]
+    pub scopes: Option<Scopes>,
+    /// Who signed in (OpenID Connect).
+    #[serde(rename = "id_token", default, deserialize_with = "optional_secret")]
+    pub identity: Option<Secret>,
+    /// What kind of token it is (RFC 8693).
+    #[serde(rename = "issued_token_type")]
+    pub kind: Option<String>,
 }
 
-impl From<TokenReply> for Tokens {
-    fn from(reply: TokenReply) -> Self {
-        let identity = reply.id_token.map(|token| Secret::new(token.into_secret()));
-        Self {
-            access: Secret::new(reply.access_token.into_secret()),
-            refresh: reply.refresh_token.map(|token| Secret::new(token.into_secret())),
-            lifetime: reply.expires_in,
-            scopes: reply.scope.map(|scope| Scopes::parse(&scope)).filter(|scopes| !scopes.is_empty()),
-            identity,
-            kind: reply.issued_token_type,
-        }
-    }
+fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
+    Ok(Secret::new(String::deserialize(from)?))
+}
+
+fn optional_secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
+    Ok(Option::deserialize(from)?.map(Secret::new))
+}
+
+fn scopes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Scopes>, D::Error> {
+    let text: Option<String> = Option::deserialize(from)?;
+    Ok(text.map(|text| Scopes::parse(&text)).filter(|scopes| !scopes.is_empty()))
 }
 
 /// A number, a number in quotes, or nothing.
-fn seconds<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     /// A token for longer than this is for ever.
     const YEARS: f64 = 100.0 * 365.0 * 86_400.0;
     let number = match serde_json::Value::deserialize(from)? {

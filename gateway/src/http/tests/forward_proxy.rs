@@ -1,7 +1,8 @@
 //! Requests through a forward proxy of the environment.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pingora_rustls::TlsAcceptor;
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use weir_oauth::ForwardProxies;
@@ -48,7 +49,7 @@ async fn tunnel(mut stream: impl AsyncRead + AsyncWrite + Unpin, port: u16, seen
     while !head.ends_with(b"\r\n\r\n") {
         stream.read_buf(&mut head).await.unwrap();
     }
-    seen.lock().unwrap().push(String::from_utf8(head).unwrap());
+    seen.lock().push(String::from_utf8(head).unwrap());
     stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.unwrap();
     let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     copy_bidirectional(&mut stream, &mut server).await.ok();
@@ -98,7 +99,7 @@ async fn secured_requests_go_through_a_tunnel() {
             let proof = "proxy-authorization: Basic dTpodW50ZXIy";
             format!("CONNECT {host}:443 HTTP/1.1\r\nhost: {host}:443\r\n{proof}\r\n\r\n")
         };
-        assert_eq!(*heads.lock().unwrap(), [head("mcp.test"), head("other.test")]);
+        assert_eq!(*heads.lock(), [head("mcp.test"), head("other.test")]);
     }
 }
 

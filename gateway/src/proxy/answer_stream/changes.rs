@@ -10,6 +10,7 @@ use crate::{
     catalog::ListVersions,
     proxy::watch::{UpstreamWatch, WatchedPart},
     session::Session,
+    task,
 };
 
 /// Which lists a client wants to hear about.
@@ -66,7 +67,7 @@ impl MergedChanges {
                         return news;
                     }
                 }
-                message = heard(&mut self.watch) => return vec![message],
+                message = task::or_never(self.watch.as_mut().map(UpstreamWatch::next)) => return vec![message],
             }
         }
     }
@@ -134,11 +135,4 @@ fn acknowledged(id: &[u8], wants: ListFilter, watched: &WatchedPart) -> Bytes {
         granted.join(",")
     )
     .into()
-}
-
-async fn heard(watch: &mut Option<UpstreamWatch>) -> Bytes {
-    match watch {
-        Some(watch) => watch.next().await,
-        None => std::future::pending().await,
-    }
 }

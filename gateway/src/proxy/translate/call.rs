@@ -22,6 +22,7 @@ use crate::{
     proxy::{
         Answer, AnswerStream, CallLog, RequestContext, answer::answered, deadline::Deadline, pending_answer::answer_in,
     },
+    task,
     telemetry::CallOutcome,
     upstream::{self, Credential, Outgoing, Reply, SendError, Ticket},
 };
@@ -29,7 +30,7 @@ use crate::{
 use super::{
     list_cache::{CachedListKey, ListCache},
     pending_input::{PendingInput, SuspendedCall},
-    shared_session::{SessionLease, SharedSession, is_change},
+    shared_session::{SessionLease, is_change},
 };
 
 /// How long more questions are waited for after one, so that a client is asked them together.
@@ -37,14 +38,14 @@ const TOGETHER: Duration = Duration::from_millis(50);
 
 /// A request that runs at a legacy upstream. Dropped before its answer came, it is cancelled there: its client is gone.
 pub(in crate::proxy) struct TranslatedCall {
-    lease: SessionLease,
+    pub(super) lease: SessionLease,
     /// Whose share it is of while it waits.
-    principal: Arc<str>,
+    pub(super) principal: Arc<str>,
     request: Message,
     headers: Vec<(HeaderName, HeaderValue)>,
     ticket: Ticket,
     /// What the client calls the request, what it asked for, and where it wants to hear of progress.
-    id: Bytes,
+    pub(super) id: Bytes,
     method: String,
     token: Option<Bytes>,
     /// From which severity on the client wants log messages.
@@ -52,7 +53,7 @@ pub(in crate::proxy) struct TranslatedCall {
     /// Whether the client speaks with many upstreams at once.
     crosses: bool,
     /// What its sealed state is good for: the caller, the method, the upstream, and the tool, prompt or resource.
-    bound: Vec<u8>,
+    pub(super) bound: Vec<u8>,
     /// Whether the upstream may be working on it.
     runs: AtomicBool,
     /// What the upstream asked, and the client has not declared.
@@ -139,26 +140,6 @@ impl TranslatedCall {
         if *why == SendError::SessionLost {
             self.lease.session.lose();
         }
-    }
-
-    /// The session that it runs in.
-    pub(super) fn session(&self) -> &Arc<SharedSession> {
-        &self.lease.session
-    }
-
-    /// What the client calls it, raw.
-    pub(super) fn id(&self) -> &[u8] {
-        &self.id
-    }
-
-    /// Whose share it is of.
-    pub(super) fn principal(&self) -> &Arc<str> {
-        &self.principal
-    }
-
-    /// What its sealed state is good for.
-    pub(super) fn bound(&self) -> &[u8] {
-        &self.bound
     }
 
     /// Goes on under the name of a later request, which answers the upstream's questions.
@@ -323,7 +304,7 @@ impl TranslatedStream {
     /// The answer to its client.
     pub(super) async fn answer(self, deadline: Deadline, record: &mut CallLog) -> Result<Answer, SendError> {
         let Some(SuspendedCall { call, .. }) = &self.running else { return Err(broken()) };
-        let (id, upstream) = (call.id.clone(), Arc::clone(call.session().upstream()));
+        let (id, upstream) = (call.id.clone(), Arc::clone(call.lease.session.upstream()));
         let stream = AnswerStream::translated(self, &id, &upstream, deadline);
         stream.answer(Era::Modern, record).await.map_err(|_| broken())
     }
@@ -351,7 +332,7 @@ impl TranslatedStream {
                     None => return Err(broken()),
                 },
                 Some(message) = running.call.lease.heard.recv() => running.call.understand(message),
-                () = rest_until(ask_at) => {
+                () = task::or_never(ask_at.map(|at| tokio::time::sleep_until(at.into()))) => {
                     self.ask_at = None;
                     return Ok((self.park().ok_or_else(broken)?, true));
                 }
@@ -372,7 +353,7 @@ impl TranslatedStream {
                 CallMessage::More(bytes) | CallMessage::Progress(bytes) => return Ok((bytes, false)),
                 CallMessage::Question(message) => match running.ask(message) {
                     Ok(()) => self.ask_at = Some(Instant::now() + TOGETHER),
-                    Err(message) => running.call.session().refuse(&message),
+                    Err(message) => running.call.lease.session.refuse(&message),
                 },
                 CallMessage::Nothing => {}
             }
@@ -382,7 +363,7 @@ impl TranslatedStream {
     /// Puts the call aside until its client has answered; the answer says so, or why it is over.
     fn park(&mut self) -> Option<Bytes> {
         let running = self.running.take()?;
-        let (id, upstream) = (running.call.id.clone(), running.call.session().name().to_owned());
+        let (id, upstream) = (running.call.id.clone(), running.call.lease.session.name().to_owned());
         Some(self.pending.park(running).unwrap_or_else(|why| {
             tracing::warn!(upstream, error = why, "a call cannot wait for its client's input");
             self.outcome = CallOutcome::Error;
@@ -397,13 +378,6 @@ pub(super) fn bound(caller: Option<&Arc<Caller>>, upstream: &str, request: &Mess
     let target = method::target(request).unwrap_or_default();
     let caller = caller.map_or("", |caller| caller.id());
     [request.method(), upstream, caller, &target].join("\n").into_bytes()
-}
-
-async fn rest_until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant.into()).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// An error with the status that the modern era gives it.

@@ -34,6 +34,7 @@ use crate::{
         pending_answer::answer_in,
     },
     session::{ClientQuestion, Endpoint, RunningGuard, Session},
+    task,
     telemetry::{CallOutcome, NEEDS_SIGN_IN},
     upstream::{Channel, Credential, JsonBody, Outgoing, Reply, ReplyBody, SendError, Upstream},
 };
@@ -178,12 +179,7 @@ impl Drop for InputStream {
         let Some(work) = self.work.take().filter(|_| !self.session.is_over()) else { return };
         let (running, last) = (self.running.take(), self.last);
         self.session.stateless().follow(async move {
-            let cancelled = async {
-                match &running {
-                    Some(running) => running.run.cancelled().await,
-                    None => std::future::pending().await,
-                }
-            };
+            let cancelled = task::or_never(running.as_ref().map(|running| running.run.cancelled()));
             tokio::select! {
                 biased;
                 () = cancelled => {}

@@ -4,15 +4,13 @@
 //! But a list seldom changes. So the last one is kept with what became of it, and where the upstream says the same again,
 //! byte for byte but for the id of the request, so does Weir. Nobody is told what their upstream has not just said.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use weir_mcp::{Era, Field, Kind, Message, method};
 
-use crate::{config::UpstreamName, session::lock};
+use crate::config::UpstreamName;
 
 /// Which answers are worth it, in bytes: shorter ones are soon read, and of longer ones not too much is kept.
 const WORTH: std::ops::RangeInclusive<usize> = 8 * 1024..=2 * 1024 * 1024;
@@ -59,7 +57,7 @@ impl ListCache {
         if !WORTH.contains(&answer.len()) {
             return None;
         }
-        let known = lock(&self.lists).get(list).cloned()?;
+        let known = self.lists.lock().get(list).cloned()?;
         let [before, behind] = &known.given;
         let same = answer.strip_prefix(&before[..])?.strip_suffix(&behind[..])? == key && known.with == with;
         let [before, behind] = &known.told;
@@ -81,7 +79,7 @@ impl ListCache {
         if same_place && matches!(told.get(behind), Some(b',' | b'}' | b' ')) {
             let told = [told.slice(..at), told.slice(behind..)];
             let known = CachedList { given, with: Bytes::copy_from_slice(with), told };
-            lock(&self.lists).insert(list, Arc::new(known));
+            self.lists.lock().insert(list, Arc::new(known));
         }
     }
 }

@@ -7,13 +7,14 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use weir_mcp::{
     Field, Message, answer, json,
     translate::{input_required, question_name},
@@ -22,7 +23,6 @@ use weir_mcp::{
 use crate::{
     quota::{Permit, Quota, Shares},
     sealed_state::SealedState,
-    session::lock,
     upstream::Listened,
 };
 
@@ -83,7 +83,7 @@ impl SuspendedCall {
         let mut open = Vec::new();
         for question in std::mem::take(&mut self.questions) {
             match (given().filter(|(key, _)| *key == question.key).last(), question.message.id()) {
-                (Some((_, raw)), Some(id)) => self.call.session().say(answer::result(id, raw)).await,
+                (Some((_, raw)), Some(id)) => self.call.lease.session.say(answer::result(id, raw)).await,
                 _ => open.push(question),
             }
         }
@@ -103,16 +103,16 @@ impl PendingInput {
     pub(super) fn park(&self, running: SuspendedCall) -> Result<Bytes, String> {
         let now = Instant::now();
         let key = self.next.fetch_add(1, Ordering::Relaxed);
-        let state = self.seal.seal(&key.to_be_bytes(), running.call.bound());
+        let state = self.seal.seal(&key.to_be_bytes(), &running.call.bound);
         let state = state.ok_or("the system has no randomness to give")?;
         // Those that nobody comes back for make way.
         self.reap();
-        let permit = self.quota.take(running.call.principal(), Some(running.call.session().name()));
+        let permit = self.quota.take(&running.call.principal, Some(running.call.lease.session.name()));
         let permit = permit.map_err(|full| full.to_string())?;
         let questions: Vec<(String, &Message)> =
             running.questions.iter().map(|question| (question.key.clone(), &*question.message)).collect();
-        let bytes = input_required(running.call.id(), &questions, &state, running.call.session().server_info());
-        lock(&self.calls).insert(key, PendingCall { running, until: now + PATIENCE, _permit: permit });
+        let bytes = input_required(&running.call.id, &questions, &state, running.call.lease.session.server_info());
+        self.calls.lock().insert(key, PendingCall { running, until: now + PATIENCE, _permit: permit });
         Ok(bytes)
     }
 
@@ -120,16 +120,16 @@ impl PendingInput {
     pub(super) fn take(&self, request: &Message, bound: &[u8]) -> Option<SuspendedCall> {
         let state = request.text(Field::RequestState)?;
         let key = u64::from_be_bytes(self.seal.open(&state, bound)?.try_into().ok()?);
-        let PendingCall { running, until, .. } = lock(&self.calls).remove(&key)?;
+        let PendingCall { running, until, .. } = self.calls.lock().remove(&key)?;
         (until > Instant::now()).then_some(running)
     }
 
     /// Gives up the call that has waited longest in any of these lines, and says in which: its client may never come back.
     pub(super) fn make_way<'a>(&self, lines: &'a [Arc<SharedSession>]) -> Option<&'a Arc<SharedSession>> {
         let session =
-            |running: &SuspendedCall| lines.iter().find(|session| Arc::ptr_eq(session, running.call.session()));
+            |running: &SuspendedCall| lines.iter().find(|session| Arc::ptr_eq(session, &running.call.lease.session));
         let oldest = {
-            let mut calls = lock(&self.calls);
+            let mut calls = self.calls.lock();
             let waiting = calls.iter().filter(|(_, waiting)| session(&waiting.running).is_some());
             let key = *waiting.min_by_key(|(_, waiting)| waiting.until)?.0;
             calls.remove(&key)
@@ -140,13 +140,13 @@ impl PendingInput {
     /// Gives up the calls whose clients did not come back; their upstreams are told.
     pub(in crate::proxy) fn reap(&self) {
         let now = Instant::now();
-        let over: Vec<_> = lock(&self.calls).extract_if(|_, waiting| waiting.until <= now).collect();
+        let over: Vec<_> = self.calls.lock().extract_if(|_, waiting| waiting.until <= now).collect();
         drop(over);
     }
 
     /// Gives up all of them.
     pub(in crate::proxy) fn stop(&self) {
-        let all = std::mem::take(&mut *lock(&self.calls));
+        let all = std::mem::take(&mut *self.calls.lock());
         drop(all);
     }
 }

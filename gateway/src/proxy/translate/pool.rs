@@ -8,19 +8,19 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::{sync::oneshot, task::JoinSet};
 use weir_mcp::translate::Asks;
 
 use crate::{
     config::UpstreamName,
     quota::{Permit, Quota, Reached, Scope, Shares},
-    session::lock,
     upstream::ConnectError,
 };
 
@@ -108,7 +108,7 @@ impl SharedSessionPool {
     /// Ends the lines that nobody used for `idle`, and forgets those that are gone.
     pub(in crate::proxy) async fn reap(&self, idle: Duration) {
         let over: Vec<Arc<SharedSessionSlot>> = {
-            let mut slots = lock(&self.slots);
+            let mut slots = self.slots.lock();
             slots.extract_if(|_, slot| slot.rests(idle)).map(|(_, slot)| slot).collect()
         };
         close(over).await;
@@ -116,12 +116,12 @@ impl SharedSessionPool {
 
     /// Ends all lines.
     pub(in crate::proxy) async fn stop(&self) {
-        let all = std::mem::take(&mut *lock(&self.slots));
+        let all = std::mem::take(&mut *self.slots.lock());
         close(all.into_values().collect()).await;
     }
 
     fn slot(&self, key: SharedSessionKey, principal: &Arc<str>) -> Result<Arc<SharedSessionSlot>, Reached> {
-        let mut slots = lock(&self.slots);
+        let mut slots = self.slots.lock();
         if let Some(slot) = slots.get(&key) {
             return Ok(Arc::clone(slot));
         }
@@ -138,7 +138,7 @@ impl SharedSessionPool {
                 };
                 let rests = slots.iter().find(resting).map(|(key, _)| key.clone()).ok_or(full)?;
                 if let (Some(slot), Ok(runtime)) = (slots.remove(&rests), tokio::runtime::Handle::try_current()) {
-                    drop(lock(&slot.permit).take());
+                    drop(slot.permit.lock().take());
                     runtime.spawn(close(vec![slot]));
                 }
                 self.quota.take(principal, Some(key.upstream.as_str()))?
@@ -158,7 +158,7 @@ impl SharedSessionPool {
 
 impl SharedSessionSlot {
     fn get(&self) -> Option<Arc<SharedSession>> {
-        lock(&self.session).as_ref().filter(|session| session.alive()).cloned()
+        self.session.lock().as_ref().filter(|session| session.alive()).cloned()
     }
 
     /// Opens the session, and ends it at once if the slot is out of the pool by then.
@@ -167,11 +167,11 @@ impl SharedSessionSlot {
         opening: impl Future<Output = Result<Arc<SharedSession>, ConnectError>>,
     ) -> Result<Arc<SharedSession>, ConnectError> {
         let session = opening.await?;
-        *lock(&self.session) = Some(Arc::clone(&session));
+        *self.session.lock() = Some(Arc::clone(&session));
         if !self.over.load(Ordering::Acquire) {
             return Ok(session);
         }
-        let session = lock(&self.session).take();
+        let session = self.session.lock().take();
         if let Some(session) = session {
             session.close().await;
         }
@@ -181,7 +181,7 @@ impl SharedSessionSlot {
     /// Whether nobody used the session for `idle`. Whoever opens it, or is about to, holds the slot.
     fn rests(self: &Arc<Self>, idle: Duration) -> bool {
         let held = Arc::strong_count(self) > 1;
-        !held && lock(&self.session).as_ref().is_none_or(|session| session.idle().is_some_and(|rests| rests >= idle))
+        !held && self.session.lock().as_ref().is_none_or(|session| session.idle().is_some_and(|rests| rests >= idle))
     }
 }
 
@@ -196,7 +196,7 @@ async fn close(slots: Vec<Arc<SharedSessionSlot>>) {
         closing.spawn(async move {
             // What is being opened ends itself when it is open.
             drop(tokio::time::timeout(FAREWELL, slot.opening.lock()).await);
-            let session = lock(&slot.session).take();
+            let session = slot.session.lock().take();
             if let Some(session) = session {
                 session.close().await;
             }

@@ -1,40 +1,18 @@
-//! Legacy clients at modern upstreams: how their sessions begin there, and where each of their requests goes.
+//! Legacy clients at modern upstreams: where each of their requests goes.
 
 use std::{sync::Arc, time::Instant};
 
 use weir_flow::Failure;
-use weir_mcp::{Era, Message, ParseError, answer, era, json, method, translate};
+use weir_mcp::{Era, ParseError, answer, method};
 
 use crate::{
-    http::HeaderValue,
     proxy::{Answer, AnswerStream, CallLog, Proxy, RequestContext, deadline::Deadline, drive::Stop, route::Target},
-    session::{Endpoint, RunningGuard, SessionOwner, WORK},
-    upstream::Upstream,
+    session::{RunningGuard, WORK},
 };
 
 use super::input_loop::{InputLoop, InputStream};
 
 impl Proxy {
-    /// Begins a session at an upstream that knows none.
-    pub(in crate::proxy) async fn begin_sessionless(
-        self: &Arc<Self>,
-        owner: SessionOwner,
-        upstream: Arc<Upstream>,
-        initialize: &Message,
-        record: &mut CallLog,
-    ) -> Answer {
-        let opened = match upstream.open(owner.caller.as_ref(), Some(Era::Modern)).await {
-            Ok(opened) => opened,
-            Err(why) => return Box::pin(self.not_begun(&owner, upstream, initialize, why, record)).await,
-        };
-        let requested =
-            initialize.params().and_then(|params| json::get(params, &["protocolVersion"])).and_then(json::string);
-        let version = era::negotiate(requested.as_deref().unwrap_or_default());
-        let said = opened.answer.result().unwrap_or(b"{}");
-        let answer = Answer::result(initialize, translate::initialized(said, version, upstream.name()));
-        self.admit(owner, Endpoint::One(upstream), initialize, HeaderValue::from_static(version), None, answer)
-    }
-
     /// Takes a request of a legacy client to a modern upstream and back.
     pub(in crate::proxy) async fn to_modern(
         self: &Arc<Self>,

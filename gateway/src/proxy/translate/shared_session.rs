@@ -7,13 +7,14 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, OnceLock, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::{
     sync::{OnceCell, broadcast, mpsc},
     task::AbortHandle,
@@ -27,7 +28,6 @@ use weir_mcp::{
 use crate::{
     caller::Caller,
     catalog::Catalog,
-    session::lock,
     task,
     upstream::{Channel, ConnectError, Opened, Replies, Reply, ReplyBody, SendError, Upstream, own},
 };
@@ -114,7 +114,7 @@ impl SharedSession {
         let initialize = own::initialize_with(asks);
         let Opened { channel, answer, .. } = upstream.open_session(caller, principal, &initialize).await?;
         channel.serve_many();
-        upstream.tell(caller, &channel, &own::initialized()).await;
+        upstream.tell(caller, &channel, &own::initialized(), None).await;
         let session = Arc::new(Self {
             caller: Mutex::new(caller.cloned()),
             upstream: Arc::clone(upstream),
@@ -142,12 +142,12 @@ impl SharedSession {
     /// Remembers what its principal comes with now, which may be younger than what it was opened with.
     pub(super) fn meet(&self, caller: Option<&Arc<Caller>>) {
         if let Some(caller) = caller.filter(|caller| !caller.is_local()) {
-            *lock(&self.caller) = Some(Arc::clone(caller));
+            *self.caller.lock() = Some(Arc::clone(caller));
         }
     }
 
     fn caller(&self) -> Option<Arc<Caller>> {
-        lock(&self.caller).clone()
+        self.caller.lock().clone()
     }
 
     /// The upstream.
@@ -188,9 +188,9 @@ impl SharedSession {
 
     /// Since when nothing runs in it and nobody listens; none while it is in use.
     pub(super) fn idle(&self) -> Option<Duration> {
-        let busy = !lock(&self.running).is_empty()
-            || lock(&self.changes).as_ref().is_some_and(|changes| changes.receiver_count() > 0);
-        (!busy).then(|| lock(&self.used).elapsed())
+        let busy = !self.running.lock().is_empty()
+            || self.changes.lock().as_ref().is_some_and(|changes| changes.receiver_count() > 0);
+        (!busy).then(|| self.used.lock().elapsed())
     }
 
     /// What the clients of this session let the upstream ask.
@@ -200,23 +200,22 @@ impl SharedSession {
 
     /// Gives a request for `method` its place.
     pub(super) fn lease(self: &Arc<Self>, method: &str) -> SessionLease {
-        let key = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, heard) = mpsc::channel(WAITING);
-        lock(&self.running).insert(key, RequestSlot { sender, asks: may_ask(method) });
-        SessionLease { session: Arc::clone(self), key, heard }
+        self.lease_in(&mut self.running.lock(), method)
     }
 
     /// The same, unless another request that may ask runs here: what the upstream asks on a stream of its own would be
     /// either's.
     pub(super) fn lease_alone(self: &Arc<Self>, method: &str) -> Option<SessionLease> {
-        let mut running = lock(&self.running);
-        if running.values().any(|place| place.asks) {
-            return None;
-        }
+        let mut running = self.running.lock();
+        let alone = running.values().all(|place| !place.asks);
+        alone.then(|| self.lease_in(&mut running, method))
+    }
+
+    fn lease_in(self: &Arc<Self>, running: &mut BTreeMap<u64, RequestSlot>, method: &str) -> SessionLease {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, heard) = mpsc::channel(WAITING);
         running.insert(key, RequestSlot { sender, asks: may_ask(method) });
-        Some(SessionLease { session: Arc::clone(self), key, heard })
+        SessionLease { session: Arc::clone(self), key, heard }
     }
 
     /// Asks the upstream, once, for every log message: each request then has its own filter.
@@ -232,14 +231,14 @@ impl SharedSession {
 
     /// Follows changes of lists and watched resources; they end with the session.
     pub(super) fn changes(&self) -> broadcast::Receiver<Message> {
-        let changes = lock(&self.changes);
+        let changes = self.changes.lock();
         changes.as_ref().map_or_else(|| broadcast::channel(1).1, broadcast::Sender::subscribe)
     }
 
     /// Begins to watch a resource, if the upstream lets it be watched.
     pub(super) async fn watch(self: &Arc<Self>, uri: &str) -> Option<ResourceWatch> {
         let granted = {
-            let mut watched = lock(&self.watched);
+            let mut watched = self.watched.lock();
             let watched = watched.entry(uri.to_owned()).or_default();
             watched.subscriptions += 1;
             Arc::clone(&watched.granted)
@@ -256,7 +255,7 @@ impl SharedSession {
     /// Ends what [`subscriber`](Self::watch) began.
     fn unwatch(self: &Arc<Self>, uri: &str) {
         let last = {
-            let mut all = lock(&self.watched);
+            let mut all = self.watched.lock();
             let Some(watched) = all.get_mut(uri) else { return };
             watched.subscriptions -= 1;
             if watched.subscriptions > 0 { None } else { all.remove(uri) }
@@ -278,13 +277,13 @@ impl SharedSession {
     /// The same, at once.
     pub(super) async fn say(&self, message: Bytes) {
         let Ok(message) = Message::parse(message) else { return };
-        self.upstream.tell(self.caller().as_ref(), &self.channel, &message).await;
+        self.upstream.tell(self.caller().as_ref(), &self.channel, &message, None).await;
     }
 
     /// Marks it as gone, so that the next request opens another.
     pub(super) fn lose(&self) {
         self.over.store(true, Ordering::Release);
-        *lock(&self.changes) = None;
+        *self.changes.lock() = None;
     }
 
     /// Ends the session at the upstream.
@@ -314,7 +313,7 @@ impl SharedSession {
             (Kind::Notification, name) if is_change(name) => self.change(message),
             (Kind::Notification, method::PROGRESS) => {
                 let key = message.progress_token().and_then(|raw| std::str::from_utf8(raw).ok()?.parse().ok());
-                let to = key.and_then(|key: u64| lock(&self.running).get(&key).cloned());
+                let to = key.and_then(|key: u64| self.running.lock().get(&key).cloned());
                 if let Some(to) = to {
                     drop(to.sender.try_send(message));
                 }
@@ -341,7 +340,7 @@ impl SharedSession {
     /// The request that runs, or the one of them that may ask: none if there are several, since they may be different
     /// clients'.
     fn only(&self, asks: bool) -> Option<mpsc::Sender<Message>> {
-        let running = lock(&self.running);
+        let running = self.running.lock();
         let mut meant = running.values().filter(|place| place.asks || !asks);
         let only = meant.next()?.sender.clone();
         meant.next().is_none().then_some(only)
@@ -352,7 +351,7 @@ impl SharedSession {
         if message.method().ends_with("/list_changed") {
             self.catalog.poke(&self.upstream);
         }
-        if let Some(changes) = lock(&self.changes).as_ref() {
+        if let Some(changes) = self.changes.lock().as_ref() {
             // Fails if nobody subscribes.
             drop(changes.send(message));
         }
@@ -361,8 +360,8 @@ impl SharedSession {
     /// Tells everybody that everything may have changed.
     fn missed(&self) {
         let mut all: Vec<Bytes> = LISTS.iter().map(|(_, _, method)| answer::notification(method, None)).collect();
-        all.extend(lock(&self.watched).keys().map(|uri| updated(uri)));
-        let Some(changes) = lock(&self.changes).clone() else { return };
+        all.extend(self.watched.lock().keys().map(|uri| updated(uri)));
+        let Some(changes) = self.changes.lock().clone() else { return };
         for message in all.into_iter().filter_map(|bytes| Message::parse(bytes).ok()) {
             // Fails if nobody subscribes.
             drop(changes.send(message));
@@ -398,8 +397,8 @@ impl Drop for ResourceWatch {
 
 impl Drop for SessionLease {
     fn drop(&mut self) {
-        lock(&self.session.running).remove(&self.key);
-        *lock(&self.session.used) = Instant::now();
+        self.session.running.lock().remove(&self.key);
+        *self.session.used.lock() = Instant::now();
     }
 }
 

@@ -4,11 +4,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use crate::{caller::Caller, session::lock, sign_in_links::random};
+use parking_lot::Mutex;
+
+use crate::{caller::Caller, sign_in_links::random};
 
 use super::{cookie::Cookie, page::Notice};
 
@@ -57,7 +59,7 @@ impl BrowserSessions {
         let now = Instant::now();
         let (notice, used) = (Mutex::default(), Mutex::default());
         let browser = Arc::new(BrowserSession { id, caller, since: now, key, notice, used });
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         if known.len() >= BROWSERS {
             known.retain(|_, (_, seen)| seen.elapsed() < KNOWN);
         }
@@ -76,7 +78,7 @@ impl BrowserSessions {
 
     /// The browser that its cookies name.
     pub(super) fn get(&self, cookies: &str) -> Option<Arc<BrowserSession>> {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         for id in self.cookie.values(cookies) {
             if let Some((browser, seen)) = known.get_mut(id)
                 && seen.elapsed() < KNOWN
@@ -91,7 +93,7 @@ impl BrowserSessions {
 
     /// Forgets one, whose cookie is worth nothing from then on.
     pub(super) fn close(&self, browser: &BrowserSession) {
-        lock(&self.known).remove(browser.id());
+        self.known.lock().remove(browser.id());
     }
 }
 
@@ -117,22 +119,22 @@ impl BrowserSession {
 
     /// Says something on the next page.
     pub(super) fn tell(&self, notice: Notice) {
-        *lock(&self.notice) = Some(notice);
+        *self.notice.lock() = Some(notice);
     }
 
     /// Remembers the ticket that it came in with.
     pub(super) fn use_up(&self, ticket: &str) {
-        *lock(&self.used) = Some(ticket.into());
+        *self.used.lock() = Some(ticket.into());
     }
 
     /// Whether it came in with this ticket.
     pub(super) fn has_used(&self, ticket: &str) -> bool {
-        lock(&self.used).as_deref() == Some(ticket)
+        self.used.lock().as_deref() == Some(ticket)
     }
 
     /// What is to be said; once.
     pub(super) fn notice(&self) -> Option<Notice> {
-        lock(&self.notice).take()
+        self.notice.lock().take()
     }
 }
 
@@ -183,6 +185,6 @@ mod tests {
         for number in 0..BROWSERS {
             browser_sessions.open(caller((number / 100).to_string())).unwrap();
         }
-        assert_eq!(lock(&browser_sessions.known).len(), BROWSERS);
+        assert_eq!(browser_sessions.known.lock().len(), BROWSERS);
     }
 }

@@ -44,7 +44,6 @@ pub(super) enum Notice {
 }
 
 /// The whole page, for `who` if that is not plain. `key` goes back with each form, so that no other site can send one (OWASP, synchronizer token).
-#[must_use]
 pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, key: &str) -> String {
     let mut body = who.map(|who| format!("<p class=\"who\">For {}</p>", HtmlText(who))).unwrap_or_default();
     match notice {
@@ -67,19 +66,16 @@ pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, key
 }
 
 /// A page with one sentence, and the way to the list, which is at `home`.
-#[must_use]
 pub(super) fn message(title: &str, text: &str, home: &str) -> String {
     document(title, &format!("<p>{}</p><p><a href=\"{}\">All servers</a></p>", HtmlText(text), HtmlText(home)))
 }
 
 /// A page with one sentence, and the way to do once more what has not worked.
-#[must_use]
 pub(super) fn again(title: &str, text: &str, to: &str) -> String {
     document(title, &format!("<p>{}</p><p><a href=\"{}\">Try again</a></p>", HtmlText(text), HtmlText(to)))
 }
 
 /// Tells `who` that a ticket is another's.
-#[must_use]
 pub(super) fn another(who: &str, ticket: &str, home: &str) -> String {
     let (who, ticket, home) = (HtmlText(who), HtmlText(ticket), HtmlText(home));
     let body = format!(
@@ -95,13 +91,11 @@ pub(super) fn another(who: &str, ticket: &str, home: &str) -> String {
 }
 
 /// A page with one sentence, for whoever has no list.
-#[must_use]
 pub(super) fn alone(title: &str, text: &str) -> String {
     document(title, &format!("<p>{}</p>", HtmlText(text)))
 }
 
 /// Asks whoever brings a ticket whether they are the one it was made for.
-#[must_use]
 pub(super) fn welcome(who: &str, ticket: &str) -> String {
     let (who, ticket) = (HtmlText(who), HtmlText(ticket));
     let body = format!(

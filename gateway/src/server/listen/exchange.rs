@@ -140,44 +140,37 @@ impl HttpExchange {
     }
 
     /// The method, in upper case.
-    #[must_use]
     pub fn method(&self) -> &str {
         self.session.req_header().method.as_str()
     }
 
     /// The path, without the query.
-    #[must_use]
     pub fn path(&self) -> &str {
         self.session.req_header().uri.path()
     }
 
     /// The query, without its question mark.
-    #[must_use]
     pub fn query(&self) -> Option<&str> {
         self.session.req_header().uri.query()
     }
 
     /// The first header of this name, if it is text.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.value(name)?.to_str().ok()
     }
 
     /// The first header of this name.
-    #[must_use]
     pub fn value(&self, name: &str) -> Option<&HeaderValue> {
         self.session.get_header(name)
     }
 
     /// All cookies, as in one `Cookie` header: with HTTP/2 they may come in several (RFC 9113 §8.2.3).
-    #[must_use]
     pub fn cookies(&self) -> String {
         let all = self.headers().filter(|(name, _)| name.as_str() == "cookie");
         all.filter_map(|(_, value)| value.to_str().ok()).collect::<Vec<_>>().join("; ")
     }
 
     /// `Host`, or what HTTP/2 has in its place (RFC 9113 §8.3.1).
-    #[must_use]
     pub fn host(&self) -> Option<&str> {
         self.header("host").or_else(|| self.session.req_header().uri.authority().map(|authority| authority.as_str()))
     }
@@ -188,13 +181,11 @@ impl HttpExchange {
     }
 
     /// Who sent it, as far as they have proved it; none where everybody may.
-    #[must_use]
     pub const fn caller(&self) -> Option<&Arc<Caller>> {
         self.caller.as_ref()
     }
 
     /// When what they have shown is no longer good; none if there is no end to it.
-    #[must_use]
     pub const fn ends(&self) -> Option<SystemTime> {
         self.ends
     }
@@ -205,19 +196,16 @@ impl HttpExchange {
     }
 
     /// Where it came from: the other end of the connection.
-    #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer.address
     }
 
     /// Whose share of what all share it uses: that of its principal, or of its address where nobody proves who they are.
-    #[must_use]
     pub fn principal(&self) -> &Arc<str> {
         self.caller.as_ref().filter(|caller| !caller.is_local()).map_or(&self.peer.share, |caller| caller.id())
     }
 
     /// How many bytes of the answer's body are out.
-    #[must_use]
     pub const fn sent(&self) -> u64 {
         self.sent
     }

@@ -3,14 +3,15 @@
 use std::{
     collections::VecDeque,
     pin::pin,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{ReplayMemory, ReplayUse, event_id, lock};
+use super::{ReplayMemory, ReplayUse, event_id};
 
 /// What an event takes beside its bytes.
 const OVERHEAD: usize = 64;
@@ -75,7 +76,7 @@ impl ReplayLog {
 
     /// Keeps a message under the next number.
     pub(super) fn push(&self, message: &[u8]) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.forgotten {
             return;
         }
@@ -93,7 +94,7 @@ impl ReplayLog {
 
     /// Drops the oldest event; false if there is none.
     pub(super) fn drop_first(&self) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let Some(event) = state.events.pop_front() else { return false };
         let size = event.len() + OVERHEAD;
         state.bytes -= size;
@@ -104,51 +105,51 @@ impl ReplayLog {
 
     /// Keeps nothing any more: nobody will find it.
     pub(super) fn forget(&self) {
-        lock(&self.state).forgotten = true;
+        self.state.lock().forgotten = true;
         while self.drop_first() {}
     }
 
     pub(super) fn bytes(&self) -> usize {
-        lock(&self.state).bytes
+        self.state.lock().bytes
     }
 
     /// The number of the next event.
     pub(super) fn next(&self) -> u64 {
-        lock(&self.state).next
+        self.state.lock().next
     }
 
     /// The last message, if it is kept.
     pub(super) fn last(&self) -> Option<Bytes> {
-        lock(&self.state).events.back().cloned()
+        self.state.lock().events.back().cloned()
     }
 
     /// Whether the event that was written last is kept.
     pub(super) fn is_whole(&self) -> bool {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         state.next == 1 || !state.events.is_empty()
     }
 
     pub(super) fn end(&self) {
-        lock(&self.state).ended.get_or_insert_with(Instant::now);
+        self.state.lock().ended.get_or_insert_with(Instant::now);
         self.changed.notify_waiters();
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        lock(&self.state).ended.is_some()
+        self.state.lock().ended.is_some()
     }
 
     pub(super) fn ended_before(&self, age: Duration) -> bool {
-        lock(&self.state).ended.is_some_and(|ended| ended.elapsed() >= age)
+        self.state.lock().ended.is_some_and(|ended| ended.elapsed() >= age)
     }
 
     /// How often a reader has taken over.
     pub(super) fn turn(&self) -> u64 {
-        lock(&self.state).turn
+        self.state.lock().turn
     }
 
     /// The oldest event after a number that is kept.
     fn read(&self, turn: u64, after: u64) -> LogRead {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         if state.turn != turn {
             return LogRead::End;
         }
@@ -179,7 +180,7 @@ impl Replay {
     /// Reads after a number. Whoever read this stream before reads no further.
     pub(super) fn new(log: Arc<ReplayLog>, after: u64) -> Self {
         let turn = {
-            let mut state = lock(&log.state);
+            let mut state = log.state.lock();
             state.turn += 1;
             state.turn
         };
@@ -202,7 +203,6 @@ impl Replay {
     }
 
     /// Whether the stream is at its end and the client has all of it that is kept.
-    #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self.log.read(self.turn, self.after), LogRead::End)
     }

@@ -198,14 +198,14 @@ async fn a_principal_crowds_out_itself_and_nobody_else() {
     assert_eq!(after(&ada, &id).unwrap(), "first");
     drop(eves);
     of(&memory, "eva");
-    assert_eq!(lock(&memory.principals).len(), 2, "who has nothing takes no room");
+    assert_eq!(memory.principals.lock().len(), 2, "who has nothing takes no room");
 }
 
 #[tokio::test]
 async fn there_are_only_so_many_streams_of_a_session() {
     let (memory, streams) = streams(1 << 20);
     let mut keepers: Vec<_> = (0..=MAX_STREAMS).map(|_| begun(&streams, &["a"])).collect();
-    assert_eq!(lock(&streams.answers).logs.len(), MAX_STREAMS);
+    assert_eq!(streams.answers.lock().logs.len(), MAX_STREAMS);
     let forgotten = id(&mut keepers[0]);
     assert_eq!(after(&streams, &forgotten), None);
     let before = memory.used.load(Ordering::Relaxed);

@@ -32,14 +32,12 @@ pub struct Left(Arc<ReplayStreams>);
 
 impl ReplayWriter {
     /// For the answer to a request of a client of this version. Nothing is kept before it [begins](Self::begin).
-    #[must_use]
     pub fn answer(streams: &Arc<ReplayStreams>, version: &str) -> Self {
         let (stream, primes) = (streams.new_number(), version >= PRIMED_FROM);
         Self { streams: Arc::clone(streams), stream, primes, log: None, turn: 0, is_own: false }
     }
 
     /// For the session's own stream, which goes on where it ended last.
-    #[must_use]
     pub fn own(streams: &Arc<ReplayStreams>, version: &str) -> Self {
         let (log, stream) = (Arc::clone(&streams.own), streams.first);
         let (turn, primes) = (log.turn(), version >= PRIMED_FROM);
@@ -83,32 +81,27 @@ impl ReplayWriter {
     }
 
     /// Whether the answer is kept, so that who comes back can have it.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.log.as_ref().is_none_or(|log| log.is_whole())
     }
 
     /// Whether the last of what is kept answers a request.
-    #[must_use]
     pub fn ends_with_answer(&self) -> bool {
         let last = self.log.as_ref().and_then(|log| log.last()).and_then(|data| Message::parse(data).ok());
         last.is_some_and(|message| message.is_answer())
     }
 
     /// Whether its client knows events that carry nothing but an id.
-    #[must_use]
     pub const fn primes(&self) -> bool {
         self.primes
     }
 
     /// Whether the client reads on another connection by now.
-    #[must_use]
     pub fn is_taken_over(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.turn() != self.turn)
     }
 
     /// Counts a call whose client is gone; none if too many of this session go on like that.
-    #[must_use]
     pub fn leave(&self) -> Option<Left> {
         // What is said of nobody's asking waits in the queue.
         if self.is_own || self.log.is_none() {

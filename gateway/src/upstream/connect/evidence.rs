@@ -3,10 +3,7 @@
 use weir_flow::facts::{Attempt, Outcome, Transport};
 use weir_mcp::{Era, Field, Message, answer, era, message::Kind};
 
-use crate::{
-    http::HeaderValue,
-    upstream::{SendError, credential::CredentialError},
-};
+use crate::{http::HeaderValue, upstream::credential::CredentialError};
 
 use super::ConnectError;
 
@@ -35,7 +32,7 @@ pub(super) fn opening(era: Era, status: u16, answer: &Message) -> Result<(), Out
         // A server of the modern era that refuses this one request: no other transport will do.
         400 if era == Era::Modern && refuses_as_modern(answer) => Err(Outcome::Inconclusive(status)),
         200..300 => Err(Outcome::NotMcp("it answered, but not with what opens this era".into())),
-        status => Err(of_status(status)),
+        status => Err(Outcome::of_status(status)),
     }
 }
 
@@ -63,15 +60,6 @@ fn refuses_as_modern(answer: &Message) -> bool {
         }
         Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY) => true,
         _ => false,
-    }
-}
-
-/// What a status without an opening means: trouble or haste at the server says nothing of the transport.
-pub(super) const fn of_status(status: u16) -> Outcome {
-    match status {
-        408 | 429 => Outcome::Inconclusive(status),
-        400..500 => Outcome::Unsupported(status),
-        _ => Outcome::Inconclusive(status),
     }
 }
 
@@ -119,21 +107,6 @@ fn refused_for(why: String, denied: Option<CredentialError>) -> ConnectError {
 /// Whether an outcome tells of transport or era rather than of an outage or a missing credential.
 pub(super) const fn is_evidence(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Unsupported(_) | Outcome::NotMcp(_))
-}
-
-impl From<SendError> for Outcome {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::Refused(refusal) if refusal.status == 401 => Self::Unauthorized(refusal.challenge),
-            SendError::Refused(refusal) => Self::Forbidden(refusal.challenge),
-            SendError::SessionLost => Self::Unsupported(404),
-            SendError::Unsent(why) => Self::Unreachable(why),
-            SendError::Busy(busy) => of_status(busy.status),
-            SendError::BrokenOff(_) => Self::ConnectionTerminated,
-            SendError::TimedOut => Self::TimedOut,
-            SendError::NotMcp(what) => Self::NotMcp(what),
-        }
-    }
 }
 
 #[cfg(test)]

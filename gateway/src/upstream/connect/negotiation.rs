@@ -19,14 +19,15 @@ use crate::{
     upstream::{
         Channel, Outgoing, Reply, SendError, Upstream, UpstreamTransport,
         credential::{Credential, CredentialError},
-        lock, own,
+        own,
         sse::{OpenError, SseConnection},
+        streamable::HttpSession,
     },
 };
 
 use super::{
     ConnectError, Opened,
-    evidence::{agreed, asks_again, is_evidence, of_status, opening, stopped},
+    evidence::{agreed, asks_again, is_evidence, opening, stopped},
     start::StartedProcess,
 };
 
@@ -96,7 +97,7 @@ impl<'a> NegotiationDriver<'a> {
             initialize,
             begun: Instant::now(),
             walk: Negotiation::new(upstream.facts(wanted), limit(upstream)),
-            remembered: lock(&upstream.known).first(wanted),
+            remembered: upstream.known.lock().first(wanted),
             credential: None,
             refused: None,
             denied: None,
@@ -268,7 +269,9 @@ impl<'a> NegotiationDriver<'a> {
         }
         opening(how.era, status, &answer)?;
         let channel = match channel {
-            Channel::Http { endpoint, .. } => Channel::Http { endpoint, session, version: agreed(how.era, &answer) },
+            Channel::Http(open) => {
+                Channel::Http(HttpSession { id: session, version: agreed(how.era, &answer), ..open })
+            }
             stream => stream,
         };
         Ok(Opened { channel, answer, era: how.era })
@@ -276,16 +279,14 @@ impl<'a> NegotiationDriver<'a> {
 
     async fn channel(&mut self, how: Candidate) -> Result<Channel, Outcome> {
         match (&self.upstream.way, how.transport) {
-            (UpstreamTransport::Http(endpoint), Transport::Http) => {
-                Ok(Channel::Http { endpoint: endpoint.clone(), session: None, version: None })
-            }
+            (UpstreamTransport::Http(endpoint), Transport::Http) => Ok(Channel::Http(HttpSession::none_at(endpoint))),
             (UpstreamTransport::Http(_), Transport::Sse) if how.era == Era::Modern => {
                 Err(Outcome::NotMcp("a transport without a modern era".into()))
             }
             (UpstreamTransport::Http(endpoint), Transport::Sse) => {
                 let opened = SseConnection::open(self.upstream.name(), endpoint, self.credential.as_ref()).await;
                 let connection = opened.map_err(|why| match why {
-                    OpenError::Status(status) => of_status(status),
+                    OpenError::Status(status) => Outcome::of_status(status),
                     OpenError::Failed(why) => self.failed(why),
                 })?;
                 Ok(Channel::Sse { connection })
@@ -315,7 +316,7 @@ impl<'a> NegotiationDriver<'a> {
         let reply = self.send(channel, era, message).await?;
         let (status, session) = (reply.status, reply.session.clone());
         let answer = reply.answer().await.map_err(|why| match why {
-            SendError::NotMcp(_) if status >= 300 => of_status(status),
+            SendError::NotMcp(_) if status >= 300 => Outcome::of_status(status),
             why => why.into(),
         })?;
         Ok((status, session, answer))
@@ -325,12 +326,12 @@ impl<'a> NegotiationDriver<'a> {
         let outgoing = Outgoing::own(era, message, self.credential.as_ref());
         let sent = match channel {
             // The status of a refusal is the evidence here, so nothing is judged on the way.
-            Channel::Http { endpoint, .. } => endpoint.post(&outgoing).await,
+            Channel::Http(session) => session.endpoint.post(&outgoing).await,
             Channel::Sse { .. } | Channel::Stdio { .. } => channel.send(outgoing).await,
         };
         sent.map_err(|why| match (channel, why) {
             (Channel::Sse { connection }, SendError::NotMcp(what)) => {
-                connection.turned_away().map_or(Outcome::NotMcp(what), of_status)
+                connection.turned_away().map_or(Outcome::NotMcp(what), Outcome::of_status)
             }
             (_, why) => self.failed(why),
         })

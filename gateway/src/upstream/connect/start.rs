@@ -15,9 +15,12 @@ use weir_mcp::{Era, Kind, Message, status};
 
 use crate::{
     quota::Permit,
+    task,
     upstream::{
-        SendError, own,
-        stdio::{OnDrop, Process, StdioCommand, StdioError, StdioExchange, Whose},
+        SendError,
+        multiplex::{self, MultiplexExchange, OnDrop, Whose},
+        own,
+        stdio::{Process, StdioCommand, StdioError},
     },
 };
 
@@ -32,7 +35,7 @@ pub(super) struct StartedProcess {
     /// When it must have answered.
     deadline: Instant,
     /// `server/discover`, while it is not answered.
-    discover: Option<StdioExchange>,
+    discover: Option<MultiplexExchange>,
 }
 
 impl StartedProcess {
@@ -87,7 +90,7 @@ impl StartedProcess {
         let mut deadline = self.deadline;
         while refused.is_none() || self.discover.is_some() {
             tokio::select! {
-                answered = late(&mut self.discover) => {
+                answered = task::or_never(self.discover.as_mut().map(answer)) => {
                     self.discover = None;
                     discovered = self.judged(Era::Modern, answered).ok();
                 }
@@ -109,12 +112,12 @@ impl StartedProcess {
         self.discover.is_some() && self.process.has_read()
     }
 
-    async fn ask(&self, question: &Message) -> Result<StdioExchange, Outcome> {
+    async fn ask(&self, question: &Message) -> Result<MultiplexExchange, Outcome> {
         let asked = self.process.request(question, OnDrop::Abandon, Whose::Weir).await;
         asked.map_err(|why| self.failed(why))
     }
 
-    fn judged(&self, era: Era, answered: Result<Message, StdioError>) -> Result<Message, Outcome> {
+    fn judged(&self, era: Era, answered: Result<Message, SendError>) -> Result<Message, Outcome> {
         let answer = answered.map_err(|why| self.failed(why))?;
         let status = answer.error_code().map_or(200, |code| status::http_status(era, code));
         opening(era, status, &answer)?;
@@ -122,29 +125,21 @@ impl StartedProcess {
     }
 
     /// A process that ends before it has read anything does not dislike what it was asked: it cannot be started.
-    fn failed(&self, why: StdioError) -> Outcome {
-        match why {
-            _ if self.process.has_read() => SendError::from(why).into(),
-            StdioError::Exited { status } => Outcome::Unreachable(format!("it ended with {status}")),
-            why => Outcome::Unreachable(why.to_string()),
+    fn failed(&self, why: SendError) -> Outcome {
+        match self.process.end() {
+            _ if self.process.has_read() => why.into(),
+            Some(StdioError::Exited { status }) => Outcome::Unreachable(format!("it ended with {status}")),
+            _ => Outcome::Unreachable(why.to_string()),
         }
     }
 }
 
 /// The answer to a question; what comes before it is of no interest.
-async fn answer(exchange: &mut StdioExchange) -> Result<Message, StdioError> {
+async fn answer(exchange: &mut MultiplexExchange) -> Result<Message, SendError> {
     loop {
-        let message = exchange.next().await?.ok_or(StdioError::Closed)?;
+        let message = exchange.next().await?.ok_or_else(multiplex::closed)?;
         if matches!(message.kind(), Kind::Response | Kind::Error) {
             return Ok(message);
         }
-    }
-}
-
-/// The same, if a question is out.
-async fn late(exchange: &mut Option<StdioExchange>) -> Result<Message, StdioError> {
-    match exchange {
-        Some(exchange) => answer(exchange).await,
-        None => std::future::pending().await,
     }
 }

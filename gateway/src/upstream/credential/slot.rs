@@ -2,12 +2,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use weir_flow::{
     Backoff, Origin,
     facts::{Attachment, Refusal, UpstreamFacts},
@@ -18,7 +19,6 @@ use weir_store::Version;
 use crate::{
     credential::{Mark, TokenSubject},
     task,
-    upstream::lock,
 };
 
 use super::{Credential, CredentialError, CredentialSource, step_up::StepUpLimiter};
@@ -96,7 +96,7 @@ impl Drop for Ahead {
 impl CredentialSlot {
     /// What is there; nothing that is what was refused.
     pub(super) fn look(&self, refused: Option<&Refusal>) -> Look {
-        let kept = lock(&self.kept);
+        let kept = self.kept.lock();
         let Some(kept) = kept.as_ref() else { return Look::Nothing };
         let is_refused = refused.is_some_and(|refused| refused.credential == kept.credential.as_ref().map(|c| c.mark));
         let now = Instant::now();
@@ -111,8 +111,8 @@ impl CredentialSlot {
 
     /// Whether its last answer is long over, and nobody has asked for another.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
-        let good = lock(&self.kept).as_ref().map(|kept| kept.good);
-        let failed = lock(&self.failed).as_ref().map(|(at, _)| *at);
+        let good = self.kept.lock().as_ref().map(|kept| kept.good);
+        let failed = self.failed.lock().as_ref().map(|(at, _)| *at);
         good.max(failed).is_none_or(|last| now.saturating_duration_since(last) >= IDLE)
     }
 
@@ -131,16 +131,16 @@ impl CredentialSlot {
         if let Look::Good(credential) | Look::Due(credential) = self.look(refused.as_ref()) {
             return Ok(credential);
         }
-        if let Some((at, why)) = lock(&self.failed).clone()
+        if let Some((at, why)) = self.failed.lock().clone()
             && at >= entered
         {
             return Err(why);
         }
-        let before = lock(&self.kept).clone();
+        let before = self.kept.lock().clone();
         match source.answer(asker, upstream, origin, before, refused, &self.steps).await {
             Ok(kept) => Ok(self.keep(kept)),
             Err(why) => {
-                *lock(&self.failed) = Some((Instant::now(), why.clone()));
+                *self.failed.lock() = Some((Instant::now(), why.clone()));
                 if let CredentialError::SignIn(needed) = &why
                     && !self.told.swap(true, Ordering::AcqRel)
                 {
@@ -168,7 +168,7 @@ impl CredentialSlot {
             let slot = &ahead.0;
             let _asking = slot.asking.lock().await;
             if let Look::Due(_) = slot.look(None) {
-                let (name, before) = (upstream.name.clone(), lock(&slot.kept).clone());
+                let (name, before) = (upstream.name.clone(), slot.kept.lock().clone());
                 let trouble = before.as_ref().and_then(|kept| kept.trouble.clone());
                 let now = match source.answer(&asker, upstream, &origin, before, None, &slot.steps).await {
                     Ok(kept) => {
@@ -193,12 +193,12 @@ impl CredentialSlot {
         if kept.login.as_ref().is_some_and(|login| !login.ended) && (kept.renewed.is_none() || accepted) {
             self.told.store(false, Ordering::Release);
         }
-        *lock(&self.kept) = Some(kept);
+        *self.kept.lock() = Some(kept);
         credential
     }
 
     fn put_off(&self, why: &CredentialError) -> Option<String> {
-        let mut kept = lock(&self.kept);
+        let mut kept = self.kept.lock();
         let kept = kept.as_mut()?;
         let mut backoff = Backoff::AHEAD;
         kept.due = Instant::now() + task::pause(&mut backoff);

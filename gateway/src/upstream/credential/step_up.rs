@@ -6,11 +6,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::Mutex,
     time::{Duration, Instant},
 };
 
-use crate::upstream::lock;
+use parking_lot::Mutex;
 
 /// How many steps there may be within [`WITHIN`]. A server that names its scopes one after the other needs as many as it has
 /// kinds of tools; a person who signs in more often than this is being led in a circle.
@@ -32,7 +31,7 @@ impl<T: PartialEq> StepUpLimiter<T> {
     /// Whether a token may be replaced by one that allows more. As long as there is no other token it is the same step,
     /// however often it is asked for.
     pub(super) fn take(&self, token: T, now: Instant) -> bool {
-        let mut steps = lock(&self.0);
+        let mut steps = self.0.lock();
         while steps.front().is_some_and(|(at, _)| now.duration_since(*at) >= WITHIN) {
             steps.pop_front();
         }

@@ -15,7 +15,7 @@ use weir_mcp::sse::Event;
 use crate::{
     caller::Caller,
     http::{HeaderValue, Response},
-    upstream::{CredentialError, SendError, Upstream, credential::Credential, streamable::HttpEndpoint},
+    upstream::{CredentialError, SendError, Upstream, credential::Credential, streamable::HttpSession},
 };
 
 use super::is_answer;
@@ -36,9 +36,7 @@ const REMEMBERED: usize = 256;
 
 /// How to go on after the connection.
 pub(in crate::upstream) struct StreamResumption {
-    endpoint: Arc<HttpEndpoint>,
-    session: Option<HeaderValue>,
-    version: Option<HeaderValue>,
+    session: HttpSession,
     /// What it was opened with.
     credential: Option<Credential>,
     /// Where the credential of a later connection is from; that of the first one will do where nobody is named.
@@ -67,14 +65,6 @@ struct ResumptionCaller {
     caller: Option<Arc<Caller>>,
 }
 
-/// The request that takes the stream up.
-struct ResumptionRequest {
-    endpoint: Arc<HttpEndpoint>,
-    session: Option<HeaderValue>,
-    version: Option<HeaderValue>,
-    last: HeaderValue,
-}
-
 /// The ids of the events that were delivered, as hashes.
 #[derive(Default)]
 struct Delivered {
@@ -94,17 +84,9 @@ pub(super) enum Failed {
 
 impl StreamResumption {
     /// For a stream of this session; `answers` if it brings the answer to a request.
-    pub(in crate::upstream) fn new(
-        endpoint: &Arc<HttpEndpoint>,
-        session: Option<&HeaderValue>,
-        version: Option<&HeaderValue>,
-        credential: Option<&Credential>,
-        answers: bool,
-    ) -> Self {
+    pub(in crate::upstream) fn new(session: HttpSession, credential: Option<&Credential>, answers: bool) -> Self {
         Self {
-            endpoint: Arc::clone(endpoint),
-            session: session.cloned(),
-            version: version.cloned(),
+            session,
             credential: credential.cloned(),
             bearer: None,
             answers,
@@ -197,14 +179,13 @@ impl StreamResumption {
         let Some(last) = self.last_id.clone() else { return };
         // A client must wait for as long as the server says (MCP 2025-11-25, Streamable HTTP).
         let pause = self.backoff.pause(self.retry, getrandom::u32().unwrap_or_default());
-        let (endpoint, session, version) = (Arc::clone(&self.endpoint), self.session.clone(), self.version.clone());
-        let next = ResumptionRequest { endpoint, session, version, last };
-        let (credential, bearer, answers) = (self.credential.clone(), self.bearer.clone(), self.answers);
+        let (session, answers) = (self.session.clone(), self.answers);
+        let (credential, bearer) = (self.credential.clone(), self.bearer.clone());
         self.coming.get_or_insert_default().spawn(async move {
             tokio::time::sleep(pause).await;
             let resumed = match &bearer {
-                Some(bearer) => next.resume_for(bearer).await,
-                None => next.resume(credential.as_ref()).await,
+                Some(bearer) => bearer.resume(&session, &last).await,
+                None => session.resume(&last, credential.as_ref()).await,
             };
             match resumed {
                 Ok(response) => Ok(response),
@@ -220,17 +201,13 @@ impl StreamResumption {
     }
 }
 
-impl ResumptionRequest {
-    async fn resume(&self, credential: Option<&Credential>) -> Result<Response, (Option<u16>, SendError)> {
-        self.endpoint.resume(self.session.as_ref(), self.version.as_ref(), &self.last, credential).await
-    }
-
-    /// The same with the credential of now, and once more with another one if that is refused.
-    async fn resume_for(&self, bearer: &ResumptionCaller) -> Result<Response, (Option<u16>, SendError)> {
+impl ResumptionCaller {
+    /// Takes a stream up with the credential of now, and once more with another one if that is refused.
+    async fn resume(&self, session: &HttpSession, last: &HeaderValue) -> Result<Response, (Option<u16>, SendError)> {
         let mut refused = None;
         loop {
             let again = refused.is_some();
-            let credential = bearer.upstream.credential(bearer.caller.as_ref(), refused).await.map_err(|why| {
+            let credential = self.upstream.credential(self.caller.as_ref(), refused).await.map_err(|why| {
                 // How to sign in is told to whoever may, with the next call.
                 let (lasting, why) = match why {
                     CredentialError::SignIn(needed) => (true, needed.what()),
@@ -239,7 +216,7 @@ impl ResumptionRequest {
                 };
                 (lasting.then_some(401), SendError::BrokenOff(format!("its event stream ended, and {why}")))
             })?;
-            match self.resume(credential.as_ref()).await {
+            match session.resume(last, credential.as_ref()).await {
                 Err((_, SendError::Refused(refusal))) if refusal.status == 401 && !again => refused = Some(refusal),
                 outcome => return outcome,
             }

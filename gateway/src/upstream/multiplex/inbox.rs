@@ -3,45 +3,46 @@
 //! The stream is shared by all exchanges, so a reader that does not keep up must lose its own exchange and nobody else's.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
+use weir_flow::SendError;
 use weir_mcp::Message;
 
-use super::MultiplexFault;
+use super::overflow;
 
 /// Messages that may wait in one inbox.
 pub(in crate::upstream) const MAX_WAITING: usize = 256;
-pub(super) struct Inbox<E> {
-    state: Mutex<InboxState<E>>,
+pub(super) struct Inbox {
+    state: Mutex<InboxState>,
     arrived: Notify,
 }
 
-struct InboxState<E> {
+struct InboxState {
     waiting: VecDeque<Message>,
     bytes: usize,
     /// How many bytes may wait: the longest message and as much again.
     max: usize,
-    end: Option<Result<(), E>>,
+    end: Option<Result<(), SendError>>,
 }
 
-impl<E: MultiplexFault> Inbox<E> {
+impl Inbox {
     /// For messages of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         let state = InboxState { waiting: VecDeque::new(), bytes: 0, max: limit.saturating_mul(2), end: None };
         Self { state: Mutex::new(state), arrived: Notify::new() }
     }
 
-    /// Adds a message; one too many ends the inbox with [`MultiplexFault::overflow`] and throws away what waits.
+    /// Adds a message; one too many ends the inbox with [`overflow`] and throws away what waits.
     pub(super) fn push(&self, message: Message) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.end.is_some() {
             return;
         }
         if state.full_for(&message) {
             state.waiting = VecDeque::new();
             state.bytes = 0;
-            state.end = Some(Err(E::overflow()));
+            state.end = Some(Err(overflow()));
         } else {
             state.add(message);
         }
@@ -50,7 +51,7 @@ impl<E: MultiplexFault> Inbox<E> {
 
     /// Adds a message, at the cost of the oldest ones where there is no room. `false` if any was lost.
     pub(super) fn push_over_oldest(&self, message: Message) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut kept_all = true;
         if state.end.is_some() {
             return kept_all;
@@ -65,7 +66,7 @@ impl<E: MultiplexFault> Inbox<E> {
 
     /// Adds the last message. It always finds room: there is one for each inbox.
     pub(super) fn finish(&self, message: Message) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.end.is_none() {
             state.add(message);
             state.end = Some(Ok(()));
@@ -74,16 +75,16 @@ impl<E: MultiplexFault> Inbox<E> {
     }
 
     /// Ends it with an error, after what already waits.
-    pub(super) fn fail(&self, error: E) {
-        self.state().end.get_or_insert(Err(error));
+    pub(super) fn fail(&self, error: SendError) {
+        self.state.lock().end.get_or_insert(Err(error));
         self.arrived.notify_one();
     }
 
     /// The next message, `None` after the last. For one reader at a time.
-    pub(super) async fn next(&self) -> Result<Option<Message>, E> {
+    pub(super) async fn next(&self) -> Result<Option<Message>, SendError> {
         loop {
             {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 if let Some(message) = state.take() {
                     return Ok(Some(message));
                 }
@@ -94,13 +95,9 @@ impl<E: MultiplexFault> Inbox<E> {
             self.arrived.notified().await;
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, InboxState<E>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl<E> InboxState<E> {
+impl InboxState {
     fn full_for(&self, message: &Message) -> bool {
         self.waiting.len() >= MAX_WAITING || self.bytes + message.bytes().len() > self.max
     }

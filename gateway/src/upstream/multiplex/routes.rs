@@ -6,28 +6,30 @@
 //! nothing is guessed, since no client may see what belongs to another.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use weir_flow::SendError;
 use weir_mcp::{Field, Kind, Message, Object, answer, method, translate::may_ask};
 
 use super::inbox::Inbox;
-use super::{ExchangeKey, MultiplexFault, Whose};
+use super::{ExchangeKey, Whose, not_sendable};
 
 /// The requests that run on one stream.
-pub(super) struct Routes<E> {
+pub(super) struct Routes {
     /// The longest message, in bytes.
     limit: usize,
-    state: Mutex<RoutesState<E>>,
+    state: Mutex<RoutesState>,
 }
 
-struct RoutesState<E> {
+struct RoutesState {
     last_key: u64,
     /// In the order in which they were started.
-    running: BTreeMap<u64, RouteSlot<E>>,
+    running: BTreeMap<u64, RouteSlot>,
     /// Whether the requests are those of many clients.
     many: bool,
-    end: Option<E>,
+    end: Option<SendError>,
 }
 
 /// Where a message belongs.
@@ -40,7 +42,7 @@ pub(super) enum Routed {
     Ambiguous(Message),
 }
 
-struct RouteSlot<E> {
+struct RouteSlot {
     /// The client's id and token, as raw JSON.
     id: Bytes,
     token: Option<Bytes>,
@@ -50,19 +52,19 @@ struct RouteSlot<E> {
     /// Whether the server may ask something on its behalf.
     asks: bool,
     cancelled: bool,
-    inbox: Arc<Inbox<E>>,
+    inbox: Arc<Inbox>,
 }
 
-impl<E: MultiplexFault> Routes<E> {
+impl Routes {
     /// Keys begin after `last_key`, and messages have at most `limit` bytes.
     pub(super) fn new(last_key: u64, limit: usize) -> Self {
         Self { limit, state: Mutex::new(RoutesState { last_key, running: BTreeMap::new(), many: false, end: None }) }
     }
 
     /// Registers a request and gives it a key, which is its id and progress token on the stream.
-    pub(super) fn start(&self, request: &Message, whose: Whose) -> Result<(ExchangeKey, Arc<Inbox<E>>), E> {
+    pub(super) fn start(&self, request: &Message, whose: Whose) -> Result<(ExchangeKey, Arc<Inbox>), SendError> {
         let (Kind::Request, Some(id)) = (request.kind(), request.id()) else {
-            return Err(E::not_sendable());
+            return Err(not_sendable());
         };
         let inbox = Arc::new(Inbox::new(self.limit));
         let slot = RouteSlot {
@@ -73,7 +75,7 @@ impl<E: MultiplexFault> Routes<E> {
             cancelled: false,
             inbox: Arc::clone(&inbox),
         };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(end) = &state.end {
             return Err(end.clone());
         }
@@ -85,54 +87,54 @@ impl<E: MultiplexFault> Routes<E> {
 
     /// From now on the requests are those of many clients.
     pub(super) fn serve_many(&self) {
-        self.state().many = true;
+        self.state.lock().many = true;
     }
 
     /// Forgets a request. `true` if the server may still be working on it.
     pub(super) fn remove(&self, key: ExchangeKey) -> bool {
-        self.state().running.remove(&key.0).is_some_and(|slot| !slot.cancelled)
+        self.state.lock().running.remove(&key.0).is_some_and(|slot| !slot.cancelled)
     }
 
     /// Notes that the server is told to give up a request. `false` if there is nothing to tell.
     pub(super) fn mark_cancelled(&self, key: ExchangeKey) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.running.get_mut(&key.0).is_some_and(|slot| !std::mem::replace(&mut slot.cancelled, true))
     }
 
     /// Ends one request with `reason`.
-    pub(super) fn fail(&self, key: ExchangeKey, reason: E) {
-        let slot = self.state().running.remove(&key.0);
+    pub(super) fn fail(&self, key: ExchangeKey, reason: SendError) {
+        let slot = self.state.lock().running.remove(&key.0);
         if let Some(slot) = slot {
             slot.inbox.fail(reason);
         }
     }
 
     /// Ends the request that the server knows by this raw id with `reason`; `false` if there is none.
-    pub(super) fn fail_by_id(&self, id: &[u8], reason: E) -> bool {
-        let slot = key(id).and_then(|key| self.state().running.remove(&key));
+    pub(super) fn fail_by_id(&self, id: &[u8], reason: SendError) -> bool {
+        let slot = key(id).and_then(|key| self.state.lock().running.remove(&key));
         slot.map(|slot| slot.inbox.fail(reason)).is_some()
     }
 
     /// Ends the only request that runs with `reason`; `false` if there are none or several.
-    pub(super) fn fail_only(&self, reason: E) -> bool {
+    pub(super) fn fail_only(&self, reason: SendError) -> bool {
         self.take_only().map(|(_, slot)| slot.inbox.fail(reason)).is_some()
     }
 
     /// Whether it takes no more requests.
     pub(super) fn ended(&self) -> bool {
-        self.state().end.is_some()
+        self.state.lock().end.is_some()
     }
 
     /// Whether any request runs.
     pub(super) fn any(&self) -> bool {
-        !self.state().running.is_empty()
+        !self.state.lock().running.is_empty()
     }
 
     /// Ends every request but those that are spared, and every later one, with `reason`; the first reason stays and is
     /// returned.
-    pub(super) fn end(&self, reason: E, spared: impl Fn(ExchangeKey) -> bool) -> E {
+    pub(super) fn end(&self, reason: SendError, spared: impl Fn(ExchangeKey) -> bool) -> SendError {
         let (reason, ended) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let reason = state.end.get_or_insert(reason).clone();
             let ended: Vec<_> = state.running.extract_if(.., |key, _| !spared(ExchangeKey(*key))).collect();
             (reason, ended)
@@ -168,7 +170,7 @@ impl<E: MultiplexFault> Routes<E> {
 
     fn answer(&self, message: &Message) {
         let answered = match message.id() {
-            Some(id) => key(id).and_then(|key| Some((key, self.state().running.remove(&key)?))),
+            Some(id) => key(id).and_then(|key| Some((key, self.state.lock().running.remove(&key)?))),
             // The server could not read what it got. That was the one request that waits, if it is one.
             None => self.take_only(),
         };
@@ -183,12 +185,12 @@ impl<E: MultiplexFault> Routes<E> {
         }
         match Message::parse(edit.finish()) {
             Ok(message) => slot.inbox.finish(message),
-            Err(_) => slot.inbox.fail(E::not_sendable()),
+            Err(_) => slot.inbox.fail(not_sendable()),
         }
     }
 
-    fn take_only(&self) -> Option<(u64, RouteSlot<E>)> {
-        let mut state = self.state();
+    fn take_only(&self) -> Option<(u64, RouteSlot)> {
+        let mut state = self.state.lock();
         (state.running.len() == 1).then(|| state.running.pop_first()).flatten()
     }
 
@@ -213,7 +215,7 @@ impl<E: MultiplexFault> Routes<E> {
     /// Brings a message that names no request to the one that was started last, if all are the same client's.
     fn guess(&self, message: Message) -> Routed {
         let latest = {
-            let state = self.state();
+            let state = self.state.lock();
             let any = !(state.many && message.kind() == Kind::Request);
             let mut concerned = state.running.values().rev().filter(|slot| slot.concerned && (any || slot.asks));
             let latest = concerned.next().map(|slot| Arc::clone(&slot.inbox));
@@ -231,14 +233,10 @@ impl<E: MultiplexFault> Routes<E> {
         }
     }
 
-    fn find<T>(&self, key: u64, what: impl FnOnce(&RouteSlot<E>) -> T) -> Option<(Arc<Inbox<E>>, T)> {
-        let state = self.state();
+    fn find<T>(&self, key: u64, what: impl FnOnce(&RouteSlot) -> T) -> Option<(Arc<Inbox>, T)> {
+        let state = self.state.lock();
         let slot = state.running.get(&key)?;
         Some((Arc::clone(&slot.inbox), what(slot)))
-    }
-
-    fn state(&self) -> MutexGuard<'_, RoutesState<E>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -253,8 +251,8 @@ pub(in crate::upstream) fn outgoing(request: &Message, key: ExchangeKey) -> Byte
 }
 
 /// The client's cancellation as the server sees it.
-pub(in crate::upstream) fn cancelled<E: MultiplexFault>(notification: &Message, key: ExchangeKey) -> Result<Bytes, E> {
-    notification.request_id().ok_or_else(E::not_sendable)?;
+pub(in crate::upstream) fn cancelled(notification: &Message, key: ExchangeKey) -> Result<Bytes, SendError> {
+    notification.request_id().ok_or_else(not_sendable)?;
     Ok(notification.edit().set(Field::RequestId, key.0.to_string().as_bytes()).finish())
 }
 
@@ -270,9 +268,9 @@ fn key(raw: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-fn push_edited<E: MultiplexFault>(inbox: &Inbox<E>, message: &Message, field: Field, value: &[u8]) {
+fn push_edited(inbox: &Inbox, message: &Message, field: Field, value: &[u8]) {
     match Message::parse(message.edit().set(field, value).finish()) {
         Ok(message) => inbox.push(message),
-        Err(_) => inbox.fail(E::not_sendable()),
+        Err(_) => inbox.fail(not_sendable()),
     }
 }

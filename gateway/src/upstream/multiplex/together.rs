@@ -5,39 +5,41 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::Mutex;
+use weir_flow::SendError;
 use weir_mcp::{Message, method};
 
-use super::{MultiplexFault, inbox::Inbox};
+use super::inbox::Inbox;
 
 /// How many resources are counted; what is beyond them ends for all.
 const WATCHED: usize = 4096;
 
-pub(super) struct Together<E> {
+pub(super) struct Together {
     /// The longest message, in bytes.
     limit: usize,
-    listeners: Mutex<Vec<Weak<Inbox<E>>>>,
+    listeners: Mutex<Vec<Weak<Inbox>>>,
     /// How often each resource is watched.
     watched: Mutex<HashMap<String, usize>>,
-    ended: Mutex<Option<E>>,
+    ended: Mutex<Option<SendError>>,
 }
 
-impl<E: MultiplexFault> Together<E> {
+impl Together {
     /// Nobody listens yet; messages have at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, listeners: Mutex::default(), watched: Mutex::default(), ended: Mutex::new(None) }
     }
 
     /// Where one more listener hears everything from now on; it is over when it is dropped.
-    pub(super) fn join(&self) -> Arc<Inbox<E>> {
+    pub(super) fn join(&self) -> Arc<Inbox> {
         let inbox = Arc::new(Inbox::new(self.limit));
-        let mut listeners = lock(&self.listeners);
+        let mut listeners = self.listeners.lock();
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(&inbox));
         drop(listeners);
-        if let Some(reason) = lock(&self.ended).clone() {
+        if let Some(reason) = self.ended.lock().clone() {
             inbox.fail(reason);
         }
         inbox
@@ -45,7 +47,7 @@ impl<E: MultiplexFault> Together<E> {
 
     /// Brings a message to everybody; `false` if a slow one has lost an older one.
     pub(super) fn tell(&self, message: &Message) -> bool {
-        let listeners: Vec<_> = lock(&self.listeners).iter().filter_map(Weak::upgrade).collect();
+        let listeners: Vec<_> = self.listeners.lock().iter().filter_map(Weak::upgrade).collect();
         let mut kept_all = true;
         for listener in listeners {
             kept_all &= listener.push_over_oldest(message.clone());
@@ -54,9 +56,9 @@ impl<E: MultiplexFault> Together<E> {
     }
 
     /// Ends it for everybody, those to come included.
-    pub(super) fn end(&self, reason: &E) {
-        lock(&self.ended).get_or_insert_with(|| reason.clone());
-        let listeners: Vec<_> = lock(&self.listeners).drain(..).filter_map(|listener| listener.upgrade()).collect();
+    pub(super) fn end(&self, reason: &SendError) {
+        self.ended.lock().get_or_insert_with(|| reason.clone());
+        let listeners: Vec<_> = self.listeners.lock().drain(..).filter_map(|listener| listener.upgrade()).collect();
         for listener in listeners {
             listener.fail(reason.clone());
         }
@@ -70,7 +72,7 @@ impl<E: MultiplexFault> Together<E> {
             _ => return false,
         };
         let Some(uri) = request.uri() else { return false };
-        let mut watched = lock(&self.watched);
+        let mut watched = self.watched.lock();
         if subscribes {
             if watched.len() < WATCHED || watched.contains_key(&*uri) {
                 *watched.entry(uri.into_owned()).or_default() += 1;
@@ -85,8 +87,4 @@ impl<E: MultiplexFault> Together<E> {
         }
         needed
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

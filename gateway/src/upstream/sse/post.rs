@@ -8,7 +8,7 @@ use weir_mcp::{Message, headers};
 use crate::http::{self, CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response};
 use crate::upstream::{Events, loss, reply::too_long, streamable::refusal};
 
-use super::{GRACE, MultiplexFault, Outgoing, SendError, SseShared};
+use super::{GRACE, Outgoing, SendError, SseShared, multiplex};
 
 /// How much is read of what an error is about, in bytes.
 const TURNED_AWAY: usize = 64 * 1024;
@@ -38,7 +38,7 @@ impl SseShared {
         let mut over = self.over.subscribe();
         let post = async {
             let request = Request { method: Method::POST, headers: &head, body: Some(body) };
-            let response = self.endpoint.client().send(&self.to, request).await?;
+            let response = self.endpoint.client.send(&self.to, request).await?;
             self.judge(response, credential, &head).await
         };
         let end = async {
@@ -47,7 +47,7 @@ impl SseShared {
         };
         tokio::select! {
             taken = post => taken,
-            () = end => Err(SendError::closed()),
+            () = end => Err(multiplex::closed()),
         }
     }
 
@@ -80,7 +80,7 @@ impl SseShared {
     /// When it carries a message that is too long: no other answer comes.
     async fn take_in(self: &Arc<Self>, response: Response) -> Result<(), SendError> {
         let media = response.header(&CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let limit = self.endpoint.limit();
+        let limit = self.endpoint.limit;
         if headers::is_event_stream(media) {
             let mut events = Events::new(response, limit);
             while let Ok(event) = events.next_or_large().await {

@@ -6,9 +6,10 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::io::ioctl_fionread;
 use tokio::sync::watch;
 
@@ -54,7 +55,7 @@ impl Startup {
     pub(super) fn hear(&self) {
         if !self.heard.load(Ordering::Relaxed) {
             self.heard.store(true, Ordering::Relaxed);
-            self.errors().clear();
+            self.errors.lock().clear();
         }
     }
 
@@ -112,7 +113,7 @@ impl Startup {
             }
         }
         if self.is_starting() && !line.trim().is_empty() {
-            let mut errors = self.errors();
+            let mut errors = self.errors.lock();
             errors.push_back(line.trim().to_owned());
             while errors.len() > LINES || errors.len() > 1 && errors.iter().map(String::len).sum::<usize>() > BYTES {
                 errors.pop_front();
@@ -123,13 +124,9 @@ impl Startup {
 
     /// The last lines of its standard error, as one line; none if it wrote none, or has answered.
     pub(super) fn last_lines(&self) -> Option<String> {
-        let text = Vec::from_iter(self.errors().iter().cloned()).join(" | ");
+        let text = Vec::from_iter(self.errors.lock().iter().cloned()).join(" | ");
         let start = text.ceil_char_boundary(text.len().saturating_sub(BYTES));
         Some(text[start..].to_owned()).filter(|text| !text.is_empty())
-    }
-
-    fn errors(&self) -> MutexGuard<'_, VecDeque<String>> {
-        self.errors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

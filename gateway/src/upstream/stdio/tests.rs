@@ -15,7 +15,9 @@ use weir_mcp::Message;
 
 use crate::quota::{Permit, Quota, Shares};
 
-use super::{OnDrop, Process, StdioCommand, StdioError, StdioExchange, Whose};
+use super::{
+    MultiplexExchange, OnDrop, Process, SendError, StdioCommand, StdioError, Whose, multiplex::UnsolicitedQueue,
+};
 
 /// No step of these tests takes longer, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -60,17 +62,17 @@ fn call(id: Value, method: &str, params: &Value) -> Message {
     message(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
 }
 
-async fn ask(process: &Process, method: &str, params: &Value) -> StdioExchange {
+async fn ask(process: &Process, method: &str, params: &Value) -> MultiplexExchange {
     process.request(&call(json!(1), method, params), OnDrop::Cancel, Whose::Client).await.unwrap()
 }
 
-async fn next(exchange: &mut StdioExchange) -> Result<Option<Value>, StdioError> {
+async fn next(exchange: &mut MultiplexExchange) -> Result<Option<Value>, SendError> {
     let message = timeout(PATIENCE, exchange.next()).await.expect("a message in time")?;
     Ok(message.map(|message| serde_json::from_slice(message.bytes()).unwrap()))
 }
 
 /// Everything that arrives, up to and with the answer.
-async fn all(exchange: &mut StdioExchange) -> Result<Vec<Value>, StdioError> {
+async fn all(exchange: &mut MultiplexExchange) -> Result<Vec<Value>, SendError> {
     let mut messages = Vec::new();
     while let Some(message) = next(exchange).await? {
         messages.push(message);
@@ -78,17 +80,22 @@ async fn all(exchange: &mut StdioExchange) -> Result<Vec<Value>, StdioError> {
     Ok(messages)
 }
 
-async fn result(exchange: &mut StdioExchange) -> Result<Value, StdioError> {
+async fn result(exchange: &mut MultiplexExchange) -> Result<Value, SendError> {
     Ok(all(exchange).await?.pop().unwrap()["result"].take())
 }
 
 /// Asks in vain: the reason why the process takes no more.
-async fn refusal(process: &Process) -> StdioError {
+async fn refusal(process: &Process) -> SendError {
     let asked = process.request(&call(json!(1), "echo", &json!({"text": 1})), OnDrop::Cancel, Whose::Client).await;
     match asked {
         Ok(mut exchange) => next(&mut exchange).await.unwrap_err(),
         Err(error) => error,
     }
+}
+
+/// Takes what the process says of its own accord.
+fn unasked(process: &Process) -> Option<UnsolicitedQueue> {
+    UnsolicitedQueue::take(process.stream())
 }
 
 async fn stop(process: &Process) {

@@ -2,15 +2,13 @@
 
 use std::time::Instant;
 
-use super::super::pipe;
 use super::super::write_queue::WriteQueue;
+use super::super::{pipe, too_long};
 use super::*;
 
-fn exit_code(error: &StdioError) -> Option<i32> {
-    match error {
-        StdioError::Exited { status } => status.code(),
-        _ => None,
-    }
+fn exit_code(error: &SendError) -> Option<i32> {
+    let SendError::BrokenOff(how) = error else { return None };
+    how.split_once("exit status: ")?.1.split_once(')')?.0.parse().ok()
 }
 
 /// A process that has come to read its input, where what follows is measured in time.
@@ -55,15 +53,16 @@ async fn a_crash_names_the_signal() {
     use std::os::unix::process::ExitStatusExt;
     let process = start(&peer(&[])).await;
     let error = next(&mut ask(&process, "die", &json!({})).await).await.unwrap_err();
-    let StdioError::Exited { status } = error else { panic!("{error}") };
+    let Some(StdioError::Exited { status }) = process.end() else { panic!("{error}") };
     assert_eq!(status.signal(), Some(9));
+    assert_eq!(error, StdioError::Exited { status }.into());
 }
 
 #[tokio::test]
 async fn a_closed_pipe_ends_the_exchanges_and_the_process() {
     let process = start(&peer(&[])).await;
     let mut exchange = ask(&process, "close", &json!({"fd": 1})).await;
-    assert_eq!(next(&mut exchange).await, Err(StdioError::Closed));
+    assert_eq!(next(&mut exchange).await, Err(StdioError::Closed.into()));
     assert!(!process.alive());
     stop(&process).await;
 
@@ -74,7 +73,7 @@ async fn a_closed_pipe_ends_the_exchanges_and_the_process() {
     while process.notify(&notice).await.is_ok() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(next(&mut exchange).await, Err(StdioError::Closed));
+    assert_eq!(next(&mut exchange).await, Err(StdioError::Closed.into()));
     stop(&process).await;
 }
 
@@ -84,13 +83,13 @@ async fn a_line_that_is_too_long_fails_its_own_request_and_no_other() {
     let mut waiting = ask(&process, "say", &json!({"lines": []})).await;
     for (method, params) in [("big", json!({"bytes": LIMIT})), ("tail", json!({"bytes": LIMIT}))] {
         let mut exchange = ask(&process, method, &params).await;
-        assert_eq!(next(&mut exchange).await, Err(StdioError::LineTooLong(LIMIT)), "{method}");
+        assert_eq!(next(&mut exchange).await, Err(too_long(LIMIT)), "{method}");
     }
-    assert!(StdioError::LineTooLong(LIMIT).to_string().contains("`limits.message`"));
+    assert!(too_long(LIMIT).to_string().contains("`limits.message`"));
     // Nothing says whose this one is. Of two that run, none is guessed.
     let mut exchange = ask(&process, "endless", &json!({"mib": 17})).await;
     let mut other = ask(&process, "echo", &json!({"text": 1})).await;
-    assert_eq!(next(&mut other).await, Err(StdioError::LineTooLong(LIMIT)), "its answer is the end of that line");
+    assert_eq!(next(&mut other).await, Err(too_long(LIMIT)), "its answer is the end of that line");
     assert_eq!(result(&mut ask(&process, "echo", &json!({"text": 2})).await).await, Ok(json!(2)));
     for still in [&mut waiting, &mut exchange] {
         assert!(timeout(Duration::ZERO, still.next()).await.is_err(), "it still waits for its answer");
@@ -103,7 +102,7 @@ async fn a_line_that_is_too_long_fails_its_own_request_and_no_other() {
 async fn a_line_that_is_too_long_fails_the_only_request_that_runs() {
     let process = start(&peer(&[])).await;
     let mut exchange = ask(&process, "endless", &json!({"mib": 17, "line": true})).await;
-    assert_eq!(next(&mut exchange).await, Err(StdioError::LineTooLong(LIMIT)));
+    assert_eq!(next(&mut exchange).await, Err(too_long(LIMIT)));
     assert_eq!(result(&mut ask(&process, "echo", &json!({"text": 2})).await).await, Ok(json!(2)));
     stop(&process).await;
 }
@@ -144,8 +143,8 @@ async fn stop_lets_a_server_end_by_itself() {
     let (first, second) = (process.clone(), process.clone());
     tokio::join!(stop(&first), stop(&second));
     assert!(began.elapsed() < Duration::from_millis(1900), "it was waited for too long");
-    assert_eq!(next(&mut exchange).await, Err(StdioError::Stopped));
-    assert_eq!(refusal(&process).await, StdioError::Stopped);
+    assert_eq!(next(&mut exchange).await, Err(StdioError::Stopped.into()));
+    assert_eq!(refusal(&process).await, StdioError::Stopped.into());
     stop(&process).await;
 }
 
@@ -183,7 +182,7 @@ async fn the_last_handle_takes_the_process_along() {
     drop(process);
     assert!(other.alive());
     drop(other);
-    assert_eq!(next(&mut open).await, Err(StdioError::Stopped));
+    assert_eq!(next(&mut open).await, Err(StdioError::Stopped.into()));
     for pid in pids.as_array().unwrap() {
         gone(pid.as_i64().unwrap()).await;
     }
@@ -204,7 +203,7 @@ fn the_end_of_the_runtime_takes_the_process_along() {
         for pid in pids.as_array().unwrap() {
             gone(pid.as_i64().unwrap()).await;
         }
-        assert_eq!(refusal(&process).await, StdioError::Stopped);
+        assert_eq!(refusal(&process).await, StdioError::Stopped.into());
         stop(&process).await;
     });
 }

@@ -1,6 +1,6 @@
 //! Many requests on one pipe: what comes back reaches the one who asked, under the ids it knows.
 
-use super::super::multiplex::MAX_WAITING;
+use super::super::multiplex::{MAX_WAITING, overflow};
 use super::*;
 
 fn say(id: Value, token: Value, lines: &[&str]) -> Message {
@@ -86,8 +86,8 @@ async fn a_request_without_token_gets_none_and_progress_for_it_is_dropped() {
 #[tokio::test]
 async fn related_messages_reach_the_latest_request_and_changes_reach_nobody_in_particular() {
     let process = start(&peer(&[])).await;
-    let mut unsolicited = process.unsolicited().unwrap();
-    assert!(process.unsolicited().is_none());
+    let mut unsolicited = unasked(&process).unwrap();
+    assert!(unasked(&process).is_none());
     let mut listening = process
         .request(&call(json!("ears"), "subscriptions/listen", &json!({})), OnDrop::Cancel, Whose::Client)
         .await
@@ -119,7 +119,7 @@ async fn related_messages_reach_the_latest_request_and_changes_reach_nobody_in_p
         assert_eq!(stray.method(), method);
     }
     drop(unsolicited);
-    assert!(process.unsolicited().is_some());
+    assert!(unasked(&process).is_some());
     stop(&process).await;
 }
 
@@ -133,7 +133,7 @@ const UNNAMED: [&str; 3] = [
 #[tokio::test]
 async fn of_many_clients_none_hears_what_may_be_another_ones() {
     let process = start(&peer(&[])).await;
-    process.serve_many();
+    process.stream().multiplex().serve_many();
     let tool = |lines: &[&str]| call(json!(1), "tools/call", &json!({"lines": lines}));
     let alone = all(&mut process.request(&tool(&UNNAMED), OnDrop::Cancel, Whose::Client).await.unwrap()).await.unwrap();
     assert_eq!(alone.len(), 3);
@@ -159,7 +159,7 @@ async fn requests_of_weir_are_asked_nothing() {
     assert_eq!(all(&mut own).await.unwrap().len(), 1);
     assert_eq!(all(&mut client).await.unwrap().len(), 3);
 
-    process.serve_unasked();
+    process.stream().multiplex().serve_unasked();
     let mut own = process.request(&say(json!(3), json!(3), &UNNAMED), OnDrop::Cancel, Whose::Weir).await.unwrap();
     assert_eq!(all(&mut own).await.unwrap().len(), 1);
     assert_eq!(heard(&process, "q").await["error"]["code"], -32601);
@@ -169,8 +169,8 @@ async fn requests_of_weir_are_asked_nothing() {
 #[tokio::test]
 async fn all_who_share_a_process_hear_it_and_none_ends_what_another_watches() {
     let process = start(&peer(&[])).await;
-    process.serve_together();
-    let mut listeners = [process.unsolicited().unwrap(), process.unsolicited().unwrap()];
+    process.stream().multiplex().serve_together();
+    let mut listeners = [unasked(&process).unwrap(), unasked(&process).unwrap()];
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     let lines = [changed, r#"{"jsonrpc":"2.0","id":ID,"result":0}"#];
     all(&mut ask(&process, "say", &json!({"lines": lines})).await).await.unwrap();
@@ -195,7 +195,7 @@ async fn all_who_share_a_process_hear_it_and_none_ends_what_another_watches() {
     drop(last);
     stop(&process).await;
     for listener in &mut listeners {
-        assert_eq!(timeout(PATIENCE, listener.next()).await.unwrap().unwrap_err(), StdioError::Stopped);
+        assert_eq!(timeout(PATIENCE, listener.next()).await.unwrap().unwrap_err(), StdioError::Stopped.into());
     }
 }
 
@@ -210,14 +210,14 @@ async fn of_what_nobody_listens_to_the_latest_is_kept() {
         .chain([r#"{"jsonrpc":"2.0","id":ID,"result":0}"#.into()])
         .collect();
     all(&mut ask(&process, "say", &json!({"lines": lines})).await).await.unwrap();
-    let mut unsolicited = process.unsolicited().unwrap();
+    let mut unsolicited = unasked(&process).unwrap();
     for n in total - MAX_WAITING..total {
         let message = timeout(PATIENCE, unsolicited.next()).await.unwrap().unwrap();
         let value: Value = serde_json::from_slice(message.bytes()).unwrap();
         assert_eq!(value["params"]["uri"], n);
     }
     stop(&process).await;
-    assert_eq!(unsolicited.next().await.unwrap_err(), StdioError::Stopped);
+    assert_eq!(unsolicited.next().await.unwrap_err(), StdioError::Stopped.into());
 }
 
 #[tokio::test]
@@ -227,8 +227,8 @@ async fn a_slow_reader_loses_its_own_exchange_only() {
     let mut slow = ask(&process, "burst", &flood).await;
     let mut other = ask(&process, "echo", &json!({"text": "still here"})).await;
     assert_eq!(result(&mut other).await, Ok(json!("still here")));
-    assert_eq!(next(&mut slow).await, Err(StdioError::Overflow));
-    assert_eq!(next(&mut slow).await, Err(StdioError::Overflow));
+    assert_eq!(next(&mut slow).await, Err(overflow()));
+    assert_eq!(next(&mut slow).await, Err(overflow()));
 
     let mut attentive = ask(&process, "burst", &json!({"count": 200, "_meta": {"progressToken": 1}})).await;
     assert_eq!(all(&mut attentive).await.unwrap().len(), 201);
@@ -328,10 +328,10 @@ async fn an_answered_exchange_cancels_nothing() {
 async fn what_is_no_request_is_not_sent_as_one() {
     let process = start(&peer(&[])).await;
     let notification = parsed(r#"{"jsonrpc":"2.0","method":"notifications/x"}"#);
-    let error = process.request(&notification, OnDrop::Cancel, Whose::Client).await.unwrap_err();
-    assert_eq!(error, StdioError::NotSendable);
+    let error = process.request(&notification, OnDrop::Cancel, Whose::Client).await.err().unwrap();
+    assert!(matches!(error, SendError::NotMcp(_)), "{error}");
     let exchange = ask(&process, "say", &json!({"lines": []})).await;
     let error = process.cancel(exchange.key(), &notification).await.unwrap_err();
-    assert_eq!(error, StdioError::NotSendable);
+    assert!(matches!(error, SendError::NotMcp(_)), "{error}");
     stop(&process).await;
 }

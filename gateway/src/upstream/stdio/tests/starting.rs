@@ -31,7 +31,7 @@ impl Drop for Scratch {
 }
 
 async fn spawn_error(command: StdioCommand) -> StdioError {
-    Process::spawn("peer", &command, permit()).await.unwrap_err()
+    Process::spawn("peer", &command, permit()).await.err().unwrap()
 }
 
 #[tokio::test]
