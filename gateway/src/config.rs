@@ -144,6 +144,30 @@ pub struct Limits {
     pub list: usize,
     /// How many decisions one policy may have at once, where it may ask services.
     pub policy: PolicyLimits,
+    /// How many calls may be under way to upstreams at once.
+    pub calls: Shares,
+    /// How many calls of one tool may be under way at once; any number if it is none.
+    pub tool_calls: Option<usize>,
+    /// How many streams of notifications clients may have open at once that are no session's.
+    pub streams: Shares,
+    /// How often calls may come.
+    pub calls_per_minute: CallRates,
+    /// How often one caller may call one tool with the same arguments in each `repeated_window`; as often as it likes if it
+    /// is none.
+    pub repeated_calls: Option<usize>,
+    /// See `repeated_calls`.
+    pub repeated_window: Duration,
+}
+
+/// How many calls may come in a minute; any number where it is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallRates {
+    /// From each principal.
+    pub principal: Option<usize>,
+    /// To each upstream.
+    pub upstream: Option<usize>,
+    /// Of each tool.
+    pub tool: Option<usize>,
 }
 
 /// How many decisions one policy may have at once, where it may ask services.
@@ -363,6 +387,12 @@ impl Default for Limits {
             message: 32 << 20,
             list: 8 << 20,
             policy: PolicyLimits::default(),
+            calls: Shares { total: 16_384, principal: 4096, upstream: 8192 },
+            tool_calls: None,
+            streams: Shares { total: 16_384, principal: 4096, upstream: usize::MAX },
+            calls_per_minute: CallRates::default(),
+            repeated_calls: None,
+            repeated_window: Duration::from_secs(60),
         }
     }
 }

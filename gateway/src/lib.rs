@@ -28,9 +28,11 @@
 //! Each module uses only those before it in the list below; a test keeps it so.
 
 pub mod quota;
+pub mod rate;
 pub mod open_files;
 pub mod task;
 pub mod config;
+pub mod admission;
 pub mod caller;
 pub mod telemetry;
 pub mod policy;

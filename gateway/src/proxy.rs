@@ -20,11 +20,12 @@ mod tasks;
 mod translate;
 mod watch;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use weir_mcp::{Era, Field, Kind, Message};
+use weir_mcp::{Era, Field, Kind, Message, method};
 
 use crate::{
+    admission::{Admission, AdmittedCall, NotAdmitted},
     caller::Caller,
     catalog::Catalog,
     http::{HeaderName, HeaderValue},
@@ -47,6 +48,8 @@ pub struct Proxy {
     pending: Arc<translate::PendingInput>,
     /// Long lists that are translated time and again.
     list_cache: Arc<translate::ListCache>,
+    /// How many calls may go to upstreams.
+    admission: Admission,
     /// How callers sign in; none where there is no page for it.
     prompt: Option<sign_in::SignInPrompt>,
 }
@@ -96,6 +99,7 @@ impl Proxy {
         Self {
             pool: translate::SharedSessionPool::new(limits.pooled_sessions),
             pending: Arc::new(translate::PendingInput::new(limits.pending_inputs)),
+            admission: Admission::new(limits),
             catalog,
             sessions,
             list_cache: Arc::default(),
@@ -123,6 +127,12 @@ impl Proxy {
         if let Some(refusal) = Answer::unrecorded(&context.message, record) {
             return refusal;
         }
+        if method::is_endless(context.message.method()) {
+            match self.admission.stream(&context.principal) {
+                Ok(permit) => record.hold(permit),
+                Err(reached) => return Answer::not_admitted(context, &NotAdmitted::Full(reached), record),
+            }
+        }
         if context.message.raw(Field::RequestState).is_some()
             && let Some(came) = Box::pin(self.signed_in(context)).await
         {
@@ -144,9 +154,31 @@ impl Proxy {
             }
             route::Route::Upstream(target) => {
                 record.upstream = Some(Arc::clone(&target.upstream));
+                if let Err(why) = self.limit(context, &target, record) {
+                    return Answer::not_admitted(context, &why, record);
+                }
                 self.drive(context, target, record).await
             }
         }
+    }
+
+    /// Takes what the limits of calls allow, for as long as the call lasts.
+    fn limit(&self, context: &RequestContext, target: &route::Target, record: &mut CallLog) -> Result<(), NotAdmitted> {
+        let message = &context.message;
+        if method::is_endless(message.method()) {
+            return Ok(());
+        }
+        let is_tool = message.method() == method::TOOLS_CALL;
+        let name = is_tool.then(|| target.name.as_deref().map(Cow::Borrowed).or_else(|| message.name())).flatten();
+        let permit = self.admission.call(&AdmittedCall {
+            principal: &context.principal,
+            upstream: target.upstream.name(),
+            tool: name.as_deref(),
+            // A call that comes back with answers is still the same one.
+            arguments: message.raw(Field::Arguments).filter(|_| message.raw(Field::RequestState).is_none()),
+        })?;
+        record.hold(permit);
+        Ok(())
     }
 
     /// Passes on a notification or the answer to an upstream's question; there is nothing to wait for.

@@ -184,6 +184,9 @@ impl fmt::Display for Reached {
             (Scope::Principal, _) => {
                 write!(f, "this caller has {limit} {what} already, as many as `limits.principal.{name}` allows")
             }
+            (Scope::Upstream, Some(tool)) if name == "tool.calls" => {
+                write!(f, "tool `{tool}` has {limit} calls already, as many as `limits.{name}` allows")
+            }
             (Scope::Upstream, Some(upstream)) => {
                 write!(
                     f,

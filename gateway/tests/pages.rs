@@ -133,6 +133,7 @@ const TABLES: &[(&str, &str)] = &[
     ("Limits", "`[limits]`"),
     ("PrincipalLimits", "`[limits.principal]`"),
     ("UpstreamLimits", "`[limits.upstream]`"),
+    ("ToolLimits", "`[limits.tool]`"),
     ("PolicyLimits", "`[limits.policy]`"),
     ("Store", "`[store]`"),
     ("Tls", "`[tls]`"),

@@ -10,6 +10,7 @@ mod audit_log;
 mod bounds;
 mod bytes;
 mod callers;
+mod call_limits;
 mod calls;
 mod chromium;
 mod clients;

@@ -19,7 +19,7 @@ use super::quantity::{Period, Size};
 use super::read::Setting;
 use super::value::Count;
 use super::written::{self, Root};
-use super::{Config, Environment, Limits, PolicyLimits, Reach, Timeouts, Tls, UpstreamConfig, inherit};
+use super::{CallRates, Config, Environment, Limits, PolicyLimits, Reach, Timeouts, Tls, UpstreamConfig, inherit};
 
 pub use auth::default_store;
 
@@ -176,7 +176,23 @@ fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
         running: at.value.running.or(Count(default.policy.running)).0,
         queued: at.value.queued.or(Count(default.policy.queued)).0,
     });
+    macro_rules! optional {
+        ($share:ident, $name:ident) => {
+            written.$share.set().and_then(|at| at.value.$name.set()).map(|at| at.value.0)
+        };
+    }
+    let calls_per_minute = CallRates {
+        principal: optional!(principal, calls_per_minute),
+        upstream: optional!(upstream, calls_per_minute),
+        tool: optional!(tool, calls_per_minute),
+    };
     Limits {
+        calls: shares!(Count, written.calls, default, principal, upstream),
+        tool_calls: optional!(tool, calls),
+        streams: shares!(Count, written.streams, default, principal),
+        calls_per_minute,
+        repeated_calls: written.repeated_calls.set().map(|at| at.value.0),
+        repeated_window: written.repeated_window.or(Period(default.repeated_window)).0,
         body: written.body.or(Size(default.body)).0,
         body_timeout: written.body_timeout.or(Period(default.body_timeout)).0,
         connections: shares!(Count, written.connections, default, principal, upstream),

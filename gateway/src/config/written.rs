@@ -101,6 +101,15 @@ table! {
         /// How many connections of clients may be open at once; each request over HTTP/2 counts as one more. Fewer where
         /// the system's limit of open files is low: half of that is left for upstreams. Default: 16384.
         connections: Count,
+        /// How many calls may be under way to upstreams at once. More are answered with 503. Default: 16384.
+        calls: Count,
+        /// How many streams of notifications (`subscriptions/listen`) may be open at once. Default: 16384.
+        streams: Count,
+        /// How often one caller may call one tool with the same arguments within `repeated_window`. Beyond that the
+        /// model is told that it repeats itself. Default: as often as it likes.
+        repeated_calls: Count,
+        /// See `repeated_calls`. Default: `"1m"`.
+        repeated_window: Period,
         /// How much memory the bodies of requests may take together, of those over 64 KiB. Default: `"512MiB"`.
         body_memory: Size,
         /// How long a session may stay unused before it ends. Default: `"30m"`.
@@ -132,6 +141,8 @@ table! {
         principal: PrincipalLimits,
         /// How much of each total one upstream may take.
         upstream: UpstreamLimits,
+        /// How often one tool of one upstream may be called, whoever calls it.
+        tool: ToolLimits,
         /// How many decisions of one policy may wait for a service that it asks (the grant `"http"`).
         policy: WrittenPolicyLimits,
     }
@@ -140,6 +151,12 @@ table! {
     struct PrincipalLimits("a table such as { sessions = 2500 }") {
         /// Connections from one address, whoever calls. Default: 4096.
         connections: Count,
+        /// Calls under way to upstreams. Default: 4096.
+        calls: Count,
+        /// Calls to upstreams in a minute; as many at once, then evenly. More are answered with 429. Default: any number.
+        calls_per_minute: Count,
+        /// Streams of notifications. Default: 4096.
+        streams: Count,
         /// Bodies of requests. Default: `"128MiB"`.
         body_memory: Size,
         /// Sessions. Default: 2500.
@@ -160,12 +177,24 @@ table! {
     struct UpstreamLimits("a table such as { processes = 250 }") {
         /// Connections to it that are in use. Default: 8192.
         connections: Count,
+        /// Calls under way to it. Default: 8192.
+        calls: Count,
+        /// Calls to it in a minute; as many at once, then evenly. More are answered with 503. Default: any number.
+        calls_per_minute: Count,
         /// Child processes. Default: 250.
         processes: Count,
         /// Shared sessions of modern clients. Default: 500.
         pooled_sessions: Count,
         /// Calls that wait for input. Default: 500.
         pending_inputs: Count,
+    }
+
+    /// How often one tool of one upstream may be called, whoever calls it.
+    struct ToolLimits("a table such as { calls_per_minute = 60 }") {
+        /// Calls under way. Default: any number.
+        calls: Count,
+        /// Calls in a minute; as many at once, then evenly. More are answered with 503. Default: any number.
+        calls_per_minute: Count,
     }
 
     /// How many decisions of one policy may wait for a service that it asks (the grant `"http"`).

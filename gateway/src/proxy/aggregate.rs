@@ -90,7 +90,14 @@ impl Proxy {
         let changes = (self.catalog.announced(), self.catalog.latest());
         let watched = self.watch(context, wish).await;
         let delivery = AnswerStream::subscription(id, changes, wants, watched);
-        Answer { status: 200, session: None, allow: None, body: Body::Events(Box::new(delivery)), record: None }
+        Answer {
+            status: 200,
+            session: None,
+            allow: None,
+            retry_after: None,
+            body: Body::Events(Box::new(delivery)),
+            record: None,
+        }
     }
 }
 

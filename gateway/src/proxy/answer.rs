@@ -7,6 +7,7 @@ use weir_flow::Failure;
 use weir_mcp::{Era, Field, Kind, Message, answer, json, method};
 
 use crate::{
+    admission::{CallPermit, NotAdmitted},
     caller::Caller,
     http::HeaderValue,
     quota::Reached,
@@ -18,7 +19,7 @@ use crate::{
     upstream::Upstream,
 };
 
-use super::{RequestContext, answer_stream::AnswerStream, pending_answer::PendingAnswer};
+use super::{RequestContext, answer_stream::AnswerStream, pending_answer::PendingAnswer, sign_in::told};
 
 /// One answer on its way to a client.
 #[must_use]
@@ -31,6 +32,8 @@ pub struct Answer {
     pub allow: Option<&'static str>,
     /// The rest.
     pub body: Body,
+    /// `Retry-After` in seconds, where it is known when to come again.
+    pub retry_after: Option<u64>,
     /// For the log; none for what is no call.
     pub record: Option<CallLog>,
 }
@@ -78,23 +81,32 @@ pub struct CallLog {
     pub failure: Option<String>,
     /// What it came to; where there is a failure, whose it is.
     pub outcome: CallOutcome,
+    /// What the limits of calls have given it.
+    permit: Option<CallPermit>,
 }
 
 impl Answer {
     /// A status and nothing else.
     pub const fn empty(status: u16) -> Self {
-        Self { status, session: None, allow: None, body: Body::Empty, record: None }
+        Self { status, session: None, allow: None, retry_after: None, body: Body::Empty, record: None }
     }
 
     /// A message that is all here.
     pub const fn whole(status: u16, message: Bytes) -> Self {
         let body = Body::Whole([message, Bytes::new(), Bytes::new()]);
-        Self { status, session: None, allow: None, body, record: None }
+        Self { status, session: None, allow: None, retry_after: None, body, record: None }
     }
 
     /// An event stream.
     pub fn events(delivery: AnswerStream) -> Self {
-        Self { status: 200, session: None, allow: None, body: Body::Events(Box::new(delivery)), record: None }
+        Self {
+            status: 200,
+            session: None,
+            allow: None,
+            retry_after: None,
+            body: Body::Events(Box::new(delivery)),
+            record: None,
+        }
     }
 
     /// The answer to a request that Weir answers by itself; `result` is JSON that is ready.
@@ -105,7 +117,7 @@ impl Answer {
         head.extend_from_slice(id);
         head.extend_from_slice(br#","result":"#);
         let body = Body::Whole([head.into(), result, Bytes::from_static(b"}")]);
-        Self { status: 200, session: None, allow: None, body, record: None }
+        Self { status: 200, session: None, allow: None, retry_after: None, body, record: None }
     }
 
     /// A JSON-RPC error; the status follows from the era and the code.
@@ -130,6 +142,20 @@ impl Answer {
         let answer = Self::whole(503, answer::error(request.id(), answer::INTERNAL, &why, None));
         record.fail(CallOutcome::Refused, why);
         Some(answer)
+    }
+
+    /// A call that a limit of calls stops.
+    pub(super) fn not_admitted(context: &RequestContext, why: &NotAdmitted, record: &mut CallLog) -> Self {
+        let text = why.to_string();
+        let answer = match why {
+            NotAdmitted::Repeated { .. } => told(context, &text, true),
+            NotAdmitted::Full(_) | NotAdmitted::Rate { .. } => {
+                let error = answer::error(context.message.id(), answer::INTERNAL, &text, None);
+                Self { retry_after: why.retry_after(), ..Self::whole(why.status(), error) }
+            }
+        };
+        record.fail(CallOutcome::Refused, text);
+        answer
     }
 
     /// Adds what the log will say.
@@ -179,6 +205,7 @@ impl CallLog {
             attempts: 0,
             failure: None,
             outcome: CallOutcome::Ok,
+            permit: None,
         };
         record.add(cut(message.method(), WORD_IN_LOG), 0);
         record.add(cut(&message.name().or_else(|| message.uri()).unwrap_or_default(), NAME_IN_LOG), 1);
@@ -200,6 +227,11 @@ impl CallLog {
     /// Notes that the call came to nothing, and why.
     pub fn fail(&mut self, outcome: CallOutcome, why: impl Into<String>) {
         (self.outcome, self.failure) = (outcome, Some(why.into()));
+    }
+
+    /// Holds what is given back when the call is over.
+    pub(super) fn hold(&mut self, permit: impl Into<CallPermit>) {
+        self.permit = Some(permit.into());
     }
 
     fn add(&mut self, part: &str, place: usize) {

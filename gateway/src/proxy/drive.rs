@@ -286,7 +286,7 @@ impl Proxy {
                 Body::Events(Box::new(stream))
             }
         };
-        Answer { status, session: None, allow: None, body, record: None }
+        Answer { status, session: None, allow: None, retry_after: None, body, record: None }
     }
 
     /// Sends what needs no answer.

@@ -33,7 +33,7 @@ pub(super) async fn document(exchange: &mut HttpExchange, body: Bytes) {
 
 /// Writes an answer as it comes, and the log's line after it.
 pub(super) async fn deliver(exchange: &mut HttpExchange, answer: Answer, draining: watch::Receiver<bool>) {
-    let Answer { mut status, session, allow, body, mut record } = answer;
+    let Answer { mut status, session, allow, retry_after, body, mut record } = answer;
     let mut head: Vec<(HeaderName, HeaderValue)> = Vec::with_capacity(6);
     if let Some(session) = session {
         head.push((http::MCP_SESSION_ID, session));
@@ -42,7 +42,7 @@ pub(super) async fn deliver(exchange: &mut HttpExchange, answer: Answer, drainin
         head.push((http::ALLOW, HeaderValue::from_static(allow)));
     }
     if matches!(status, 429 | 503) {
-        head.push((http::RETRY_AFTER, HeaderValue::from_static("5")));
+        head.push((http::RETRY_AFTER, HeaderValue::from(retry_after.unwrap_or(5))));
     }
     // A page that may not call may not read why either.
     if status != 403 {

@@ -1,0 +1,281 @@
+//! Whether a call may go to its upstream now: how many run, how often they come, and whether it is always the same one.
+//!
+//! [`Admission::call`] is asked once for each call, when it is known where it goes. What it takes is given back when the
+//! [`CallPermit`] is dropped, which is as long-lived as the call: its stream, if the answer is one, is part of it.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    config::Limits,
+    quota::{Permit, Quota, Reached, Scope, Shares},
+    rate::RateLimiter,
+};
+
+/// The limits of calls.
+pub struct Admission {
+    calls: Arc<Quota>,
+    tool_calls: Option<Arc<Quota>>,
+    streams: Arc<Quota>,
+    principal: Option<RateLimiter>,
+    upstream: Option<RateLimiter>,
+    tool: Option<RateLimiter>,
+    repeated: Option<(RateLimiter, Duration)>,
+}
+
+/// One call on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmittedCall<'a> {
+    /// Whose it is: what stands for its caller.
+    pub principal: &'a Arc<str>,
+    /// Where it goes.
+    pub upstream: &'a str,
+    /// The tool that it calls, as the upstream names it; none for other methods.
+    pub tool: Option<&'a str>,
+    /// The tool's arguments; none where the call may be as another one was.
+    pub arguments: Option<&'a [u8]>,
+}
+
+/// What a call holds while it runs.
+#[derive(Debug)]
+pub struct CallPermit {
+    _all: Permit,
+    _tool: Option<Permit>,
+}
+
+impl From<Permit> for CallPermit {
+    fn from(permit: Permit) -> Self {
+        Self { _all: permit, _tool: None }
+    }
+}
+
+/// Why a call may not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAdmitted {
+    /// Too many run.
+    Full(Reached),
+    /// Too many came.
+    Rate {
+        /// Which key below `limits` says so.
+        key: &'static str,
+        /// What the key says.
+        limit: usize,
+        /// Whose limit it is.
+        scope: Scope,
+        /// When there may be another one.
+        retry: Duration,
+    },
+    /// It was the same one too often.
+    Repeated {
+        /// How often it was allowed.
+        limit: usize,
+        /// In which time.
+        window: Duration,
+    },
+}
+
+impl Admission {
+    /// The limits of a configuration.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        let rate = |count: Option<usize>| count.map(|count| RateLimiter::new(count, Duration::from_secs(60)));
+        let rates = limits.calls_per_minute;
+        let tool_shares = |upstream| Shares { total: usize::MAX, principal: usize::MAX, upstream };
+        let window = limits.repeated_window;
+        Self {
+            calls: Quota::new("calls", limits.calls),
+            tool_calls: limits.tool_calls.map(|limit| Quota::new("tool.calls", tool_shares(limit))),
+            streams: Quota::new("streams", limits.streams),
+            principal: rate(rates.principal),
+            upstream: rate(rates.upstream),
+            tool: rate(rates.tool),
+            repeated: limits.repeated_calls.map(|count| (RateLimiter::new(count, window), window)),
+        }
+    }
+
+    /// Lets a call go on.
+    ///
+    /// # Errors
+    ///
+    /// The first limit that it would exceed. Its caller's own come first, so that what one may not do takes nothing of what
+    /// others may.
+    pub fn call(&self, call: &AdmittedCall<'_>) -> Result<CallPermit, NotAdmitted> {
+        let AdmittedCall { principal, upstream, tool, arguments } = *call;
+        let now = Instant::now();
+        if let (Some((repeated, window)), Some(tool), Some(arguments)) = (&self.repeated, tool, arguments) {
+            let again = |_| NotAdmitted::Repeated { limit: repeated.count(), window: *window };
+            repeated.take(&(&**principal, upstream, tool, arguments), now).map_err(again)?;
+        }
+        let rate = |limiter: &RateLimiter, key, scope, taken: Result<(), Duration>| {
+            taken.map_err(|retry| NotAdmitted::Rate { key, limit: limiter.count(), scope, retry })
+        };
+        if let Some(limiter) = &self.principal {
+            rate(limiter, "principal.calls_per_minute", Scope::Principal, limiter.take(principal, now))?;
+        }
+        if let Some((limiter, tool)) = self.tool.as_ref().zip(tool) {
+            rate(limiter, "tool.calls_per_minute", Scope::Upstream, limiter.take(&(upstream, tool), now))?;
+        }
+        if let Some(limiter) = &self.upstream {
+            rate(limiter, "upstream.calls_per_minute", Scope::Upstream, limiter.take(&upstream, now))?;
+        }
+        let all = self.calls.take(principal, Some(upstream)).map_err(NotAdmitted::Full)?;
+        let tool = match (&self.tool_calls, tool) {
+            (Some(quota), Some(tool)) => {
+                let name = format!("{upstream}/{tool}");
+                Some(quota.take(principal, Some(&name)).map_err(NotAdmitted::Full)?)
+            }
+            _ => None,
+        };
+        Ok(CallPermit { _all: all, _tool: tool })
+    }
+
+    /// Lets a stream open that stays open until somebody ends it.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many.
+    pub fn stream(&self, principal: &Arc<str>) -> Result<Permit, Reached> {
+        self.streams.take(principal, None)
+    }
+}
+
+impl NotAdmitted {
+    /// The status that says so over HTTP: it is the caller's doing, or it is not.
+    #[must_use]
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::Full(reached) => reached.status(),
+            Self::Rate { scope: Scope::Principal, .. } => 429,
+            Self::Rate { .. } => 503,
+            // What a model is told, and no failure of the request.
+            Self::Repeated { .. } => 200,
+        }
+    }
+
+    /// When it may be tried again, in whole seconds; none if nobody knows.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::Rate { retry, .. } => Some(retry.as_secs() + 1),
+            Self::Full(_) | Self::Repeated { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for NotAdmitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(reached) => reached.fmt(f),
+            Self::Rate { key, limit, .. } => {
+                let who = match *key {
+                    "principal.calls_per_minute" => "this caller",
+                    "tool.calls_per_minute" => "this tool",
+                    _ => "this upstream",
+                };
+                let seconds = self.retry_after().unwrap_or_default();
+                write!(
+                    f,
+                    "{who} has had {limit} calls in a minute, as many as `limits.{key}` allows; try again in {seconds} s"
+                )
+            }
+            Self::Repeated { limit, window } => write!(
+                f,
+                "This call was made {limit} times within {} s with the same arguments, as often as \
+                 `limits.repeated_calls` allows. Its result will not change by calling again: use the last one, change the \
+                 arguments, or wait.",
+                window.as_secs()
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Principal, upstream and tool of a call that runs.
+    type Held = (usize, usize, usize, CallPermit);
+
+    fn limits() -> Limits {
+        Limits { calls: Shares { total: 6, principal: 3, upstream: 4 }, tool_calls: Some(2), ..Limits::default() }
+    }
+
+    fn call<'a>(principal: &'a Arc<str>, upstream: &'a str, tool: Option<&'a str>) -> AdmittedCall<'a> {
+        AdmittedCall { principal, upstream, tool, arguments: Some(b"{}") }
+    }
+
+    proptest! {
+        /// Whatever comes and goes: no limit is exceeded, whoever is below all limits is let through, and in the end
+        /// everything is given back.
+        #[test]
+        fn what_is_taken_is_given_back(steps in prop::collection::vec((0..3_usize, 0..3_usize, 0..3_usize, any::<bool>()), 0..200)) {
+            let admission = Admission::new(&limits());
+            let principals: Vec<Arc<str>> = ["ada", "bob", "eve"].map(Arc::from).into();
+            let (upstreams, tools) = (["x", "y", "z"], [None, Some("t"), Some("u")]);
+            let mut held: Vec<Held> = Vec::new();
+            for (who, at, tool, comes) in steps {
+                if !comes {
+                    if !held.is_empty() {
+                        held.swap_remove(who % held.len());
+                    }
+                    continue;
+                }
+                let count = |is: &dyn Fn(&Held) -> bool| held.iter().filter(|one| is(one)).count();
+                let free = held.len() < 6
+                    && count(&|one| one.0 == who) < 3
+                    && count(&|one| one.1 == at) < 4
+                    && (tool == 0 || count(&|one| (one.1, one.2) == (at, tool)) < 2);
+                let admitted = admission.call(&call(&principals[who], upstreams[at], tools[tool]));
+                prop_assert_eq!(admitted.is_ok(), free);
+                held.extend(admitted.ok().map(|permit| (who, at, tool, permit)));
+            }
+            drop(held);
+            prop_assert_eq!(admission.calls.used(), 0);
+            prop_assert_eq!(admission.tool_calls.as_ref().map(|quota| quota.used()), Some(0));
+        }
+    }
+
+    #[test]
+    fn the_limit_that_is_reached_is_named() {
+        let mut limits = limits();
+        limits.calls_per_minute.principal = Some(2);
+        let admission = Admission::new(&limits);
+        let (ada, eve): (Arc<str>, Arc<str>) = ("ada".into(), "eve".into());
+        for _ in 0..2 {
+            assert!(admission.call(&call(&ada, "x", None)).is_ok());
+        }
+        let why = admission.call(&call(&ada, "x", None)).unwrap_err();
+        assert_eq!(why.status(), 429);
+        assert!(why.retry_after().is_some_and(|seconds| (1..=31).contains(&seconds)), "{why:?}");
+        assert!(why.to_string().contains("`limits.principal.calls_per_minute`"), "{why}");
+        let _one = admission.call(&call(&eve, "x", Some("t"))).unwrap();
+        let _two = admission.call(&call(&eve, "x", Some("t"))).unwrap();
+        assert!(admission.stream(&eve).is_ok());
+        let bob: Arc<str> = "bob".into();
+        let why = admission.call(&call(&bob, "x", Some("t"))).unwrap_err();
+        assert_eq!(why.status(), 503);
+        assert!(why.to_string().contains("`limits.tool.calls`") && why.to_string().contains("`x/t`"), "{why}");
+    }
+
+    #[test]
+    fn the_same_call_again_and_again_is_told_so_and_another_is_not() {
+        let limits = Limits { repeated_calls: Some(3), ..Limits::default() };
+        let admission = Admission::new(&limits);
+        let ada: Arc<str> = "ada".into();
+        let same = call(&ada, "x", Some("t"));
+        for _ in 0..3 {
+            assert!(admission.call(&same).is_ok());
+        }
+        assert!(matches!(admission.call(&same), Err(NotAdmitted::Repeated { limit: 3, .. })));
+        assert!(admission.call(&AdmittedCall { arguments: Some(b"{\"a\":1}"), ..same }).is_ok());
+        assert!(admission.call(&AdmittedCall { upstream: "y", ..same }).is_ok());
+        assert!(admission.call(&AdmittedCall { tool: None, ..same }).is_ok());
+    }
+}

@@ -1,0 +1,110 @@
+//! Rates: how often something may be done in a while.
+//!
+//! A [`RateLimiter`] lets as many through at once as may come in its whole period, and the next ones evenly (GCRA, the
+//! generic cell rate algorithm of ITU-T I.371, which is a leaky bucket that needs one number for each key). Who has been
+//! silent for a period takes no room.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher, Hash, RandomState},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// How many keys are remembered at once. What comes beyond is let through: it is not worth the memory, and no reason to
+/// refuse those who came before.
+const MOST: usize = 1 << 20;
+
+/// As few keys are kept without looking for those that may be forgotten.
+const FEW: usize = 1024;
+
+/// So many in so long, for each key.
+pub struct RateLimiter {
+    count: usize,
+    period: Duration,
+    began: Instant,
+    /// Keys are hashes with a secret of this limiter: nobody can choose one that is another's.
+    hasher: RandomState,
+    known: Mutex<KnownKeys>,
+}
+
+struct KnownKeys {
+    /// When all that a key has taken is given back, as time since the limiter began.
+    full_at: HashMap<u64, Duration>,
+    /// How many keys there may be before the next look.
+    look_at: usize,
+}
+
+impl RateLimiter {
+    /// At most `count`, at least one, in each `period`.
+    #[must_use]
+    pub fn new(count: usize, period: Duration) -> Self {
+        let known = Mutex::new(KnownKeys { full_at: HashMap::new(), look_at: FEW });
+        Self { count: count.max(1), period, began: Instant::now(), hasher: RandomState::new(), known }
+    }
+
+    /// How many there may be in a period.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Takes one for a key.
+    ///
+    /// # Errors
+    ///
+    /// How long it takes until there may be another one.
+    pub fn take(&self, key: &impl Hash, now: Instant) -> Result<(), Duration> {
+        let now = now.saturating_duration_since(self.began);
+        let key = self.hasher.hash_one(key);
+        let each = self.period / u32::try_from(self.count).unwrap_or(u32::MAX);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let full_at = known.full_at.get(&key).copied().unwrap_or_default().max(now) + each;
+        if let Some(early) = full_at.checked_sub(now + self.period).filter(|early| !early.is_zero()) {
+            return Err(early);
+        }
+        if known.full_at.len() >= known.look_at {
+            known.full_at.retain(|_, full_at| *full_at > now);
+            known.look_at = (2 * known.full_at.len()).max(FEW);
+        }
+        if known.full_at.len() < MOST || known.full_at.contains_key(&key) {
+            known.full_at.insert(key, full_at);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_whole_period_comes_at_once_and_the_next_ones_evenly() {
+        let limiter = RateLimiter::new(6, MINUTE);
+        let now = Instant::now();
+        for _ in 0..6 {
+            assert_eq!(limiter.take(&"ada", now), Ok(()));
+        }
+        assert_eq!(limiter.take(&"ada", now), Err(Duration::from_secs(10)));
+        assert_eq!(limiter.take(&"eve", now), Ok(()), "another notices nothing");
+        assert_eq!(limiter.take(&"ada", now + Duration::from_secs(4)), Err(Duration::from_secs(6)));
+        assert_eq!(limiter.take(&"ada", now + Duration::from_secs(10)), Ok(()));
+        assert!(limiter.take(&"ada", now + Duration::from_secs(10)).is_err());
+        let later = now + 3 * MINUTE;
+        assert_eq!((0..9).filter(|_| limiter.take(&"ada", later).is_ok()).count(), 6);
+    }
+
+    #[test]
+    fn who_is_silent_takes_no_room() {
+        let limiter = RateLimiter::new(60, MINUTE);
+        let mut now = Instant::now();
+        for number in 0..100_000_u32 {
+            now += Duration::from_millis(10);
+            assert_eq!(limiter.take(&number, now), Ok(()));
+        }
+        let known = limiter.known.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(known.full_at.len() <= FEW, "{}", known.full_at.len());
+    }
+}

@@ -1,0 +1,147 @@
+//! Limits of calls: how many run at once, how many come in a minute, and whether it is always the same one. Whoever
+//! reaches one is told its name, and nobody else notices.
+
+use std::net::Ipv4Addr;
+
+use serde_json::json;
+use weir_tests::wait::until;
+use weir_tests::{Client, Gateway, Issuer, Request, Response, Stub};
+
+/// Another caller.
+const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+fn echo(client: &Client, message: &str) -> Request {
+    client.request("tools/call", json!({ "name": "stub__echo", "arguments": { "message": message } })).1
+}
+
+/// Status, `Retry-After` and message of a refusal.
+async fn refused(response: Response) -> (u16, u64, String) {
+    let after = response.header("retry-after").and_then(|after| after.parse().ok()).unwrap_or_default();
+    let status = response.status;
+    (status, after, response.json().await["error"]["message"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn a_caller_over_its_rate_is_told_when_to_come_again_and_no_other_notices() {
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let audience = "https://weir.example/mcp";
+    let auth = format!("[auth]\nissuer = {:?}\naudience = {audience:?}\n", issuer.issuer());
+    let config = format!("limits.principal.calls_per_minute = 3\n{auth}{}", stub.config("stub"));
+    let gateway = Gateway::start(&config).await;
+    gateway.logs("upstream is healthy").await;
+    let [ada, eve] = ["ada", "eve"].map(|subject| issuer.token(subject, audience));
+    for client in [
+        Client::modern(&gateway, "/mcp").with_token(&ada),
+        Client::legacy_with(&gateway, "/mcp", &eve, &json!({})).await,
+    ] {
+        for number in 0..3 {
+            assert_eq!(gateway.send(echo(&client, &number.to_string())).await.status, 200);
+        }
+        for _ in 0..2 {
+            let (status, after, why) = refused(gateway.send(echo(&client, "more")).await).await;
+            assert_eq!((status, (1..=21).contains(&after)), (429, true), "{after}: {why}");
+            assert!(
+                why.contains("3 calls in a minute") && why.contains("`limits.principal.calls_per_minute`"),
+                "{why}"
+            );
+        }
+        // What Weir answers by itself is no call to an upstream.
+        assert_eq!(gateway.send(client.request("tools/list", json!({})).1).await.status, 200);
+    }
+    gateway.logs("\"outcome\":\"refused\"").await;
+}
+
+#[tokio::test]
+async fn a_tool_has_a_rate_of_its_own_whoever_calls_it() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&format!("limits.tool.calls_per_minute = 1\n{}", stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    assert_eq!(gateway.send(echo(&client, "x")).await.status, 200);
+    let (status, after, why) = refused(echo(&client, "y").send_from(OTHER, gateway.address()).await).await;
+    assert_eq!((status, (1..=61).contains(&after)), (503, true), "{after}: {why}");
+    assert!(why.contains("`limits.tool.calls_per_minute`"), "{why}");
+    let other = client.request("tools/call", json!({ "name": "stub__burst", "arguments": { "message": "x" } })).1;
+    assert_eq!(gateway.send(other).await.status, 200);
+}
+
+#[tokio::test]
+async fn calls_at_once_have_a_limit_and_give_their_slots_back() {
+    let stub = Stub::start().await;
+    let limits = "limits.calls = 3\nlimits.principal.calls = 2\n";
+    let gateway = Gateway::start(&format!("{limits}{}", stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let hold = || client.request("tools/call", json!({ "name": "stub__hold", "arguments": {} })).1;
+    let mut running = tokio::task::JoinSet::new();
+    let address = gateway.address();
+    for count in 1..=2 {
+        let request = hold();
+        running.spawn(async move { request.send(address).await.status });
+        until("the call is held", || stub.held() == count).await;
+    }
+    let (status, after, why) = refused(gateway.send(echo(&client, "x")).await).await;
+    assert_eq!((status, after), (429, 5));
+    assert_eq!(why, "this caller has 2 calls already, as many as `limits.principal.calls` allows");
+    let request = hold();
+    running.spawn(async move { request.send_from(OTHER, address).await.status });
+    until("the call is held", || stub.held() == 3).await;
+    // The gateway is full, and sheds what comes from anybody.
+    let third = Ipv4Addr::new(127, 0, 0, 3);
+    let (status, after, why) = refused(echo(&client, "x").send_from(third, address).await).await;
+    assert_eq!((status, after), (503, 5));
+    assert!(why.contains("`limits.calls`"), "{why}");
+    // One whose client goes away gives its slot back as well as one that is answered.
+    running.abort_all();
+    while running.join_next().await.is_some() {}
+    let client = &client;
+    let mut status = 0;
+    while status != 200 {
+        status = gateway.send(echo(client, "x")).await.status;
+    }
+    for _ in 0..5 {
+        assert_eq!(gateway.send(echo(client, "x")).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn streams_have_a_limit_of_their_own() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&format!("limits.principal.streams = 1\n{}", stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let listen = || client.request("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } })).1;
+    let first = gateway.send(listen()).await;
+    assert_eq!(first.status, 200);
+    let (status, _, why) = refused(gateway.send(listen()).await).await;
+    assert_eq!(status, 429);
+    assert_eq!(why, "this caller has 1 streams already, as many as `limits.principal.streams` allows");
+    drop(first);
+    let mut status = 0;
+    while status != 200 {
+        status = gateway.send(listen()).await.status;
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_repeats_itself_is_told_so() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&format!("limits.repeated_calls = 2\n{}", stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    for client in [Client::modern(&gateway, "/mcp"), Client::legacy(&gateway, "/mcp/stub").await] {
+        let name = if client.list("tools/list", "tools").await.iter().any(|tool| tool["name"] == "echo") {
+            "echo"
+        } else {
+            "stub__echo"
+        };
+        // On both paths it is the same tool; arguments tell them apart.
+        let message = format!("by {name}");
+        for _ in 0..2 {
+            assert_ne!(client.call(name, json!({ "message": message })).await["isError"], true);
+        }
+        let told = client.call(name, json!({ "message": message })).await;
+        assert_eq!(told["isError"], true, "{told}");
+        assert!(told.to_string().contains("`limits.repeated_calls`"), "{told}");
+        assert_ne!(client.call(name, json!({ "message": "another" })).await["isError"], true);
+    }
+}
