@@ -130,7 +130,11 @@ pub(super) fn put_number(value: u64, to: &mut Vec<u8>) {
 /// Adds bytes in hexadecimal.
 pub(super) fn put_hex(bytes: &[u8], to: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    to.extend(bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]));
+    let start = to.len();
+    to.resize(start + 2 * bytes.len(), 0);
+    for (pair, byte) in to[start..].chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
 }
 
 /// Adds a time as RFC 3339 has it, in UTC and milliseconds: all are of one length, so that they compare as texts.
@@ -147,8 +151,11 @@ pub(super) fn put_time(at: SystemTime, to: &mut Vec<u8>) {
         (second % 60, 2, b'.'),
         (u64::from(since.subsec_millis()), 3, b'Z'),
     ] {
-        for place in (0..width).rev() {
-            to.push(b'0' + (value / 10_u64.pow(place) % 10) as u8);
+        let (start, mut value) = (to.len(), value);
+        to.resize(start + width, 0);
+        for digit in to[start..].iter_mut().rev() {
+            *digit = b'0' + (value % 10) as u8;
+            value /= 10;
         }
         to.push(end);
     }
