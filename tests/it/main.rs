@@ -26,6 +26,7 @@ mod expiry;
 mod floods;
 mod forged_answers;
 mod forward_proxy;
+mod recipes;
 mod reregistration;
 mod healing;
 mod deprovisioning;

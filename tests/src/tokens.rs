@@ -18,8 +18,16 @@ const CLIENTS: [(&str, &str); 2] = [("weir-basic", "basic secret: +&%"), ("weir-
 /// # Panics
 /// When it gives none.
 pub async fn token(issuer: &str, principal: usize, audience: &str) -> String {
+    token_for(issuer, principal, audience, "mcp:read").await
+}
+
+/// The same with another scope.
+///
+/// # Panics
+/// When it gives none.
+pub async fn token_for(issuer: &str, principal: usize, audience: &str, scope: &str) -> String {
     let (id, secret) = CLIENTS[principal];
-    let mut form = vec![("grant_type", "client_credentials"), ("resource", audience), ("scope", "mcp:read")];
+    let mut form = vec![("grant_type", "client_credentials"), ("resource", audience), ("scope", scope)];
     let mut request = Request::new("POST", "/token").header("content-type", "application/x-www-form-urlencoded");
     if principal == 0 {
         let credentials = STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));

@@ -4,8 +4,8 @@
 // Settings come as JSON in the first argument: access and refresh lifetimes in seconds, the document that stands behind a
 // client id that is a URL, more clients, whether clients may register, whether it says how people are called, whether it
 // asks them who they are, whether it names itself to those who come back (`iss`, RFC 9207), whose tokens are exchanged, whether a refresh token that was used may be used again, the
-// port, and how its access tokens look: `opaque`, for another `audience`, with more `claims`, with `scp` in place of `scope`
-// ("text" or "list"). All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
+// port, and how its access tokens look: `opaque`, for another `audience`, with more `claims`, with other `scopes`, with `scp`
+// in place of `scope` (a "list", or the "short" name of one). All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
 // standard input are commands, each answered with one line: `stats` is how often each grant was asked for, `secrets` every
 // token that was given, `requests` all that was asked of it, `trouble {…}` what is to go wrong from now on (see
 // trouble.js), `waiting` how many requests wait for that to end.
@@ -36,7 +36,7 @@ http.listen(settings.port, '127.0.0.1');
 await once(http, 'listening');
 const issuer = `http://127.0.0.1:${http.address().port}`;
 
-const SCOPES = 'mcp:read mcp:write mcp:admin mcp:audit mcp:owner';
+const SCOPES = settings.scopes ?? 'mcp:read mcp:write mcp:admin mcp:audit mcp:owner';
 
 const getResourceServerInfo = (_, resource) => ({
   scope: SCOPES,
@@ -97,7 +97,7 @@ const provider = new Provider(issuer, {
     customizers: {
       jwt: (_, __, { payload }) => {
         if (!settings.scp) return;
-        payload.scp = settings.scp === 'list' ? payload.scope.split(' ') : payload.scope;
+        payload.scp = settings.scp === 'list' ? payload.scope.split(' ') : payload.scope.split('/').pop();
         delete payload.scope;
       },
     },

@@ -110,7 +110,8 @@ impl CallerIssuer {
         };
         let (expires, now) = (found.expires, self.provider.clock.now());
         let audiences = audiences(found.claims.get("aud"));
-        let enough = self.scopes.iter().all(|needed| found.scopes.iter().any(|scope| scope == needed));
+        let allows = |needed: &String| found.scopes.iter().any(|scope| is_scope(needed, scope, &audiences));
+        let enough = self.scopes.iter().all(allows);
         let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
         let everywhere = resource.is_whole(&self.audience, &audiences);
         let (until, ends) = (expires.min(now + recheck), expires.checked_add(LEEWAY));
@@ -138,10 +139,41 @@ pub(in crate::server) fn principal(found: inbound::VerifiedToken) -> Principal {
     }
 }
 
+/// Whether a token has a scope, by its own name or by that which clients ask Entra ID for: the audience stands before it.
+fn is_scope(needed: &str, scope: &str, audiences: &[String]) -> bool {
+    let of = |audience: &String| {
+        let rest = needed.strip_prefix("api://").and_then(|rest| rest.strip_prefix(audience.as_str()));
+        rest.or_else(|| needed.strip_prefix(audience.as_str())).and_then(|rest| rest.strip_prefix('/'))
+    };
+    needed == scope || audiences.iter().any(|audience| of(audience) == Some(scope))
+}
+
 fn audiences(claim: Option<&Value>) -> Vec<String> {
     match claim {
         Some(Value::String(one)) => vec![one.clone()],
         Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_may_have_its_audience_before_it() {
+        let audiences = ["1234".to_owned(), "api://weir".to_owned()];
+        for (needed, scope, same) in [
+            ("Mcp.Call", "Mcp.Call", true),
+            ("api://1234/Mcp.Call", "Mcp.Call", true),
+            ("api://weir/Mcp.Call", "Mcp.Call", true),
+            ("api://1234/Mcp.Call", "api://1234/Mcp.Call", true),
+            ("api://other/Mcp.Call", "Mcp.Call", false),
+            ("api://12345/Mcp.Call", "Mcp.Call", false),
+            ("api://1234/Mcp.Call", "Call", false),
+            ("Mcp.Call", "Mcp.Caller", false),
+        ] {
+            assert_eq!(is_scope(needed, scope, &audiences), same, "{needed} {scope}");
+        }
     }
 }
