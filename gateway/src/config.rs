@@ -102,6 +102,10 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// The private key.
     pub key: PathBuf,
+    /// The CAs of clients' certificates; none if clients are asked for none.
+    pub client_ca: Option<PathBuf>,
+    /// Whether each client must show one.
+    pub client_required: bool,
 }
 
 /// The bounds on what a client or an upstream may take.
@@ -285,8 +289,9 @@ pub struct Timeouts {
 impl Config {
     /// Whether callers prove who they are; else everybody who reaches Weir may call.
     #[must_use]
-    pub const fn proves_callers(&self) -> bool {
-        self.api_keys || !self.inbound.is_empty()
+    pub fn proves_callers(&self) -> bool {
+        let certified = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        self.api_keys || certified || !self.inbound.is_empty()
     }
 
     /// Whether whoever brings a link to sign in is taken for the caller it was made for.

@@ -12,6 +12,7 @@ mod bytes;
 mod callers;
 mod call_limits;
 mod calls;
+mod certificates;
 mod chromium;
 mod clients;
 mod configuration;

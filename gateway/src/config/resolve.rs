@@ -35,7 +35,8 @@ pub(super) fn resolve(
     report: &mut Report<'_>,
 ) -> Config {
     let api_keys = root.api_keys.or(false);
-    let callers = api_keys || root.auth.key().is_some();
+    let certified = root.tls.set().is_some_and(|at| at.value.client_ca.key().is_some());
+    let callers = api_keys || certified || root.auth.key().is_some();
     let mut context = Context { base, environment, report, live: true, callers, variables: BTreeSet::new() };
     let mut config = Config {
         file: file.to_owned(),
@@ -126,7 +127,13 @@ fn tls(written: &Setting<written::Tls>, context: &mut Context<'_, '_>) -> Option
     };
     let certificate = part(&at.value.certificate, "certificate");
     let key = part(&at.value.key, "key");
-    Some(Tls { certificate: certificate?, key: key? })
+    let client_ca = at.value.client_ca.set().and_then(|file| context.existing(file));
+    let client_required = at.value.client_required.or(false);
+    if let (true, None) = (client_required, at.value.client_ca.key()) {
+        let hint = "client_ca = \"clients.pem\"".to_owned();
+        context.report.add(at.key.clone(), "`client_required` needs to know whose certificates", Some(hint));
+    }
+    Some(Tls { certificate: certificate?, key: key?, client_ca, client_required })
 }
 
 fn list<T>(written: &Setting<super::value::Values<T>>, value: impl Fn(&T) -> String) -> Vec<String> {

@@ -61,6 +61,12 @@ table! {
         certificate: FilePath,
         /// The private key.
         key: FilePath,
+        /// Clients may show a certificate of these CAs, a PEM file: whoever brings no token and no API key is who the
+        /// certificate says. Default: clients are asked for none.
+        client_ca: FilePath,
+        /// Whether each client must show one; otherwise a client without it is refused only if it brings nothing else.
+        /// Default: `false`.
+        client_required: bool,
     }
 
     /// Record calls, refusals and sign-ins in a file that shows whether somebody has changed it.

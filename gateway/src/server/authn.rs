@@ -30,7 +30,10 @@ use crate::{
     telemetry::{AuthRecord, Refusals},
 };
 
-use super::{cors, deliver, listen::HttpExchange};
+use super::{
+    cors, deliver,
+    listen::{ClientCertificate, HttpExchange},
+};
 
 pub(super) use issuer::{Provider, principal};
 
@@ -59,6 +62,8 @@ enum TokenKind {
 struct Proved {
     issuers: Vec<CallerIssuer>,
     keys: Option<Arc<ApiKeys>>,
+    /// Whether clients are asked for a certificate.
+    certificates: bool,
     resource: Resource,
     checked: Checked,
     refusals: Refusals,
@@ -169,9 +174,11 @@ impl Proved {
         let issuers = issuers.collect::<Result<_, _>>()?;
         let introspections = Quota::new("introspections", config.limits.introspections);
         let keys = config.api_keys.then(|| Arc::new(manager.api_keys()));
+        let certificates = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         Ok(Self {
             issuers,
             keys,
+            certificates,
             resource,
             checked: Checked::default(),
             refusals: Refusals::default(),
@@ -191,9 +198,13 @@ impl Proved {
             return self.keyed(exchange, beside, keys.find(key, self.clock.now()));
         }
         let Some(token) = token else {
+            if let Some(certificate) = exchange.certificate() {
+                return self.certified(exchange, certificate);
+            }
             let mut ways: Vec<String> =
                 self.issuers.iter().map(|issuer| format!("a bearer token of {}", issuer.provider.issuer)).collect();
             ways.extend(self.keys.as_ref().map(|_| "an API key".to_owned()));
+            ways.extend(self.certificates.then(|| "a client certificate".to_owned()));
             return Err(self.refused(exchange, self.issuers.first(), None, format!("{} is needed", ways.join(" or "))));
         };
         let good = match self.checked.get(token, self.clock.now()) {
@@ -201,6 +212,11 @@ impl Proved {
             // Boxed: nearly every token is known.
             None => Box::pin(self.check(exchange, token)).await?,
         };
+        let shown = exchange.certificate().map(|certificate| certificate.thumbprint.as_str());
+        if good.certificate.is_some() && good.certificate.as_deref() != shown {
+            let issuer = self.issuer(good.caller.principal().issuer.as_deref());
+            return Err(self.rejected(exchange, issuer, Some(&good.caller), &Rejected::Bound));
+        }
         if !good.everywhere && !Resource::is_at(&good.endpoints, beside.unwrap_or(exchange.path())) {
             let issuer = self.issuer(good.caller.principal().issuer.as_deref());
             return Err(self.rejected(exchange, issuer, Some(&good.caller), &Rejected::Audience));
@@ -213,6 +229,18 @@ impl Proved {
             return Err(TokenRefused { status: 403, ..refused });
         }
         Ok(good)
+    }
+
+    /// Who calls with nothing but a certificate.
+    fn certified(&self, exchange: &HttpExchange, certificate: &ClientCertificate) -> Result<Good, TokenRefused> {
+        let ClientCertificate { caller, ends, .. } = certificate;
+        // It was good when the connection began.
+        if *ends <= self.clock.now() {
+            let issuer = caller.principal().issuer.as_deref();
+            self.note(exchange, issuer, Some(caller), "expired");
+            return Err(self.refused(exchange, None, None, "the client's certificate has expired".to_owned()));
+        }
+        Ok(Good::everywhere(Arc::clone(caller), *ends))
     }
 
     /// Who calls with an API key.
@@ -241,8 +269,7 @@ impl Proved {
         // A stream ends by then, so that one whose key was revoked does.
         let again = self.clock.now() + KEY_STREAM;
         let until = key.expires.map_or(again, |at| again.min(UNIX_EPOCH + Duration::from_secs(at)));
-        let (caller, endpoints) = (Arc::clone(caller), Arc::default());
-        Ok(Good { caller, everywhere: true, endpoints, enough: true, until, ends: Some(until) })
+        Ok(Good::everywhere(Arc::clone(caller), until))
     }
 
     /// Has the issuer that a token names say whose it is. What it names is believed only once that issuer has.

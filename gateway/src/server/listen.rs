@@ -25,6 +25,7 @@
 //! the last, are pingora's sessions over [`wire`].
 
 mod alarm;
+mod certificate;
 mod exchange;
 mod multiplexed;
 mod plain;
@@ -68,6 +69,7 @@ use crate::{
     telemetry::LogThrottle,
 };
 
+pub use certificate::ClientCertificate;
 pub use exchange::{BodyError, HttpExchange};
 
 use exchange::Peer;
@@ -335,9 +337,13 @@ async fn connection<H: Handler>(
 ) {
     let end = Instant::now() + server.limits.header_timeout;
     let opened = async {
-        let stream: Stream = match &server.tls {
-            Some(tls) => Box::new(tls.tls_handshake(*stream).await.ok()?),
-            None => stream,
+        let (stream, certificate): (Stream, _) = match &server.tls {
+            Some(tls) => {
+                let stream = tls.tls_handshake(*stream).await.ok()?;
+                let certificate = ClientCertificate::of(&stream);
+                (Box::new(stream), certificate.map(Arc::new))
+            }
+            None => (stream, None),
         };
         let chosen = stream.selected_alpn_proto();
         let mut wire = Wire::new(stream, Arc::clone(&line));
@@ -345,11 +351,12 @@ async fn connection<H: Handler>(
             Some(_) => chosen == Some(ALPN::H2),
             None => wire.speaks_h2().await.ok()?,
         };
-        Some((wire, h2))
+        Some((wire, h2, certificate))
     };
     // Covers whoever connects and says nothing. On the heap, as is what HTTP/1.1 does not need: most connections rest
     // most of the time, and then hold no more than they must.
-    let Ok(Some((wire, h2))) = timeout_at(end, Box::pin(opened)).await else { return };
+    let Ok(Some((wire, h2, certificate))) = timeout_at(end, Box::pin(opened)).await else { return };
+    let peer = Peer { certificate, ..peer };
     if h2 {
         Box::pin(multiplexed::serve(server, wire, peer, end, shutdown)).await;
     } else {

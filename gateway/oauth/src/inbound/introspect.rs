@@ -88,9 +88,6 @@ impl Introspector {
         if claims.get("iss").is_some_and(|named| named.as_str() != Some(&self.issuer.issuer)) {
             return Err(Rejected::Issuer);
         }
-        if claims.contains_key("cnf") {
-            return Err(Rejected::Bound);
-        }
         if !audiences(&claims).any(|named| self.issuer.audiences.iter().any(|audience| audience == named)) {
             return Err(Rejected::Audience);
         }

@@ -234,7 +234,10 @@ async fn what_is_not_understood_or_not_checked_opens_nothing() {
         let token = sign(&pair, |head| head.crit = Some(critical), &scene.claims(json!({})));
         assert_eq!(scene.verifier.verify(&token).await, Err(Rejected::Critical), "{names:?}");
     }
-    for cnf in [json!({ "jkt": "abc" }), json!({ "x5t#S256": "abc" }), json!({}), json!("abc")] {
+    let bound = scene.verify(&pair, json!({ "cnf": { "x5t#S256": "abc" } })).await.unwrap();
+    assert_eq!(bound.certificate.as_deref(), Some("abc"));
+    let both = json!({ "x5t#S256": "abc", "jkt": "abc" });
+    for cnf in [json!({ "jkt": "abc" }), both, json!({ "x5t#S256": 1 }), json!({}), json!("abc")] {
         assert_eq!(scene.verify(&pair, json!({ "cnf": cnf })).await, Err(Rejected::Bound), "{cnf}");
     }
 }

@@ -52,6 +52,9 @@ pub struct VerifiedToken {
     pub issuer: String,
     pub scopes: Scopes,
     pub groups: Vec<String>,
+    /// The SHA-256 of the certificate that whoever brings it must show, in base64url (RFC 8705 §3.1). The check is the
+    /// caller's of this function.
+    pub certificate: Option<String>,
     pub expires: SystemTime,
     pub claims: Map<String, Value>,
 }
@@ -72,8 +75,8 @@ pub enum Rejected {
     /// RFC 7515 §4.1.11.
     #[error("the token has critical header parameters (`crit`), of which none is known here")]
     Critical,
-    /// RFC 7800. Whoever brings it is not asked to show that they have the key.
-    #[error("the token is bound to a key (`cnf`), which is not checked here; get one that is not")]
+    /// RFC 7800. Only a certificate can be shown (RFC 8705).
+    #[error("the token is bound to a key (`cnf`) that its client has not shown here")]
     Bound,
     #[error("the token is of another issuer")]
     Issuer,
@@ -208,6 +211,9 @@ impl Verifier {
     pub async fn verify_identity(&self, token: &str, client: &str, nonce: &str) -> Result<VerifiedToken, Rejected> {
         // OpenID Connect Registration §2: RS256 unless the client has asked for something else.
         let claims = self.signed(token, &["jwt"], &[Algorithm::RS256]).await?;
+        if claims.contains_key("cnf") {
+            return Err(Rejected::Bound);
+        }
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
         if !text("nonce").is_some_and(|named| same(named, nonce)) {
             return Err(Rejected::Nonce);
@@ -250,7 +256,7 @@ impl Verifier {
             Some(named) if named == self.issuer.issuer => {}
             _ => return Err(Rejected::Issuer),
         }
-        if claims.contains_key("cnf") { Err(Rejected::Bound) } else { Ok(claims) }
+        Ok(claims)
     }
 }
 
@@ -275,12 +281,20 @@ pub(super) fn subject(issuer: &Issuer, claims: Map<String, Value>, now: SystemTi
         issuer: issuer.issuer.clone(),
         scopes: scopes(&claims),
         groups: groups::find(&claims, &issuer.groups).ok_or(Rejected::Groups)?,
+        certificate: certificate(&claims)?,
         expires: Duration::try_from_secs_f64(expires)
             .ok()
             .and_then(|at| UNIX_EPOCH.checked_add(at))
             .unwrap_or(UNIX_EPOCH),
         claims,
     })
+}
+
+/// The certificate that a token is bound to, if it is bound to nothing else.
+fn certificate(claims: &Map<String, Value>) -> Result<Option<String>, Rejected> {
+    let Some(bound) = claims.get("cnf") else { return Ok(None) };
+    let only = bound.as_object().filter(|bound| bound.len() == 1).and_then(|bound| bound.get("x5t#S256"));
+    only.and_then(Value::as_str).map(|thumbprint| Some(thumbprint.to_owned())).ok_or(Rejected::Bound)
 }
 
 /// Whom a token is for: `aud` is a text or a list (RFC 7519 §4.1.3).

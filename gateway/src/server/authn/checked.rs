@@ -20,12 +20,22 @@ pub(super) struct Good {
     pub(super) everywhere: bool,
     /// For which upstreams it is, if not for all.
     pub(super) endpoints: Arc<[String]>,
+    /// The certificate that whoever brings it must show.
+    pub(super) certificate: Option<Arc<str>>,
     /// Whether it allows what all tokens must.
     pub(super) enough: bool,
     /// When it has to be checked again.
     pub(super) until: SystemTime,
     /// When it is good for nothing any more; none if that is never.
     pub(super) ends: Option<SystemTime>,
+}
+
+impl Good {
+    /// One that opens everything until it ends.
+    pub(super) fn everywhere(caller: Arc<Caller>, until: SystemTime) -> Self {
+        let (endpoints, ends) = (Arc::default(), Some(until));
+        Self { caller, everywhere: true, endpoints, certificate: None, enough: true, until, ends }
+    }
 }
 
 /// Tokens by their last bytes, which are of the signature and as good as random: only what was found good is kept, so
@@ -79,7 +89,7 @@ mod tests {
     fn good(token: &str, until: SystemTime) -> Good {
         let principal = Principal::named("ada", Some("https://login.example".into()));
         let caller = Caller::new(principal, Secret::new(token.to_owned()));
-        Good { caller, everywhere: true, endpoints: Arc::default(), enough: true, until, ends: None }
+        Good { caller, everywhere: true, endpoints: Arc::default(), certificate: None, enough: true, until, ends: None }
     }
 
     #[test]

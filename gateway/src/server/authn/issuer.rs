@@ -112,10 +112,12 @@ impl CallerIssuer {
         let audiences = audiences(found.claims.get("aud"));
         let allows = |needed: &String| found.scopes.iter().any(|scope| is_scope(needed, scope, &audiences));
         let enough = self.scopes.iter().all(allows);
+        let certificate = found.certificate.as_deref().map(Arc::from);
         let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
         let everywhere = resource.is_whole(&self.audience, &audiences);
+        let endpoints = resource.endpoints(&audiences).into();
         let (until, ends) = (expires.min(now + recheck), expires.checked_add(LEEWAY));
-        Ok(Good { caller, everywhere, endpoints: resource.endpoints(&audiences).into(), enough, until, ends })
+        Ok(Good { caller, everywhere, endpoints, certificate, enough, until, ends })
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     quota::{self, Permit, Quota, Reached},
 };
 
-use super::{ListenLimits, wire::ConnectionState};
+use super::{ClientCertificate, ListenLimits, wire::ConnectionState};
 
 /// Bodies up to here are not counted: there are no more of them than connections.
 const SMALL: usize = 64 * 1024;
@@ -54,11 +54,13 @@ pub(super) struct Peer {
     pub(super) address: SocketAddr,
     /// What stands for it where shares are counted.
     pub(super) share: Arc<str>,
+    /// What it has shown in the handshake.
+    pub(super) certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl Peer {
     pub(super) fn new(address: SocketAddr) -> Self {
-        Self { address, share: quota::address(address.ip()) }
+        Self { address, share: quota::address(address.ip()), certificate: None }
     }
 }
 
@@ -198,6 +200,12 @@ impl HttpExchange {
     /// Where it came from: the other end of the connection.
     pub fn peer(&self) -> SocketAddr {
         self.peer.address
+    }
+
+    /// The certificate that the client has shown, if any.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&ClientCertificate> {
+        self.peer.certificate.as_deref()
     }
 
     /// Whose share of what all share it uses: that of its principal, or of its address where nobody proves who they are.

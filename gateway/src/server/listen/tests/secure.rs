@@ -24,7 +24,12 @@ impl Files {
     }
 
     fn tls(&self) -> Tls {
-        Tls { certificate: self.0.join("certificate.pem"), key: self.0.join("key.pem") }
+        Tls {
+            certificate: self.0.join("certificate.pem"),
+            key: self.0.join("key.pem"),
+            client_ca: None,
+            client_required: false,
+        }
     }
 
     async fn connect(&self, served: &Served, protocol: &[u8]) -> ClientTlsStream<TcpStream> {
