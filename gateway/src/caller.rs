@@ -11,7 +11,10 @@ use std::{
 
 use weir_flow::facts::Principal;
 
-use crate::config::Secret;
+use crate::{
+    access::{Access, Grants},
+    config::Secret,
+};
 
 /// The subject of whoever calls from this machine.
 const LOCAL: &str = "local";
@@ -21,6 +24,8 @@ pub struct Caller {
     principal: Principal,
     id: Arc<str>,
     token: Option<Secret>,
+    /// What the rules in force when it was first asked for allow.
+    grants: OnceLock<Arc<Grants>>,
 }
 
 impl Caller {
@@ -28,22 +33,33 @@ impl Caller {
     #[must_use]
     pub fn local() -> Arc<Self> {
         static CALLER: OnceLock<Arc<Caller>> = OnceLock::new();
-        let local = || Self { principal: Principal::named(LOCAL, None), id: LOCAL.into(), token: None };
-        Arc::clone(CALLER.get_or_init(|| Arc::new(local())))
+        Arc::clone(CALLER.get_or_init(|| Arc::new(Self::of(Principal::named(LOCAL, None), LOCAL.into(), None))))
     }
 
     /// Who a checked token is for.
     #[must_use]
     pub fn new(principal: Principal, token: Secret) -> Arc<Self> {
         let id = id(&principal);
-        Arc::new(Self { principal, id, token: Some(token) })
+        Arc::new(Self::of(principal, id, Some(token)))
     }
 
     /// One who has signed in with a browser.
     #[must_use]
     pub fn signed_in(principal: Principal) -> Arc<Self> {
         let id = id(&principal);
-        Arc::new(Self { principal, id, token: None })
+        Arc::new(Self::of(principal, id, None))
+    }
+
+    const fn of(principal: Principal, id: Arc<str>, token: Option<Secret>) -> Self {
+        Self { principal, id, token, grants: OnceLock::new() }
+    }
+
+    /// What the rules allow a caller; none for whoever need not prove who they are.
+    #[must_use]
+    pub fn grants(caller: Option<&Arc<Self>>, access: &Access) -> Arc<Grants> {
+        let Some(caller) = caller else { return access.grants(None) };
+        let kept = caller.grants.get_or_init(|| access.grants(Some(&caller.principal)));
+        if access.made(kept) { Arc::clone(kept) } else { access.grants(Some(&caller.principal)) }
     }
 
     /// What is known of them.
@@ -67,7 +83,7 @@ impl Caller {
     /// The same principal, with nothing that could be passed on.
     #[must_use]
     pub fn without_token(&self) -> Arc<Self> {
-        Arc::new(Self { principal: self.principal.clone(), id: Arc::clone(&self.id), token: None })
+        Arc::new(Self::of(self.principal.clone(), Arc::clone(&self.id), None))
     }
 
     /// Whether nobody else can be calling, so that Weir's own is theirs.

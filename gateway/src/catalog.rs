@@ -18,6 +18,8 @@ mod starting;
 mod template;
 mod traits;
 mod snapshot;
+mod unmatched;
+mod view;
 
 use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
@@ -26,24 +28,27 @@ use std::{
 
 use indexmap::IndexMap;
 use tokio::{sync::watch, task::JoinSet};
-use weir_mcp::{Era, mirrored::Mirrored};
+use weir_mcp::{Era, ListKind, mirrored::Mirrored};
 
 use crate::{
-    caller::Caller, config::UpstreamName, sealed_state::SealedState, snapshot::Snapshot, task, upstream::Upstream,
+    access::Toolset, caller::Caller, config::UpstreamName, sealed_state::SealedState, snapshot::Snapshot, task,
+    upstream::Upstream,
 };
 
 pub use header_params::headers;
-pub use merge::{ListKind, MergedLists, Offer};
+pub use merge::{MergedLists, Offer};
 pub use sign_in::SIGN_IN;
 pub use snapshot::CatalogSnapshot;
 pub use starting::STATUS;
 pub use traits::Traits;
+pub use view::Viewer;
 
 use entry::CatalogEntry;
 use era_slots::{EraSlot, FetchResult};
 use header_params::HeaderParams;
 use merge::{KnownUpstream, Paging, Reported};
-use per_caller::{PerCaller, Personal};
+use per_caller::Personal;
+use view::{ViewKey, Views};
 
 /// How long refreshers may take to say farewell to their upstreams.
 const STOP: Duration = Duration::from_secs(5);
@@ -66,6 +71,8 @@ pub struct Catalog {
     heard: HeaderParams,
     /// What is offered to some callers only.
     personal: Personal,
+    /// What callers see who do not see everything, or something besides.
+    views: Views,
 }
 
 /// How often each kind of list has changed; a client is told when its kind moved on.
@@ -105,7 +112,7 @@ impl Catalog {
         let merged = [Era::Legacy, Era::Modern].map(|era| {
             let known: Vec<KnownUpstream> = entries.values().map(|entry| entry.known(era)).collect();
             let paging = Paging { seal: &seal, size: snapshot.limits().page_size };
-            RwLock::new(Arc::new(MergedLists::new(era, &known, paging)))
+            RwLock::new(Arc::new(MergedLists::new(era, &known, snapshot.all(), paging)))
         });
         Arc::new(Self {
             snapshot,
@@ -119,6 +126,7 @@ impl Catalog {
             refreshers: tokio::sync::Mutex::default(),
             heard: HeaderParams::default(),
             personal,
+            views: Views::default(),
         })
     }
 
@@ -154,45 +162,44 @@ impl Catalog {
         &self.snapshot
     }
 
-    /// The merged offers of an era, as a caller sees them.
+    /// The merged offers of an era, as a caller sees them at an endpoint.
     ///
     /// Right after the start, waits for upstreams that are still being reached, each for as long as its own list
     /// deadline allows; whoever is late is announced by `list_changed`.
-    pub async fn merged(self: &Arc<Self>, caller: Option<&Arc<Caller>>, era: Era) -> Arc<MergedLists> {
+    pub async fn merged(self: &Arc<Self>, viewer: Viewer<'_>, era: Era) -> Arc<MergedLists> {
         let mut changes = self.changes.subscribe();
         while let Some(wait) = self.unsettled(era).await {
             if tokio::time::timeout(wait, changes.changed()).await.is_err() {
                 break;
             }
         }
-        if let Some((caller, own)) = caller.zip(self.personal.of(caller)) {
+        if let Some((caller, own)) = viewer.caller.zip(self.personal.of(viewer.caller)) {
             Box::pin(own.refresh(caller, &self.personal.upstreams)).await;
-            return self.composed(&own, era);
         }
-        self.shared(era)
+        self.known(viewer, era)
     }
 
     /// The merged offers of an era as far as they are known to a caller.
     #[must_use]
-    pub fn known(&self, caller: Option<&Arc<Caller>>, era: Era) -> Arc<MergedLists> {
-        match self.personal.of(caller) {
-            None => self.shared(era),
-            Some(own) => self.composed(&own, era),
-        }
-    }
-
-    /// What everybody is offered, and what this caller is offered besides.
-    fn composed(&self, own: &PerCaller, era: Era) -> Arc<MergedLists> {
-        let known = |entry: &Arc<CatalogEntry>| {
-            let known = entry.known(era);
-            match entry.upstream.is_personal() {
-                // One that is not there still makes the list a private one.
-                true => KnownUpstream { view: Some(own.view(&known.name).unwrap_or_default()), ..known },
-                false => known,
-            }
-        };
-        let known = self.entries.values().map(known).collect();
-        own.merged(place(era), self.shared(era), known, |known| self.merge(era, known))
+    pub fn known(&self, viewer: Viewer<'_>, era: Era) -> Arc<MergedLists> {
+        let (grants, own) = (viewer.grants(&self.snapshot), self.personal.of(viewer.caller));
+        let caller = own.as_ref().and(viewer.caller).map(|caller| caller.id());
+        let Some(key) = ViewKey::of(&viewer, &grants, caller) else { return self.shared(era) };
+        let personal = own.map_or_else(Vec::new, |own| {
+            // One that is not there still makes the list a private one.
+            let of = |upstream: &Arc<Upstream>| Some(own.view(upstream.key()).unwrap_or_default());
+            self.personal.upstreams.iter().map(of).collect()
+        });
+        self.views.merged(key, place(era), (self.shared(era), personal.clone()), || {
+            let mut personal = personal.into_iter();
+            let known = |entry: &Arc<CatalogEntry>| {
+                let known = entry.known(era);
+                let own = entry.upstream.is_personal().then(|| personal.next()).flatten();
+                KnownUpstream { view: own.unwrap_or(known.view), ..known }
+            };
+            let known = view::narrowed(self.entries.values().map(known).collect(), viewer.toolset, &grants);
+            self.merge(era, &known, viewer.toolset)
+        })
     }
 
     fn shared(&self, era: Era) -> Arc<MergedLists> {
@@ -240,6 +247,20 @@ impl Catalog {
     /// What is known of what an upstream offers in an era.
     fn view(&self, upstream: &Upstream, era: Era) -> Option<Arc<CatalogSnapshot>> {
         self.entries.get(upstream.key())?.view(era)
+    }
+
+    /// What each upstream is known to offer, whoever may see it, as the upstream calls it.
+    #[must_use]
+    pub fn items(&self) -> Vec<(UpstreamName, Vec<(ListKind, String)>)> {
+        let of = |entry: &Arc<CatalogEntry>| {
+            let view = entry.view(Era::Modern).or_else(|| entry.view(Era::Legacy));
+            let items = view.iter().flat_map(|view| {
+                let named = |kind: ListKind| view.entries(kind).iter().map(move |entry| (kind, entry.key.clone()));
+                ListKind::ALL.into_iter().flat_map(named)
+            });
+            (entry.upstream.key().clone(), items.collect())
+        };
+        self.entries.values().map(of).collect()
     }
 
     /// Seals what clients carry for lists.
@@ -346,16 +367,17 @@ impl Catalog {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         for era in [Era::Legacy, Era::Modern] {
             let known: Vec<KnownUpstream> = self.entries.values().map(|entry| entry.known(era)).collect();
-            let merged = self.merge(era, &known);
+            let merged = self.merge(era, &known, self.snapshot.all());
             reported.report(&merged);
             self.put(era, merged);
         }
+        reported.report_unmatched(self.unmatched());
         drop(reported);
         self.changes.send_modify(|changes| changes.settled += 1);
     }
 
-    fn merge(&self, era: Era, known: &[KnownUpstream]) -> MergedLists {
-        MergedLists::new(era, known, Paging { seal: &self.seal, size: self.snapshot.limits().page_size })
+    fn merge(&self, era: Era, known: &[KnownUpstream], toolset: &Toolset) -> MergedLists {
+        MergedLists::new(era, known, toolset, Paging { seal: &self.seal, size: self.snapshot.limits().page_size })
     }
 
     fn put(&self, era: Era, new: MergedLists) {

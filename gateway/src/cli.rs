@@ -1,5 +1,6 @@
 //! The command line: one file for each command.
 
+mod access;
 mod address;
 mod assembly;
 mod audit;
@@ -79,6 +80,8 @@ enum Command {
         /// The configuration, as for `serve`.
         #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
         config: PathBuf,
+        #[command(flatten)]
+        caller: access::CallerOptions,
     },
     /// Be a server on standard input and output that leads to a URL, for hosts that only start programs.
     ///
@@ -135,7 +138,10 @@ pub fn run() -> ExitCode {
         Command::Serve { config, listen, upgrade, allow_plaintext_token_store } => {
             serve::run(&config, listen, upgrade, allow_plaintext_token_store)
         }
-        Command::Check { config } => check::run(&config),
+        Command::Check { config, caller } => match caller.principal() {
+            Some(principal) => access::run(&config, &principal),
+            None => check::run(&config),
+        },
         Command::Connect(options) => connect::run(options),
         Command::Demo { listen } => demo::run(listen),
         Command::Auth(command) => auth::run(command),

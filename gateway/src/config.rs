@@ -9,14 +9,17 @@
 //! `${env:NAME}` and `${file:PATH}` are expanded in values after parsing, so what a variable holds can never change
 //! the structure of the file. What came from there is a [`Secret`], which cannot be printed.
 
+mod access;
 mod audit;
 mod auth;
+mod condition;
 mod environment;
 mod expand;
 mod import;
 mod inherit;
 mod name;
 mod origin;
+mod pattern;
 mod permissions;
 mod problem;
 mod quantity;
@@ -40,18 +43,25 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use self::problem::Report;
-use self::read::{Node, SettingKind, Unreadable};
+use self::read::{Node, SettingKind};
 
 use crate::quota::Shares;
 
+pub use access::{
+    AccessConfig, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections, ToolOverride, ToolsetConfig,
+    Who,
+};
 pub use audit::{AuditArguments, AuditConfig, AuditSync};
 pub use auth::{
     Auth, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType,
     TokenIntrospection,
 };
+pub use condition::Condition;
 pub use environment::{Environment, SystemEnvironment};
 pub use name::{NameError, UpstreamName};
+pub use pattern::Pattern;
 pub use problem::{FilePosition, Problem, Problems};
+pub use read::Unreadable;
 pub use resolve::{default_cache_dir, default_store};
 pub use safe_url::{SafeUrl, UrlError};
 pub use schema::schema;
@@ -87,6 +97,10 @@ pub struct Config {
     pub audit: Option<AuditConfig>,
     /// The bounds on what a client may take.
     pub limits: Limits,
+    /// Who may see and call what; none if everybody may who may call.
+    pub access: Option<AccessConfig>,
+    /// What is served together, in the order of the file.
+    pub toolsets: Vec<ToolsetConfig>,
     /// The upstreams in the order of the file, disabled ones included.
     pub upstreams: Vec<UpstreamConfig>,
     /// What works and should be written otherwise.
@@ -198,6 +212,8 @@ pub struct UpstreamConfig {
     pub owner: LoginOwner,
     /// How long to wait for it.
     pub timeouts: Timeouts,
+    /// What of it is served at all.
+    pub serves: Selections,
     /// Whether to use it at all. The secrets of a disabled upstream have not been read.
     pub enabled: bool,
 }
@@ -287,6 +303,12 @@ pub struct Timeouts {
 }
 
 impl Config {
+    /// The names below `/mcp/` at which something is: those of the enabled upstreams and of the toolsets.
+    pub fn endpoints(&self) -> impl Iterator<Item = &UpstreamName> {
+        let upstreams = self.upstreams.iter().filter(|upstream| upstream.enabled).map(|upstream| &upstream.name);
+        upstreams.chain(self.toolsets.iter().map(|toolset| &toolset.name))
+    }
+
     /// Whether callers prove who they are; else everybody who reaches Weir may call.
     #[must_use]
     pub fn proves_callers(&self) -> bool {

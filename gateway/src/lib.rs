@@ -32,6 +32,7 @@ pub mod rate;
 pub mod open_files;
 pub mod task;
 pub mod config;
+pub mod access;
 pub mod admission;
 pub mod caller;
 pub mod telemetry;

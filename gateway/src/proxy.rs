@@ -25,9 +25,10 @@ use std::{borrow::Cow, sync::Arc};
 use weir_mcp::{Era, Field, Kind, Message, method};
 
 use crate::{
+    access::Item,
     admission::{Admission, AdmittedCall, NotAdmitted},
     caller::Caller,
-    catalog::Catalog,
+    catalog::{Catalog, Viewer},
     http::{HeaderName, HeaderValue},
     session::{Endpoint, Session, SessionOwner, Sessions},
     snapshot::Snapshot,
@@ -76,6 +77,11 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
+    /// Who looks at what, where lists are asked for.
+    pub(in crate::proxy) fn viewer<'a>(&'a self, catalog: &'a Catalog) -> Viewer<'a> {
+        viewer(catalog, Some(&self.endpoint), self.caller.as_ref())
+    }
+
     /// The first message of a legacy client.
     pub(in crate::proxy) fn introducing(owner: &SessionOwner, endpoint: Endpoint, initialize: &Message) -> Self {
         let (caller, message, principal) = (owner.caller.clone(), initialize.clone(), Arc::clone(owner.principal()));
@@ -90,6 +96,15 @@ impl RequestContext {
             session: None,
         }
     }
+}
+
+/// Who looks at what: at an endpoint of a single upstream all are looked at.
+fn viewer<'a>(catalog: &'a Catalog, endpoint: Option<&'a Endpoint>, caller: Option<&'a Arc<Caller>>) -> Viewer<'a> {
+    let toolset = match endpoint {
+        Some(Endpoint::Merged(toolset)) => toolset,
+        Some(Endpoint::One(_)) | None => catalog.snapshot().all(),
+    };
+    Viewer { caller, toolset }
 }
 
 impl Proxy {
@@ -122,6 +137,31 @@ impl Proxy {
         &self.sessions
     }
 
+    /// What a caller finds at `/mcp/<name>`; none if nothing is there, or nothing that they may use.
+    #[must_use]
+    pub fn endpoint(&self, name: &str, caller: Option<&Arc<Caller>>) -> Option<Endpoint> {
+        let snapshot = self.snapshot();
+        let grants = Caller::grants(caller, snapshot.access());
+        if let Some(toolset) = snapshot.toolset(name) {
+            let mut picked = snapshot.upstreams().filter(|upstream| toolset.order(upstream.name()).is_some());
+            let sees = picked.any(|upstream| grants.sees(name, upstream.name(), Item::Any));
+            return sees.then(|| Endpoint::Merged(Arc::clone(toolset)));
+        }
+        let upstream = snapshot.upstream(name)?;
+        if upstream.serves_whole() && grants.are_whole_at(name, name) {
+            return Some(Endpoint::One(Arc::clone(upstream)));
+        }
+        grants.sees(name, name, Item::Any).then(|| snapshot.part(name).cloned().map(Endpoint::Merged)).flatten()
+    }
+
+    /// The names below `/mcp/` at which a caller finds something.
+    pub fn endpoints<'a>(&'a self, caller: Option<&'a Arc<Caller>>) -> impl Iterator<Item = &'a str> + 'a {
+        let snapshot = self.snapshot();
+        let names = snapshot.upstreams().map(|upstream| upstream.name());
+        let names = names.chain(snapshot.toolsets().map(|toolset| toolset.name()));
+        names.filter(move |name| self.endpoint(name, caller).is_some())
+    }
+
     /// Takes a request to its answer.
     pub async fn request(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Answer {
         if let Some(refusal) = Answer::unrecorded(&context.message, record) {
@@ -146,8 +186,14 @@ impl Proxy {
     }
 
     async fn route_and_drive(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Answer {
-        match self.route(context).await {
+        match self.route(context, record).await {
             route::Route::Answered(answer) => answer,
+            route::Route::Denied(denied) => {
+                let route::DeniedCall { upstream, decision, answer } = *denied;
+                record.upstream = Some(upstream);
+                record.fail(CallOutcome::Refused, decision.to_string());
+                answer
+            }
             route::Route::Unknown(answer) => {
                 record.fail(CallOutcome::Refused, "nothing is called so");
                 answer

@@ -27,6 +27,7 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::watch;
 
 use crate::{
+    caller::Caller,
     proxy::{Answer, Proxy},
     session::Endpoint,
     telemetry::{AuthRecord, Refusals},
@@ -82,23 +83,22 @@ impl App {
     }
 
     /// What lives at a path. A POST beside a stream goes to the folder that the stream's address is in.
-    fn place(&self, path: &str, query: Option<&str>) -> Option<ServedPath> {
+    fn place(&self, exchange: &HttpExchange) -> Option<ServedPath> {
+        let (path, query, caller) = (exchange.path(), exchange.query(), exchange.caller());
         if sse::is_beside(path) && (path == "/messages" || sse::session_id(query).is_some()) {
             return Some(ServedPath::Messages);
         }
         match path.strip_prefix("/sse") {
-            Some(rest) => self.endpoint(rest).map(ServedPath::Sse),
-            None => self.endpoint(path.strip_prefix("/mcp")?).map(ServedPath::Mcp),
+            Some(rest) => self.endpoint(rest, caller).map(ServedPath::Sse),
+            None => self.endpoint(path.strip_prefix("/mcp")?, caller).map(ServedPath::Mcp),
         }
     }
 
     /// Which part of Weir the rest of a path names.
-    fn endpoint(&self, rest: &str) -> Option<Endpoint> {
-        match rest.strip_prefix('/') {
-            None if rest.is_empty() => Some(Endpoint::All),
-            None => None,
-            Some("") => Some(Endpoint::All),
-            Some(name) => self.proxy.snapshot().upstream(name).cloned().map(Endpoint::One),
+    fn endpoint(&self, rest: &str, caller: Option<&Arc<Caller>>) -> Option<Endpoint> {
+        match rest {
+            "" | "/" => Some(Endpoint::Merged(Arc::clone(self.proxy.snapshot().all()))),
+            rest => self.proxy.endpoint(rest.strip_prefix('/')?, caller),
         }
     }
 
@@ -129,8 +129,8 @@ impl App {
         if !self.authn.admit(exchange, beside.as_deref()).await {
             return None;
         }
-        let Some(place) = self.place(exchange.path(), exchange.query()) else {
-            return Some(refusal::no_such_path(exchange.path(), self.proxy.snapshot()));
+        let Some(place) = self.place(exchange) else {
+            return Some(refusal::no_such_path(exchange.path(), self.proxy.endpoints(exchange.caller())));
         };
         Some(match (exchange.method(), place) {
             ("GET", ServedPath::Mcp(endpoint)) if wants_stream(exchange) => {

@@ -26,6 +26,7 @@ use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::Message;
 
 use crate::{
+    access::Toolset,
     caller::Caller,
     catalog::ListVersions,
     config::UpstreamName,
@@ -66,16 +67,35 @@ pub struct SessionOwner {
 /// Which part of Weir a client has opened.
 #[derive(Clone)]
 pub enum Endpoint {
-    /// `/mcp`: all upstreams, under public names.
-    All,
+    /// `/mcp` and toolsets: several upstreams, for which Weir itself answers; or one of which the caller sees a part.
+    Merged(Arc<Toolset>),
     /// `/mcp/<name>`: one upstream, under its own names.
     One(Arc<Upstream>),
 }
 
 impl Endpoint {
-    /// Whether many upstreams share it.
-    pub const fn is_all(&self) -> bool {
-        matches!(self, Self::All)
+    /// Whether Weir itself answers there for its upstreams.
+    #[must_use]
+    pub const fn is_merged(&self) -> bool {
+        matches!(self, Self::Merged(_))
+    }
+
+    /// What is served there, where Weir itself answers.
+    #[must_use]
+    pub const fn toolset(&self) -> Option<&Arc<Toolset>> {
+        match self {
+            Self::Merged(toolset) => Some(toolset),
+            Self::One(_) => None,
+        }
+    }
+
+    /// How rules call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Merged(toolset) => toolset.name(),
+            Self::One(upstream) => upstream.name(),
+        }
     }
 }
 
@@ -83,7 +103,7 @@ impl Endpoint {
 impl PartialEq for Endpoint {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::All, Self::All) => true,
+            (Self::Merged(one), Self::Merged(other)) => one == other,
             (Self::One(one), Self::One(other)) => one.key() == other.key(),
             _ => false,
         }

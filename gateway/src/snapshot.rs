@@ -7,21 +7,78 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use crate::{
-    config::{Limits, UpstreamName},
+    access::{ALL, Access, Item, Toolset},
+    caller::Caller,
+    config::{AccessConfig, Limits, ToolsetConfig, UpstreamName},
     upstream::Upstream,
 };
 
 /// What everything that serves a call reads of the configuration.
 pub struct Snapshot {
     upstreams: IndexMap<UpstreamName, Arc<Upstream>>,
+    /// What `/mcp/<name>` is for those who see a part of the upstream.
+    parts: IndexMap<UpstreamName, Arc<Toolset>>,
     limits: Limits,
+    access: Access,
+    /// All upstreams together, at `/mcp`.
+    all: Arc<Toolset>,
+    toolsets: Vec<Arc<Toolset>>,
 }
 
 impl Snapshot {
     /// A snapshot of these upstreams, which are in the order of the configuration and have different names.
     pub fn new(upstreams: impl IntoIterator<Item = Arc<Upstream>>, limits: Limits) -> Self {
-        let upstreams = upstreams.into_iter().map(|upstream| (upstream.key().clone(), upstream)).collect();
-        Self { upstreams, limits }
+        let upstreams: IndexMap<_, _> =
+            upstreams.into_iter().map(|upstream| (upstream.key().clone(), upstream)).collect();
+        let parts = upstreams.keys().map(|name| (name.clone(), Toolset::one(name))).collect();
+        let (access, all) = (Access::new(None), Toolset::all());
+        Self { upstreams, parts, limits, access, all, toolsets: Vec::new() }
+    }
+
+    /// The same under these rules, and with these toolsets.
+    #[must_use]
+    pub fn governed(mut self, access: Option<&AccessConfig>, toolsets: &[ToolsetConfig]) -> Self {
+        self.access = Access::new(access);
+        self.toolsets = toolsets.iter().map(Toolset::chosen).collect();
+        self
+    }
+
+    /// Who may see and call what.
+    #[must_use]
+    pub const fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Whether a caller may use anything of an upstream, at whichever endpoint.
+    #[must_use]
+    pub fn may_use(&self, caller: Option<&Arc<Caller>>, upstream: &str) -> bool {
+        let grants = Caller::grants(caller, &self.access);
+        let toolsets = self.toolsets.iter().filter(|toolset| toolset.order(upstream).is_some());
+        let mut endpoints = [ALL, upstream].into_iter().chain(toolsets.map(|toolset| toolset.name()));
+        endpoints.any(|endpoint| grants.sees(endpoint, upstream, Item::Any))
+    }
+
+    /// What `/mcp` serves.
+    #[must_use]
+    pub const fn all(&self) -> &Arc<Toolset> {
+        &self.all
+    }
+
+    /// What a caller gets at `/mcp/<name>` who sees a part of the upstream.
+    #[must_use]
+    pub fn part(&self, name: &str) -> Option<&Arc<Toolset>> {
+        self.parts.get(name)
+    }
+
+    /// The toolsets, in the order of the configuration.
+    pub fn toolsets(&self) -> impl ExactSizeIterator<Item = &Arc<Toolset>> + Clone {
+        self.toolsets.iter()
+    }
+
+    /// The toolset of this name.
+    #[must_use]
+    pub fn toolset(&self, name: &str) -> Option<&Arc<Toolset>> {
+        self.toolsets.iter().find(|toolset| toolset.name() == name)
     }
 
     /// The enabled upstreams, in the order of the configuration.

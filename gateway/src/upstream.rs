@@ -31,10 +31,11 @@ use std::{sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use weir_flow::facts::{self, Transport};
-use weir_mcp::Era;
+use weir_mcp::{Era, ListKind};
 
 use crate::{
-    config::{HttpTransport, Reach, Timeouts, UpstreamName},
+    access::is_served,
+    config::{HttpTransport, Reach, Selections, Timeouts, UpstreamName},
     http::{HttpClient, HttpProxy},
     policy::Policy,
     quota::Quota,
@@ -68,6 +69,8 @@ pub struct Upstream {
     required_transport: Option<Transport>,
     credentials: Credentials,
     personal: bool,
+    /// What of it is served at all.
+    serves: Selections,
     known: Mutex<KnownEras>,
     status: Mutex<Status>,
     /// Tells that a process was started.
@@ -150,6 +153,7 @@ impl Upstream {
             required_transport,
             personal: credentials.are_personal(),
             credentials,
+            serves: config.serves,
             known: Mutex::default(),
             status: Mutex::default(),
             started: Notify::new(),
@@ -208,6 +212,19 @@ impl Upstream {
     /// Whether each caller has a login of their own here, and Weir has none.
     pub const fn is_personal(&self) -> bool {
         self.personal
+    }
+
+    /// Whether an item is served at all, whoever asks.
+    #[must_use]
+    pub fn serves(&self, kind: ListKind, native: &str) -> bool {
+        is_served(&self.serves, kind, self.name(), native)
+    }
+
+    /// Whether everything that it has is served.
+    #[must_use]
+    pub const fn serves_whole(&self) -> bool {
+        let Selections { tools, prompts, resources } = &self.serves;
+        tools.is_none() && prompts.is_none() && resources.is_none()
     }
 
     /// Whether a sign-in may be what it wants.

@@ -5,6 +5,7 @@
     reason = "a test stops at the first thing that is not as it should be"
 )]
 
+mod access;
 mod aggregate;
 mod audit_log;
 mod bounds;

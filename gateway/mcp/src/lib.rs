@@ -9,6 +9,7 @@ pub mod cursor;
 pub mod era;
 pub mod headers;
 pub mod json;
+mod list_kind;
 pub mod message;
 pub mod method;
 pub mod mirrored;
@@ -19,4 +20,5 @@ pub mod translate;
 
 pub use classify::{Claims, Rejection, classify};
 pub use era::Era;
+pub use list_kind::ListKind;
 pub use message::{Edit, Field, InboundRequest, Kind, Message, Object, ParseError, Reference};

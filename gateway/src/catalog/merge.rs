@@ -8,9 +8,9 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use indexmap::IndexMap;
-use weir_mcp::Era;
+use weir_mcp::{Era, ListKind};
 
-use crate::{config::UpstreamName, sealed_state::SealedState};
+use crate::{access::Toolset, config::UpstreamName, sealed_state::SealedState};
 
 use super::{
     snapshot::{CatalogSnapshot, Freshness},
@@ -22,19 +22,6 @@ use super::{
 use interfaces::Interfaces;
 use list::{ListWriter, PreparedList};
 pub(super) use report::Reported;
-
-/// What can be listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ListKind {
-    /// `tools/list`
-    Tool,
-    /// `prompts/list`
-    Prompt,
-    /// `resources/list`
-    Resource,
-    /// `resources/templates/list`
-    Template,
-}
 
 /// The merged lists of one era.
 ///
@@ -85,70 +72,9 @@ pub(super) struct Paging<'a> {
     pub(super) size: usize,
 }
 
-impl ListKind {
-    /// All kinds, in the order they are fetched.
-    pub(super) const ALL: [Self; 4] = [Self::Tool, Self::Prompt, Self::Resource, Self::Template];
-
-    /// The kind that a method lists.
-    #[must_use]
-    pub fn of_method(method: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.method() == method)
-    }
-
-    /// The method that lists it.
-    #[must_use]
-    pub const fn method(self) -> &'static str {
-        match self {
-            Self::Tool => "tools/list",
-            Self::Prompt => "prompts/list",
-            Self::Resource => "resources/list",
-            Self::Template => "resources/templates/list",
-        }
-    }
-
-    /// What one entry is called.
-    pub(super) const fn noun(self) -> &'static str {
-        match self {
-            Self::Tool => "tool",
-            Self::Prompt => "prompt",
-            Self::Resource => "resource",
-            Self::Template => "resource template",
-        }
-    }
-
-    pub(super) const fn list(self) -> &'static str {
-        match self {
-            Self::Tool => "tools",
-            Self::Prompt => "prompts",
-            Self::Resource => "resources",
-            Self::Template => "resourceTemplates",
-        }
-    }
-
-    pub(super) const fn key(self) -> &'static str {
-        match self {
-            Self::Tool | Self::Prompt => "name",
-            Self::Resource => "uri",
-            Self::Template => "uriTemplate",
-        }
-    }
-
-    pub(super) const fn capability(self) -> &'static str {
-        match self {
-            Self::Tool => "tools",
-            Self::Prompt => "prompts",
-            Self::Resource | Self::Template => "resources",
-        }
-    }
-
-    const fn is_renamed(self) -> bool {
-        matches!(self, Self::Tool | Self::Prompt)
-    }
-}
-
 impl MergedLists {
     /// Merges what is known, in the order of the configuration.
-    pub(super) fn new(era: Era, upstreams: &[KnownUpstream], paging: Paging<'_>) -> Self {
+    pub(super) fn new(era: Era, upstreams: &[KnownUpstream], toolset: &Toolset, paging: Paging<'_>) -> Self {
         let known = || upstreams.iter().filter_map(|known| Some((&known.name, known.view.as_deref()?)));
         let starting: Vec<&UpstreamName> =
             upstreams.iter().filter(|known| known.starting).map(|known| &known.name).collect();
@@ -158,7 +84,7 @@ impl MergedLists {
         let lists = freshness(era, known().map(|(_, view)| view.lasts).chain(soon()));
         merged.freshness = freshness(era, known().map(|(_, view)| view.discovery_lasts).chain(soon()));
         for kind in ListKind::ALL {
-            let mut writer = ListWriter::new(kind, paging.size);
+            let mut writer = ListWriter::new(kind, toolset.has_prefix(), paging.size);
             for (upstream, view) in known() {
                 for entry in view.entries(kind).iter().filter(|entry| era == Era::Modern || !entry.modern_only) {
                     writer.add(upstream, entry, &merged.interfaces);
@@ -179,7 +105,10 @@ impl MergedLists {
         merged.traits = there.map(|(upstream, view)| (upstream.clone(), Traits::of(era, view))).collect();
         let all_known = merged.traits.len() == upstreams.len();
         merged.capabilities = capabilities(era, merged.traits.values(), all_known);
-        merged.instructions = instructions(&starting, known());
+        merged.instructions = match toolset.instructions() {
+            Some(own) => Some(own.to_owned()),
+            None => instructions(&starting, known()),
+        };
         merged
     }
 

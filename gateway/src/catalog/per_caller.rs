@@ -17,7 +17,7 @@ use crate::{
     upstream::{ConnectError, Upstream},
 };
 
-use super::{CatalogSnapshot, MergedLists, merge::KnownUpstream};
+use super::CatalogSnapshot;
 
 /// How many callers' lists are kept; of more, those of whoever was away for the longest time are forgotten.
 const CALLERS: usize = 1024;
@@ -41,7 +41,6 @@ pub(super) struct PerCaller {
     views: Mutex<HashMap<UpstreamName, CallerLists>>,
     /// Held while lists are fetched, so that a burst of lists fetches them once.
     fetching: tokio::sync::Mutex<()>,
-    merged: Mutex<[Option<MergedFor>; 2]>,
     used: Mutex<Instant>,
 }
 
@@ -49,13 +48,6 @@ struct CallerLists {
     /// None if it could not be had.
     view: Option<Arc<CatalogSnapshot>>,
     until: Instant,
-}
-
-/// A merged list, and what it was made of.
-struct MergedFor {
-    shared: Arc<MergedLists>,
-    known: Vec<KnownUpstream>,
-    merged: Arc<MergedLists>,
 }
 
 impl Personal {
@@ -83,7 +75,6 @@ impl Personal {
         let own = PerCaller {
             views: Mutex::default(),
             fetching: tokio::sync::Mutex::default(),
-            merged: Mutex::default(),
             used: Mutex::new(Instant::now()),
         };
         Some(Arc::clone(callers.entry(Arc::clone(id)).or_insert(Arc::new(own))))
@@ -145,31 +136,6 @@ impl PerCaller {
             };
             lock(&self.views).insert(name.clone(), CallerLists { view, until: Instant::now() + lasts });
         }
-    }
-
-    /// The merged list that was made of these, or a new one.
-    pub(super) fn merged(
-        &self,
-        era: usize,
-        shared: Arc<MergedLists>,
-        known: Vec<KnownUpstream>,
-        merge: impl FnOnce(&[KnownUpstream]) -> MergedLists,
-    ) -> Arc<MergedLists> {
-        let mut made = lock(&self.merged);
-        let same = |a: &KnownUpstream, b: &KnownUpstream| match (&a.view, &b.view) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-            (None, None) => true,
-            _ => false,
-        };
-        if let Some(made) = &made[era]
-            && Arc::ptr_eq(&made.shared, &shared)
-            && made.known.iter().zip(&known).all(|(a, b)| same(a, b))
-        {
-            return Arc::clone(&made.merged);
-        }
-        let merged = Arc::new(merge(&known));
-        made[era] = Some(MergedFor { shared, known, merged: Arc::clone(&merged) });
-        merged
     }
 }
 

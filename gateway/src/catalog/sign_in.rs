@@ -22,7 +22,7 @@ impl CatalogSnapshot {
             r#"{{"name":"{SIGN_IN}","title":{title},"description":{text},"inputSchema":{{"type":"object","properties":{{}}}}}}"#
         );
         let mut view = Self { waits: true, ..Self::default() };
-        let entry = ListEntry { raw: Bytes::from(raw), key: SIGN_IN.to_owned(), modern_only: false };
+        let entry = ListEntry { raw: Bytes::from(raw), key: SIGN_IN.to_owned(), public: None, modern_only: false };
         view.lists[ListKind::Tool as usize].push(entry);
         view
     }

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use weir_mcp::{
-    Era, Message, json,
+    Era, ListKind, Message, json,
     mirrored::{Mirrored, mirrored},
 };
 
@@ -17,7 +17,7 @@ use crate::{
     upstream::{Opened, SendError, Upstream, own},
 };
 
-use super::{merge::ListKind, schema};
+use super::schema;
 
 /// How many pages of a list are fetched before the server is taken to be turning in circles.
 const MAX_PAGES: usize = 1000;
@@ -74,6 +74,8 @@ pub(super) struct ListEntry {
     pub(super) raw: Bytes,
     /// Its name, address or template, decoded.
     pub(super) key: String,
+    /// The name that clients know it by, where the operator has given it one.
+    pub(super) public: Option<Box<str>>,
     /// Whether SDKs of the legacy era refuse it, and the whole list with it.
     pub(super) modern_only: bool,
 }
@@ -150,7 +152,13 @@ impl CatalogSnapshot {
 
     /// Adds an entry, unless clients would refuse the list because of it, or there is one with its name already. `keys`
     /// are those of the list until now.
-    fn add(&mut self, kind: ListKind, raw: &[u8], opened: &Opened, keys: &mut HashSet<String>) {
+    fn add(
+        &mut self,
+        kind: ListKind,
+        raw: &[u8],
+        (upstream, opened): (&Upstream, &Opened),
+        keys: &mut HashSet<String>,
+    ) {
         let noun = kind.noun();
         let fault = schema::fault(kind, raw);
         let Some(key) = json::get(raw, &[kind.key()]).and_then(json::string) else {
@@ -158,6 +166,9 @@ impl CatalogSnapshot {
             self.remarks.add(format!("a {noun} is left out: {why}"));
             return;
         };
+        if !upstream.serves(kind, &key) {
+            return;
+        }
         let shown: String = key.chars().take(NAME_IN_REMARK).collect();
         // Whoever calls it anyway still needs the headers.
         let unsendable = (kind == ListKind::Tool).then(|| self.mirror(&key, raw, opened)).flatten();
@@ -174,7 +185,12 @@ impl CatalogSnapshot {
             self.remarks.add(format!("{noun} `{shown}` is left out for legacy clients: {}", fault.why));
         }
         let raw = Bytes::copy_from_slice(raw);
-        self.lists[kind as usize].push(ListEntry { raw, key: key.into_owned(), modern_only: fault.is_some() });
+        self.lists[kind as usize].push(ListEntry {
+            raw,
+            key: key.into_owned(),
+            public: None,
+            modern_only: fault.is_some(),
+        });
     }
 
     /// Notes the arguments of a tool that travel in headers too. Over HTTP a tool that nobody could call there is left out
@@ -291,7 +307,7 @@ impl ListSource<'_> {
                 }
                 view.size += raw.len();
                 if view.entries(kind).len() < MAX_ENTRIES {
-                    view.add(kind, raw, self.opened, &mut keys);
+                    view.add(kind, raw, (self.upstream, self.opened), &mut keys);
                 }
             }
             cursor = json::get(page, &["nextCursor"]).filter(|raw| raw.first() == Some(&b'"')).map(<[u8]>::to_vec);

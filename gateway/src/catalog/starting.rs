@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_mcp::json;
 
-use crate::{config::UpstreamName, upstream::UpstreamState};
+use crate::{access::Item, config::UpstreamName, upstream::UpstreamState};
 
-use super::{Catalog, entry::CatalogEntry};
+use super::{Catalog, entry::CatalogEntry, view::Viewer};
 
 /// The name that an upstream would have to collide with the tool.
 const OWN: &str = "weir";
@@ -44,7 +44,7 @@ pub(super) fn instructions(starting: &[&UpstreamName]) -> String {
 impl Catalog {
     /// How each upstream stands, for a call of [`STATUS`]; none if the name is an upstream's.
     #[must_use]
-    pub fn status(&self) -> Option<String> {
+    pub fn status(&self, viewer: &Viewer<'_>) -> Option<String> {
         if self.snapshot.upstream(OWN).is_some() {
             return None;
         }
@@ -59,7 +59,11 @@ impl Catalog {
                 (None, _) => format!("`{name}`: {}", status.state),
             }
         };
-        let lines: Vec<String> = self.entries.values().map(line).collect();
+        let grants = viewer.grants(&self.snapshot);
+        let sees =
+            |name: &str| viewer.toolset.order(name).is_some() && grants.sees(viewer.toolset.name(), name, Item::Any);
+        let seen = self.entries.values().filter(|entry| sees(entry.upstream.name()));
+        let lines: Vec<String> = seen.map(line).collect();
         Some(lines.join("\n"))
     }
 }

@@ -61,7 +61,8 @@ pub(super) fn assemble(config: &Config, manager: Option<&CredentialManager>) -> 
     if !problems.is_empty() {
         return Err(BadConfig(problems.join("\n")));
     }
-    let snapshot = Arc::new(Snapshot::new(upstreams, config.limits.clone()));
+    let snapshot = Snapshot::new(upstreams, config.limits.clone());
+    let snapshot = Arc::new(snapshot.governed(config.access.as_ref(), &config.toolsets));
     Ok(Assembly { snapshot, decisions, _engine: engine })
 }
 

@@ -106,7 +106,11 @@ async fn connect(
         }
     };
     // There is the one upstream that was asked for.
-    let endpoint = snapshot.upstreams().next().cloned().map_or(Endpoint::All, Endpoint::One);
+    let endpoint = snapshot
+        .upstreams()
+        .next()
+        .cloned()
+        .map_or_else(|| Endpoint::Merged(Arc::clone(snapshot.all())), Endpoint::One);
     let served = stdio::serve(Arc::clone(&proxy), endpoint, pipes, limits, stop).await;
     reaping.abort();
     looking.abort();

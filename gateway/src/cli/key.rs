@@ -126,7 +126,7 @@ async fn add(config: &Config, keys: &ApiKeys, key: ApiKey) -> anyhow::Result<Exi
     ensure!(key.scopes.iter().all(is_scope), "a scope has no blanks, quotes or backslashes in it");
     for endpoint in &key.endpoints {
         ensure!(is_name(endpoint), "`{endpoint}` cannot be an upstream: name one, without `/mcp/`");
-        if !config.upstreams.iter().any(|upstream| upstream.name.as_str() == endpoint) {
+        if !config.endpoints().any(|name| name.as_str() == endpoint) {
             eprintln!("there is no upstream `{endpoint}` in the configuration yet");
         }
     }

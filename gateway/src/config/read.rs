@@ -30,7 +30,7 @@ pub(super) trait SettingKind: Sized {
 
 /// Why a text cannot be read as what it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unreadable {
+pub struct Unreadable {
     pub(super) message: Cow<'static, str>,
     pub(super) hint: Cow<'static, str>,
 }

@@ -1,6 +1,7 @@
 //! From what is written to what holds: defaults filled in, references followed, and every rule checked that needs more
 //! than one value to see.
 
+mod access;
 mod audit;
 mod auth;
 mod context;
@@ -38,6 +39,7 @@ pub(super) fn resolve(
     let certified = root.tls.set().is_some_and(|at| at.value.client_ca.key().is_some());
     let callers = api_keys || certified || root.auth.key().is_some();
     let mut context = Context { base, environment, report, live: true, callers, variables: BTreeSet::new() };
+    let upstreams = upstreams(root, &mut context);
     let mut config = Config {
         file: file.to_owned(),
         listen: listen(root, &mut context),
@@ -52,7 +54,9 @@ pub(super) fn resolve(
         store: auth::store(root, &mut context),
         audit: audit::audit(root, &mut context),
         limits: limits(&root.limits),
-        upstreams: upstreams(root, &mut context),
+        access: access::access(root, &mut context),
+        toolsets: access::toolsets(root, &upstreams, &mut context),
+        upstreams,
         warnings: Vec::new(),
         missing: Vec::new(),
     };

@@ -1,5 +1,6 @@
 //! The tables of the file as the operator writes them. Their doc comments are what the schema says of each key.
 
+mod access;
 mod auth;
 
 use std::str::FromStr;
@@ -10,6 +11,7 @@ use super::read::{Unreadable, table};
 use super::string::{Address, FilePath, Inherited, Program, TemplateString, Variable, choice, strings};
 use super::value::{Count, Json, NamedValues, OneOrMore, Values};
 
+pub(super) use access::{WrittenAccess, WrittenOverride, WrittenRule, WrittenSelection, WrittenToolset};
 pub(super) use auth::{IdentityProvider, Introspection, Store, WrittenInbound, WrittenOAuth};
 
 table! {
@@ -49,6 +51,10 @@ table! {
         limits: WrittenLimits,
         /// What holds for each upstream that says nothing else.
         defaults: Defaults,
+        /// Who may see and call what.
+        access: WrittenAccess,
+        /// Tools, prompts and resources that are served together, each at `/mcp/<name>`.
+        toolsets: NamedValues<WrittenToolset>,
         /// The MCP servers behind Weir, by name: letters, digits, `-` and `_`, at most 32. A tool of the upstream
         /// `github` is called `github__<tool>` on `/mcp` and by its own name on `/mcp/github`.
         upstreams: NamedValues<WrittenUpstream>,
@@ -287,6 +293,13 @@ table! {
         bearer: WrittenSecret,
         /// How long to wait for this upstream.
         timeouts: WrittenTimeouts,
+        /// The tools that are served at all, on every endpoint and to every caller: a list of patterns, or a table with
+        /// `allow` and `deny`. Default: all.
+        tools: WrittenSelection,
+        /// The prompts, in the same way.
+        prompts: WrittenSelection,
+        /// The resources and templates, by address.
+        resources: WrittenSelection,
         /// Components that decide how it is reached and with which credential; one for each decision at most.
         policies: Values<WrittenPolicy>,
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_mcp::{Era, answer, era, json, method, public, translate::rank};
+use weir_mcp::{Era, ListKind, answer, era, json, method, public, translate::rank};
 
 use crate::{
-    catalog::{ListKind, MergedLists, STATUS},
+    catalog::{MergedLists, STATUS},
     upstream::Upstream,
 };
 
@@ -24,7 +24,7 @@ impl Proxy {
     pub(super) async fn answer(self: &Arc<Self>, context: &RequestContext) -> Option<Answer> {
         let message = &context.message;
         if let Some(kind) = ListKind::of_method(message.method()) {
-            let offers = self.catalog.merged(context.caller.as_ref(), context.era).await;
+            let offers = self.catalog.merged(context.viewer(&self.catalog), context.era).await;
             let Some(cursor) = message.cursor() else {
                 return Some(Answer::result(message, offers.result(kind).clone()));
             };
@@ -45,7 +45,7 @@ impl Proxy {
             }
             (Era::Legacy, method::TASKS_LIST) => self.list_tasks(context).await,
             (Era::Modern, "server/discover") => {
-                let offers = self.catalog.merged(context.caller.as_ref(), Era::Modern).await;
+                let offers = self.catalog.merged(context.viewer(&self.catalog), Era::Modern).await;
                 Some(Answer::result(message, discovered(&offers)))
             }
             (Era::Modern, method::LISTEN) => Some(self.subscribe(context).await),
@@ -59,14 +59,14 @@ impl Proxy {
         if message.method() != method::TOOLS_CALL || message.name().as_deref() != Some(STATUS) {
             return None;
         }
-        Some(told(context, &self.catalog.status()?, false))
+        Some(told(context, &self.catalog.status(&context.viewer(&self.catalog))?, false))
     }
 
     /// Remembers the level for upstreams opened later, and tells those that are open.
     async fn set_log_level(&self, context: &RequestContext) {
         let Some(session) = &context.session else { return };
         session.set_level(&context.message);
-        let offers = self.catalog.known(context.caller.as_ref(), context.era);
+        let offers = self.catalog.known(context.viewer(&self.catalog), context.era);
         let mut telling = tokio::task::JoinSet::new();
         let declares = |upstream: &Upstream| offers.traits(upstream.key()).is_none_or(|traits| traits.logging);
         for (upstream, channel) in session.channels.all().into_iter().filter(|(upstream, _)| declares(upstream)) {

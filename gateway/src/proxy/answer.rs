@@ -7,6 +7,7 @@ use weir_flow::Failure;
 use weir_mcp::{Era, Field, Kind, Message, answer, json, method};
 
 use crate::{
+    access::Decision,
     admission::{CallPermit, NotAdmitted},
     caller::Caller,
     http::HeaderValue,
@@ -75,6 +76,10 @@ pub struct CallLog {
     pub peer: Option<SocketAddr>,
     /// The upstream that answers; none if Weir does.
     pub upstream: Option<Arc<Upstream>>,
+    /// The rule that decided, where there are rules.
+    rule: Option<Arc<str>>,
+    /// What rules that are only tried out would have decided.
+    shadow: Option<String>,
     /// How often the request was sent.
     pub attempts: u32,
     /// Why the call failed.
@@ -202,6 +207,8 @@ impl CallLog {
             arguments: RecordedArguments::of(message),
             peer: None,
             upstream: None,
+            rule: None,
+            shadow: None,
             attempts: 0,
             failure: None,
             outcome: CallOutcome::Ok,
@@ -222,6 +229,12 @@ impl CallLog {
         }
         record.ends[3] = record.text.len();
         record
+    }
+
+    /// Notes what the rules have decided.
+    pub(super) fn decided(&mut self, decision: &Decision) {
+        self.rule.clone_from(&decision.rule);
+        self.shadow = decision.shadow.as_ref().map(ToString::to_string);
     }
 
     /// Notes that the call came to nothing, and why.
@@ -269,6 +282,8 @@ impl CallLog {
             received: self.received as u64,
             sent,
             outcome,
+            rule: self.rule.as_deref(),
+            shadow: self.shadow.as_deref(),
             failure: self.failure.as_deref(),
             arguments: self.arguments.as_ref(),
         };

@@ -155,7 +155,7 @@ impl AnswerStream {
         deadline: Option<Deadline>,
     ) -> Self {
         let token = context.message.progress_token().map(Bytes::copy_from_slice);
-        let namespace = context.endpoint.is_all().then(|| {
+        let namespace = context.endpoint.is_merged().then(|| {
             Box::new(Namespace {
                 catalog: Arc::clone(catalog),
                 upstream: Arc::clone(upstream),

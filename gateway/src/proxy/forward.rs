@@ -48,7 +48,7 @@ impl Proxy {
             return Answer::whole(409, answer::error(None, answer::INVALID_REQUEST, text, None));
         };
         match &session.endpoint {
-            Endpoint::All => self.hear(session),
+            Endpoint::Merged(_) => self.hear(session),
             Endpoint::One(upstream) => {
                 if let Err(answer) = self.hear_one(session, upstream).await {
                     return answer;
@@ -65,7 +65,7 @@ impl Proxy {
     }
 
     fn overheard(&self, session: &Arc<Session>, taken: QueueConsumer) -> AnswerStream {
-        let changes = session.endpoint.is_all().then(|| (self.catalog.announced(), Arc::clone(session)));
+        let changes = session.endpoint.is_merged().then(|| (self.catalog.announced(), Arc::clone(session)));
         AnswerStream::queue(taken, changes).until(session.ended())
     }
 
@@ -234,7 +234,7 @@ impl NotificationForwarder {
                 _ if message.is_answer() => None,
                 // What one upstream says to its own client goes as it is.
                 Endpoint::One(_) => Some(message.bytes().clone()),
-                Endpoint::All => namespace::mapped(&message, &session, &self.catalog, &self.upstream),
+                Endpoint::Merged(_) => namespace::mapped(&message, &session, &self.catalog, &self.upstream),
             };
             if let Some(data) = data {
                 session.queue.push(data);

@@ -7,7 +7,9 @@ use weir_flow::{Backoff, call::MAX_ATTEMPTS};
 use weir_mcp::{Era, Message, answer, era, json, message::Field, method, translate};
 
 use crate::{
+    access::Toolset,
     caller::Caller,
+    catalog::Viewer,
     http::HeaderValue,
     session::{Endpoint, MAX_REMEMBERED, RunningGuard, Session, SessionOwner},
     task,
@@ -55,16 +57,22 @@ impl Proxy {
             return Answer::whole(413, answer::error(initialize.id(), answer::INVALID_REQUEST, &why, None));
         }
         match endpoint {
-            Endpoint::All => self.begin_all(owner, initialize).await,
+            Endpoint::Merged(toolset) => self.begin_merged(owner, toolset, initialize).await,
             Endpoint::One(upstream) => self.begin_one(owner, upstream, initialize, record).await,
         }
     }
 
-    async fn begin_all(self: &Arc<Self>, owner: SessionOwner, initialize: &Message) -> Answer {
+    async fn begin_merged(
+        self: &Arc<Self>,
+        owner: SessionOwner,
+        toolset: Arc<Toolset>,
+        initialize: &Message,
+    ) -> Answer {
         let version = requested_version(initialize);
-        let offers = self.catalog.merged(owner.caller.as_ref(), Era::Legacy).await;
+        let offers =
+            self.catalog.merged(Viewer { caller: owner.caller.as_ref(), toolset: &toolset }, Era::Legacy).await;
         let answer = Answer::result(initialize, aggregate::initialized(&offers, version));
-        self.admit(owner, Endpoint::All, initialize, HeaderValue::from_static(version), None, answer)
+        self.admit(owner, Endpoint::Merged(toolset), initialize, HeaderValue::from_static(version), None, answer)
     }
 
     async fn begin_one(

@@ -21,6 +21,8 @@ use crate::{
     upstream::Upstream,
 };
 
+use super::viewer;
+
 /// Where messages cross.
 pub(super) struct Namespace {
     pub(super) catalog: Arc<Catalog>,
@@ -88,7 +90,9 @@ fn cross(
         }
         (Kind::Notification, method::LOG_MESSAGE) => session.is_none_or(|session| wants(session, message)).then(named),
         (Kind::Notification, method::UPDATED) => {
-            let offers = catalog.known(session.and_then(|session| session.caller()).as_ref(), Era::Legacy);
+            let caller = session.and_then(|session| session.caller());
+            let offers =
+                catalog.known(viewer(catalog, session.map(|session| &session.endpoint), caller.as_ref()), Era::Legacy);
             let public = message.uri().and_then(|uri| offers.public_address(upstream.key(), &uri));
             Some(public.map_or_else(|| message.bytes().clone(), |public| public::readdressed(message, public)))
         }

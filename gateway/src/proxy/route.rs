@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_mcp::{
-    Era, Message, ParseError, answer, json,
-    message::{Field, Kind, Reference},
+    Era, ListKind, Message, ParseError, answer, json,
+    message::{Field, Kind, Object, Reference},
     method,
     public::{self, PublicNames},
     status::http_status,
@@ -16,23 +16,37 @@ use weir_mcp::{
 };
 
 use crate::{
-    catalog::{self, MergedLists, Traits},
-    config::UpstreamName,
+    access::{CallFacts, Decision, Item, Toolset},
+    caller::Caller,
+    catalog::{MergedLists, Traits},
+    config::{ToolOverride, UpstreamName},
     session::{Endpoint, RunningRequest},
     upstream::Upstream,
 };
 
-use super::{Answer, Proxy, RequestContext, sign_in::SignInResult};
+use super::{
+    Answer, CallLog, Proxy, RequestContext,
+    sign_in::{SignInResult, told},
+};
 
 /// What becomes of a request.
 #[allow(clippy::large_enum_variant, reason = "one lives for a moment; a box would cost each call an allocation")]
 pub(super) enum Route {
     /// Weir has the answer.
     Answered(Answer),
-    /// It leads nowhere, and this says so.
+    /// It leads nowhere that the caller may know of, and this says so.
     Unknown(Answer),
+    /// A rule denies it.
+    Denied(Box<DeniedCall>),
     /// It goes to an upstream.
     Upstream(Target),
+}
+
+/// A call that a rule denies.
+pub(super) struct DeniedCall {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) decision: Decision,
+    pub(super) answer: Answer,
 }
 
 /// One message's way to one upstream.
@@ -47,6 +61,22 @@ pub(super) struct Target {
     pub(super) run: Option<Arc<RunningRequest>>,
     /// What in the answer needs a public name; none if the answer need not be looked at.
     pub(super) asked: Option<PublicNames>,
+    /// What rules have to allow.
+    item: TargetItem,
+    /// The arguments that are sent, where they are not those of the client.
+    arguments: Option<String>,
+}
+
+/// What of an upstream a message is about.
+enum TargetItem {
+    /// What the message names.
+    Named,
+    /// This, as the upstream calls it.
+    One(ListKind, String),
+    /// A task of it, or what belongs to a request that runs.
+    Any,
+    /// Nothing in particular.
+    Whole,
 }
 
 impl Target {
@@ -59,34 +89,91 @@ impl Target {
 }
 
 impl Proxy {
-    /// Where a request goes.
-    pub(super) async fn route(self: &Arc<Self>, context: &RequestContext) -> Route {
-        let message = &context.message;
-        if let Endpoint::One(upstream) = &context.endpoint {
-            return Route::Upstream(Target::unchanged(upstream, message, context.era));
+    /// Where a request goes, if its caller may have it go there.
+    pub(super) async fn route(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Route {
+        let route = self.find_route(context).await;
+        let Route::Upstream(target) = route else { return route };
+        let decision = self.authorize(context, &target);
+        record.decided(&decision);
+        if decision.allowed {
+            return Route::Upstream(target);
         }
+        let answer = if decision.by_arguments {
+            let rule = decision.rule.as_deref().unwrap_or_default();
+            told(context, &format!("not allowed with these arguments (rule `{rule}`)"), true)
+        } else {
+            // As if it did not exist.
+            nowhere(context, &target.as_unknown(context))
+        };
+        Route::Denied(Box::new(DeniedCall { upstream: target.upstream, decision, answer }))
+    }
+
+    /// What is decided about a call: the one place where rules refuse it.
+    fn authorize(&self, context: &RequestContext, target: &Target) -> Decision {
+        let (upstream, message) = (&target.upstream, &context.message);
+        let named = match (&target.item, method::route(message.method())) {
+            (TargetItem::Named, method::Route::Name) => message.name(),
+            (TargetItem::Named, method::Route::Uri) => message.uri(),
+            _ => None,
+        };
+        let native = target.name.as_deref().or(named.as_deref()).unwrap_or_default();
+        let item = match &target.item {
+            TargetItem::One(kind, name) => Item::One(*kind, name),
+            TargetItem::Any => Item::Any,
+            TargetItem::Whole => Item::Whole,
+            TargetItem::Named => match method::route(message.method()) {
+                method::Route::Name => Item::One(named_kind(message), native),
+                method::Route::Uri => Item::One(ListKind::Resource, native),
+                method::Route::Task => Item::Any,
+                method::Route::Reference | method::Route::None => Item::Whole,
+            },
+        };
+        let (toolset, name) = (context.endpoint.toolset(), upstream.name());
+        let served = match item {
+            Item::One(kind, native) => {
+                upstream.serves(kind, native) && toolset.is_none_or(|toolset| toolset.serves(kind, name, native))
+            }
+            Item::Any => toolset.is_none_or(|toolset| toolset.order(name).is_some()),
+            Item::Whole => upstream.serves_whole() && toolset.is_none_or(|toolset| toolset.serves_whole(name)),
+        };
+        if !served {
+            return Decision::default();
+        }
+        let arguments = target.arguments.as_deref().map(str::as_bytes).or_else(|| message.raw(Field::Arguments));
+        let (endpoint, method) = (context.endpoint.name(), message.method());
+        let facts = CallFacts { endpoint, upstream: name, item, method, arguments };
+        Caller::grants(context.caller.as_ref(), self.snapshot().access()).authorize(&facts)
+    }
+
+    async fn find_route(self: &Arc<Self>, context: &RequestContext) -> Route {
+        let message = &context.message;
+        let toolset = match &context.endpoint {
+            Endpoint::One(upstream) => return Route::Upstream(Target::unchanged(upstream, message, context.era)),
+            Endpoint::Merged(toolset) => toolset,
+        };
         if let Some(answer) = self.answer(context).await {
             return Route::Answered(answer);
         }
-        let mut offers = self.catalog.known(context.caller.as_ref(), context.era);
-        let mut target = self.find(&offers, context, NameScope::Listed);
+        let viewer = context.viewer(&self.catalog);
+        let mut offers = self.catalog.known(viewer, context.era);
+        let mut target = self.find(&offers, context, toolset, NameScope::Listed);
         if target.is_err() {
             if let Some(answer) = self.status(context) {
                 return Route::Answered(answer);
             }
             // It may be one that this client, or all of its era, have not listed since it is there.
-            offers = Box::pin(self.catalog.merged(context.caller.as_ref(), context.era)).await;
-            target = self.find(&offers, context, NameScope::Listed);
+            offers = Box::pin(self.catalog.merged(viewer, context.era)).await;
+            target = self.find(&offers, context, toolset, NameScope::Listed);
         }
         if let Err(UnknownTarget::Name(_, name)) = &target {
             match Box::pin(self.behind_sign_in(context, &offers, name)).await {
                 Some(SignInResult::Answered(answer)) => return Route::Answered(*answer),
-                Some(SignInResult::Listed(offers)) => target = self.find(&offers, context, NameScope::Listed),
+                Some(SignInResult::Listed(offers)) => target = self.find(&offers, context, toolset, NameScope::Listed),
                 None => {}
             }
         }
         if target.is_err() {
-            target = self.find(&offers, context, NameScope::Any);
+            target = self.find(&offers, context, toolset, NameScope::Any);
         }
         match target {
             Ok(target) => Route::Upstream(target),
@@ -94,11 +181,17 @@ impl Proxy {
         }
     }
 
-    fn find(&self, offers: &MergedLists, context: &RequestContext, names: NameScope) -> Result<Target, UnknownTarget> {
+    fn find(
+        &self,
+        offers: &MergedLists,
+        context: &RequestContext,
+        toolset: &Toolset,
+        names: NameScope,
+    ) -> Result<Target, UnknownTarget> {
         match method::route(context.message.method()) {
-            method::Route::Name => self.by_name(offers, context, names),
+            method::Route::Name => self.by_name(offers, context, toolset, names),
             method::Route::Uri => self.by_uri(offers, &context.message),
-            method::Route::Reference => self.by_reference(offers, &context.message, names),
+            method::Route::Reference => self.by_reference(offers, &context.message, toolset, names),
             method::Route::Task => self.by_task(offers, context),
             method::Route::None => self.by_extension(offers, context),
         }
@@ -116,8 +209,8 @@ impl Proxy {
         }
         let session = match (&context.endpoint, &context.session) {
             (Endpoint::One(upstream), _) => return vec![unchanged(upstream)],
-            (Endpoint::All, Some(session)) => session,
-            (Endpoint::All, None) => return Vec::new(),
+            (Endpoint::Merged(_), Some(session)) => session,
+            (Endpoint::Merged(_), None) => return Vec::new(),
         };
         match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => {
@@ -133,7 +226,7 @@ impl Proxy {
             }
             // `initialized` is told to each upstream when it is opened.
             (_, method) => {
-                let offers = self.catalog.known(context.caller.as_ref(), context.era);
+                let offers = self.catalog.known(context.viewer(&self.catalog), context.era);
                 let upstream = alone(offers.declaring(method)).and_then(|name| self.snapshot().upstream(name.as_str()));
                 upstream.map(unchanged).into_iter().collect()
             }
@@ -144,31 +237,55 @@ impl Proxy {
         &self,
         offers: &MergedLists,
         context: &RequestContext,
+        toolset: &Toolset,
         names: NameScope,
     ) -> Result<Target, UnknownTarget> {
         let message = &context.message;
-        let kind =
-            if message.method().starts_with("prompts/") { catalog::ListKind::Prompt } else { catalog::ListKind::Tool };
+        let kind = named_kind(message);
         let name = message.name().unwrap_or_default();
-        let (upstream, traits, native) = self.named(offers, kind, &name, names)?;
-        let body = message.edit().set(Field::Name, json::quote(native).as_bytes()).finish();
+        let (upstream, traits, native) = self.named(offers, (kind, &name), toolset, names)?;
+        let edit = message.edit().set(Field::Name, json::quote(native).as_bytes());
+        let changed = toolset.place(kind, upstream.name(), native).and_then(|place| place.changed);
+        let arguments = changed.map(|changed| arguments(message, changed));
+        let edit = match &arguments {
+            Some(arguments) => edit.put(Object::Body, "arguments", arguments),
+            None => edit,
+        };
+        let body = edit.finish();
         let tasks = message.method() == method::TOOLS_CALL && traits.is_some_and(|is| is.tasks);
         let asked = (tasks && may_become_task(context)).then_some(PublicNames::Call);
-        Ok(Target { upstream, body, name: Some(native.to_owned()), run: None, asked })
+        let item = TargetItem::Named;
+        Ok(Target { upstream, body, name: Some(native.to_owned()), run: None, asked, item, arguments })
     }
 
-    fn by_reference(&self, offers: &MergedLists, message: &Message, names: NameScope) -> Result<Target, UnknownTarget> {
+    fn by_reference(
+        &self,
+        offers: &MergedLists,
+        message: &Message,
+        toolset: &Toolset,
+        names: NameScope,
+    ) -> Result<Target, UnknownTarget> {
         match message.reference() {
             Some(Reference::Prompt(name)) => {
-                let (upstream, _, native) = self.named(offers, catalog::ListKind::Prompt, &name, names)?;
+                let (upstream, _, native) = self.named(offers, (ListKind::Prompt, &name), toolset, names)?;
                 let body = message.edit().set(Field::ReferenceName, json::quote(native).as_bytes()).finish();
-                Ok(Target { upstream, body, name: None, run: None, asked: None })
+                let item = TargetItem::One(ListKind::Prompt, native.to_owned());
+                Ok(Target { upstream, body, name: None, run: None, asked: None, item, arguments: None })
             }
             Some(Reference::Resource(uri)) => {
-                let (upstream, _) = self.addressed(offers, &uri)?;
-                Ok(Target { upstream, body: message.bytes().clone(), name: None, run: None, asked: None })
+                let (upstream, native) = self.addressed(offers, &uri)?;
+                let item = TargetItem::One(ListKind::Template, native.to_owned());
+                Ok(Target {
+                    upstream,
+                    body: message.bytes().clone(),
+                    name: None,
+                    run: None,
+                    asked: None,
+                    item,
+                    arguments: None,
+                })
             }
-            None => Err(UnknownTarget::Name(catalog::ListKind::Prompt, String::new())),
+            None => Err(UnknownTarget::Name(ListKind::Prompt, String::new())),
         }
     }
 
@@ -176,16 +293,21 @@ impl Proxy {
     fn named<'a>(
         &self,
         offers: &'a MergedLists,
-        kind: catalog::ListKind,
-        name: &'a str,
+        (kind, name): (ListKind, &'a str),
+        toolset: &'a Toolset,
         names: NameScope,
     ) -> Result<(Arc<Upstream>, Option<&'a Traits>, &'a str), UnknownTarget> {
         let unknown = || UnknownTarget::Name(kind, name.to_owned());
         let found = match offers.find(kind, name) {
             // What only stands in for an upstream that waits for a login is Weir's own.
             Some(offer) => offers.traits(&offer.upstream).map(|is| (offer.upstream.as_str(), Some(is), &*offer.native)),
-            None => public::split(name)
+            None => unlisted(toolset, name)
                 .filter(|(_, native)| names == NameScope::Any && !native.is_empty())
+                // It is known by another name here.
+                .filter(|(upstream, native)| {
+                    let place = toolset.place(kind, upstream, native);
+                    place.and_then(|place| place.changed).is_none_or(|changed| changed.name.is_none())
+                })
                 .map(|(upstream, native)| (upstream, None, native)),
         };
         let (upstream, traits, native) = found.ok_or_else(unknown)?;
@@ -206,11 +328,20 @@ impl Proxy {
         let (upstream, native) = self.addressed(offers, &uri)?;
         let name = Some(native.to_owned());
         if native == uri {
-            return Ok(Target { upstream, body: message.bytes().clone(), name, run: None, asked: None });
+            let item = TargetItem::Named;
+            return Ok(Target {
+                upstream,
+                body: message.bytes().clone(),
+                name,
+                run: None,
+                asked: None,
+                item,
+                arguments: None,
+            });
         }
         let body = message.edit().set(Field::Uri, json::quote(native)).finish();
         let asked = Some(PublicNames::Read { native: native.to_owned(), public: uri.clone().into_owned() });
-        Ok(Target { upstream, body, name, run: None, asked })
+        Ok(Target { upstream, body, name, run: None, asked, item: TargetItem::Named, arguments: None })
     }
 
     /// The way to the upstream whose task it is: public ids begin with its name.
@@ -229,7 +360,16 @@ impl Proxy {
         // What `tasks/result` gives back is the answer to the call, which mentions the task in `_meta` only.
         let asked = if message.method() == method::TASKS_RESULT { PublicNames::Plain } else { PublicNames::Task };
         let body = public::inward(message, name).unwrap_or_else(|| message.bytes().clone());
-        Ok(Target { upstream, body, name: Some(native.to_owned()), run: None, asked: Some(asked) })
+        let item = TargetItem::Any;
+        Ok(Target {
+            upstream,
+            body,
+            name: Some(native.to_owned()),
+            run: None,
+            asked: Some(asked),
+            item,
+            arguments: None,
+        })
     }
 
     /// The way to the only upstream that declares the extension that a method belongs to.
@@ -239,7 +379,11 @@ impl Proxy {
         let upstream = upstream.and_then(|name| self.snapshot().upstream(name.as_str()));
         let unknown = || UnknownTarget::Method(offers.declaring(message.method()).cloned().collect());
         let upstream = upstream.ok_or_else(unknown)?;
-        Ok(Target { asked: Some(PublicNames::Plain), ..Target::unchanged(upstream, message, context.era) })
+        Ok(Target {
+            asked: Some(PublicNames::Plain),
+            item: TargetItem::Whole,
+            ..Target::unchanged(upstream, message, context.era)
+        })
     }
 
     /// The answer of a client to an upstream's question, as the upstream takes it.
@@ -247,7 +391,15 @@ impl Proxy {
         let upstream = Arc::clone(self.snapshot().upstream(upstream.as_str())?);
         let named = Message::parse(body.clone()).ok();
         let named = named.and_then(|message| public::inward(&message, upstream.name()));
-        Some(Target { upstream, body: named.unwrap_or(body), name: None, run: None, asked: None })
+        Some(Target {
+            upstream,
+            body: named.unwrap_or(body),
+            name: None,
+            run: None,
+            asked: None,
+            item: TargetItem::Any,
+            arguments: None,
+        })
     }
 
     /// The upstreams that have what is asked for.
@@ -265,7 +417,7 @@ impl Proxy {
             Era::Legacy => Era::Modern,
             Era::Modern => Era::Legacy,
         };
-        let offers = || self.catalog.known(context.caller.as_ref(), other);
+        let offers = || self.catalog.known(context.viewer(&self.catalog), other);
         let elsewhere = match unknown {
             UnknownTarget::Name(kind, name) => offers().find(*kind, name).map(|offer| offer.upstream.clone()),
             UnknownTarget::Uri(uri) => offers().find_resource(uri).map(|(upstream, _)| upstream.clone()),
@@ -277,25 +429,7 @@ impl Proxy {
                 format!("upstream `{upstream}` speaks only the {other} era of MCP and this client the {era} one");
             return Answer::error(context.era, &context.message, answer::INVALID_PARAMS, &text);
         }
-        let (code, text) = match unknown {
-            UnknownTarget::Name(catalog::ListKind::Prompt, name) => {
-                (answer::INVALID_PARAMS, format!("Unknown prompt: {name}"))
-            }
-            UnknownTarget::Name(_, name) => (answer::INVALID_PARAMS, format!("Unknown tool: {name}")),
-            UnknownTarget::Uri(uri) if context.era == Era::Legacy => {
-                (answer::RESOURCE_NOT_FOUND, format!("Resource not found: {uri}"))
-            }
-            UnknownTarget::Uri(uri) => (answer::INVALID_PARAMS, format!("Resource not found: {uri}")),
-            UnknownTarget::Undeclared => {
-                let data = format!("{{\"requiredCapabilities\":{{\"extensions\":{{\"{TASKS}\":{{}}}}}}}}");
-                let text = "tasks need a client that declares the extension";
-                let error = answer::error(context.message.id(), answer::MISSING_CAPABILITY, text, Some(&data));
-                return Answer::whole(http_status(context.era, answer::MISSING_CAPABILITY), error);
-            }
-            UnknownTarget::Task => (answer::INVALID_PARAMS, "Unknown task".into()),
-            UnknownTarget::Method(which) => (answer::METHOD_NOT_FOUND, elsewhere_text(context.message.method(), which)),
-        };
-        Answer::error(context.era, &context.message, code, &text)
+        nowhere(context, unknown)
     }
 }
 
@@ -304,8 +438,49 @@ impl Target {
     pub(super) fn unchanged(upstream: &Arc<Upstream>, message: &Message, era: Era) -> Self {
         let name = (era == Era::Modern).then(|| method::target(message)).flatten();
         let name = name.map(|name| name.into_owned());
-        Self { upstream: Arc::clone(upstream), body: message.bytes().clone(), name, run: None, asked: None }
+        let (upstream, body) = (Arc::clone(upstream), message.bytes().clone());
+        Self { upstream, body, name, run: None, asked: None, item: TargetItem::Named, arguments: None }
     }
+
+    /// What a caller is told of it who may not know that it is there.
+    fn as_unknown(&self, context: &RequestContext) -> UnknownTarget {
+        let message = &context.message;
+        match method::route(message.method()) {
+            method::Route::Name => UnknownTarget::Name(named_kind(message), message.name().unwrap_or_default().into()),
+            method::Route::Uri => UnknownTarget::Uri(message.uri().unwrap_or_default().into()),
+            method::Route::Reference => match message.reference() {
+                Some(Reference::Resource(uri)) => UnknownTarget::Uri(uri.into()),
+                Some(Reference::Prompt(name)) => UnknownTarget::Name(ListKind::Prompt, name.into()),
+                None => UnknownTarget::Name(ListKind::Prompt, String::new()),
+            },
+            method::Route::Task => UnknownTarget::Task,
+            method::Route::None => UnknownTarget::Method(Vec::new()),
+        }
+    }
+}
+
+/// Which kind of thing `name` names in `params`.
+fn named_kind(message: &Message) -> ListKind {
+    if message.method().starts_with("prompts/") { ListKind::Prompt } else { ListKind::Tool }
+}
+
+/// Whose a name must be that no list has, and what it is called there.
+fn unlisted<'a>(toolset: &'a Toolset, name: &'a str) -> Option<(&'a str, &'a str)> {
+    match toolset.only() {
+        Some(upstream) => Some((upstream.as_str(), name)),
+        None if toolset.has_prefix() => public::split(name),
+        None => None,
+    }
+}
+
+/// The arguments that are sent: those of the client that it may give, and those that the operator has fixed.
+fn arguments(message: &Message, changed: &ToolOverride) -> String {
+    let given = message.raw(Field::Arguments).unwrap_or(b"{}");
+    let given = json::members(given).filter(|(name, _)| !changed.hides(name));
+    let given = given.map(|(name, raw)| format!("{}:{}", json::quote(&name), String::from_utf8_lossy(raw)));
+    let fixed = changed.fixed.iter().map(|(name, raw)| format!("{}:{raw}", json::quote(name)));
+    let all: Vec<String> = given.chain(fixed).collect();
+    format!("{{{}}}", all.join(","))
 }
 
 /// Which names lead somewhere.
@@ -320,7 +495,7 @@ enum NameScope {
 
 /// What was asked for and is not there.
 enum UnknownTarget {
-    Name(catalog::ListKind, String),
+    Name(ListKind, String),
     Uri(String),
     Task,
     /// Tasks, by a client that has not said that it can have any.
@@ -332,6 +507,27 @@ enum UnknownTarget {
 /// The one and only, if there is just one.
 fn alone<'a>(mut upstreams: impl Iterator<Item = &'a UpstreamName>) -> Option<&'a UpstreamName> {
     upstreams.next().filter(|_| upstreams.next().is_none())
+}
+
+/// The answer to a call of what is not there, or not for this caller.
+fn nowhere(context: &RequestContext, unknown: &UnknownTarget) -> Answer {
+    let (code, text) = match unknown {
+        UnknownTarget::Name(ListKind::Prompt, name) => (answer::INVALID_PARAMS, format!("Unknown prompt: {name}")),
+        UnknownTarget::Name(_, name) => (answer::INVALID_PARAMS, format!("Unknown tool: {name}")),
+        UnknownTarget::Uri(uri) if context.era == Era::Legacy => {
+            (answer::RESOURCE_NOT_FOUND, format!("Resource not found: {uri}"))
+        }
+        UnknownTarget::Uri(uri) => (answer::INVALID_PARAMS, format!("Resource not found: {uri}")),
+        UnknownTarget::Undeclared => {
+            let data = format!("{{\"requiredCapabilities\":{{\"extensions\":{{\"{TASKS}\":{{}}}}}}}}");
+            let text = "tasks need a client that declares the extension";
+            let error = answer::error(context.message.id(), answer::MISSING_CAPABILITY, text, Some(&data));
+            return Answer::whole(http_status(context.era, answer::MISSING_CAPABILITY), error);
+        }
+        UnknownTarget::Task => (answer::INVALID_PARAMS, "Unknown task".into()),
+        UnknownTarget::Method(which) => (answer::METHOD_NOT_FOUND, elsewhere_text(context.message.method(), which)),
+    };
+    Answer::error(context.era, &context.message, code, &text)
 }
 
 /// Where a method that cannot be routed may be called instead.

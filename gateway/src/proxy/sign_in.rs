@@ -9,14 +9,15 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 use weir_mcp::{
-    Era, Field, Message, Object, answer, json, method, public,
+    Era, Field, ListKind, Message, Object, answer, json, method, public,
     translate::{input_required, may_ask},
 };
 
 use crate::{
+    access::Item,
     caller::Caller,
-    catalog::{self, MergedLists, SIGN_IN},
-    credential::{CredentialManager, CredentialOwner, Needed, Standing},
+    catalog::{MergedLists, SIGN_IN},
+    credential::{CredentialManager, CredentialOwner, Needed, SignInState, Standing},
     sealed_state::SealedState,
     session::Session,
     sign_in_links::SignInLinks,
@@ -77,7 +78,8 @@ impl Proxy {
     async fn sign_in_answer(&self, context: &RequestContext, needed: &Needed) -> Answer {
         let message = &context.message;
         let Some(prompt) = &self.prompt else { return plain(context, &needed.to_string()) };
-        let wanted = prompt.wanted(context.caller.as_ref(), needed).await;
+        let usable = |upstream: &str| self.snapshot().may_use(context.caller.as_ref(), upstream);
+        let wanted = prompt.wanted(context.caller.as_ref(), needed, usable).await;
         let links: Vec<(&RequestedSignIn, &str)> =
             wanted.iter().filter_map(|wanted| Some((wanted, wanted.link.as_deref()?))).collect();
         let own = links.first().is_some_and(|(wanted, _)| wanted.upstream == needed.upstream);
@@ -122,12 +124,19 @@ impl Proxy {
         name: &str,
     ) -> Option<SignInResult> {
         let prompt = self.prompt.as_ref()?;
-        let stands_in = offers.find(catalog::ListKind::Tool, name).filter(|offer| offer.native == SIGN_IN);
+        let stands_in = offers.find(ListKind::Tool, name).filter(|offer| offer.native == SIGN_IN);
         let (upstream, native) = match stands_in {
             Some(offer) => (offer.upstream.as_str(), SIGN_IN),
             None => public::split(name)?,
         };
         let upstream = self.snapshot().upstream(upstream).filter(|upstream| upstream.takes_sign_ins())?;
+        if !context.viewer(&self.catalog).grants(self.snapshot()).sees(
+            context.endpoint.name(),
+            upstream.name(),
+            Item::Any,
+        ) {
+            return None;
+        }
         let account = prompt.manager.account(upstream.name()).filter(|account| account.is_for_people())?;
         let owner = account.asker(context.caller.as_ref())?.owner;
         let missing = match account.state(&owner).await.ok()?.standing {
@@ -135,7 +144,7 @@ impl Proxy {
             Standing::Unasked => upstream.status().state.wants_login(),
             Standing::Good => {
                 let listed = self.once_listed(context, upstream).await;
-                let known = |offers: &Arc<MergedLists>| offers.find(catalog::ListKind::Tool, name).is_some();
+                let known = |offers: &Arc<MergedLists>| offers.find(ListKind::Tool, name).is_some();
                 if native != SIGN_IN || listed.as_ref().is_some_and(known) {
                     return listed.map(SignInResult::Listed);
                 }
@@ -159,7 +168,7 @@ impl Proxy {
         let mut changes = self.catalog.changes();
         let end = Instant::now() + upstream.list_timeout();
         loop {
-            let offers = self.catalog.merged(context.caller.as_ref(), context.era).await;
+            let offers = self.catalog.merged(context.viewer(&self.catalog), context.era).await;
             if offers.traits(upstream.key()).is_some() {
                 return Some(offers);
             }
@@ -221,10 +230,16 @@ async fn has_given_up(context: &RequestContext, upstream: &Upstream) -> bool {
 
 impl SignInPrompt {
     /// The logins that a caller is to give: the one that is needed now first, then all the others that are missing.
-    async fn wanted(&self, caller: Option<&Arc<Caller>>, needed: &Needed) -> Vec<RequestedSignIn> {
+    async fn wanted(
+        &self,
+        caller: Option<&Arc<Caller>>,
+        needed: &Needed,
+        usable: impl Fn(&str) -> bool,
+    ) -> Vec<RequestedSignIn> {
         let mut all = vec![self.one(caller, needed)];
         let states = self.manager.states(caller).await.unwrap_or_default();
-        for state in states.into_iter().filter(|state| state.for_people && state.upstream != needed.upstream) {
+        let others = |state: &SignInState| state.upstream != needed.upstream && usable(&state.upstream);
+        for state in states.into_iter().filter(|state| state.for_people && others(state)) {
             let missing = matches!(state.standing, Standing::Missing | Standing::Ended | Standing::TooLittle);
             if let Some(account) = self.manager.account(&state.upstream).filter(|_| missing) {
                 let wanted = self.one(caller, &account.need(&state.owner, &[], None).await);

@@ -28,7 +28,7 @@ impl Proxy {
     /// Answers `tasks/list` on `/mcp`; none where no upstream has such a list.
     pub(super) async fn list_tasks(self: &Arc<Self>, context: &RequestContext) -> Option<Answer> {
         let (message, session) = (&context.message, context.session.as_ref()?);
-        let offers = self.catalog.known(context.caller.as_ref(), Era::Legacy);
+        let offers = self.catalog.known(context.viewer(&self.catalog), Era::Legacy);
         let mut listing = self.upstreams_with(&offers, |traits| traits.task_list).peekable();
         listing.peek()?;
         let parts = match message.cursor().filter(|cursor| !cursor.is_empty()) {

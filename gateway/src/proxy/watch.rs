@@ -17,14 +17,16 @@ use tokio::{
 };
 use weir_flow::Backoff;
 use weir_mcp::{
-    Era, Kind, Message, Object, answer, json, method,
+    Era, Kind, ListKind, Message, Object, answer, json, method,
     public::{self, PublicNames},
     translate::subscribed,
 };
 
-use crate::{caller::Caller, config::UpstreamName, session::Endpoint, task, upstream::Upstream};
+use crate::{access::Item, catalog::MergedLists, config::UpstreamName, session::Endpoint, task, upstream::Upstream};
 
-use super::{Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer_stream::StreamItem, route::Target};
+use super::{
+    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer_stream::StreamItem, route::Target, viewer,
+};
 
 /// How many resources and how many tasks one client may watch at once.
 const WATCHED: usize = 256;
@@ -67,14 +69,21 @@ impl Proxy {
     ) -> (WatchedPart, Option<UpstreamWatch>) {
         let (heard, mut following) = (mpsc::channel(WAITING), JoinSet::new());
         let mut answers = Vec::new();
-        let mut parts = self.parts(context.caller.as_ref(), wish);
+        let mut parts = self.parts(context, wish);
         for upstream in self.snapshot().upstreams() {
             let Some(part) = parts.remove(upstream.key()) else { continue };
             let Some(sub) = self.sub_context(context, upstream, &part) else { continue };
             let (tell, told) = oneshot::channel();
             answers.push((part.clone(), told));
             let (proxy, upstream) = (Arc::clone(self), Arc::clone(upstream));
-            let follower = SubscriptionFollower { proxy, upstream, part, sub, client: heard.0.clone() };
+            let follower = SubscriptionFollower {
+                proxy,
+                upstream,
+                part,
+                endpoint: context.endpoint.clone(),
+                sub,
+                client: heard.0.clone(),
+            };
             following.spawn(follower.follow(tell));
         }
         if answers.is_empty() {
@@ -93,15 +102,20 @@ impl Proxy {
     }
 
     /// Who is to be asked for what.
-    fn parts(&self, caller: Option<&Arc<Caller>>, wish: &[u8]) -> HashMap<UpstreamName, WatchedPart> {
-        let offers = self.catalog.known(caller, Era::Modern);
+    fn parts(&self, context: &RequestContext, wish: &[u8]) -> HashMap<UpstreamName, WatchedPart> {
+        let offers = self.catalog.known(context.viewer(&self.catalog), Era::Modern);
         let texts = |key: &str| {
             let texts = json::get(wish, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
             texts.map(|text| text.into_owned()).take(WATCHED).collect::<Vec<_>>()
         };
+        let grants = context.viewer(&self.catalog).grants(self.snapshot());
+        let sees = |upstream: &str, item: Item<'_>| grants.sees(context.endpoint.name(), upstream, item);
         let mut parts: HashMap<UpstreamName, WatchedPart> = HashMap::new();
         for uri in texts("resourceSubscriptions") {
-            let upstream = offers.find_resource(&uri).map(|(upstream, _)| upstream);
+            let found = offers.find_resource(&uri);
+            let found =
+                found.filter(|(upstream, native)| sees(upstream.as_str(), Item::One(ListKind::Resource, native)));
+            let upstream = found.map(|(upstream, _)| upstream);
             if let Some(upstream) = upstream.filter(|of| offers.traits(of).is_some_and(|traits| traits.subscribe)) {
                 let uris = &mut parts.entry(upstream.clone()).or_default().uris;
                 if !uris.contains(&uri) {
@@ -111,6 +125,7 @@ impl Proxy {
         }
         for task in texts("taskIds") {
             let upstream = public::split(&task).and_then(|(name, _)| Some(self.snapshot().upstream(name)?.key()));
+            let upstream = upstream.filter(|upstream| sees(upstream.as_str(), Item::Any));
             if let Some(upstream) = upstream.filter(|of| offers.traits(of).is_some_and(|traits| traits.tasks)) {
                 parts.entry(upstream.clone()).or_default().tasks.push(task);
             }
@@ -125,7 +140,7 @@ impl Proxy {
         upstream: &Arc<Upstream>,
         part: &WatchedPart,
     ) -> Option<RequestContext> {
-        let offers = self.catalog.known(context.caller.as_ref(), Era::Modern);
+        let offers = self.catalog.known(context.viewer(&self.catalog), Era::Modern);
         let native = |uri: &String| offers.find_resource(uri).map(|(_, native)| json::quote(native));
         let uris: Vec<String> = part.uris.iter().filter_map(native).collect();
         let tasks = part.tasks.iter().filter_map(|task| Some(json::quote(public::split(task)?.1)));
@@ -148,6 +163,8 @@ struct SubscriptionFollower {
     proxy: Arc<Proxy>,
     upstream: Arc<Upstream>,
     part: WatchedPart,
+    /// Where the client listens.
+    endpoint: Endpoint,
     sub: RequestContext,
     client: mpsc::Sender<Bytes>,
 }
@@ -212,7 +229,7 @@ impl SubscriptionFollower {
             let mut all = json::get(granted, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
             all.any(|text| text == native)
         };
-        let offers = self.proxy.catalog.known(self.sub.caller.as_ref(), Era::Modern);
+        let offers = self.offers();
         let uri =
             |uri: &&String| offers.find_resource(uri).is_some_and(|(_, native)| has("resourceSubscriptions", native));
         let task = |task: &&String| public::split(task).is_some_and(|(_, native)| has("taskIds", native));
@@ -222,8 +239,14 @@ impl SubscriptionFollower {
         }
     }
 
+    /// What the client sees where it listens.
+    fn offers(&self) -> Arc<MergedLists> {
+        let (catalog, caller) = (&self.proxy.catalog, self.sub.caller.as_ref());
+        catalog.known(viewer(catalog, Some(&self.endpoint), caller), Era::Modern)
+    }
+
     fn addressed(&self, updated: &Message) -> Bytes {
-        let offers = self.proxy.catalog.known(self.sub.caller.as_ref(), Era::Modern);
+        let offers = self.offers();
         let public = updated.uri().and_then(|uri| offers.public_address(self.upstream.key(), &uri));
         public.map_or_else(|| updated.bytes().clone(), |public| public::readdressed(updated, public))
     }

@@ -220,7 +220,9 @@ impl App {
             let state = state.map_or(RowState::Open, |state| self.state(state, caller, asks));
             Row { name: name.to_owned(), state }
         };
-        Ok(self.proxy.snapshot().upstreams().map(row).collect())
+        let snapshot = self.proxy.snapshot();
+        let usable = |upstream: &&Arc<crate::upstream::Upstream>| snapshot.may_use(Some(caller), upstream.name());
+        Ok(snapshot.upstreams().filter(usable).map(row).collect())
     }
 
     fn state(&self, login: &LoginState, caller: &Caller, asks: bool) -> RowState {

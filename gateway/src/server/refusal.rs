@@ -2,7 +2,7 @@
 
 use weir_mcp::{Message, ParseError, answer, classify::Rejection};
 
-use crate::{proxy::Answer, snapshot::Snapshot};
+use crate::proxy::Answer;
 
 use super::{listen::BodyError, origin_check};
 
@@ -12,11 +12,11 @@ pub(super) fn forbidden(why: &origin_check::OriginRefusal) -> Answer {
 }
 
 /// 404: nothing lives at this path.
-pub(super) fn no_such_path(path: &str, snapshot: &Snapshot) -> Answer {
+pub(super) fn no_such_path<'a>(path: &str, names: impl Iterator<Item = &'a str>) -> Answer {
     let text = match path.strip_prefix("/mcp/").or_else(|| path.strip_prefix("/sse/")) {
         Some(_) => {
-            let names: Vec<&str> = snapshot.upstreams().map(|upstream| upstream.name()).collect();
-            format!("no upstream has this name; there are: {}", names.join(", "))
+            let names: Vec<&str> = names.collect();
+            format!("no upstream or toolset has this name; there are: {}", names.join(", "))
         }
         None => "nothing is here; MCP is at /mcp and /mcp/<upstream>, HTTP+SSE at /sse and /sse/<upstream>".to_owned(),
     };

@@ -175,7 +175,14 @@ mod tests {
         let sessions = Sessions::new(shares, Duration::MAX, shares);
         let (owner, version) =
             (SessionOwner::new(&sessions, None, &"ada".into()), HeaderValue::from_static("2025-11-25"));
-        Session::new(owner.unwrap(), Endpoint::All, &initialize, version, sessions.memory()).unwrap()
+        Session::new(
+            owner.unwrap(),
+            Endpoint::Merged(crate::access::Toolset::all()),
+            &initialize,
+            version,
+            sessions.memory(),
+        )
+        .unwrap()
     }
 
     fn names() -> [UpstreamName; 3] {

@@ -69,6 +69,10 @@ pub struct CallRecord<'a> {
     pub sent: u64,
     /// What it came to.
     pub outcome: CallOutcome,
+    /// The rule that allowed or denied it.
+    pub rule: Option<&'a str>,
+    /// What would have been decided if all rules were enforced, where that is something else.
+    pub shadow: Option<&'a str>,
     /// Why the call failed; none if it did not.
     pub failure: Option<&'a str>,
     /// For the audit log.
@@ -79,7 +83,7 @@ impl CallRecord<'_> {
     /// Writes the line. Only what an operator should look at is a warning or an error.
     pub fn write(&self) {
         self.audit();
-        let Self { upstream, method, request, client, session, status, attempts, failure, .. } = self;
+        let Self { upstream, method, request, client, session, status, attempts, rule, shadow, failure, .. } = self;
         let (name, era, outcome) = (shown(self.name), display(self.era), display(self.outcome));
         let proved = self.principal.filter(|principal| principal.issuer.is_some());
         let principal = proved.map(|principal| principal.subject.as_str());
@@ -91,7 +95,7 @@ impl CallRecord<'_> {
             ($level:ident, $text:literal) => {
                 tracing::$level!(
                     target: "weir::call",
-                    upstream, method, name, era, outcome, error = failure, status, attempts, duration_ms,
+                    upstream, method, name, era, outcome, error = failure, rule, shadow, status, attempts, duration_ms,
                     request_id = request, principal, client, session, client_address, bytes_received, bytes_sent, $text
                 )
             };
@@ -129,6 +133,8 @@ impl CallRecord<'_> {
             record.display("era", self.era);
             record.text("decision", self.outcome.decision());
             record.text("outcome", self.outcome.text());
+            record.maybe("rule", self.rule);
+            record.maybe("shadow", self.shadow);
             record.maybe("error", self.failure);
             record.number("status", self.status.into());
             record.number("attempts", self.attempts.into());

@@ -29,6 +29,8 @@ pub(super) struct PreparedList {
 /// One list being written.
 pub(super) struct ListWriter {
     kind: ListKind,
+    /// Whether names begin with that of their upstream.
+    prefix: bool,
     size: usize,
     /// The pages so far, each without its end.
     pages: Vec<BytesMut>,
@@ -57,9 +59,10 @@ impl PreparedList {
 }
 
 impl ListWriter {
-    pub(super) fn new(kind: ListKind, size: usize) -> Self {
+    pub(super) fn new(kind: ListKind, prefix: bool, size: usize) -> Self {
         let mut writer = Self {
             kind,
+            prefix,
             size: size.max(1),
             pages: Vec::new(),
             offers: HashMap::new(),
@@ -75,7 +78,8 @@ impl ListWriter {
         let renamed = (self.kind == ListKind::Resource).then(|| interfaces.renamed(upstream, &entry.key)).flatten();
         let public = match renamed {
             Some(public) => public.to_owned(),
-            None if self.kind.is_renamed() => names::public(upstream.as_str(), &entry.key),
+            None if entry.public.is_some() => entry.public.as_deref().unwrap_or_default().to_owned(),
+            None if self.kind.is_renamed() && self.prefix => names::public(upstream.as_str(), &entry.key),
             None => entry.key.clone(),
         };
         if let Some(taken) = self.offers.get(&public) {

@@ -17,6 +17,8 @@ const TEMPLATE_IN_LOG: usize = 64;
 #[derive(Default)]
 pub(in crate::catalog) struct Reported {
     said: HashSet<(ListKind, UpstreamName, String)>,
+    /// The patterns that match nothing now.
+    unmatched: Vec<String>,
 }
 
 impl Reported {
@@ -49,6 +51,14 @@ impl Reported {
                 }
             }
         }
+    }
+
+    /// Tells which patterns have come to match nothing.
+    pub(in crate::catalog) fn report_unmatched(&mut self, unmatched: Vec<String>) {
+        for text in unmatched.iter().filter(|text| !self.unmatched.contains(text)) {
+            tracing::warn!("{text}");
+        }
+        self.unmatched = unmatched;
     }
 
     fn is_new(&mut self, kind: ListKind, upstream: &UpstreamName, key: &str) -> bool {

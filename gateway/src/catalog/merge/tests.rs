@@ -7,7 +7,8 @@ use crate::catalog::snapshot::ListEntry;
 use super::*;
 
 fn view(tools: &[&str], resources: &[&str]) -> Option<Arc<CatalogSnapshot>> {
-    let entry = |key: &str, raw: String| ListEntry { raw: raw.into(), key: key.to_owned(), modern_only: false };
+    let entry =
+        |key: &str, raw: String| ListEntry { raw: raw.into(), key: key.to_owned(), public: None, modern_only: false };
     let tools = tools.iter().map(|name| entry(name, format!(r#"{{"x":1e400,"name":"{name}","y":[]}}"#))).collect();
     let resources = resources.iter().map(|uri| entry(uri, format!(r#"{{"uri":"{uri}"}}"#))).collect();
     let capabilities = r#"{"tools":{},"resources":{"subscribe":true}}"#.into();
@@ -38,11 +39,16 @@ fn paged(
     size: usize,
     seal: &SealedState,
 ) -> MergedLists {
-    MergedLists::new(era, &known(names, views, &vec![false; names.len()]), Paging { seal, size })
+    MergedLists::new(era, &known(names, views, &vec![false; names.len()]), &Toolset::all(), Paging { seal, size })
 }
 
 fn starting(era: Era, names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], starting: &[bool]) -> MergedLists {
-    MergedLists::new(era, &known(names, views, starting), Paging { seal: &SealedState::default(), size: 1000 })
+    MergedLists::new(
+        era,
+        &known(names, views, starting),
+        &Toolset::all(),
+        Paging { seal: &SealedState::default(), size: 1000 },
+    )
 }
 
 fn known(names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], starting: &[bool]) -> Vec<KnownUpstream> {
@@ -157,9 +163,11 @@ fn a_tool_keeps_the_interface_of_its_own_server() {
     let tool = ListEntry {
         raw: r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://v"}}}"#.into(),
         key: "t".into(),
+        public: None,
         modern_only: false,
     };
-    let resource = ListEntry { raw: r#"{"uri":"ui://v"}"#.into(), key: "ui://v".into(), modern_only: false };
+    let resource =
+        ListEntry { raw: r#"{"uri":"ui://v"}"#.into(), key: "ui://v".into(), public: None, modern_only: false };
     let view = || CatalogSnapshot::default().with(ListKind::Tool, vec![tool.clone()]);
     let listed = || Some(Arc::new(view().with(ListKind::Resource, vec![resource.clone()])));
     let merged = merge(Era::Legacy, &["a", "b", "c"], &[listed(), listed(), Some(Arc::new(view()))]);
@@ -254,6 +262,7 @@ fn an_entry_that_legacy_clients_refuse_is_shown_to_modern_ones() {
     let tool = |name: &str, modern_only| ListEntry {
         raw: format!(r#"{{"name":"{name}"}}"#).into(),
         key: name.into(),
+        public: None,
         modern_only,
     };
     let view =

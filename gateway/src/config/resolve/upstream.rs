@@ -49,6 +49,7 @@ pub(super) fn resolve(
         policies,
         owner: auth::owner(written),
         timeouts: timeouts(&written.timeouts, defaults.timeouts),
+        serves: super::access::selection_of(written),
         enabled,
     })
 }

@@ -110,7 +110,7 @@ impl TranslatedCall {
             method: original.method().to_owned(),
             token: original.progress_token().map(Bytes::copy_from_slice),
             level: original.text(Field::LogLevel).map(|level| level.into_owned()),
-            crosses: context.endpoint.is_all(),
+            crosses: context.endpoint.is_merged(),
             bound: bound(context.caller.as_ref(), lease.session.name(), original),
             runs: AtomicBool::new(false),
             refused: OnceLock::new(),

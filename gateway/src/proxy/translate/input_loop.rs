@@ -443,7 +443,7 @@ impl InputLoop {
         }
         let bytes = match &self.session.endpoint {
             Endpoint::One(_) => Some(message.bytes().clone()),
-            Endpoint::All => namespace::mapped(message, &self.session, &self.proxy.catalog, &self.upstream),
+            Endpoint::Merged(_) => namespace::mapped(message, &self.session, &self.proxy.catalog, &self.upstream),
         };
         if let Some(bytes) = bytes {
             reporter.say(bytes, is_progress).await;

@@ -229,7 +229,7 @@ impl SessionSubscriber {
             return Some(false);
         }
         // On `/mcp` the client hears of the merged lists.
-        let crosses = session.endpoint.is_all();
+        let crosses = session.endpoint.is_merged();
         if (crosses && message.method().ends_with("/list_changed")) || translate::acknowledged(message).is_some() {
             return Some(true);
         }

@@ -20,15 +20,14 @@ pub(super) struct Resource {
     /// What stands before the paths; none to take what the client has in `Host`.
     root: Option<String>,
     scheme: &'static str,
-    /// The upstreams that have an address of their own.
+    /// The upstreams and toolsets that have an address of their own.
     names: Vec<String>,
 }
 
 impl Resource {
     pub(super) fn new(config: &Config) -> Self {
         let scheme = if config.tls.is_some() { "https" } else { "http" };
-        let enabled = config.upstreams.iter().filter(|upstream| upstream.enabled);
-        Self { root: root(config), scheme, names: enabled.map(|upstream| upstream.name.to_string()).collect() }
+        Self { root: root(config), scheme, names: config.endpoints().map(ToString::to_string).collect() }
     }
 
     /// All that `aud` may name, where one issuer calls all of Weir `audience`.

@@ -20,6 +20,7 @@ impl App {
     pub(super) async fn act(&self, browser: &BrowserSession, name: &str, act: &str, address: IpAddr) -> BrowserReply {
         let Connect { manager, invitations, .. } = &self.connect;
         let owner = manager.account(name).and_then(|account| account.asker(Some(browser.caller()))).map(|by| by.owner);
+        let owner = owner.filter(|_| self.proxy.snapshot().may_use(Some(browser.caller()), name));
         // What everybody shares is not one principal's to give or to take.
         let own = owner.filter(|owner| browser.caller().is_local() || *owner != CredentialOwner::Shared);
         let Some(owner) = own else { return missing() };

@@ -1,0 +1,278 @@
+//! The rules that concern one caller, and what they decide.
+
+use std::{fmt, sync::Arc};
+
+use cel::Value;
+use weir_flow::facts::Principal;
+use weir_mcp::{ListKind, method};
+
+use crate::config::{Effect, ItemPattern, Pattern, RuleConfig, Who};
+
+use super::{
+    CallFacts, Item,
+    condition::{self, Verdict},
+};
+
+/// What the addresses of interfaces of tools begin with.
+pub(super) const INTERFACE: &str = "ui://";
+
+/// What one caller may do.
+#[derive(Debug)]
+pub struct Grants {
+    /// Whose rules they are.
+    pub(super) access: u64,
+    key: GrantsKey,
+    /// The rules that can concern the caller, whatever the call.
+    rules: Vec<CallerRule>,
+    caller: Value,
+    /// Whether what no rule allows is denied.
+    enforced: bool,
+    /// Whether some rule is only tried out.
+    shadowed: bool,
+}
+
+/// The same for grants that show the same: lists made for one are good for the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GrantsKey {
+    access: u64,
+    rules: Arc<[usize]>,
+    /// The caller, where a condition needs to know both them and the call.
+    caller: Option<Arc<str>>,
+}
+
+/// A rule that can concern a caller.
+#[derive(Debug)]
+struct CallerRule {
+    rule: Arc<RuleConfig>,
+    /// Whether its condition is still to be asked, for it is not about the caller alone.
+    conditional: bool,
+}
+
+/// What the rules decide about a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether it may go on.
+    pub allowed: bool,
+    /// The rule that decided; none if none did.
+    pub rule: Option<Arc<str>>,
+    /// Whether the call was denied for its arguments alone.
+    pub by_arguments: bool,
+    /// What would have been decided if all rules were enforced, where that is something else.
+    pub shadow: Option<Arc<Self>>,
+}
+
+impl Grants {
+    pub(super) fn new(access: u64, rules: &[Arc<RuleConfig>], principal: Option<&Principal>) -> Self {
+        let caller = condition::caller(principal);
+        let (mut indices, mut concerning, mut personal) = (Vec::new(), Vec::new(), false);
+        for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| concerns(&rule.who, principal)) {
+            let verdict = rule.when.as_ref().map_or(Verdict::Yes, |when| condition::holds(when, &caller, None));
+            let conditional = verdict == Verdict::Open;
+            // What cannot be evaluated allows nothing, and denies.
+            let applies =
+                matches!((verdict, rule.effect), (Verdict::Yes | Verdict::Open, _) | (Verdict::Failed, Effect::Deny));
+            if applies {
+                personal |= conditional;
+                indices.push(index);
+                concerning.push(CallerRule { rule: Arc::clone(rule), conditional });
+            }
+        }
+        let who = principal.filter(|_| personal);
+        let caller_key = who.map(|who| {
+            let scopes = (who.groups.join(" "), who.scopes.join(" "));
+            let parts = [who.issuer.as_deref().unwrap_or_default(), &who.subject, &scopes.0, &scopes.1, &who.claims];
+            parts.join("\n").into()
+        });
+        Self {
+            access,
+            key: GrantsKey { access, rules: indices.into(), caller: caller_key },
+            rules: concerning,
+            caller,
+            enforced: rules.iter().any(|rule| rule.enforce),
+            shadowed: rules.iter().any(|rule| !rule.enforce),
+        }
+    }
+
+    /// The same for grants that show the same.
+    #[must_use]
+    pub const fn key(&self) -> &GrantsKey {
+        &self.key
+    }
+
+    /// Whether nothing is hidden at an endpoint, of whichever upstream.
+    #[must_use]
+    pub fn are_whole(&self, endpoint: &str) -> bool {
+        !self.enforced || self.is_whole(endpoint, None)
+    }
+
+    /// Whether nothing of an upstream is hidden at an endpoint.
+    #[must_use]
+    pub fn are_whole_at(&self, endpoint: &str, upstream: &str) -> bool {
+        !self.enforced || self.is_whole(endpoint, Some(upstream))
+    }
+
+    fn is_whole(&self, endpoint: &str, upstream: Option<&str>) -> bool {
+        let mut rules = self.rules.iter().filter(|rule| rule.rule.enforce && reaches(&rule.rule.endpoints, endpoint));
+        let everything = |patterns: &[Pattern]| patterns.is_empty() || patterns.iter().any(Pattern::is_everything);
+        let concerned = |rule: &RuleConfig| upstream.is_none_or(|upstream| reaches(&rule.upstreams, upstream));
+        let covers = |rule: &RuleConfig| match upstream {
+            Some(upstream) => reaches(&rule.upstreams, upstream),
+            None => everything(&rule.upstreams),
+        };
+        let whole = |rule: &CallerRule| {
+            rule.rule.effect == Effect::Allow && !rule.conditional && names_no_item(&rule.rule) && covers(&rule.rule)
+        };
+        let denies = |rule: &CallerRule| rule.rule.effect == Effect::Deny && concerned(&rule.rule);
+        rules.clone().any(whole) && !rules.any(denies)
+    }
+
+    /// Whether an item is shown: it would be allowed with some arguments.
+    #[must_use]
+    pub fn sees(&self, endpoint: &str, upstream: &str, item: Item<'_>) -> bool {
+        self.shows(endpoint, upstream, item).allowed
+    }
+
+    /// The same, with the rule that decides.
+    #[must_use]
+    pub fn shows(&self, endpoint: &str, upstream: &str, item: Item<'_>) -> Decision {
+        let method = match item {
+            Item::One(ListKind::Tool, _) => method::TOOLS_CALL,
+            Item::One(ListKind::Prompt, _) => method::PROMPTS_GET,
+            Item::One(ListKind::Resource | ListKind::Template, _) => method::RESOURCES_READ,
+            Item::Any | Item::Whole => "",
+        };
+        self.decide(&CallFacts { endpoint, upstream, item, method, arguments: None }, false)
+    }
+
+    /// What is decided about a call.
+    #[must_use]
+    pub fn authorize(&self, call: &CallFacts<'_>) -> Decision {
+        if self.rules.is_empty() && !self.enforced && !self.shadowed {
+            return Decision { allowed: true, ..Decision::default() };
+        }
+        // An absent object of arguments is an empty one.
+        let call = CallFacts { arguments: Some(call.arguments.unwrap_or(b"{}")), ..*call };
+        let mut decision = self.decide(&call, false);
+        if !decision.allowed {
+            decision.by_arguments = self.decide(&CallFacts { arguments: None, ..call }, false).allowed;
+        }
+        if self.shadowed {
+            let shadow = self.decide(&call, true);
+            if shadow.allowed != decision.allowed {
+                decision.shadow = Some(Arc::new(shadow));
+            }
+        }
+        decision
+    }
+
+    /// The first rule that denies decides, else the first that allows. With `all`, rules that are only tried out count too.
+    fn decide(&self, call: &CallFacts<'_>, all: bool) -> Decision {
+        let mut allowing = None;
+        for rule in self.rules.iter().filter(|rule| all || rule.rule.enforce) {
+            match (self.matches(rule, call), rule.rule.effect) {
+                (Verdict::Yes | Verdict::Failed, Effect::Deny) => return Decision::of(&rule.rule, false),
+                (Verdict::Yes | Verdict::Open, Effect::Allow) if allowing.is_none() => allowing = Some(&rule.rule),
+                _ => {}
+            }
+        }
+        match allowing {
+            Some(rule) => Decision::of(rule, true),
+            None => Decision { allowed: !(self.enforced || all), ..Decision::default() },
+        }
+    }
+
+    fn matches(&self, rule: &CallerRule, call: &CallFacts<'_>) -> Verdict {
+        let written = &rule.rule;
+        let concerned = reaches(&written.endpoints, call.endpoint)
+            && reaches(&written.upstreams, call.upstream)
+            && concerns_item(written, call);
+        match &written.when {
+            _ if !concerned => Verdict::No,
+            // It may hold for some of it.
+            Some(_) if rule.conditional && matches!(call.item, Item::Any) => Verdict::Open,
+            Some(when) if rule.conditional => condition::holds(when, &self.caller, Some(call)),
+            _ => Verdict::Yes,
+        }
+    }
+}
+
+impl Decision {
+    fn of(rule: &RuleConfig, allowed: bool) -> Self {
+        Self { allowed, rule: Some(rule.name.as_str().into()), ..Self::default() }
+    }
+}
+
+/// Why, for the log.
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.allowed { "allowed" } else { "denied" };
+        match &self.rule {
+            Some(rule) => write!(f, "{what} by rule `{rule}`"),
+            None if self.allowed => f.write_str("allowed"),
+            None => f.write_str("no rule allows it"),
+        }
+    }
+}
+
+/// Whether a rule is about somebody. Of whom nothing is known, only rules about everybody are.
+fn concerns(who: &Who, principal: Option<&Principal>) -> bool {
+    let one = |patterns: &[Pattern], value: Option<&str>| {
+        patterns.is_empty() || value.is_some_and(|value| patterns.iter().any(|pattern| pattern.matches(value)))
+    };
+    let some = |patterns: &[Pattern], values: &[String]| {
+        patterns.is_empty() || values.iter().any(|value| patterns.iter().any(|pattern| pattern.matches(value)))
+    };
+    one(&who.subjects, principal.map(|principal| principal.subject.as_str()))
+        && one(&who.issuers, principal.and_then(|principal| principal.issuer.as_deref()))
+        && one(&who.keys, principal.and_then(|principal| principal.key.as_deref()))
+        && some(&who.groups, principal.map_or(&[], |principal| &principal.groups))
+        && some(&who.scopes, principal.map_or(&[], |principal| &principal.scopes))
+}
+
+fn names_no_item(rule: &RuleConfig) -> bool {
+    let items = &rule.items;
+    items.tools.is_none() && items.prompts.is_none() && items.resources.is_none()
+}
+
+/// Whether a rule is about what is asked for. To deny some of an upstream is not to deny something of it.
+fn concerns_item(rule: &RuleConfig, call: &CallFacts<'_>) -> bool {
+    let items = &rule.items;
+    if names_no_item(rule) {
+        return true;
+    }
+    let upstream = call.upstream;
+    match call.item {
+        Item::Whole => false,
+        Item::Any => {
+            let lists = [&items.tools, &items.prompts, &items.resources];
+            let mut patterns = lists.into_iter().flatten().flatten();
+            rule.effect == Effect::Allow && patterns.any(|pattern| of_upstream(pattern, upstream))
+        }
+        Item::One(kind, native) => {
+            let list = match kind {
+                ListKind::Tool => &items.tools,
+                ListKind::Prompt => &items.prompts,
+                ListKind::Resource | ListKind::Template => &items.resources,
+            };
+            let matches = |pattern: &ItemPattern| match (kind, rule.effect) {
+                (ListKind::Template, Effect::Allow) => pattern.may_match(upstream, native),
+                _ => pattern.matches(upstream, native),
+            };
+            // The interface of a tool (MCP Apps) goes with the tools of its upstream.
+            let interface = rule.effect == Effect::Allow && native.starts_with(INTERFACE);
+            let of_tools = items.tools.iter().flatten().any(|tool| interface && of_upstream(tool, upstream));
+            of_tools || list.as_ref().is_some_and(|list| list.iter().any(matches))
+        }
+    }
+}
+
+fn of_upstream(pattern: &ItemPattern, upstream: &str) -> bool {
+    pattern.upstream.as_ref().is_none_or(|pattern| pattern.matches(upstream))
+}
+
+fn reaches(patterns: &[Pattern], name: &str) -> bool {
+    patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
+}
+
+#[cfg(test)]
+mod tests;

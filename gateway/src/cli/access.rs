@@ -1,0 +1,130 @@
+//! `weir check --as`: what a caller sees, and which rule decides.
+
+use std::{path::Path, process::ExitCode, sync::Arc};
+
+use anyhow::Context;
+use clap::Args;
+use weir_flow::facts::Principal;
+use weir_mcp::{Era, ListKind};
+
+use crate::{
+    access::{Decision, Grants, Item, Toolset},
+    catalog::{Catalog, Viewer},
+    config::Config,
+    credential::CredentialManager,
+    snapshot::Snapshot,
+};
+
+use super::{BAD_CONFIG, assembly, terminal};
+
+/// Who the rules are asked about.
+#[derive(Debug, Args)]
+pub(super) struct CallerOptions {
+    /// The subject of a caller: start the upstreams and print what it sees, and which rule decides.
+    #[arg(long = "as", value_name = "SUBJECT")]
+    subject: Option<String>,
+    /// A group of the caller; may be repeated.
+    #[arg(long = "group", value_name = "GROUP", requires = "subject")]
+    groups: Vec<String>,
+    /// A scope of its token; may be repeated.
+    #[arg(long = "scope", value_name = "SCOPE", requires = "subject")]
+    scopes: Vec<String>,
+    /// The issuer of its token.
+    #[arg(long, value_name = "URL", requires = "subject")]
+    issuer: Option<String>,
+    /// The API key that it uses.
+    #[arg(long, value_name = "NAME", requires = "subject")]
+    key: Option<String>,
+}
+
+impl CallerOptions {
+    /// The caller; none if nobody is named.
+    pub(super) fn principal(self) -> Option<Principal> {
+        let mut principal = Principal::named(self.subject?, self.issuer);
+        (principal.groups, principal.scopes, principal.key) = (self.groups, self.scopes, self.key);
+        Some(principal)
+    }
+}
+
+pub(super) fn run(path: &Path, principal: &Principal) -> anyhow::Result<ExitCode> {
+    let config = match Config::load(path) {
+        Ok(config) => config,
+        Err(problems) => {
+            terminal::complain(problems);
+            return Ok(ExitCode::from(BAD_CONFIG));
+        }
+    };
+    let manager = CredentialManager::new(&config, false);
+    let assembly = match assembly::assemble(&config, Some(&manager)) {
+        Ok(assembly) => assembly,
+        Err(why) => {
+            terminal::complain(format_args!("{why:#}"));
+            return Ok(ExitCode::from(BAD_CONFIG));
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("nothing to run on")?;
+    let text = runtime.block_on(async {
+        let catalog = Catalog::new(Arc::clone(&assembly.snapshot));
+        catalog.start().await;
+        for era in [Era::Modern, Era::Legacy] {
+            catalog.merged(Viewer { caller: None, toolset: assembly.snapshot.all() }, era).await;
+        }
+        let text = seen(&assembly.snapshot, &catalog, principal);
+        catalog.stop().await;
+        text
+    });
+    terminal::say(text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each endpoint for several upstreams, and what of it the caller sees.
+fn seen(snapshot: &Snapshot, catalog: &Catalog, principal: &Principal) -> String {
+    let grants = snapshot.access().grants(Some(principal));
+    let items = catalog.items();
+    let mut text = String::new();
+    for toolset in std::iter::once(snapshot.all()).chain(snapshot.toolsets()) {
+        let path = if toolset.is_all() { "/mcp".to_owned() } else { format!("/mcp/{}", toolset.name()) };
+        text.push_str(&format!("{path}\n"));
+        for (upstream, items) in &items {
+            let name = upstream.as_str();
+            if toolset.order(name).is_none() {
+                continue;
+            }
+            text.push_str(&format!("  {name}\n"));
+            if items.is_empty() {
+                text.push_str(&format!("    {}\n", nothing_known(snapshot, name)));
+            }
+            items.iter().for_each(|(kind, native)| text.push_str(&line(toolset, &grants, name, *kind, native)));
+        }
+    }
+    text
+}
+
+/// Why nothing is known of what an upstream offers.
+fn nothing_known(snapshot: &Snapshot, upstream: &str) -> String {
+    let status = snapshot.upstream(upstream).map(|upstream| upstream.status());
+    match status {
+        Some(status) => {
+            status.error.clone().map_or_else(|| status.state.to_string(), |why| format!("{}: {why}", status.state))
+        }
+        None => "not there".to_owned(),
+    }
+}
+
+fn line(toolset: &Toolset, grants: &Grants, upstream: &str, kind: ListKind, native: &str) -> String {
+    let decision = match toolset.serves(kind, upstream, native) {
+        true => grants.shows(toolset.name(), upstream, Item::One(kind, native)),
+        false => return String::new(),
+    };
+    let sees = if decision.allowed { "sees " } else { "hidden" };
+    let why = reason(&decision);
+    format!("    {sees:<6}  {:<17}  {native}{why}\n", kind.noun())
+}
+
+fn reason(decision: &Decision) -> String {
+    match (&decision.rule, decision.allowed) {
+        (Some(rule), _) => format!("  (rule `{rule}`)"),
+        (None, true) => String::new(),
+        (None, false) => "  (no rule allows it)".to_owned(),
+    }
+}

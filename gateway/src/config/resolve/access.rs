@@ -1,0 +1,165 @@
+//! The rules on who may do what, and the toolsets.
+
+use std::collections::BTreeSet;
+
+use super::context::Context;
+use crate::config::access::{
+    AccessConfig, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections, ToolOverride, ToolsetConfig,
+    Who,
+};
+use crate::config::name::nearest;
+use crate::config::read::{At, Setting};
+use crate::config::value::OneOrMore;
+use crate::config::written::{self, Root, WrittenOverride, WrittenRule, WrittenSelection, WrittenToolset};
+use crate::config::{Pattern, UpstreamConfig, UpstreamName};
+
+/// How many rules there may be.
+const MOST_RULES: usize = 1000;
+
+pub(super) fn access(root: &Root, context: &mut Context<'_, '_>) -> Option<AccessConfig> {
+    let at = root.access.set()?;
+    let rules = at.value.rules.set().map_or(&[][..], |rules| &rules.value.0);
+    if rules.is_empty() && matches!(at.value.rules, Setting::Absent | Setting::Set(_)) {
+        let hint = "[[access.rules]]\ngroups = [\"engineering\"]\ntools = [\"*\"]".to_owned();
+        context.report.add(at.key.clone(), "`access` needs a rule; without one nobody could call anything", Some(hint));
+    }
+    if rules.len() > MOST_RULES {
+        let message = format!("there are over {MOST_RULES} rules; patterns and groups need fewer");
+        context.report.add(at.key.clone(), message, None);
+    }
+    let mut names = BTreeSet::new();
+    let rules = rules.iter().enumerate().map(|(index, rule)| self::rule(index, rule, &mut names, context)).collect();
+    Some(AccessConfig { enforce: at.value.enforce.or(true), rules })
+}
+
+fn rule(index: usize, at: &At<WrittenRule>, names: &mut BTreeSet<String>, context: &mut Context<'_, '_>) -> RuleConfig {
+    let written = &at.value;
+    let name = written.name.set().map_or_else(|| format!("rule-{}", index + 1), |name| name.value.0.clone());
+    if !names.insert(name.clone()) {
+        context.report.add(at.key.clone(), format!("two rules are called `{}`", name.escape_debug()), None);
+    }
+    let items = ItemPatterns {
+        tools: written.tools.set().map(values),
+        prompts: written.prompts.set().map(values),
+        resources: written.resources.set().map(values),
+    };
+    let who = Who {
+        subjects: patterns(&written.subjects),
+        groups: patterns(&written.groups),
+        scopes: patterns(&written.scopes),
+        issuers: patterns(&written.issuers),
+        keys: patterns(&written.keys),
+    };
+    // A list without anything in it would otherwise restrict nothing.
+    let lists = [&written.subjects, &written.groups, &written.scopes, &written.issuers, &written.keys];
+    for list in lists.into_iter().chain([&written.endpoints, &written.upstreams]).filter_map(Setting::set) {
+        if list.value.0.is_empty() {
+            let hint = Some("leave the key out if the rule does not depend on it".to_owned());
+            context.report.add(list.key.clone(), "an empty list matches nobody and nothing", hint);
+        }
+    }
+    RuleConfig {
+        name,
+        effect: written.effect.or(Effect::Allow),
+        who,
+        endpoints: patterns(&written.endpoints),
+        upstreams: patterns(&written.upstreams),
+        items,
+        when: written.when.set().map(|at| at.value.clone()),
+        enforce: written.enforce.or(true),
+    }
+}
+
+pub(super) fn toolsets(root: &Root, upstreams: &[UpstreamConfig], context: &mut Context<'_, '_>) -> Vec<ToolsetConfig> {
+    let named = root.toolsets.set().map_or(&[][..], |at| &at.value.0);
+    named.iter().filter_map(|(name, at)| toolset(name, at, upstreams, context)).collect()
+}
+
+fn toolset(
+    name: &str,
+    at: &At<WrittenToolset>,
+    upstreams: &[UpstreamConfig],
+    context: &mut Context<'_, '_>,
+) -> Option<ToolsetConfig> {
+    let parsed = name.parse::<UpstreamName>();
+    if let Err(error) = &parsed {
+        let message = error.to_string().replace("upstream", "toolset");
+        let hint = nearest(name).map_or("letters, digits, `-` and `_`".to_owned(), |name| format!("[toolsets.{name}]"));
+        context.report.add(at.key.clone(), message, Some(hint));
+    }
+    if upstreams.iter().any(|upstream| upstream.name.as_str().eq_ignore_ascii_case(name)) {
+        let message = format!("`/mcp/{}` is the endpoint of the upstream of this name", name.escape_debug());
+        context.report.add(at.key.clone(), message, Some("call the toolset otherwise".to_owned()));
+    }
+    let written = &at.value;
+    for picked in written.upstreams.set().iter().flat_map(|list| &list.value.0) {
+        if !upstreams.iter().any(|upstream| picked.value.matches(upstream.name.as_str())) {
+            let message = format!("no upstream is called `{}`", picked.value.as_str().escape_debug());
+            context.report.add(picked.span.clone(), message, None);
+        }
+    }
+    let overrides = written.overrides.set().map_or(&[][..], |at| &at.value.0);
+    let overrides = overrides.iter().filter_map(|(tool, at)| tool_override(tool, at, context)).collect();
+    Some(ToolsetConfig {
+        name: parsed.ok()?,
+        upstreams: patterns(&written.upstreams),
+        items: selections(&written.tools, &written.prompts, &written.resources),
+        prefix: written.prefix.or(true),
+        instructions: written.instructions.set().map(|at| at.value.0.clone()),
+        overrides,
+    })
+}
+
+fn tool_override(
+    tool: &str,
+    at: &At<WrittenOverride>,
+    context: &mut Context<'_, '_>,
+) -> Option<(ItemPattern, ToolOverride)> {
+    let written = &at.value;
+    let pattern = tool.parse::<ItemPattern>().ok().filter(|pattern| {
+        pattern.native.exact().is_some() && pattern.upstream.as_ref().is_some_and(|name| name.exact().is_some())
+    });
+    if pattern.is_none() {
+        let hint = "the tool `search` of the upstream `github` is `github__search`".to_owned();
+        context.report.add(at.key.clone(), "an override concerns one tool: `<upstream>__<tool>`", Some(hint));
+    }
+    let text = |setting: &Setting<crate::config::string::TemplateString>| setting.set().map(|at| at.value.0.clone());
+    let fixed = written.fixed.set().map(|at| serde_json::from_str(&at.value.0).unwrap_or_default());
+    let fixed: serde_json::Map<String, serde_json::Value> = fixed.unwrap_or_default();
+    let changed = ToolOverride {
+        name: text(&written.name),
+        title: text(&written.title),
+        description: text(&written.description),
+        annotations: written.annotations.set().map(|at| at.value.0.clone()),
+        fixed: fixed.into_iter().map(|(name, value)| (name, value.to_string())).collect(),
+        hidden: super::list(&written.hidden, |name| name.0.clone()),
+    };
+    Some((pattern?, changed))
+}
+
+/// What of an upstream is served at all.
+pub(super) fn selection_of(written: &written::WrittenUpstream) -> Selections {
+    selections(&written.tools, &written.prompts, &written.resources)
+}
+
+fn selections(
+    tools: &Setting<WrittenSelection>,
+    prompts: &Setting<WrittenSelection>,
+    resources: &Setting<WrittenSelection>,
+) -> Selections {
+    let selection = |setting: &Setting<WrittenSelection>| {
+        setting.set().map(|at| Selection {
+            allow: at.value.allow.set().map(|list| list.value.0.iter().map(|at| at.value.clone()).collect()),
+            deny: at.value.deny.set().iter().flat_map(|list| &list.value.0).map(|at| at.value.clone()).collect(),
+        })
+    };
+    Selections { tools: selection(tools), prompts: selection(prompts), resources: selection(resources) }
+}
+
+fn patterns(setting: &Setting<OneOrMore<Pattern>>) -> Vec<Pattern> {
+    setting.set().map(values).unwrap_or_default()
+}
+
+fn values<T: Clone>(at: &At<OneOrMore<T>>) -> Vec<T> {
+    at.value.0.iter().map(|at| at.value.clone()).collect()
+}

@@ -1,0 +1,303 @@
+//! Who may see and call what: rules, toolsets, and what of an upstream is served at all.
+
+use serde_json::{Value, json};
+use weir_tests::client::texts;
+use weir_tests::stub::Offer;
+use weir_tests::{Client, Gateway, Issuer, Request, Stub};
+
+const AUDIENCE: &str = "https://weir.example/mcp";
+
+/// Two servers that offer a little of everything.
+async fn stubs() -> (Stub, Stub) {
+    let offer = |name: &str| Offer {
+        tools: ["echo", "fail", "burst"].map(str::to_owned).to_vec(),
+        capabilities: json!({ "prompts": {}, "resources": { "subscribe": true }, "completions": {} }),
+        lists: json!({
+            "prompts/list": [{ "name": "greet" }, { "name": "scold" }],
+            "resources/list": [
+                { "uri": format!("{name}://public/a"), "name": "a" },
+                { "uri": format!("{name}://private/b"), "name": "b" },
+            ],
+            "resources/templates/list": [{ "uriTemplate": format!("{name}://public/{{x}}"), "name": "t" }],
+        }),
+        ..Offer::default()
+    };
+    (Stub::offering(offer("one")).await, Stub::offering(offer("two")).await)
+}
+
+fn auth(issuer: &Issuer) -> String {
+    format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", issuer.issuer())
+}
+
+fn token(issuer: &Issuer, subject: &str, groups: &[&str]) -> String {
+    let mut claims = issuer.claims(subject, AUDIENCE);
+    claims["groups"] = json!(groups);
+    issuer.sign(&claims)
+}
+
+/// The same client in both eras.
+async fn both(gateway: &Gateway, path: &str, token: &str) -> [Client; 2] {
+    [Client::modern(gateway, path).with_token(token), Client::legacy_with(gateway, path, token, &json!({})).await]
+}
+
+/// All that a client is shown, by name and address.
+async fn shown(client: &Client) -> Vec<String> {
+    let mut all = Vec::new();
+    for (method, list, key) in [
+        ("tools/list", "tools", "name"),
+        ("prompts/list", "prompts", "name"),
+        ("resources/list", "resources", "uri"),
+        ("resources/templates/list", "resourceTemplates", "uriTemplate"),
+    ] {
+        all.extend(texts(&client.list(method, list).await, key));
+    }
+    all
+}
+
+const RULES: &str = r#"
+[[access.rules]]
+name = "readers"
+groups = ["readers"]
+upstreams = ["one"]
+tools = ["echo"]
+prompts = ["greet"]
+resources = ["one://public/*"]
+
+[[access.rules]]
+name = "ops"
+groups = ["ops"]
+
+[[access.rules]]
+name = "nobody bursts"
+effect = "deny"
+tools = ["*__burst"]
+"#;
+
+#[tokio::test]
+async fn lists_show_what_rules_allow_and_no_call_reaches_the_rest() {
+    let (issuer, (one, two)) = (Issuer::start().await, stubs().await);
+    let config = [auth(&issuer), RULES.to_owned(), one.config("one"), two.config("two")].concat();
+    let gateway = Gateway::start(&config).await;
+    let reader = token(&issuer, "ada", &["readers"]);
+    for path in ["/mcp", "/mcp/one"] {
+        let prefix = if path == "/mcp" { "one__" } else { "" };
+        for client in both(&gateway, path, &reader).await {
+            let expected = [&format!("{prefix}echo"), &format!("{prefix}greet"), "one://public/a", "one://public/{x}"]
+                .map(str::to_owned);
+            assert_eq!(shown(&client).await, expected, "{path}");
+            client.call(&format!("{prefix}echo"), json!({ "message": "hi" })).await;
+
+            // What is forbidden answers like what does not exist.
+            let mut answers = Vec::new();
+            for (method, params) in [
+                ("tools/call", json!({ "name": format!("{prefix}fail"), "arguments": {} })),
+                ("tools/call", json!({ "name": format!("{prefix}none"), "arguments": {} })),
+                ("prompts/get", json!({ "name": format!("{prefix}scold") })),
+                ("prompts/get", json!({ "name": format!("{prefix}none") })),
+                ("resources/read", json!({ "uri": "one://private/b" })),
+                ("resources/read", json!({ "uri": "one://private/none" })),
+            ] {
+                let answer = client.ask(method, params.clone()).await;
+                let text = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{method} {params}: {answer}"));
+                let named = params["name"].as_str().or(params["uri"].as_str()).unwrap();
+                answers.push((answer["error"]["code"].clone(), text.replace(named, "X")));
+            }
+            assert_eq!(answers[0], answers[1]);
+            assert_eq!(answers[2], answers[3]);
+            assert_eq!(answers[4], answers[5]);
+        }
+    }
+    assert!(one.asked("tools/call").iter().all(|seen| seen.message()["params"]["name"] == "echo"));
+    assert!(one.asked("prompts/get").is_empty() && one.asked("resources/read").is_empty());
+    assert!(two.asked("tools/call").is_empty());
+    // The other upstream does not exist for them.
+    let gone = |path: &str| Request::get(path).header("authorization", &format!("Bearer {reader}"));
+    let (forbidden, unknown) = (gateway.send(gone("/mcp/two")).await, gateway.send(gone("/mcp/three")).await);
+    assert_eq!((forbidden.status, unknown.status), (404, 404));
+    let text = forbidden.json().await;
+    assert_eq!(text, unknown.json().await);
+    assert!(!text.to_string().contains("two"), "{text}");
+    gateway.logs("no rule allows it").await;
+}
+
+#[tokio::test]
+async fn a_rule_that_denies_wins_and_nobody_else_sees_anything() {
+    let (issuer, (one, two)) = (Issuer::start().await, stubs().await);
+    let config = [auth(&issuer), RULES.to_owned(), one.config("one"), two.config("two")].concat();
+    let gateway = Gateway::start(&config).await;
+    for client in both(&gateway, "/mcp", &token(&issuer, "ops", &["ops"])).await {
+        let all = shown(&client).await;
+        assert!(all.contains(&"two__fail".to_owned()) && all.contains(&"two://private/b".to_owned()), "{all:?}");
+        assert!(!all.iter().any(|name| name.ends_with("burst")), "{all:?}");
+        let answer = client.ask("tools/call", json!({ "name": "two__burst", "arguments": {} })).await;
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    }
+    for client in both(&gateway, "/mcp", &token(&issuer, "eve", &["sales"])).await {
+        assert_eq!(shown(&client).await, Vec::<String>::new());
+        let answer = client.ask("tools/call", json!({ "name": "one__echo", "arguments": {} })).await;
+        assert_eq!(answer["error"]["message"], "Unknown tool: one__echo", "{answer}");
+    }
+    assert!(two.asked("tools/call").is_empty());
+}
+
+/// A list that was made for one caller is another's only where the same rules count.
+#[tokio::test]
+async fn a_caller_with_another_token_sees_what_that_one_allows() {
+    let (issuer, (one, two)) = (Issuer::start().await, stubs().await);
+    let config = [auth(&issuer), RULES.to_owned(), one.config("one"), two.config("two")].concat();
+    let gateway = Gateway::start(&config).await;
+    for (groups, count) in [(&["readers"][..], 1), (&["ops"], 4), (&[], 0), (&["readers", "x"], 1)] {
+        for client in both(&gateway, "/mcp", &token(&issuer, "ada", groups)).await {
+            assert_eq!(client.tools().await.len(), count, "{groups:?}");
+        }
+    }
+    // A session that was opened with more is none for less.
+    let client = Client::legacy_with(&gateway, "/mcp/two", &token(&issuer, "ada", &["ops"]), &json!({})).await;
+    let less = client.with_token(&token(&issuer, "ada", &["readers"]));
+    assert_eq!(less.send(less.request("tools/list", json!({})).1).await.status, 404);
+}
+
+#[tokio::test]
+async fn arguments_are_judged_before_the_call_goes_out() {
+    let (one, rules) =
+        (Stub::start().await, "[[access.rules]]\nname = \"short\"\nwhen = \"args.message.size() < 5\"\n");
+    let gateway = Gateway::start(&(rules.to_owned() + &one.config("one"))).await;
+    for client in [Client::modern(&gateway, "/mcp"), Client::legacy(&gateway, "/mcp").await] {
+        assert!(client.tools().await.contains(&"one__echo".to_owned()));
+        client.call("one__echo", json!({ "message": "hi" })).await;
+        for arguments in [json!({ "message": "longer" }), json!({ "message": 1 }), json!({})] {
+            let answer = client.ask("tools/call", json!({ "name": "one__echo", "arguments": arguments })).await;
+            assert_eq!(answer["result"]["isError"], true, "{answer}");
+            let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+            assert!(text.contains("not allowed with these arguments"), "{text}");
+        }
+    }
+    assert_eq!(one.asked("tools/call").len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_tried_out_is_logged_and_changes_nothing() {
+    let one = Stub::start().await;
+    let rules = "[access]\nenforce = false\n[[access.rules]]\nname = \"echo only\"\ntools = [\"echo\"]\n";
+    let gateway = Gateway::start(&(rules.to_owned() + &one.config("one"))).await;
+    let client = Client::modern(&gateway, "/mcp");
+    assert_eq!(client.tools().await.len(), 5);
+    client.call("one__echo", json!({ "message": "hi" })).await;
+    client.ask("tools/call", json!({ "name": "one__fail", "arguments": {} })).await;
+    gateway.logs("\"shadow\":\"no rule allows it\"").await;
+    assert_eq!(gateway.log().matches("\"shadow\":").count(), 1, "{}", gateway.log());
+}
+
+#[tokio::test]
+async fn an_upstream_may_serve_a_part_of_what_it_has() {
+    let one = Stub::start().await;
+    let config = one.config("one") + "tools = { allow = [\"e*\", \"fail\"], deny = [\"fail\"] }\n";
+    let gateway = Gateway::start(&config).await;
+    for path in ["/mcp", "/mcp/one"] {
+        let prefix = if path == "/mcp" { "one__" } else { "" };
+        for client in [Client::modern(&gateway, path), Client::legacy(&gateway, path).await] {
+            assert_eq!(client.tools().await, [format!("{prefix}echo")], "{path}");
+            for tool in ["fail", "hold", "none"] {
+                let name = format!("{prefix}{tool}");
+                let answer = client.ask("tools/call", json!({ "name": name, "arguments": {} })).await;
+                assert_eq!(answer["error"]["message"], format!("Unknown tool: {name}"), "{answer}");
+            }
+        }
+    }
+    assert!(one.asked("tools/call").is_empty());
+}
+
+const TOOLSET: &str = r#"
+[toolsets.desk]
+upstreams = ["two", "one"]
+tools = ["two__fail", "echo"]
+instructions = "For the desk."
+
+[toolsets.desk.overrides.two__echo]
+name = "say"
+title = "Say it"
+description = "Says what it is told."
+annotations = { readOnlyHint = true }
+fixed = { message = "always this" }
+"#;
+
+#[tokio::test]
+async fn a_toolset_serves_what_it_picks_as_it_is_written() {
+    let (one, two) = stubs().await;
+    let config = [TOOLSET.to_owned(), one.config("one"), two.config("two")].concat();
+    let gateway = Gateway::start(&config).await;
+    for client in [Client::modern(&gateway, "/mcp/desk"), Client::legacy(&gateway, "/mcp/desk").await] {
+        let tools = client.list("tools/list", "tools").await;
+        assert_eq!(texts(&tools, "name"), ["two__fail", "say", "one__echo"]);
+        let say = &tools[1];
+        assert_eq!(say["title"], "Say it");
+        assert_eq!(say["description"], "Says what it is told.");
+        assert_eq!(say["annotations"], json!({ "readOnlyHint": true }));
+        assert_eq!(say["inputSchema"]["properties"].get("message"), None, "{say}");
+        assert!(!say["inputSchema"]["required"].to_string().contains("message"), "{say}");
+        assert_eq!(shown(&client).await.len(), 3, "it names tools alone");
+        client.call("say", json!({ "message": "something else", "other": 1 })).await;
+        let sent = two.asked("tools/call").pop().unwrap().message()["params"].clone();
+        assert_eq!(sent["name"], "echo");
+        assert_eq!(sent["arguments"], json!({ "message": "always this", "other": 1 }));
+        for name in ["two__echo", "one__fail", "one__none", "three__x"] {
+            let answer = client.ask("tools/call", json!({ "name": name, "arguments": {} })).await;
+            assert_eq!(answer["error"]["message"], format!("Unknown tool: {name}"), "{answer}");
+        }
+    }
+    let greeting = Client::legacy(&gateway, "/mcp/desk").await;
+    assert_eq!(greeting.greeting()["instructions"], "For the desk.");
+    // `/mcp` is as it was.
+    assert_eq!(Client::modern(&gateway, "/mcp").tools().await.len(), 6);
+}
+
+#[tokio::test]
+async fn a_toolset_may_leave_names_as_they_are() {
+    let (one, two) = stubs().await;
+    let set = "[toolsets.plain]\nprefix = false\nupstreams = [\"one\"]\n";
+    let config = [set.to_owned(), one.config("one"), two.config("two")].concat();
+    let gateway = Gateway::start(&config).await;
+    for client in [Client::modern(&gateway, "/mcp/plain"), Client::legacy(&gateway, "/mcp/plain").await] {
+        assert_eq!(client.tools().await, ["echo", "fail", "burst"]);
+        client.call("echo", json!({ "message": "hi" })).await;
+        let answer = client.ask("tools/call", json!({ "name": "none", "arguments": {} })).await;
+        assert_eq!(answer["error"]["message"], "Unknown tool: none", "{answer}");
+    }
+    assert!(two.asked("tools/call").is_empty());
+}
+
+#[tokio::test]
+async fn rules_hold_for_toolsets_subscriptions_and_completions() {
+    let (issuer, (one, two)) = (Issuer::start().await, stubs().await);
+    let rules = "[[access.rules]]\nendpoints = [\"desk\"]\ntools = [\"two__*\"]\n\
+                 [[access.rules]]\nendpoints = [\"mcp\"]\nprompts = [\"greet\"]\nresources = [\"one://public/*\"]\n";
+    let config = [auth(&issuer), rules.to_owned(), TOOLSET.to_owned(), one.config("one"), two.config("two")].concat();
+    let gateway = Gateway::start(&config).await;
+    let ada = token(&issuer, "ada", &[]);
+    for client in both(&gateway, "/mcp/desk", &ada).await {
+        assert_eq!(client.tools().await, ["two__fail", "say"]);
+    }
+    for client in both(&gateway, "/mcp", &ada).await {
+        assert_eq!(client.tools().await, Vec::<String>::new());
+        for (reference, there) in [
+            (json!({ "type": "ref/prompt", "name": "one__greet" }), true),
+            (json!({ "type": "ref/prompt", "name": "one__scold" }), false),
+            (json!({ "type": "ref/resource", "uri": "one://public/{x}" }), true),
+            (json!({ "type": "ref/resource", "uri": "one://private/b" }), false),
+        ] {
+            let before = one.asked("completion/complete").len();
+            let argument = json!({ "name": "x", "value": "" });
+            client.ask("completion/complete", json!({ "ref": reference, "argument": argument })).await;
+            assert_eq!(one.asked("completion/complete").len() - before, usize::from(there), "{reference}");
+        }
+    }
+    let legacy = Client::legacy_with(&gateway, "/mcp", &ada, &json!({})).await;
+    for (uri, there) in [("one://public/a", true), ("one://private/b", false), ("two://public/a", false)] {
+        let (before, _) = (one.asked("resources/subscribe").len(), two.asked("resources/subscribe").len());
+        legacy.ask("resources/subscribe", json!({ "uri": uri })).await;
+        assert_eq!(one.asked("resources/subscribe").len() - before, usize::from(there), "{uri}");
+    }
+    assert!(two.asked("resources/subscribe").is_empty());
+    let answer: Value = legacy.ask("resources/subscribe", json!({ "uri": "one://private/b" })).await;
+    assert_eq!(answer["error"]["code"], -32002, "{answer}");
+}
