@@ -105,6 +105,9 @@ enum Command {
     /// Check the audit log, and read it.
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Say what the rules have decided about a call.
+    #[command(subcommand)]
+    Access(access::AccessCommand),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
     /// Be the built-in server on standard input and output.
@@ -147,6 +150,7 @@ pub fn run() -> ExitCode {
         Command::Auth(command) => auth::run(command),
         Command::Key(command) => key::run(command),
         Command::Audit(command) => audit::run(command),
+        Command::Access(command) => access::explain(&command),
         Command::Schema => schema::run(),
         Command::DemoServer => demo::server(),
     };

@@ -20,7 +20,7 @@ use std::{
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 pub use auth::{AuthRecord, Refusals};
-pub use call::{CallOutcome, CallRecord, NEEDS_SIGN_IN};
+pub use call::{CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN};
 pub use printable::printable;
 use writer::Buffered;
 pub use writer::Flush;

@@ -1,8 +1,11 @@
 //! Who may see and call what: rules, toolsets, and what of an upstream is served at all.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 use weir_tests::client::texts;
 use weir_tests::stub::Offer;
+use weir_tests::wait::until_some;
 use weir_tests::{Client, Gateway, Issuer, Request, Stub};
 
 const AUDIENCE: &str = "https://weir.example/mcp";
@@ -300,4 +303,48 @@ async fn rules_hold_for_toolsets_subscriptions_and_completions() {
     assert!(two.asked("resources/subscribe").is_empty());
     let answer: Value = legacy.ask("resources/subscribe", json!({ "uri": "one://private/b" })).await;
     assert_eq!(answer["error"]["code"], -32002, "{answer}");
+}
+
+#[tokio::test]
+async fn what_was_decided_about_a_call_can_be_asked_later() {
+    let one = Stub::start().await;
+    let rules = "[audit]\npath = \"audit.jsonl\"\n[[access.rules]]\nname = \"echo only\"\ntools = [\"echo\"]\n\
+                 when = \"args.message != 'no'\"\n";
+    let gateway = Gateway::start(&(rules.to_owned() + &one.config("one"))).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let refused = client.ask("tools/call", json!({ "name": "one__echo", "arguments": { "message": "no" } })).await;
+    let text = refused["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+    let id = text.split("call ").nth(1).unwrap().trim_end_matches(')').to_owned();
+    client.call("one__echo", json!({ "message": "yes" })).await;
+    gateway.logs(&id).await;
+    let folder = gateway.directory().to_owned();
+    let explained = until_some("the call is in the audit log", || {
+        let mut weir = Command::new(weir_tests::paths::weir());
+        let output = weir.args(["access", "explain", &id]).current_dir(&folder).output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    })
+    .await;
+    assert!(explained.contains("decision   denied"), "{explained}");
+    assert!(explained.contains("name       one__echo") && explained.contains("upstream   one"), "{explained}");
+}
+
+#[tokio::test]
+async fn what_a_caller_sees_is_printed_with_the_rule_that_decides() {
+    let (one, two) = stubs().await;
+    let config = [RULES.to_owned(), one.config("one"), two.config("two")].concat();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+    let mut weir = Command::new(weir_tests::paths::weir());
+    weir.args(["check", "--as", "ada", "--group", "readers"]).current_dir(folder.path());
+    let output = tokio::task::spawn_blocking(move || weir.output().unwrap()).await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    for line in [
+        "    sees    tool               echo  (rule `readers`)",
+        "    hidden  tool               fail  (no rule allows it)",
+        "    hidden  tool               burst  (rule `nobody bursts`)",
+        "    sees    resource template  one://public/{x}  (rule `readers`)",
+    ] {
+        assert!(text.lines().any(|own| own == line), "{line} is not in\n{text}");
+    }
 }

@@ -1,9 +1,14 @@
-//! `weir check --as`: what a caller sees, and which rule decides.
+//! `weir check --as`: what a caller sees, and which rule decides. `weir access explain`: what was decided about a call.
 
-use std::{path::Path, process::ExitCode, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Subcommand};
+use serde_json::Value;
 use weir_flow::facts::Principal;
 use weir_mcp::{Era, ListKind};
 
@@ -11,11 +16,73 @@ use crate::{
     access::{Decision, Grants, Item, Toolset},
     catalog::{Catalog, Viewer},
     config::Config,
-    credential::CredentialManager,
+    credential::{CredentialManager, DEFAULT_FILE},
     snapshot::Snapshot,
+    telemetry::audit,
 };
 
 use super::{BAD_CONFIG, assembly, terminal};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum AccessCommand {
+    /// Say what was decided about a call, and by which rule.
+    ///
+    /// The call is the `call_id` of its line in the log. What was decided is in the audit log, so `[audit]` is needed.
+    Explain {
+        /// The `call_id` of the call.
+        #[arg(value_name = "CALL-ID")]
+        call: String,
+        /// The configuration, as for `weir serve`.
+        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+        config: PathBuf,
+    },
+}
+
+pub(super) fn explain(AccessCommand::Explain { call, config }: &AccessCommand) -> anyhow::Result<ExitCode> {
+    let loaded = match Config::load(config) {
+        Ok(config) => config,
+        Err(problems) => {
+            terminal::complain(problems);
+            return Ok(ExitCode::from(BAD_CONFIG));
+        }
+    };
+    let audit =
+        loaded.audit.with_context(|| format!("{} has no `[audit]`, so nothing is recorded", config.display()))?;
+    let found =
+        audit::find_call(&audit.path, call).with_context(|| format!("the audit log {}", audit.path.display()))?;
+    let record = found.with_context(|| format!("no call `{call}` is in {}", audit.path.display()))?;
+    for (label, member) in EXPLAINED {
+        let value = match record.get(member) {
+            None => continue,
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Array(texts)) => texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+            Some(value) => value.to_string(),
+        };
+        if !value.is_empty() {
+            terminal::say(format_args!("{label:<9}  {value}"))?;
+        }
+    }
+    if !record.contains_key("rule") {
+        terminal::say("rule       none decided")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is printed of a record, and how it is called there.
+const EXPLAINED: [(&str, &str); 12] = [
+    ("when", "occurred_at"),
+    ("who", "principal_id"),
+    ("issuer", "issuer"),
+    ("groups", "groups"),
+    ("key", "key"),
+    ("method", "method"),
+    ("upstream", "upstream"),
+    ("name", "name"),
+    ("decision", "decision"),
+    ("rule", "rule"),
+    ("why", "error"),
+    ("tried out", "shadow"),
+];
 
 /// Who the rules are asked about.
 #[derive(Debug, Args)]

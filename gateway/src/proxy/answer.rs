@@ -14,7 +14,7 @@ use crate::{
     quota::Reached,
     session,
     telemetry::{
-        CallOutcome, CallRecord, NEEDS_SIGN_IN,
+        CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN,
         audit::{self, RecordedArguments},
     },
     upstream::Upstream,
@@ -61,6 +61,8 @@ pub const CLIENT_GONE: u16 = 499;
 
 /// What the log will say of a call.
 pub struct CallLog {
+    /// What the log calls it.
+    pub id: CallId,
     start: Instant,
     /// The method, the name, the id and the client, one after the other: most calls need no more room than for one text.
     text: String,
@@ -197,6 +199,7 @@ impl CallLog {
     /// The same for a message of this era, of which no more is known.
     pub fn of(message: &Message, era: Era, caller: Option<&Arc<Caller>>) -> Self {
         let mut record = Self {
+            id: CallId::next(),
             start: Instant::now(),
             text: String::with_capacity(128),
             ends: [0; 4],
@@ -267,6 +270,7 @@ impl CallLog {
             (_, outcome) => outcome,
         };
         let record = CallRecord {
+            id: self.id,
             upstream: self.upstream.as_ref().map_or("-", |upstream| upstream.name()),
             method: self.part(0),
             name: self.part(1),

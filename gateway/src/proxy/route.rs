@@ -100,7 +100,7 @@ impl Proxy {
         }
         let answer = if decision.by_arguments {
             let rule = decision.rule.as_deref().unwrap_or_default();
-            told(context, &format!("not allowed with these arguments (rule `{rule}`)"), true)
+            told(context, &format!("not allowed with these arguments (rule `{rule}`, call {})", record.id), true)
         } else {
             // As if it did not exist.
             nowhere(context, &target.as_unknown(context))

@@ -40,7 +40,7 @@ use crate::config::{AuditArguments, AuditConfig};
 
 use chain::AuditChain;
 pub use chain::Head;
-pub use export::{ExportFilter, ExportFormat, ParseSinceError, Since, export};
+pub use export::{ExportFilter, ExportFormat, ParseSinceError, Since, export, find_call};
 use queue::AuditQueue;
 pub use read::LogLines;
 pub use record::Record;

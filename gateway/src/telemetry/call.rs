@@ -1,6 +1,14 @@
 //! The line of each call.
 
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use tracing::field::display;
 use weir_flow::facts::Principal;
@@ -13,6 +21,27 @@ const NAME_IN_LOG: usize = 128;
 
 /// Why a call came to nothing whose caller, or somebody else, has to sign in first.
 pub const NEEDS_SIGN_IN: &str = "needs a sign-in";
+
+/// What one call is called in the log, in the audit log and in some answers: unique, also across restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallId(u64);
+
+impl CallId {
+    /// One that no other call has: milliseconds at the start of the process in front, a count behind.
+    pub fn next() -> Self {
+        static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| {
+            let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+            AtomicU64::new(u64::try_from(start).unwrap_or_default() << 20)
+        });
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
 
 /// What a call came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +68,8 @@ pub enum CallOutcome {
 /// One finished call, for the log.
 #[derive(Clone, Debug)]
 pub struct CallRecord<'a> {
+    /// Which call it is.
+    pub id: CallId,
     /// The upstream that answered; `-` if Weir did.
     pub upstream: &'a str,
     /// The JSON-RPC method.
@@ -96,7 +127,7 @@ impl CallRecord<'_> {
                 tracing::$level!(
                     target: "weir::call",
                     upstream, method, name, era, outcome, error = failure, rule, shadow, status, attempts, duration_ms,
-                    request_id = request, principal, client, session, client_address, bytes_received, bytes_sent, $text
+                    call_id = display(self.id), request_id = request, principal, client, session, client_address, bytes_received, bytes_sent, $text
                 )
             };
         }
@@ -121,6 +152,7 @@ impl CallRecord<'_> {
                 record.texts("groups", &principal.groups);
                 record.maybe("key", principal.key.as_deref());
             }
+            record.display("call_id", self.id);
             record.maybe("client", self.client);
             record.maybe("session", self.session);
             if let Some(peer) = self.peer {

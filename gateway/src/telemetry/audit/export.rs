@@ -91,6 +91,25 @@ pub fn export(path: &Path, format: ExportFormat, filter: &ExportFilter, to: &mut
     Ok(strange)
 }
 
+/// The record of a call; none if it is not in the log any more, or not yet.
+///
+/// # Errors
+///
+/// If a file cannot be read.
+pub fn find_call(path: &Path, call_id: &str) -> io::Result<Option<Map<String, Value>>> {
+    for mut file in read::open(path)?.into_iter().rev() {
+        while let Some(line) = file.lines.next_line()? {
+            let record = serde_json::from_slice::<Value>(&line);
+            if let Ok(Value::Object(record)) = record
+                && text(&record, "call_id") == call_id
+            {
+                return Ok(Some(record));
+            }
+        }
+    }
+    Ok(None)
+}
+
 impl ExportFilter {
     fn takes(&self, record: &Map<String, Value>) -> bool {
         let at = text(record, "occurred_at");
