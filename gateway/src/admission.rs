@@ -3,10 +3,12 @@
 //! [`Admission::call`] is asked once for each call, when it is known where it goes. What it takes is given back when the
 //! [`CallPermit`] is dropped, which is as long-lived as the call: its stream, if the answer is one, is part of it.
 
+mod day;
+
 use std::{
     fmt,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use crate::{
@@ -14,6 +16,8 @@ use crate::{
     quota::{Permit, Quota, Reached, Scope, Shares},
     rate::RateLimiter,
 };
+
+pub use day::{DayBudget, day};
 
 /// The limits of calls.
 pub struct Admission {
@@ -24,6 +28,7 @@ pub struct Admission {
     upstream: Option<RateLimiter>,
     tool: Option<RateLimiter>,
     repeated: Option<(RateLimiter, Duration)>,
+    budget: Option<Arc<DayBudget>>,
 }
 
 /// One call on its way.
@@ -93,6 +98,7 @@ impl Admission {
             upstream: rate(rates.upstream),
             tool: rate(rates.tool),
             repeated: limits.repeated_calls.map(|count| (RateLimiter::new(count, window), window)),
+            budget: limits.calls_per_day.map(|limit| Arc::new(DayBudget::new(limit))),
         }
     }
 
@@ -129,7 +135,23 @@ impl Admission {
             }
             _ => None,
         };
+        // Last, so that a call which is refused costs nothing of it.
+        if let Some(budget) = &self.budget {
+            let over = |retry| NotAdmitted::Rate {
+                key: "principal.calls_per_day",
+                limit: budget.limit(),
+                scope: Scope::Principal,
+                retry,
+            };
+            budget.take(principal, SystemTime::now()).map_err(over)?;
+        }
         Ok(CallPermit { _all: all, _tool: tool })
+    }
+
+    /// What principals may call in a day, if that has a limit.
+    #[must_use]
+    pub const fn budget(&self) -> Option<&Arc<DayBudget>> {
+        self.budget.as_ref()
     }
 
     /// Lets a stream open that stays open until somebody ends it.
@@ -170,15 +192,16 @@ impl fmt::Display for NotAdmitted {
         match self {
             Self::Full(reached) => reached.fmt(f),
             Self::Rate { key, limit, .. } => {
-                let who = match *key {
-                    "principal.calls_per_minute" => "this caller",
-                    "tool.calls_per_minute" => "this tool",
-                    _ => "this upstream",
+                let (who, when) = match *key {
+                    "principal.calls_per_day" => ("this caller", "today"),
+                    "principal.calls_per_minute" => ("this caller", "in a minute"),
+                    "tool.calls_per_minute" => ("this tool", "in a minute"),
+                    _ => ("this upstream", "in a minute"),
                 };
                 let seconds = self.retry_after().unwrap_or_default();
                 write!(
                     f,
-                    "{who} has had {limit} calls in a minute, as many as `limits.{key}` allows; try again in {seconds} s"
+                    "{who} has had {limit} calls {when}, as many as `limits.{key}` allows; try again in {seconds} s"
                 )
             }
             Self::Repeated { limit, window } => write!(

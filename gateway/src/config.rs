@@ -170,6 +170,8 @@ pub struct Limits {
     pub streams: Shares,
     /// How often calls may come.
     pub calls_per_minute: CallRates,
+    /// How many calls to upstreams each principal may make in a day of UTC; any number if it is none.
+    pub calls_per_day: Option<usize>,
     /// How often one caller may call one tool with the same arguments in each `repeated_window`; as often as it likes if it
     /// is none.
     pub repeated_calls: Option<usize>,
@@ -418,6 +420,7 @@ impl Default for Limits {
             tool_calls: None,
             streams: Shares { total: 16_384, principal: 4096, upstream: usize::MAX },
             calls_per_minute: CallRates::default(),
+            calls_per_day: None,
             repeated_calls: None,
             repeated_window: Duration::from_secs(60),
         }

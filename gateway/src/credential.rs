@@ -19,6 +19,7 @@
 //! from another process, ends what the header's cache holds of it ([`Mark`]).
 
 mod api_keys;
+mod call_counts;
 mod upstream_auth;
 mod service_grants;
 mod renewal;

@@ -162,6 +162,12 @@ impl Proxy {
         names.filter(move |name| self.endpoint(name, caller).is_some())
     }
 
+    /// The limits of calls.
+    #[must_use]
+    pub const fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
     /// Takes a request to its answer.
     pub async fn request(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Answer {
         if let Some(refusal) = Answer::unrecorded(&context.message, record) {

@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 
+use rustix::process::Signal;
 use serde_json::json;
 use weir_tests::wait::until;
 use weir_tests::{Client, Gateway, Issuer, Request, Response, Stub};
@@ -65,6 +66,36 @@ async fn a_tool_has_a_rate_of_its_own_whoever_calls_it() {
     assert_eq!(gateway.send(other).await.status, 200);
 }
 
+/// They are counted in the store, so a restart gives nobody a new budget.
+#[tokio::test]
+async fn the_calls_of_a_day_outlive_the_process() {
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let audience = "https://weir.example/mcp";
+    let auth = format!("[auth]\nissuer = {:?}\naudience = {audience:?}\n", issuer.issuer());
+    let config = format!("limits.principal.calls_per_day = 3\n{auth}{}", stub.config("stub"));
+    let state = tempfile::tempdir().unwrap();
+    let [ada, eve] = ["ada", "eve"].map(|subject| issuer.token(subject, audience));
+    for calls in [2, 1, 0] {
+        let mut gateway = Gateway::start_with(&config, &[("XDG_STATE_HOME", state.path().to_str().unwrap())]).await;
+        gateway.logs("upstream is healthy").await;
+        let client = Client::modern(&gateway, "/mcp").with_token(&ada);
+        for _ in 0..calls {
+            assert_eq!(gateway.send(echo(&client, "x")).await.status, 200);
+        }
+        if calls < 2 {
+            let (status, after, why) = refused(gateway.send(echo(&client, "x")).await).await;
+            assert_eq!((status, (1..=86_401).contains(&after)), (429, true), "{after}: {why}");
+            assert!(why.contains("3 calls today") && why.contains("`limits.principal.calls_per_day`"), "{why}");
+        }
+        if calls == 1 {
+            let other = Client::modern(&gateway, "/mcp").with_token(&eve);
+            assert_eq!(gateway.send(echo(&other, "x")).await.status, 200);
+        }
+        gateway.signal(Signal::TERM);
+        gateway.end().await;
+    }
+}
+
 #[tokio::test]
 async fn calls_at_once_have_a_limit_and_give_their_slots_back() {
     let stub = Stub::start().await;
@@ -94,14 +125,13 @@ async fn calls_at_once_have_a_limit_and_give_their_slots_back() {
     // One whose client goes away gives its slot back as well as one that is answered.
     running.abort_all();
     while running.join_next().await.is_some() {}
-    let client = &client;
-    let mut status = 0;
-    while status != 200 {
-        status = gateway.send(echo(client, "x")).await.status;
-    }
-    for _ in 0..5 {
-        assert_eq!(gateway.send(echo(client, "x")).await.status, 200);
-    }
+    until("nobody waits any more", || stub.held() == 0).await;
+    until("two wait again", || {
+        let request = hold();
+        tokio::spawn(async move { request.send(address).await.status });
+        stub.held() == 2
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -123,7 +123,11 @@ pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
         Some(address) => address::config("weir auth", address, toml::Table::new())?,
         None => super::load(&options.config)?,
     };
-    let _audit = super::audit::start(&config)?;
+    // The others change nothing, and whoever runs them may not be able to write the log.
+    let _audit = match command {
+        AuthCommand::Login { .. } | AuthCommand::Logout { .. } => super::audit::start(&config)?,
+        _ => None,
+    };
     let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
     let about = CommandScope { config, manager };
     let interrupted = command.interrupted();

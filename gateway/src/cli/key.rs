@@ -86,7 +86,10 @@ pub(super) fn run(command: KeyCommand) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
-    let _audit = super::audit::start(&config)?;
+    let _audit = match command {
+        KeyCommand::Add { .. } | KeyCommand::Revoke { .. } => super::audit::start(&config)?,
+        KeyCommand::List { .. } => None,
+    };
     let keys = CredentialManager::new(&config, options.allow_plaintext_token_store).api_keys();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
     runtime.block_on(async {

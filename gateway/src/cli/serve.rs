@@ -118,6 +118,11 @@ async fn serve(
         tracing::error!("API keys open nothing until they can be read: {why}");
     }
     let (app, proxy) = app(config, snapshot, callers, manager, &root);
+    if let Some(budget) = proxy.admission().budget()
+        && let Err(why) = manager.read_calls(budget).await
+    {
+        tracing::error!("the calls of today cannot be read, and count anew: {why}");
+    }
     let catalog = Arc::clone(proxy.catalog());
     let (shutdown, ended) = watch::channel(false);
 
@@ -153,6 +158,11 @@ async fn serve(
     tokio::select! {
         () = close(&catalog, &proxy) => {}
         again = signalled() => again?,
+    }
+    if let Some(budget) = proxy.admission().budget()
+        && let Err(why) = manager.write_calls(budget).await
+    {
+        tracing::error!("the last calls of today are not counted: {why}");
     }
     manager.close().await;
     tracing::info!("stopped");
@@ -204,9 +214,16 @@ async fn look_after(manager: Arc<CredentialManager>, proxy: Arc<Proxy>, keys: Op
     tokio::join!(
         always("watching logins", || look_out(Arc::clone(&manager), Arc::clone(proxy.catalog()))),
         always("watching API keys", || watch_keys(keys.clone())),
+        always("counting calls", || count_calls(Arc::clone(&manager), Arc::clone(&proxy))),
         always("announcing sign-ins", announce),
         always("ending what nobody uses", || reap(Arc::clone(&proxy))),
     );
+}
+
+async fn count_calls(manager: Arc<CredentialManager>, proxy: Arc<Proxy>) {
+    if let Some(budget) = proxy.admission().budget() {
+        manager.keep_calls(budget).await;
+    }
 }
 
 async fn watch_keys(keys: Option<Arc<ApiKeys>>) {

@@ -202,6 +202,7 @@ fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
         tool_calls: optional!(tool, calls),
         streams: shares!(Count, written.streams, default, principal),
         calls_per_minute,
+        calls_per_day: optional!(principal, calls_per_day),
         repeated_calls: written.repeated_calls.set().map(|at| at.value.0),
         repeated_window: written.repeated_window.or(Period(default.repeated_window)).0,
         body: written.body.or(Size(default.body)).0,

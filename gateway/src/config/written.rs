@@ -167,6 +167,9 @@ table! {
         calls: Count,
         /// Calls to upstreams in a minute; as many at once, then evenly. More are answered with 429. Default: any number.
         calls_per_minute: Count,
+        /// Calls to upstreams in a day of UTC, counted in the login store, so that a restart changes nothing. More are
+        /// answered with 429. Default: any number.
+        calls_per_day: Count,
         /// Streams of notifications. Default: 4096.
         streams: Count,
         /// Bodies of requests. Default: `"128MiB"`.

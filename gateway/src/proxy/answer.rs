@@ -172,7 +172,11 @@ impl Answer {
         }
         match &mut self.body {
             Body::Events(stream) => stream.record = Some(record),
-            Body::Empty | Body::Whole(_) | Body::Json(_) => self.record = Some(record),
+            Body::Json(_) => self.record = Some(record),
+            Body::Empty | Body::Whole(_) => {
+                record.release();
+                self.record = Some(record);
+            }
         }
         self
     }
@@ -248,6 +252,11 @@ impl CallLog {
     /// Holds what is given back when the call is over.
     pub(super) fn hold(&mut self, permit: impl Into<CallPermit>) {
         self.permit = Some(permit.into());
+    }
+
+    /// Gives it back before the answer is out: whoever has it may call again at once.
+    pub fn release(&mut self) {
+        self.permit = None;
     }
 
     fn add(&mut self, part: &str, place: usize) {

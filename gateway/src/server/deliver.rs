@@ -62,6 +62,7 @@ pub(super) async fn deliver(exchange: &mut HttpExchange, answer: Answer, drainin
                     status = real;
                     if let Some(record) = &mut record {
                         (record.outcome, record.failure) = (outcome, failure);
+                        record.release();
                     }
                     whole(exchange, status, head, [message, Bytes::new(), Bytes::new()]).await;
                 }
