@@ -194,7 +194,7 @@ impl Catalog {
             let mut personal = personal.into_iter();
             let known = |entry: &Arc<CatalogEntry>| {
                 let known = entry.known(era);
-                let own = entry.upstream.is_personal().then(|| personal.next()).flatten();
+                let own = entry.upstream.is_personal.then(|| personal.next()).flatten();
                 KnownUpstream { view: own.unwrap_or(known.view), ..known }
             };
             let known = view::narrowed(self.entries.values().map(known).collect(), viewer.toolset, &grants);
@@ -209,7 +209,7 @@ impl Catalog {
     /// The arguments of an upstream's tool that travel in headers too, as far as is known in this era.
     #[must_use]
     pub fn mirrored(&self, caller: Option<&Arc<Caller>>, upstream: &Upstream, era: Era, tool: &str) -> Arc<[Mirrored]> {
-        let view = match upstream.is_personal() {
+        let view = match upstream.is_personal {
             true => self.personal.of(caller).and_then(|own| own.view(upstream.key())),
             false => self.view(upstream, era),
         };
@@ -224,7 +224,7 @@ impl Catalog {
     /// there is no need to. `weir connect` has no refreshers.
     pub fn hear_tools(&self, upstream: &Upstream, tools: &[u8]) {
         // What one caller is shown is no business of another.
-        if !upstream.is_personal() && self.view(upstream, Era::Modern).is_none() {
+        if !upstream.is_personal && self.view(upstream, Era::Modern).is_none() {
             self.heard.list(upstream.key(), tools);
         }
     }
@@ -238,7 +238,7 @@ impl Catalog {
     ) -> Option<Arc<[Mirrored]>> {
         let opened = upstream.open(caller, Some(Era::Modern)).await.ok()?;
         let mirrored = CatalogSnapshot::look_up(caller, upstream, &opened, tool).await?;
-        if !upstream.is_personal() {
+        if !upstream.is_personal {
             self.heard.tool(upstream.key(), tool, Arc::clone(&mirrored));
         }
         Some(mirrored)
@@ -327,7 +327,7 @@ impl Catalog {
     pub fn ready(&self) -> bool {
         let any = self.entries.values().any(|entry| entry.knows(None));
         self.entries.values().all(|entry| {
-            let patience = if any { entry.upstream.list_timeout() } else { entry.upstream.start_timeout() };
+            let patience = if any { entry.upstream.timeouts.list } else { entry.upstream.timeouts.start };
             let slots = entry.lock();
             !slots.is_starting() || slots.since.elapsed() >= patience
         })
@@ -347,7 +347,7 @@ impl Catalog {
                 unasked.push(entry);
             }
             if matches!(slots.get(era), EraSlot::Pending) {
-                let left = entry.upstream.list_timeout().saturating_sub(slots.since.elapsed());
+                let left = entry.upstream.timeouts.list.saturating_sub(slots.since.elapsed());
                 wait = wait.max(Some(left).filter(|left| !left.is_zero()));
             }
         }

@@ -32,8 +32,8 @@ const BAD_CONFIG: u8 = 64;
 
 /// One address for all of a team's MCP servers.
 ///
-/// Weir is a gateway for the Model Context Protocol. Hosts such as Claude Code, VS Code, Cursor or Codex point at one
-/// URL, and every server in the configuration is behind it:
+/// Weir is a gateway for the Model Context Protocol. Hosts such as Claude Code, VS Code, Cursor or
+/// Codex point at one URL, and every server in the configuration is behind it:
 ///
 ///   /mcp           all servers together; tools are named <server>__<tool>
 ///   /mcp/<server>  one server, untouched

@@ -38,7 +38,7 @@ pub use ::http::{
 
 pub use error::Error;
 pub use response::Response;
-pub use target::{HttpOrigin, HttpProxy, HttpTarget};
+pub use target::{HttpProxy, HttpTarget};
 
 use connection_pool::Connection;
 use dial::Dialer;
@@ -144,8 +144,8 @@ impl HttpClient {
     }
 
     async fn send_to(&self, target: &HttpTarget, path: Option<&str>, request: &Request<'_>) -> Result<Response, Error> {
-        let busy = target.pool().busy(self.most)?;
-        let connection = match target.pool().take().await {
+        let busy = target.pool.busy(self.most)?;
+        let connection = match target.pool.take().await {
             Some(connection) => connection,
             // Boxed, here as wherever few calls come by: the state of a handshake would be part of every call's.
             None => Box::pin(self.dialer.connect(target)).await?,
@@ -153,18 +153,17 @@ impl HttpClient {
         let (session, reusable) = match connection {
             Connection::Http1(stream) => {
                 let line = path.map(|path| target.line_to(path));
-                let line = line.as_deref().unwrap_or(target.line());
-                let (session, sent) = exchange(stream, line, request, target.timeouts().read).await?;
+                let line = line.as_deref().unwrap_or(&target.line);
+                let (session, sent) = exchange(stream, line, request, target.timeouts.read).await?;
                 (HttpSession::H1(session), sent)
             }
             Connection::Http2(stream) => {
-                let path = path.unwrap_or(target.path());
+                let path = path.unwrap_or(&target.path);
                 (HttpSession::H2(Box::pin(multiplexed::send(stream, target, path, request)).await?), true)
             }
         };
-        let kept = (target.pool(), busy);
-        let response =
-            Response::new(session, kept, target.timeouts().read, reusable).await.ok_or(Error::BadResponse)?;
+        let kept = (&target.pool, busy);
+        let response = Response::new(session, kept, target.timeouts.read, reusable).await.ok_or(Error::BadResponse)?;
         // Its own to answer where it reads the request (RFC 9110 §15.5.8).
         match target.reader() {
             Some(proxy) if response.status() == 407 => Err(proxy.unauthorized()),

@@ -29,14 +29,12 @@ use self::{
     engine::EngineShared,
     guest_log::{GuestLines, GuestLogRate, Readable, redacted},
     host::HostState,
-    limits::{
-        Busy, EPOCHS, HANDOVER, InstanceSlot, InstanceSlots, MEMORY, Meter, Overgrown, Spent, WALL, WALL_WITH_HTTP,
-    },
+    limits::{Busy, EPOCHS, HANDOVER, InstanceSlot, InstanceSlots, Meter, Overgrown, Spent, WALL, WALL_WITH_HTTP},
     load::Loaded,
 };
 pub use self::{
     engine::{Engine, PolicySource},
-    error::{EngineError, LoadError, PolicyError},
+    error::{EngineError, LoadError, LoadFault, PolicyError, PolicyFault},
     grant::{PolicyGrant, UnknownGrant},
     service::{Service, ServiceRequest, ServiceResponse},
 };
@@ -116,8 +114,11 @@ impl Policy {
         upstream: &facts::UpstreamFacts,
         history: &[facts::Attempt],
     ) -> Result<facts::Step, PolicyError> {
-        let Some(guest) = &self.0.loaded.connection else { return Err(self.not_decided("connections")) };
-        let to = convert::upstream(upstream, &self.0.settings).map_err(|fact| self.too_much(fact))?;
+        let Some(guest) = &self.0.loaded.connection else {
+            return Err(self.fault(PolicyFault::NotDecided("connections")));
+        };
+        let to = convert::upstream(upstream, &self.0.settings)
+            .map_err(|TooMuch(what, most)| self.fault(PolicyFault::TooMuch(what, most)))?;
         let past = convert::history(history);
         let _slot = self.slot().await?;
         let mut store = self.store(&upstream.name, Readable::default());
@@ -127,7 +128,7 @@ impl Policy {
                 guest.load(&mut store, &instance)?.call_next(&mut store, &to, &past).await
             })
             .await?;
-        convert::step(answer, upstream).map_err(|rule| self.malformed(rule))
+        convert::step(answer, upstream).map_err(|Broken(rule)| self.fault(PolicyFault::Malformed(rule)))
     }
 
     /// The credential that opens an upstream. `secrets` is read only if the policy was granted their text, and only for the
@@ -137,8 +138,11 @@ impl Policy {
         question: &facts::CredentialQuestion,
         secrets: &dyn Secrets,
     ) -> Result<facts::CredentialDecision, PolicyError> {
-        let Some(guest) = &self.0.loaded.credentials else { return Err(self.not_decided("credentials")) };
-        let about = convert::question(question, &self.0.settings).map_err(|fact| self.too_much(fact))?;
+        let Some(guest) = &self.0.loaded.credentials else {
+            return Err(self.fault(PolicyFault::NotDecided("credentials")));
+        };
+        let about = convert::question(question, &self.0.settings)
+            .map_err(|TooMuch(what, most)| self.fault(PolicyFault::TooMuch(what, most)))?;
         let _slot = self.slot().await?;
         let readable: Readable = self.readable(question, secrets).into();
         let mut store = self.store(&question.upstream.name, Arc::clone(&readable));
@@ -148,7 +152,7 @@ impl Policy {
                 guest.load(&mut store, &instance)?.call_decide(&mut store, &about).await
             })
             .await?;
-        match convert::decision(answer, question).map_err(|rule| self.malformed(rule))? {
+        match convert::decision(answer, question).map_err(|Broken(rule)| self.fault(PolicyFault::Malformed(rule)))? {
             facts::CredentialDecision::Stop(text) => {
                 Ok(facts::CredentialDecision::Stop(redacted(&text, &readable).into_owned()))
             }
@@ -157,10 +161,9 @@ impl Policy {
     }
 
     async fn slot(&self) -> Result<InstanceSlot, PolicyError> {
-        let policy = || self.name().to_owned();
         self.0.slots.take().await.map_err(|busy| match busy {
-            Busy::Running => PolicyError::TooBusy { policy: policy() },
-            Busy::Queued(most) => PolicyError::QueueFull { policy: policy(), most },
+            Busy::Running => self.fault(PolicyFault::TooBusy),
+            Busy::Queued(most) => self.fault(PolicyFault::QueueFull(most)),
         })
     }
 
@@ -203,33 +206,24 @@ impl Policy {
         match timeout(wall, answer).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.failure(&error)),
-            Err(_) => Err(PolicyError::TimedOut { policy: self.name().to_owned() }),
+            Err(_) => Err(self.fault(PolicyFault::TimedOut)),
         }
     }
 
     fn failure(&self, error: &wasmtime::Error) -> PolicyError {
-        let policy = self.name().to_owned();
-        if error.is::<Spent>() {
-            PolicyError::TimedOut { policy }
+        self.fault(if error.is::<Spent>() {
+            PolicyFault::TimedOut
         } else if error.is::<Overgrown>() {
-            PolicyError::OutOfMemory { policy, most: MEMORY }
+            PolicyFault::OutOfMemory
         } else if error.is::<PoolConcurrencyLimitError>() {
-            PolicyError::TooBusy { policy }
+            PolicyFault::TooBusy
         } else {
-            PolicyError::Trapped { policy, reason: error.root_cause().to_string() }
-        }
+            PolicyFault::Trapped(error.root_cause().to_string())
+        })
     }
 
-    fn not_decided(&self, interface: &'static str) -> PolicyError {
-        PolicyError::NotDecided { policy: self.name().to_owned(), interface }
-    }
-
-    fn too_much(&self, TooMuch(what, most): TooMuch) -> PolicyError {
-        PolicyError::TooMuch { policy: self.name().to_owned(), what, most }
-    }
-
-    fn malformed(&self, Broken(rule): Broken) -> PolicyError {
-        PolicyError::Malformed { policy: self.name().to_owned(), rule }
+    fn fault(&self, fault: PolicyFault) -> PolicyError {
+        PolicyError { policy: self.name().to_owned(), fault }
     }
 }
 

@@ -26,7 +26,7 @@ pub mod sse;
 pub mod stdio;
 mod streamable;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
@@ -64,19 +64,21 @@ const CARRIED: [Transport; 3] = [Transport::Http, Transport::Sse, Transport::Std
 pub struct Upstream {
     name: UpstreamName,
     way: UpstreamTransport,
-    timeouts: Timeouts,
+    /// How long what may take.
+    pub timeouts: Timeouts,
     connection: Policy,
     required_transport: Option<Transport>,
     credentials: Credentials,
-    personal: bool,
+    /// Whether each caller has a credential of their own here.
+    pub is_personal: bool,
     /// What of it is served at all.
     serves: Selections,
     known: Mutex<KnownEras>,
     status: Mutex<Status>,
     /// Tells that a process was started.
     started: Notify,
-    /// How much is kept of each of its lists, in bytes.
-    list_limit: usize,
+    /// How large a list of its may be, in bytes.
+    pub list_limit: usize,
 }
 
 /// What stands between Weir and the server.
@@ -151,7 +153,7 @@ impl Upstream {
             timeouts,
             connection,
             required_transport,
-            personal: credentials.are_personal(),
+            is_personal: credentials.are_personal(),
             credentials,
             serves: config.serves,
             known: Mutex::default(),
@@ -179,39 +181,9 @@ impl Upstream {
         }
     }
 
-    /// How long one call may take.
-    pub const fn overall_timeout(&self) -> Duration {
-        self.timeouts.overall
-    }
-
-    /// How long one call may take that reports progress.
-    pub const fn progress_timeout(&self) -> Duration {
-        self.timeouts.progress
-    }
-
-    /// How many bytes of each list are kept.
-    pub const fn list_limit(&self) -> usize {
-        self.list_limit
-    }
-
-    /// How long a fan-out waits for it.
-    pub const fn list_timeout(&self) -> Duration {
-        self.timeouts.list
-    }
-
-    /// How long a process of it may take to its first answer.
-    pub const fn start_timeout(&self) -> Duration {
-        self.timeouts.start
-    }
-
     /// Whether headers may travel with the messages to it.
     pub const fn carries_headers(&self) -> bool {
         matches!(self.way, UpstreamTransport::Http(_))
-    }
-
-    /// Whether each caller has a login of their own here, and Weir has none.
-    pub const fn is_personal(&self) -> bool {
-        self.personal
     }
 
     /// Whether an item is served at all, whoever asks.

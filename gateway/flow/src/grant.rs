@@ -14,6 +14,11 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// Whether what is sent there is secured.
+    pub fn is_https(&self) -> bool {
+        self.scheme == "https"
+    }
+
     /// Whether a credential given for this origin may be sent to `target`.
     pub fn admits(&self, target: &Self) -> bool {
         self == target
@@ -22,7 +27,10 @@ impl Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}", self.scheme, self.host, self.port)
+        match self.host.contains(':') {
+            true => write!(f, "{}://[{}]:{}", self.scheme, self.host, self.port),
+            false => write!(f, "{}://{}:{}", self.scheme, self.host, self.port),
+        }
     }
 }
 

@@ -52,7 +52,7 @@ struct CallerLists {
 
 impl Personal {
     pub(super) fn new<'a>(upstreams: impl Iterator<Item = &'a Arc<Upstream>>) -> Self {
-        let upstreams = upstreams.filter(|upstream| upstream.is_personal());
+        let upstreams = upstreams.filter(|upstream| upstream.is_personal);
         Self { upstreams: upstreams.cloned().collect(), callers: Mutex::default() }
     }
 
@@ -112,7 +112,7 @@ impl PerCaller {
         for upstream in upstreams.iter().filter(|upstream| !fresh(upstream)) {
             let (caller, upstream) = (Arc::clone(caller), Arc::clone(upstream));
             asking.spawn(async move {
-                let fetched = tokio::time::timeout(upstream.list_timeout(), fetch(&caller, &upstream)).await;
+                let fetched = tokio::time::timeout(upstream.timeouts.list, fetch(&caller, &upstream)).await;
                 (upstream, fetched.unwrap_or(Err(Missing::Trouble)))
             });
         }

@@ -158,13 +158,13 @@ impl Refresher<'_> {
     /// gives its lists to nobody without another credential.
     async fn follow(&self, opened: &Opened, refused: &mut bool, asking: &mut Backoff) -> Result<(), ConnectError> {
         // A server may not say a word on its stream, not even its head, before it has something to tell.
-        let listen = tokio::time::timeout(self.upstream.list_timeout(), self.listen(opened));
+        let listen = tokio::time::timeout(self.upstream.timeouts.list, self.listen(opened));
         let mut changes = listen.await.unwrap_or_default();
         let mut health = Health::default();
         let mut settle = SETTLE;
         loop {
             let fetch = CatalogSnapshot::fetch(None, self.upstream, opened);
-            let view = match tokio::time::timeout(self.upstream.overall_timeout(), fetch).await {
+            let view = match tokio::time::timeout(self.upstream.timeouts.overall, fetch).await {
                 Ok(Ok(view)) => view,
                 Ok(Err(SendError::SessionLost)) => return Ok(()),
                 // Some say hello to everybody and ask for a credential later.

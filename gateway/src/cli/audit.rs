@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-use super::{BAD_CONFIG, terminal};
+use super::terminal;
 
 /// How often a log is looked at that is followed.
 const TICK: Duration = Duration::from_millis(250);
@@ -93,16 +93,10 @@ pub(super) fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
         &command;
     let path = match &log.path {
         Some(path) => path.clone(),
-        None => match Config::load(&log.config) {
-            Ok(config) => {
-                let file = log.config.display();
-                config.audit.map(|audit| audit.path).with_context(|| format!("{file} has no `[audit]`; name a file"))?
-            }
-            Err(problems) => {
-                terminal::complain(problems);
-                return Ok(ExitCode::from(BAD_CONFIG));
-            }
-        },
+        None => {
+            let (audit, file) = (super::load(&log.config)?.audit, log.config.display());
+            audit.with_context(|| format!("{file} has no `[audit]`; name a file"))?.path
+        }
     };
     let done = match command {
         AuditCommand::Verify { anchor, .. } => verify(&path, anchor.as_ref()),

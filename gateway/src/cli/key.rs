@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::{Args, Subcommand};
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     telemetry::{self, AuthRecord},
 };
 
-use super::{BAD_CONFIG, terminal};
+use super::terminal;
 
 /// The longest name of a key or a group, in bytes.
 const MAX_NAME: usize = 256;
@@ -59,6 +59,7 @@ pub(super) enum KeyCommand {
     ///
     /// Ends with 1 if there is none of this name.
     Revoke {
+        /// The key, as `weir key list` calls it
         name: String,
         #[command(flatten)]
         options: KeyOptions,
@@ -79,20 +80,13 @@ pub(super) fn run(command: KeyCommand) -> anyhow::Result<ExitCode> {
     let _log = telemetry::start("warn");
     let (KeyCommand::Add { options, .. } | KeyCommand::List { options, .. } | KeyCommand::Revoke { options, .. }) =
         &command;
-    let config = match Config::load(&options.config) {
-        Ok(config) => config,
-        Err(problems) => {
-            terminal::complain(problems);
-            return Ok(ExitCode::from(BAD_CONFIG));
-        }
-    };
+    let config = super::load(&options.config)?;
     let _audit = match command {
         KeyCommand::Add { .. } | KeyCommand::Revoke { .. } => super::audit::start(&config)?,
         KeyCommand::List { .. } => None,
     };
     let keys = CredentialManager::new(&config, options.allow_plaintext_token_store).api_keys();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("nothing to run on")?;
-    runtime.block_on(async {
+    super::runtime()?.block_on(async {
         match command {
             KeyCommand::Add { name, endpoint, group, scope, expires, .. } => {
                 let mut key = ApiKey::named(&name, now());

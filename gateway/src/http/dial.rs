@@ -36,7 +36,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Error, HttpOrigin, HttpTarget, connection_pool::Connection, multiplexed, target::HttpProxy};
+use weir_flow::Origin;
+
+use super::{Error, HttpTarget, connection_pool::Connection, multiplexed, target::HttpProxy};
 
 /// How long an attempt is alone before the next address is tried beside it (RFC 8305 §5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -58,7 +60,7 @@ struct Tunnel(Stream);
 impl Dialer {
     /// A connection to the first address that takes one, through the target's proxy if there is one.
     pub(super) async fn connect(&self, target: &HttpTarget) -> Result<Connection, Error> {
-        let connected = timeout(target.timeouts().connect, self.version(target)).await;
+        let connected = timeout(target.timeouts.connect, self.version(target)).await;
         match (connected.unwrap_or(Err(Error::ConnectTimeout)), target.proxy()) {
             (Err(error @ (Error::Connect(_) | Error::ConnectTimeout | Error::Resolve)), Some(proxy)) => {
                 Err(proxy.unreachable(&error))
@@ -69,8 +71,8 @@ impl Dialer {
 
     /// A connection of the version that the server prefers (RFC 7301), plain ones of HTTP/1.1.
     async fn version(&self, target: &HttpTarget) -> Result<Connection, Error> {
-        let pool = target.pool();
-        if !target.origin().https || pool.http1_required() {
+        let pool = &target.pool;
+        if !target.origin.is_https() || pool.http1_required() {
             return self.dial(target, ALPN::H1).await.map(Connection::Http1);
         }
         // Until it is known that each request needs a connection of its own, the first is waited for.
@@ -95,7 +97,7 @@ impl Dialer {
     async fn dial(&self, target: &HttpTarget, alpn: ALPN) -> Result<Stream, Error> {
         let hop = target.first_hop();
         let stream = l4::stream::Stream::from(race(&target.addresses().await?).await?);
-        let stream = if hop.https {
+        let stream = if hop.is_https() {
             // Proxies are asked in HTTP/1.1.
             let alpn = if target.proxy().is_some() { ALPN::H1 } else { alpn.clone() };
             let secured = self.secure(&hop.host, stream, alpn).await;
@@ -104,9 +106,9 @@ impl Dialer {
             Box::new(stream)
         };
         match target.proxy() {
-            Some(proxy) if target.origin().https => {
-                let tunnel = VirtualSocketStream::new(Box::new(tunnel(stream, target.origin(), proxy).await?));
-                self.secure(&target.origin().host, tunnel.into(), alpn).await
+            Some(proxy) if target.origin.is_https() => {
+                let tunnel = VirtualSocketStream::new(Box::new(tunnel(stream, &target.origin, proxy).await?));
+                self.secure(&target.origin.host, tunnel.into(), alpn).await
             }
             _ => Ok(stream),
         }
@@ -127,7 +129,7 @@ fn peer(host: &str) -> HttpPeer {
 }
 
 /// Has a proxy connect to an origin (RFC 9110 §9.3.6).
-async fn tunnel(stream: Stream, origin: &HttpOrigin, proxy: &HttpProxy) -> Result<Tunnel, Error> {
+async fn tunnel(stream: Stream, origin: &Origin, proxy: &HttpProxy) -> Result<Tunnel, Error> {
     let authorization = proxy.authorization().map(|value| ("proxy-authorization", value.as_bytes().to_vec()));
     let headers = authorization.iter().map(|(name, value)| (name, value));
     let request = raw_connect::generate_connect_header(&origin.host, origin.port, headers);

@@ -114,7 +114,7 @@ pub(super) async fn send(
     path: &str,
     request: &Request<'_>,
 ) -> Result<Http2Session, Error> {
-    let patience = target.timeouts().read;
+    let patience = target.timeouts.read;
     let body = request.body.clone().filter(|body| !body.is_empty());
     let head = Box::new(head(target, path, request)?);
     session.write_request_header(head, body.is_none()).map_err(|_| Error::Refused)?;
@@ -147,7 +147,7 @@ pub(super) async fn send(
         Ok(()) => Ok(*session),
         Err(error) => {
             if error.etype == ErrorType::H2Downgrade {
-                target.pool().require_http1();
+                target.pool.require_http1();
             }
             Err(Error::reading_head(&error))
         }

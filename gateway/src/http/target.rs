@@ -7,6 +7,7 @@ use std::{
 };
 
 use url::{Host, Position, Url};
+use weir_flow::Origin;
 use weir_oauth::ForwardProxy;
 
 use super::{Error, HeaderValue, HttpTimeouts, address_cache::AddressCache, connection_pool::ConnectionPool};
@@ -14,35 +15,24 @@ use super::{Error, HeaderValue, HttpTimeouts, address_cache::AddressCache, conne
 /// How many addresses of a name are tried.
 const MAX_ADDRESSES: usize = 8;
 
-/// The origin of a URL (RFC 6454 §4).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HttpOrigin {
-    /// Whether the connection is secured.
-    pub https: bool,
-    /// The host, in lower case; an IPv6 address without brackets.
-    pub host: String,
-    /// The port.
-    pub port: u16,
-}
-
 /// A forward proxy in front of a target.
 pub struct HttpProxy {
-    origin: HttpOrigin,
+    origin: Origin,
     forward: ForwardProxy,
 }
 
 /// One URL to send requests to. Its idle connections end with it.
 pub struct HttpTarget {
-    origin: HttpOrigin,
+    pub origin: Origin,
     /// What connections go to instead.
     proxy: Option<HttpProxy>,
     host: HeaderValue,
-    path: String,
+    pub(super) path: String,
     /// The head of a request between its method and its headers, `Host` included.
-    line: Vec<u8>,
-    timeouts: HttpTimeouts,
+    pub(super) line: Vec<u8>,
+    pub(super) timeouts: HttpTimeouts,
     addresses: AddressCache,
-    pool: Arc<ConnectionPool>,
+    pub(super) pool: Arc<ConnectionPool>,
 }
 
 impl HttpTarget {
@@ -55,21 +45,6 @@ impl HttpTarget {
         let mut target = Self { origin, proxy, host, path, line: Vec::new(), timeouts, addresses, pool };
         target.line = target.line_to(&target.path);
         Ok(target)
-    }
-
-    /// Its origin.
-    pub fn origin(&self) -> &HttpOrigin {
-        &self.origin
-    }
-
-    /// What a request begins with after its method.
-    pub(super) fn line(&self) -> &[u8] {
-        &self.line
-    }
-
-    /// Path and query.
-    pub(super) fn path(&self) -> &str {
-        &self.path
     }
 
     /// What a request for another path of the origin begins with.
@@ -95,26 +70,17 @@ impl HttpTarget {
 
     /// The same where it reads the requests: those that are not secured (RFC 9112 §3.2.2).
     pub(super) fn reader(&self) -> Option<&HttpProxy> {
-        self.proxy.as_ref().filter(|_| !self.origin.https)
+        self.proxy.as_ref().filter(|_| !self.origin.is_https())
     }
 
     /// What connections are made to.
-    pub(super) fn first_hop(&self) -> &HttpOrigin {
+    pub(super) fn first_hop(&self) -> &Origin {
         self.proxy.as_ref().map_or(&self.origin, |proxy| &proxy.origin)
-    }
-
-    pub(super) fn timeouts(&self) -> HttpTimeouts {
-        self.timeouts
-    }
-
-    pub(super) fn pool(&self) -> &Arc<ConnectionPool> {
-        &self.pool
     }
 
     /// Path and query of a redirect from `path` (its own if there is none), if it stays within the origin.
     pub(super) fn redirected(&self, path: Option<&str>, location: &HeaderValue) -> Result<String, Error> {
-        let scheme = if self.origin.https { "https" } else { "http" };
-        let base = format!("{scheme}://{}{}", self.authority(), path.unwrap_or(&self.path));
+        let base = format!("{}://{}{}", self.origin.scheme, self.authority(), path.unwrap_or(&self.path));
         let base = Url::parse(&base).map_err(|_| Error::BadResponse)?;
         let url = location.to_str().ok().and_then(|location| base.join(location).ok()).ok_or(Error::BadResponse)?;
         match split(&url) {
@@ -125,7 +91,7 @@ impl HttpTarget {
 
     /// Whom to connect to: both families in turn, each in the order of the resolver (RFC 8305 §4).
     pub(super) async fn addresses(&self) -> Result<Arc<[SocketAddr]>, Error> {
-        let HttpOrigin { host, port, .. } = self.first_hop();
+        let Origin { host, port, .. } = self.first_hop();
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(Arc::new([SocketAddr::new(address, *port)]));
         }
@@ -179,23 +145,11 @@ pub(super) fn interleaved(found: impl Iterator<Item = SocketAddr>) -> Vec<Socket
     (0..both).flat_map(|at| [of(&first, at), of(&second, at)]).flatten().take(MAX_ADDRESSES).collect()
 }
 
-impl fmt::Display for HttpOrigin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.https { "https" } else { "http" };
-        match self.host.contains(':') {
-            true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),
-            false => write!(f, "{scheme}://{}:{}", self.host, self.port),
-        }
-    }
-}
-
 /// Origin, and path with query.
-fn split(url: &Url) -> Result<(HttpOrigin, String), Error> {
-    let https = match url.scheme() {
-        "http" => false,
-        "https" => true,
-        _ => return Err(Error::Url("it is neither http nor https")),
-    };
+fn split(url: &Url) -> Result<(Origin, String), Error> {
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(Error::Url("it is neither http nor https"));
+    }
     let host = match url.host().ok_or(Error::Url("it has no host"))? {
         Host::Domain(name) => name.to_ascii_lowercase(),
         Host::Ipv4(address) => address.to_string(),
@@ -203,5 +157,8 @@ fn split(url: &Url) -> Result<(HttpOrigin, String), Error> {
     };
     let port = url.port_or_known_default().ok_or(Error::Url("it has no port"))?;
     // `Url` escapes blanks and control characters, so that this cannot end the request line.
-    Ok((HttpOrigin { https, host, port }, url[Position::BeforePath..Position::AfterQuery].to_owned()))
+    Ok((
+        Origin { scheme: url.scheme().to_owned(), host, port },
+        url[Position::BeforePath..Position::AfterQuery].to_owned(),
+    ))
 }

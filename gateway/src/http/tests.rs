@@ -432,7 +432,7 @@ async fn redirects_end() {
 #[test]
 fn only_http_has_targets() {
     let origin =
-        |url: &str| HttpTarget::new(&Url::parse(url).unwrap(), LONG, None).map(|target| target.origin().to_string());
+        |url: &str| HttpTarget::new(&Url::parse(url).unwrap(), LONG, None).map(|target| target.origin.to_string());
     assert_eq!(origin("http://Example.COM").unwrap(), "http://example.com:80");
     assert_eq!(origin("https://user:pass@[::1]:8443/x").unwrap(), "https://[::1]:8443");
     assert_eq!(origin("ftp://example.com"), Err(Error::Url("it is neither http nor https")));

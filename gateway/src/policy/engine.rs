@@ -81,13 +81,14 @@ impl Engine {
     /// A policy that can be asked. The same component with the same grants is compiled and kept once, whatever its
     /// settings.
     pub fn load(&self, source: PolicySource<'_>) -> Result<Policy, LoadError> {
-        let settings = load::settings(&source)?;
+        let failed = |fault| LoadError { policy: source.name.to_owned(), fault };
+        let settings = load::settings(&source).map_err(failed)?;
         let key = key(&source);
         let known = self.0.loaded.lock().get(&key).and_then(Weak::upgrade);
         let loaded = match known {
             Some(loaded) => loaded,
             None => {
-                let loaded = Arc::new(load::load(&self.0.wasm, &source)?);
+                let loaded = Arc::new(load::load(&self.0.wasm, &source).map_err(failed)?);
                 let mut all = self.0.loaded.lock();
                 all.retain(|_, loaded| loaded.strong_count() > 0);
                 all.insert(key, Arc::downgrade(&loaded));

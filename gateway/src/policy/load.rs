@@ -13,7 +13,7 @@ use super::{
         exports::weir::policy::{connection, credentials},
         weir::policy::types::{Attempt, Upstream},
     },
-    error::LoadError,
+    error::LoadFault,
     grant::PolicyGrant,
     host::{self, HostState},
     limits::COMPONENT,
@@ -35,15 +35,13 @@ pub(super) struct Loaded {
 }
 
 /// Compiles, links and type-checks.
-pub(super) fn load(engine: &wasmtime::Engine, source: &PolicySource<'_>) -> Result<Loaded, LoadError> {
+pub(super) fn load(engine: &wasmtime::Engine, source: &PolicySource<'_>) -> Result<Loaded, LoadFault> {
     recognise(source)?;
-    let policy = || source.name.to_owned();
-    let component = Component::from_binary(engine, &source.wasm)
-        .map_err(|error| LoadError::Invalid { policy: policy(), reason: reason(&error) })?;
+    let component = Component::from_binary(engine, &source.wasm).map_err(|error| LoadFault::Invalid(reason(&error)))?;
     let wasi = imports(engine, &component, source)?;
-    let exports = exports(engine, &component, source)?;
+    let exports = exports(engine, &component)?;
 
-    let mismatch = |error: wasmtime::Error| LoadError::Mismatch { policy: policy(), reason: reason(&error) };
+    let mismatch = |error: wasmtime::Error| LoadFault::Mismatch(reason(&error));
     let mut linker = Linker::new(engine);
     host::link(&mut linker, source.grants, wasi).map_err(mismatch)?;
     let ready = linker.instantiate_pre(&component).map_err(mismatch)?;
@@ -61,16 +59,15 @@ pub(super) fn load(engine: &wasmtime::Engine, source: &PolicySource<'_>) -> Resu
 }
 
 /// The settings as a JSON object; none are an empty one.
-pub(super) fn settings(source: &PolicySource<'_>) -> Result<String, LoadError> {
+pub(super) fn settings(source: &PolicySource<'_>) -> Result<String, LoadFault> {
     let text = source.settings.trim();
     if text.is_empty() {
         return Ok("{}".to_owned());
     }
-    let refused = |reason: String| LoadError::Settings { policy: source.name.to_owned(), reason };
     match serde_json::from_str(text) {
         Ok(Value::Object(_)) => Ok(text.to_owned()),
-        Ok(_) => Err(refused("they are another kind of value".to_owned())),
-        Err(error) => Err(refused(format!("line {}, column {}", error.line(), error.column()))),
+        Ok(_) => Err(LoadFault::Settings("they are another kind of value".to_owned())),
+        Err(error) => Err(LoadFault::Settings(format!("line {}, column {}", error.line(), error.column()))),
     }
 }
 
@@ -79,37 +76,32 @@ fn reason(error: &wasmtime::Error) -> String {
     format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn recognise(source: &PolicySource<'_>) -> Result<(), LoadError> {
-    let policy = || source.name.to_owned();
+fn recognise(source: &PolicySource<'_>) -> Result<(), LoadFault> {
     if source.wasm.starts_with(MODULE_HEAD) {
-        Err(LoadError::CoreModule { policy: policy() })
+        Err(LoadFault::CoreModule)
     } else if !source.wasm.starts_with(COMPONENT_HEAD) {
-        Err(LoadError::NotWasm { policy: policy() })
+        Err(LoadFault::NotWasm)
     } else if source.wasm.len() > COMPONENT {
-        Err(LoadError::TooLarge { policy: policy(), size: source.wasm.len(), most: COMPONENT })
+        Err(LoadFault::TooLarge(source.wasm.len()))
     } else {
         Ok(())
     }
 }
 
 /// Whether WASI is imported, if everything that is imported may be.
-fn imports(engine: &wasmtime::Engine, component: &Component, source: &PolicySource<'_>) -> Result<bool, LoadError> {
+fn imports(engine: &wasmtime::Engine, component: &Component, source: &PolicySource<'_>) -> Result<bool, LoadFault> {
     let (mut missing, mut all, mut wasi) = (Vec::new(), source.grants.to_vec(), false);
     for (import, _) in component.component_type().imports(engine) {
         if WASI.iter().any(|part| import.starts_with(part)) {
             wasi = true;
             continue;
         }
-        let Some(interface) = interface(import, source)? else {
-            return Err(LoadError::UnknownImport { policy: source.name.to_owned(), import: import.to_owned() });
-        };
-        match interface.parse::<PolicyGrant>() {
-            Ok(grant) if !source.grants.contains(&grant) => missing.push(grant),
-            Ok(_) => {}
-            Err(_) if interface == "types" => {}
-            Err(_) => {
-                return Err(LoadError::UnknownImport { policy: source.name.to_owned(), import: import.to_owned() });
-            }
+        let interface = interface(import)?;
+        match interface.map(str::parse::<PolicyGrant>) {
+            Some(Ok(grant)) if !source.grants.contains(&grant) => missing.push(grant),
+            Some(Ok(_)) => {}
+            Some(Err(_)) if interface == Some("types") => {}
+            Some(Err(_)) | None => return Err(LoadFault::UnknownImport(import.to_owned())),
         }
     }
     if missing.is_empty() {
@@ -120,7 +112,7 @@ fn imports(engine: &wasmtime::Engine, component: &Component, source: &PolicySour
     all.extend(&missing);
     all.sort_unstable();
     all.dedup();
-    Err(LoadError::NotGranted { policy: source.name.to_owned(), missing, all })
+    Err(LoadFault::NotGranted { missing, all })
 }
 
 /// The interfaces that a component exports, under its own names for them; at least one.
@@ -129,17 +121,17 @@ struct Exports {
     credentials: Option<String>,
 }
 
-fn exports(engine: &wasmtime::Engine, component: &Component, source: &PolicySource<'_>) -> Result<Exports, LoadError> {
+fn exports(engine: &wasmtime::Engine, component: &Component) -> Result<Exports, LoadFault> {
     let (mut exports, mut found) = (Exports { connection: None, credentials: None }, Vec::new());
     for (export, _) in component.component_type().exports(engine) {
-        match interface(export, source)? {
+        match interface(export)? {
             Some("connection") => exports.connection = Some(export.to_owned()),
             Some("credentials") => exports.credentials = Some(export.to_owned()),
             _ => found.push(export.to_owned()),
         }
     }
     if exports.connection.is_none() && exports.credentials.is_none() {
-        return Err(LoadError::WrongWorld { policy: source.name.to_owned(), found });
+        return Err(LoadFault::WrongWorld(found));
     }
     Ok(exports)
 }
@@ -174,12 +166,8 @@ fn item(found: types::ComponentExtern<'_>) -> ComponentItem {
 
 /// The interface of our package that `name` names, if it is of our package; refused if it is of a version that is not ours.
 /// Within 0.1 versions only add, and wasmtime matches them as semver does.
-fn interface<'a>(name: &'a str, source: &PolicySource<'_>) -> Result<Option<&'a str>, LoadError> {
+fn interface(name: &str) -> Result<Option<&str>, LoadFault> {
     let Some(rest) = name.strip_prefix(PACKAGE).and_then(|rest| rest.strip_prefix('/')) else { return Ok(None) };
     let (interface, version) = rest.split_once('@').unwrap_or((rest, ""));
-    if version.starts_with("0.1.") {
-        Ok(Some(interface))
-    } else {
-        Err(LoadError::WrongVersion { policy: source.name.to_owned(), found: name.to_owned() })
-    }
+    if version.starts_with("0.1.") { Ok(Some(interface)) } else { Err(LoadFault::WrongVersion(name.to_owned())) }
 }

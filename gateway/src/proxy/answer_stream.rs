@@ -348,7 +348,7 @@ impl AnswerStream {
         match self.deadline {
             None => self.pull().await,
             Some(deadline) => {
-                tokio::time::timeout_at(deadline.at().into(), self.pull()).await.unwrap_or(Err(SendError::TimedOut))
+                tokio::time::timeout_at(deadline.at.into(), self.pull()).await.unwrap_or(Err(SendError::TimedOut))
             }
         }
     }
@@ -468,7 +468,7 @@ impl AnswerStream {
                     legacy::cancel(upstream, running);
                 }
                 match self.source {
-                    StreamSource::InputLoop(_) => Failure::TimedOut(upstream.overall_timeout()),
+                    StreamSource::InputLoop(_) => Failure::TimedOut(upstream.timeouts.overall),
                     _ => Failure::NotMcp(format!("its event stream went on for longer than `{}`", deadline.key())),
                 }
             }

@@ -7,31 +7,21 @@ use crate::upstream::Upstream;
 /// The moment by which a call must have its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
-    at: Instant,
+    pub(super) at: Instant,
     /// How long a call may go on without progress.
     overall: Duration,
     /// What progress cannot put off.
-    last: Instant,
+    pub(super) last: Instant,
 }
 
 impl Deadline {
     /// For a call to an upstream that began at `start`.
     pub(super) fn of(upstream: &Upstream, start: Instant) -> Self {
-        Self::new(start, upstream.overall_timeout(), upstream.progress_timeout())
+        Self::new(start, upstream.timeouts.overall, upstream.timeouts.progress)
     }
 
     fn new(start: Instant, overall: Duration, progress: Duration) -> Self {
         Self { at: start + overall, overall, last: start + overall.max(progress) }
-    }
-
-    /// The moment.
-    pub(super) const fn at(&self) -> Instant {
-        self.at
-    }
-
-    /// The moment that progress cannot put off.
-    pub(super) const fn last(&self) -> Instant {
-        self.last
     }
 
     /// The call makes progress.
@@ -57,13 +47,13 @@ mod tests {
     fn progress_puts_the_end_off_up_to_its_own_limit() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut deadline = Deadline::new(start, 10 * second, 25 * second);
-        assert_eq!(deadline.at(), start + 10 * second);
+        assert_eq!(deadline.at, start + 10 * second);
         deadline.put_off_at(start + 8 * second);
-        assert_eq!(deadline.at(), start + 18 * second);
+        assert_eq!(deadline.at, start + 18 * second);
         deadline.put_off_at(start + 17 * second);
-        assert_eq!(deadline.at(), start + 25 * second);
+        assert_eq!(deadline.at, start + 25 * second);
         let mut short = Deadline::new(start, 10 * second, second);
         short.put_off_at(start + 9 * second);
-        assert_eq!(short.at(), start + 10 * second, "the limit never shortens a call");
+        assert_eq!(short.at, start + 10 * second, "the limit never shortens a call");
     }
 }

@@ -256,7 +256,7 @@ impl Proxy {
         record: &mut CallLog,
     ) -> Result<Answer, Stop> {
         let upstream = &target.upstream;
-        let limit = upstream.overall_timeout();
+        let limit = upstream.timeouts.overall;
         let driver = CallDriver::new(upstream, context.caller.as_ref(), context.message.method(), limit);
         let mut codec = SameEra { proxy: self, context, target, channel: None };
         let reply = driver.drive(&mut codec, &mut record.attempts).await?;
@@ -300,7 +300,7 @@ impl Proxy {
         };
         let Some(channel) = channel else { return };
         let mut codec = SameEra { proxy: self, context, target, channel: Some(channel) };
-        let sent = tokio::time::timeout(upstream.list_timeout(), codec.send(credential.as_ref())).await;
+        let sent = tokio::time::timeout(upstream.timeouts.list, codec.send(credential.as_ref())).await;
         if let Err(why) = sent.unwrap_or(Err(SendError::TimedOut)) {
             tracing::debug!(upstream = upstream.name(), method = context.message.method(), error = %why, "message not taken");
         }

@@ -181,7 +181,7 @@ impl Proxy {
             upstream.open_session(caller.as_ref(), session.principal(), &session.initialize).await?;
         let initialized = own::initialized();
         let told = upstream.tell(caller.as_ref(), &channel, &initialized, None);
-        if tokio::time::timeout(upstream.list_timeout(), told).await.is_err() {
+        if tokio::time::timeout(upstream.timeouts.list, told).await.is_err() {
             tracing::debug!(upstream = upstream.name(), "initialized not taken in time");
         }
         let level = session.log_level();
@@ -218,7 +218,7 @@ impl Proxy {
 /// Tells an upstream what its client has said already. How it answers concerns nobody.
 pub(super) async fn repeat(caller: Option<&Arc<Caller>>, upstream: &Upstream, channel: &Channel, message: &Message) {
     let told = upstream.ask(caller, channel, Era::Legacy, message);
-    if let Ok(Err(why)) = tokio::time::timeout(upstream.list_timeout(), told).await {
+    if let Ok(Err(why)) = tokio::time::timeout(upstream.timeouts.list, told).await {
         tracing::debug!(upstream = upstream.name(), error = %why, "not taken");
     }
 }
@@ -248,6 +248,6 @@ pub(super) fn cancel(upstream: &Arc<Upstream>, running: &RunningGuard) {
     let (upstream, caller, run) = (Arc::clone(upstream), session.caller(), Arc::clone(&running.run));
     tokio::spawn(async move {
         let tell = upstream.tell(caller.as_ref(), &channel, &message, Some(&run.ticket));
-        drop(tokio::time::timeout(upstream.list_timeout(), tell).await);
+        drop(tokio::time::timeout(upstream.timeouts.list, tell).await);
     });
 }

@@ -66,7 +66,7 @@ impl PendingAnswer {
     /// All of it, if it is the answer to the request; otherwise an error that names the upstream.
     pub async fn gather(self) -> WholeAnswer {
         let Self { json, status, era, id, upstream, asked, running, deadline } = self;
-        let gathered = tokio::time::timeout_at(deadline.at().into(), json.gather()).await;
+        let gathered = tokio::time::timeout_at(deadline.at.into(), json.gather()).await;
         let answer = gathered.unwrap_or(Err(SendError::TimedOut)).and_then(|body| answer_in(body, &id, status));
         let failure = match answer {
             Ok(answer) => {
@@ -80,7 +80,7 @@ impl PendingAnswer {
                 if let Some(running) = &running {
                     legacy::cancel(&upstream, running);
                 }
-                Failure::TimedOut(upstream.overall_timeout())
+                Failure::TimedOut(upstream.timeouts.overall)
             }
             Err(why) => why.into(),
         };

@@ -162,11 +162,11 @@ impl Proxy {
 
     /// Waits until an upstream is listed whose login has just come.
     async fn once_listed(&self, context: &RequestContext, upstream: &Upstream) -> Option<Arc<MergedLists>> {
-        if upstream.is_personal() {
+        if upstream.is_personal {
             return None;
         }
         let mut changes = self.catalog.changes();
-        let end = Instant::now() + upstream.list_timeout();
+        let end = Instant::now() + upstream.timeouts.list;
         loop {
             let offers = self.catalog.merged(context.viewer(&self.catalog), context.era).await;
             if offers.traits(upstream.key()).is_some() {

@@ -98,11 +98,11 @@ impl Proxy {
             None => edit.finish(),
         };
         let asked = self.ask_in(session, upstream, body);
-        let answer = match tokio::time::timeout(upstream.list_timeout(), asked).await {
+        let answer = match tokio::time::timeout(upstream.timeouts.list, asked).await {
             Ok(answer) => answer?,
             Err(_) => return Err(SendError::TimedOut.to_string()),
         };
-        if answer.bytes().len() > upstream.list_limit() {
+        if answer.bytes().len() > upstream.list_limit {
             return Err("its tasks are over `limits.list`".to_owned());
         }
         let named = public::outward(&answer, upstream.name(), &PublicNames::Tasks);

@@ -133,7 +133,7 @@ impl Proxy {
         if let Some(refusal) = self.check_headers(context, target, Era::Legacy) {
             return Ok(refusal);
         }
-        let driver = CallDriver::new(upstream, context.caller.as_ref(), message.method(), upstream.overall_timeout());
+        let driver = CallDriver::new(upstream, context.caller.as_ref(), message.method(), upstream.timeouts.overall);
         let mut codec = ToLegacy { proxy: self, context, target, call: None };
         let reply = driver.drive(&mut codec, &mut record.attempts).await?;
         match codec.call {
@@ -222,7 +222,7 @@ impl Proxy {
         asks: Asks,
         first: Arc<SharedSession>,
     ) -> Result<shared_session::SessionLease, ConnectError> {
-        let lines = match first.channel() {
+        let lines = match &first.channel {
             // Another session would lead to the same process.
             channel if channel.is_shared() => 1,
             channel => pool::SIDE_BY_SIDE[usize::from(!channel.has_request_streams())],
@@ -243,7 +243,7 @@ impl Proxy {
             }
         }
         // A question comes in its own call's stream nearly always, where there is one; elsewhere it would be refused.
-        let shared = session.channel().has_request_streams() || session.channel().is_shared();
+        let shared = session.channel.has_request_streams() || session.channel.is_shared();
         let free = if shared { None } else { self.pending.make_way(&taken) };
         Ok(free.and_then(|free| free.lease_alone(method)).unwrap_or_else(|| session.lease(method)))
     }
@@ -252,7 +252,7 @@ impl Proxy {
 /// A reply that was lost on its way.
 fn lost(upstream: &Upstream, why: SendError) -> Stop {
     Stop::Failed(match why {
-        SendError::TimedOut => Failure::TimedOut(upstream.overall_timeout()),
+        SendError::TimedOut => Failure::TimedOut(upstream.timeouts.overall),
         why => why.into(),
     })
 }

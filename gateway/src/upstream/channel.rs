@@ -335,13 +335,13 @@ impl From<http::Error> for SendError {
 impl From<StdioError> for SendError {
     fn from(error: StdioError) -> Self {
         match error {
-            StdioError::Exited { .. } | StdioError::Closed | StdioError::Stopped | StdioError::Stuck => {
+            StdioError::Exited(_) | StdioError::Closed | StdioError::Stopped | StdioError::Stuck => {
                 Self::BrokenOff(error.to_string())
             }
-            StdioError::NoDirectory { .. }
-            | StdioError::NoInterpreter { .. }
-            | StdioError::NotExecutable { .. }
-            | StdioError::NotFound { .. }
+            StdioError::NoDirectory(_)
+            | StdioError::NoInterpreter(_)
+            | StdioError::NotExecutable(_)
+            | StdioError::NotFound(_)
             | StdioError::Spawn(_)
             | StdioError::ZeroByte => Self::Unsent(error.to_string()),
         }

@@ -239,7 +239,7 @@ impl Upstream {
         refused: Option<Refusal>,
     ) -> Result<Option<Credential>, CredentialError> {
         let origin = match &self.way {
-            UpstreamTransport::Http(endpoint) => Some(&endpoint.origin),
+            UpstreamTransport::Http(endpoint) => Some(&endpoint.target.origin),
             UpstreamTransport::Stdio { .. } => None,
         };
         self.credentials.get(caller, || self.facts(None), origin, refused, left).await

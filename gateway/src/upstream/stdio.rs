@@ -40,29 +40,17 @@ use write_queue::WriteQueue;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StdioError {
     /// No such program.
-    #[error("`{program}` was not found; install it, or set `command` to its full path (PATH is searched)")]
-    NotFound {
-        /// As the configuration names it.
-        program: String,
-    },
+    #[error("`{0}` was not found; install it, or set `command` to its full path (PATH is searched)")]
+    NotFound(String),
     /// The file is there but its first line names an interpreter that is not.
-    #[error("`{program}` is there, but the interpreter or loader it needs is not; look at its first line")]
-    NoInterpreter {
-        /// As the configuration names it.
-        program: String,
-    },
+    #[error("`{0}` is there, but the interpreter or loader it needs is not; look at its first line")]
+    NoInterpreter(String),
     /// The file is there but may not be run.
-    #[error("`{program}` may not be executed; make it executable (chmod +x) or start it through its interpreter")]
-    NotExecutable {
-        /// As the configuration names it.
-        program: String,
-    },
+    #[error("`{0}` may not be executed; make it executable (chmod +x) or start it through its interpreter")]
+    NotExecutable(String),
     /// The working directory is missing or not a directory.
-    #[error("the working directory `{cwd}` does not exist; create it or correct `cwd`")]
-    NoDirectory {
-        /// As the configuration names it.
-        cwd: String,
-    },
+    #[error("the working directory `{0}` does not exist; create it or correct `cwd`")]
+    NoDirectory(String),
     /// A zero byte in the program's name, an argument or the environment.
     #[error("`command`, `args` and `env` must not contain zero bytes")]
     ZeroByte,
@@ -70,11 +58,8 @@ pub enum StdioError {
     #[error("the process could not be started: {0}")]
     Spawn(io::ErrorKind),
     /// The process ended by itself.
-    #[error("the server process ended ({status}); what it wrote to stderr is in the log")]
-    Exited {
-        /// Its exit code or signal.
-        status: ExitStatus,
-    },
+    #[error("the server process ended ({0}); what it wrote to stderr is in the log")]
+    Exited(ExitStatus),
     /// The process lives, but closed its standard input or output.
     #[error("the server process closed its standard input or output")]
     Closed,

@@ -9,7 +9,6 @@ use std::{
 use bytes::Bytes;
 use url::Url;
 use weir_flow::{
-    Origin,
     call::{Busy, MAX_HINT},
     facts::{Challenge, Refusal},
 };
@@ -42,9 +41,7 @@ type RequestHeaders = Vec<(HeaderName, HeaderValue)>;
 /// One MCP endpoint.
 pub(super) struct HttpEndpoint {
     pub(super) client: HttpClient,
-    target: HttpTarget,
-    /// What credentials for it are given for.
-    pub(super) origin: Origin,
+    pub(super) target: HttpTarget,
     /// The address, fit to be printed.
     pub(super) url: String,
     address: Url,
@@ -84,14 +81,8 @@ impl HttpEndpoint {
                 Some((name, value))
             })
             .collect();
-        let origin = target.origin();
-        let origin = Origin {
-            scheme: if origin.https { "https" } else { "http" }.into(),
-            host: origin.host.clone(),
-            port: origin.port,
-        };
         let address = reach.url.as_url().clone();
-        Ok(Self { client, target, origin, url: reach.url.to_string(), address, times, configured, limit })
+        Ok(Self { client, target, url: reach.url.to_string(), address, times, configured, limit })
     }
 
     /// Posts a message; whatever the server says is the reply.
@@ -143,7 +134,7 @@ impl HttpEndpoint {
             url.query_pairs_mut().append_pair("sessionId", session);
         }
         let target = self.client.target(&url, self.times).map_err(|_| not_mcp(no_url))?;
-        if target.origin() != self.target.origin() {
+        if target.origin != self.target.origin {
             return Err(not_mcp(
                 "an `endpoint` event that leads to another origin; if a proxy is between, have it pass on the host",
             ));
@@ -189,7 +180,7 @@ impl HttpEndpoint {
             head.push((http::MCP_SESSION_ID, session.clone()));
         }
         head.extend_from_slice(&self.configured);
-        if let Some(credential) = credential.filter(|credential| credential.is_for(&self.origin)) {
+        if let Some(credential) = credential.filter(|credential| credential.is_for(&self.target.origin)) {
             head.push((credential.name.clone(), credential.value.clone()));
         }
         head

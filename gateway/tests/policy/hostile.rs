@@ -13,7 +13,8 @@ use std::{
 use tokio::task::JoinSet;
 use weir::config::PolicyLimits;
 use weir::policy::{
-    Engine, Policy, PolicyError, PolicyGrant, PolicySource, Service, ServiceRequest, ServiceResponse, shipped,
+    Engine, Policy, PolicyError, PolicyFault, PolicyGrant, PolicySource, Service, ServiceRequest, ServiceResponse,
+    shipped,
 };
 use weir_flow::facts::{CredentialDecision, Step};
 
@@ -45,7 +46,10 @@ async fn a_trap_fails_its_own_question() {
     let policy = load("trap", weir_guests::TRAP);
     for _ in 0..100 {
         let (step, _) = beside(policy.next(&upstream(), &[])).await;
-        assert!(matches!(&step, Err(PolicyError::Trapped { policy, .. }) if policy == "trap"), "{step:?}");
+        assert!(
+            matches!(&step, Err(PolicyError { policy, fault: PolicyFault::Trapped(_) }) if policy == "trap"),
+            "{step:?}"
+        );
     }
     let choice = policy.decide(&question(&[], None), &Vault).await;
     let error = choice.unwrap_err().to_string();
@@ -59,7 +63,7 @@ async fn a_spinning_guest_yields_and_is_stopped() {
     let policy = load("spin", weir_guests::SPIN);
     // One thread: whatever the other policy answers, it answers between two ticks of this one.
     let (step, answered) = beside(policy.next(&upstream(), &[])).await;
-    assert_eq!(step, Err(PolicyError::TimedOut { policy: "spin".into() }));
+    assert_eq!(step, Err(PolicyError { policy: "spin".into(), fault: PolicyFault::TimedOut }));
     assert!(answered >= 5, "only {answered} answers while a guest was spinning");
 }
 
@@ -72,8 +76,14 @@ async fn too_many_spinning_guests_are_turned_away() {
         questions.spawn(ask(policy.clone()));
     }
     let (ends, answered) = beside(questions.join_all()).await;
-    let busy = ends.iter().filter(|end| **end == Err(PolicyError::TooBusy { policy: "spin".into() })).count();
-    let late = ends.iter().filter(|end| **end == Err(PolicyError::TimedOut { policy: "spin".into() })).count();
+    let busy = ends
+        .iter()
+        .filter(|end| **end == Err(PolicyError { policy: "spin".into(), fault: PolicyFault::TooBusy }))
+        .count();
+    let late = ends
+        .iter()
+        .filter(|end| **end == Err(PolicyError { policy: "spin".into(), fault: PolicyFault::TimedOut }))
+        .count();
     assert_eq!(busy + late, 24, "{ends:?}");
     assert!(busy > 0 && late >= 16, "{busy} were turned away and {late} were stopped");
     assert!(answered >= 5, "only {answered} answers");
@@ -84,7 +94,7 @@ async fn a_memory_bomb_meets_its_limit() {
     let policy = load("bomb", weir_guests::BOMB);
     for _ in 0..20 {
         let (step, _) = beside(policy.next(&upstream(), &[])).await;
-        assert_eq!(step, Err(PolicyError::OutOfMemory { policy: "bomb".into(), most: 16 << 20 }));
+        assert_eq!(step, Err(PolicyError { policy: "bomb".into(), fault: PolicyFault::OutOfMemory }));
     }
 }
 
@@ -97,9 +107,9 @@ async fn answers_that_break_a_rule() {
         } else {
             policy.next(&upstream(), &[]).await.unwrap_err()
         };
-        match error {
-            PolicyError::Malformed { rule, .. } => rule,
-            other => other.to_string(),
+        match error.fault {
+            PolicyFault::Malformed(rule) => rule,
+            _ => error.to_string(),
         }
     };
     assert_eq!(rule("stdio").await, "it chose stdio, which the upstream cannot have");
@@ -175,7 +185,7 @@ async fn what_a_guest_prints_and_why_it_panics_is_logged_for_those_who_look() {
     let _log = page.open(tracing::Level::DEBUG);
     let policy = try_load("wasi", weir_guests::WASI, &[], r#"{"panic":true,"lines":3}"#).unwrap();
     let step = policy.next(&upstream(), &[]).await;
-    assert!(matches!(&step, Err(PolicyError::Trapped { .. })), "{step:?}");
+    assert!(matches!(&step, Err(PolicyError { fault: PolicyFault::Trapped(_), .. })), "{step:?}");
     let text = page.text();
     let said: Vec<_> = text.lines().filter(|line| line.contains("DEBUG") && line.contains("policy=\"wasi\"")).collect();
     for expected in ["on the way to the machine", "2", "panicked at", "on purpose"] {

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fs, os::unix::fs::PermissionsExt};
 
 use weir::config::PolicyLimits;
-use weir::policy::{Engine, EngineError, LoadError, PolicyGrant, PolicySource, shipped};
+use weir::policy::{Engine, EngineError, LoadError, LoadFault, PolicyGrant, PolicySource, shipped};
 
 use weir_flow::facts::{CredentialDecision, Principal};
 
@@ -23,17 +23,17 @@ fn patched(wasm: &[u8], old: &str, new: &str) -> Vec<u8> {
 
 #[test]
 fn what_is_no_component() {
-    let policy = || "policies/x.wasm".to_owned();
+    let refused = |fault| LoadError { policy: "policies/x.wasm".into(), fault };
     let load = |wasm: &[u8]| try_load("policies/x.wasm", wasm, &[], "").unwrap_err();
-    assert_eq!(load(b""), LoadError::NotWasm { policy: policy() });
-    assert_eq!(load(b"#!/bin/sh\necho hello"), LoadError::NotWasm { policy: policy() });
-    assert_eq!(load(b"\0asm\x01\0\0\0"), LoadError::CoreModule { policy: policy() });
-    assert!(matches!(load(b"\0asm\x0d\0\x01\0 and then noise"), LoadError::Invalid { .. }));
+    assert_eq!(load(b""), refused(LoadFault::NotWasm));
+    assert_eq!(load(b"#!/bin/sh\necho hello"), refused(LoadFault::NotWasm));
+    assert_eq!(load(b"\0asm\x01\0\0\0"), refused(LoadFault::CoreModule));
+    assert!(matches!(load(b"\0asm\x0d\0\x01\0 and then noise").fault, LoadFault::Invalid(_)));
     let half = &shipped::BEARER[..shipped::BEARER.len() / 2];
-    assert!(matches!(load(half), LoadError::Invalid { .. }));
+    assert!(matches!(load(half).fault, LoadFault::Invalid(_)));
     let mut large = shipped::BEARER.to_vec();
     large.resize((64 << 20) + 1, 0);
-    assert!(matches!(load(&large), LoadError::TooLarge { .. }));
+    assert!(matches!(load(&large).fault, LoadFault::TooLarge(_)));
     assert_eq!(
         load(b"\0asm\x0d\0\x01\0").to_string(),
         "policy policies/x.wasm decides nothing: it exports nothing, where a policy exports weir:policy/connection@0.1.0 or weir:policy/credentials@0.1.0"
@@ -44,13 +44,13 @@ fn what_is_no_component() {
 fn the_wrong_world() {
     let refused = try_load("stranger", weir_guests::STRANGER, &[], "").unwrap_err();
     let found = vec!["tests:stranger/greeting@1.0.0".to_owned()];
-    assert_eq!(refused, LoadError::WrongWorld { policy: "stranger".into(), found });
+    assert_eq!(refused, LoadError { policy: "stranger".into(), fault: LoadFault::WrongWorld(found) });
 }
 
 #[test]
 fn the_right_names_with_the_wrong_types() {
     let refused = try_load("misfit", weir_guests::MISFIT, &[], "").unwrap_err();
-    assert!(matches!(refused, LoadError::Mismatch { .. }), "{refused}");
+    assert!(matches!(refused.fault, LoadFault::Mismatch(_)), "{refused}");
     let text = "policy misfit does not fit weir:policy@0.1.0: weir:policy/connection@0.1.0 has a function next of another type";
     assert!(refused.to_string().starts_with(text), "{refused}");
 }

@@ -1,6 +1,6 @@
 //! The policies that the binary carries.
 
-use weir::policy::{LoadError, PolicyGrant, shipped};
+use weir::policy::{LoadError, LoadFault, PolicyGrant, shipped};
 use weir_flow::facts::{Attachment, Challenge, CredentialDecision, Outcome, Step};
 
 use crate::bench::{LEGACY, MODERN, Vault, attempt, load, question, try_load, upstream};
@@ -59,6 +59,9 @@ fn the_same_component_serves_several_settings() {
     }
     for settings in ["[]", "1", "{", "{} {}"] {
         let refused = try_load("bearer", shipped::BEARER, &all, settings).unwrap_err();
-        assert!(matches!(&refused, LoadError::Settings { policy, .. } if policy == "bearer"), "{refused}");
+        assert!(
+            matches!(&refused, LoadError { policy, fault: LoadFault::Settings(_) } if policy == "bearer"),
+            "{refused}"
+        );
     }
 }

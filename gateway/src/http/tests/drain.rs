@@ -33,7 +33,7 @@ async fn a_connection_is_used_again_when_only_the_end_was_not_read() {
     first(&client, &target).await.finish();
     finished.send(()).await.unwrap();
     // Until it has been read; a connection of its own would never be answered.
-    while target.pool().finish_now() == 0 {
+    while target.pool.finish_now() == 0 {
         tokio::task::yield_now().await;
     }
     assert_eq!(all(client.send(&target, post("3")).await.unwrap()).await, "three");
@@ -53,8 +53,8 @@ async fn a_connection_is_closed_when_more_than_the_end_was_not_read() {
     });
     let client = HttpClient::new();
     first(&client, &target).await.finish();
-    while target.pool().unfinished() > 0 {
-        target.pool().finish_now();
+    while target.pool.unfinished() > 0 {
+        target.pool.finish_now();
         tokio::task::yield_now().await;
     }
     server.await.unwrap();

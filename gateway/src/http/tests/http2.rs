@@ -161,10 +161,10 @@ async fn an_answer_that_is_dropped_resets_its_stream_alone() {
     let mut response = client.send(&target, get()).await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "three");
     response.finish();
-    assert_eq!(target.pool().unfinished(), 1);
+    assert_eq!(target.pool.unfinished(), 1);
     assert_eq!(client.send(&target, get()).await.unwrap().status(), 204);
-    target.pool().finish_now();
-    assert_eq!(target.pool().unfinished(), 0);
+    target.pool.finish_now();
+    assert_eq!(target.pool.unfinished(), 0);
     drop(target);
     assert_eq!(served.await.unwrap(), Reason::CANCEL);
 }
@@ -214,13 +214,13 @@ async fn a_connection_that_was_full_is_used_again() {
     });
     assert_eq!(HttpClient::new().send(&target, get()).await.unwrap().status(), 204);
     let mut open = Vec::new();
-    while let Some(connection_pool::Connection::Http2(stream)) = target.pool().take().await {
+    while let Some(connection_pool::Connection::Http2(stream)) = target.pool.take().await {
         open.push(stream);
     }
     // Another has looked for room before the last stream was taken.
     assert!(multiplexed::open(&open[0].conn.clone()).await.is_none());
     open.pop();
-    assert!(target.pool().take().await.is_some());
+    assert!(target.pool.take().await.is_some());
 }
 
 #[tokio::test]
@@ -333,7 +333,7 @@ async fn an_answer_outlives_the_goaway_in_its_middle() {
     assert_eq!(response.chunk().await.unwrap().unwrap(), "one ");
     leave.send(()).await.unwrap();
     // Until the word is here; a stream of the old connection would never be answered.
-    while target.pool().take().await.is_some() {
+    while target.pool.take().await.is_some() {
         tokio::task::yield_now().await;
     }
     assert_eq!(client.send(&target, get()).await.unwrap().status(), 204);

@@ -114,7 +114,7 @@ impl TranslatedCall {
             bound: bound(context.caller.as_ref(), lease.session.name(), original),
             runs: AtomicBool::new(false),
             refused: OnceLock::new(),
-            list: CachedListKey::of(lease.session.upstream().key(), Era::Modern, original.method()),
+            list: CachedListKey::of(lease.session.upstream.key(), Era::Modern, original.method()),
             list_cache: Arc::clone(list_cache),
             principal: Arc::clone(&context.principal),
             lease,
@@ -129,7 +129,7 @@ impl TranslatedCall {
             ..Outgoing::own(Era::Legacy, &self.request, credential)
         };
         self.runs.store(true, Ordering::Release);
-        self.lease.session.channel().send(outgoing).await
+        self.lease.session.channel.send(outgoing).await
     }
 
     /// Takes note that it failed: there is nothing to cancel, and perhaps no session any more.
@@ -160,7 +160,7 @@ impl TranslatedCall {
         match reply.body {
             upstream::ReplyBody::Empty => Err(SendError::NotMcp(format!("status {} without an answer", reply.status))),
             upstream::ReplyBody::Json(body) => {
-                let gathered = tokio::time::timeout_at(deadline.at().into(), body.gather()).await;
+                let gathered = tokio::time::timeout_at(deadline.at.into(), body.gather()).await;
                 let bytes = gathered.unwrap_or(Err(SendError::TimedOut))?;
                 if let Some(told) = self.recall(&bytes) {
                     return Ok(Answer::whole(200, told));
@@ -216,7 +216,7 @@ impl TranslatedCall {
                     return CallMessage::Nothing;
                 };
                 self.runs.store(false, Ordering::Release);
-                if let Some(needed) = missing(&message, self.lease.session.asks(), self.refused.get()) {
+                if let Some(needed) = missing(&message, self.lease.session.asks, self.refused.get()) {
                     return CallMessage::Failed(self.lacks(needed));
                 }
                 let info = self.lease.session.server_info();
@@ -249,7 +249,7 @@ impl TranslatedCall {
             }
             // The rest means nothing in the modern era.
             (Kind::Notification, _) => CallMessage::Nothing,
-            (Kind::Request, _) if may_ask(&self.method) && self.lease.session.asks().allows(&message) => {
+            (Kind::Request, _) if may_ask(&self.method) && self.lease.session.asks.allows(&message) => {
                 CallMessage::Question(Box::new(message))
             }
             // On a pipe nothing says which request a question belongs to, so it may be another one's.
@@ -282,7 +282,7 @@ impl TranslatedCall {
 impl Drop for TranslatedCall {
     fn drop(&mut self) {
         // On a shared stream the exchange tells it, which alone knows what the server calls the request there.
-        if self.runs.load(Ordering::Acquire) && self.lease.session.channel().has_request_streams() {
+        if self.runs.load(Ordering::Acquire) && self.lease.session.channel.has_request_streams() {
             let params = format!("{{\"requestId\":{},\"reason\":\"the client is gone\"}}", self.lease.key);
             self.lease.session.tell(answer::notification(method::CANCELLED, Some(params.as_bytes())));
         }
@@ -304,7 +304,7 @@ impl TranslatedStream {
     /// The answer to its client.
     pub(super) async fn answer(self, deadline: Deadline, record: &mut CallLog) -> Result<Answer, SendError> {
         let Some(SuspendedCall { call, .. }) = &self.running else { return Err(broken()) };
-        let (id, upstream) = (call.id.clone(), Arc::clone(call.lease.session.upstream()));
+        let (id, upstream) = (call.id.clone(), Arc::clone(&call.lease.session.upstream));
         let stream = AnswerStream::translated(self, &id, &upstream, deadline);
         stream.answer(Era::Modern, record).await.map_err(|_| broken())
     }

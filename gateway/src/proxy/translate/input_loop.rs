@@ -130,7 +130,7 @@ enum UpstreamAnswer {
 impl InputStream {
     /// The stream of a request. Nothing happens before it is asked for the first item.
     pub(super) fn new(input_loop: InputLoop, running: Option<RunningGuard>) -> Self {
-        let (session, last) = (Arc::clone(&input_loop.session), input_loop.deadline.last());
+        let (session, last) = (Arc::clone(&input_loop.session), input_loop.deadline.last);
         let (sender, messages) = mpsc::channel(WAITING);
         let attempts = Arc::new(AtomicU32::new(0));
         let reporter = Reporter { session: Arc::clone(&session), messages: sender, attempts: Arc::clone(&attempts) };
@@ -260,7 +260,7 @@ impl InputLoop {
             Stop::Outage(why) => self.stopped(Stop::Failed(Failure::Unreachable(why))),
             Stop::Failed(failure) => {
                 let failure = match failure {
-                    Failure::TimedOut(_) => Failure::TimedOut(self.upstream.overall_timeout()),
+                    Failure::TimedOut(_) => Failure::TimedOut(self.upstream.timeouts.overall),
                     failure => failure,
                 };
                 let outcome = outcome(&failure);
@@ -332,7 +332,7 @@ impl InputLoop {
 
     /// One round: the request goes up, and what comes before the answer goes down.
     async fn round(&mut self, round: u32, reporter: &Reporter) -> Result<UpstreamAnswer, Stop> {
-        let left = self.deadline.at().saturating_duration_since(Instant::now());
+        let left = self.deadline.at.saturating_duration_since(Instant::now());
         let mut attempts = reporter.attempts.load(Ordering::Relaxed);
         let reply = {
             let driver = CallDriver::new(&self.upstream, self.caller.as_ref(), self.request.method(), left);
@@ -497,7 +497,7 @@ impl InputLoop {
         catalog.poke(&self.upstream);
         let tool = self.tool();
         let listing = catalog.look_up(self.caller.as_ref(), &self.upstream, &tool);
-        if let Ok(Some(mirrored)) = tokio::time::timeout(self.upstream.list_timeout(), listing).await {
+        if let Ok(Some(mirrored)) = tokio::time::timeout(self.upstream.timeouts.list, listing).await {
             self.params = catalog::headers(&mirrored, &self.request);
         }
     }

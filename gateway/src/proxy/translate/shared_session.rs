@@ -44,12 +44,12 @@ const CHANGES: usize = 256;
 pub(super) struct SharedSession {
     /// In whose name it is open, as they came last.
     caller: Mutex<Option<Arc<Caller>>>,
-    upstream: Arc<Upstream>,
+    pub(super) upstream: Arc<Upstream>,
     catalog: Arc<Catalog>,
-    channel: Channel,
+    pub(super) channel: Channel,
     /// The answer to `initialize`.
     opening: Message,
-    asks: Asks,
+    pub(super) asks: Asks,
     next: AtomicU64,
     running: Mutex<BTreeMap<u64, RequestSlot>>,
     /// Dropped with the session, which ends the subscriptions.
@@ -150,19 +150,9 @@ impl SharedSession {
         self.caller.lock().clone()
     }
 
-    /// The upstream.
-    pub(super) fn upstream(&self) -> &Arc<Upstream> {
-        &self.upstream
-    }
-
     /// The upstream's name.
     pub(super) fn name(&self) -> &str {
         self.upstream.name()
-    }
-
-    /// The way to the upstream.
-    pub(super) fn channel(&self) -> &Channel {
-        &self.channel
     }
 
     /// What the upstream's `initialize` said: the result, raw.
@@ -191,11 +181,6 @@ impl SharedSession {
         let busy = !self.running.lock().is_empty()
             || self.changes.lock().as_ref().is_some_and(|changes| changes.receiver_count() > 0);
         (!busy).then(|| self.used.lock().elapsed())
-    }
-
-    /// What the clients of this session let the upstream ask.
-    pub(super) fn asks(&self) -> Asks {
-        self.asks
     }
 
     /// Gives a request for `method` its place.
@@ -303,7 +288,7 @@ impl SharedSession {
         let request = Message::parse(request.edit().set(weir_mcp::Field::Id, key).finish()).map_err(not_mcp)?;
         let caller = self.caller();
         let asked = self.upstream.ask(caller.as_ref(), &self.channel, Era::Legacy, &request);
-        tokio::time::timeout(self.upstream.list_timeout(), asked).await.unwrap_or(Err(SendError::TimedOut))
+        tokio::time::timeout(self.upstream.timeouts.list, asked).await.unwrap_or(Err(SendError::TimedOut))
     }
 
     /// Brings what came by the listener to where it belongs.

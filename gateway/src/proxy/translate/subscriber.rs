@@ -63,7 +63,7 @@ impl Proxy {
         }) else {
             return refuse(answer::INVALID_REQUEST, "this session watches as many resources as it may");
         };
-        let granted = tokio::time::timeout(upstream.list_timeout(), watch.granted(turn)).await;
+        let granted = tokio::time::timeout(upstream.timeouts.list, watch.granted(turn)).await;
         let why = match granted {
             Ok(granted) if granted.addresses.contains(&address) => return Answer::result(message, super::EMPTY),
             Ok(granted) => granted.failure.unwrap_or_else(|| "it does not let this resource be watched".into()),
@@ -175,7 +175,7 @@ impl SessionSubscriber {
 
     /// Opens a subscription for a wish, while the one before is still heard.
     async fn open(&self, wish: &WatchRequest, before: Option<OpenSubscription>) -> Result<OpenSubscription, String> {
-        let mut opening = pin!(tokio::time::timeout(self.upstream.list_timeout(), self.subscribe(wish)));
+        let mut opening = pin!(tokio::time::timeout(self.upstream.timeouts.list, self.subscribe(wish)));
         let late = |_| Err("it did not confirm the subscription in time".into());
         let Some(OpenSubscription { mut events, .. }) = before else { return opening.await.unwrap_or_else(late) };
         let opened = loop {

@@ -124,7 +124,7 @@ impl CallerIssuer {
 /// Who Weir is to the issuer.
 fn client(inbound: &InboundAuth) -> Result<OAuthApplication, AuthnError> {
     let secret = inbound.client_secret.as_ref().map(SecretSource::read).transpose()?;
-    let auth = secret.map_or(ClientAuth::None, |secret| ClientAuth::Basic(Secret::new(secret.expose().to_owned())));
+    let auth = secret.map_or(ClientAuth::None, ClientAuth::Basic);
     Ok(OAuthApplication { id: inbound.client_id.clone().unwrap_or_default(), auth })
 }
 

@@ -128,7 +128,7 @@ impl StartedProcess {
     fn failed(&self, why: SendError) -> Outcome {
         match self.process.end() {
             _ if self.process.has_read() => why.into(),
-            Some(StdioError::Exited { status }) => Outcome::Unreachable(format!("it ended with {status}")),
+            Some(StdioError::Exited(status)) => Outcome::Unreachable(format!("it ended with {status}")),
             _ => Outcome::Unreachable(why.to_string()),
         }
     }

@@ -62,14 +62,12 @@ impl StdioCommand {
     pub(super) fn explain(&self, error: &io::Error) -> StdioError {
         let program = || self.program.clone();
         if let Some(cwd) = self.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
-            return StdioError::NoDirectory { cwd: cwd.display().to_string() };
+            return StdioError::NoDirectory(cwd.display().to_string());
         }
         match error.kind() {
-            io::ErrorKind::NotFound if self.found() => StdioError::NoInterpreter { program: program() },
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => StdioError::NotFound { program: program() },
-            io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => {
-                StdioError::NotExecutable { program: program() }
-            }
+            io::ErrorKind::NotFound if self.found() => StdioError::NoInterpreter(program()),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => StdioError::NotFound(program()),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory => StdioError::NotExecutable(program()),
             io::ErrorKind::InvalidInput => StdioError::ZeroByte,
             kind => StdioError::Spawn(kind),
         }

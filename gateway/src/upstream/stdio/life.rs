@@ -138,7 +138,7 @@ pub(super) async fn own(
     }
     let status = leader.end(&mut outputs, shared.startup.is_starting()).await;
     if let Some(status) = status {
-        shared.end(StdioError::Exited { status });
+        shared.end(StdioError::Exited(status));
         debug!(upstream = &**shared.name(), %status, "the server process is gone");
     } else {
         warn!(upstream = &**shared.name(), "the server process does not even end on SIGKILL; it is left to the system");

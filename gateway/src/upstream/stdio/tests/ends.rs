@@ -53,9 +53,9 @@ async fn a_crash_names_the_signal() {
     use std::os::unix::process::ExitStatusExt;
     let process = start(&peer(&[])).await;
     let error = next(&mut ask(&process, "die", &json!({})).await).await.unwrap_err();
-    let Some(StdioError::Exited { status }) = process.end() else { panic!("{error}") };
+    let Some(StdioError::Exited(status)) = process.end() else { panic!("{error}") };
     assert_eq!(status.signal(), Some(9));
-    assert_eq!(error, StdioError::Exited { status }.into());
+    assert_eq!(error, StdioError::Exited(status).into());
 }
 
 #[tokio::test]

@@ -38,23 +38,23 @@ async fn spawn_error(command: StdioCommand) -> StdioError {
 async fn a_program_that_is_not_there() {
     let program = "weir-no-such-program";
     let error = spawn_error(command(program, &[])).await;
-    assert_eq!(error, StdioError::NotFound { program: program.into() });
+    assert_eq!(error, StdioError::NotFound(program.into()));
     let program = "/weir/no/such/program";
     let error = spawn_error(command(program, &[])).await;
-    assert_eq!(error, StdioError::NotFound { program: program.into() });
+    assert_eq!(error, StdioError::NotFound(program.into()));
 }
 
 #[tokio::test]
 async fn a_program_that_may_not_run_or_lacks_its_interpreter() {
     let scratch = Scratch::new("refused");
     let program = scratch.file("plain.txt", "hello", 0o644);
-    assert_eq!(spawn_error(command(&program, &[])).await, StdioError::NotExecutable { program });
+    assert_eq!(spawn_error(command(&program, &[])).await, StdioError::NotExecutable(program));
 
     let program = scratch.file("orphaned.sh", "#!/weir/no/such/shell\n", 0o755);
-    assert_eq!(spawn_error(command(&program, &[])).await, StdioError::NoInterpreter { program });
+    assert_eq!(spawn_error(command(&program, &[])).await, StdioError::NoInterpreter(program));
 
     let program = scratch.0.display().to_string();
-    assert_eq!(spawn_error(command(&program, &[])).await, StdioError::NotExecutable { program });
+    assert_eq!(spawn_error(command(&program, &[])).await, StdioError::NotExecutable(program));
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn a_directory_that_is_not_there() {
     let mut command = command("sh", &[]);
     command.cwd = Some("/weir/no/such/directory".into());
     let cwd = "/weir/no/such/directory".into();
-    assert_eq!(spawn_error(command).await, StdioError::NoDirectory { cwd });
+    assert_eq!(spawn_error(command).await, StdioError::NoDirectory(cwd));
 }
 
 #[tokio::test]
