@@ -44,7 +44,7 @@ pub use api_keys::{
     ApiKey, ApiKeyError, ApiKeys, ISSUER as API_KEY_ISSUER, KeyLookup, KnownKey, PREFIX as API_KEY_PREFIX,
 };
 pub use identity::Identity;
-pub use settings::NAME as CLIENT_NAME;
+pub use settings::{NAME as CLIENT_NAME, application};
 pub use sign_in::{Needed, SignInFailure, SignInState, Standing, TokenIssuer};
 pub use subject::TokenSubject;
 pub use token_store::TokenStoreError;

@@ -6,6 +6,7 @@ use weir_tests::tokens::token;
 use weir_tests::{Authority, Client, Gateway, Stub};
 
 use crate::callers::{AUDIENCE, refused, tools, with};
+use crate::whole_run::key;
 
 /// The id and the secret of Weir at the issuer, and where it asks.
 fn auth(issuer: &str, introspection: &str) -> String {
@@ -85,6 +86,25 @@ async fn a_token_that_the_issuer_does_not_vouch_for_opens_nothing() {
     let narrow = token(authority.issuer(), 0, &format!("{AUDIENCE}/stub")).await;
     assert_eq!(status(&gateway, &narrow).await, 401);
     assert_eq!(gateway.send(with(tools("/mcp/stub"), &narrow)).await.status, 200);
+}
+
+#[tokio::test]
+async fn weir_may_sign_in_place_of_a_secret_and_shows_no_issuer_a_key() {
+    let (pem, jwk) = key();
+    let (mut authority, stub) = (Authority::with(&json!({ "opaque": true, "jwk": jwk })), Stub::start().await);
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("weir.pem");
+    std::fs::write(&file, pem).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let config = auth(authority.issuer(), "{}").replace("weir-basic", "weir-jwt");
+    let config = config
+        .replace("client_secret = { env = \"WEIR_TESTS_SECRET\" }", &format!("private_key = {{ file = {file:?} }}"));
+    let gateway = start(&(config + &stub.config("stub"))).await;
+    let ada = token(authority.issuer(), 0, AUDIENCE).await;
+    assert_eq!(status(&gateway, &ada).await, 200, "{}", gateway.log());
+    assert_eq!(questions(&mut authority), 1);
+    assert_eq!(status(&gateway, &format!("weir_{}", "0".repeat(72))).await, 401);
+    assert_eq!(questions(&mut authority), 1);
 }
 
 #[tokio::test]

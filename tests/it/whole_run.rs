@@ -52,7 +52,7 @@ struct Run {
 }
 
 /// A key of a client: in PEM, and its public half as a JWK.
-fn key() -> (String, Value) {
+pub(crate) fn key() -> (String, Value) {
     let random = SystemRandom::new();
     let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
     let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref(), &random).unwrap();

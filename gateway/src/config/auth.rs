@@ -119,6 +119,8 @@ pub struct InboundAuth {
     pub client_id: Option<String>,
     /// Its password there.
     pub client_secret: Option<SecretSource>,
+    /// The key that it signs with instead; PEM.
+    pub private_key: Option<SecretSource>,
     /// How its tokens are checked by asking it; none for JWTs, which its keys check.
     pub introspection: Option<TokenIntrospection>,
     /// Whether whoever brings a link to sign in is taken for the caller it was made for.

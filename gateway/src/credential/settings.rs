@@ -52,13 +52,8 @@ pub(super) fn of_callers(
     document: Option<&Url>,
     redirect: &str,
 ) -> Result<Registration, SecretError> {
-    let client = inbound.client_id.clone().map(|id| {
-        let secret = inbound.client_secret.as_ref().map(SecretSource::read).transpose()?;
-        let auth = secret.map_or(ClientAuth::None, ClientAuth::Basic);
-        Ok(OAuthApplication { id, auth })
-    });
-    let known =
-        client.transpose()?.map(|client| KnownClient { client, issuer: Some(inbound.issuer.clone()), upstream: None });
+    let known = application(inbound)?;
+    let known = known.map(|client| KnownClient { client, issuer: Some(inbound.issuer.clone()), upstream: None });
     let grants = vec!["authorization_code", "refresh_token"];
     Ok(registration(known, document, Some(Redirect::At(redirect.to_owned())), grants))
 }
@@ -72,13 +67,32 @@ fn registration(
     Registration { known, document: document.cloned(), name: NAME.to_owned(), redirect, grants, key: None }
 }
 
+/// Who Weir is to the issuer of its callers, if somebody has registered it there.
+///
+/// # Errors
+/// If its secret cannot be read.
+pub fn application(inbound: &InboundAuth) -> Result<Option<OAuthApplication>, SecretError> {
+    let InboundAuth { client_id, private_key, client_secret, .. } = inbound;
+    registered(client_id.as_ref(), private_key.as_ref(), client_secret.as_ref(), None)
+}
+
 /// Who Weir is, if somebody has registered it.
 pub(super) fn client(oauth: &OAuthClient) -> Result<Option<OAuthApplication>, SecretError> {
-    let Some(id) = oauth.client_id.clone() else { return Ok(None) };
-    let auth = match (&oauth.private_key, &oauth.client_secret) {
+    let OAuthClient { client_id, private_key, client_secret, algorithm, .. } = oauth;
+    registered(client_id.as_ref(), private_key.as_ref(), client_secret.as_ref(), *algorithm)
+}
+
+fn registered(
+    id: Option<&String>,
+    key: Option<&SecretSource>,
+    secret: Option<&SecretSource>,
+    algorithm: Option<&'static str>,
+) -> Result<Option<OAuthApplication>, SecretError> {
+    let Some(id) = id.cloned() else { return Ok(None) };
+    let auth = match (key, secret) {
         (Some(source), _) => {
             let pem = source.read_document()?;
-            let algorithm = oauth.algorithm.unwrap_or_else(|| usual(&pem)).to_owned();
+            let algorithm = algorithm.unwrap_or_else(|| usual(&pem)).to_owned();
             ClientAuth::PrivateKey(PrivateKey { pem, algorithm, id: None })
         }
         (None, Some(source)) => ClientAuth::Basic(source.read()?),

@@ -76,7 +76,7 @@ struct Proved {
 pub enum AuthnError {
     #[error(transparent)]
     Http(#[from] HttpError),
-    #[error("the `client_secret` under `[auth]` cannot be had: {0}")]
+    #[error("the secret of Weir under `[auth]` cannot be had: {0}")]
     Secret(#[from] SecretError),
 }
 
@@ -274,10 +274,12 @@ impl Proved {
 
     /// Has the issuer that a token names say whose it is. What it names is believed only once that issuer has.
     async fn check(&self, exchange: &HttpExchange, token: &str) -> Result<Good, TokenRefused> {
+        // No issuer is to see a key, whether or not keys are accepted here.
+        let is_key = token.starts_with(API_KEY_PREFIX);
         let issuer = match inbound::named_issuer(token) {
             Ok(named) => self.issuer(Some(&named)).ok_or(Rejected::Issuer),
             // An opaque token is of the one issuer that is asked about such.
-            Err(why) => self.issuers.iter().find(|issuer| issuer.is_asked()).ok_or(why),
+            Err(why) => self.issuers.iter().find(|issuer| issuer.is_asked() && !is_key).ok_or(why),
         };
         let issuer = issuer.map_err(|why| self.rejected(exchange, None, None, &why))?;
         let _permit = match issuer.is_asked() {

@@ -183,6 +183,7 @@ fn inbound(at: &At<WrittenInbound>, context: &mut Context<'_, '_>) -> Option<Inb
     }
     let client_id = plain(&written.client_id, context);
     let client_secret = written.client_secret.set().and_then(|at| context.source(at));
+    let private_key = written.private_key.set().and_then(|at| context.document(at));
     client_of_issuer(written, context);
     let introspection = written.introspection.set().map(|asked| introspection(asked, written, context));
     Some(InboundAuth {
@@ -194,6 +195,7 @@ fn inbound(at: &At<WrittenInbound>, context: &mut Context<'_, '_>) -> Option<Inb
         groups_claim: plain(&written.groups_claim, context).unwrap_or_else(|| GROUPS.to_owned()),
         client_id,
         client_secret,
+        private_key,
         introspection,
         trust_sign_in_links: written.trust_sign_in_links.or(false),
     })
@@ -204,10 +206,11 @@ fn introspection(
     inbound: &WrittenInbound,
     context: &mut Context<'_, '_>,
 ) -> TokenIntrospection {
-    if inbound.client_id.key().is_none() || inbound.client_secret.key().is_none() {
+    let secret = inbound.client_secret.key().or_else(|| inbound.private_key.key());
+    if inbound.client_id.key().is_none() || secret.is_none() {
         let hint = "client_id = \"weir\"\nclient_secret = { env = \"NAME\" }".to_owned();
-        let message =
-            "a server says what a token is good for only to a client with a `client_id` and a `client_secret`";
+        let message = "a server says what a token is good for only to a client with a `client_id`, and a \
+                       `client_secret` or `private_key`";
         context.report.add(at.key.clone(), message, Some(hint));
     }
     let cache = at.value.cache.set();
@@ -222,7 +225,14 @@ fn introspection(
 
 /// Reports what does not go together in who Weir is to the issuer.
 fn client_of_issuer(written: &WrittenInbound, context: &mut Context<'_, '_>) {
-    let parts = [("client_id", written.client_id.key()), ("client_secret", written.client_secret.key())];
+    let parts = [
+        ("client_id", written.client_id.key()),
+        ("client_secret", written.client_secret.key()),
+        ("private_key", written.private_key.key()),
+    ];
+    if let [_, (_, Some(_)), (_, Some(key))] = &parts {
+        context.report.add(key.clone(), "a client has a `client_secret` or a `private_key`, not both", None);
+    }
     if written.trust_sign_in_links.or(false) && written.introspection.key().is_none() {
         for (name, key) in parts {
             if let Some(key) = key {
@@ -232,9 +242,9 @@ fn client_of_issuer(written: &WrittenInbound, context: &mut Context<'_, '_>) {
                 context.report.add(key, message, Some(hint));
             }
         }
-    } else if let [(_, None), (_, Some(key))] = parts {
+    } else if let [(_, None), (name, Some(key)), _] | [(_, None), _, (name, Some(key))] = parts {
         let hint = "client_id = \"weir\"".to_owned();
-        context.report.add(key, "a `client_secret` goes with a `client_id`", Some(hint));
+        context.report.add(key, format!("a `{name}` goes with a `client_id`"), Some(hint));
     }
 }
 

@@ -32,8 +32,10 @@ table! {
         client_id: TemplateString,
         /// Weir's password there.
         client_secret: WrittenSecret,
+        /// The key that Weir signs with instead of sending a password (RFC 7523): a PEM file.
+        private_key: WrittenSecret,
         /// Its tokens are no JWTs, or are to be checked by it whenever they come (RFC 7662): it is asked what each is good
-        /// for. Needs `client_id` and `client_secret`. `{}` asks where its metadata says.
+        /// for. Needs `client_id`, and `client_secret` or `private_key`. `{}` asks where its metadata says.
         introspection: Introspection,
         /// Ask nobody at `/connect` who they are: whoever opens a link to sign in and confirms it is taken for the caller it
         /// was made for. Somebody who is sent the link of another and signs in has given *that* person their accounts, so

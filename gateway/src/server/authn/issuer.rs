@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use weir_flow::facts::Principal;
 use weir_oauth::{
-    AddressPolicy, ClientAuth, Clock, Http, OAuthApplication, RequestLimits,
+    AddressPolicy, Clock, Http, OAuthApplication, RequestLimits,
     inbound::{self, Algorithm, Introspector, Issuer, Rejected, Verifier},
 };
 
 use crate::{
     caller::Caller,
-    config::{InboundAuth, Secret, SecretSource},
+    config::{InboundAuth, Secret},
+    credential::application,
     telemetry::LogThrottle,
 };
 
@@ -82,7 +83,7 @@ impl CallerIssuer {
             Some(asked) => Some(TokenQuestions {
                 introspector: Introspector::new(
                     issuer.clone(),
-                    client(inbound)?,
+                    application(inbound)?.unwrap_or_else(|| OAuthApplication::public("")),
                     asked.endpoint.as_deref().and_then(|place| place.parse().ok()),
                     http.clone(),
                     clock.clone(),
@@ -119,13 +120,6 @@ impl CallerIssuer {
         let (until, ends) = (expires.min(now + recheck), expires.checked_add(LEEWAY));
         Ok(Good { caller, everywhere, endpoints, certificate, enough, until, ends })
     }
-}
-
-/// Who Weir is to the issuer.
-fn client(inbound: &InboundAuth) -> Result<OAuthApplication, AuthnError> {
-    let secret = inbound.client_secret.as_ref().map(SecretSource::read).transpose()?;
-    let auth = secret.map_or(ClientAuth::None, ClientAuth::Basic);
-    Ok(OAuthApplication { id: inbound.client_id.clone().unwrap_or_default(), auth })
 }
 
 /// What is known of one whom the issuer vouches for.

@@ -98,6 +98,10 @@ fn files_that_cannot_be_used_are_named() {
     assert!(why(missing).starts_with("/nowhere/key.pem: "));
     let no_key = Tls { key: files.tls().certificate, ..files.tls() };
     assert!(why(no_key).contains("no private key"));
+    let no_authority = Tls { client_ca: Some(files.tls().key), ..files.tls() };
+    assert!(why(no_authority).contains("key.pem is no PEM file of certificates alone"));
+    let nowhere = Tls { client_ca: Some(PathBuf::from("/nowhere/clients.pem")), ..files.tls() };
+    assert!(why(nowhere).starts_with("/nowhere/clients.pem: "));
     fs::write(files.tls().key, rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
     assert!(!why(files.tls()).is_empty());
 }
