@@ -32,6 +32,13 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
         let decided = if upstream.enabled { decisions.next() } else { None };
         terminal::say(line(upstream, decided))?;
     }
+    for toolset in &config.toolsets {
+        terminal::say(format_args!("{}: a toolset at /mcp/{}", toolset.name, toolset.name))?;
+    }
+    if let Some(access) = &config.access {
+        let (count, enforced) = (access.rules.len(), access.rules.iter().filter(|rule| access.enforce && rule.enforce));
+        terminal::say(format_args!("{count} access rules, {} of them enforced", enforced.count()))?;
+    }
     if key.is_some() || !config.missing.is_empty() {
         return Ok(ExitCode::from(BAD_CONFIG));
     }
