@@ -6,7 +6,7 @@
 //!
 //! # What it shows
 //!
-//! Each record holds the hash of the line before, so that a change, a gap and another order show ([`verify`]). Whoever can
+//! Each record holds the hash of the line before, so that a change, a gap and another order show ([`verify()`]). Whoever can
 //! write the file can write all of it anew; so the number and the hash of the last record are told to the log when a file
 //! is complete and when the process ends, and `verify` looks for such an anchor.
 //!
