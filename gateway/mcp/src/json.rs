@@ -132,5 +132,17 @@ pub(crate) fn key_is(raw_object: &[u8], key: Span, name: &str) -> bool {
     text::is(raw_object, key, name)
 }
 
+/// Whether a decoded key is `name` (ASCII) to readers who ignore case. Go does so, by Unicode's simple folding, in which
+/// two letters beyond ASCII are an `s` and a `k`.
+pub fn is_like(key: impl AsRef<[u8]>, name: &str) -> bool {
+    let folded = |c: char| match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        c => c.to_ascii_lowercase(),
+    };
+    let same = |key: &str| key.chars().map(folded).eq(name.chars().map(folded));
+    std::str::from_utf8(key.as_ref()).is_ok_and(same)
+}
+
 #[cfg(test)]
 mod tests;

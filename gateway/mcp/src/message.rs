@@ -324,6 +324,9 @@ impl Message {
             let decoded = decoded.ok_or(ParseError::InvalidRequest("the method is no text"))?;
             message.decoded_method = Some(Arc::from(decoded.as_ref()));
         }
+        if message.parts.is_target_ambiguous() && method::route(message.method()) != method::Route::None {
+            return Err(ParseError::InvalidRequest("what the request is about is there twice"));
+        }
         if message.method() == method::PROGRESS {
             message.parts.use_own_progress_token();
         }

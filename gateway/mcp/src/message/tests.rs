@@ -212,6 +212,28 @@ fn a_message_that_readers_read_differently_is_refused() {
         assert!(matches!(refused(text), ParseError::InvalidRequest(_)), "{text}");
     }
     message(r#"{"jsonrpc":"2.0","id":1,"identity":2,"result":{"id":1,"ID":2,"id":3}}"#);
+    message(r#"{"jsonrpc":"2.0","id":1,"method":"vendor/m","params":{"Name":1,"uri":2,"uri":3}}"#);
+}
+
+#[test]
+fn what_a_request_is_about_is_there_once() {
+    for (method, params) in [
+        ("tools/call", r#""name":"safe","name":"real""#),
+        ("tools/call", r#""name":"safe","n\u0061me":"real""#),
+        ("tools/call", r#""name":"safe","Name":"real""#),
+        (r"tools/c\u0061ll", r#""NAME":"real""#),
+        ("tools/call", r#""name":"a","arguments":{},"argument\u017f":{"x":1}"#),
+        ("tasks/get", r#""tas\u212aId":"a","taskId":"b""#),
+        ("resources/read", r#""uri":"a","URI":"b""#),
+        ("resources/subscribe", r#""URI":"b""#),
+        ("completion/complete", r#""ref":{"type":"ref/prompt","name":"a"},"ref":{"type":"ref/prompt","name":"b"}"#),
+        ("completion/complete", r#""ref":{"type":"ref/prompt","name":"a","Name":"b"}"#),
+        ("completion/complete", r#""Ref":{"type":"ref/prompt","name":"a"}"#),
+    ] {
+        let text = format!(r#"{{"jsonrpc":"2.0","params":{{{params}}},"id":1,"method":"{method}"}}"#);
+        assert!(matches!(refused(&text), ParseError::InvalidRequest(_)), "{text}");
+    }
+    message(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","type":1,"arguments":{"Name":1}}}"#);
 }
 
 #[test]
@@ -257,10 +279,10 @@ fn one_line_keeps_the_meaning() {
 
 #[test]
 fn fields_are_set_where_they_are() {
-    let text = r#"{"x":1e400 , "jsonrpc":"2.0","id": 1 ,"method":"tools/call","params":{"name":"a" ,"arguments":{"k":1.0},"name": "b"}}"#;
+    let text = r#"{"x":1e400 , "jsonrpc":"2.0","id": 1 ,"method":"vendor/call","params":{"name":"a" ,"arguments":{"k":1.0},"name": "b"}}"#;
     assert_eq!(
         edited(text, |e| e.set(Field::Name, "\"up__b\"").set(Field::Id, "99").set(Field::Uri, "\"no\"")),
-        r#"{"x":1e400 , "jsonrpc":"2.0","id": 99 ,"method":"tools/call","params":{"name":"a" ,"arguments":{"k":1.0},"name": "up__b"}}"#
+        r#"{"x":1e400 , "jsonrpc":"2.0","id": 99 ,"method":"vendor/call","params":{"name":"a" ,"arguments":{"k":1.0},"name": "up__b"}}"#
     );
     assert_eq!(edited(text, |e| e.set(Field::Id, "2").set(Field::Id, "3")), text.replace("\"id\": 1", "\"id\": 3"));
     // The enclosing change wins, in whichever order they come.

@@ -3,10 +3,10 @@
 //! The pass knows no methods: a field is noted wherever its place in the message says what it is. When an object below
 //! the message is given twice, what was noted below the first is forgotten with it, for the last one counts (see
 //! [`crate::json`]). A message whose own members are given twice is refused: who answers whom must not depend on the
-//! reader.
+//! reader. So is a request that names what it is about twice, for rules must judge what the upstream will read.
 
 use super::{Kind, ParseError};
-use crate::json::{Scanner, Span, Stop};
+use crate::json::{self, Scanner, Span, Stop};
 
 /// A place in a message that is found while scanning. The order matters: an object stands before all that lies in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,18 +90,33 @@ pub(super) struct Parts {
     longest: Span,
     /// A member of the message is there twice, or a second time in other case. Readers disagree which one counts.
     ambiguous: bool,
+    /// The same of the members of `params` that say what a request is about.
+    ambiguous_target: bool,
 }
 
 /// The members of a message.
-const MEMBERS: [&[u8]; 6] = [b"jsonrpc", b"id", b"method", b"params", b"result", b"error"];
+const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+
+/// The members of `params` that say what a request is about.
+const TARGETS: [&str; 5] = ["name", "uri", "arguments", "taskId", "ref"];
+
+/// Those of `ref` in it.
+const REFERENCES: [&str; 3] = ["type", "name", "uri"];
 
 impl Parts {
     /// Passes the object that comes next and notes its parts. `depth` is the number of containers around it.
     pub(super) fn scan(scanner: &mut Scanner<'_>, depth: usize) -> Result<Self, Stop> {
         let none = Span::NONE;
         let fields = [none; FIELDS];
-        let mut parts =
-            Self { fields, whole: none, jsonrpc: none, own_progress_token: none, longest: none, ambiguous: false };
+        let mut parts = Self {
+            fields,
+            whole: none,
+            jsonrpc: none,
+            own_progress_token: none,
+            longest: none,
+            ambiguous: false,
+            ambiguous_target: false,
+        };
         parts.whole = scanner.object(|scanner, key| {
             let field = match key {
                 b"jsonrpc" => {
@@ -115,7 +130,7 @@ impl Parts {
                 b"result" => Field::Result,
                 b"error" => Field::Error,
                 _ => {
-                    parts.ambiguous |= MEMBERS.iter().any(|member| member.eq_ignore_ascii_case(key));
+                    parts.ambiguous |= MEMBERS.iter().any(|member| json::is_like(key, member));
                     return scanner.value(depth + 1).map(drop);
                 }
             };
@@ -135,6 +150,11 @@ impl Parts {
 
     pub(super) fn whole(&self) -> Span {
         self.whole
+    }
+
+    /// Whether readers may disagree on what a request is about.
+    pub(super) fn is_target_ambiguous(&self) -> bool {
+        self.ambiguous_target
     }
 
     /// The longest value in `params` or `result`.
@@ -165,7 +185,7 @@ impl Parts {
             return refuse("a member of the message is there twice");
         }
         let version = self.jsonrpc.of(bytes);
-        if version != Some(b"\"2.0\"") && version.and_then(crate::json::string).as_deref() != Some("2.0") {
+        if version != Some(b"\"2.0\"") && version.and_then(json::string).as_deref() != Some("2.0") {
             return refuse("jsonrpc must be \"2.0\"");
         }
         match (has(Field::Method), has(Field::Result), has(Field::Error)) {
@@ -232,7 +252,10 @@ impl Parts {
                 b"_meta" => return self.meta(scanner, depth + 1),
                 b"requestState" => Field::RequestState,
                 b"protocolVersion" => Field::InitializeVersion,
-                b"ref" if asked => return self.reference(scanner, depth + 1),
+                b"ref" if asked => {
+                    self.ambiguous_target |= !self.span(Field::Reference).is_none();
+                    return self.reference(scanner, depth + 1);
+                }
                 b"name" if asked => Field::Name,
                 b"uri" if asked => Field::Uri,
                 b"cursor" if asked => Field::Cursor,
@@ -248,10 +271,13 @@ impl Parts {
                 b"isError" if !asked => Field::IsError,
                 b"nextCursor" if !asked => Field::NextCursor,
                 _ => {
+                    self.ambiguous_target |= asked && TARGETS.iter().any(|target| json::is_like(key, target));
                     self.longest = self.longest.or_longer(scanner.value(depth + 1)?);
                     return Ok(());
                 }
             };
+            let target = matches!(field, Field::Name | Field::Uri | Field::Arguments | Field::TaskId);
+            self.ambiguous_target |= target && !self.span(field).is_none();
             self.note(field, scanner, depth + 1)?;
             self.longest = self.longest.or_longer(self.span(field));
             Ok(())
@@ -264,11 +290,18 @@ impl Parts {
         if scanner.next_byte() != Some(b'{') {
             return self.note(Field::Reference, scanner, depth);
         }
-        self.fields[Field::Reference as usize] = scanner.object(|scanner, key| match key {
-            b"type" => self.note(Field::ReferenceType, scanner, depth + 1),
-            b"name" => self.note(Field::ReferenceName, scanner, depth + 1),
-            b"uri" => self.note(Field::ReferenceUri, scanner, depth + 1),
-            _ => scanner.value(depth + 1).map(drop),
+        self.fields[Field::Reference as usize] = scanner.object(|scanner, key| {
+            let field = match key {
+                b"type" => Field::ReferenceType,
+                b"name" => Field::ReferenceName,
+                b"uri" => Field::ReferenceUri,
+                _ => {
+                    self.ambiguous_target |= REFERENCES.iter().any(|member| json::is_like(key, member));
+                    return scanner.value(depth + 1).map(drop);
+                }
+            };
+            self.ambiguous_target |= !self.span(field).is_none();
+            self.note(field, scanner, depth + 1)
         })?;
         Ok(())
     }

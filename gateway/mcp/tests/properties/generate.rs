@@ -96,7 +96,7 @@ pub(crate) fn body() -> impl Strategy<Value = String> {
 /// A valid message, with its members in any order, some of them unknown.
 pub(crate) fn message() -> impl Strategy<Value = String> {
     let id = select(vec!["1", "\"a\"", "-1152921504606846977", "\"\\u0031\""]);
-    let method = select(vec!["tools/call", "m\\u0065thod", "notifications/progress"]);
+    let method = select(vec!["vendor/call", "m\\u0065thod", "notifications/progress"]);
     let huge = prop_oneof![12 => Just(0_usize), 1 => Just(1 << 20)];
     let kind = 0..4_usize;
     (kind, id, method, body(), vec((key(), document()), 0..3), huge, space()).prop_perturb(
