@@ -6,6 +6,8 @@
 //!
 //! A [`Toolset`] is what an endpoint for several upstreams serves.
 
+mod address;
+mod arguments;
 mod condition;
 mod grants;
 mod toolset;
@@ -111,8 +113,15 @@ fn selection(selections: &Selections, kind: ListKind) -> Option<&Selection> {
     }
 }
 
-/// Which of the patterns that allow an item is the first; none if it is not selected.
+/// Which of the patterns that allow an item is the first; none if it is not selected, or is not as its server may read it.
 fn selects(selection: &Selection, kind: ListKind, upstream: &str, native: &str) -> Option<usize> {
+    let place = selects_as(selection, kind, upstream, native)?;
+    let resolved = (kind == ListKind::Resource).then(|| address::resolved(native)).flatten();
+    let selected = |native: String| selects_as(selection, kind, upstream, &native).is_some();
+    resolved.is_none_or(selected).then_some(place)
+}
+
+fn selects_as(selection: &Selection, kind: ListKind, upstream: &str, native: &str) -> Option<usize> {
     let matches = |pattern: &crate::config::ItemPattern| match kind {
         ListKind::Template => pattern.may_match(upstream, native),
         ListKind::Tool | ListKind::Prompt | ListKind::Resource => pattern.matches(upstream, native),

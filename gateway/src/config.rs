@@ -56,7 +56,7 @@ pub use auth::{
     Auth, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType,
     TokenIntrospection,
 };
-pub use condition::Condition;
+pub use condition::{Condition, MOST_STEPS};
 pub use environment::{Environment, SystemEnvironment};
 pub use name::{NameError, UpstreamName};
 pub use pattern::Pattern;

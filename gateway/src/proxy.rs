@@ -154,6 +154,13 @@ impl Proxy {
         grants.sees(name, name, Item::Any).then(|| snapshot.part(name).cloned().map(Endpoint::Merged)).flatten()
     }
 
+    /// Whether a caller still finds the same there.
+    #[must_use]
+    pub fn still(&self, endpoint: &Endpoint, caller: Option<&Arc<Caller>>) -> bool {
+        let all = endpoint.toolset().is_some_and(|toolset| toolset.is_all());
+        all || self.endpoint(endpoint.name(), caller).as_ref() == Some(endpoint)
+    }
+
     /// The names below `/mcp/` at which a caller finds something.
     pub fn endpoints<'a>(&'a self, caller: Option<&'a Arc<Caller>>) -> impl Iterator<Item = &'a str> + 'a {
         let snapshot = self.snapshot();

@@ -9,7 +9,7 @@ use weir_mcp::ListKind;
 
 use crate::config::Condition;
 
-use super::{CallFacts, Item};
+use super::{CallFacts, Item, arguments::Arguments};
 
 /// What a condition comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,30 +57,33 @@ pub(super) fn caller(principal: Option<&Principal>) -> Value {
     to_value(facts).unwrap_or(Value::Null)
 }
 
-/// Whether a condition holds. `call` is none while only the caller is known.
-pub(super) fn holds(condition: &Condition, caller: &Value, call: Option<&CallFacts<'_>>) -> Verdict {
-    let call = match call {
-        None if condition.is_of_caller() => None,
+/// Whether a condition holds. `call` is none while only the caller is known, and its arguments while they are not.
+pub(super) fn holds(
+    condition: &Condition,
+    caller: &Value,
+    call: Option<(&CallFacts<'_>, Option<&Arguments<'_>>)>,
+) -> Verdict {
+    let (call, arguments) = match call {
+        None if condition.is_of_caller() => (None, None),
         None => return Verdict::Open,
-        Some(call) => Some(call),
+        Some((call, arguments)) => (Some(call), arguments),
     };
-    let mut arguments = Value::Null;
-    if condition.uses_arguments() {
-        let Some(raw) = call.and_then(|call| call.arguments) else { return Verdict::Open };
-        if condition.is_too_costly(raw.len()) {
-            return Verdict::Failed;
-        }
-        let parsed = serde_json::from_slice::<serde_json::Value>(raw).ok();
-        let Some(parsed) = parsed.and_then(|parsed| to_value(parsed).ok()) else { return Verdict::Failed };
-        arguments = parsed;
-    }
+    let arguments = match arguments {
+        _ if !condition.uses_arguments() => Some(Value::Null),
+        None => return Verdict::Open,
+        Some(arguments) => arguments.given_to(condition),
+    };
+    let Some(arguments) = arguments else { return Verdict::Failed };
     CONTEXT.with_borrow_mut(|context| {
         context.add_variable_from_value("caller", caller.clone());
         if let Some(call) = call {
             context.add_variable_from_value("call", named(call));
         }
         context.add_variable_from_value("args", arguments);
-        match condition.program().execute(context) {
+        let result = condition.program().execute(context);
+        // Nothing of a call is kept.
+        context.add_variable_from_value("args", Value::Null);
+        match result {
             Ok(Value::Bool(true)) => Verdict::Yes,
             Ok(Value::Bool(false)) => Verdict::No,
             Ok(_) | Err(_) => Verdict::Failed,

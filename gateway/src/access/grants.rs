@@ -9,12 +9,16 @@ use weir_mcp::{ListKind, method};
 use crate::config::{Effect, ItemPattern, Pattern, RuleConfig, Who};
 
 use super::{
-    CallFacts, Item,
+    CallFacts, Item, address,
+    arguments::Arguments,
     condition::{self, Verdict},
 };
 
 /// What the addresses of interfaces of tools begin with.
 pub(super) const INTERFACE: &str = "ui://";
+
+/// The longest name or address that rules judge, in bytes; they allow no longer one.
+const LONGEST_NAME: usize = 16 * 1024;
 
 /// What one caller may do.
 #[derive(Debug)]
@@ -141,7 +145,7 @@ impl Grants {
             Item::One(ListKind::Resource | ListKind::Template, _) => method::RESOURCES_READ,
             Item::Any | Item::Whole => "",
         };
-        self.decide(&CallFacts { endpoint, upstream, item, method, arguments: None }, false)
+        self.decide(&CallFacts { endpoint, upstream, item, method, arguments: None }, None, false)
     }
 
     /// What is decided about a call.
@@ -150,14 +154,18 @@ impl Grants {
         if self.rules.is_empty() && !self.enforced && !self.shadowed {
             return Decision { allowed: true, ..Decision::default() };
         }
+        // Matching what is so long would take too long.
+        if matches!(call.item, Item::One(_, name) if name.len() > LONGEST_NAME) {
+            return Decision { allowed: !self.enforced, ..Decision::default() };
+        }
         // An absent object of arguments is an empty one.
-        let call = CallFacts { arguments: Some(call.arguments.unwrap_or(b"{}")), ..*call };
-        let mut decision = self.decide(&call, false);
+        let arguments = Arguments::new(call.arguments.unwrap_or(b"{}"));
+        let mut decision = self.decide(call, Some(&arguments), false);
         if !decision.allowed {
-            decision.by_arguments = self.decide(&CallFacts { arguments: None, ..call }, false).allowed;
+            decision.by_arguments = self.decide(call, None, false).allowed;
         }
         if self.shadowed {
-            let shadow = self.decide(&call, true);
+            let shadow = self.decide(call, Some(&arguments), true);
             if shadow.allowed != decision.allowed {
                 decision.shadow = Some(Arc::new(shadow));
             }
@@ -165,11 +173,24 @@ impl Grants {
         decision
     }
 
+    /// What is decided of an item, and of an address also as its server may read it.
+    fn decide(&self, call: &CallFacts<'_>, arguments: Option<&Arguments<'_>>, all: bool) -> Decision {
+        let decision = self.decide_as(call, arguments, all);
+        if decision.allowed
+            && let Item::One(ListKind::Resource, native) = call.item
+            && let Some(resolved) = address::resolved(native)
+        {
+            let again = CallFacts { item: Item::One(ListKind::Resource, &resolved), ..*call };
+            return self.decide_as(&again, arguments, all);
+        }
+        decision
+    }
+
     /// The first rule that denies decides, else the first that allows. With `all`, rules that are only tried out count too.
-    fn decide(&self, call: &CallFacts<'_>, all: bool) -> Decision {
+    fn decide_as(&self, call: &CallFacts<'_>, arguments: Option<&Arguments<'_>>, all: bool) -> Decision {
         let mut allowing = None;
         for rule in self.rules.iter().filter(|rule| all || rule.rule.enforce) {
-            match (self.matches(rule, call), rule.rule.effect) {
+            match (self.matches(rule, call, arguments), rule.rule.effect) {
                 (Verdict::Yes | Verdict::Failed, Effect::Deny) => return Decision::of(&rule.rule, false),
                 (Verdict::Yes | Verdict::Open, Effect::Allow) if allowing.is_none() => allowing = Some(&rule.rule),
                 _ => {}
@@ -181,7 +202,7 @@ impl Grants {
         }
     }
 
-    fn matches(&self, rule: &CallerRule, call: &CallFacts<'_>) -> Verdict {
+    fn matches(&self, rule: &CallerRule, call: &CallFacts<'_>, arguments: Option<&Arguments<'_>>) -> Verdict {
         let written = &rule.rule;
         let concerned = reaches(&written.endpoints, call.endpoint)
             && reaches(&written.upstreams, call.upstream)
@@ -190,7 +211,7 @@ impl Grants {
             _ if !concerned => Verdict::No,
             // It may hold for some of it.
             Some(_) if rule.conditional && matches!(call.item, Item::Any) => Verdict::Open,
-            Some(when) if rule.conditional => condition::holds(when, &self.caller, Some(call)),
+            Some(when) if rule.conditional => condition::holds(when, &self.caller, Some((call, arguments))),
             _ => Verdict::Yes,
         }
     }

@@ -118,6 +118,11 @@ impl MergedLists {
         self.lists[kind as usize].first()
     }
 
+    /// How many bytes its pages have.
+    pub(super) fn bytes(&self) -> usize {
+        self.lists.iter().map(PreparedList::bytes).sum()
+    }
+
     /// The `result` of the page that a cursor leads to; none if the cursor is not from here or the list is another now.
     #[must_use]
     pub fn page(&self, era: Era, kind: ListKind, cursor: &str, seal: &SealedState) -> Option<&Bytes> {

@@ -24,6 +24,9 @@ use super::{CatalogSnapshot, MergedLists, merge::KnownUpstream, snapshot::ListEn
 /// How many views are kept; of more, the one that was not used for the longest time is forgotten.
 const VIEWS: usize = 1024;
 
+/// How many bytes of lists they may have together, of which the one that was made last may have more.
+const BYTES: usize = 64 << 20;
+
 /// Who looks at which endpoint.
 #[derive(Clone, Copy)]
 pub struct Viewer<'a> {
@@ -71,6 +74,12 @@ struct View {
     used: Instant,
 }
 
+impl View {
+    fn bytes(&self) -> usize {
+        self.lists.iter().flatten().map(|made| made.merged.bytes()).sum()
+    }
+}
+
 /// A merged list, and what it was made of.
 struct MergedFor {
     shared: Arc<MergedLists>,
@@ -106,14 +115,15 @@ impl Views {
         // Without the lock: a long list must not hold up other views.
         let merged = Arc::new(merge());
         let mut views = lock(&self.0);
-        if views.len() >= VIEWS
-            && !views.contains_key(&key)
+        let mut view = views.remove(&key).unwrap_or_else(|| View { lists: [None, None], used: Instant::now() });
+        view.lists[era] = Some(MergedFor { shared, personal, merged: Arc::clone(&merged) });
+        let mut bytes = view.bytes() + views.values().map(View::bytes).sum::<usize>();
+        while (views.len() >= VIEWS || bytes > BYTES)
             && let Some(oldest) = views.iter().min_by_key(|(_, view)| view.used).map(|(key, _)| key.clone())
         {
-            views.remove(&oldest);
+            bytes -= views.remove(&oldest).map_or(0, |view| view.bytes());
         }
-        let view = views.entry(key).or_insert_with(|| View { lists: [None, None], used: Instant::now() });
-        view.lists[era] = Some(MergedFor { shared, personal, merged: Arc::clone(&merged) });
+        views.insert(key, view);
         merged
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use weir_mcp::json::is_like;
+
 use super::{Condition, Pattern, UpstreamName};
 
 /// The rules on who may do what.
@@ -158,9 +160,10 @@ impl ItemPattern {
 }
 
 impl ToolOverride {
-    /// Whether clients do not see an argument, and cannot send it.
+    /// Whether clients do not see an argument, and cannot send it. Nor can they in other case, which some servers ignore.
     #[must_use]
     pub fn hides(&self, argument: &str) -> bool {
-        self.hidden.iter().any(|name| name == argument) || self.fixed.iter().any(|(name, _)| name == argument)
+        let same = |name: &String| name == argument || is_like(argument, name);
+        self.hidden.iter().any(same) || self.fixed.iter().any(|(name, _)| same(name))
     }
 }

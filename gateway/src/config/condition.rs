@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use cel::Program;
-use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, operators};
 
 use super::read::Unreadable;
 use super::string::strings;
@@ -17,7 +17,20 @@ const LONGEST: usize = 2048;
 const DEEPEST: u32 = 2;
 
 /// How many steps a decision may take at most, by estimate.
-const MOST_STEPS: u64 = 2_000_000;
+pub const MOST_STEPS: u64 = 2_000_000;
+
+/// How many steps it takes to compile a regular expression, which is done anew each time.
+const REGEX: u64 = 2000;
+
+/// What takes a single step whatever it is done with.
+const SINGLE: [&str; 6] = [
+    operators::LOGICAL_AND,
+    operators::LOGICAL_OR,
+    operators::LOGICAL_NOT,
+    operators::NOT_STRICTLY_FALSE,
+    operators::CONDITIONAL,
+    operators::INDEX,
+];
 
 /// What a condition may refer to.
 const VARIABLES: [&str; 3] = ["caller", "call", "args"];
@@ -28,9 +41,11 @@ pub struct Condition {
     text: String,
     program: Arc<Program>,
     uses: [bool; 3],
-    /// How many parts it has, and how deep list macros are nested.
+    /// How many steps it takes where each list has one element.
     parts: u64,
-    depth: u32,
+    /// How often the size of the arguments multiplies with itself: once for each list macro in another, and once more for
+    /// what looks at all of a value again for each element.
+    power: u32,
 }
 
 impl Condition {
@@ -52,12 +67,10 @@ impl Condition {
         self.uses[2]
     }
 
-    /// Whether arguments of so many bytes are too long for it: an element of a list has two bytes at least.
+    /// How many steps it takes with arguments of a size, by estimate.
     #[must_use]
-    pub fn is_too_costly(&self, arguments: usize) -> bool {
-        let elements = u64::try_from(arguments / 2 + 1).unwrap_or(u64::MAX);
-        let rounds = elements.checked_pow(self.depth).unwrap_or(u64::MAX);
-        self.parts.saturating_mul(rounds) > MOST_STEPS
+    pub const fn steps(&self, size: u64) -> u64 {
+        self.parts.saturating_mul(size.saturating_pow(self.power))
     }
 }
 
@@ -94,10 +107,11 @@ impl FromStr for Condition {
             let first = why.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned();
             Unreadable::new(format!("this is no condition in CEL: {first}"), r#"such as "args.amount <= 100""#)
         })?;
-        let (mut parts, mut depth, mut unknown) = (0, 0, None);
+        let (mut parts, mut depth, mut power, mut unknown) = (0, 0, 0, None);
         let mut walk = |part: &IdedExpr, within: &[String], nested: u32| {
-            parts += 1;
+            parts += steps(part);
             depth = depth.max(nested);
+            power = power.max(nested + u32::from(nested > 0 && looks_at_much(part)));
             if let Expr::Ident(name) = &part.expr
                 && !name.starts_with('@')
                 && !VARIABLES.contains(&name.as_str())
@@ -117,8 +131,26 @@ impl FromStr for Condition {
         let references = program.references();
         let uses = VARIABLES.map(|name| references.has_variable(name));
         drop(references);
-        Ok(Self { text: text.to_owned(), program: Arc::new(program), uses, parts, depth })
+        Ok(Self { text: text.to_owned(), program: Arc::new(program), uses, parts, power })
     }
+}
+
+/// How many steps a part takes by itself.
+fn steps(part: &IdedExpr) -> u64 {
+    let compiles = matches!(&part.expr, Expr::Call(call) if call.func_name == "matches");
+    if compiles { REGEX } else { 1 }
+}
+
+/// Whether a part may look at all of a value that is the same for each element: to compare it, to search it, to copy it.
+fn looks_at_much(part: &IdedExpr) -> bool {
+    let Expr::Call(call) = &part.expr else { return false };
+    let mut common = false;
+    let mut seen = |part: &IdedExpr, within: &[String], _| {
+        common |=
+            matches!(&part.expr, Expr::Ident(name) if VARIABLES.contains(&name.as_str()) && !within.contains(name));
+    };
+    visit(part, &mut Vec::new(), 0, &mut seen);
+    common && !SINGLE.contains(&call.func_name.as_str())
 }
 
 /// Visits each part, with the variables of the macros that it stands in and how many they are.
@@ -179,11 +211,21 @@ mod tests {
     fn what_would_take_too_long_is_known_before() {
         let deep = "args.a.all(x, args.a.all(y, args.a.all(z, x == y && y == z)))";
         assert!(deep.parse::<Condition>().unwrap_err().message.contains("nested"));
-        let plain = "args.amount < 100".parse::<Condition>().unwrap();
-        assert!(!plain.is_too_costly(4 << 20));
-        let list = "args.a.all(x, x < 100)".parse::<Condition>().unwrap();
-        assert!(!list.is_too_costly(64 << 10) && list.is_too_costly(4 << 20));
-        let square = "args.a.all(x, args.b.exists(y, x == y))".parse::<Condition>().unwrap();
-        assert!(!square.is_too_costly(200) && square.is_too_costly(64 << 10));
+        let steps = |text: &str, size: u64| text.parse::<Condition>().unwrap().steps(size);
+        assert!(steps("args.amount < 100", 100_000) < 100);
+        let list = "args.a.all(x, x < 100)";
+        assert!(steps(list, 30_000) < MOST_STEPS && steps(list, 1_000_000) > MOST_STEPS);
+        // Each of these looks at one list, or at a long text, for each element of another.
+        for square in [
+            "args.a.all(x, args.b.exists(y, x == y))",
+            "args.a.all(x, x in args.b)",
+            "args.a.all(x, args.b == args.c)",
+            "args.a.all(x, args.b.contains(x))",
+            "args.a.all(x, size(args.b + args.c) < 3)",
+        ] {
+            assert!(steps(square, 100) < MOST_STEPS && steps(square, 10_000) > MOST_STEPS, "{square}");
+        }
+        let compiled = "args.a.all(x, x.matches('a+'))";
+        assert!(steps(compiled, 100) < MOST_STEPS && steps(compiled, 2000) > MOST_STEPS);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_mcp::{
-    Era, Message, answer,
+    Era, ListKind, Message, answer,
     message::Kind,
     method,
     public::{self, PublicNames},
@@ -15,13 +15,14 @@ use weir_mcp::{
 };
 
 use crate::{
+    access::Item,
     catalog::Catalog,
     config::UpstreamName,
     session::{RunningRequest, Session},
     upstream::Upstream,
 };
 
-use super::viewer;
+use super::{route::is_shown, viewer};
 
 /// Where messages cross.
 pub(super) struct Namespace {
@@ -90,10 +91,15 @@ fn cross(
         }
         (Kind::Notification, method::LOG_MESSAGE) => session.is_none_or(|session| wants(session, message)).then(named),
         (Kind::Notification, method::UPDATED) => {
-            let caller = session.and_then(|session| session.caller());
-            let offers =
-                catalog.known(viewer(catalog, session.map(|session| &session.endpoint), caller.as_ref()), Era::Legacy);
-            let public = message.uri().and_then(|uri| offers.public_address(upstream.key(), &uri));
+            let (session, uri) = (session?, message.uri()?);
+            let (endpoint, caller) = (&session.endpoint, session.caller());
+            let item = Item::One(ListKind::Resource, &uri);
+            // Some servers tell each client of all changes.
+            if !is_shown(catalog.snapshot(), endpoint, caller.as_ref(), upstream, item) {
+                return None;
+            }
+            let offers = catalog.known(viewer(catalog, Some(endpoint), caller.as_ref()), Era::Legacy);
+            let public = offers.public_address(upstream.key(), &uri);
             Some(public.map_or_else(|| message.bytes().clone(), |public| public::readdressed(message, public)))
         }
         (Kind::Notification, _) => Some(named()),

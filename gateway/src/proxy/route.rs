@@ -21,6 +21,7 @@ use crate::{
     catalog::{MergedLists, Traits},
     config::{ToolOverride, UpstreamName},
     session::{Endpoint, RunningRequest},
+    snapshot::Snapshot,
     upstream::Upstream,
 };
 
@@ -128,20 +129,12 @@ impl Proxy {
                 method::Route::Reference | method::Route::None => Item::Whole,
             },
         };
-        let (toolset, name) = (context.endpoint.toolset(), upstream.name());
-        let served = match item {
-            Item::One(kind, native) => {
-                upstream.serves(kind, native) && toolset.is_none_or(|toolset| toolset.serves(kind, name, native))
-            }
-            Item::Any => toolset.is_none_or(|toolset| toolset.order(name).is_some()),
-            Item::Whole => upstream.serves_whole() && toolset.is_none_or(|toolset| toolset.serves_whole(name)),
-        };
-        if !served {
+        if !is_served(&context.endpoint, upstream, item) {
             return Decision::default();
         }
         let arguments = target.arguments.as_deref().map(str::as_bytes).or_else(|| message.raw(Field::Arguments));
         let (endpoint, method) = (context.endpoint.name(), message.method());
-        let facts = CallFacts { endpoint, upstream: name, item, method, arguments };
+        let facts = CallFacts { endpoint, upstream: upstream.name(), item, method, arguments };
         Caller::grants(context.caller.as_ref(), self.snapshot().access()).authorize(&facts)
     }
 
@@ -228,7 +221,8 @@ impl Proxy {
             (_, method) => {
                 let offers = self.catalog.known(context.viewer(&self.catalog), context.era);
                 let upstream = alone(offers.declaring(method)).and_then(|name| self.snapshot().upstream(name.as_str()));
-                upstream.map(unchanged).into_iter().collect()
+                let target = upstream.map(|upstream| Target { item: TargetItem::Whole, ..unchanged(upstream) });
+                target.filter(|target| self.authorize(context, target).allowed).into_iter().collect()
             }
         }
     }
@@ -457,6 +451,30 @@ impl Target {
             method::Route::None => UnknownTarget::Method(Vec::new()),
         }
     }
+}
+
+/// Whether an item of an upstream is served at an endpoint, whoever calls.
+fn is_served(endpoint: &Endpoint, upstream: &Upstream, item: Item<'_>) -> bool {
+    let (toolset, name) = (endpoint.toolset(), upstream.name());
+    match item {
+        Item::One(kind, native) => {
+            upstream.serves(kind, native) && toolset.is_none_or(|toolset| toolset.serves(kind, name, native))
+        }
+        Item::Any => toolset.is_none_or(|toolset| toolset.order(name).is_some()),
+        Item::Whole => upstream.serves_whole() && toolset.is_none_or(|toolset| toolset.serves_whole(name)),
+    }
+}
+
+/// Whether a caller may know of an item at an endpoint.
+pub(super) fn is_shown(
+    snapshot: &Snapshot,
+    endpoint: &Endpoint,
+    caller: Option<&Arc<Caller>>,
+    upstream: &Upstream,
+    item: Item<'_>,
+) -> bool {
+    let grants = Caller::grants(caller, snapshot.access());
+    is_served(endpoint, upstream, item) && grants.sees(endpoint.name(), upstream.name(), item)
 }
 
 /// Which kind of thing `name` names in `params`.

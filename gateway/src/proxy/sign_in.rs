@@ -25,7 +25,7 @@ use crate::{
     upstream::{CredentialError, Upstream, UpstreamState as Health},
 };
 
-use super::{Answer, CallLog, Proxy, RequestContext};
+use super::{Answer, CallLog, Proxy, RequestContext, route::is_shown};
 
 /// How long a call that came back waits for its login. Clients wait for 60 seconds before they give up.
 const PATIENCE: Duration = Duration::from_secs(50);
@@ -130,11 +130,7 @@ impl Proxy {
             None => public::split(name)?,
         };
         let upstream = self.snapshot().upstream(upstream).filter(|upstream| upstream.takes_sign_ins())?;
-        if !context.viewer(&self.catalog).grants(self.snapshot()).sees(
-            context.endpoint.name(),
-            upstream.name(),
-            Item::Any,
-        ) {
+        if !is_shown(self.snapshot(), &context.endpoint, context.caller.as_ref(), upstream, Item::Any) {
             return None;
         }
         let account = prompt.manager.account(upstream.name()).filter(|account| account.is_for_people())?;

@@ -33,7 +33,7 @@ impl Proxy {
         listing.peek()?;
         let parts = match message.cursor().filter(|cursor| !cursor.is_empty()) {
             None => listing.map(|upstream| (Arc::clone(upstream), None)).collect(),
-            Some(cursor) => match self.read_until(&cursor) {
+            Some(cursor) => match self.read_until(&cursor, &listing.collect::<Vec<_>>()) {
                 Some(parts) => parts,
                 None => return Some(bad_cursor(context)),
             },
@@ -76,12 +76,13 @@ impl Proxy {
         Some(Answer::result(message, result.into()))
     }
 
-    /// The upstreams that have more, and where.
-    fn read_until(&self, cursor: &str) -> Option<Vec<(Arc<Upstream>, Option<String>)>> {
+    /// The upstreams that have more, of those that the caller sees, and where.
+    fn read_until(&self, cursor: &str, listing: &[&Arc<Upstream>]) -> Option<Vec<(Arc<Upstream>, Option<String>)>> {
         let CursorPosition::Read(parts) = CursorPosition::decode(&self.catalog.seal().open(cursor, PURPOSE)?)? else {
             return None;
         };
-        let upstream = |name: &str| self.snapshot().upstream(name).cloned();
+        let upstream =
+            |name: &str| listing.iter().find(|upstream| upstream.name() == name).map(|&upstream| Arc::clone(upstream));
         parts.into_iter().map(|(name, cursor)| Some((upstream(&name)?, Some(cursor)))).collect()
     }
 

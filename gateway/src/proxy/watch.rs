@@ -25,7 +25,10 @@ use weir_mcp::{
 use crate::{access::Item, catalog::MergedLists, config::UpstreamName, session::Endpoint, task, upstream::Upstream};
 
 use super::{
-    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer_stream::StreamItem, route::Target, viewer,
+    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext,
+    answer_stream::StreamItem,
+    route::{Target, is_shown},
+    viewer,
 };
 
 /// How many resources and how many tasks one client may watch at once.
@@ -108,13 +111,15 @@ impl Proxy {
             let texts = json::get(wish, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
             texts.map(|text| text.into_owned()).take(WATCHED).collect::<Vec<_>>()
         };
-        let grants = context.viewer(&self.catalog).grants(self.snapshot());
-        let sees = |upstream: &str, item: Item<'_>| grants.sees(context.endpoint.name(), upstream, item);
+        let sees = |upstream: &UpstreamName, item: Item<'_>| {
+            let (snapshot, caller) = (self.snapshot(), context.caller.as_ref());
+            let upstream = snapshot.upstream(upstream.as_str());
+            upstream.is_some_and(|upstream| is_shown(snapshot, &context.endpoint, caller, upstream, item))
+        };
         let mut parts: HashMap<UpstreamName, WatchedPart> = HashMap::new();
         for uri in texts("resourceSubscriptions") {
             let found = offers.find_resource(&uri);
-            let found =
-                found.filter(|(upstream, native)| sees(upstream.as_str(), Item::One(ListKind::Resource, native)));
+            let found = found.filter(|(upstream, native)| sees(upstream, Item::One(ListKind::Resource, native)));
             let upstream = found.map(|(upstream, _)| upstream);
             if let Some(upstream) = upstream.filter(|of| offers.traits(of).is_some_and(|traits| traits.subscribe)) {
                 let uris = &mut parts.entry(upstream.clone()).or_default().uris;
@@ -125,7 +130,7 @@ impl Proxy {
         }
         for task in texts("taskIds") {
             let upstream = public::split(&task).and_then(|(name, _)| Some(self.snapshot().upstream(name)?.key()));
-            let upstream = upstream.filter(|upstream| sees(upstream.as_str(), Item::Any));
+            let upstream = upstream.filter(|upstream| sees(upstream, Item::Any));
             if let Some(upstream) = upstream.filter(|of| offers.traits(of).is_some_and(|traits| traits.tasks)) {
                 parts.entry(upstream.clone()).or_default().tasks.push(task);
             }
@@ -209,7 +214,7 @@ impl SubscriptionFollower {
                         self.client.send(self.updated(&uri)).await.ok()?;
                     }
                 }
-                (Kind::Notification, method::UPDATED) => {
+                (Kind::Notification, method::UPDATED) if self.may_hear_of(&message) => {
                     self.client.send(self.addressed(&message)).await.ok()?;
                 }
                 (Kind::Notification, method::TASK_CHANGE) => {
@@ -243,6 +248,15 @@ impl SubscriptionFollower {
     fn offers(&self) -> Arc<MergedLists> {
         let (catalog, caller) = (&self.proxy.catalog, self.sub.caller.as_ref());
         catalog.known(viewer(catalog, Some(&self.endpoint), caller), Era::Modern)
+    }
+
+    /// Whether the client may know of what has changed. Some servers tell each of all.
+    fn may_hear_of(&self, updated: &Message) -> bool {
+        let (snapshot, caller) = (self.proxy.snapshot(), self.sub.caller.as_ref());
+        updated.uri().is_some_and(|uri| {
+            let item = Item::One(ListKind::Resource, &uri);
+            is_shown(snapshot, &self.endpoint, caller, &self.upstream, item)
+        })
     }
 
     fn addressed(&self, updated: &Message) -> Bytes {

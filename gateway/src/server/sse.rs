@@ -111,8 +111,11 @@ impl App {
             Err(refusal) => return refusal,
         };
         let Some(id) = session_id(exchange.query()) else { return refusal::stream_missing() };
-        // Another caller's is as good as none.
-        let own = |stream: &Arc<SseStream>| Caller::is_same(stream.caller.as_ref(), exchange.caller());
+        // Another caller's is as good as none, and so is one at what the caller may no longer use.
+        let own = |stream: &Arc<SseStream>| {
+            Caller::is_same(stream.caller.as_ref(), exchange.caller())
+                && self.proxy.still(&stream.endpoint, exchange.caller())
+        };
         let Some(stream) = self.streams.get(id).filter(own) else { return refusal::stream_unknown() };
         match classify(&inbound, &post::claims(exchange)) {
             Ok(Era::Legacy) => {}

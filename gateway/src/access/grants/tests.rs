@@ -215,3 +215,26 @@ proptest! {
         }
     }
 }
+
+/// However many rules there are, and whatever a client sends.
+#[test]
+fn no_call_takes_long_to_judge() {
+    let rule = |at: u32| format!("[[access.rules]]\nname = \"r{at}\"\nwhen = \"args.a.all(x, !(x in args.b))\"\n");
+    let many = (0..300).map(rule).collect::<String>();
+    let grants = Access::new(Some(&rules(&many))).grants(None);
+    let list = |length: usize| vec!["\"x\""; length].join(",");
+    let started = std::time::Instant::now();
+    for arguments in [
+        format!(r#"{{"a":[{}],"b":[{}]}}"#, list(300_000), list(300_000)),
+        format!(r#"{{"a":[{}],"b":[{}]}}"#, list(20_000), list(20_000)),
+        format!(r#"{{"a":[{}],"b":"{}"}}"#, list(10_000), "x".repeat(1 << 20)),
+        format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000)),
+    ] {
+        assert!(!grants.authorize(&call("pay", &arguments)).allowed);
+    }
+    assert!(grants.authorize(&call("pay", r#"{"a":["x"],"b":["y"]}"#)).allowed);
+    let long = "a".repeat(4 << 20);
+    let patterns = "[[access.rules]]\ntools = [\"*a*a*a*a*a*b\"]";
+    assert!(!decided(patterns, &principal("ada", &[]), &long, "{}").allowed);
+    assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+}

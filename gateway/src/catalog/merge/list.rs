@@ -46,6 +46,10 @@ impl PreparedList {
         self.pages.first().unwrap_or(&NOTHING)
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.pages.iter().map(Bytes::len).sum()
+    }
+
     /// The page that a cursor leads to. The empty cursor, which Weir never gives out, is taken for the beginning.
     pub(super) fn page(&self, purpose: &[u8], cursor: &str, seal: &SealedState) -> Option<&Bytes> {
         if cursor.is_empty() {

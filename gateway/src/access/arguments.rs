@@ -1,0 +1,123 @@
+//! The arguments of a call, as conditions see them.
+
+use std::{
+    cell::{Cell, OnceCell},
+    collections::HashSet,
+    fmt,
+};
+
+use cel::{Value, to_value};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use crate::config::{Condition, MOST_STEPS};
+
+/// How many values the arguments may consist of, keys included.
+const MOST_VALUES: u64 = 50_000;
+
+/// How many bytes of a text are looked at in the time that a value takes.
+const BYTES: usize = 64;
+
+/// The arguments of one call. They are read once, and all conditions together may take a bounded time over them.
+pub(super) struct Arguments<'a> {
+    raw: &'a [u8],
+    /// None if they cannot be judged.
+    read: OnceCell<Option<(Value, u64)>>,
+    steps: Cell<u64>,
+}
+
+impl<'a> Arguments<'a> {
+    pub(super) const fn new(raw: &'a [u8]) -> Self {
+        Self { raw, read: OnceCell::new(), steps: Cell::new(0) }
+    }
+
+    /// The arguments, for a condition; none if they cannot be judged, or it would take too long.
+    pub(super) fn given_to(&self, condition: &Condition) -> Option<Value> {
+        let (value, size) = self.read.get_or_init(|| read(self.raw)).as_ref()?;
+        let steps = self.steps.get().saturating_add(condition.steps(*size));
+        self.steps.set(steps);
+        (steps <= MOST_STEPS).then(|| value.clone())
+    }
+}
+
+/// Reads arguments, and says how large they are.
+fn read(raw: &[u8]) -> Option<(Value, u64)> {
+    let mut values = 0;
+    let mut from = serde_json::Deserializer::from_slice(raw);
+    let parsed = Strict(&mut values).deserialize(&mut from).ok()?;
+    from.end().ok()?;
+    let size = values + u64::try_from(raw.len() / BYTES).unwrap_or(u64::MAX);
+    Some((to_value(parsed).ok()?, size))
+}
+
+/// Reads JSON of which every reader understands the same: no key is there twice, or again in other case (Go's
+/// `encoding/json` takes the last of those). Counts the values.
+struct Strict<'c>(&'c mut u64);
+
+impl Strict<'_> {
+    fn count<E: Error>(&mut self) -> Result<(), E> {
+        *self.0 += 1;
+        if *self.0 > MOST_VALUES { Err(E::custom("too many values")) } else { Ok(()) }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Strict<'_> {
+    type Value = serde_json::Value;
+
+    fn deserialize<D: Deserializer<'de>>(mut self, from: D) -> Result<Self::Value, D::Error> {
+        self.count()?;
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict<'_> {
+    type Value = serde_json::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Self::Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(value) = seq.next_element_seed(Strict(self.0))? {
+            all.push(value);
+        }
+        Ok(all.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut all, mut known) = (serde_json::Map::new(), HashSet::new());
+        while let Some(key) = map.next_key::<String>()? {
+            self.count()?;
+            // In this way those letters beyond ASCII are folded too that have a counterpart in it.
+            if !known.insert(key.to_uppercase().to_lowercase()) {
+                return Err(A::Error::custom("a key is there twice"));
+            }
+            all.insert(key, map.next_value_seed(Strict(self.0))?);
+        }
+        Ok(all.into())
+    }
+}
