@@ -216,7 +216,12 @@ mod tests {
     fn nobody_waits_for_a_reader_that_reads_nothing_and_the_rest_is_counted() {
         let (mut writer, flush, allow, taken) = slow();
         let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
-        for _ in 0..4096 {
+        writer.write_all(&line).unwrap();
+        // What is dropped before the reader takes anything would be said with what it takes.
+        while writer.shared.lock().busy == 0 {
+            std::thread::yield_now();
+        }
+        for _ in 1..4096 {
             writer.write_all(&line).unwrap();
         }
         let lines = writer.shared.lock();
