@@ -1,12 +1,13 @@
 //! The way of a call: the one place where catalog, policy, credentials and upstream meet.
 //!
-//! [`Proxy::request`] finds out where a request goes ([`route`]), drives one [`weir_flow::call`] there ([`drive`]) and
-//! hands back an [`Answer`] whose body is pulled by the server as it comes ([`answer_stream`]). What Weir answers by itself
-//! on the aggregate is in [`aggregate`]; how legacy sessions begin and end in [`legacy`], and how they hear in [`forward`];
+//! [`Proxy::request`] finds out where a request goes ([`route`]) and whether it may ([`authorize`]), drives one
+//! [`weir_flow::call`] there ([`drive`]) and hands back an [`Answer`] whose body is pulled by the server as it comes
+//! ([`answer_stream`]). What Weir answers by itself on the aggregate is in [`aggregate`]; how legacy sessions begin and end in [`legacy`], and how they hear in [`forward`];
 //! how clients and upstreams of different eras meet in [`translate`].
 
 mod aggregate;
 mod answer;
+mod authorize;
 mod namespace;
 mod deadline;
 mod answer_stream;
@@ -18,6 +19,7 @@ mod route;
 mod sign_in;
 mod tasks;
 mod translate;
+mod unknown;
 mod watch;
 
 use std::{borrow::Cow, sync::Arc};

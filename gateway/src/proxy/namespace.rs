@@ -22,7 +22,7 @@ use crate::{
     upstream::Upstream,
 };
 
-use super::{route::is_shown, viewer};
+use super::{authorize::is_shown, viewer};
 
 /// Where messages cross.
 pub(super) struct Namespace {

@@ -7,27 +7,26 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_mcp::{
-    Era, ListKind, Message, ParseError, answer, json,
+    Era, ListKind, Message, ParseError, json,
     message::{Field, Kind, Object, Reference},
     method,
     public::{self, PublicNames},
-    status::http_status,
     translate::TASKS,
 };
 
 use crate::{
-    access::{CallFacts, Decision, Item, Toolset},
-    caller::Caller,
+    access::{Decision, Toolset},
     catalog::{MergedLists, Traits},
     config::{ToolOverride, UpstreamName},
     session::{Endpoint, RunningRequest},
-    snapshot::Snapshot,
     upstream::Upstream,
 };
 
 use super::{
     Answer, CallLog, Proxy, RequestContext,
+    authorize::TargetItem,
     sign_in::{SignInResult, told},
+    unknown::{UnknownTarget, nowhere},
 };
 
 /// What becomes of a request.
@@ -63,21 +62,9 @@ pub(super) struct Target {
     /// What in the answer needs a public name; none if the answer need not be looked at.
     pub(super) asked: Option<PublicNames>,
     /// What rules have to allow.
-    item: TargetItem,
+    pub(super) item: TargetItem,
     /// The arguments that are sent, where they are not those of the client.
-    arguments: Option<String>,
-}
-
-/// What of an upstream a message is about.
-enum TargetItem {
-    /// What the message names.
-    Named,
-    /// This, as the upstream calls it.
-    One(ListKind, String),
-    /// A task of it, or what belongs to a request that runs.
-    Any,
-    /// Nothing in particular.
-    Whole,
+    pub(super) arguments: Option<String>,
 }
 
 impl Target {
@@ -107,35 +94,6 @@ impl Proxy {
             nowhere(context, &target.as_unknown(context))
         };
         Route::Denied(Box::new(DeniedCall { upstream: target.upstream, decision, answer }))
-    }
-
-    /// What is decided about a call: the one place where rules refuse it.
-    fn authorize(&self, context: &RequestContext, target: &Target) -> Decision {
-        let (upstream, message) = (&target.upstream, &context.message);
-        let named = match (&target.item, method::route(message.method())) {
-            (TargetItem::Named, method::Route::Name) => message.name(),
-            (TargetItem::Named, method::Route::Uri) => message.uri(),
-            _ => None,
-        };
-        let native = target.name.as_deref().or(named.as_deref()).unwrap_or_default();
-        let item = match &target.item {
-            TargetItem::One(kind, name) => Item::One(*kind, name),
-            TargetItem::Any => Item::Any,
-            TargetItem::Whole => Item::Whole,
-            TargetItem::Named => match method::route(message.method()) {
-                method::Route::Name => Item::One(named_kind(message), native),
-                method::Route::Uri => Item::One(ListKind::Resource, native),
-                method::Route::Task => Item::Any,
-                method::Route::Reference | method::Route::None => Item::Whole,
-            },
-        };
-        if !is_served(&context.endpoint, upstream, item) {
-            return Decision::default();
-        }
-        let arguments = target.arguments.as_deref().map(str::as_bytes).or_else(|| message.raw(Field::Arguments));
-        let (endpoint, method) = (context.endpoint.name(), message.method());
-        let facts = CallFacts { endpoint, upstream: upstream.name(), item, method, arguments };
-        Caller::grants(context.caller.as_ref(), self.snapshot().access()).authorize(&facts)
     }
 
     async fn find_route(self: &Arc<Self>, context: &RequestContext) -> Route {
@@ -404,27 +362,6 @@ impl Proxy {
     ) -> impl Iterator<Item = &Arc<Upstream>> {
         self.snapshot().upstreams().filter(move |upstream| offers.traits(upstream.key()).is_some_and(&has))
     }
-
-    /// A name that leads nowhere, or to an upstream that this client's era cannot reach.
-    fn unknown(&self, context: &RequestContext, unknown: &UnknownTarget) -> Answer {
-        let other = match context.era {
-            Era::Legacy => Era::Modern,
-            Era::Modern => Era::Legacy,
-        };
-        let offers = || self.catalog.known(context.viewer(&self.catalog), other);
-        let elsewhere = match unknown {
-            UnknownTarget::Name(kind, name) => offers().find(*kind, name).map(|offer| offer.upstream.clone()),
-            UnknownTarget::Uri(uri) => offers().find_resource(uri).map(|(upstream, _)| upstream.clone()),
-            UnknownTarget::Undeclared | UnknownTarget::Task | UnknownTarget::Method(_) => None,
-        };
-        if let Some(upstream) = elsewhere {
-            let era = context.era;
-            let text =
-                format!("upstream `{upstream}` speaks only the {other} era of MCP and this client the {era} one");
-            return Answer::error(context.era, &context.message, answer::INVALID_PARAMS, &text);
-        }
-        nowhere(context, unknown)
-    }
 }
 
 impl Target {
@@ -435,50 +372,10 @@ impl Target {
         let (upstream, body) = (Arc::clone(upstream), message.bytes().clone());
         Self { upstream, body, name, run: None, asked: None, item: TargetItem::Named, arguments: None }
     }
-
-    /// What a caller is told of it who may not know that it is there.
-    fn as_unknown(&self, context: &RequestContext) -> UnknownTarget {
-        let message = &context.message;
-        match method::route(message.method()) {
-            method::Route::Name => UnknownTarget::Name(named_kind(message), message.name().unwrap_or_default().into()),
-            method::Route::Uri => UnknownTarget::Uri(message.uri().unwrap_or_default().into()),
-            method::Route::Reference => match message.reference() {
-                Some(Reference::Resource(uri)) => UnknownTarget::Uri(uri.into()),
-                Some(Reference::Prompt(name)) => UnknownTarget::Name(ListKind::Prompt, name.into()),
-                None => UnknownTarget::Name(ListKind::Prompt, String::new()),
-            },
-            method::Route::Task => UnknownTarget::Task,
-            method::Route::None => UnknownTarget::Method(Vec::new()),
-        }
-    }
-}
-
-/// Whether an item of an upstream is served at an endpoint, whoever calls.
-fn is_served(endpoint: &Endpoint, upstream: &Upstream, item: Item<'_>) -> bool {
-    let (toolset, name) = (endpoint.toolset(), upstream.name());
-    match item {
-        Item::One(kind, native) => {
-            upstream.serves(kind, native) && toolset.is_none_or(|toolset| toolset.serves(kind, name, native))
-        }
-        Item::Any => toolset.is_none_or(|toolset| toolset.order(name).is_some()),
-        Item::Whole => upstream.serves_whole() && toolset.is_none_or(|toolset| toolset.serves_whole(name)),
-    }
-}
-
-/// Whether a caller may know of an item at an endpoint.
-pub(super) fn is_shown(
-    snapshot: &Snapshot,
-    endpoint: &Endpoint,
-    caller: Option<&Arc<Caller>>,
-    upstream: &Upstream,
-    item: Item<'_>,
-) -> bool {
-    let grants = Caller::grants(caller, snapshot.access());
-    is_served(endpoint, upstream, item) && grants.sees(endpoint.name(), upstream.name(), item)
 }
 
 /// Which kind of thing `name` names in `params`.
-fn named_kind(message: &Message) -> ListKind {
+pub(super) fn named_kind(message: &Message) -> ListKind {
     if message.method().starts_with("prompts/") { ListKind::Prompt } else { ListKind::Tool }
 }
 
@@ -511,50 +408,9 @@ enum NameScope {
     Any,
 }
 
-/// What was asked for and is not there.
-enum UnknownTarget {
-    Name(ListKind, String),
-    Uri(String),
-    Task,
-    /// Tasks, by a client that has not said that it can have any.
-    Undeclared,
-    /// A method that names nothing by which to route it, and the upstreams that may know it.
-    Method(Vec<UpstreamName>),
-}
-
 /// The one and only, if there is just one.
 fn alone<'a>(mut upstreams: impl Iterator<Item = &'a UpstreamName>) -> Option<&'a UpstreamName> {
     upstreams.next().filter(|_| upstreams.next().is_none())
-}
-
-/// The answer to a call of what is not there, or not for this caller.
-fn nowhere(context: &RequestContext, unknown: &UnknownTarget) -> Answer {
-    let (code, text) = match unknown {
-        UnknownTarget::Name(ListKind::Prompt, name) => (answer::INVALID_PARAMS, format!("Unknown prompt: {name}")),
-        UnknownTarget::Name(_, name) => (answer::INVALID_PARAMS, format!("Unknown tool: {name}")),
-        UnknownTarget::Uri(uri) if context.era == Era::Legacy => {
-            (answer::RESOURCE_NOT_FOUND, format!("Resource not found: {uri}"))
-        }
-        UnknownTarget::Uri(uri) => (answer::INVALID_PARAMS, format!("Resource not found: {uri}")),
-        UnknownTarget::Undeclared => {
-            let data = format!("{{\"requiredCapabilities\":{{\"extensions\":{{\"{TASKS}\":{{}}}}}}}}");
-            let text = "tasks need a client that declares the extension";
-            let error = answer::error(context.message.id(), answer::MISSING_CAPABILITY, text, Some(&data));
-            return Answer::whole(http_status(context.era, answer::MISSING_CAPABILITY), error);
-        }
-        UnknownTarget::Task => (answer::INVALID_PARAMS, "Unknown task".into()),
-        UnknownTarget::Method(which) => (answer::METHOD_NOT_FOUND, elsewhere_text(context.message.method(), which)),
-    };
-    Answer::error(context.era, &context.message, code, &text)
-}
-
-/// Where a method that cannot be routed may be called instead.
-fn elsewhere_text(method: &str, which: &[UpstreamName]) -> String {
-    let paths: Vec<String> = which.iter().map(|upstream| format!("/mcp/{upstream}")).collect();
-    if paths.is_empty() {
-        return format!("`{method}` is not available on /mcp; use the upstream's own /mcp/<name>");
-    }
-    format!("`{method}` could go to more than one upstream; use {}", paths.join(" or "))
 }
 
 /// Whether the answer to a call may be a task: its client must have said so, for the call or for itself.

@@ -25,7 +25,7 @@ use crate::{
     upstream::{CredentialError, Upstream, UpstreamState as Health},
 };
 
-use super::{Answer, CallLog, Proxy, RequestContext, route::is_shown};
+use super::{Answer, CallLog, Proxy, RequestContext, authorize::is_shown};
 
 /// How long a call that came back waits for its login. Clients wait for 60 seconds before they give up.
 const PATIENCE: Duration = Duration::from_secs(50);

@@ -25,10 +25,8 @@ use weir_mcp::{
 use crate::{access::Item, catalog::MergedLists, config::UpstreamName, session::Endpoint, task, upstream::Upstream};
 
 use super::{
-    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext,
-    answer_stream::StreamItem,
-    route::{Target, is_shown},
-    viewer,
+    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer_stream::StreamItem, authorize::is_shown,
+    route::Target, viewer,
 };
 
 /// How many resources and how many tasks one client may watch at once.

@@ -1,0 +1,85 @@
+//! Whether a call may go on: the one place where rules refuse it.
+
+use std::sync::Arc;
+
+use weir_mcp::{ListKind, message::Field, method};
+
+use crate::{
+    access::{CallFacts, Decision, Item},
+    caller::Caller,
+    session::Endpoint,
+    snapshot::Snapshot,
+    upstream::Upstream,
+};
+
+use super::{
+    Proxy, RequestContext,
+    route::{Target, named_kind},
+};
+
+/// What of an upstream a message is about.
+pub(super) enum TargetItem {
+    /// What the message names.
+    Named,
+    /// This, as the upstream calls it.
+    One(ListKind, String),
+    /// A task of it, or what belongs to a request that runs.
+    Any,
+    /// Nothing in particular.
+    Whole,
+}
+
+impl Proxy {
+    /// What is decided about a call: the one place where rules refuse it.
+    pub(super) fn authorize(&self, context: &RequestContext, target: &Target) -> Decision {
+        let (upstream, message) = (&target.upstream, &context.message);
+        let named = match (&target.item, method::route(message.method())) {
+            (TargetItem::Named, method::Route::Name) => message.name(),
+            (TargetItem::Named, method::Route::Uri) => message.uri(),
+            _ => None,
+        };
+        let native = target.name.as_deref().or(named.as_deref()).unwrap_or_default();
+        let item = match &target.item {
+            TargetItem::One(kind, name) => Item::One(*kind, name),
+            TargetItem::Any => Item::Any,
+            TargetItem::Whole => Item::Whole,
+            TargetItem::Named => match method::route(message.method()) {
+                method::Route::Name => Item::One(named_kind(message), native),
+                method::Route::Uri => Item::One(ListKind::Resource, native),
+                method::Route::Task => Item::Any,
+                method::Route::Reference | method::Route::None => Item::Whole,
+            },
+        };
+        if !is_served(&context.endpoint, upstream, item) {
+            return Decision::default();
+        }
+        let arguments = target.arguments.as_deref().map(str::as_bytes).or_else(|| message.raw(Field::Arguments));
+        let (endpoint, method) = (context.endpoint.name(), message.method());
+        let facts = CallFacts { endpoint, upstream: upstream.name(), item, method, arguments };
+        Caller::grants(context.caller.as_ref(), self.snapshot().access()).authorize(&facts)
+    }
+}
+
+/// Whether an item of an upstream is served at an endpoint, whoever calls.
+fn is_served(endpoint: &Endpoint, upstream: &Upstream, item: Item<'_>) -> bool {
+    let (toolset, name) = (endpoint.toolset(), upstream.name());
+    match item {
+        Item::One(kind, native) => {
+            upstream.serves(kind, native) && toolset.is_none_or(|toolset| toolset.serves(kind, name, native))
+        }
+        Item::Any => toolset.is_none_or(|toolset| toolset.order(name).is_some()),
+        Item::Whole => upstream.serves_whole() && toolset.is_none_or(|toolset| toolset.serves_whole(name)),
+    }
+}
+
+/// Whether a caller may know of an item at an endpoint.
+pub(super) fn is_shown(
+    snapshot: &Snapshot,
+    endpoint: &Endpoint,
+    caller: Option<&Arc<Caller>>,
+    upstream: &Upstream,
+    item: Item<'_>,
+) -> bool {
+    let grants = Caller::grants(caller, snapshot.access());
+    is_served(endpoint, upstream, item) && grants.sees(endpoint.name(), upstream.name(), item)
+}

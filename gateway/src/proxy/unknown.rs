@@ -1,0 +1,92 @@
+//! What a caller is told of a name that leads nowhere, or nowhere that they may know of.
+
+use weir_mcp::{Era, ListKind, answer, message::Reference, method, status::http_status, translate::TASKS};
+
+use crate::config::UpstreamName;
+
+use super::{
+    Answer, Proxy, RequestContext,
+    route::{Target, named_kind},
+};
+
+/// What was asked for and is not there.
+pub(super) enum UnknownTarget {
+    Name(ListKind, String),
+    Uri(String),
+    Task,
+    /// Tasks, by a client that has not said that it can have any.
+    Undeclared,
+    /// A method that names nothing by which to route it, and the upstreams that may know it.
+    Method(Vec<UpstreamName>),
+}
+
+impl Proxy {
+    /// A name that leads nowhere, or to an upstream that this client's era cannot reach.
+    pub(super) fn unknown(&self, context: &RequestContext, unknown: &UnknownTarget) -> Answer {
+        let other = match context.era {
+            Era::Legacy => Era::Modern,
+            Era::Modern => Era::Legacy,
+        };
+        let offers = || self.catalog.known(context.viewer(&self.catalog), other);
+        let elsewhere = match unknown {
+            UnknownTarget::Name(kind, name) => offers().find(*kind, name).map(|offer| offer.upstream.clone()),
+            UnknownTarget::Uri(uri) => offers().find_resource(uri).map(|(upstream, _)| upstream.clone()),
+            UnknownTarget::Undeclared | UnknownTarget::Task | UnknownTarget::Method(_) => None,
+        };
+        if let Some(upstream) = elsewhere {
+            let era = context.era;
+            let text =
+                format!("upstream `{upstream}` speaks only the {other} era of MCP and this client the {era} one");
+            return Answer::error(context.era, &context.message, answer::INVALID_PARAMS, &text);
+        }
+        nowhere(context, unknown)
+    }
+}
+
+impl Target {
+    /// What a caller is told of it who may not know that it is there.
+    pub(super) fn as_unknown(&self, context: &RequestContext) -> UnknownTarget {
+        let message = &context.message;
+        match method::route(message.method()) {
+            method::Route::Name => UnknownTarget::Name(named_kind(message), message.name().unwrap_or_default().into()),
+            method::Route::Uri => UnknownTarget::Uri(message.uri().unwrap_or_default().into()),
+            method::Route::Reference => match message.reference() {
+                Some(Reference::Resource(uri)) => UnknownTarget::Uri(uri.into()),
+                Some(Reference::Prompt(name)) => UnknownTarget::Name(ListKind::Prompt, name.into()),
+                None => UnknownTarget::Name(ListKind::Prompt, String::new()),
+            },
+            method::Route::Task => UnknownTarget::Task,
+            method::Route::None => UnknownTarget::Method(Vec::new()),
+        }
+    }
+}
+
+/// The answer to a call of what is not there, or not for this caller.
+pub(super) fn nowhere(context: &RequestContext, unknown: &UnknownTarget) -> Answer {
+    let (code, text) = match unknown {
+        UnknownTarget::Name(ListKind::Prompt, name) => (answer::INVALID_PARAMS, format!("Unknown prompt: {name}")),
+        UnknownTarget::Name(_, name) => (answer::INVALID_PARAMS, format!("Unknown tool: {name}")),
+        UnknownTarget::Uri(uri) if context.era == Era::Legacy => {
+            (answer::RESOURCE_NOT_FOUND, format!("Resource not found: {uri}"))
+        }
+        UnknownTarget::Uri(uri) => (answer::INVALID_PARAMS, format!("Resource not found: {uri}")),
+        UnknownTarget::Undeclared => {
+            let data = format!("{{\"requiredCapabilities\":{{\"extensions\":{{\"{TASKS}\":{{}}}}}}}}");
+            let text = "tasks need a client that declares the extension";
+            let error = answer::error(context.message.id(), answer::MISSING_CAPABILITY, text, Some(&data));
+            return Answer::whole(http_status(context.era, answer::MISSING_CAPABILITY), error);
+        }
+        UnknownTarget::Task => (answer::INVALID_PARAMS, "Unknown task".into()),
+        UnknownTarget::Method(which) => (answer::METHOD_NOT_FOUND, elsewhere_text(context.message.method(), which)),
+    };
+    Answer::error(context.era, &context.message, code, &text)
+}
+
+/// Where a method that cannot be routed may be called instead.
+fn elsewhere_text(method: &str, which: &[UpstreamName]) -> String {
+    let paths: Vec<String> = which.iter().map(|upstream| format!("/mcp/{upstream}")).collect();
+    if paths.is_empty() {
+        return format!("`{method}` is not available on /mcp; use the upstream's own /mcp/<name>");
+    }
+    format!("`{method}` could go to more than one upstream; use {}", paths.join(" or "))
+}
