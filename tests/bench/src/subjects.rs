@@ -32,8 +32,10 @@ pub(crate) enum Kind {
         path: &'static str,
         prefix: &'static str,
     },
-    /// Weir with the shipped policies, for callers who bring a token.
-    WeirProving,
+    /// Weir with the shipped policies, for callers who bring a token, and what rules there are.
+    WeirProving {
+        rules: &'static str,
+    },
     /// Weir with the shipped policies before an upstream of the era that its client does not speak.
     WeirTranslating {
         path: &'static str,
@@ -54,6 +56,41 @@ const SHIPPED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }"#;
 const OAUTH: &str = r#"auth = "client_credentials"
 oauth = { client_id = "bench", client_secret = { env = "WEIR_BENCH_TOKEN" } }"#;
 
+/// Each call is a record of the audit log.
+const AUDITED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
+
+[audit]
+path = "audit.jsonl""#;
+
+/// Ten rules with a condition each: about the caller, about the call, about its arguments. The last one allows.
+const TEN_RULES: &str = r#"
+[[access.rules]]
+when = "'team-1' in caller.groups"
+[[access.rules]]
+when = "caller.subject == 'nobody'"
+[[access.rules]]
+when = "caller.claims.department == 'sales'"
+[[access.rules]]
+when = "call.upstream == 'other'"
+[[access.rules]]
+when = "call.kind == 'prompt' && call.name == 'echo'"
+[[access.rules]]
+tools = ["read_*"]
+when = "args.path.startsWith('/public/')"
+[[access.rules]]
+effect = "deny"
+tools = ["delete_*"]
+when = "args.force == true"
+[[access.rules]]
+effect = "deny"
+when = "call.endpoint == 'closed'"
+[[access.rules]]
+effect = "deny"
+when = "caller.subject == 'banned'"
+[[access.rules]]
+when = "args.payload.size() >= 0"
+"#;
+
 /// What the tokens of callers are for.
 pub(crate) const AUDIENCE: &str = "bench";
 
@@ -70,7 +107,9 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "weir, no policy", kind: Kind::Weir { settings: NO_POLICY, path: ENDPOINT, prefix: "" } },
     SHIPPED_POLICIES,
     Subject { name: "weir, login", kind: Kind::Weir { settings: OAUTH, path: "/mcp/bench", prefix: "" } },
-    Subject { name: "weir, [auth]", kind: Kind::WeirProving },
+    Subject { name: "weir, [auth]", kind: Kind::WeirProving { rules: "" } },
+    Subject { name: "weir, [auth] and ten rules", kind: Kind::WeirProving { rules: TEN_RULES } },
+    Subject { name: "weir, audit", kind: Kind::Weir { settings: AUDITED, path: ENDPOINT, prefix: "" } },
     Subject {
         name: "weir, shipped policies, all at /mcp",
         kind: Kind::Weir { settings: SHIPPED, path: "/mcp", prefix: "bench__" },
@@ -100,9 +139,11 @@ impl Place {
         match subject.kind {
             Kind::Direct | Kind::Floor => true,
             Kind::Nginx => self.nginx.is_some(),
-            Kind::Weir { .. } | Kind::WeirProving | Kind::WeirTranslating { .. } | Kind::WeirSse | Kind::WeirStdio => {
-                self.weir.is_some()
-            }
+            Kind::Weir { .. }
+            | Kind::WeirProving { .. }
+            | Kind::WeirTranslating { .. }
+            | Kind::WeirSse
+            | Kind::WeirStdio => self.weir.is_some(),
         }
     }
 }
@@ -112,7 +153,9 @@ impl Place {
 pub(crate) fn without(subject: &str) -> Option<&'static str> {
     let path = match SUBJECTS.iter().find(|known| known.name == subject)?.kind {
         Kind::WeirTranslating { path, .. } | Kind::Weir { settings: OAUTH, path, .. } => path,
-        Kind::WeirProving => ENDPOINT,
+        Kind::WeirProving { rules: "" } | Kind::Weir { settings: AUDITED, .. } => ENDPOINT,
+        // What rules cost beside the check of a token.
+        Kind::WeirProving { .. } => return Some("weir, [auth]"),
         _ => return None,
     };
     let same = |kind: Kind| matches!(kind, Kind::Weir { settings: SHIPPED, path: at, .. } if at == path);
@@ -153,8 +196,8 @@ pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usi
             target.prefix = prefix;
             Some(command)
         }
-        Kind::WeirProving => {
-            let auth = format!("[auth]\nissuer = \"http://{}\"\naudience = \"{AUDIENCE}\"", place.upstream);
+        Kind::WeirProving { rules } => {
+            let auth = format!("[auth]\nissuer = \"http://{}\"\naudience = \"{AUDIENCE}\"\n{rules}", place.upstream);
             let reach = format!("url = \"http://{}{path}\"\n{SHIPPED}\n\n{auth}", place.upstream);
             target.path = ENDPOINT.to_owned();
             target.token = Some(Connection::open_at(place.upstream).await?.get("/caller").await?);
