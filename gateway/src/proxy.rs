@@ -2,8 +2,8 @@
 //!
 //! [`Proxy::request`] finds out where a request goes ([`route`]) and whether it may ([`authorize`]), drives one
 //! [`weir_flow::call`] there ([`drive`]) and hands back an [`Answer`] whose body is pulled by the server as it comes
-//! ([`answer_stream`]). What Weir answers by itself on the aggregate is in [`aggregate`]; how legacy sessions begin and end in [`legacy`], and how they hear in [`forward`];
-//! how clients and upstreams of different eras meet in [`translate`].
+//! ([`answer_stream`]). What Weir answers by itself on the aggregate is in [`aggregate`]; how legacy sessions begin and end
+//! in [`legacy`], and how they hear in [`forward`]; how clients and upstreams of different eras meet in [`translate`].
 
 mod aggregate;
 mod answer;
