@@ -92,6 +92,12 @@ impl Access {
         &self.rules
     }
 
+    /// Whether callers may see different lists.
+    #[must_use]
+    pub fn is_enforced(&self) -> bool {
+        self.rules.iter().any(|rule| rule.enforce)
+    }
+
     /// Whether these grants were made by these rules.
     #[must_use]
     pub fn made(&self, grants: &Grants) -> bool {

@@ -111,8 +111,7 @@ impl Catalog {
         let seal = SealedState::default();
         let merged = [Era::Legacy, Era::Modern].map(|era| {
             let known: Vec<KnownUpstream> = entries.values().map(|entry| entry.known(era)).collect();
-            let paging = Paging { seal: &seal, size: snapshot.limits().page_size };
-            RwLock::new(Arc::new(MergedLists::new(era, &known, snapshot.all(), paging)))
+            RwLock::new(Arc::new(MergedLists::new(era, &known, snapshot.all(), paging(&snapshot, &seal))))
         });
         Arc::new(Self {
             snapshot,
@@ -377,7 +376,7 @@ impl Catalog {
     }
 
     fn merge(&self, era: Era, known: &[KnownUpstream], toolset: &Toolset) -> MergedLists {
-        MergedLists::new(era, known, toolset, Paging { seal: &self.seal, size: self.snapshot.limits().page_size })
+        MergedLists::new(era, known, toolset, paging(&self.snapshot, &self.seal))
     }
 
     fn put(&self, era: Era, new: MergedLists) {
@@ -394,6 +393,10 @@ impl Catalog {
             *changes != before
         });
     }
+}
+
+fn paging<'a>(snapshot: &Snapshot, seal: &'a SealedState) -> Paging<'a> {
+    Paging { seal, size: snapshot.limits().page_size, private: snapshot.access().is_enforced() }
 }
 
 const fn place(era: Era) -> usize {

@@ -143,6 +143,18 @@ async fn a_rule_that_denies_wins_and_nobody_else_sees_anything() {
     assert!(two.asked("tools/call").is_empty());
 }
 
+#[tokio::test]
+async fn no_cache_may_give_a_list_to_another_caller_where_there_are_rules() {
+    let one = Stub::offering(Offer { cache_scope: "public", ..Offer::default() }).await;
+    for (rules, scope) in [("", "public"), ("[[access.rules]]\ntools = [\"*\"]\n[[access.rules]]\n", "private")] {
+        let gateway = Gateway::start(&(rules.to_owned() + &one.config("one"))).await;
+        let client = Client::modern(&gateway, "/mcp");
+        for method in ["tools/list", "server/discover"] {
+            assert_eq!(client.result(method, json!({})).await["cacheScope"], scope, "{method}: {rules}");
+        }
+    }
+}
+
 /// A list that was made for one caller is another's only where the same rules count.
 #[tokio::test]
 async fn a_caller_with_another_token_sees_what_that_one_allows() {

@@ -55,6 +55,8 @@ pub struct Offer {
     pub forgets: bool,
     /// Whether it opens for nobody before [`Stub::release`].
     pub waits: bool,
+    /// Who may share its lists, in the modern era.
+    pub cache_scope: &'static str,
     /// What it says to requests of the legacy and of the modern era, where it does not answer them.
     pub refusals: [(i64, &'static str); 2],
 }
@@ -75,6 +77,7 @@ impl Default for Offer {
             lists: json!({}),
             forgets: false,
             waits: false,
+            cache_scope: "private",
             refusals: [(-32000, "wrong era"); 2],
         }
     }

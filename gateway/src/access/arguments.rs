@@ -1,15 +1,20 @@
 //! The arguments of a call, as conditions see them.
 
 use std::{
-    cell::{Cell, OnceCell},
     collections::HashSet,
     fmt,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use cel::{Value, to_value};
+use cel::common::value::Val;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::config::{Condition, MOST_STEPS};
+
+use super::condition::value;
 
 /// How many values the arguments may consist of, keys included.
 const MOST_VALUES: u64 = 50_000;
@@ -20,33 +25,41 @@ const BYTES: usize = 64;
 /// The arguments of one call. They are read once, and all conditions together may take a bounded time over them.
 pub(super) struct Arguments<'a> {
     raw: &'a [u8],
-    /// None if they cannot be judged.
-    read: OnceCell<Option<(Value, u64)>>,
-    steps: Cell<u64>,
+    /// With their size; none if they cannot be judged.
+    read: OnceLock<Option<(Box<dyn Val>, u64)>>,
+    steps: AtomicU64,
 }
 
 impl<'a> Arguments<'a> {
     pub(super) const fn new(raw: &'a [u8]) -> Self {
-        Self { raw, read: OnceCell::new(), steps: Cell::new(0) }
+        Self { raw, read: OnceLock::new(), steps: AtomicU64::new(0) }
     }
 
-    /// The arguments, for a condition; none if they cannot be judged, or it would take too long.
-    pub(super) fn given_to(&self, condition: &Condition) -> Option<Value> {
-        let (value, size) = self.read.get_or_init(|| read(self.raw)).as_ref()?;
-        let steps = self.steps.get().saturating_add(condition.steps(*size));
-        self.steps.set(steps);
-        (steps <= MOST_STEPS).then(|| value.clone())
+    /// Whether a condition may look at them. Not if they cannot be judged, or if that would take too long.
+    pub(super) fn may_be_judged_by(&self, condition: &Condition) -> bool {
+        let Some((_, size)) = self.read() else { return false };
+        let steps = condition.steps(*size);
+        self.steps.fetch_add(steps.min(MOST_STEPS), Ordering::Relaxed).saturating_add(steps) <= MOST_STEPS
+    }
+
+    /// What conditions see; nothing if it cannot be judged.
+    pub(super) fn value(&self) -> Option<&dyn Val> {
+        self.read().map(|(value, _)| &**value)
+    }
+
+    fn read(&self) -> Option<&(Box<dyn Val>, u64)> {
+        self.read.get_or_init(|| read(self.raw)).as_ref()
     }
 }
 
 /// Reads arguments, and says how large they are.
-fn read(raw: &[u8]) -> Option<(Value, u64)> {
+fn read(raw: &[u8]) -> Option<(Box<dyn Val>, u64)> {
     let mut values = 0;
     let mut from = serde_json::Deserializer::from_slice(raw);
     let parsed = Strict(&mut values).deserialize(&mut from).ok()?;
     from.end().ok()?;
     let size = values + u64::try_from(raw.len() / BYTES).unwrap_or(u64::MAX);
-    Some((to_value(parsed).ok()?, size))
+    Some((value(parsed), size))
 }
 
 /// Reads JSON of which every reader understands the same: no key is there twice, or again in other case (Go's

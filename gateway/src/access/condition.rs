@@ -1,8 +1,18 @@
 //! Whether the condition of a rule holds.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, OnceLock},
+};
 
-use cel::{Context, Env, Value, to_value};
+use cel::{
+    Context, Env, Value,
+    common::{
+        types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt},
+        value::{CowVal, Val},
+    },
+    context::VariableResolver,
+};
 use serde::Serialize;
 use weir_flow::facts::Principal;
 use weir_mcp::ListKind;
@@ -11,15 +21,76 @@ use crate::config::Condition;
 
 use super::{CallFacts, Item, arguments::Arguments};
 
+/// The functions of CEL.
+static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+
 /// What a condition comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Yes,
     No,
-    /// The arguments decide, and they are not known yet.
+    /// The call or its arguments decide, and they are not known yet.
     Open,
     /// It cannot be evaluated: a missing argument, a type that does not fit, or too much of it.
     Failed,
+}
+
+/// What conditions know. All that are asked about a call share it, and what none of them asks for is not made.
+pub(super) struct Facts<'a> {
+    caller: &'a dyn Val,
+    call: Option<&'a CallFacts<'a>>,
+    /// The call as conditions see it.
+    seen: OnceLock<Box<dyn Val + 'a>>,
+    arguments: Option<&'a Arguments<'a>>,
+}
+
+impl<'a> Facts<'a> {
+    /// A caller, as [`caller`] makes it, and nothing else.
+    pub(super) const fn of_caller(caller: &'a dyn Val) -> Self {
+        Self { caller, call: None, seen: OnceLock::new(), arguments: None }
+    }
+
+    /// A call, with its arguments where they are known.
+    pub(super) const fn of_call(
+        caller: &'a dyn Val,
+        call: &'a CallFacts<'a>,
+        arguments: Option<&'a Arguments<'a>>,
+    ) -> Self {
+        Self { caller, call: Some(call), seen: OnceLock::new(), arguments }
+    }
+
+    /// Whether a condition holds.
+    pub(super) fn satisfy(&self, condition: &Condition) -> Verdict {
+        if self.call.is_none() && !condition.is_of_caller() {
+            return Verdict::Open;
+        }
+        if condition.uses_arguments() {
+            match self.arguments {
+                None => return Verdict::Open,
+                Some(arguments) if !arguments.may_be_judged_by(condition) => return Verdict::Failed,
+                Some(_) => {}
+            }
+        }
+        let mut context = Context::with_env(Arc::clone(&ENV));
+        context.set_variable_resolver(self);
+        match condition.program().execute(&context) {
+            Ok(Value::Bool(true)) => Verdict::Yes,
+            Ok(Value::Bool(false)) => Verdict::No,
+            Ok(_) | Err(_) => Verdict::Failed,
+        }
+    }
+}
+
+impl VariableResolver for Facts<'_> {
+    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        let value: &'b dyn Val = match variable {
+            "caller" => self.caller,
+            "call" => &**self.seen.get_or_init(|| seen(self.call)),
+            "args" => self.arguments?.value()?,
+            _ => return None,
+        };
+        Some(CowVal::Borrowed(value))
+    }
 }
 
 /// What a condition knows of the caller.
@@ -33,18 +104,8 @@ struct CallerFacts<'a> {
     claims: serde_json::Value,
 }
 
-/// What it knows of the call.
-#[derive(Serialize)]
-struct NamedCall<'a> {
-    endpoint: &'a str,
-    method: &'a str,
-    upstream: &'a str,
-    kind: &'a str,
-    name: &'a str,
-}
-
 /// The caller as conditions see them.
-pub(super) fn caller(principal: Option<&Principal>) -> Value {
+pub(super) fn caller(principal: Option<&Principal>) -> Box<dyn Val> {
     let claims = principal.and_then(|principal| serde_json::from_str(&principal.claims).ok()).unwrap_or_default();
     let facts = CallerFacts {
         subject: principal.map_or("", |principal| &principal.subject),
@@ -54,55 +115,39 @@ pub(super) fn caller(principal: Option<&Principal>) -> Value {
         key: principal.and_then(|principal| principal.key.as_deref()).unwrap_or_default(),
         claims,
     };
-    to_value(facts).unwrap_or(Value::Null)
+    value(serde_json::to_value(facts).unwrap_or_default())
 }
 
-/// Whether a condition holds. `call` is none while only the caller is known, and its arguments while they are not.
-pub(super) fn holds(
-    condition: &Condition,
-    caller: &Value,
-    call: Option<(&CallFacts<'_>, Option<&Arguments<'_>>)>,
-) -> Verdict {
-    let (call, arguments) = match call {
-        None if condition.is_of_caller() => (None, None),
-        None => return Verdict::Open,
-        Some((call, arguments)) => (Some(call), arguments),
-    };
-    let arguments = match arguments {
-        _ if !condition.uses_arguments() => Some(Value::Null),
-        None => return Verdict::Open,
-        Some(arguments) => arguments.given_to(condition),
-    };
-    let Some(arguments) = arguments else { return Verdict::Failed };
-    CONTEXT.with_borrow_mut(|context| {
-        context.add_variable_from_value("caller", caller.clone());
-        if let Some(call) = call {
-            context.add_variable_from_value("call", named(call));
-        }
-        context.add_variable_from_value("args", arguments);
-        let result = condition.program().execute(context);
-        // Nothing of a call is kept.
-        context.add_variable_from_value("args", Value::Null);
-        match result {
-            Ok(Value::Bool(true)) => Verdict::Yes,
-            Ok(Value::Bool(false)) => Verdict::No,
-            Ok(_) | Err(_) => Verdict::Failed,
-        }
-    })
-}
-
-thread_local! {
-    /// The functions of CEL, and the variables of the condition that is evaluated: they are set anew for each.
-    static CONTEXT: RefCell<Context<'static, 'static>> = RefCell::new(Context::with_env(Arc::new(Env::stdlib())));
-}
-
-fn named(call: &CallFacts<'_>) -> Value {
-    let (kind, name) = match call.item {
+/// The call as conditions see it.
+fn seen<'a>(call: Option<&'a CallFacts<'a>>) -> Box<dyn Val + 'a> {
+    let Some(CallFacts { endpoint, method, upstream, item, .. }) = call else { return Box::new(CelNull) };
+    let (kind, name) = match *item {
         Item::One(ListKind::Tool, name) => ("tool", name),
         Item::One(ListKind::Prompt, name) => ("prompt", name),
         Item::One(ListKind::Resource | ListKind::Template, name) => ("resource", name),
         Item::Any | Item::Whole => ("", ""),
     };
-    let CallFacts { endpoint, method, upstream, .. } = *call;
-    to_value(NamedCall { endpoint, method, upstream, kind, name }).unwrap_or(Value::Null)
+    let members =
+        [("endpoint", *endpoint), ("method", *method), ("upstream", *upstream), ("kind", kind), ("name", name)];
+    let member = |(key, text)| (CelMapKey::from(key), Box::new(CelString::from(text)) as Box<dyn Val + 'a>);
+    Box::new(CelMap::from(members.map(member).into_iter().collect::<HashMap<_, _>>()))
+}
+
+/// JSON as CEL has it. A whole number is an `int` where it fits, so that conditions can reckon with it.
+pub(super) fn value(json: serde_json::Value) -> Box<dyn Val> {
+    match json {
+        serde_json::Value::Null => Box::new(CelNull),
+        serde_json::Value::Bool(yes) => Box::new(CelBool::from(yes)),
+        serde_json::Value::String(text) => Box::new(CelString::from(text)),
+        serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(whole), _) => Box::new(CelInt::from(whole)),
+            (None, Some(whole)) => Box::new(CelUInt::from(whole)),
+            (None, None) => Box::new(CelDouble::from(number.as_f64().unwrap_or(f64::NAN))),
+        },
+        serde_json::Value::Array(all) => Box::new(CelList::from(all.into_iter().map(value).collect::<Vec<_>>())),
+        serde_json::Value::Object(all) => {
+            let members = all.into_iter().map(|(key, json)| (CelMapKey::from(key), value(json)));
+            Box::new(CelMap::from(members.collect::<HashMap<_, _>>()))
+        }
+    }
 }

@@ -2,16 +2,16 @@
 
 use std::{fmt, sync::Arc};
 
-use cel::Value;
+use cel::common::value::Val;
 use weir_flow::facts::Principal;
 use weir_mcp::{ListKind, method};
 
-use crate::config::{Effect, ItemPattern, Pattern, RuleConfig, Who};
+use crate::config::{Condition, Effect, ItemPattern, Pattern, RuleConfig, Who};
 
 use super::{
     CallFacts, Item, address,
     arguments::Arguments,
-    condition::{self, Verdict},
+    condition::{self, Facts, Verdict},
 };
 
 /// What the addresses of interfaces of tools begin with.
@@ -28,7 +28,8 @@ pub struct Grants {
     key: GrantsKey,
     /// The rules that can concern the caller, whatever the call.
     rules: Vec<CallerRule>,
-    caller: Value,
+    /// The caller as conditions see them.
+    caller: Box<dyn Val>,
     /// Whether what no rule allows is denied.
     enforced: bool,
     /// Whether some rule is only tried out.
@@ -40,7 +41,7 @@ pub struct Grants {
 pub struct GrantsKey {
     access: u64,
     rules: Arc<[usize]>,
-    /// The caller, where a condition needs to know both them and the call.
+    /// All of the caller, where a condition decides by that and by what is listed.
     caller: Option<Arc<str>>,
 }
 
@@ -70,23 +71,18 @@ impl Grants {
         let caller = condition::caller(principal);
         let (mut indices, mut concerning, mut personal) = (Vec::new(), Vec::new(), false);
         for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| concerns(&rule.who, principal)) {
-            let verdict = rule.when.as_ref().map_or(Verdict::Yes, |when| condition::holds(when, &caller, None));
+            let verdict = rule.when.as_ref().map_or(Verdict::Yes, |when| Facts::of_caller(&*caller).satisfy(when));
             let conditional = verdict == Verdict::Open;
             // What cannot be evaluated allows nothing, and denies.
             let applies =
                 matches!((verdict, rule.effect), (Verdict::Yes | Verdict::Open, _) | (Verdict::Failed, Effect::Deny));
             if applies {
-                personal |= conditional;
+                personal |= rule.when.as_ref().is_some_and(Condition::tells_callers_apart_in_lists);
                 indices.push(index);
                 concerning.push(CallerRule { rule: Arc::clone(rule), conditional });
             }
         }
-        let who = principal.filter(|_| personal);
-        let caller_key = who.map(|who| {
-            let scopes = (who.groups.join(" "), who.scopes.join(" "));
-            let parts = [who.issuer.as_deref().unwrap_or_default(), &who.subject, &scopes.0, &scopes.1, &who.claims];
-            parts.join("\n").into()
-        });
+        let caller_key = principal.filter(|_| personal).map(|principal| format!("{principal:?}").into());
         Self {
             access,
             key: GrantsKey { access, rules: indices.into(), caller: caller_key },
@@ -188,9 +184,10 @@ impl Grants {
 
     /// The first rule that denies decides, else the first that allows. With `all`, rules that are only tried out count too.
     fn decide_as(&self, call: &CallFacts<'_>, arguments: Option<&Arguments<'_>>, all: bool) -> Decision {
+        let facts = Facts::of_call(&*self.caller, call, arguments);
         let mut allowing = None;
         for rule in self.rules.iter().filter(|rule| all || rule.rule.enforce) {
-            match (self.matches(rule, call, arguments), rule.rule.effect) {
+            match (matches(rule, call, &facts), rule.rule.effect) {
                 (Verdict::Yes | Verdict::Failed, Effect::Deny) => return Decision::of(&rule.rule, false),
                 (Verdict::Yes | Verdict::Open, Effect::Allow) if allowing.is_none() => allowing = Some(&rule.rule),
                 _ => {}
@@ -201,25 +198,25 @@ impl Grants {
             None => Decision { allowed: !(self.enforced || all), ..Decision::default() },
         }
     }
+}
 
-    fn matches(&self, rule: &CallerRule, call: &CallFacts<'_>, arguments: Option<&Arguments<'_>>) -> Verdict {
-        let written = &rule.rule;
-        let concerned = reaches(&written.endpoints, call.endpoint)
-            && reaches(&written.upstreams, call.upstream)
-            && concerns_item(written, call);
-        match &written.when {
-            _ if !concerned => Verdict::No,
-            // It may hold for some of it.
-            Some(_) if rule.conditional && matches!(call.item, Item::Any) => Verdict::Open,
-            Some(when) if rule.conditional => condition::holds(when, &self.caller, Some((call, arguments))),
-            _ => Verdict::Yes,
-        }
+fn matches(rule: &CallerRule, call: &CallFacts<'_>, facts: &Facts<'_>) -> Verdict {
+    let written = &rule.rule;
+    let concerned = reaches(&written.endpoints, call.endpoint)
+        && reaches(&written.upstreams, call.upstream)
+        && concerns_item(written, call);
+    match &written.when {
+        _ if !concerned => Verdict::No,
+        // It may hold for some of it.
+        Some(_) if rule.conditional && matches!(call.item, Item::Any) => Verdict::Open,
+        Some(when) if rule.conditional => facts.satisfy(when),
+        _ => Verdict::Yes,
     }
 }
 
 impl Decision {
     fn of(rule: &RuleConfig, allowed: bool) -> Self {
-        Self { allowed, rule: Some(rule.name.as_str().into()), ..Self::default() }
+        Self { allowed, rule: Some(Arc::clone(&rule.name)), ..Self::default() }
     }
 }
 

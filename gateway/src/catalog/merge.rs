@@ -63,13 +63,15 @@ pub(super) struct KnownUpstream {
     pub(super) starting: bool,
 }
 
-/// How lists are cut into pages.
+/// How lists are cut into pages, and who may share them.
 #[derive(Clone, Copy)]
 pub(super) struct Paging<'a> {
     /// Seals cursors.
     pub(super) seal: &'a SealedState,
     /// How many entries a page has.
     pub(super) size: usize,
+    /// Whether rules show different lists to different callers, so that no cache may give one's to another.
+    pub(super) private: bool,
 }
 
 impl MergedLists {
@@ -81,8 +83,8 @@ impl MergedLists {
         let mut merged = Self { interfaces: Interfaces::new(known()), ..Self::default() };
         // What is about to change is not kept.
         let soon = || (!starting.is_empty()).then(Freshness::default);
-        let lists = freshness(era, known().map(|(_, view)| view.lasts).chain(soon()));
-        merged.freshness = freshness(era, known().map(|(_, view)| view.discovery_lasts).chain(soon()));
+        let lists = freshness(era, !paging.private, known().map(|(_, view)| view.lasts).chain(soon()));
+        merged.freshness = freshness(era, !paging.private, known().map(|(_, view)| view.discovery_lasts).chain(soon()));
         for kind in ListKind::ALL {
             let mut writer = ListWriter::new(kind, toolset.has_prefix(), paging.size);
             for (upstream, view) in known() {
@@ -190,12 +192,12 @@ impl MergedLists {
 }
 
 /// The members that a modern result about all upstreams ends in: kept as long as the shortest-lived part, shared only if
-/// all parts may be (MCP 2026-07-28, server/utilities/caching).
-fn freshness(era: Era, parts: impl Iterator<Item = Freshness>) -> String {
+/// they `may_be` and all parts are (MCP 2026-07-28, server/utilities/caching).
+fn freshness(era: Era, may_be: bool, parts: impl Iterator<Item = Freshness>) -> String {
     if era == Era::Legacy {
         return String::new();
     }
-    let (mut ttl, mut public, mut any) = (Duration::MAX, true, false);
+    let (mut ttl, mut public, mut any) = (Duration::MAX, may_be, false);
     for part in parts {
         any = true;
         ttl = ttl.min(part.ttl.unwrap_or_default());

@@ -1,6 +1,6 @@
 //! Who may see and call what, and what is served together.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use weir_mcp::json::is_like;
 
@@ -19,7 +19,7 @@ pub struct AccessConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleConfig {
     /// Its name in the log; unique.
-    pub name: String,
+    pub name: Arc<str>,
     /// What it does with what it matches.
     pub effect: Effect,
     /// The callers it concerns.

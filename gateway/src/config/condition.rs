@@ -67,6 +67,12 @@ impl Condition {
         self.uses[2]
     }
 
+    /// Whether it decides by the caller and by what is listed, so that lists differ from caller to caller.
+    #[must_use]
+    pub const fn tells_callers_apart_in_lists(&self) -> bool {
+        self.uses[0] && self.uses[1] && !self.uses[2]
+    }
+
     /// How many steps it takes with arguments of a size, by estimate.
     #[must_use]
     pub const fn steps(&self, size: u64) -> u64 {

@@ -51,7 +51,7 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
     }
     if let Some(entries) = offer.lists.get(method) {
         let key = if method.contains("templates") { "resourceTemplates" } else { method.trim_end_matches("/list") };
-        let page = json!({ "resultType": "complete", key: entries, "ttlMs": 0, "cacheScope": "private" });
+        let page = json!({ "resultType": "complete", key: entries, "ttlMs": 0, "cacheScope": offer.cache_scope });
         return result(&message, page);
     }
     match method {
@@ -139,7 +139,7 @@ fn discover(offer: &Offer) -> Value {
         "supportedVersions": [MODERN],
         "capabilities": capabilities(offer),
         "ttlMs": 0,
-        "cacheScope": "private",
+        "cacheScope": offer.cache_scope,
         "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "stub", "version": "1" } },
     })
 }
@@ -155,7 +155,7 @@ fn list(message: &Value, offer: &Offer) -> Response {
     };
     let end = (start + offer.page).min(offer.tools.len());
     let tools: Vec<Value> = offer.tools[start..end].iter().map(|name| tool(name, offer)).collect();
-    let mut page = json!({ "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "private" });
+    let mut page = json!({ "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": offer.cache_scope });
     if end < offer.tools.len() {
         page["nextCursor"] = json!(end.to_string());
     } else if offer.circles {

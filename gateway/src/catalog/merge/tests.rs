@@ -39,7 +39,12 @@ fn paged(
     size: usize,
     seal: &SealedState,
 ) -> MergedLists {
-    MergedLists::new(era, &known(names, views, &vec![false; names.len()]), &Toolset::all(), Paging { seal, size })
+    MergedLists::new(
+        era,
+        &known(names, views, &vec![false; names.len()]),
+        &Toolset::all(),
+        Paging { seal, size, private: false },
+    )
 }
 
 fn starting(era: Era, names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], starting: &[bool]) -> MergedLists {
@@ -47,7 +52,7 @@ fn starting(era: Era, names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], st
         era,
         &known(names, views, starting),
         &Toolset::all(),
-        Paging { seal: &SealedState::default(), size: 1000 },
+        Paging { seal: &SealedState::default(), size: 1000, private: false },
     )
 }
 

@@ -59,7 +59,7 @@ fn rule(index: usize, at: &At<WrittenRule>, names: &mut BTreeSet<String>, contex
         }
     }
     RuleConfig {
-        name,
+        name: name.into(),
         effect: written.effect.or(Effect::Allow),
         who,
         endpoints: patterns(&written.endpoints),
