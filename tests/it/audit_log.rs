@@ -184,16 +184,22 @@ fn free(gateway: &Gateway) {
     fs::rename(log.with_file_name("kept"), log).unwrap();
 }
 
+/// A client of a gateway whose disk is full since its first call.
+async fn cannot_record(gateway: &Gateway) -> Client {
+    let client = Client::modern(gateway, "/mcp");
+    client.call("stub__echo", json!({ "message": "before" })).await;
+    record(gateway, "the first call", |record| record["name"] == "stub__echo").await;
+    full(gateway);
+    client.call("stub__echo", json!({ "message": "unwritten" })).await;
+    gateway.logs("the audit log cannot be written").await;
+    client
+}
+
 #[tokio::test]
 async fn calls_are_refused_while_they_cannot_be_recorded_and_go_on_by_themselves() {
     let stub = Stub::start().await;
     let gateway = gateway("", &stub.config("stub")).await;
-    let client = Client::modern(&gateway, "/mcp");
-    client.call("stub__echo", json!({ "message": "before" })).await;
-    record(&gateway, "the first call", |record| record["name"] == "stub__echo").await;
-    full(&gateway);
-    client.call("stub__echo", json!({ "message": "unwritten" })).await;
-    gateway.logs("the audit log cannot be written").await;
+    let client = cannot_record(&gateway).await;
     let refused = gateway.send(client.request("tools/call", json!({ "name": "stub__echo", "arguments": {} })).1).await;
     assert_eq!(refused.status, 503);
     assert!(refused.header("retry-after").is_some());
@@ -219,12 +225,7 @@ async fn calls_are_refused_while_they_cannot_be_recorded_and_go_on_by_themselves
 async fn calls_go_on_where_the_configuration_says_so() {
     let stub = Stub::start().await;
     let gateway = gateway(", on_failure = \"continue\"", &stub.config("stub")).await;
-    let client = Client::modern(&gateway, "/mcp");
-    client.call("stub__echo", json!({ "message": "before" })).await;
-    record(&gateway, "the first call", |record| record["name"] == "stub__echo").await;
-    full(&gateway);
-    client.call("stub__echo", json!({ "message": "unwritten" })).await;
-    gateway.logs("the audit log cannot be written").await;
+    let client = cannot_record(&gateway).await;
     client.call("stub__echo", json!({ "message": "goes on" })).await;
     let (status, body) = gateway.readiness().await;
     assert_eq!((status, body["audit"].is_string()), (200, true), "{body}");

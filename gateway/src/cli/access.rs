@@ -15,13 +15,12 @@ use weir_mcp::{Era, ListKind};
 use crate::{
     access::{Decision, Grants, Item, Toolset},
     catalog::{Catalog, Viewer},
-    config::Config,
     credential::{CredentialManager, DEFAULT_FILE},
     snapshot::Snapshot,
     telemetry::audit,
 };
 
-use super::{BAD_CONFIG, assembly, terminal};
+use super::{assembly, terminal};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AccessCommand {
@@ -39,13 +38,7 @@ pub(super) enum AccessCommand {
 }
 
 pub(super) fn explain(AccessCommand::Explain { call, config }: &AccessCommand) -> anyhow::Result<ExitCode> {
-    let loaded = match Config::load(config) {
-        Ok(config) => config,
-        Err(problems) => {
-            terminal::complain(problems);
-            return Ok(ExitCode::from(BAD_CONFIG));
-        }
-    };
+    let loaded = super::load(config)?;
     let audit =
         loaded.audit.with_context(|| format!("{} has no `[audit]`, so nothing is recorded", config.display()))?;
     let found =
@@ -114,23 +107,10 @@ impl CallerOptions {
 }
 
 pub(super) fn run(path: &Path, principal: &Principal) -> anyhow::Result<ExitCode> {
-    let config = match Config::load(path) {
-        Ok(config) => config,
-        Err(problems) => {
-            terminal::complain(problems);
-            return Ok(ExitCode::from(BAD_CONFIG));
-        }
-    };
+    let config = super::load(path)?;
     let manager = CredentialManager::new(&config, false);
-    let assembly = match assembly::assemble(&config, Some(&manager)) {
-        Ok(assembly) => assembly,
-        Err(why) => {
-            terminal::complain(format_args!("{why:#}"));
-            return Ok(ExitCode::from(BAD_CONFIG));
-        }
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("nothing to run on")?;
-    let text = runtime.block_on(async {
+    let assembly = assembly::assemble(&config, Some(&manager))?;
+    let text = super::runtime()?.block_on(async {
         let catalog = Catalog::new(Arc::clone(&assembly.snapshot));
         catalog.start().await;
         for era in [Era::Modern, Era::Legacy] {
@@ -144,12 +124,15 @@ pub(super) fn run(path: &Path, principal: &Principal) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each endpoint for several upstreams, and what of it the caller sees.
+/// Each endpoint, and what of it the caller sees.
 fn seen(snapshot: &Snapshot, catalog: &Catalog, principal: &Principal) -> String {
     let grants = snapshot.access().grants(Some(principal));
     let items = catalog.items();
     let mut text = String::new();
-    for toolset in std::iter::once(snapshot.all()).chain(snapshot.toolsets()) {
+    // Where rules name endpoints, an upstream's own may show something else than `/mcp`.
+    let apart = snapshot.access().rules().iter().any(|rule| !rule.endpoints.is_empty());
+    let own = snapshot.upstreams().filter(|_| apart).filter_map(|upstream| snapshot.part(upstream.name()));
+    for toolset in std::iter::once(snapshot.all()).chain(snapshot.toolsets()).chain(own) {
         let path = if toolset.is_all() { "/mcp".to_owned() } else { format!("/mcp/{}", toolset.name()) };
         text.push_str(&format!("{path}\n"));
         for (upstream, items) in &items {

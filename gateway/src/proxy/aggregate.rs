@@ -10,9 +10,7 @@ use crate::{
     upstream::Upstream,
 };
 
-use super::{
-    Answer, AnswerStream, Body, Proxy, RequestContext, answer_stream::ListFilter, legacy::repeat, sign_in::told,
-};
+use super::{Answer, AnswerStream, Proxy, RequestContext, answer_stream::ListFilter, legacy::repeat, sign_in::told};
 
 /// Weir as a server, as JSON.
 const INFO: &str = concat!(r#"{"name":"weir","title":"Weir","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
@@ -89,15 +87,7 @@ impl Proxy {
         // Before anything is waited for, so that no change is missed.
         let changes = (self.catalog.announced(), self.catalog.latest());
         let watched = self.watch(context, wish).await;
-        let delivery = AnswerStream::subscription(id, changes, wants, watched);
-        Answer {
-            status: 200,
-            session: None,
-            allow: None,
-            retry_after: None,
-            body: Body::Events(Box::new(delivery)),
-            record: None,
-        }
+        Answer::events(AnswerStream::subscription(id, changes, wants, watched))
     }
 }
 

@@ -206,8 +206,8 @@ impl Proxy {
         let body = edit.finish();
         let tasks = message.method() == method::TOOLS_CALL && traits.is_some_and(|is| is.tasks);
         let asked = (tasks && may_become_task(context)).then_some(PublicNames::Call);
-        let item = TargetItem::Named;
-        Ok(Target { upstream, body, name: Some(native.to_owned()), run: None, asked, item, arguments })
+        let name = Some(native.to_owned());
+        Ok(Target { name, asked, arguments, ..Target::new(upstream, body, TargetItem::Named) })
     }
 
     fn by_reference(
@@ -222,20 +222,12 @@ impl Proxy {
                 let (upstream, _, native) = self.named(offers, (ListKind::Prompt, &name), toolset, names)?;
                 let body = message.edit().set(Field::ReferenceName, json::quote(native).as_bytes()).finish();
                 let item = TargetItem::One(ListKind::Prompt, native.to_owned());
-                Ok(Target { upstream, body, name: None, run: None, asked: None, item, arguments: None })
+                Ok(Target::new(upstream, body, item))
             }
             Some(Reference::Resource(uri)) => {
                 let (upstream, native) = self.addressed(offers, &uri)?;
                 let item = TargetItem::One(ListKind::Template, native.to_owned());
-                Ok(Target {
-                    upstream,
-                    body: message.bytes().clone(),
-                    name: None,
-                    run: None,
-                    asked: None,
-                    item,
-                    arguments: None,
-                })
+                Ok(Target::new(upstream, message.bytes().clone(), item))
             }
             None => Err(UnknownTarget::Name(ListKind::Prompt, String::new())),
         }
@@ -280,20 +272,11 @@ impl Proxy {
         let (upstream, native) = self.addressed(offers, &uri)?;
         let name = Some(native.to_owned());
         if native == uri {
-            let item = TargetItem::Named;
-            return Ok(Target {
-                upstream,
-                body: message.bytes().clone(),
-                name,
-                run: None,
-                asked: None,
-                item,
-                arguments: None,
-            });
+            return Ok(Target { name, ..Target::new(upstream, message.bytes().clone(), TargetItem::Named) });
         }
         let body = message.edit().set(Field::Uri, json::quote(native)).finish();
         let asked = Some(PublicNames::Read { native: native.to_owned(), public: uri.clone().into_owned() });
-        Ok(Target { upstream, body, name, run: None, asked, item: TargetItem::Named, arguments: None })
+        Ok(Target { name, asked, ..Target::new(upstream, body, TargetItem::Named) })
     }
 
     /// The way to the upstream whose task it is: public ids begin with its name.
@@ -312,16 +295,8 @@ impl Proxy {
         // What `tasks/result` gives back is the answer to the call, which mentions the task in `_meta` only.
         let asked = if message.method() == method::TASKS_RESULT { PublicNames::Plain } else { PublicNames::Task };
         let body = public::inward(message, name).unwrap_or_else(|| message.bytes().clone());
-        let item = TargetItem::Any;
-        Ok(Target {
-            upstream,
-            body,
-            name: Some(native.to_owned()),
-            run: None,
-            asked: Some(asked),
-            item,
-            arguments: None,
-        })
+        let name = Some(native.to_owned());
+        Ok(Target { name, asked: Some(asked), ..Target::new(upstream, body, TargetItem::Any) })
     }
 
     /// The way to the only upstream that declares the extension that a method belongs to.
@@ -343,15 +318,7 @@ impl Proxy {
         let upstream = Arc::clone(self.snapshot().upstream(upstream.as_str())?);
         let named = Message::parse(body.clone()).ok();
         let named = named.and_then(|message| public::inward(&message, upstream.name()));
-        Some(Target {
-            upstream,
-            body: named.unwrap_or(body),
-            name: None,
-            run: None,
-            asked: None,
-            item: TargetItem::Any,
-            arguments: None,
-        })
+        Some(Target::new(upstream, named.unwrap_or(body), TargetItem::Any))
     }
 
     /// The upstreams that have what is asked for.
@@ -365,12 +332,16 @@ impl Proxy {
 }
 
 impl Target {
+    /// What is sent where, and what rules have to allow for that.
+    const fn new(upstream: Arc<Upstream>, body: Bytes, item: TargetItem) -> Self {
+        Self { upstream, body, name: None, run: None, asked: None, item, arguments: None }
+    }
+
     /// A message that goes on as it came.
     pub(super) fn unchanged(upstream: &Arc<Upstream>, message: &Message, era: Era) -> Self {
         let name = (era == Era::Modern).then(|| method::target(message)).flatten();
         let name = name.map(|name| name.into_owned());
-        let (upstream, body) = (Arc::clone(upstream), message.bytes().clone());
-        Self { upstream, body, name, run: None, asked: None, item: TargetItem::Named, arguments: None }
+        Self { name, ..Self::new(Arc::clone(upstream), message.bytes().clone(), TargetItem::Named) }
     }
 }
 

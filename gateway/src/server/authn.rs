@@ -1,8 +1,8 @@
 //! Who may call, and who it is that does.
 //!
 //! Where the configuration names issuers ([`issuer`]), every request brings a token of one of them, which is checked before
-//! anything else is looked at; whoever has none is told where to get one ([`resource`]). The token itself goes no further than this: what
-//! is passed on is a [`Caller`]. Checked tokens are remembered ([`checked`]), so a call does not pay for a signature.
+//! anything else is looked at; whoever has none is told where to get one ([`resource`]). The token itself goes no further
+//! than this: what is passed on is a [`Caller`]. Checked tokens are remembered ([`checked`]), so a call does not pay for a signature.
 
 mod checked;
 mod issuer;
