@@ -50,7 +50,7 @@ use merge::{KnownUpstream, Paging, Reported};
 use per_caller::Personal;
 use view::{ViewKey, Views};
 
-/// How long refreshers may take to say farewell to their upstreams.
+/// How long refreshers may take to close what they have open at their upstreams.
 const STOP: Duration = Duration::from_secs(5);
 
 /// The merged offers of all upstreams, per era.
@@ -235,8 +235,8 @@ impl Catalog {
         upstream: &Upstream,
         tool: &str,
     ) -> Option<Arc<[Mirrored]>> {
-        let opened = upstream.open(caller, Some(Era::Modern)).await.ok()?;
-        let mirrored = CatalogSnapshot::look_up(caller, upstream, &opened, tool).await?;
+        let lease = upstream.lease(caller, Some(Era::Modern)).await.ok()?;
+        let mirrored = CatalogSnapshot::look_up(caller, upstream, &lease, tool).await?;
         if !upstream.is_personal {
             self.heard.tool(upstream.key(), tool, Arc::clone(&mirrored));
         }

@@ -42,7 +42,7 @@ use crate::{
 };
 
 pub use channel::{Channel, Outgoing, SendError, Ticket};
-pub use connect::{ConnectError, Opened};
+pub use connect::{ConnectError, Lease};
 pub use credential::{Credential, CredentialError, CredentialSource};
 pub use events::Events;
 pub use health::Health;

@@ -150,7 +150,7 @@ enum Missing {
 
 /// The lists of an upstream as a caller sees them, in whichever era it speaks.
 async fn fetch(caller: &Arc<Caller>, upstream: &Upstream) -> Result<CatalogSnapshot, Missing> {
-    let opened = upstream.open(Some(caller), None).await.map_err(|why| match why {
+    let lease = upstream.lease(Some(caller), None).await.map_err(|why| match why {
         why if why.is_for_caller() => Missing::Login,
         ConnectError::SignIn(_) | ConnectError::Personal => Missing::Elsewhere,
         why => {
@@ -158,8 +158,8 @@ async fn fetch(caller: &Arc<Caller>, upstream: &Upstream) -> Result<CatalogSnaps
             Missing::Trouble
         }
     })?;
-    let fetched = CatalogSnapshot::fetch(Some(caller), upstream, &opened).await;
-    upstream.close(Some(caller), &opened.channel).await;
+    let fetched = CatalogSnapshot::fetch(Some(caller), upstream, &lease).await;
+    upstream.close(Some(caller), &lease.channel).await;
     let mut view = fetched.map_err(|why| {
         tracing::debug!(upstream = upstream.name(), error = %why, "a caller's lists cannot be had");
         Missing::Trouble

@@ -15,7 +15,7 @@ use weir_mcp::{Era, Message};
 
 use crate::{
     task,
-    upstream::{ConnectError, Health, Listened, Opened, ReplyBody, SendError, Upstream, UpstreamState, own},
+    upstream::{ConnectError, Health, Lease, Listened, ReplyBody, SendError, Upstream, UpstreamState, own},
 };
 
 use super::{Catalog, CatalogEntry, CatalogSnapshot, FetchResult};
@@ -69,18 +69,18 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
             });
         }
         let began = Instant::now();
-        let opened = tokio::select! {
-            opened = upstream.open(None, wanted) => opened,
+        let lease = tokio::select! {
+            lease = upstream.lease(None, wanted) => lease,
             () = over(&mut stopping) => return,
         };
-        let ended = match opened {
-            Ok(opened) => {
+        let ended = match lease {
+            Ok(lease) => {
                 let refresher = Refresher { catalog: &catalog, entry: &entry, upstream, wanted, began };
                 let ended = tokio::select! {
-                    ended = refresher.follow(&opened, &mut refused, &mut asking) => ended,
-                    () = over(&mut stopping) => return upstream.close(None, &opened.channel).await,
+                    ended = refresher.follow(&lease, &mut refused, &mut asking) => ended,
+                    () = over(&mut stopping) => return upstream.close(None, &lease.channel).await,
                 };
-                upstream.close(None, &opened.channel).await;
+                upstream.close(None, &lease.channel).await;
                 ended
             }
             Err(why) => Err(why),
@@ -156,14 +156,14 @@ struct Refresher<'a> {
 impl Refresher<'_> {
     /// Fetches and publishes until the way to the upstream is gone. `refused` if the last thing that was heard is that it
     /// gives its lists to nobody without another credential.
-    async fn follow(&self, opened: &Opened, refused: &mut bool, asking: &mut Backoff) -> Result<(), ConnectError> {
+    async fn follow(&self, lease: &Lease, refused: &mut bool, asking: &mut Backoff) -> Result<(), ConnectError> {
         // A server may not say a word on its stream, not even its head, before it has something to tell.
-        let listen = tokio::time::timeout(self.upstream.timeouts.list, self.listen(opened));
+        let listen = tokio::time::timeout(self.upstream.timeouts.list, self.listen(lease));
         let mut changes = listen.await.unwrap_or_default();
         let mut health = Health::default();
         let mut settle = SETTLE;
         loop {
-            let fetch = CatalogSnapshot::fetch(None, self.upstream, opened);
+            let fetch = CatalogSnapshot::fetch(None, self.upstream, lease);
             let view = match tokio::time::timeout(self.upstream.timeouts.overall, fetch).await {
                 Ok(Ok(view)) => view,
                 Ok(Err(SendError::SessionLost)) => return Ok(()),
@@ -188,9 +188,9 @@ impl Refresher<'_> {
             } else {
                 Some(task::pause(asking))
             };
-            self.publish(opened, view);
+            self.publish(lease, view);
             let since = Instant::now();
-            match self.wait(opened, &mut changes, &mut health, again, ttl).await {
+            match self.wait(lease, &mut changes, &mut health, again, ttl).await {
                 Wake::Changed => {
                     let busy = since.elapsed() < 2 * settle;
                     settle = if busy { LONGEST_SETTLE.min(2 * settle) } else { SETTLE };
@@ -201,9 +201,9 @@ impl Refresher<'_> {
         }
     }
 
-    fn publish(&self, opened: &Opened, mut view: CatalogSnapshot) {
+    fn publish(&self, lease: &Lease, mut view: CatalogSnapshot) {
         let alone = self.wanted.is_none();
-        let known = self.entry.view(opened.era);
+        let known = self.entry.view(lease.era);
         if alone {
             view.tell(self.upstream.name(), known.as_deref());
         }
@@ -215,29 +215,29 @@ impl Refresher<'_> {
             status.state = if why.is_none() { UpstreamState::Healthy } else { UpstreamState::Degraded };
             status.error = why;
             if alone {
-                status.era = Some(opened.era);
-                status.transport = Some(opened.channel.transport());
+                status.era = Some(lease.era);
+                status.transport = Some(lease.channel.transport());
                 status.tools = Some(tools);
                 status.warnings = remarks;
             }
         });
         if news {
-            let (name, transport) = (self.upstream.name(), opened.channel.transport());
-            tracing::info!(upstream = name, %transport, era = %opened.era, tools, "upstream is healthy");
+            let (name, transport) = (self.upstream.name(), lease.channel.transport());
+            tracing::info!(upstream = name, %transport, era = %lease.era, tools, "upstream is healthy");
         }
-        self.catalog.publish(self.entry, FetchResult::View { era: opened.era, view: Arc::new(view), alone });
+        self.catalog.publish(self.entry, FetchResult::View { era: lease.era, view: Arc::new(view), alone });
     }
 
     /// Opens the stream on which the upstream says that its lists changed; none if it offers none.
-    async fn listen(&self, opened: &Opened) -> Option<Listened> {
-        let reply = match opened.era {
+    async fn listen(&self, lease: &Lease) -> Option<Listened> {
+        let reply = match lease.era {
             // A process of Weir's own is ended after the lists are fetched.
-            Era::Legacy if opened.channel.has_own_process() => return None,
+            Era::Legacy if lease.channel.has_own_process() => return None,
             Era::Legacy => {
                 let credential = self.upstream.credential(None, None).await.ok()?;
-                opened.channel.listen(None, credential.as_ref()).await
+                lease.channel.listen(None, credential.as_ref()).await
             }
-            Era::Modern => self.upstream.send(None, &opened.channel, Era::Modern, &own::listen()).await,
+            Era::Modern => self.upstream.send(None, &lease.channel, Era::Modern, &own::listen()).await,
         };
         match reply.ok()?.body {
             ReplyBody::Events(events) => Some(events),
@@ -248,7 +248,7 @@ impl Refresher<'_> {
     /// Waits until the lists are worth fetching again; not longer than until `again`.
     async fn wait(
         &self,
-        opened: &Opened,
+        lease: &Lease,
         changes: &mut Option<Listened>,
         health: &mut Health,
         again: Option<Duration>,
@@ -256,8 +256,8 @@ impl Refresher<'_> {
     ) -> Wake {
         let poke = self.entry.poked(self.wanted);
         let Some(events) = changes else {
-            if opened.channel.has_own_process() {
-                self.upstream.close(None, &opened.channel).await;
+            if lease.channel.has_own_process() {
+                self.upstream.close(None, &lease.channel).await;
                 self.rest(poke, again).await;
                 return Wake::Lost;
             }
@@ -265,7 +265,7 @@ impl Refresher<'_> {
             tokio::select! {
                 // Elapsed or poked: either way they are fetched again.
                 _ = tokio::time::timeout(again.unwrap_or(refresh), poke.notified()) => {}
-                () = health.lost(self.upstream, opened) => return Wake::Lost,
+                () = health.lost(self.upstream, lease) => return Wake::Lost,
             }
             return Wake::Changed;
         };
@@ -276,7 +276,7 @@ impl Refresher<'_> {
             tokio::select! {
                 () = poke.notified() => break,
                 () = &mut elapsed => break,
-                () = health.lost(self.upstream, opened) => return Wake::Lost,
+                () = health.lost(self.upstream, lease) => return Wake::Lost,
                 event = events.next() => match event {
                     Ok(Some(event)) if tells_of_change(&event.data) => break,
                     Ok(Some(_)) => {}
@@ -285,7 +285,7 @@ impl Refresher<'_> {
                         drop(tokio::time::timeout(SETTLE * 20, poke.notified()).await);
                         // A server that ends its stream at once would be opened in a tight loop; it is asked now and then.
                         let short = since.elapsed() < SHORT;
-                        return if opened.era == Era::Legacy && !short { Wake::Lost } else { Wake::Changed };
+                        return if lease.era == Era::Legacy && !short { Wake::Lost } else { Wake::Changed };
                     }
                 },
             }

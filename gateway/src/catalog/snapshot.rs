@@ -14,7 +14,7 @@ use weir_mcp::{
 
 use crate::{
     caller::Caller,
-    upstream::{Opened, SendError, Upstream, own},
+    upstream::{Lease, SendError, Upstream, own},
 };
 
 use super::schema;
@@ -108,18 +108,18 @@ impl CatalogSnapshot {
     pub(super) async fn fetch(
         caller: Option<&Arc<Caller>>,
         upstream: &Upstream,
-        opened: &Opened,
+        lease: &Lease,
     ) -> Result<Self, SendError> {
-        let said = opened.answer.result().unwrap_or(b"{}");
+        let said = lease.answer.result().unwrap_or(b"{}");
         let capabilities = Bytes::copy_from_slice(json::get(said, &["capabilities"]).unwrap_or(b"{}"));
         let instructions = json::get(said, &["instructions"]).and_then(json::string).map(|text| text.into_owned());
         let mut view = Self { capabilities, instructions, ..Self::default() };
-        if opened.era == Era::Modern {
+        if lease.era == Era::Modern {
             // Until a page says otherwise.
             view.lasts.public = true;
             view.discovery_lasts = Freshness { ttl: None, public: true }.and(said);
         }
-        let source = ListSource { caller, upstream, opened };
+        let source = ListSource { caller, upstream, lease };
         for kind in ListKind::ALL {
             if json::get(&view.capabilities, &[kind.capability()]).is_some() {
                 source.list(kind, &mut view).await?;
@@ -132,11 +132,11 @@ impl CatalogSnapshot {
     pub(super) async fn look_up(
         caller: Option<&Arc<Caller>>,
         upstream: &Upstream,
-        opened: &Opened,
+        lease: &Lease,
         tool: &str,
     ) -> Option<Arc<[Mirrored]>> {
         let mut view = Self::default();
-        ListSource { caller, upstream, opened }.list(ListKind::Tool, &mut view).await.ok()?;
+        ListSource { caller, upstream, lease }.list(ListKind::Tool, &mut view).await.ok()?;
         Some(view.mirrored.remove(tool).unwrap_or_default())
     }
 
@@ -152,13 +152,7 @@ impl CatalogSnapshot {
 
     /// Adds an entry, unless clients would refuse the list because of it, or there is one with its name already. `keys`
     /// are those of the list until now.
-    fn add(
-        &mut self,
-        kind: ListKind,
-        raw: &[u8],
-        (upstream, opened): (&Upstream, &Opened),
-        keys: &mut HashSet<String>,
-    ) {
+    fn add(&mut self, kind: ListKind, raw: &[u8], (upstream, lease): (&Upstream, &Lease), keys: &mut HashSet<String>) {
         let noun = kind.noun();
         let fault = schema::fault(kind, raw);
         let Some(key) = json::get(raw, &[kind.key()]).and_then(json::string) else {
@@ -171,7 +165,7 @@ impl CatalogSnapshot {
         }
         let shown: String = key.chars().take(NAME_IN_REMARK).collect();
         // Whoever calls it anyway still needs the headers.
-        let unsendable = (kind == ListKind::Tool).then(|| self.mirror(&key, raw, opened)).flatten();
+        let unsendable = (kind == ListKind::Tool).then(|| self.mirror(&key, raw, lease)).flatten();
         if let Some(why) = unsendable.or_else(|| fault.as_ref().filter(|fault| !fault.legacy).map(|it| it.why.clone()))
         {
             self.remarks.add(format!("{noun} `{shown}` is left out: {why}"));
@@ -195,14 +189,14 @@ impl CatalogSnapshot {
 
     /// Notes the arguments of a tool that travel in headers too. Over HTTP a tool that nobody could call there is left out
     /// (MCP 2026-07-28, basic/transports): then says why.
-    fn mirror(&mut self, tool: &str, raw: &[u8], opened: &Opened) -> Option<String> {
+    fn mirror(&mut self, tool: &str, raw: &[u8], lease: &Lease) -> Option<String> {
         match mirrored(raw) {
             Ok(mirrored) if mirrored.is_empty() => None,
             Ok(mirrored) => {
                 self.mirrored.entry(tool.to_owned()).or_insert(mirrored.into());
                 None
             }
-            Err(why) => (opened.era == Era::Modern && opened.channel.carries_headers()).then(|| why.to_string()),
+            Err(why) => (lease.era == Era::Modern && lease.channel.carries_headers()).then(|| why.to_string()),
         }
     }
 
@@ -271,7 +265,7 @@ impl Freshness {
 struct ListSource<'a> {
     caller: Option<&'a Arc<Caller>>,
     upstream: &'a Upstream,
-    opened: &'a Opened,
+    lease: &'a Lease,
 }
 
 impl ListSource<'_> {
@@ -281,7 +275,7 @@ impl ListSource<'_> {
         let limit = self.upstream.list_limit;
         let method = kind.method();
         for _ in 0..MAX_PAGES {
-            let request = own::page(self.opened.era, method, cursor.as_deref());
+            let request = own::page(self.lease.era, method, cursor.as_deref());
             let answer = self.ask(&request).await?;
             let Some(page) = answer.result() else {
                 // A server may declare `resources` and have no templates.
@@ -292,7 +286,7 @@ impl ListSource<'_> {
                 }
                 return Ok(());
             };
-            if self.opened.era == Era::Modern {
+            if self.lease.era == Era::Modern {
                 view.lasts = view.lasts.and(page);
             }
             let Some(entries) = json::get(page, &[kind.list()]).filter(|entries| entries.starts_with(b"[")) else {
@@ -307,7 +301,7 @@ impl ListSource<'_> {
                 }
                 view.size += raw.len();
                 if view.entries(kind).len() < MAX_ENTRIES {
-                    view.add(kind, raw, (self.upstream, self.opened), &mut keys);
+                    view.add(kind, raw, (self.upstream, self.lease), &mut keys);
                 }
             }
             cursor = json::get(page, &["nextCursor"]).filter(|raw| raw.first() == Some(&b'"')).map(<[u8]>::to_vec);
@@ -326,6 +320,6 @@ impl ListSource<'_> {
     }
 
     async fn ask(&self, request: &Message) -> Result<Message, SendError> {
-        self.upstream.ask(self.caller, &self.opened.channel, self.opened.era, request).await
+        self.upstream.ask(self.caller, &self.lease.channel, self.lease.era, request).await
     }
 }

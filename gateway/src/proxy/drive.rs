@@ -296,7 +296,7 @@ impl Proxy {
         let channel = match &context.session {
             // What concerns an upstream session that is gone means nothing to a new one.
             Some(session) => session.channels.get(upstream),
-            None => upstream.open_modern(context.caller.as_ref()).await.ok(),
+            None => upstream.lease_modern(context.caller.as_ref()).await.ok(),
         };
         let Some(channel) = channel else { return };
         let mut codec = SameEra { proxy: self, context, target, channel: Some(channel) };
@@ -321,7 +321,7 @@ impl Codec for SameEra<'_> {
         let (context, upstream) = (self.context, &self.target.upstream);
         let channel = match &context.session {
             Some(session) => self.proxy.open_channel(session, upstream).await?,
-            None => upstream.open_modern(context.caller.as_ref()).await?,
+            None => upstream.lease_modern(context.caller.as_ref()).await?,
         };
         if context.era == Era::Modern
             && !channel.carries_headers()

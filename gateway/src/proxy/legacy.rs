@@ -14,13 +14,13 @@ use crate::{
     session::{Endpoint, MAX_REMEMBERED, RunningGuard, Session, SessionOwner},
     task,
     telemetry::CallOutcome,
-    upstream::{Channel, ConnectError, Opened, Upstream, own},
+    upstream::{Channel, ConnectError, Lease, Upstream, own},
 };
 
 use super::{Answer, CallLog, Proxy, RequestContext, aggregate};
 
-/// How long upstreams that are being opened may take to say farewell when a session ends.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// How long upstreams that are being opened may take to end with their session.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Opens what a client waits for where no call drives it: most restarts are over in a moment, and a connection that was
 /// kept may have been closed. `attempts` counts the tries.
@@ -83,14 +83,14 @@ impl Proxy {
         record: &mut CallLog,
     ) -> Answer {
         record.upstream = Some(Arc::clone(&upstream));
-        let open = || upstream.open_session(owner.caller.as_ref(), owner.principal(), initialize);
+        let open = || upstream.lease_session(owner.caller.as_ref(), owner.principal(), initialize);
         let opened = match patiently(&mut record.attempts, open).await {
             // It knows no sessions, so that Weir says what it is.
-            Err(ConnectError::OtherEra { .. }) => upstream.open(owner.caller.as_ref(), Some(Era::Modern)).await,
+            Err(ConnectError::OtherEra { .. }) => upstream.lease(owner.caller.as_ref(), Some(Era::Modern)).await,
             opened => opened,
         };
         let (channel, answer, era) = match opened {
-            Ok(Opened { channel, answer, era }) => (channel, answer, era),
+            Ok(Lease { channel, answer, era }) => (channel, answer, era),
             Err(why) => {
                 let context = RequestContext::introducing(&owner, Endpoint::One(Arc::clone(&upstream)), initialize);
                 return Box::pin(self.stopped(&context, &upstream, why.into(), None, record)).await;
@@ -177,8 +177,8 @@ impl Proxy {
     /// Opens an upstream and makes it ready before any call can use it.
     async fn open_anew(&self, session: &Arc<Session>, upstream: &Arc<Upstream>) -> Result<Channel, ConnectError> {
         let caller = session.caller();
-        let Opened { channel, answer: said, .. } =
-            upstream.open_session(caller.as_ref(), session.principal(), &session.initialize).await?;
+        let Lease { channel, answer: said, .. } =
+            upstream.lease_session(caller.as_ref(), session.principal(), &session.initialize).await?;
         let initialized = own::initialized();
         let told = upstream.tell(caller.as_ref(), &channel, &initialized, None);
         if tokio::time::timeout(upstream.timeouts.list, told).await.is_err() {
@@ -211,7 +211,7 @@ impl Proxy {
         close_channels(session).await;
         // Whatever is being opened closes itself; an upstream that does not answer is left.
         let openings = std::mem::take(&mut *session.openings.lock());
-        drop(tokio::time::timeout(FAREWELL, openings.join_all()).await);
+        drop(tokio::time::timeout(CLOSE_LIMIT, openings.join_all()).await);
     }
 }
 
@@ -224,12 +224,12 @@ pub(super) async fn repeat(caller: Option<&Arc<Caller>>, upstream: &Upstream, ch
 }
 
 async fn close_channels(session: &Session) {
-    let mut farewells = tokio::task::JoinSet::new();
+    let mut closing = tokio::task::JoinSet::new();
     for (upstream, channel) in session.channels.take() {
         let caller = session.caller();
-        farewells.spawn(async move { upstream.close(caller.as_ref(), &channel).await });
+        closing.spawn(async move { upstream.close(caller.as_ref(), &channel).await });
     }
-    farewells.join_all().await;
+    closing.join_all().await;
 }
 
 /// The version to answer `initialize` with.

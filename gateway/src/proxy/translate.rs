@@ -214,7 +214,7 @@ impl Proxy {
         Ok(session)
     }
 
-    /// A request's place in a session: alone, if its client may be asked and there are lines enough.
+    /// A request's place in a session: alone, if its client may be asked and there are sessions enough.
     async fn lease(
         &self,
         context: &RequestContext,
@@ -222,7 +222,7 @@ impl Proxy {
         asks: Asks,
         first: Arc<SharedSession>,
     ) -> Result<shared_session::SessionLease, ConnectError> {
-        let lines = match &first.channel {
+        let most = match &first.channel {
             // Another session would lead to the same process.
             channel if channel.is_shared() => 1,
             channel => pool::SIDE_BY_SIDE[usize::from(!channel.has_request_streams())],
@@ -233,12 +233,12 @@ impl Proxy {
         }
         let mut taken = Vec::new();
         let mut session = first;
-        for number in 1..=lines {
+        for number in 1..=most {
             if let Some(lease) = session.lease_alone(method) {
                 return Ok(lease);
             }
             taken.push(Arc::clone(&session));
-            if number < lines {
+            if number < most {
                 session = self.session(context, upstream, asks, number).await?;
             }
         }

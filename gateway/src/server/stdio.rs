@@ -34,7 +34,7 @@ use lines::{InputLine, LineCutter};
 const GRACE: Duration = Duration::from_millis(1500);
 
 /// How long the last words may take: answers to what still runs, and the end of the session at the upstream.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What the one client may take.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,7 @@ where
         () = served => None,
     };
     // If nobody reads, nobody misses it.
-    drop(tokio::time::timeout(FAREWELL, client.close()).await);
+    drop(tokio::time::timeout(CLOSE_LIMIT, client.close()).await);
     match broken {
         Some(ended) => ended.unwrap_or_else(|why| Err(io::Error::other(why))),
         None => written(writer).await,
@@ -104,7 +104,7 @@ where
 
 /// Waits until the last line is out, unless nobody reads it.
 async fn written(mut writer: JoinHandle<io::Result<()>>) -> io::Result<()> {
-    match tokio::time::timeout(FAREWELL, &mut writer).await {
+    match tokio::time::timeout(CLOSE_LIMIT, &mut writer).await {
         Ok(ended) => ended.unwrap_or_else(|why| Err(io::Error::other(why))),
         Err(_) => {
             writer.abort();

@@ -22,7 +22,7 @@ use super::{
 };
 
 /// How long an HTTP server may take to end a session.
-const FAREWELL: Duration = Duration::from_secs(3);
+const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// An open way to an upstream. Cheap to clone.
 #[derive(Clone)]
@@ -154,7 +154,7 @@ impl Channel {
     pub(super) async fn close(&self, credential: Option<&Credential>) {
         match self {
             Self::Http(HttpSession { id: None, .. }) | Self::Stdio { shared: true, .. } => {}
-            Self::Http(session) => drop(timeout(FAREWELL, session.delete(credential)).await),
+            Self::Http(session) => drop(timeout(CLOSE_LIMIT, session.delete(credential)).await),
             Self::Sse { connection } => connection.close(),
             Self::Stdio { process, .. } => process.stop().await,
         }

@@ -24,8 +24,8 @@ use super::{
 use negotiation::NegotiationDriver;
 pub(super) use negotiation::NegotiationEnd;
 
-/// An opened upstream.
-pub struct Opened {
+/// The right to use a channel to an upstream, and what is known from opening it.
+pub struct Lease {
     /// The way to it.
     pub channel: Channel,
     /// What it said of itself: the answer to `initialize` or `server/discover`.
@@ -103,18 +103,18 @@ impl ConnectError {
 }
 
 impl Upstream {
-    /// Opens a legacy session for a caller with a client's own `initialize`, or joins the shared process. What is started
-    /// is of the share of `principal`.
+    /// A legacy session for a caller, opened with a client's own `initialize`; or the process that all share. What is
+    /// started is of the share of `principal`.
     ///
     /// # Errors
     ///
     /// When no way to it works in the legacy era.
-    pub async fn open_session(
+    pub async fn lease_session(
         &self,
         caller: Option<&Arc<Caller>>,
         principal: &Arc<str>,
         initialize: &Message,
-    ) -> Result<Opened, ConnectError> {
+    ) -> Result<Lease, ConnectError> {
         if let UpstreamTransport::Stdio { shared: true, .. } = &self.way {
             return self.join(caller, Some(Era::Legacy)).await;
         }
@@ -129,12 +129,12 @@ impl Upstream {
         Err(ConnectError::Stopped("it does not accept this client's `initialize`".into()))
     }
 
-    /// Opens it for a caller's modern calls, which share what is open.
+    /// The channel of a caller's modern calls, which share what is open.
     ///
     /// # Errors
     ///
     /// When no way to it works in the modern era.
-    pub async fn open_modern(&self, caller: Option<&Arc<Caller>>) -> Result<Channel, ConnectError> {
+    pub async fn lease_modern(&self, caller: Option<&Arc<Caller>>) -> Result<Channel, ConnectError> {
         match &self.way {
             UpstreamTransport::Http(endpoint) if self.known.lock().works(Era::Modern).is_some() => {
                 Ok(Channel::Http(HttpSession::none_at(endpoint)))
@@ -143,12 +143,12 @@ impl Upstream {
         }
     }
 
-    /// Opens it with Weir's own words, in the era that is wanted or in whichever it speaks.
+    /// A channel for Weir's own requests, in the era that is wanted or in whichever the upstream speaks.
     ///
     /// # Errors
     ///
     /// When no way to it works.
-    pub async fn open(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
+    pub async fn lease(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Lease, ConnectError> {
         match &self.way {
             UpstreamTransport::Stdio { .. } => self.join(caller, wanted).await,
             UpstreamTransport::Http(_) => {
@@ -254,7 +254,7 @@ impl Upstream {
 
     /// Joins a child process that others may use too: in the modern era always, in the legacy era where the
     /// configuration shares it. Starts it if it does not run.
-    async fn join(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
+    async fn join(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Lease, ConnectError> {
         let UpstreamTransport::Stdio { pool, shared, .. } = &self.way else {
             return Box::pin(self.walk(caller, wanted)).await;
         };
@@ -265,7 +265,7 @@ impl Upstream {
         let eras = wanted.map_or([Era::Modern, Era::Legacy], |era| [era, era]);
         if let Some((era, member)) = eras.into_iter().find_map(|era| Some((era, pool.get(era)?))) {
             let channel = Channel::Stdio { process: member.process, shared: true };
-            return Ok(Opened { channel, answer: member.answer, era });
+            return Ok(Lease { channel, answer: member.answer, era });
         }
         let opened = Box::pin(self.walk(caller, wanted)).await?;
         let Channel::Stdio { process, .. } = &opened.channel else { return Ok(opened) };
@@ -277,7 +277,7 @@ impl Upstream {
             }
         }
         pool.put(opened.era, process.clone(), opened.answer.clone());
-        Ok(Opened { channel: Channel::Stdio { process: process.clone(), shared: true }, ..opened })
+        Ok(Lease { channel: Channel::Stdio { process: process.clone(), shared: true }, ..opened })
     }
 
     /// Says that a call has shown that it does not speak `era`, or does not any more: the next client walks anew.
@@ -293,7 +293,7 @@ impl Upstream {
     }
 
     /// Reaches it in Weir's own words.
-    async fn walk(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Opened, ConnectError> {
+    async fn walk(&self, caller: Option<&Arc<Caller>>, wanted: Option<Era>) -> Result<Lease, ConnectError> {
         // What a principal does not have alone is Weir's own.
         let shared = matches!(&self.way, UpstreamTransport::Stdio { shared: true, .. });
         let share = if shared { None } else { Caller::apart(caller) };
@@ -317,8 +317,8 @@ impl Upstream {
     }
 
     /// Learns from how a walk in Weir's own words ended, or one that succeeded.
-    fn settle(&self, wanted: Option<Era>, ended: NegotiationEnd) -> Result<Opened, ConnectError> {
-        if let Ok(Opened { channel: Channel::Stdio { .. }, .. }) = &ended.opened {
+    fn settle(&self, wanted: Option<Era>, ended: NegotiationEnd) -> Result<Lease, ConnectError> {
+        if let Ok(Lease { channel: Channel::Stdio { .. }, .. }) = &ended.opened {
             self.started.notify_waiters();
         }
         let mut known = self.known.lock();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_mcp::Era;
 
-use super::{Opened, Outgoing, SendError, Upstream, UpstreamState, own};
+use super::{Lease, Outgoing, SendError, Upstream, UpstreamState, own};
 
 /// How often a server is asked, and how long it may take to answer.
 const RHYTHM: Rhythm = Rhythm { every: Duration::from_secs(30), patience: Duration::from_secs(10) };
@@ -59,7 +59,7 @@ impl Health {
     }
 
     /// Asks until the connection is to be given up. May be dropped and called again at any time.
-    pub async fn lost(&mut self, upstream: &Upstream, opened: &Opened) {
+    pub async fn lost(&mut self, upstream: &Upstream, lease: &Lease) {
         let felt = |change| {
             if change == HealthChange::Weak {
                 tracing::debug!(upstream = upstream.name(), "does not answer");
@@ -73,7 +73,7 @@ impl Health {
                 };
             });
         };
-        self.watch(|| upstream.pulse(opened), felt).await;
+        self.watch(|| upstream.pulse(lease), felt).await;
     }
 
     async fn watch<F: Future<Output = Pulse>>(&mut self, ask: impl Fn() -> F, felt: impl Fn(HealthChange)) {
@@ -97,18 +97,18 @@ impl Health {
 }
 
 impl Upstream {
-    async fn pulse(&self, opened: &Opened) -> Pulse {
+    async fn pulse(&self, lease: &Lease) -> Pulse {
         let Ok(credential) = self.credential(None, None).await else { return Pulse::Stops };
-        let message = match opened.era {
+        let message = match lease.era {
             Era::Legacy => own::ping(),
             Era::Modern => own::discover(),
         };
-        let outgoing = Outgoing::own(opened.era, &message, credential.as_ref());
-        let answered = async { opened.channel.send(outgoing).await?.answer().await };
+        let outgoing = Outgoing::own(lease.era, &message, credential.as_ref());
+        let answered = async { lease.channel.send(outgoing).await?.answer().await };
         match answered.await {
             Ok(_) => Pulse::Beats,
             Err(SendError::SessionLost | SendError::Refused(_)) => Pulse::Stops,
-            Err(_) if !opened.channel.alive() => Pulse::Stops,
+            Err(_) if !lease.channel.alive() => Pulse::Stops,
             Err(_) => Pulse::Misses,
         }
     }

@@ -212,7 +212,7 @@ struct Round<'a> {
 
 impl Codec for Round<'_> {
     async fn open(&mut self) -> Result<(), Stop> {
-        self.channel = Some(self.input.upstream.open_modern(self.input.caller.as_ref()).await?);
+        self.channel = Some(self.input.upstream.lease_modern(self.input.caller.as_ref()).await?);
         Ok(())
     }
 

@@ -124,10 +124,10 @@ impl PendingInput {
         (until > Instant::now()).then_some(running)
     }
 
-    /// Gives up the call that has waited longest in any of these lines, and says in which: its client may never come back.
-    pub(super) fn make_way<'a>(&self, lines: &'a [Arc<SharedSession>]) -> Option<&'a Arc<SharedSession>> {
+    /// Gives up the call that has waited longest in any of these sessions, and says in which: its client may never come back.
+    pub(super) fn make_way<'a>(&self, sessions: &'a [Arc<SharedSession>]) -> Option<&'a Arc<SharedSession>> {
         let session =
-            |running: &SuspendedCall| lines.iter().find(|session| Arc::ptr_eq(session, &running.call.lease.session));
+            |running: &SuspendedCall| sessions.iter().find(|session| Arc::ptr_eq(session, &running.call.lease.session));
         let oldest = {
             let mut calls = self.calls.lock();
             let waiting = calls.iter().filter(|(_, waiting)| session(&waiting.running).is_some());

@@ -2,8 +2,8 @@
 //!
 //! What a client can be asked decides how a legacy server treats its session, so only clients that declare the same share
 //! one. What a client calls itself is no key: each of its names would cost a session. Nothing may say which call a question belongs to, so calls that may ask their client something run side by side
-//! only where there are too many of them, and then what they ask may be refused. The number of lines is bounded, in all, for
-//! each principal and for each upstream; one that rests makes way for another of the same share.
+//! only where there are too many of them, and then what they ask may be refused. The number of sessions is bounded, in all, for
+//! each principal and for each upstream; one at rest makes way for another of the same share.
 
 use std::{
     collections::HashMap,
@@ -27,10 +27,10 @@ use crate::{
 use super::shared_session::SharedSession;
 
 /// How long a session that is being opened is waited for when all are ended.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How many lines one kind of client has at one upstream, where requests that may ask run in lines of their own: sessions
-/// over HTTP, and processes or streams, which cost more.
+/// How many sessions one kind of client has at one upstream, where requests that may ask run in sessions of their own:
+/// over HTTP, and over processes or streams, which cost more.
 pub(super) const SIDE_BY_SIDE: [usize; 2] = [8, 4];
 
 /// Why nothing is opened any more.
@@ -44,11 +44,11 @@ pub(super) struct SharedSessionKey {
     pub(super) whose: Option<Arc<str>>,
     /// What the client lets the upstream ask.
     pub(super) asks: Asks,
-    /// Which of the lines for such clients.
+    /// Which of the sessions for such clients.
     pub(super) number: usize,
 }
 
-/// All lines.
+/// All shared sessions.
 pub(in crate::proxy) struct SharedSessionPool {
     slots: Mutex<HashMap<SharedSessionKey, Arc<SharedSessionSlot>>>,
     quota: Arc<Quota>,
@@ -57,7 +57,7 @@ pub(in crate::proxy) struct SharedSessionPool {
 struct SharedSessionSlot {
     /// Whose share it is of.
     principal: Arc<str>,
-    /// Its place among the lines, until it has ended at the upstream.
+    /// Its place among the sessions, until it has ended at the upstream.
     permit: Mutex<Option<Permit>>,
     session: Mutex<Option<Arc<SharedSession>>>,
     /// Held while the session is opened, so that concurrent first calls open one.
@@ -67,9 +67,9 @@ struct SharedSessionSlot {
 }
 
 impl SharedSessionPool {
-    /// Room for so many lines.
-    pub(in crate::proxy) fn new(lines: Shares) -> Self {
-        Self { slots: Mutex::default(), quota: Quota::new("pooled_sessions", lines) }
+    /// Room for so many sessions.
+    pub(in crate::proxy) fn new(sessions: Shares) -> Self {
+        Self { slots: Mutex::default(), quota: Quota::new("pooled_sessions", sessions) }
     }
 
     /// The session for this kind of client, of the share of `principal`; opened by `open` if there is none that still
@@ -105,7 +105,7 @@ impl SharedSessionPool {
         told.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Ends the lines that nobody used for `idle`, and forgets those that are gone.
+    /// Ends the sessions that nobody used for `idle`, and forgets those that are gone.
     pub(in crate::proxy) async fn reap(&self, idle: Duration) {
         let over: Vec<Arc<SharedSessionSlot>> = {
             let mut slots = self.slots.lock();
@@ -114,7 +114,7 @@ impl SharedSessionPool {
         close(over).await;
     }
 
-    /// Ends all lines.
+    /// Ends all sessions.
     pub(in crate::proxy) async fn stop(&self) {
         let all = std::mem::take(&mut *self.slots.lock());
         close(all.into_values().collect()).await;
@@ -195,7 +195,7 @@ async fn close(slots: Vec<Arc<SharedSessionSlot>>) {
         slot.over.store(true, Ordering::Release);
         closing.spawn(async move {
             // What is being opened ends itself when it is open.
-            drop(tokio::time::timeout(FAREWELL, slot.opening.lock()).await);
+            drop(tokio::time::timeout(CLOSE_LIMIT, slot.opening.lock()).await);
             let session = slot.session.lock().take();
             if let Some(session) = session {
                 session.close().await;

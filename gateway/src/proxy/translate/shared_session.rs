@@ -29,7 +29,7 @@ use crate::{
     caller::Caller,
     catalog::Catalog,
     task,
-    upstream::{Channel, ConnectError, Opened, Replies, Reply, ReplyBody, SendError, Upstream, own},
+    upstream::{Channel, ConnectError, Lease, Replies, Reply, ReplyBody, SendError, Upstream, own},
 };
 
 use super::subscription::{LISTS, updated};
@@ -112,7 +112,7 @@ impl SharedSession {
     ) -> Result<Arc<Self>, ConnectError> {
         let (caller, principal) = (opener.caller.as_ref(), &opener.principal);
         let initialize = own::initialize_with(asks);
-        let Opened { channel, answer, .. } = upstream.open_session(caller, principal, &initialize).await?;
+        let Lease { channel, answer, .. } = upstream.lease_session(caller, principal, &initialize).await?;
         channel.serve_many();
         upstream.tell(caller, &channel, &own::initialized(), None).await;
         let session = Arc::new(Self {

@@ -198,7 +198,7 @@ impl SessionSubscriber {
 
     async fn subscribe(&self, wish: &WatchRequest) -> Result<OpenSubscription, String> {
         let caller = self.session.upgrade().ok_or("the session is over")?.caller();
-        let channel = self.upstream.open_modern(caller.as_ref()).await.map_err(|why| why.to_string())?;
+        let channel = self.upstream.lease_modern(caller.as_ref()).await.map_err(|why| why.to_string())?;
         let addresses: Vec<String> = wish.addresses.iter().cloned().collect();
         let request = {
             let session = self.session.upgrade().ok_or("the session is over")?;

@@ -308,9 +308,9 @@ impl HttpExchange {
     /// Ends the connection, whose client is not there any more, while its request goes on.
     pub async fn leave(&mut self) {
         /// For the last words of TLS.
-        const FAREWELL: Duration = Duration::from_secs(1);
+        const CLOSE_LIMIT: Duration = Duration::from_secs(1);
         self.answer = AnswerProgress::Lost;
-        drop(timeout(FAREWELL, self.session.shutdown()).await);
+        drop(timeout(CLOSE_LIMIT, self.session.shutdown()).await);
     }
 
     /// Resolves when the client has gone away: it closed its side, or gave up the stream. Cancel-safe.

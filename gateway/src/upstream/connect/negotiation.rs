@@ -26,7 +26,7 @@ use crate::{
 };
 
 use super::{
-    ConnectError, Opened,
+    ConnectError, Lease,
     evidence::{agreed, asks_again, is_evidence, opening, stopped},
     start::StartedProcess,
 };
@@ -51,12 +51,12 @@ pub(super) struct NegotiationDriver<'a> {
     denied: Option<CredentialError>,
     /// A child process that has been started and may be asked in both eras.
     start: Option<StartedProcess>,
-    opened: Option<Opened>,
+    opened: Option<Lease>,
 }
 
 /// How a walk ended.
 pub(in crate::upstream) struct NegotiationEnd {
-    pub(in crate::upstream) opened: Result<Opened, ConnectError>,
+    pub(in crate::upstream) opened: Result<Lease, ConnectError>,
     /// What was tried, oldest first.
     pub(in crate::upstream) history: Vec<Attempt>,
     /// Whether a process has answered in the legacy era and not in the modern one, in which it was asked before.
@@ -134,7 +134,7 @@ impl<'a> NegotiationDriver<'a> {
         Ok(slot)
     }
 
-    async fn go(&mut self) -> Result<Opened, ConnectError> {
+    async fn go(&mut self) -> Result<Lease, ConnectError> {
         let mut next = match self.remembered {
             Some(how) => self.walk.handle_step(Step::Attempt(how), self.begun.elapsed()),
             None => NegotiationStep::Ask,
@@ -229,7 +229,7 @@ impl<'a> NegotiationDriver<'a> {
     }
 
     /// Opens a process, which is started if none runs.
-    async fn open_process(&mut self, era: Era) -> Result<Opened, Outcome> {
+    async fn open_process(&mut self, era: Era) -> Result<Lease, Outcome> {
         let UpstreamTransport::Stdio { command, children, processes, .. } = &self.upstream.way else {
             return Err(Outcome::Unreachable("there is no `command`".into()));
         };
@@ -250,10 +250,10 @@ impl<'a> NegotiationDriver<'a> {
             Era::Modern => (Era::Modern, start.discover(self.wanted.is_some()).await?),
             Era::Legacy => start.initialize(self.initialize, self.wanted.is_none()).await?,
         };
-        Ok(Opened { channel: Channel::Stdio { process: start.process.clone(), shared: false }, answer, era })
+        Ok(Lease { channel: Channel::Stdio { process: start.process.clone(), shared: false }, answer, era })
     }
 
-    async fn open(&mut self, how: Candidate) -> Result<Opened, Outcome> {
+    async fn open(&mut self, how: Candidate) -> Result<Lease, Outcome> {
         let channel = self.channel(how).await?;
         let discover;
         let message = match how.era {
@@ -274,7 +274,7 @@ impl<'a> NegotiationDriver<'a> {
             }
             stream => stream,
         };
-        Ok(Opened { channel, answer, era: how.era })
+        Ok(Lease { channel, answer, era: how.era })
     }
 
     async fn channel(&mut self, how: Candidate) -> Result<Channel, Outcome> {
