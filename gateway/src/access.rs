@@ -12,15 +12,18 @@ mod condition;
 mod grants;
 mod toolset;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use weir_flow::facts::Principal;
 use weir_mcp::ListKind;
 
-use crate::config::{AccessConfig, RuleConfig, Selection, Selections};
+use crate::config::{AccessConfig, RuleConfig, Selection, Selections, UpstreamName};
 
 pub use grants::{Decision, Grants, GrantsKey};
 pub use toolset::{EntryPlace, Toolset};
@@ -59,6 +62,7 @@ pub struct Access {
     /// Apart for each, so that grants of one are not taken for those of another.
     id: u64,
     rules: Vec<Arc<RuleConfig>>,
+    accounts: Arc<HashMap<UpstreamName, Arc<str>>>,
     /// Those of whom nothing is known.
     anonymous: Arc<Grants>,
 }
@@ -73,15 +77,16 @@ impl Access {
         let rules = config.iter().flat_map(|config| &config.rules).cloned();
         // Where nothing is enforced, nothing of a rule is.
         let rules: Vec<_> = rules.map(|rule| Arc::new(RuleConfig { enforce: all && rule.enforce, ..rule })).collect();
-        let anonymous = Arc::new(Grants::new(id, &rules, None));
-        Self { id, rules, anonymous }
+        let accounts = Arc::new(config.map(|config| config.accounts.clone()).unwrap_or_default());
+        let anonymous = Arc::new(Grants::new(id, &rules, &accounts, None));
+        Self { id, rules, accounts, anonymous }
     }
 
     /// The rules that concern a principal; none for whoever has not proved who they are.
     #[must_use]
     pub fn grants(&self, principal: Option<&Principal>) -> Arc<Grants> {
         match principal {
-            Some(_) if !self.rules.is_empty() => Arc::new(Grants::new(self.id, &self.rules, principal)),
+            Some(_) if !self.rules.is_empty() => Arc::new(Grants::new(self.id, &self.rules, &self.accounts, principal)),
             _ => Arc::clone(&self.anonymous),
         }
     }

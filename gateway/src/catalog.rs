@@ -36,7 +36,7 @@ use crate::{
 };
 
 pub use header_params::headers;
-pub use merge::{MergedLists, Offer};
+pub use merge::{AccountChoice, MergedLists, Offer};
 pub use sign_in::SIGN_IN;
 pub use snapshot::CatalogSnapshot;
 pub use starting::STATUS;

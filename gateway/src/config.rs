@@ -37,6 +37,7 @@ mod written;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -204,6 +205,8 @@ pub struct PolicyLimits {
 pub struct UpstreamConfig {
     /// Its name, unique without regard to case; the prefix of its tools.
     pub name: UpstreamName,
+    /// Which account of a service it is, where several are written as one upstream.
+    pub account: Option<Account>,
     /// How to get there.
     pub reach: Reach,
     /// What opens it.
@@ -218,6 +221,17 @@ pub struct UpstreamConfig {
     pub serves: Selections,
     /// Whether to use it at all. The secrets of a disabled upstream have not been read.
     pub enabled: bool,
+}
+
+/// One of several accounts of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The upstream as it is written: `github`, where this one is `github-work`.
+    pub service: UpstreamName,
+    /// Its name: `work`.
+    pub name: Arc<str>,
+    /// Whether callers choose it by an argument of each tool; otherwise by the prefix of names.
+    pub by_argument: bool,
 }
 
 /// How to get to an upstream.

@@ -35,7 +35,7 @@ use weir_mcp::{Era, ListKind};
 
 use crate::{
     access::is_served,
-    config::{HttpTransport, Reach, Selections, Timeouts, UpstreamName},
+    config::{Account, HttpTransport, Reach, Selections, Timeouts, UpstreamName},
     http::{HttpClient, HttpProxy},
     policy::Policy,
     quota::Quota,
@@ -63,6 +63,7 @@ const CARRIED: [Transport; 3] = [Transport::Http, Transport::Sse, Transport::Std
 /// One upstream of the configuration, ready to be reached.
 pub struct Upstream {
     name: UpstreamName,
+    account: Option<Account>,
     way: UpstreamTransport,
     /// How long what may take.
     pub timeouts: Timeouts,
@@ -149,6 +150,7 @@ impl Upstream {
         let credentials = Credentials::new(credentials);
         Ok(Self {
             name: config.name,
+            account: config.account,
             way,
             timeouts,
             connection,
@@ -171,6 +173,11 @@ impl Upstream {
     /// The same, for what is kept by the names of upstreams.
     pub const fn key(&self) -> &UpstreamName {
         &self.name
+    }
+
+    /// Which account of a service it is, where several are written as one upstream.
+    pub const fn account(&self) -> Option<&Account> {
+        self.account.as_ref()
     }
 
     /// The forward proxy of the environment that requests to it go through.
@@ -232,6 +239,7 @@ impl Upstream {
     fn facts(&self, wanted: Option<Era>) -> facts::UpstreamFacts {
         facts::UpstreamFacts {
             name: self.name.to_string(),
+            account: self.account.as_ref().map(|account| account.name.to_string()),
             url: match &self.way {
                 UpstreamTransport::Http(endpoint) => Some(endpoint.url.clone()),
                 UpstreamTransport::Stdio { .. } => None,

@@ -6,6 +6,7 @@
 )]
 
 mod access;
+mod accounts;
 mod access_attacks;
 mod aggregate;
 mod audit_log;

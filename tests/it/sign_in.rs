@@ -23,7 +23,7 @@ pub(crate) async fn guarded(authority: &Authority, name: &str, owner: &str) -> (
 }
 
 /// A gateway that browsers know by its own address, with callers of `issuer`.
-async fn proved(issuer: &Issuer, upstreams: &str) -> Gateway {
+pub(crate) async fn proved(issuer: &Issuer, upstreams: &str) -> Gateway {
     let port = weir_tests::peer::free_port();
     let public = format!("http://127.0.0.1:{port}");
     let auth =

@@ -22,6 +22,8 @@ pub enum Transport {
 pub struct UpstreamFacts {
     /// Its name in the configuration.
     pub name: String,
+    /// Which account of its service it is, where that has several.
+    pub account: Option<String>,
     /// Its address; none for a child process.
     pub url: Option<String>,
     /// The transport that the configuration insists on. No other may be tried.

@@ -124,6 +124,7 @@ mod tests {
 
     fn upstream(url: Option<&str>, required_transport: Option<Transport>) -> UpstreamFacts {
         UpstreamFacts {
+            account: None,
             name: "docs".into(),
             url: url.map(Into::into),
             required_transport,

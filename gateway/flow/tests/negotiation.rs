@@ -99,6 +99,7 @@ prop_compose! {
 prop_compose! {
     fn upstream()(process in any::<bool>(), required_transport in prop::option::of(prop::sample::select(&TRANSPORTS[..]))) -> UpstreamFacts {
         UpstreamFacts {
+            account: None,
             name: "docs".into(),
             url: (!process).then(|| "http://docs.test/".into()),
             required_transport,

@@ -38,7 +38,7 @@ pub(super) enum Verdict {
 /// What conditions know. All that are asked about a call share it, and what none of them asks for is not made.
 pub(super) struct Facts<'a> {
     caller: &'a dyn Val,
-    call: Option<&'a CallFacts<'a>>,
+    call: Option<(&'a CallFacts<'a>, &'a str)>,
     /// The call as conditions see it.
     seen: OnceLock<Box<dyn Val + 'a>>,
     arguments: Option<&'a Arguments<'a>>,
@@ -50,10 +50,10 @@ impl<'a> Facts<'a> {
         Self { caller, call: None, seen: OnceLock::new(), arguments: None }
     }
 
-    /// A call, with its arguments where they are known.
+    /// A call at an account, which is empty if its upstream has none; with its arguments where they are known.
     pub(super) const fn of_call(
         caller: &'a dyn Val,
-        call: &'a CallFacts<'a>,
+        call: (&'a CallFacts<'a>, &'a str),
         arguments: Option<&'a Arguments<'a>>,
     ) -> Self {
         Self { caller, call: Some(call), seen: OnceLock::new(), arguments }
@@ -119,16 +119,22 @@ pub(super) fn caller(principal: Option<&Principal>) -> Box<dyn Val> {
 }
 
 /// The call as conditions see it.
-fn seen<'a>(call: Option<&'a CallFacts<'a>>) -> Box<dyn Val + 'a> {
-    let Some(CallFacts { endpoint, method, upstream, item, .. }) = call else { return Box::new(CelNull) };
+fn seen<'a>(call: Option<(&'a CallFacts<'a>, &'a str)>) -> Box<dyn Val + 'a> {
+    let Some((CallFacts { endpoint, method, upstream, item, .. }, account)) = call else { return Box::new(CelNull) };
     let (kind, name) = match *item {
         Item::One(ListKind::Tool, name) => ("tool", name),
         Item::One(ListKind::Prompt, name) => ("prompt", name),
         Item::One(ListKind::Resource | ListKind::Template, name) => ("resource", name),
         Item::Any | Item::Whole => ("", ""),
     };
-    let members =
-        [("endpoint", *endpoint), ("method", *method), ("upstream", *upstream), ("kind", kind), ("name", name)];
+    let members = [
+        ("endpoint", *endpoint),
+        ("method", *method),
+        ("upstream", *upstream),
+        ("account", account),
+        ("kind", kind),
+        ("name", name),
+    ];
     let member = |(key, text)| (CelMapKey::from(key), Box::new(CelString::from(text)) as Box<dyn Val + 'a>);
     Box::new(CelMap::from(members.map(member).into_iter().collect::<HashMap<_, _>>()))
 }

@@ -1,12 +1,12 @@
 //! The rules that concern one caller, and what they decide.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use cel::common::value::Val;
 use weir_flow::facts::Principal;
 use weir_mcp::{ListKind, method};
 
-use crate::config::{Condition, Effect, ItemPattern, Pattern, RuleConfig, Who};
+use crate::config::{Condition, Effect, ItemPattern, Pattern, RuleConfig, UpstreamName, Who};
 
 use super::{
     CallFacts, Item, address,
@@ -30,6 +30,7 @@ pub struct Grants {
     rules: Vec<CallerRule>,
     /// The caller as conditions see them.
     caller: Box<dyn Val>,
+    accounts: Arc<HashMap<UpstreamName, Arc<str>>>,
     /// Whether what no rule allows is denied.
     enforced: bool,
     /// Whether some rule is only tried out.
@@ -67,7 +68,12 @@ pub struct Decision {
 }
 
 impl Grants {
-    pub(super) fn new(access: u64, rules: &[Arc<RuleConfig>], principal: Option<&Principal>) -> Self {
+    pub(super) fn new(
+        access: u64,
+        rules: &[Arc<RuleConfig>],
+        accounts: &Arc<HashMap<UpstreamName, Arc<str>>>,
+        principal: Option<&Principal>,
+    ) -> Self {
         let caller = condition::caller(principal);
         let (mut indices, mut concerning, mut personal) = (Vec::new(), Vec::new(), false);
         for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| concerns(&rule.who, principal)) {
@@ -88,6 +94,7 @@ impl Grants {
             key: GrantsKey { access, rules: indices.into(), caller: caller_key },
             rules: concerning,
             caller,
+            accounts: Arc::clone(accounts),
             enforced: rules.iter().any(|rule| rule.enforce),
             shadowed: rules.iter().any(|rule| !rule.enforce),
         }
@@ -184,7 +191,8 @@ impl Grants {
 
     /// The first rule that denies decides, else the first that allows. With `all`, rules that are only tried out count too.
     fn decide_as(&self, call: &CallFacts<'_>, arguments: Option<&Arguments<'_>>, all: bool) -> Decision {
-        let facts = Facts::of_call(&*self.caller, call, arguments);
+        let account = self.accounts.get(call.upstream).map_or("", |account| &**account);
+        let facts = Facts::of_call(&*self.caller, (call, account), arguments);
         let mut allowing = None;
         for rule in self.rules.iter().filter(|rule| all || rule.rule.enforce) {
             match (matches(rule, call, &facts), rule.rule.effect) {

@@ -34,7 +34,12 @@ impl CatalogEntry {
     /// What clients of an era are shown of it.
     pub(super) fn known(&self, era: Era) -> KnownUpstream {
         let slots = self.lock();
-        KnownUpstream { name: self.upstream.key().clone(), view: slots.view(era), starting: slots.is_starting() }
+        KnownUpstream {
+            name: self.upstream.key().clone(),
+            account: self.upstream.account().cloned(),
+            view: slots.view(era),
+            starting: slots.is_starting(),
+        }
     }
 
     /// What it offers in an era, as far as that is known.

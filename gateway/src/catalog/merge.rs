@@ -1,5 +1,6 @@
 //! The views of all upstreams as one: what a client is shown, and where each name leads.
 
+mod accounts;
 mod interfaces;
 mod list;
 mod report;
@@ -10,7 +11,11 @@ use bytes::Bytes;
 use indexmap::IndexMap;
 use weir_mcp::{Era, ListKind};
 
-use crate::{access::Toolset, config::UpstreamName, sealed_state::SealedState};
+use crate::{
+    access::Toolset,
+    config::{Account, UpstreamName},
+    sealed_state::SealedState,
+};
 
 use super::{
     snapshot::{CatalogSnapshot, Freshness},
@@ -19,6 +24,8 @@ use super::{
     traits::{Traits, capabilities},
 };
 
+pub use accounts::AccountChoice;
+use accounts::Services;
 use interfaces::Interfaces;
 use list::{ListWriter, PreparedList};
 pub(super) use report::Reported;
@@ -51,16 +58,28 @@ pub struct Offer {
     pub upstream: UpstreamName,
     /// What the upstream itself calls it.
     pub native: String,
+    /// How a call chooses among the accounts of its service, of which `upstream` is one; none where there is no choice.
+    pub accounts: Option<AccountChoice>,
 }
 
 /// What is known of one upstream.
 #[derive(Clone, Debug)]
 pub(super) struct KnownUpstream {
     pub(super) name: UpstreamName,
+    /// Which account of a service it is.
+    pub(super) account: Option<Account>,
     /// None where nothing is known.
     pub(super) view: Option<Arc<CatalogSnapshot>>,
     /// Whether it has not been reached or given up on yet.
     pub(super) starting: bool,
+}
+
+impl KnownUpstream {
+    /// What the names of its tools and prompts begin with.
+    fn prefix(&self) -> &UpstreamName {
+        let by_argument = self.account.as_ref().filter(|account| account.by_argument);
+        by_argument.map_or(&self.name, |account| &account.service)
+    }
 }
 
 /// How lists are cut into pages, and who may share them.
@@ -85,11 +104,12 @@ impl MergedLists {
         let soon = || (!starting.is_empty()).then(Freshness::default);
         let lists = freshness(era, !paging.private, known().map(|(_, view)| view.lasts).chain(soon()));
         merged.freshness = freshness(era, !paging.private, known().map(|(_, view)| view.discovery_lasts).chain(soon()));
+        let services = Services::new(era, upstreams);
         for kind in ListKind::ALL {
             let mut writer = ListWriter::new(kind, toolset.has_prefix(), paging.size);
-            for (upstream, view) in known() {
+            for (known, view) in upstreams.iter().filter_map(|known| Some((known, known.view.as_deref()?))) {
                 for entry in view.entries(kind).iter().filter(|entry| era == Era::Modern || !entry.modern_only) {
-                    writer.add(upstream, entry, &merged.interfaces);
+                    writer.add(known, entry, &merged.interfaces, &services);
                 }
             }
             match kind {
@@ -109,7 +129,7 @@ impl MergedLists {
         merged.capabilities = capabilities(era, merged.traits.values(), all_known);
         merged.instructions = match toolset.instructions() {
             Some(own) => Some(own.to_owned()),
-            None => instructions(&starting, known()),
+            None => instructions(&starting, upstreams),
         };
         merged
     }
@@ -208,13 +228,15 @@ fn freshness(era: Era, may_be: bool, parts: impl Iterator<Item = Freshness>) -> 
     format!(r#","resultType":"complete","ttlMs":{ttl},"cacheScope":"{scope}""#)
 }
 
-fn instructions<'a>(
-    starting: &[&UpstreamName],
-    views: impl Iterator<Item = (&'a UpstreamName, &'a CatalogSnapshot)>,
-) -> Option<String> {
+fn instructions(starting: &[&UpstreamName], upstreams: &[KnownUpstream]) -> Option<String> {
     let soon = (!starting.is_empty()).then(|| starting::instructions(starting));
-    let own = views.filter_map(|(name, view)| Some(format!("# {name}\n\n{}", view.instructions.as_deref()?)));
-    let parts: Vec<String> = soon.into_iter().chain(own).collect();
+    let own = upstreams.iter().filter_map(|known| {
+        let text = known.view.as_ref()?.instructions.as_deref()?;
+        Some(format!("# {}\n\n{text}", known.prefix()))
+    });
+    let mut parts: Vec<String> = soon.into_iter().chain(own).collect();
+    // All accounts of a service have the same.
+    parts.dedup();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 

@@ -28,11 +28,6 @@ pub(super) fn public(upstream: &str, name: &str) -> String {
     short
 }
 
-/// How many bytes the public name has where nothing is cut off.
-pub(super) const fn whole(upstream: &str, name: &str) -> usize {
-    upstream.len() + "__".len() + name.len()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

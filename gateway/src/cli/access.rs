@@ -62,7 +62,7 @@ pub(super) fn explain(AccessCommand::Explain { call, config }: &AccessCommand) -
 }
 
 /// What is printed of a record, and how it is called there.
-const EXPLAINED: [(&str, &str); 12] = [
+const EXPLAINED: [(&str, &str); 13] = [
     ("when", "occurred_at"),
     ("who", "principal_id"),
     ("issuer", "issuer"),
@@ -70,6 +70,7 @@ const EXPLAINED: [(&str, &str); 12] = [
     ("key", "key"),
     ("method", "method"),
     ("upstream", "upstream"),
+    ("account", "account"),
     ("name", "name"),
     ("decision", "decision"),
     ("rule", "rule"),

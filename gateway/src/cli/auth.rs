@@ -30,8 +30,8 @@ pub(super) enum AuthCommand {
     /// and a running gateway uses it at once. Ends with 0 when it is kept, with 1 if it came to nothing, with 130 on
     /// Ctrl-C; in the latter cases a login that was there is as good as before.
     Login {
-        /// The upstream, or the address of a server that `weir connect` leads to.
-        name: String,
+        #[command(flatten)]
+        named: NamedUpstream,
         /// Sign in with a code that is typed on another device (RFC 8628).
         #[arg(long)]
         device: bool,
@@ -54,6 +54,9 @@ pub(super) enum AuthCommand {
     Status {
         /// The upstream, or an address; all upstreams if it is left out.
         name: Option<String>,
+        /// One of its accounts; all of them if it is left out.
+        #[arg(long = "as", value_name = "ACCOUNT", requires = "name")]
+        account: Option<String>,
         #[command(flatten)]
         options: AuthOptions,
     },
@@ -61,8 +64,8 @@ pub(super) enum AuthCommand {
     ///
     /// Forgets all logins of an upstream that is not in the configuration any more, or is disabled there.
     Logout {
-        /// The upstream, or the address of a server that `weir connect` leads to.
-        name: String,
+        #[command(flatten)]
+        named: NamedUpstream,
         /// Of callers that have a login each, the one with this subject (`sub`) in their token.
         #[arg(long, value_name = "SUBJECT")]
         principal: Option<String>,
@@ -71,8 +74,8 @@ pub(super) enum AuthCommand {
     },
     /// Renew the login at an upstream now.
     Refresh {
-        /// The upstream, or the address of a server that `weir connect` leads to.
-        name: String,
+        #[command(flatten)]
+        named: NamedUpstream,
         #[command(flatten)]
         options: AuthOptions,
     },
@@ -91,6 +94,15 @@ pub(super) enum AuthCommand {
         #[command(flatten)]
         options: AuthOptions,
     },
+}
+
+#[derive(Args, Debug)]
+pub(super) struct NamedUpstream {
+    /// The upstream, or the address of a server that `weir connect` leads to.
+    name: String,
+    /// Which of its `accounts`; the first if it is left out.
+    #[arg(long = "as", value_name = "ACCOUNT")]
+    account: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -135,13 +147,18 @@ pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
     let ended = runtime.block_on(async {
         let work = async {
             match command {
-                AuthCommand::Login { name, device, no_browser, port, scopes, .. } => {
+                AuthCommand::Login { named, device, no_browser, port, scopes, .. } => {
+                    let name = about.upstream(named)?;
                     let scopes = scopes.map(|all| all.split_ascii_whitespace().map(str::to_owned).collect());
                     login::run(&about, &name, &login::How { device, no_browser, port, scopes }).await
                 }
-                AuthCommand::Status { name, .. } => show::status(&about, name.as_deref()).await,
-                AuthCommand::Logout { name, principal, .. } => login::out(&about, &name, principal.as_deref()).await,
-                AuthCommand::Refresh { name, .. } => login::refresh(&about, &name).await,
+                AuthCommand::Status { name, account, .. } => {
+                    show::status(&about, name.as_deref(), account.as_deref()).await
+                }
+                AuthCommand::Logout { named, principal, .. } => {
+                    login::out(&about, &about.upstream(named)?, principal.as_deref()).await
+                }
+                AuthCommand::Refresh { named, .. } => login::refresh(&about, &about.upstream(named)?).await,
                 AuthCommand::Metadata { name, .. } => metadata::print(&about, name.as_deref()).await,
                 AuthCommand::List { .. } => show::list(&about).await,
             }
@@ -175,7 +192,7 @@ impl AuthCommand {
     /// The address that it is about; none if it is about upstreams of a configuration.
     fn address(&self) -> Option<&str> {
         let name = match self {
-            Self::Login { name, .. } | Self::Logout { name, .. } | Self::Refresh { name, .. } => Some(name),
+            Self::Login { named, .. } | Self::Logout { named, .. } | Self::Refresh { named, .. } => Some(&named.name),
             Self::Status { name, .. } => name.as_ref(),
             Self::Metadata { .. } | Self::List { .. } => None,
         };
@@ -184,6 +201,30 @@ impl AuthCommand {
 }
 
 impl CommandScope {
+    /// The upstreams that an account of a service is, or all of its accounts; none if the name is no service's.
+    fn accounts(&self, service: &str, account: Option<&str>) -> anyhow::Result<Vec<&str>> {
+        let all = self.config.upstreams.iter().filter_map(|upstream| Some((upstream, upstream.account.as_ref()?)));
+        let all: Vec<_> = all.filter(|(_, known)| known.service.as_str() == service).collect();
+        let wanted = all.iter().filter(|(_, known)| account.is_none_or(|account| *account == *known.name));
+        let wanted: Vec<&str> = wanted.map(|(upstream, _)| upstream.name.as_str()).collect();
+        match account {
+            Some(account) if all.is_empty() => {
+                bail!("`{service}` has no accounts; write them below [upstreams.{service}]: accounts = [\"{account}\"]")
+            }
+            Some(account) if wanted.is_empty() => {
+                let known: Vec<&str> = all.iter().map(|(_, known)| &*known.name).collect();
+                bail!("`{service}` has no account `{account}`; those that it has: {}", known.join(", "))
+            }
+            _ => Ok(wanted),
+        }
+    }
+
+    /// The upstream that is meant: of a service with several accounts the one, or the first.
+    fn upstream(&self, NamedUpstream { name, account }: NamedUpstream) -> anyhow::Result<String> {
+        let accounts = self.accounts(&name, account.as_deref())?;
+        Ok(accounts.first().map_or(name, |&first| first.to_owned()))
+    }
+
     /// The account at an upstream, or why there is none.
     fn account(&self, name: &str) -> anyhow::Result<&Arc<UpstreamAuth>> {
         let named = address::is_address(name).then(|| address::name(name));

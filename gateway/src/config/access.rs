@@ -1,6 +1,6 @@
 //! Who may see and call what, and what is served together.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use weir_mcp::json::is_like;
 
@@ -13,6 +13,8 @@ pub struct AccessConfig {
     pub enforce: bool,
     /// The rules in the order of the file, at least one.
     pub rules: Vec<RuleConfig>,
+    /// The accounts that conditions may ask for, by the names of their upstreams.
+    pub accounts: HashMap<UpstreamName, Arc<str>>,
 }
 
 /// One rule. A list that is empty restricts nothing.

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use wildmatch::WildMatch;
 
+use super::UpstreamName;
 use super::access::ItemPattern;
 use super::read::Unreadable;
 use super::string::strings;
@@ -16,6 +17,8 @@ const LONGEST: usize = 1024;
 pub struct Pattern {
     text: String,
     matcher: Matcher,
+    /// What it matches besides: the accounts of the service that it names.
+    also: Vec<UpstreamName>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,11 +34,22 @@ impl Pattern {
     /// Whether a name matches.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        match &self.matcher {
+        let matches = match &self.matcher {
             Matcher::Everything => true,
             Matcher::Exact => self.text == name,
             Matcher::Wild(_, wild) => wild.matches(name),
-        }
+        };
+        matches || self.also.iter().any(|also| also.as_str() == name)
+    }
+
+    /// What matches the name of an upstream alone.
+    pub(super) fn exactly(name: &UpstreamName) -> Self {
+        Self { text: name.to_string(), matcher: Matcher::Exact, also: Vec::new() }
+    }
+
+    /// The same, which matches these names too.
+    pub(super) fn or(self, also: Vec<UpstreamName>) -> Self {
+        Self { also, ..self }
     }
 
     /// Whether some name that begins with `start` may match.
@@ -59,7 +73,7 @@ impl Pattern {
     /// The name that it alone matches, if there is just one.
     #[must_use]
     pub fn exact(&self) -> Option<&str> {
-        matches!(self.matcher, Matcher::Exact).then_some(self.text.as_str())
+        (matches!(self.matcher, Matcher::Exact) && self.also.is_empty()).then_some(self.text.as_str())
     }
 
     /// As it was written.
@@ -93,7 +107,7 @@ impl FromStr for Pattern {
             Some(_) if text.bytes().all(|byte| byte == b'*') => Matcher::Everything,
             Some(literal) => Matcher::Wild(literal, WildMatch::new(text)),
         };
-        Ok(Self { text: text.to_owned(), matcher })
+        Ok(Self { text: text.to_owned(), matcher, also: Vec::new() })
     }
 }
 

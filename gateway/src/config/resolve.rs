@@ -2,6 +2,7 @@
 //! than one value to see.
 
 mod access;
+mod account;
 mod audit;
 mod auth;
 mod context;
@@ -54,7 +55,7 @@ pub(super) fn resolve(
         store: auth::store(root, &mut context),
         audit: audit::audit(root, &mut context),
         limits: limits(&root.limits),
-        access: access::access(root, &mut context),
+        access: access::access(root, &upstreams, &mut context),
         toolsets: access::toolsets(root, &upstreams, &mut context),
         upstreams,
         warnings: Vec::new(),
@@ -267,14 +268,23 @@ fn upstreams(root: &Root, context: &mut Context<'_, '_>) -> Vec<UpstreamConfig> 
         context.report.add(0..0, "there is no upstream to call", Some(hint));
     }
     let defaults = defaults(&root.defaults);
-    let mut taken = BTreeMap::new();
+    let mut taken: BTreeMap<String, String> = BTreeMap::new();
     let mut upstreams = Vec::new();
     for (name, at) in named {
-        if let Some(other) = taken.insert(name.to_ascii_lowercase(), name) {
-            let message = format!("`{name}` and `{other}` differ only in case, which clients may not tell apart");
-            context.report.add(at.key.clone(), message, None);
+        let resolved = upstream::resolve(name, at, &defaults, context);
+        let expanded = resolved.map_or_else(Vec::new, |one| account::expand(one, &at.value, context));
+        let accounts = expanded.iter().filter(|one| one.account.is_some()).map(|one| one.name.as_str());
+        for name in std::iter::once(name.as_str()).chain(accounts) {
+            if let Some(other) = taken.insert(name.to_ascii_lowercase(), name.to_owned()) {
+                let message = if other == name {
+                    format!("two upstreams are called `{name}`: one is an account of another")
+                } else {
+                    format!("`{name}` and `{other}` differ only in case, which clients may not tell apart")
+                };
+                context.report.add(at.key.clone(), message, None);
+            }
         }
-        upstreams.extend(upstream::resolve(name, at, &defaults, context));
+        upstreams.extend(expanded);
     }
     upstreams
 }

@@ -24,6 +24,9 @@ pub(super) struct Inherited(pub(super) String);
 /// The name of an environment variable.
 pub(super) struct Variable(pub(super) String);
 
+/// The name of an account at a service.
+pub(super) struct AccountName(pub(super) String);
+
 /// An address to listen on.
 #[derive(Clone, Copy)]
 pub(super) struct Address(pub(super) SocketAddr);
@@ -76,6 +79,7 @@ macro_rules! strings {
 pub(super) use strings;
 
 strings! {
+    AccountName: "the name of an account, as a string", { "type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,31}$" };
     Address: "an address such as \"127.0.0.1:8080\"", { "type": "string" };
     FilePath: "a path, as a string", { "type": "string", "minLength": 1 };
     Inherited: "the name of a variable or \"LC_*\", as a string", { "type": "string", "pattern": "^[^=$%*]+[*]?$" };
@@ -92,6 +96,19 @@ impl FromStr for TemplateString {
     fn from_str(text: &str) -> Result<Self, Unreadable> {
         if text.contains('\0') {
             return Err(Unreadable::new("a value cannot hold a NUL character", ""));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for AccountName {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let letters = text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        if !letters || text.is_empty() || text.starts_with('-') || text.len() > 32 {
+            let hint = "small letters, digits and `-`, at most 32 of them: \"work\"";
+            return Err(Unreadable::new("this cannot be the name of an account", hint));
         }
         Ok(Self(text.to_owned()))
     }

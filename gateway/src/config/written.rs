@@ -8,7 +8,7 @@ use std::str::FromStr;
 use super::origin::{HostName, ServiceOrigin, WebOrigin, WebUrl};
 use super::quantity::{Period, Size};
 use super::read::{Unreadable, table};
-use super::string::{Address, FilePath, Inherited, Program, TemplateString, Variable, choice, strings};
+use super::string::{AccountName, Address, FilePath, Inherited, Program, TemplateString, Variable, choice, strings};
 use super::value::{Count, Json, NamedValues, OneOrMore, Values};
 
 pub(super) use access::{WrittenAccess, WrittenOverride, WrittenRule, WrittenSelection, WrittenToolset};
@@ -290,6 +290,12 @@ table! {
         /// Whose login it is, or whose credential where a policy of your own decides about that: one for all callers, or
         /// one for each. Default: `"shared"`.
         owner: WrittenOwner,
+        /// Several accounts of one service, each with its own login: `["work", "home"]`, at most 8. Each is an upstream of
+        /// its own, `<name>-<account>`. The first is the default.
+        accounts: Values<AccountName>,
+        /// How a caller chooses an account on `/mcp`: by an `account` argument that each tool gets, or by the prefix
+        /// `<name>-<account>__`. Default: `"argument"`.
+        account_by: AccountBy,
         /// How Weir signs in, where `auth` is `"oauth"`, `"device"`, `"client_credentials"` or `"exchange"`.
         oauth: WrittenOAuth,
         /// Where the bearer token is: `{ env = "GITHUB_TOKEN" }` or `{ file = "github.token" }`.
@@ -361,6 +367,13 @@ pub(super) enum WrittenOwner {
     Principal,
 }
 
+/// How a caller chooses an account.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AccountBy {
+    Argument,
+    Prefix,
+}
+
 /// A signature of a JWT (RFC 7518 §3.1, RFC 8037 §3.1).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Algorithm(pub(super) &'static str);
@@ -410,6 +423,7 @@ words! {
             "client_credentials" => Self::ClientCredentials, "exchange" => Self::Exchange],
         later [];
     WrittenOwner: "\"shared\" or \"principal\"", ["shared" => Self::Shared, "principal" => Self::Principal], later [];
+    AccountBy: "\"argument\" or \"prefix\"", ["argument" => Self::Argument, "prefix" => Self::Prefix], later [];
     Algorithm: "the name of a signature, such as \"ES256\"",
         ["RS256" => Self("RS256"), "RS384" => Self("RS384"), "RS512" => Self("RS512"), "PS256" => Self("PS256"),
             "PS384" => Self("PS384"), "PS512" => Self("PS512"), "ES256" => Self("ES256"), "ES384" => Self("ES384"),

@@ -33,7 +33,7 @@ pub(super) fn upstream(fact: &facts::UpstreamFacts, settings: &str) -> Result<ty
         required_era: fact.required_era.map(era),
         transports: fact.transports.iter().copied().map(transport).collect(),
         settings: whole("the policy's settings", settings, DOCUMENT)?,
-        extensions: Vec::new(),
+        extensions: fact.account.iter().map(|account| ("account".to_owned(), account.clone())).collect(),
     })
 }
 

@@ -281,6 +281,7 @@ impl CallLog {
         let record = CallRecord {
             id: self.id,
             upstream: self.upstream.as_ref().map_or("-", |upstream| upstream.name()),
+            account: self.upstream.as_ref().and_then(|upstream| Some(&*upstream.account()?.name)),
             method: self.part(0),
             name: self.part(1),
             request: self.part(2),

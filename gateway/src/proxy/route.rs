@@ -3,7 +3,7 @@
 //! On `/mcp/<name>` everything goes to that upstream as it came. On `/mcp` the catalog turns public names into the
 //! upstream's own, and Weir answers by itself what concerns all upstreams.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use weir_mcp::{
@@ -16,7 +16,7 @@ use weir_mcp::{
 
 use crate::{
     access::{Decision, Toolset},
-    catalog::{MergedLists, Traits},
+    catalog::{AccountChoice, MergedLists, Traits},
     config::{ToolOverride, UpstreamName},
     session::{Endpoint, RunningRequest},
     upstream::Upstream,
@@ -195,10 +195,13 @@ impl Proxy {
         let message = &context.message;
         let kind = named_kind(message);
         let name = message.name().unwrap_or_default();
-        let (upstream, traits, native) = self.named(offers, (kind, &name), toolset, names)?;
+        let given = message.raw(Field::Arguments);
+        let NamedItem { upstream, traits, native, chosen_by } =
+            self.named(offers, (kind, &name, given), toolset, names)?;
         let edit = message.edit().set(Field::Name, json::quote(native).as_bytes());
         let changed = toolset.place(kind, upstream.name(), native).and_then(|place| place.changed);
-        let arguments = changed.map(|changed| arguments(message, changed));
+        let arguments =
+            (changed.is_some() || chosen_by.is_some()).then(|| arguments(given, changed, chosen_by.as_deref()));
         let edit = match &arguments {
             Some(arguments) => edit.put(Object::Body, "arguments", arguments),
             None => edit,
@@ -219,7 +222,9 @@ impl Proxy {
     ) -> Result<Target, UnknownTarget> {
         match message.reference() {
             Some(Reference::Prompt(name)) => {
-                let (upstream, _, native) = self.named(offers, (ListKind::Prompt, &name), toolset, names)?;
+                let given = message.params().and_then(|params| json::get(params, &["context", "arguments"]));
+                let NamedItem { upstream, native, .. } =
+                    self.named(offers, (ListKind::Prompt, &name, given), toolset, names)?;
                 let body = message.edit().set(Field::ReferenceName, json::quote(native).as_bytes()).finish();
                 let item = TargetItem::One(ListKind::Prompt, native.to_owned());
                 Ok(Target::new(upstream, body, item))
@@ -233,30 +238,60 @@ impl Proxy {
         }
     }
 
-    /// Whose a public name is, what that upstream can do as far as is known, and what it calls it.
+    /// Whose a public name is with these arguments, and what it is called there.
     fn named<'a>(
         &self,
         offers: &'a MergedLists,
-        (kind, name): (ListKind, &'a str),
+        (kind, name, arguments): (ListKind, &'a str, Option<&[u8]>),
         toolset: &'a Toolset,
         names: NameScope,
-    ) -> Result<(Arc<Upstream>, Option<&'a Traits>, &'a str), UnknownTarget> {
+    ) -> Result<NamedItem<'a>, UnknownTarget> {
         let unknown = || UnknownTarget::Name(kind, name.to_owned());
+        let mut accounts = None;
         let found = match offers.find(kind, name) {
             // What only stands in for an upstream that waits for a login is Weir's own.
-            Some(offer) => offers.traits(&offer.upstream).map(|is| (offer.upstream.as_str(), Some(is), &*offer.native)),
-            None => unlisted(toolset, name)
+            Some(offer) => {
+                accounts = offer.accounts.as_ref().map(Cow::Borrowed);
+                offers.traits(&offer.upstream).map(|_| (offer.upstream.as_str(), &*offer.native))
+            }
+            None => self
+                .unlisted(toolset, name)
                 .filter(|(_, native)| names == NameScope::Any && !native.is_empty())
                 // It is known by another name here.
                 .filter(|(upstream, native)| {
                     let place = toolset.place(kind, upstream, native);
                     place.and_then(|place| place.changed).is_none_or(|changed| changed.name.is_none())
                 })
-                .map(|(upstream, native)| (upstream, None, native)),
+                .inspect(|(upstream, _)| accounts = self.accounts(toolset, upstream).map(Cow::Owned)),
         };
-        let (upstream, traits, native) = found.ok_or_else(unknown)?;
-        let upstream = self.snapshot().upstream(upstream).ok_or_else(unknown)?;
-        Ok((Arc::clone(upstream), traits.or_else(|| offers.traits(upstream.key())), native))
+        let (upstream, native) = found.ok_or_else(unknown)?;
+        let (upstream, chosen_by) = match accounts {
+            Some(accounts) => {
+                let (chosen, is_named) = accounts.choose(arguments).map_err(UnknownTarget::Account)?;
+                let chosen = self.snapshot().upstream(chosen.as_str());
+                (chosen, is_named.then(|| accounts.argument.clone()))
+            }
+            None => (self.snapshot().upstream(upstream), None),
+        };
+        let upstream = Arc::clone(upstream.ok_or_else(unknown)?);
+        let traits = offers.traits(upstream.key());
+        Ok(NamedItem { upstream, traits, native, chosen_by })
+    }
+
+    /// Whose a name must be that no list has, and what it is called there.
+    fn unlisted<'a>(&self, toolset: &'a Toolset, name: &'a str) -> Option<(&'a str, &'a str)> {
+        match toolset.only() {
+            Some(upstream) => Some((upstream.as_str(), name)),
+            None if toolset.has_prefix() => public::split(name),
+            None => self.accounts(toolset, toolset.name()).map(|_| (toolset.name(), name)),
+        }
+    }
+
+    /// How a call that no list has chooses among the accounts of a service; none if it has none at this endpoint.
+    pub(super) fn accounts(&self, toolset: &Toolset, service: &str) -> Option<AccountChoice> {
+        let here = self.snapshot().upstreams().filter(|upstream| toolset.order(upstream.name()).is_some());
+        let accounts = here.filter_map(|upstream| Some((upstream.account()?, upstream.key())));
+        AccountChoice::among(accounts.filter(|(account, _)| account.by_argument && account.service.as_str() == service))
     }
 
     /// Whose a public address is, and what it is called there.
@@ -350,21 +385,27 @@ pub(super) fn named_kind(message: &Message) -> ListKind {
     if message.method().starts_with("prompts/") { ListKind::Prompt } else { ListKind::Tool }
 }
 
-/// Whose a name must be that no list has, and what it is called there.
-fn unlisted<'a>(toolset: &'a Toolset, name: &'a str) -> Option<(&'a str, &'a str)> {
-    match toolset.only() {
-        Some(upstream) => Some((upstream.as_str(), name)),
-        None if toolset.has_prefix() => public::split(name),
-        None => None,
-    }
+/// Where a name leads.
+struct NamedItem<'a> {
+    upstream: Arc<Upstream>,
+    /// What that can do, as far as is known.
+    traits: Option<&'a Traits>,
+    /// What it calls it.
+    native: &'a str,
+    /// The argument that has chosen the account, which is not for the upstream.
+    chosen_by: Option<String>,
 }
 
-/// The arguments that are sent: those of the client that it may give, and those that the operator has fixed.
-fn arguments(message: &Message, changed: &ToolOverride) -> String {
-    let given = message.raw(Field::Arguments).unwrap_or(b"{}");
-    let given = json::members(given).filter(|(name, _)| !changed.hides(name));
+/// The arguments that are sent: those of the client that it may give and that are not Weir's own, and those that the
+/// operator has fixed.
+fn arguments(given: Option<&[u8]>, changed: Option<&ToolOverride>, own: Option<&str>) -> String {
+    let hides = |name: &str| own == Some(name) || changed.is_some_and(|changed| changed.hides(name));
+    let given = json::members(given.unwrap_or(b"{}")).filter(|(name, _)| !hides(name));
     let given = given.map(|(name, raw)| format!("{}:{}", json::quote(&name), String::from_utf8_lossy(raw)));
-    let fixed = changed.fixed.iter().map(|(name, raw)| format!("{}:{raw}", json::quote(name)));
+    let fixed = changed
+        .map_or(&[][..], |changed| &changed.fixed)
+        .iter()
+        .map(|(name, raw)| format!("{}:{raw}", json::quote(name)));
     let all: Vec<String> = given.chain(fixed).collect();
     format!("{{{}}}", all.join(","))
 }

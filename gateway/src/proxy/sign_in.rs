@@ -129,6 +129,13 @@ impl Proxy {
             Some(offer) => (offer.upstream.as_str(), SIGN_IN),
             None => public::split(name)?,
         };
+        let accounts = stands_in.and_then(|offer| offer.accounts.clone());
+        let accounts = accounts.or_else(|| self.accounts(context.endpoint.toolset()?, upstream));
+        let chosen = accounts.as_ref().map(|accounts| accounts.choose(context.message.raw(Field::Arguments)).ok());
+        let upstream = match &chosen {
+            Some(chosen) => chosen.as_ref()?.0.as_str(),
+            None => upstream,
+        };
         let upstream = self.snapshot().upstream(upstream).filter(|upstream| upstream.takes_sign_ins())?;
         if !is_shown(self.snapshot(), &context.endpoint, context.caller.as_ref(), upstream, Item::Any) {
             return None;

@@ -7,11 +7,14 @@ use crate::config::UpstreamName;
 use super::{
     Answer, Proxy, RequestContext,
     route::{Target, named_kind},
+    sign_in::told,
 };
 
 /// What was asked for and is not there.
 pub(super) enum UnknownTarget {
     Name(ListKind, String),
+    /// None of the accounts of a service, and what to write instead.
+    Account(String),
     Uri(String),
     Task,
     /// Tasks, by a client that has not said that it can have any.
@@ -31,7 +34,9 @@ impl Proxy {
         let elsewhere = match unknown {
             UnknownTarget::Name(kind, name) => offers().find(*kind, name).map(|offer| offer.upstream.clone()),
             UnknownTarget::Uri(uri) => offers().find_resource(uri).map(|(upstream, _)| upstream.clone()),
-            UnknownTarget::Undeclared | UnknownTarget::Task | UnknownTarget::Method(_) => None,
+            UnknownTarget::Account(_) | UnknownTarget::Undeclared | UnknownTarget::Task | UnknownTarget::Method(_) => {
+                None
+            }
         };
         if let Some(upstream) = elsewhere {
             let era = context.era;
@@ -64,6 +69,11 @@ impl Target {
 /// The answer to a call of what is not there, or not for this caller.
 pub(super) fn nowhere(context: &RequestContext, unknown: &UnknownTarget) -> Answer {
     let (code, text) = match unknown {
+        // A model reads what a tool says, and can put it right.
+        UnknownTarget::Account(text) if context.message.method() == method::TOOLS_CALL => {
+            return told(context, text, true);
+        }
+        UnknownTarget::Account(text) => (answer::INVALID_PARAMS, text.clone()),
         UnknownTarget::Name(ListKind::Prompt, name) => (answer::INVALID_PARAMS, format!("Unknown prompt: {name}")),
         UnknownTarget::Name(_, name) => (answer::INVALID_PARAMS, format!("Unknown tool: {name}")),
         UnknownTarget::Uri(uri) if context.era == Era::Legacy => {

@@ -72,6 +72,8 @@ pub struct CallRecord<'a> {
     pub id: CallId,
     /// The upstream that answered; `-` if Weir did.
     pub upstream: &'a str,
+    /// Which account of its service that is, where it has several.
+    pub account: Option<&'a str>,
     /// The JSON-RPC method.
     pub method: &'a str,
     /// The tool, prompt or resource asked for; a resource's address without its query.
@@ -114,7 +116,9 @@ impl CallRecord<'_> {
     /// Writes the line. Only what an operator should look at is a warning or an error.
     pub fn write(&self) {
         self.audit();
-        let Self { upstream, method, request, client, session, status, attempts, rule, shadow, failure, .. } = self;
+        let Self {
+            upstream, account, method, request, client, session, status, attempts, rule, shadow, failure, ..
+        } = self;
         let (name, era, outcome) = (shown(self.name), display(self.era), display(self.outcome));
         let proved = self.principal.filter(|principal| principal.issuer.is_some());
         let principal = proved.map(|principal| principal.subject.as_str());
@@ -126,7 +130,7 @@ impl CallRecord<'_> {
             ($level:ident, $text:literal) => {
                 tracing::$level!(
                     target: "weir::call",
-                    upstream, method, name, era, outcome, error = failure, rule, shadow, status, attempts, duration_ms,
+                    upstream, account, method, name, era, outcome, error = failure, rule, shadow, status, attempts, duration_ms,
                     call_id = display(self.id), request_id = request, principal, client, session, client_address, bytes_received, bytes_sent, $text
                 )
             };
@@ -159,6 +163,7 @@ impl CallRecord<'_> {
                 record.display("client_address", peer);
             }
             record.text("upstream", self.upstream);
+            record.maybe("account", self.account);
             record.text("method", self.method);
             record.text("name", without_query(self.name));
             record.text("request_id", self.request);

@@ -40,6 +40,7 @@ pub(crate) fn load(name: &str, wasm: &[u8]) -> Policy {
 /// An upstream at an address, which may be reached in any way.
 pub(crate) fn upstream() -> UpstreamFacts {
     UpstreamFacts {
+        account: None,
         name: "docs".into(),
         url: Some("https://docs.example.com/mcp".into()),
         required_transport: None,

@@ -36,7 +36,7 @@ impl Interfaces {
                 if public != native {
                     all.renamed.insert((upstream.clone(), native.clone()), public.clone());
                 }
-                all.offers.entry(public).or_insert(Offer { upstream: upstream.clone(), native });
+                all.offers.entry(public).or_insert(Offer { upstream: upstream.clone(), native, accounts: None });
             }
         }
         all

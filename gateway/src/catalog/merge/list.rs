@@ -12,7 +12,7 @@ use crate::{
     sealed_state::SealedState,
 };
 
-use super::{Interfaces, ListKind, Offer};
+use super::{Interfaces, KnownUpstream, ListKind, Offer, Services};
 
 /// A list that is ready to be sent.
 #[derive(Clone, Debug, Default)]
@@ -78,16 +78,23 @@ impl ListWriter {
     }
 
     /// Adds an entry unless its name or address is taken: the first in the configuration has it.
-    pub(super) fn add(&mut self, upstream: &UpstreamName, entry: &ListEntry, interfaces: &Interfaces) {
+    pub(super) fn add(
+        &mut self,
+        known: &KnownUpstream,
+        entry: &ListEntry,
+        interfaces: &Interfaces,
+        services: &Services<'_>,
+    ) {
+        let upstream = &known.name;
         let renamed = (self.kind == ListKind::Resource).then(|| interfaces.renamed(upstream, &entry.key)).flatten();
         let public = match renamed {
             Some(public) => public.to_owned(),
             None if entry.public.is_some() => entry.public.as_deref().unwrap_or_default().to_owned(),
-            None if self.kind.is_renamed() && self.prefix => names::public(upstream.as_str(), &entry.key),
+            None if self.kind.is_renamed() && self.prefix => names::public(known.prefix().as_str(), &entry.key),
             None => entry.key.clone(),
         };
         if let Some(taken) = self.offers.get(&public) {
-            if taken.upstream != *upstream {
+            if taken.upstream != *upstream && !services.are_one(&taken.upstream, upstream) {
                 self.hidden.insert((upstream.clone(), public));
             }
             return;
@@ -104,9 +111,11 @@ impl ListWriter {
         if self.kind == ListKind::Tool {
             parts.extend(interfaces.changes(upstream, &entry.raw));
         }
-        self.push(&public::replaced(&entry.raw, parts));
+        let raw = public::replaced(&entry.raw, parts);
+        let accounts = services.choice(self.kind, known, entry);
+        self.push(&accounts.as_ref().map_or_else(|| raw.clone(), |choice| choice.shown(self.kind, &raw)));
         self.order.push((public.clone(), upstream.clone()));
-        self.offers.insert(public, Offer { upstream: upstream.clone(), native: entry.key.clone() });
+        self.offers.insert(public, Offer { upstream: upstream.clone(), native: entry.key.clone(), accounts });
     }
 
     /// Adds an entry of Weir's own, which leads to no upstream.

@@ -44,9 +44,9 @@ impl Reported {
                 }
             }
             for (public, offer) in list.offers.iter().filter(|_| kind.is_renamed()) {
-                let Offer { upstream, native } = offer;
-                // What was cut is shorter than the whole.
-                if public.len() < names::whole(upstream.as_str(), native) && self.is_new(kind, upstream, native) {
+                let Offer { upstream, native, .. } = offer;
+                // What was cut ends in a hash.
+                if !public.ends_with(native.as_str()) && self.is_new(kind, upstream, native) {
                     tracing::warn!(%upstream, native, public, "name over {} characters is shortened", names::BUDGET);
                 }
             }

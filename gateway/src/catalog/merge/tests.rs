@@ -59,6 +59,7 @@ fn starting(era: Era, names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], st
 fn known(names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], starting: &[bool]) -> Vec<KnownUpstream> {
     let known = |((text, view), starting): ((&&str, &Option<Arc<CatalogSnapshot>>), &bool)| KnownUpstream {
         name: name(text),
+        account: None,
         view: view.clone(),
         starting: *starting,
     };
@@ -69,6 +70,61 @@ fn text(merged: &MergedLists, kind: ListKind) -> &str {
     std::str::from_utf8(merged.result(kind)).unwrap()
 }
 
+/// Two accounts of `s`, each with what it is known to have.
+fn accounts(views: [Option<Arc<CatalogSnapshot>>; 2]) -> Vec<KnownUpstream> {
+    let account = |own: &str| Account { service: name("s"), name: own.into(), by_argument: true };
+    let known = known(&["s-a", "s-b"], &views, &[false; 2]);
+    known
+        .into_iter()
+        .zip(["a", "b"])
+        .map(|(known, own)| KnownUpstream { account: Some(account(own)), ..known })
+        .collect()
+}
+
+/// A view with these tools, or prompts.
+fn raw(kind: ListKind, entries: &[&'static str]) -> Option<Arc<CatalogSnapshot>> {
+    let entry = |raw: &&'static str| {
+        let key = json::get(raw.as_bytes(), &["name"]).and_then(json::string).unwrap().into_owned();
+        ListEntry { raw: Bytes::from_static(raw.as_bytes()), key, public: None, modern_only: false }
+    };
+    Some(Arc::new(CatalogSnapshot::default().with(kind, entries.iter().map(entry).collect())))
+}
+
+fn chosen(views: [Option<Arc<CatalogSnapshot>>; 2]) -> MergedLists {
+    let paging = Paging { seal: &SealedState::default(), size: 1000, private: false };
+    MergedLists::new(Era::Modern, &accounts(views), &Toolset::all(), paging)
+}
+
+#[test]
+fn accounts_of_a_service_share_their_tools_and_prompts() {
+    let plain = r#"{"name":"t","inputSchema":{"type":"object"},"x":1e400}"#;
+    let both = chosen([raw(ListKind::Tool, &[plain]), raw(ListKind::Tool, &[plain])]);
+    let property = r#""account":{"type":"string","enum":["a","b"],"default":"a","description":"The account at s."}"#;
+    assert!(text(&both, ListKind::Tool).contains(&format!(
+        r#"[{{"name":"s__t","inputSchema":{{"properties":{{{property}}},"type":"object"}},"x":1e400}}]"#
+    )));
+    // Who has an argument of that name keeps it, in whichever case.
+    let own = r#"{"name":"t","inputSchema":{"type":"object","properties":{"Account":{}},"required":["Account"]}}"#;
+    let kept = chosen([raw(ListKind::Tool, &[own]), None]);
+    assert!(text(&kept, ListKind::Tool).contains(r#""properties":{"weir_account":{"type":"string","enum":["a","b"],"#));
+    assert!(text(&kept, ListKind::Tool).contains(r#""Account":{}},"required":["Account"]"#));
+    // What the first account does not have is its default no longer, and must be chosen.
+    let second = chosen([raw(ListKind::Tool, &[]), raw(ListKind::Tool, &[own])]);
+    assert!(text(&second, ListKind::Tool).contains(r#""weir_account":{"type":"string","enum":["b"],"description""#));
+    assert!(text(&second, ListKind::Tool).contains(r#""required":["weir_account","Account"]"#));
+    let accounts = second.find(ListKind::Tool, "s__t").unwrap().accounts.as_ref().unwrap();
+    assert_eq!(accounts.choose(Some(br#"{"weir_account":"b"}"#)), Ok((&name("s-b"), true)));
+    for arguments in
+        ["{}", r#"{"weir_account":"a"}"#, r#"{"weir_account":1}"#, r#"{"weir_account":"b","weir_account":"a"}"#]
+    {
+        assert!(accounts.choose(Some(arguments.as_bytes())).is_err(), "{arguments}");
+    }
+    let prompts = chosen([raw(ListKind::Prompt, &[r#"{"name":"p"}"#]), raw(ListKind::Prompt, &[r#"{"name":"p"}"#])]);
+    let argument =
+        r#"{"arguments":[{"name":"account","description":"The account at s.","required":false}],"name":"s__p"}"#;
+    assert!(text(&prompts, ListKind::Prompt).contains(argument), "{}", text(&prompts, ListKind::Prompt));
+}
+
 #[test]
 fn names_are_public_and_the_rest_of_an_entry_is_untouched() {
     let merged = merge(Era::Legacy, &["a", "b"], &[view(&["t"], &[]), view(&["t"], &[])]);
@@ -76,7 +132,10 @@ fn names_are_public_and_the_rest_of_an_entry_is_untouched() {
         text(&merged, ListKind::Tool),
         r#"{"tools":[{"x":1e400,"name":"a__t","y":[]},{"x":1e400,"name":"b__t","y":[]}]}"#
     );
-    assert_eq!(merged.find(ListKind::Tool, "b__t"), Some(&Offer { upstream: name("b"), native: "t".into() }));
+    assert_eq!(
+        merged.find(ListKind::Tool, "b__t"),
+        Some(&Offer { upstream: name("b"), native: "t".into(), accounts: None })
+    );
     assert_eq!(merged.find(ListKind::Tool, "t"), None);
 }
 

@@ -20,7 +20,11 @@ pub(super) async fn print(about: &CommandScope, name: Option<&str>) -> anyhow::R
     let metadata = ClientMetadata::new(&about.config, &SignInLinks::new(&authn::root(&about.config, address)));
     let (mut issuers, mut failed) = (Vec::<TokenIssuer>::new(), false);
     match name {
-        Some(name) => issuers.push(about.account(name)?.issuer().await?),
+        // All accounts of a service are at one server.
+        Some(name) => {
+            let name = about.accounts(name, None)?.first().copied().unwrap_or(name);
+            issuers.push(about.account(name)?.issuer().await?);
+        }
         None => {
             let all = about.manager.accounts().iter().filter(|account| account.is_configured());
             for account in all.filter(|account| account.is_for_people() && !account.is_by_code()) {

@@ -27,9 +27,17 @@ struct TableLine {
 }
 
 /// Shows one upstream, or all that take a login.
-pub(super) async fn status(about: &CommandScope, name: Option<&str>) -> anyhow::Result<ExitCode> {
+pub(super) async fn status(
+    about: &CommandScope,
+    name: Option<&str>,
+    account: Option<&str>,
+) -> anyhow::Result<ExitCode> {
     let accounts: Vec<&UpstreamAuth> = match name {
-        Some(name) => vec![about.account(name)?.as_ref()],
+        Some(name) => {
+            let accounts = about.accounts(name, account)?;
+            let names = if accounts.is_empty() { vec![name] } else { accounts };
+            names.into_iter().map(|name| about.account(name).map(AsRef::as_ref)).collect::<Result<_, _>>()?
+        }
         None => about.manager.accounts().iter().map(AsRef::as_ref).collect(),
     };
     let (mut lines, mut wanting) = (Vec::new(), false);

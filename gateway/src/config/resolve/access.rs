@@ -1,7 +1,9 @@
 //! The rules on who may do what, and the toolsets.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use super::account;
 use super::context::Context;
 use crate::config::access::{
     AccessConfig, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections, ToolOverride, ToolsetConfig,
@@ -16,7 +18,7 @@ use crate::config::{Pattern, UpstreamConfig, UpstreamName};
 /// How many rules there may be.
 const MOST_RULES: usize = 1000;
 
-pub(super) fn access(root: &Root, context: &mut Context<'_, '_>) -> Option<AccessConfig> {
+pub(super) fn access(root: &Root, upstreams: &[UpstreamConfig], context: &mut Context<'_, '_>) -> Option<AccessConfig> {
     let at = root.access.set()?;
     let rules = at.value.rules.set().map_or(&[][..], |rules| &rules.value.0);
     if rules.is_empty() && matches!(at.value.rules, Setting::Absent | Setting::Set(_)) {
@@ -28,20 +30,32 @@ pub(super) fn access(root: &Root, context: &mut Context<'_, '_>) -> Option<Acces
         context.report.add(at.key.clone(), message, None);
     }
     let mut names = BTreeSet::new();
-    let rules = rules.iter().enumerate().map(|(index, rule)| self::rule(index, rule, &mut names, context)).collect();
-    Some(AccessConfig { enforce: at.value.enforce.or(true), rules })
+    let rule = |(index, rule)| self::rule(index, rule, &mut names, upstreams, context);
+    let rules = rules.iter().enumerate().map(rule).collect();
+    let account =
+        |upstream: &UpstreamConfig| Some((upstream.name.clone(), Arc::clone(&upstream.account.as_ref()?.name)));
+    let accounts = upstreams.iter().filter_map(account).collect();
+    Some(AccessConfig { enforce: at.value.enforce.or(true), rules, accounts })
 }
 
-fn rule(index: usize, at: &At<WrittenRule>, names: &mut BTreeSet<String>, context: &mut Context<'_, '_>) -> RuleConfig {
+fn rule(
+    index: usize,
+    at: &At<WrittenRule>,
+    names: &mut BTreeSet<String>,
+    upstreams: &[UpstreamConfig],
+    context: &mut Context<'_, '_>,
+) -> RuleConfig {
     let written = &at.value;
     let name = written.name.set().map_or_else(|| format!("rule-{}", index + 1), |name| name.value.0.clone());
     if !names.insert(name.clone()) {
         context.report.add(at.key.clone(), format!("two rules are called `{}`", name.escape_debug()), None);
     }
+    let items =
+        |at: &At<OneOrMore<ItemPattern>>| values(at).into_iter().map(|one| account::item(one, upstreams)).collect();
     let items = ItemPatterns {
-        tools: written.tools.set().map(values),
-        prompts: written.prompts.set().map(values),
-        resources: written.resources.set().map(values),
+        tools: written.tools.set().map(items),
+        prompts: written.prompts.set().map(items),
+        resources: written.resources.set().map(items),
     };
     let who = Who {
         subjects: patterns(&written.subjects),
@@ -52,27 +66,34 @@ fn rule(index: usize, at: &At<WrittenRule>, names: &mut BTreeSet<String>, contex
     };
     // A list without anything in it would otherwise restrict nothing.
     let lists = [&written.subjects, &written.groups, &written.scopes, &written.issuers, &written.keys];
-    for list in lists.into_iter().chain([&written.endpoints, &written.upstreams]).filter_map(Setting::set) {
+    for list in
+        lists.into_iter().chain([&written.endpoints, &written.upstreams, &written.accounts]).filter_map(Setting::set)
+    {
         if list.value.0.is_empty() {
             let hint = Some("leave the key out if the rule does not depend on it".to_owned());
             context.report.add(list.key.clone(), "an empty list matches nobody and nothing", hint);
         }
     }
-    RuleConfig {
+    let mut rule = RuleConfig {
         name: name.into(),
         effect: written.effect.or(Effect::Allow),
         who,
-        endpoints: patterns(&written.endpoints),
-        upstreams: patterns(&written.upstreams),
+        endpoints: of_upstreams(&written.endpoints, upstreams),
+        upstreams: of_upstreams(&written.upstreams, upstreams),
         items,
         when: written.when.set().map(|at| at.value.clone()),
         enforce: written.enforce.or(true),
+    };
+    if let Some(accounts) = written.accounts.set() {
+        account::restrict(&mut rule, accounts, upstreams, context);
     }
+    rule
 }
 
 pub(super) fn toolsets(root: &Root, upstreams: &[UpstreamConfig], context: &mut Context<'_, '_>) -> Vec<ToolsetConfig> {
     let named = root.toolsets.set().map_or(&[][..], |at| &at.value.0);
-    named.iter().filter_map(|(name, at)| toolset(name, at, upstreams, context)).collect()
+    let written = named.iter().filter_map(|(name, at)| toolset(name, at, upstreams, context));
+    written.chain(account::toolsets(upstreams)).collect()
 }
 
 fn toolset(
@@ -87,23 +108,27 @@ fn toolset(
         let hint = nearest(name).map_or("letters, digits, `-` and `_`".to_owned(), |name| format!("[toolsets.{name}]"));
         context.report.add(at.key.clone(), message, Some(hint));
     }
-    if upstreams.iter().any(|upstream| upstream.name.as_str().eq_ignore_ascii_case(name)) {
+    let names = |upstream: &UpstreamConfig| {
+        [Some(upstream.name.clone()), upstream.account.as_ref().map(|account| account.service.clone())]
+    };
+    if upstreams.iter().flat_map(names).flatten().any(|taken| taken.as_str().eq_ignore_ascii_case(name)) {
         let message = format!("`/mcp/{}` is the endpoint of the upstream of this name", name.escape_debug());
         context.report.add(at.key.clone(), message, Some("call the toolset otherwise".to_owned()));
     }
     let written = &at.value;
     for picked in written.upstreams.set().iter().flat_map(|list| &list.value.0) {
-        if !upstreams.iter().any(|upstream| picked.value.matches(upstream.name.as_str())) {
+        if !upstreams.iter().flat_map(names).flatten().any(|known| picked.value.matches(known.as_str())) {
             let message = format!("no upstream is called `{}`", picked.value.as_str().escape_debug());
             context.report.add(picked.span.clone(), message, None);
         }
     }
     let overrides = written.overrides.set().map_or(&[][..], |at| &at.value.0);
-    let overrides = overrides.iter().filter_map(|(tool, at)| tool_override(tool, at, context)).collect();
+    let overrides = overrides.iter().filter_map(|(tool, at)| tool_override(tool, at, context));
+    let overrides = overrides.map(|(tool, changed)| (account::item(tool, upstreams), changed)).collect();
     Some(ToolsetConfig {
         name: parsed.ok()?,
-        upstreams: patterns(&written.upstreams),
-        items: selections(&written.tools, &written.prompts, &written.resources),
+        upstreams: of_upstreams(&written.upstreams, upstreams),
+        items: account::selections(selections(&written.tools, &written.prompts, &written.resources), upstreams),
         prefix: written.prefix.or(true),
         instructions: written.instructions.set().map(|at| at.value.0.clone()),
         overrides,
@@ -154,6 +179,11 @@ fn selections(
         })
     };
     Selections { tools: selection(tools), prompts: selection(prompts), resources: selection(resources) }
+}
+
+/// Patterns of upstreams, or of their endpoints.
+fn of_upstreams(setting: &Setting<OneOrMore<Pattern>>, upstreams: &[UpstreamConfig]) -> Vec<Pattern> {
+    patterns(setting).into_iter().map(|one| account::pattern(one, upstreams)).collect()
 }
 
 fn patterns(setting: &Setting<OneOrMore<Pattern>>) -> Vec<Pattern> {

@@ -44,6 +44,7 @@ pub(super) fn resolve(
     context.live = true;
     Some(UpstreamConfig {
         name: parsed.ok()?,
+        account: None,
         reach: reach?,
         auth: auth?,
         policies,
@@ -109,6 +110,7 @@ fn only_with_url(written: &written::WrittenUpstream, context: &mut Context<'_, '
         ("auth", auth),
         ("bearer", written.bearer.key()),
         ("owner", written.owner.key()),
+        ("accounts", written.accounts.key()),
         ("oauth", written.oauth.key()),
     ];
     for (name, key) in keys.into_iter().filter_map(|(name, key)| Some((name, key?))) {

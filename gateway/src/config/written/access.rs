@@ -42,8 +42,10 @@ table! {
         keys: OneOrMore<Pattern>,
         /// Endpoints: `mcp` for `/mcp`, else what follows `/mcp/`.
         endpoints: OneOrMore<Pattern>,
-        /// Upstreams.
+        /// Upstreams. The name of one with `accounts` means all of them.
         upstreams: OneOrMore<Pattern>,
+        /// Accounts of upstreams that have `accounts`.
+        accounts: OneOrMore<Pattern>,
         /// Tools, as the upstream calls them, or as `<upstream>__<tool>`. Once a rule names tools, prompts or resources,
         /// it concerns no others.
         tools: OneOrMore<ItemPattern>,
@@ -52,7 +54,7 @@ table! {
         /// Resources, by address.
         resources: OneOrMore<ItemPattern>,
         /// A condition in CEL over `caller` (`subject`, `issuer`, `groups`, `scopes`, `key`, `claims`), `call`
-        /// (`endpoint`, `method`, `upstream`, `kind`, `name`) and `args`, the arguments: `"args.amount <= 100"`.
+        /// (`endpoint`, `method`, `upstream`, `account`, `kind`, `name`) and `args`, the arguments: `"args.amount <= 100"`.
         when: Condition,
         /// Whether it is enforced. If `false`, only what it would change is logged. Default: `true`.
         enforce: bool,

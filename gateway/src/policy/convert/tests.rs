@@ -4,6 +4,7 @@ use super::{super::bindings::exports::weir::policy::credentials, *};
 
 fn fact() -> facts::UpstreamFacts {
     facts::UpstreamFacts {
+        account: None,
         name: "docs".into(),
         url: Some("https://docs.example.com/mcp".into()),
         required_transport: None,
@@ -27,6 +28,15 @@ fn about() -> facts::CredentialQuestion {
 
 fn chosen(transport: types::Transport, era: types::Era) -> connection::Step {
     connection::Step::Attempt(connection::Candidate { transport, era, extensions: Vec::new() })
+}
+
+#[test]
+fn the_account_of_an_upstream_is_an_extension() {
+    let told = |account: Option<&str>| {
+        upstream(&facts::UpstreamFacts { account: account.map(str::to_owned), ..fact() }, "{}").unwrap().extensions
+    };
+    assert_eq!(told(Some("work")), [("account".to_owned(), "work".to_owned())]);
+    assert!(told(None).is_empty());
 }
 
 #[test]
