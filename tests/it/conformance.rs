@@ -221,3 +221,9 @@ async fn signing_in_without_anybody() {
         ["auth/client-credentials-jwt", "auth/client-credentials-basic", "auth/enterprise-managed-authorization"];
     all_pass("", alone.into_iter()).await;
 }
+
+/// Tokens that are bound to a key (RFC 9449).
+#[tokio::test]
+async fn signing_in_with_proofs() {
+    all_pass("", ["auth/dpop", "auth/dpop-nonce"].into_iter()).await;
+}

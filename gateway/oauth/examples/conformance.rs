@@ -8,16 +8,16 @@
 
 #![allow(clippy::unwrap_used, reason = "it is a test")]
 
-use std::env;
+use std::{env, sync::Arc};
 
 use anyhow::{Context, Result, bail};
-use reqwest::{Response, StatusCode, header};
+use reqwest::{RequestBuilder, Response, StatusCode, header};
 use serde_json::{Value, json};
 use url::Url;
 use weir_oauth::{
     AddressPolicy, Callback, Challenge, ClientAuth, Clock, Http, KnownClient, OAuthApplication, Prepared,
-    PreparedUpstream, PrivateKey, Redirect, Registration, RequestLimits, Scopes, Secret, ServerMetadata, Subject,
-    TokenEndpoint, TokenKind, Tokens, authorize, grants, prepare,
+    PreparedUpstream, PrivateKey, ProofKey, Redirect, Registration, RequestLimits, Scopes, Secret, ServerMetadata,
+    Subject, TokenEndpoint, TokenKind, Tokens, authorize, grants, prepare, proof,
 };
 use weir_store::MemoryStore;
 
@@ -38,6 +38,8 @@ struct Run {
     scenario: String,
     context: Value,
     token: Option<Secret>,
+    /// The key of a token that is bound to one.
+    key: Option<Arc<ProofKey>>,
     scopes: Scopes,
     /// How often more scopes were asked for.
     steps: u8,
@@ -58,6 +60,7 @@ async fn main() -> Result<()> {
         scenario: env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default(),
         context: serde_json::from_str(&context)?,
         token: None,
+        key: None,
         scopes: Scopes::default(),
         steps: 0,
     };
@@ -79,7 +82,7 @@ impl Run {
         loop {
             let response = self.send(method, &params, answered).await?;
             let said =
-                Challenge::bearer(response.headers().get_all(header::WWW_AUTHENTICATE).iter().map(|v| v.as_bytes()));
+                Challenge::token(response.headers().get_all(header::WWW_AUTHENTICATE).iter().map(|v| v.as_bytes()));
             match response.status() {
                 StatusCode::UNAUTHORIZED if !signed_in => {
                     signed_in = true;
@@ -122,14 +125,34 @@ impl Run {
         } else if method != "initialize" {
             request = request.header("mcp-protocol-version", "2025-11-25");
         }
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token.expose());
-        }
         let mut message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         if answered {
             message["id"] = json!(1);
         }
-        Ok(request.body(message.to_string()).send().await?)
+        let request = request.body(message.to_string());
+        match (&self.key, &self.token) {
+            (Some(key), Some(token)) => self.send_proved(request, key, token).await,
+            (None, Some(token)) => Ok(request.bearer_auth(token.expose()).send().await?),
+            _ => Ok(request.send().await?),
+        }
+    }
+
+    /// With a proof (RFC 9449 §7.1), and once more with the nonce that the server names.
+    async fn send_proved(&self, request: RequestBuilder, key: &ProofKey, token: &Secret) -> Result<Response> {
+        let (mut again, hash) = (true, proof::hash(token.expose().as_bytes()));
+        loop {
+            let made = key.proof("POST", self.url.as_str(), Some(&hash), self.clock.now())?;
+            let request = request.try_clone().context("a body that is gone")?;
+            let authorization = format!("DPoP {}", token.expose());
+            let response =
+                request.header(header::AUTHORIZATION, authorization).header(proof::DPOP, made).send().await?;
+            let said = response.headers().get_all(header::WWW_AUTHENTICATE).iter().map(|value| value.as_bytes());
+            let asked =
+                proof::asks_for_nonce(said) && key.learn(self.url.as_str(), response.headers().get(proof::DPOP_NONCE));
+            if !asked || !std::mem::take(&mut again) {
+                return Ok(response);
+            }
+        }
     }
 
     async fn sign_in(&mut self, said: Option<&Challenge>, scopes: Option<Scopes>) -> Result<()> {
@@ -141,6 +164,7 @@ impl Run {
             scopes: None,
             names_resource: true,
             signs_in: !self.scenario.contains("client-credentials"),
+            dpop: None,
         };
         let mut prepared = prepare(&self.http, &self.store, &self.clock, &upstream, said, None).await?;
         if let Some(scopes) = scopes {
@@ -157,6 +181,7 @@ impl Run {
             }
             _ => self.browse(&prepared).await?,
         };
+        self.key = prepared.proof.filter(|_| tokens.is_bound()).map(|proof| proof.key);
         self.scopes = tokens.scopes.unwrap_or(prepared.scopes);
         self.token = Some(tokens.access);
         Ok(())
@@ -208,7 +233,8 @@ impl Run {
         };
         let client = OAuthApplication::public(self.text("idp_client_id").context("no client at the provider")?);
         let identity = Secret::new(self.text("idp_id_token").context("no identity")?);
-        let provider = TokenEndpoint { server: &provider, client: &client, resource: None, clock: &self.clock };
+        let provider =
+            TokenEndpoint { server: &provider, client: &client, resource: None, proof: None, clock: &self.clock };
         let subject = Subject { token: &identity, kind: TokenKind::Identity };
         let endpoint = prepared.endpoint(&self.clock);
         Ok(grants::vouched(&self.http, &provider, subject, &endpoint, &prepared.scopes).await?)

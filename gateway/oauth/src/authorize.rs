@@ -11,7 +11,8 @@ use url::{Url, form_urlencoded};
 use weir_store::{Clock, Secret};
 
 use crate::{
-    Http, HttpError, OAuthApplication, Scopes, ServerMetadata, TokenEndpoint, TokenError, Tokens, http::origin,
+    Http, HttpError, KeyBinding, OAuthApplication, Scopes, ServerMetadata, TokenEndpoint, TokenError, Tokens,
+    http::origin,
 };
 
 pub use pending::{PendingSignIns, SIGN_IN_TIME};
@@ -33,6 +34,8 @@ pub struct SignIn {
     pub nonce: Option<Secret>,
     /// What the server shall ask its user, whatever it knows already (OpenID Connect Core §3.1.2.1).
     pub prompt: Option<&'static str>,
+    /// The key that the tokens are to be bound to.
+    pub proof: Option<KeyBinding>,
 }
 
 /// A sign-in that waits for its user. Holds the verifier of PKCE, so it is not to be shown.
@@ -112,6 +115,10 @@ pub fn begin(http: &Http, what: SignIn) -> Result<(Url, PendingSignIn), SignInEr
     if let Some(nonce) = &what.nonce {
         request = request.add_extra_param("nonce", nonce.expose().to_owned());
     }
+    // RFC 9449 §10: a stolen code is of no use to who has not the key.
+    if let Some(proof) = &what.proof {
+        request = request.add_extra_param("dpop_jkt", proof.key.thumbprint().to_owned());
+    }
     // OpenID Connect Core §11: without it the scope is to be ignored.
     let offline = what.scopes.iter().any(|scope| scope == "offline_access").then_some("consent");
     if let Some(prompt) = what.prompt.or(offline) {
@@ -146,8 +153,8 @@ impl PendingSignIn {
             return Err(why.into());
         }
         let code = callback.code.ok_or(SignInError::NoCode)?;
-        let SignIn { server, client, redirect, resource, .. } = &self.what;
-        let endpoint = TokenEndpoint { server, client, resource: resource.as_deref(), clock };
+        let SignIn { server, client, redirect, resource, proof, .. } = &self.what;
+        let endpoint = TokenEndpoint { server, client, resource: resource.as_deref(), proof: proof.as_ref(), clock };
         let fields = [
             ("grant_type", "authorization_code"),
             ("code", code.expose()),

@@ -29,9 +29,19 @@ impl Challenge {
         all
     }
 
-    /// The challenge that OAuth answers: the first `Bearer` one.
-    pub fn bearer<'a>(headers: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
-        Self::parse_all(headers).into_iter().find(|challenge| challenge.scheme == "bearer")
+    /// The challenge that OAuth answers, of all in these headers.
+    pub fn token<'a>(headers: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
+        Self::token_of(&Self::parse_all(headers)).cloned()
+    }
+
+    /// The challenge that OAuth answers: `Bearer` (RFC 6750 §3) or `DPoP` (RFC 9449 §7.1). Of both, the one that names an
+    /// error is about the token that was sent.
+    pub fn token_of(all: &[Self]) -> Option<&Self> {
+        let of = |scheme| all.iter().find(move |challenge| challenge.scheme == scheme);
+        match (of("bearer"), of("dpop")) {
+            (Some(bearer), Some(dpop)) if bearer.get("error").is_none() && dpop.get("error").is_some() => Some(dpop),
+            (bearer, dpop) => bearer.or(dpop),
+        }
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -165,7 +175,7 @@ mod tests {
             r#"Negotiate dG9rZW4=, Bearer scope="a b",resource_metadata="https://a.example/m?x=1,2",error="invalid_token""#,
             r#",, Bearer scope="a b", resource_metadata="https://a.example/m?x=1,2",, error=invalid_token, scope="other""#,
         ] {
-            let found = Challenge::bearer([header.as_bytes()]).unwrap();
+            let found = Challenge::token([header.as_bytes()]).unwrap();
             assert_eq!(found.resource_metadata(), Some("https://a.example/m?x=1,2"), "{header}");
             assert_eq!(found.scope(), Some("a b"), "{header}");
             assert_eq!(found.get("error"), Some("invalid_token"), "{header}");
@@ -180,7 +190,7 @@ mod tests {
         assert_eq!(all[4].parameters.len(), 2);
         assert_eq!(all[0].parameters, []);
         let several = [b"Basic realm=a".as_slice(), b"Bearer scope=b"];
-        assert_eq!(Challenge::bearer(several).unwrap().scope(), Some("b"));
+        assert_eq!(Challenge::token(several).unwrap().scope(), Some("b"));
     }
 
     #[test]
@@ -194,12 +204,12 @@ mod tests {
             ("Bearer \u{1}", None),
             ("Bearer", None),
         ] {
-            assert_eq!(Challenge::bearer([header.as_bytes()]).unwrap().scope(), scope, "{header}");
+            assert_eq!(Challenge::token([header.as_bytes()]).unwrap().scope(), scope, "{header}");
         }
         for header in ["", ",", "=", "\"Bearer\"", "= = =", "\u{ff}Bearer"] {
-            assert_eq!(Challenge::bearer([header.as_bytes()]), None, "{header}");
+            assert_eq!(Challenge::token([header.as_bytes()]), None, "{header}");
         }
-        assert_eq!(Challenge::bearer([b"Bearer scope=\"\xff\"".as_slice()]).unwrap().scope(), None);
+        assert_eq!(Challenge::token([b"Bearer scope=\"\xff\"".as_slice()]).unwrap().scope(), None);
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub enum KeyFault {
     Algorithm(String),
     #[error("the private key of the client is no PEM of a key for {0}")]
     Key(String),
+    #[error("no key and no signature can be made: the system gives no randomness")]
+    Random,
 }
 
 /// What a statement of a client is called (RFC 7523 §2.2).
@@ -78,7 +80,7 @@ impl PrivateKey {
         header.kid.clone_from(&self.id);
         let now = clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut unique = [0; 16];
-        getrandom::fill(&mut unique).map_err(|_| KeyFault::Key(self.algorithm.clone()))?;
+        getrandom::fill(&mut unique).map_err(|_| KeyFault::Random)?;
         let claims = json!({
             "iss": id,
             "sub": id,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use thiserror::Error;
 use url::Url;
 
-use crate::{Challenge, Http, HttpError, ServerMetadata, http::origin, resource, server};
+use crate::{Challenge, Http, HttpError, ProofDemand, ServerMetadata, http::origin, resource, server};
 
 /// Where tokens for an upstream come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Discovered {
     pub scopes: Vec<String>,
     /// Who makes them.
     pub server: ServerMetadata,
+    /// Whether the upstream wants them bound to a key.
+    pub demand: ProofDemand,
 }
 
 /// Why it is not known where tokens come from.
@@ -61,6 +63,7 @@ pub async fn discover(
     preferred: Option<&str>,
 ) -> Result<Discovered, DiscoveryError> {
     let found = resource::find(http, url, challenge.and_then(Challenge::resource_metadata)).await?;
+    let demand = ProofDemand::of(challenge, found.as_ref());
     let (resource, named, scopes) = match found {
         Some(found) => (found.resource, found.authorization_servers, found.scopes_supported),
         None => (resource::identifier(url), Vec::new(), Vec::new()),
@@ -70,7 +73,7 @@ pub async fn discover(
         Some(issuer) => server::find(http, issuer).await?,
         None => old(http, url).await?,
     };
-    Ok(Discovered { resource, scopes, server })
+    Ok(Discovered { resource, scopes, server, demand })
 }
 
 /// Whether the upstream at `url` names who makes tokens for it, and `issuer` is not among them, letter by letter. An

@@ -205,10 +205,9 @@ impl Http {
         url: &Url,
         media_type: &'static str,
         body: String,
-        authorization: Option<HeaderValue>,
+        mut headers: HeaderMap,
     ) -> Result<HttpAnswer, HttpError> {
-        let mut headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media_type))]);
-        headers.extend(authorization.map(|value| (header::AUTHORIZATION, value)));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
         self.send(Method::POST, url, headers, Some(body.into())).await
     }
 

@@ -41,6 +41,7 @@ pub fn sign_in(server: &ServerMetadata, client: &OAuthApplication, redirect: &st
         scopes: scopes.map(str::to_owned).collect(),
         nonce: Some(Secret::new(CsrfToken::new_random().into_secret())),
         prompt: anew.then_some(if chooses { "select_account" } else { "login" }),
+        proof: None,
     }
 }
 

@@ -9,6 +9,7 @@
 //! 5. [`scope`]: what to ask for.
 //!    All of these together are [`prepare()`].
 //! 6. A sign-in ([`authorize`], with [`Loopback`] to come back to; [`device`]) or none ([`grants`]) ends with [`Tokens`].
+//!    Where the upstream asks for it, they are bound to a key ([`proof`]).
 //! 7. [`Logins`] keeps them, and hands out what is good now, refreshed if need be. [`revoke`] gives them back.
 //!
 //! Every request goes through [`Http`], which guards where it may lead. Every error says what to do and holds no secret.
@@ -29,6 +30,7 @@ mod logins;
 mod loopback;
 mod prepare;
 mod probe;
+pub mod proof;
 pub mod redirect;
 pub mod registration;
 pub mod resource;
@@ -52,6 +54,7 @@ pub use logins::{LoginError, Logins, Obtain, Renewal, Stale};
 pub use loopback::Loopback;
 pub use prepare::{PrepareError, Prepared, PreparedUpstream, prepare, prepare_again};
 pub use probe::{Probed, probe};
+pub use proof::{KeyBinding, ProofDemand, ProofKey};
 pub use redirect::Redirect;
 pub use registration::{KnownClient, Registration, RegistrationError};
 pub use revoke::Revoked;

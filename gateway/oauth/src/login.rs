@@ -1,7 +1,10 @@
 //! A login as it is kept: everything that is needed to use and to refresh it, so that neither asks anybody who the
 //! servers are.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -9,8 +12,8 @@ use weir_store::{Clock, Key, Listed, Secret, Value, Version};
 use zeroize::Zeroizing;
 
 use crate::{
-    Http, OAuthApplication, Revoked, Scopes, ServerMetadata, TokenEndpoint, TokenError, Tokens, client::ClientRecord,
-    discover::lenient, revoke::revoke,
+    Http, KeyBinding, OAuthApplication, ProofKey, Revoked, Scopes, ServerMetadata, TokenEndpoint, TokenError, Tokens,
+    client::ClientRecord, discover::lenient, revoke::revoke,
 };
 
 /// Whose login it is, for which upstream, and who gave it. A credential of one issuer is never shown to another.
@@ -52,6 +55,8 @@ pub struct Login {
     pub client: OAuthApplication,
     /// Where it is refreshed and given back.
     pub server: ServerMetadata,
+    /// The key that its tokens were asked for with, and whether the access token is bound to it (RFC 9449).
+    pub proof: Option<KeyBinding>,
     /// Set when the server has ended it: only a new sign-in helps.
     pub ended: bool,
 }
@@ -70,6 +75,8 @@ pub struct LoginSummary {
     pub expires: Option<SystemTime>,
     /// Whether it can be refreshed.
     pub refreshable: bool,
+    /// Whether its access token is bound to a key (RFC 9449).
+    pub bound: bool,
     /// Whether only a new sign-in helps.
     pub ended: bool,
     /// Which writing of it this is: the later of two logins has the greater one.
@@ -148,6 +155,7 @@ impl Login {
             refresh: tokens.refresh,
             client,
             server,
+            proof: None,
             ended: false,
         }
     }
@@ -155,6 +163,7 @@ impl Login {
     /// The same login with the tokens of a refresh. A server that does not rotate gives no new refresh token.
     pub(crate) fn renewed(&self, tokens: Tokens, now: SystemTime) -> Self {
         Self {
+            proof: self.proof.as_ref().map(|proof| proof.with(tokens.is_bound())),
             scopes: tokens.scopes.unwrap_or_else(|| self.scopes.clone()),
             issued: time(millis(now)),
             expires: tokens.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
@@ -172,8 +181,14 @@ impl Login {
         revoke(http, &self.endpoint(clock), token, kind).await
     }
 
+    /// Whether its access token is bound to a key.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.proof.as_ref().is_some_and(|proof| proof.bound)
+    }
+
     pub(crate) fn endpoint<'a>(&'a self, clock: &'a Clock) -> TokenEndpoint<'a> {
-        TokenEndpoint { server: &self.server, client: &self.client, resource: self.resource.as_deref(), clock }
+        let (resource, proof) = (self.resource.as_deref(), self.proof.as_ref());
+        TokenEndpoint { server: &self.server, client: &self.client, resource, proof, clock }
     }
 
     /// Whether its access token is good for at least `margin` more, as far as anybody said.
@@ -219,6 +234,8 @@ struct LoginRecord {
     /// In milliseconds since 1970.
     expires: Option<u64>,
     refreshable: bool,
+    #[serde(default)]
+    bound: bool,
     ended: bool,
 }
 
@@ -230,6 +247,7 @@ impl From<&Login> for LoginRecord {
             issued: millis(login.issued),
             expires: login.expires.map(millis),
             refreshable: login.refresh.is_some(),
+            bound: login.is_bound(),
             ended: login.ended,
         }
     }
@@ -244,6 +262,7 @@ impl LoginRecord {
             scopes: Scopes::parse(&self.scopes),
             expires: self.expires.map(time),
             refreshable: self.refreshable,
+            bound: self.bound,
             ended: self.ended,
             version,
         }
@@ -262,6 +281,9 @@ struct EncryptedPart {
     issuer: String,
     token_endpoint: Option<Url>,
     revocation_endpoint: Option<Url>,
+    /// The key of the login, PKCS#8 in base64.
+    #[serde(default, deserialize_with = "lenient")]
+    proof: Option<String>,
 }
 
 impl From<&Login> for EncryptedPart {
@@ -274,13 +296,17 @@ impl From<&Login> for EncryptedPart {
             issuer: login.server.issuer.clone(),
             token_endpoint: login.server.token_endpoint.clone(),
             revocation_endpoint: login.server.revocation_endpoint.clone(),
+            proof: login.proof.as_ref().map(|proof| proof.key.stored().expose().to_owned()),
         }
     }
 }
 
 impl EncryptedPart {
     fn into_login(self, about: &LoginRecord) -> Option<Login> {
+        // Without its key a login is of no use, so one that cannot be read makes the whole unreadable.
+        let key = self.proof.map(|key| ProofKey::restore(Secret::new(key)).ok_or(())).transpose().ok()?;
         Some(Login {
+            proof: key.map(|key| KeyBinding { key: Arc::new(key), bound: about.bound }),
             origin: about.origin.clone(),
             resource: self.resource,
             scopes: Scopes::parse(&about.scopes),

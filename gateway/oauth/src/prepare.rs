@@ -7,9 +7,9 @@ use url::Url;
 use weir_store::{Clock, Store};
 
 use crate::{
-    Challenge, CredentialOwner, Discovered, DiscoveryError, Http, Login, LoginKey, OAuthApplication, Registration,
-    RegistrationError, Scopes, ServerMetadata, SignIn, TokenEndpoint, Tokens, Wishes, discover::discover, registration,
-    scope, server,
+    Challenge, CredentialOwner, Discovered, DiscoveryError, Http, KeyBinding, KeyFault, Login, LoginKey,
+    OAuthApplication, ProofDemand, Registration, RegistrationError, Scopes, ServerMetadata, SignIn, TokenEndpoint,
+    Tokens, Wishes, discover::discover, registration, scope, server,
 };
 
 /// What the config says of an upstream.
@@ -27,6 +27,8 @@ pub struct PreparedUpstream {
     pub names_resource: bool,
     /// Whether somebody signs in, so that a refresh token is of use.
     pub signs_in: bool,
+    /// Whether tokens are bound to a key (RFC 9449); as the upstream asks, if it is not given.
+    pub dpop: Option<bool>,
 }
 
 /// All that a sign-in or a grant needs.
@@ -46,6 +48,8 @@ pub struct Prepared {
     /// When that was begun to be found out. A registration that is younger cannot have been forgotten by its server: if that
     /// refuses it, another would not help.
     pub begun: SystemTime,
+    /// The key that tokens are to be bound to.
+    pub proof: Option<KeyBinding>,
 }
 
 /// Why that is not known.
@@ -55,6 +59,8 @@ pub enum PrepareError {
     Discovery(#[from] DiscoveryError),
     #[error(transparent)]
     Registration(#[from] RegistrationError),
+    #[error(transparent)]
+    Key(#[from] KeyFault),
 }
 
 impl PrepareError {
@@ -63,6 +69,7 @@ impl PrepareError {
         match self {
             Self::Discovery(error) => error.is_temporary(),
             Self::Registration(RegistrationError::Http(error)) => error.is_temporary(),
+            Self::Key(_) => false,
             Self::Registration(error) => matches!(error, RegistrationError::Trouble { .. }),
         }
     }
@@ -87,7 +94,9 @@ pub async fn prepare(
         None => registration::pinned(store, &upstream.registration).await?,
     };
     let (known, preferred) = (upstream.issuer.as_deref(), pinned.as_deref().or(issuer));
-    let Discovered { resource, scopes, server } = discover(http, &upstream.url, challenge, known, preferred).await?;
+    let found = discover(http, &upstream.url, challenge, known, preferred).await?;
+    let Discovered { resource, scopes, server, demand } = found;
+    let proof = KeyBinding::choose(upstream.dpop, demand, &server)?;
     let client = registration::client(http, store, clock, &server, &upstream.registration).await?;
     let wishes = Wishes {
         configured: upstream.scopes.as_ref(),
@@ -97,7 +106,7 @@ pub async fn prepare(
         offline: upstream.signs_in,
     };
     let scopes = scope::choose(&wishes);
-    Ok(upstream.prepared(server, client, Some(resource), scopes, begun))
+    Ok(Prepared { proof, ..upstream.prepared(server, client, Some(resource), scopes, begun) })
 }
 
 /// The same for a login that is there and that nobody has refused: it stays at its server, whatever the upstream names
@@ -121,7 +130,11 @@ pub async fn prepare_again(
     let server = server::find(http, issuer).await.unwrap_or_else(|_| before.server.clone());
     let client = registration::client(http, store, clock, &server, &upstream.registration).await?;
     let scopes = upstream.scopes.iter().fold(before.scopes.clone(), |all, scopes| all.union(scopes));
-    Ok(upstream.prepared(server, client, before.resource.clone(), scopes, begun))
+    let proof = match &before.proof {
+        Some(proof) if upstream.dpop != Some(false) => Some(proof.with(proof.bound || upstream.dpop == Some(true))),
+        _ => KeyBinding::choose(upstream.dpop, ProofDemand::Unsaid, &server)?,
+    };
+    Ok(Prepared { proof, ..upstream.prepared(server, client, before.resource.clone(), scopes, begun) })
 }
 
 impl PreparedUpstream {
@@ -144,7 +157,7 @@ impl PreparedUpstream {
     ) -> Prepared {
         let resource = resource.filter(|_| self.names_resource);
         let (upstream, url, redirect) = (self.name.clone(), self.url.clone(), self.registration.redirect_for(&server));
-        Prepared { upstream, url, server, client, resource, redirect, scopes, begun }
+        Prepared { upstream, url, server, client, resource, redirect, scopes, begun, proof: None }
     }
 }
 
@@ -164,18 +177,21 @@ impl Prepared {
             scopes: self.scopes.clone(),
             nonce: None,
             prompt: None,
+            proof: self.proof.clone(),
         }
     }
 
     /// The token endpoint, for a grant or a device.
     pub fn endpoint<'a>(&'a self, clock: &'a Clock) -> TokenEndpoint<'a> {
-        TokenEndpoint { server: &self.server, client: &self.client, resource: self.resource.as_deref(), clock }
+        let (resource, proof) = (self.resource.as_deref(), self.proof.as_ref());
+        TokenEndpoint { server: &self.server, client: &self.client, resource, proof, clock }
     }
 
     /// What to keep of `tokens` that were asked for at `asked`.
     pub fn login(&self, tokens: Tokens, asked: SystemTime) -> Login {
         let (resource, client, server) = (self.resource.clone(), self.client.clone(), self.server.clone());
-        Login::new(tokens, &self.url, resource, &self.scopes, client, server, asked)
+        let proof = self.proof.as_ref().map(|proof| proof.with(tokens.is_bound()));
+        Login { proof, ..Login::new(tokens, &self.url, resource, &self.scopes, client, server, asked) }
     }
 }
 

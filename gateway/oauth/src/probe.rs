@@ -9,7 +9,7 @@ use crate::{Challenge, Http, HttpError};
 /// What an upstream says to somebody without a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probed {
-    /// It wants one; with its `Bearer` challenge, if it sends one.
+    /// It wants one; with its challenge that a token answers, if it sends one.
     Refused(Option<Challenge>),
     /// Something else, with this status. It may let some requests through and not others.
     Answered(u16),
@@ -51,5 +51,5 @@ pub async fn probe(http: &Http, url: &Url) -> Result<Probed, HttpError> {
 }
 
 fn challenge(headers: &HeaderMap) -> Option<Challenge> {
-    Challenge::bearer(headers.get_all(header::WWW_AUTHENTICATE).iter().map(HeaderValue::as_bytes))
+    Challenge::token(headers.get_all(header::WWW_AUTHENTICATE).iter().map(HeaderValue::as_bytes))
 }

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -224,7 +225,7 @@ async fn register(
         .unwrap_or("none");
     let redirects: Vec<String> = wanted.redirect_for(server).into_iter().collect();
     let description = description(&wanted.name, &redirects, &wanted.grants, method);
-    let answer = http.post(endpoint, "application/json", description.to_string(), None).await?;
+    let answer = http.post(endpoint, "application/json", description.to_string(), HeaderMap::new()).await?;
     let (origin, status) = (origin(endpoint), answer.status.as_u16());
     match status {
         200..300 => {}

@@ -22,6 +22,12 @@ pub struct ResourceMetadata {
     /// All scopes that a client may need.
     #[serde(default, deserialize_with = "lenient")]
     pub scopes_supported: Vec<String>,
+    /// The signatures of proofs that it checks, if it takes tokens that are bound to keys (RFC 9728 §2).
+    #[serde(default, deserialize_with = "lenient")]
+    pub dpop_signing_alg_values_supported: Vec<String>,
+    /// Whether it takes no other tokens (RFC 9728 §2).
+    #[serde(default, deserialize_with = "lenient")]
+    pub dpop_bound_access_tokens_required: bool,
 }
 
 /// Finds the metadata of the upstream at `url`; none if it has none. `pointer` is from its refusal.

@@ -51,6 +51,9 @@ pub struct ServerMetadata {
     /// Whether it names itself when it sends the user back (RFC 9207).
     #[serde(default, deserialize_with = "lenient")]
     pub authorization_response_iss_parameter_supported: bool,
+    /// The signatures of proofs that it checks, if it binds tokens to keys (RFC 9449 §5.1).
+    #[serde(default, deserialize_with = "lenient")]
+    pub dpop_signing_alg_values_supported: Vec<String>,
 }
 
 impl ServerMetadata {

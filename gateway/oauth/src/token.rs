@@ -38,6 +38,11 @@ pub enum TokenError {
     Unclear { origin: String, status: u16 },
     #[error("{0} answers with something that is no token")]
     Malformed(String),
+    /// RFC 9449 §5: who wants a bound token does not use another.
+    #[error(
+        "{0} gives a token that is bound to no key, and `dpop` or the upstream asks for one; set `oauth = {{ dpop = false }}` if it need not be"
+    )]
+    Unbound(String),
     #[error("the authorization server has no {0}")]
     Unsupported(&'static str),
     #[error(transparent)]

@@ -1,6 +1,5 @@
 //! The client scenarios of the MCP conformance suite that are about signing in, with the client of
-//! `examples/conformance.rs`. What it does not do is expected to fail: proofs of possession (RFC 9449), and everything
-//! that is not about signing in.
+//! `examples/conformance.rs`. Everything that is not about signing in is expected to fail.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -30,7 +29,7 @@ fn servers_of_2025_03_26() {
 
 #[test]
 fn extensions() {
-    run(&["--suite", "extensions"], 4, &["auth/dpop", "auth/dpop-nonce"]);
+    run(&["--suite", "extensions"], 6, &[]);
 }
 
 /// Runs a suite, of which `passing` scenarios pass and those `failing` fail.

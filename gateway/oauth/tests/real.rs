@@ -11,12 +11,13 @@ mod peer;
 
 use std::{sync::Arc, time::Duration};
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::json;
 use url::Url;
 use weir_oauth::{
-    AddressPolicy, Callback, ClientAuth, CredentialOwner, Discovered, Http, Login, LoginError, LoginKey, Logins,
-    Loopback, OAuthApplication, Redirect, Registration, Renewal, RequestLimits, Scopes, SignIn, SignInError, Stale,
-    TokenEndpoint, TokenError, Tokens, authorize, device, grants,
+    AddressPolicy, Callback, ClientAuth, CredentialOwner, Discovered, Http, KeyBinding, Login, LoginError, LoginKey,
+    Logins, Loopback, OAuthApplication, ProofDemand, ProofKey, Redirect, Registration, Renewal, RequestLimits, Scopes,
+    SignIn, SignInError, Stale, TokenEndpoint, TokenError, Tokens, authorize, device, grants,
     inbound::{Issuer, Rejected, Verifier},
     registration, revoke, scope, server,
 };
@@ -35,7 +36,12 @@ fn http() -> Http {
 /// What discovery finds for an upstream that names the peer.
 async fn found(peer: &Peer) -> Discovered {
     let server = server::find(&http(), &peer.issuer).await.unwrap();
-    Discovered { resource: RESOURCE.to_owned(), scopes: vec!["mcp:read".to_owned()], server }
+    Discovered {
+        resource: RESOURCE.to_owned(),
+        scopes: vec!["mcp:read".to_owned()],
+        server,
+        demand: ProofDemand::Unsaid,
+    }
 }
 
 fn wanted() -> Registration {
@@ -67,6 +73,7 @@ fn sign_in(found: &Discovered, client: &OAuthApplication) -> SignIn {
         scopes: scopes(found),
         nonce: None,
         prompt: None,
+        proof: None,
     }
 }
 
@@ -186,7 +193,8 @@ async fn a_device_signs_in() {
     let peer = Peer::start(&json!({})).await;
     let found = found(&peer).await;
     let (client, clock, http) = (OAuthApplication::public("weir-native"), Clock::system(), http());
-    let endpoint = TokenEndpoint { server: &found.server, client: &client, resource: Some(RESOURCE), clock: &clock };
+    let endpoint =
+        TokenEndpoint { server: &found.server, client: &client, resource: Some(RESOURCE), proof: None, clock: &clock };
     let begun = device::begin(&http, &endpoint, &scopes(&found)).await.unwrap();
     assert!(begun.page_with_code.as_ref().unwrap().as_str().contains(&begun.code));
     let (page, code) = (begun.page.clone(), begun.code.clone());
@@ -215,14 +223,19 @@ async fn a_service_needs_nobody() {
         ("weir-jwt", ClientAuth::PrivateKey(weir_oauth::PrivateKey { pem, algorithm: "ES256".to_owned(), id: None })),
     ] {
         let client = OAuthApplication { id: id.to_owned(), auth };
-        let endpoint =
-            TokenEndpoint { server: &found.server, client: &client, resource: Some(RESOURCE), clock: &clock };
+        let endpoint = TokenEndpoint {
+            server: &found.server,
+            client: &client,
+            resource: Some(RESOURCE),
+            proof: None,
+            clock: &clock,
+        };
         let tokens = grants::client_credentials(&http, &endpoint, &Scopes::parse("mcp:read")).await.unwrap();
         let principal = verifier(&found).verify(tokens.access.expose()).await.unwrap();
         assert_eq!((principal.subject.as_str(), principal.scopes.render().as_str()), (id, "mcp:read"));
     }
     let wrong = OAuthApplication { id: "weir-basic".to_owned(), auth: ClientAuth::Basic(secret("wrong")) };
-    let endpoint = TokenEndpoint { server: &found.server, client: &wrong, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &found.server, client: &wrong, resource: None, proof: None, clock: &clock };
     let refused = grants::client_credentials(&http, &endpoint, &Scopes::default()).await;
     assert_eq!(refused.unwrap_err(), TokenError::InvalidClient);
 }
@@ -265,8 +278,69 @@ async fn a_login_is_refreshed_rotated_and_given_back() {
     assert_ne!(kept, spent, "rotated");
     assert!(logins.forget(&http, &key.upstream, &key.owner, None).await.unwrap().unwrap().is_ok());
     let clock = Clock::system();
-    let endpoint = TokenEndpoint { server: &found.server, client: &client, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &found.server, client: &client, resource: None, proof: None, clock: &clock };
     assert_eq!(grants::refresh(&http, &endpoint, &kept).await.unwrap_err(), TokenError::InvalidGrant);
+}
+
+/// The key that a token is bound to.
+fn bound_to(token: &Secret) -> String {
+    let claims = URL_SAFE_NO_PAD.decode(token.expose().split('.').nth(1).unwrap()).unwrap();
+    let claims: serde_json::Value = serde_json::from_slice(&claims).unwrap();
+    claims["cnf"]["jkt"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_login_stays_bound_to_its_key() {
+    for peer in [json!({ "dpop": true }), json!({ "dpop": "nonce" })] {
+        let peer = Peer::start(&peer).await;
+        let (found, http, clock) = (found(&peer).await, http(), Clock::system());
+        let client = OAuthApplication::public("weir-native");
+        let proof = KeyBinding { key: Arc::new(ProofKey::generate().unwrap()), bound: true };
+        let thumbprint = proof.key.thumbprint().to_owned();
+        let what = SignIn { proof: Some(proof.clone()), ..sign_in(&found, &client) };
+        let (url, pending) = authorize::begin(&http, what).unwrap();
+        assert!(url.query_pairs().any(|(name, value)| name == "dpop_jkt" && value == thumbprint));
+        let back = Browser::default().sign_in(&url, REDIRECT).await;
+        let tokens = pending.finish(&http, returned(&back), &clock).await.unwrap();
+        assert!(tokens.is_bound());
+        assert_eq!(bound_to(&tokens.access), thumbprint);
+
+        // As another process has it.
+        let (store, key): (Arc<dyn Store>, _) = (Arc::new(MemoryStore::new(clock.clone())), key(&found));
+        let first = Login { proof: Some(proof), ..login(&found, &client, tokens) };
+        Logins::new(Arc::clone(&store), clock.clone()).save(&key, &first).await.unwrap();
+        let logins = Logins::new(store, clock.clone());
+        let stale = Stale { token: first.access.clone(), refused: true };
+        let second = logins.access(&http, &key, Some(&stale), &Renewal::Refresh(None)).await.unwrap();
+        assert_ne!(second.access, first.access);
+        assert_eq!(bound_to(&second.access), thumbprint);
+        assert!(logins.list(&[LoginKey::range(None, None)]).await.unwrap()[0].bound);
+
+        let other = KeyBinding { key: Arc::new(ProofKey::generate().unwrap()), bound: true };
+        for proof in [Some(&other), None] {
+            let (server, client) = (&found.server, &client);
+            let thief = TokenEndpoint { server, client, resource: Some(RESOURCE), proof, clock: &clock };
+            let refused = grants::refresh(&http, &thief, second.refresh.as_ref().unwrap()).await;
+            assert!(refused.is_err(), "without its key a refresh token is worth nothing");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_bound_to_nothing_is_not_taken_for_a_bound_one() {
+    let peer = Peer::start(&json!({ "dpop": false })).await;
+    let (found, http, clock) = (found(&peer).await, http(), Clock::system());
+    let auth = ClientAuth::Basic(Secret::new("basic secret: +&%".to_owned()));
+    let client = OAuthApplication { id: "weir-basic".to_owned(), auth };
+    let key = Arc::new(ProofKey::generate().unwrap());
+    for (bound, taken) in [(true, false), (false, true)] {
+        let proof = Some(KeyBinding { key: Arc::clone(&key), bound });
+        let (server, client, proof) = (&found.server, &client, proof.as_ref());
+        let endpoint = TokenEndpoint { server, client, resource: Some(RESOURCE), proof, clock: &clock };
+        let given = grants::client_credentials(&http, &endpoint, &Scopes::parse("mcp:read")).await;
+        assert_eq!(given.as_ref().is_ok(), taken, "{given:?}");
+        assert!(taken || matches!(given, Err(TokenError::Unbound(_))));
+    }
 }
 
 #[tokio::test]
@@ -287,7 +361,7 @@ async fn a_login_that_was_revoked_elsewhere_ends_and_a_failed_sign_in_clears_not
     assert_eq!(logins.access(&http, &key, None, &renewal).await.unwrap().access, access);
 
     let clock = Clock::system();
-    let endpoint = TokenEndpoint { server: &found.server, client: &client, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &found.server, client: &client, resource: None, proof: None, clock: &clock };
     revoke::revoke(&http, &endpoint, &refresh, weir_oauth::Revoked::Refresh).await.unwrap();
     let stale = Stale { token: access, refused: true };
     let ended = logins.access(&http, &key, Some(&stale), &renewal).await.unwrap_err();

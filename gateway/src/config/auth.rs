@@ -81,6 +81,8 @@ pub struct OAuthClient {
     pub audience: Option<String>,
     /// Whether requests name the upstream as `resource` (RFC 8707).
     pub resource: bool,
+    /// Whether tokens are bound to a key (RFC 9449); none to do as the upstream asks.
+    pub dpop: Option<bool>,
     /// Whether authorization servers may be at private addresses.
     pub private_network: bool,
     /// How long before its end a token is renewed.

@@ -132,7 +132,8 @@ impl ServiceGrants {
             }
             ServiceGrant::Vouched { subject, kind, provider, client } => {
                 let subject = Subject { token: subject, kind: *kind };
-                let provider = TokenEndpoint { server: provider, client, resource: None, clock: &self.clock };
+                let provider =
+                    TokenEndpoint { server: provider, client, resource: None, proof: None, clock: &self.clock };
                 grants::vouched(&self.http, &provider, subject, &endpoint, scopes).await
             }
         }

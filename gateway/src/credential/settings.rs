@@ -43,6 +43,7 @@ pub(super) fn upstream(
         scopes: (!oauth.scopes.is_empty()).then(|| oauth.scopes.iter().cloned().collect::<Scopes>()),
         names_resource: oauth.resource,
         signs_in: people,
+        dpop: oauth.dpop,
     })
 }
 

@@ -156,6 +156,8 @@ impl UpstreamAuth {
         let issuer = self.oauth.issuer.as_ref();
         let fitting =
             theirs.filter(|login| login.origin == self.origin && issuer.is_none_or(|one| *one == login.key.issuer));
+        // What is bound to no key is not sent where the configuration wants a key.
+        let fitting = fitting.filter(|login| login.bound || self.oauth.dpop != Some(true));
         let found = fitting.max_by_key(|login| login.version)?;
         self.token_store.changes.seen(found);
         Some(found.clone())

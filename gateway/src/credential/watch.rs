@@ -182,6 +182,7 @@ mod tests {
             scopes: Scopes::default(),
             expires: None,
             refreshable: true,
+            bound: false,
             ended: false,
             version,
         };

@@ -78,6 +78,12 @@ impl HttpTarget {
         self.proxy.as_ref().map_or(&self.origin, |proxy| &proxy.origin)
     }
 
+    /// Its URL without query, which is what a proof is about (RFC 9449 §4.2).
+    pub fn url(&self) -> String {
+        let path = self.path.split('?').next().unwrap_or_default();
+        format!("{}://{}{path}", self.origin.scheme, self.authority())
+    }
+
     /// Path and query of a redirect from `path` (its own if there is none), if it stays within the origin.
     pub(super) fn redirected(&self, path: Option<&str>, location: &HeaderValue) -> Result<String, Error> {
         let base = format!("{}://{}{}", self.origin.scheme, self.authority(), path.unwrap_or(&self.path));

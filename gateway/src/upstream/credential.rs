@@ -16,20 +16,22 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use parking_lot::Mutex;
 use weir_flow::{
     Origin,
+    call::SendError,
     facts::{Refusal, UpstreamFacts},
 };
+use weir_oauth::{ProofKey, proof};
 
 use crate::{
     caller::Caller,
     config::{self, SecretSource},
     credential::{CredentialOwner, Needed, TokenSubject, UpstreamAuth},
-    http::{HeaderName, HeaderValue},
+    http::{HeaderName, HeaderValue, Method, Response},
     policy::{Policy, Secrets},
 };
 
@@ -43,6 +45,15 @@ pub struct Credential {
     pub(super) value: HeaderValue,
     issued: Arc<Issued>,
     mark: u64,
+    /// What proves that Weir holds its key, if it is bound to one.
+    pub(super) bound: Option<Arc<BoundToken>>,
+}
+
+/// A token that is bound to a key (RFC 9449). Each request that carries it carries a proof.
+pub(super) struct BoundToken {
+    key: Arc<ProofKey>,
+    /// Of the token.
+    hash: String,
 }
 
 /// What is true of a token however often it is placed.
@@ -121,6 +132,19 @@ impl Credential {
 
     fn is_accepted(&self) -> bool {
         self.issued.accepted.load(Ordering::Relaxed)
+    }
+}
+
+impl BoundToken {
+    /// A proof for one request to `url`, which has no query.
+    pub(super) fn proof(&self, method: &Method, url: &str) -> Result<HeaderValue, SendError> {
+        let proof = self.key.proof(method.as_str(), url, Some(&self.hash), SystemTime::now());
+        proof.map_err(|why| SendError::Unsent(why.to_string()))
+    }
+
+    /// Keeps the nonce of an answer from `url`; false if there is none.
+    pub(super) fn learn(&self, url: &str, answer: &Response) -> bool {
+        self.key.learn(url, answer.header(&proof::DPOP_NONCE))
     }
 }
 

@@ -299,7 +299,7 @@ impl SseShared {
         }
         let credential = self.credential.lock().clone();
         let head = self.endpoint.aside(self.session.as_ref(), credential.as_ref());
-        self.posted(head, message, credential.as_ref().map(Credential::mark)).await
+        self.posted(head, message, credential).await
     }
 
     /// What every POST says of itself.

@@ -13,6 +13,7 @@ use weir_flow::{
     facts::{Challenge, Refusal},
 };
 use weir_mcp::{Era, headers};
+use weir_oauth::proof;
 
 use crate::{
     config::{HttpReach, Timeouts},
@@ -20,7 +21,12 @@ use crate::{
     telemetry::printable,
 };
 
-use super::{JsonBody, Listened, Outgoing, Reply, ReplyBody, SendError, credential::Credential, echo::masked, loss};
+use super::{
+    JsonBody, Listened, Outgoing, Reply, ReplyBody, SendError,
+    credential::{BoundToken, Credential},
+    echo::masked,
+    loss,
+};
 
 /// How much of an answer that nobody needs is read so that the connection can be used again, in bytes.
 const IGNORED: usize = 64 * 1024;
@@ -106,14 +112,15 @@ impl HttpEndpoint {
             }
         }
         head.extend_from_slice(outgoing.headers);
-        let response = self.send(Method::POST, &head, Some(outgoing.body.clone())).await?;
+        let response =
+            self.send(&self.target, Method::POST, &head, outgoing.credential, Some(outgoing.body.clone())).await?;
         Ok((response, head))
     }
 
     /// Opens the stream of HTTP+SSE, where some servers name the session in a header.
     pub(super) async fn stream(&self, credential: Option<&Credential>) -> Result<Reply, SendError> {
         let head = self.head(None, None, credential, ACCEPT_EVENTS);
-        let response = self.send(Method::GET, &head, None).await?;
+        let response = self.send(&self.target, Method::GET, &head, credential, None).await?;
         let named = session_id(&response, &X_SESSION_ID)?;
         let reply = reply(response, credential.map(Credential::mark), &head, self.limit)?;
         Ok(Reply { session: reply.session.or(named), ..reply })
@@ -154,13 +161,49 @@ impl HttpEndpoint {
         self.target.proxy()
     }
 
-    async fn send(
+    /// Sends a request to an address of this server, with a proof for a token that is bound to a key.
+    pub(super) async fn send(
         &self,
+        target: &HttpTarget,
         method: Method,
-        headers: &RequestHeaders,
+        headers: &[(HeaderName, HeaderValue)],
+        credential: Option<&Credential>,
         body: Option<Bytes>,
-    ) -> Result<Response, http::Error> {
-        self.client.send(&self.target, Request { method, headers, body }).await
+    ) -> Result<Response, SendError> {
+        match credential.filter(|credential| credential.is_for(&target.origin)).and_then(|one| one.bound.as_ref()) {
+            // Boxed: few tokens are bound, and every call would carry its state.
+            Some(bound) => Box::pin(self.send_proved(target, method, headers, bound, body)).await,
+            None => Ok(self.client.send(target, Request { method, headers, body }).await?),
+        }
+    }
+
+    /// The same with a proof. A server that wants a nonce names it, and gets the same request once more (RFC 9449 §9). This is
+    /// one attempt: the server has not looked at the message, and says nothing against the token.
+    async fn send_proved(
+        &self,
+        target: &HttpTarget,
+        method: Method,
+        headers: &[(HeaderName, HeaderValue)],
+        bound: &BoundToken,
+        body: Option<Bytes>,
+    ) -> Result<Response, SendError> {
+        let url = target.url();
+        for _ in 0..2 {
+            let proof = (proof::DPOP, bound.proof(&method, &url)?);
+            let headers = [headers, &[proof]].concat();
+            let request = Request { method: method.clone(), headers: &headers, body: body.clone() };
+            let response = self.client.send(target, request).await?;
+            let is_named = bound.learn(&url, &response);
+            if response.status() != 401 || !asks_for_nonce(&response) {
+                return Ok(response);
+            }
+            // Read to its end, so that the connection can be used again.
+            drop(response.collect(IGNORED).await);
+            if !is_named {
+                break;
+            }
+        }
+        Err(SendError::NotMcp("status 401: it takes no proof with the nonce that it has named (DPoP)".into()))
     }
 
     fn head(
@@ -239,7 +282,7 @@ impl HttpSession {
         last: &HeaderValue,
         credential: Option<&Credential>,
     ) -> Result<Response, (Option<u16>, SendError)> {
-        let (response, head) = self.get(Some(last), credential).await.map_err(|why| (None, why.into()))?;
+        let (response, head) = self.get(Some(last), credential).await.map_err(|why| (None, why))?;
         let status = response.status();
         if status == 200 && media(&response).is_some_and(headers::is_event_stream) {
             return Ok(response);
@@ -261,16 +304,18 @@ impl HttpSession {
         &self,
         last_event_id: Option<&HeaderValue>,
         credential: Option<&Credential>,
-    ) -> Result<(Response, RequestHeaders), http::Error> {
+    ) -> Result<(Response, RequestHeaders), SendError> {
         let mut head = self.endpoint.head(self.version.as_ref(), self.id.as_ref(), credential, ACCEPT_EVENTS);
         head.extend(last_event_id.map(|id| (http::LAST_EVENT_ID, id.clone())));
-        Ok((self.endpoint.send(Method::GET, &head, None).await?, head))
+        let target = &self.endpoint.target;
+        Ok((self.endpoint.send(target, Method::GET, &head, credential, None).await?, head))
     }
 
     /// Ends a legacy session. A server that does not care about it is left alone.
     pub(super) async fn delete(&self, credential: Option<&Credential>) {
         let head = self.endpoint.head(self.version.as_ref(), self.id.as_ref(), credential, ACCEPT_BOTH);
-        match self.endpoint.send(Method::DELETE, &head, None).await {
+        let target = &self.endpoint.target;
+        match self.endpoint.send(target, Method::DELETE, &head, credential, None).await {
             // Read to its end, so that the connection can be used again.
             Ok(response) => drop(response.collect(IGNORED).await),
             Err(why) => tracing::debug!(url = self.endpoint.url, error = %why, "could not end an upstream session"),
@@ -372,8 +417,7 @@ fn challenge<'a>(
     sent: &[(HeaderName, HeaderValue)],
 ) -> Challenge {
     let all = weir_oauth::Challenge::parse_all(headers.map(|(_, value)| value.as_bytes()));
-    let bearer = all.iter().find(|challenge| challenge.scheme == "bearer");
-    let Some(chosen) = bearer.or(all.first()) else { return Challenge::default() };
+    let Some(chosen) = weir_oauth::Challenge::token_of(&all).or(all.first()) else { return Challenge::default() };
     let parameter = |name| chosen.get(name).map(|value| masked(value, sent));
     Challenge {
         scheme: masked(&chosen.scheme, sent),
@@ -381,6 +425,12 @@ fn challenge<'a>(
         scope: chosen.scope().map(|scope| masked(scope, sent)),
         resource_metadata: parameter("resource_metadata"),
     }
+}
+
+/// Whether the server wants a nonce in the proof.
+fn asks_for_nonce(response: &Response) -> bool {
+    let challenges = response.headers().filter(|(name, _)| **name == http::WWW_AUTHENTICATE);
+    proof::asks_for_nonce(challenges.map(|(_, value)| value.as_bytes()))
 }
 
 fn header_value(text: &str) -> Result<HeaderValue, SendError> {

@@ -4,7 +4,7 @@
 // Settings come as JSON in the first argument: access and refresh lifetimes in seconds, the document that stands behind a
 // client id that is a URL, more clients, whether clients may register, whether it says how people are called, whether it
 // asks them who they are, whether it names itself to those who come back (`iss`, RFC 9207), whose tokens are exchanged, whether a refresh token that was used may be used again, the
-// port, and how its access tokens look: `opaque`, for another `audience`, with more `claims`, with other `scopes`, with `scp`
+// port, whether it binds tokens to keys (`dpop`: as a rule, `false`, or with a "nonce" in each proof), and how its access tokens look: `opaque`, for another `audience`, with more `claims`, with other `scopes`, with `scp`
 // in place of `scope` (a "list", or the "short" name of one). All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
 // standard input are commands, each answered with one line: `stats` is how often each grant was asked for, `secrets` every
 // token that was given, `requests` all that was asked of it, `trouble {…}` what is to go wrong from now on (see
@@ -117,6 +117,11 @@ const provider = new Provider(issuer, {
     deviceFlow: { enabled: true },
     registration: { enabled: settings.registers },
     revocation: { enabled: true },
+    dPoP: {
+      enabled: settings.dpop !== false,
+      nonceSecret: Buffer.alloc(32, 'n'),
+      requireNonce: () => settings.dpop === 'nonce',
+    },
     introspection: { enabled: true },
     clientIdMetadataDocument: { enabled: true, ack: 'draft-02' },
     resourceIndicators: {

@@ -36,6 +36,7 @@ fn sign_in(server: &Scripted, fields: serde_json::Value) -> SignIn {
         scopes: Scopes::parse("read write"),
         nonce: None,
         prompt: None,
+        proof: None,
     }
 }
 

@@ -55,8 +55,13 @@ async fn run(server: &Scripted) -> (Result<Tokens, TokenError>, Vec<u64>) {
         move || UNIX_EPOCH + Duration::from_secs(now.load(Ordering::Relaxed))
     });
     let (metadata, client) = (metadata(server), OAuthApplication::public("weir"));
-    let endpoint =
-        TokenEndpoint { server: &metadata, client: &client, resource: Some("https://mcp.example"), clock: &clock };
+    let endpoint = TokenEndpoint {
+        server: &metadata,
+        client: &client,
+        resource: Some("https://mcp.example"),
+        proof: None,
+        clock: &clock,
+    };
     let begun = begin(&http(), &endpoint, &Scopes::parse("a b")).await.unwrap();
     let sleep = |time: Duration| {
         waits.lock().push(time.as_secs());
@@ -133,7 +138,7 @@ async fn waiting_can_be_given_up() {
     let never = Arc::new(Semaphore::new(0));
     let server = polled(json!({}), vec![ScriptedReply::status(200).hold(&never)]).await;
     let (metadata, client, clock) = (metadata(&server), OAuthApplication::public("weir"), Clock::system());
-    let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, proof: None, clock: &clock };
     let begun = begin(&http(), &endpoint, &Scopes::default()).await.unwrap();
     let given_up = tokio::time::timeout(Duration::from_millis(50), begun.finish(&http(), &endpoint)).await;
     assert!(given_up.is_err());
@@ -151,13 +156,13 @@ async fn a_prompt_that_cannot_be_shown_is_refused() {
     ] {
         let server = polled(fields.clone(), vec![]).await;
         let (metadata, client, clock) = (metadata(&server), OAuthApplication::public("weir"), Clock::system());
-        let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, clock: &clock };
+        let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, proof: None, clock: &clock };
         let refused = begin(&http(), &endpoint, &Scopes::default()).await.err().unwrap();
         assert!(matches!(refused, TokenError::Malformed(_)), "{fields}: {refused}");
         assert!(!refused.to_string().contains("hunter2"));
     }
     let server = polled(json!({ "verification_uri_complete": "javascript:alert(1)" }), vec![]).await;
     let (metadata, client, clock) = (metadata(&server), OAuthApplication::public("weir"), Clock::system());
-    let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, proof: None, clock: &clock };
     assert_eq!(begin(&http(), &endpoint, &Scopes::default()).await.unwrap().page_with_code, None);
 }

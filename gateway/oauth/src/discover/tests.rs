@@ -6,7 +6,7 @@ use super::*;
 use crate::tests::scripted::{Scripted, ScriptedReply, http, nobody};
 
 fn challenge(text: &str) -> Challenge {
-    Challenge::bearer([text.as_bytes()]).unwrap()
+    Challenge::token([text.as_bytes()]).unwrap()
 }
 
 /// Metadata of a server at `issuer`.

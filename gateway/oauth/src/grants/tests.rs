@@ -53,7 +53,13 @@ async fn a_client_shows_itself_in_each_way() {
     ] {
         let server = giving("t").await;
         let (metadata, client) = (metadata(&server), client(auth));
-        let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: Some("https://r"), clock: &clock };
+        let endpoint = TokenEndpoint {
+            server: &metadata,
+            client: &client,
+            resource: Some("https://r"),
+            proof: None,
+            clock: &clock,
+        };
         let (http, token) = (http(), secret("hunter2"));
         client_credentials(&http, &endpoint, &Scopes::parse("a b")).await.unwrap();
         refresh(&http, &endpoint, &token).await.unwrap();
@@ -94,7 +100,7 @@ async fn a_signed_statement_is_for_this_server_and_this_once() {
     let key = PrivateKey { pem: secret(&pem), algorithm: "ES256".to_owned(), id: Some("k1".to_owned()) };
     let server = giving("t").await;
     let (metadata, client, clock) = (metadata(&server), client(ClientAuth::PrivateKey(key)), Clock::system());
-    let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &metadata, client: &client, resource: None, proof: None, clock: &clock };
     client_credentials(&http(), &endpoint, &Scopes::default()).await.unwrap();
     endpoint.grant(&http(), &[("grant_type", "x")]).await.unwrap();
     let mut unique = Vec::new();
@@ -117,9 +123,15 @@ async fn a_provider_vouches_for_the_caller() {
     let (provider, upstream) = (giving("the assertion").await, giving("the token").await);
     let (at_provider, at_upstream) = (client(ClientAuth::Post(secret("p"))), client(ClientAuth::Basic(secret("u"))));
     let (clock, from, to) = (Clock::system(), metadata(&provider), metadata(&upstream));
-    let provider_end = TokenEndpoint { server: &from, client: &at_provider, resource: None, clock: &clock };
-    let upstream_end =
-        TokenEndpoint { server: &to, client: &at_upstream, resource: Some("https://mcp.example"), clock: &clock };
+    let provider_end =
+        TokenEndpoint { server: &from, client: &at_provider, resource: None, proof: None, clock: &clock };
+    let upstream_end = TokenEndpoint {
+        server: &to,
+        client: &at_upstream,
+        resource: Some("https://mcp.example"),
+        proof: None,
+        clock: &clock,
+    };
     let (http, identity) = (http(), secret("id token"));
     let subject = Subject { token: &identity, kind: TokenKind::Identity };
     let tokens = vouched(&http, &provider_end, subject, &upstream_end, &Scopes::parse("a")).await.unwrap();
@@ -152,7 +164,7 @@ async fn a_token_of_the_wrong_kind_is_not_passed_on() {
     let upstream = giving("never").await;
     let (client, clock, from, to) =
         (client(ClientAuth::None), Clock::system(), metadata(&provider), metadata(&upstream));
-    let provider_end = TokenEndpoint { server: &from, client: &client, resource: None, clock: &clock };
+    let provider_end = TokenEndpoint { server: &from, client: &client, resource: None, proof: None, clock: &clock };
     let upstream_end = TokenEndpoint { server: &to, ..provider_end };
     let identity = secret("id token");
     let subject = Subject { token: &identity, kind: TokenKind::Identity };
@@ -166,7 +178,7 @@ async fn what_cannot_be_given_back_says_so() {
     let server = Scripted::start(|_, _| ScriptedReply::error(400, "unsupported_token_type")).await;
     let (client, clock, full) = (client(ClientAuth::None), Clock::system(), metadata(&server));
     let token = secret("hunter2");
-    let endpoint = TokenEndpoint { server: &full, client: &client, resource: None, clock: &clock };
+    let endpoint = TokenEndpoint { server: &full, client: &client, resource: None, proof: None, clock: &clock };
     let refused = revoke(&http(), &endpoint, &token, Revoked::Access).await.unwrap_err();
     assert!(matches!(refused, TokenError::Refused(_)));
     let without = ServerMetadata { revocation_endpoint: None, ..full.clone() };

@@ -72,7 +72,7 @@ impl Introspector {
                 (server, url.ok_or(Rejected::Unchecked(TokenError::Unsupported("introspection endpoint")))?)
             }
         };
-        let endpoint = TokenEndpoint { server, client: &self.client, resource: None, clock: &self.clock };
+        let endpoint = TokenEndpoint { server, client: &self.client, resource: None, proof: None, clock: &self.clock };
         let fields = [("token", token), ("token_type_hint", "access_token")];
         let answer = endpoint.post(&self.http, url, &fields).await.map_err(Rejected::Unchecked)?;
         let malformed = |_| Rejected::Unchecked(TokenError::Malformed(crate::http::origin(url)));

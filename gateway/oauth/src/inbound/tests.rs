@@ -275,7 +275,7 @@ fn who_is_not_let_in_is_told_where_to_go() {
     let scopes = ["read".to_owned(), "offline_access".to_owned()];
     let place = "https://weir.example/.well-known/oauth-protected-resource/mcp";
     let said = challenge(Some(place), Some("invalid_token"), &scopes[..1]);
-    let heard = Challenge::bearer([said.as_bytes()]).unwrap();
+    let heard = Challenge::token([said.as_bytes()]).unwrap();
     assert_eq!(
         (heard.resource_metadata(), heard.get("error"), heard.scope()),
         (Some(place), Some("invalid_token"), Some("read"))

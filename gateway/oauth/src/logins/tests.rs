@@ -100,6 +100,7 @@ impl Scene {
             refresh: Some(Secret::new("r1".to_owned())),
             client: OAuthApplication::public("weir"),
             server,
+            proof: None,
             ended: false,
         }
     }

@@ -24,6 +24,7 @@ fn sign_in(port: &Loopback) -> (PendingSignIn, String, impl Fn(&str) -> String +
         scopes: Scopes::default(),
         nonce: None,
         prompt: None,
+        proof: None,
     };
     let (_, pending) = authorize::begin(&http(), what).unwrap();
     let path = redirect.find(PATH).map(|at| redirect[at..].to_owned()).unwrap();

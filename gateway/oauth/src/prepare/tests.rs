@@ -48,6 +48,7 @@ fn upstream(url: Url, id: &str) -> PreparedUpstream {
         scopes: None,
         names_resource: true,
         signs_in: false,
+        dpop: None,
     }
 }
 
@@ -57,7 +58,7 @@ fn login(own: &Scripted, name: &str) -> Login {
     let server = ServerMetadata { issuer, ..ServerMetadata::default() };
     let access = Secret::new("token".to_owned());
     let lifetime = Some(Duration::from_secs(60));
-    let tokens = Tokens { access, refresh: None, lifetime, scopes: None, identity: None, kind: None };
+    let tokens = Tokens { access, scheme: None, refresh: None, lifetime, scopes: None, identity: None, kind: None };
     let (url, scopes) = (own.at("/mcp"), ["a".to_owned()].into_iter().collect());
     let client = upstream(url.clone(), "mine").registration.known.unwrap().client;
     Login::new(tokens, &url, Some("for this".to_owned()), &scopes, client, server, SystemTime::now())

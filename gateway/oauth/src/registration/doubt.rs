@@ -66,7 +66,7 @@ pub async fn is_gone(
     let kept = kept::get(store, server, wanted).await?.filter(|_| getrandom::fill(&mut random).is_ok());
     let Some(client) = kept else { return Ok(None) };
     let made_up = URL_SAFE_NO_PAD.encode(random);
-    let endpoint = TokenEndpoint { server, client: &client, resource: None, clock };
+    let endpoint = TokenEndpoint { server, client: &client, resource: None, proof: None, clock };
     let fields = [
         ("grant_type", "authorization_code"),
         ("code", &made_up),

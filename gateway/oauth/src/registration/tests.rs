@@ -154,6 +154,7 @@ async fn a_registration_is_doubtful_to_whom_it_did_not_bring_back() {
         redirect: None,
         scopes: Scopes::default(),
         begun,
+        proof: None,
     };
     let before = clock.now();
     let later = before + Duration::from_secs(3600);

@@ -5,15 +5,16 @@
 
 use std::{
     process::Command,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use weir_store::{Key, KeySources, Protection, Store, Value};
 
 use crate::{
-    Callback, ClientAuth, CredentialOwner, KnownClient, Login, LoginError, LoginKey, OAuthApplication, Prepared,
-    PreparedUpstream, PrivateKey, Registration, Scopes, Secret, ServerMetadata, SignIn, TokenError, Tokens,
-    tests::scripted,
+    Callback, ClientAuth, CredentialOwner, KeyBinding, KnownClient, Login, LoginError, LoginKey, OAuthApplication,
+    Prepared, PreparedUpstream, PrivateKey, ProofKey, Registration, Scopes, Secret, ServerMetadata, SignIn, TokenError,
+    Tokens, tests::scripted,
 };
 
 /// What all secrets here have in common.
@@ -28,6 +29,7 @@ fn secret() -> Secret {
 fn tokens() -> Tokens {
     Tokens {
         access: secret(),
+        scheme: None,
         refresh: Some(secret()),
         lifetime: Some(Duration::from_secs(1)),
         scopes: Some(Scopes::parse("read")),
@@ -49,6 +51,7 @@ fn login() -> Login {
 }
 
 fn prepared(client: OAuthApplication) -> Prepared {
+    let key = Arc::new(ProofKey::generate().unwrap());
     Prepared {
         upstream: "github".to_owned(),
         url: "https://mcp.example/mcp".parse().unwrap(),
@@ -58,6 +61,7 @@ fn prepared(client: OAuthApplication) -> Prepared {
         redirect: Some("http://127.0.0.1/".to_owned()),
         scopes: Scopes::default(),
         begun: SystemTime::UNIX_EPOCH,
+        proof: Some(KeyBinding { key, bound: true }),
     }
 }
 
@@ -73,6 +77,7 @@ fn upstream(client: OAuthApplication) -> PreparedUpstream {
         scopes: None,
         names_resource: true,
         signs_in: true,
+        dpop: None,
     }
 }
 

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use http::{HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 use serde::Deserialize;
-use url::{Url, form_urlencoded};
+use url::{Position, Url, form_urlencoded};
 use weir_store::Clock;
 use zeroize::Zeroizing;
 
 use crate::{
-    ClientAuth, Http, OAuthApplication, ServerMetadata, TokenError, Tokens, client::ASSERTION_TYPE, http::origin,
+    ClientAuth, Http, KeyBinding, OAuthApplication, ProofKey, ServerMetadata, TokenError, Tokens,
+    client::ASSERTION_TYPE,
+    http::origin,
+    proof::{self, USE_DPOP_NONCE},
 };
 
 /// What every request says besides its grant.
@@ -20,7 +23,9 @@ pub struct TokenEndpoint<'a> {
     pub client: &'a OAuthApplication,
     /// For which resource (RFC 8707); none for servers that do not bear it.
     pub resource: Option<&'a str>,
-    /// For the statements of a client.
+    /// The key that tokens are to be bound to.
+    pub proof: Option<&'a KeyBinding>,
+    /// For the statements of a client, and for proofs.
     pub clock: &'a Clock,
 }
 
@@ -34,8 +39,20 @@ impl TokenEndpoint<'_> {
     /// Asks for tokens (RFC 6749 §3.2).
     pub(crate) async fn grant(&self, http: &Http, fields: &[(&str, &str)]) -> Result<Tokens, TokenError> {
         let url = self.server.token_endpoint.as_ref().ok_or(TokenError::Unsupported("token endpoint"))?;
-        let answer = self.post_for_resource(http, url, fields).await?;
-        serde_json::from_slice(&answer).map_err(|_| TokenError::Malformed(origin(url)))
+        let key = self.proof.map(|binding| &*binding.key);
+        let fields = [fields, &[("resource", self.resource.unwrap_or_default())]].concat();
+        let answer = match self.send(http, url, &fields, key).await {
+            // Once: the server has just named the nonce that it wants (RFC 9449 §8).
+            Err(TokenError::Refused(code)) if code == USE_DPOP_NONCE && key.is_some() => {
+                self.send(http, url, &fields, key).await?
+            }
+            answer => answer?,
+        };
+        let tokens: Tokens = serde_json::from_slice(&answer).map_err(|_| TokenError::Malformed(origin(url)))?;
+        match self.proof {
+            Some(binding) if binding.bound && !tokens.is_bound() => Err(TokenError::Unbound(origin(url))),
+            _ => Ok(tokens),
+        }
     }
 
     pub(crate) async fn post_for_resource(
@@ -54,8 +71,28 @@ impl TokenEndpoint<'_> {
         url: &Url,
         fields: &[(&str, &str)],
     ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
+        self.send(http, url, fields, None).await
+    }
+
+    async fn send(
+        &self,
+        http: &Http,
+        url: &Url,
+        fields: &[(&str, &str)],
+        key: Option<&ProofKey>,
+    ) -> Result<Zeroizing<Vec<u8>>, TokenError> {
         let (form, authorization) = self.form(fields)?;
-        let answer = http.post(url, "application/x-www-form-urlencoded", form, authorization).await?;
+        let mut headers = HeaderMap::new();
+        headers.extend(authorization.map(|value| (header::AUTHORIZATION, value)));
+        // RFC 9449 §4.2: without query and fragment.
+        let place = &url[..Position::AfterPath];
+        if let Some(key) = key {
+            headers.insert(proof::DPOP, key.proof("POST", place, None, self.clock.now())?);
+        }
+        let answer = http.post(url, "application/x-www-form-urlencoded", form, headers).await?;
+        if let Some(key) = key {
+            key.learn(place, answer.headers.get(proof::DPOP_NONCE));
+        }
         let status = answer.status.as_u16();
         if matches!(status, 408 | 425 | 429 | 500..) {
             let seconds = answer.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());

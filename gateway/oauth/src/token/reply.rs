@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer};
 use weir_store::Secret;
 
-use crate::Scopes;
+use crate::{Scopes, discover::lenient};
 
 /// What an authorization server gave (RFC 6749 §5.1).
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -15,6 +15,9 @@ pub struct Tokens {
     /// Buys the next one.
     #[serde(rename = "refresh_token", default, deserialize_with = "optional_secret")]
     pub refresh: Option<Secret>,
+    /// How the first is shown: `Bearer` or `DPoP` (RFC 6749 §7.1).
+    #[serde(rename = "token_type", default, deserialize_with = "lenient")]
+    pub scheme: Option<String>,
     /// How long the first is good, from when it was asked for.
     #[serde(rename = "expires_in", default, deserialize_with = "seconds")]
     pub lifetime: Option<Duration>,
@@ -27,6 +30,13 @@ pub struct Tokens {
     /// What kind of token it is (RFC 8693).
     #[serde(rename = "issued_token_type")]
     pub kind: Option<String>,
+}
+
+impl Tokens {
+    /// Whether the access token is bound to the key of the request's proof (RFC 9449 §5).
+    pub fn is_bound(&self) -> bool {
+        self.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("dpop"))
+    }
 }
 
 fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {

@@ -29,6 +29,7 @@ async fn prepared(peer: &Peer, extra: &'static str) -> Prepared {
         redirect: Some(REDIRECT.to_owned()),
         scopes: Scopes::parse("read write"),
         begun: std::time::SystemTime::now(),
+        proof: None,
     }
 }
 

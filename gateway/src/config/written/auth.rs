@@ -80,6 +80,9 @@ table! {
         audience: TemplateString,
         /// Whether requests name the upstream as `resource` (RFC 8707). Some servers refuse that. Default: `true`.
         resource: bool,
+        /// Whether tokens are bound to a key that Weir proves to hold with each request (DPoP, RFC 9449). `true` refuses other
+        /// tokens. Default: as the upstream asks.
+        dpop: bool,
         /// Whether authorization servers may be at private addresses. Those of an upstream on this machine may. Default:
         /// `false`.
         private_network: bool,

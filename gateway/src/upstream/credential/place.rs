@@ -11,7 +11,7 @@ use weir_flow::{
     facts::{Attachment, MintedToken, Presentation},
 };
 
-use weir_oauth::LoginSummary;
+use weir_oauth::{LoginSummary, ProofKey, Secret, proof};
 
 use crate::{
     credential::UpstreamAuth,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 use super::{
-    Credential, CredentialError, CredentialSource, Issued,
+    BoundToken, Credential, CredentialError, CredentialSource, Issued,
     ask::failed,
     slot::{CachedCredential, next_mark},
 };
@@ -101,11 +101,18 @@ impl CredentialSource {
         let home = parse(&login.origin)
             .filter(|home| home.admits(origin))
             .ok_or_else(|| failed(format!("the login of `{name}` is for {}; sign in again", login.origin)))?;
-        let (header, scheme) = (&chosen.header, chosen.scheme.as_deref());
+        let bound = login.proof.as_ref().filter(|proof| proof.bound);
+        let bound = bound.map(|proof| BoundToken::new(Arc::clone(&proof.key), &login.access));
+        let (header, scheme) = match bound {
+            // Its place is not the policy's to choose (RFC 9449 §7.1).
+            Some(_) => ("authorization", Some("DPoP")),
+            None => (chosen.header.as_str(), chosen.scheme.as_deref()),
+        };
         // Who is let in with the one that was placed before is let in with this.
         let issued = before.and_then(|kept| kept.credential.as_ref()).map(|credential| Arc::clone(&credential.issued));
         let credential = credential(header, scheme, login.access.expose(), issued.unwrap_or_else(|| Issued::new(home)))
             .ok_or_else(|| failed(format!("the token of `{name}` is nothing that a header can hold")))?;
+        let credential = Credential { bound: bound.map(Arc::new), ..credential };
         let kept = CachedCredential::of(credential, chosen.ttl_seconds);
         let good = left.map_or(kept.due, |left| Instant::now() + left.saturating_sub(ON_THE_WAY.min(left / 10)));
         let (due, login) = (kept.due.min(good), Some(stored.clone()));
@@ -127,7 +134,13 @@ fn credential(header: &str, scheme: Option<&str>, text: &str, issued: Arc<Issued
         None => HeaderValue::from_str(text).ok()?,
     };
     value.set_sensitive(true);
-    Some(Credential { name, value, issued, mark: next_mark() })
+    Some(Credential { name, value, issued, mark: next_mark(), bound: None })
+}
+
+impl BoundToken {
+    fn new(key: Arc<ProofKey>, token: &Secret) -> Self {
+        Self { key, hash: proof::hash(token.expose().as_bytes()) }
+    }
 }
 
 impl Issued {

@@ -5,8 +5,8 @@ use std::sync::{Arc, atomic::Ordering};
 use bytes::Bytes;
 use weir_mcp::{Message, headers};
 
-use crate::http::{self, CONTENT_TYPE, HeaderName, HeaderValue, Method, Request, Response};
-use crate::upstream::{Events, loss, reply::too_long, streamable::refusal};
+use crate::http::{self, CONTENT_TYPE, HeaderName, HeaderValue, Method, Response};
+use crate::upstream::{Credential, Events, loss, reply::too_long, streamable::refusal};
 
 use super::{GRACE, Outgoing, SendError, SseShared, multiplex};
 
@@ -26,20 +26,19 @@ impl SseShared {
         body: Bytes,
     ) -> impl Future<Output = Result<(), SendError>> + Send + use<> {
         let head = self.head(outgoing);
-        Arc::clone(self).posted(head, body, outgoing.mark())
+        Arc::clone(self).posted(head, body, outgoing.credential.cloned())
     }
 
     pub(super) async fn posted(
         self: Arc<Self>,
         head: Vec<(HeaderName, HeaderValue)>,
         body: Bytes,
-        credential: Option<u64>,
+        credential: Option<Credential>,
     ) -> Result<(), SendError> {
         let mut over = self.over.subscribe();
         let post = async {
-            let request = Request { method: Method::POST, headers: &head, body: Some(body) };
-            let response = self.endpoint.client.send(&self.to, request).await?;
-            self.judge(response, credential, &head).await
+            let response = self.endpoint.send(&self.to, Method::POST, &head, credential.as_ref(), Some(body)).await?;
+            self.judge(response, credential.as_ref().map(Credential::mark), &head).await
         };
         let end = async {
             drop(over.wait_for(|over| *over).await);

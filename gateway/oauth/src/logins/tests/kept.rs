@@ -237,6 +237,7 @@ fn a_login_comes_back_from_the_store_as_it_was() {
             refresh: None,
             client: OAuthApplication { id: "c".to_owned(), auth },
             server: ServerMetadata { issuer: "https://as.example".to_owned(), ..ServerMetadata::default() },
+            proof: None,
             ended: true,
         };
         let back = Login::from_value(&login.value()).unwrap();

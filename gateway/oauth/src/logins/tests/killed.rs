@@ -129,6 +129,7 @@ async fn killed_at(stop: &str) {
         refresh: Some(Secret::new("r1".to_owned())),
         client: OAuthApplication::public("weir"),
         server: metadata,
+        proof: None,
         ended: false,
     };
     logins.save(&key, &login).await.unwrap();
