@@ -222,6 +222,12 @@ async fn signing_in_without_anybody() {
     all_pass("", alone.into_iter()).await;
 }
 
+/// With a token of the platform (RFC 7523 §2.1).
+#[tokio::test]
+async fn signing_in_as_a_workload() {
+    all_pass("", ["auth/wif-jwt-bearer"].into_iter()).await;
+}
+
 /// Tokens that are bound to a key (RFC 9449).
 #[tokio::test]
 async fn signing_in_with_proofs() {

@@ -28,6 +28,8 @@ pub enum ClientAuth {
     Post(Secret),
     /// With a signed statement (`private_key_jwt`).
     PrivateKey(PrivateKey),
+    /// With a statement that somebody else has signed: the platform on which Weir runs (RFC 7523 §2.2).
+    Assertion(Secret),
 }
 
 /// A key that signs for a client.
@@ -53,6 +55,8 @@ pub enum KeyFault {
 
 /// What a statement of a client is called (RFC 7523 §2.2).
 pub(crate) const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+/// What is kept of a client with a statement of somebody else; RFC 7591 has no name for it.
+const ASSERTION: &str = "client_assertion";
 /// A statement is used at once. This leaves room for clocks that differ.
 const ASSERTION_TTL_SECONDS: u64 = 300;
 
@@ -112,6 +116,7 @@ impl From<&OAuthApplication> for ClientRecord {
             ClientAuth::Basic(secret) => ("client_secret_basic", Some(secret), None),
             ClientAuth::Post(secret) => ("client_secret_post", Some(secret), None),
             ClientAuth::PrivateKey(key) => ("private_key_jwt", Some(&key.pem), Some(key)),
+            ClientAuth::Assertion(statement) => (ASSERTION, Some(statement), None),
         };
         Self {
             id: client.id.clone(),
@@ -129,6 +134,7 @@ impl ClientRecord {
             ("private_key_jwt", Some(pem), Some(algorithm)) => {
                 ClientAuth::PrivateKey(PrivateKey { pem, algorithm, id: self.key_id })
             }
+            (ASSERTION, Some(statement), _) => ClientAuth::Assertion(statement),
             (method, secret, _) => ClientAuth::with_secret(secret, method),
         };
         OAuthApplication { id: self.id, auth }

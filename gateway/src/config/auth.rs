@@ -28,6 +28,8 @@ pub enum LoginFlow {
     DeviceCode,
     /// Weir proves who it is itself (RFC 6749 §4.4).
     ClientCredentials,
+    /// The platform says who this workload is (RFC 7523 §2.1).
+    JwtBearer,
     /// The caller's identity is exchanged (RFC 8693).
     TokenExchange,
 }
@@ -71,6 +73,10 @@ pub struct OAuthClient {
     pub private_key: Option<SecretSource>,
     /// How it signs; by the kind of key if this is none.
     pub algorithm: Option<&'static str>,
+    /// The statement of the platform that it shows instead.
+    pub client_assertion: Option<SecretSource>,
+    /// The statement of the platform that is exchanged.
+    pub assertion: Option<SecretSource>,
     /// The scopes to ask for; empty for those that the upstream names.
     pub scopes: Vec<String>,
     /// The token that is exchanged; none for the caller's own.

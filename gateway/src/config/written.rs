@@ -296,7 +296,8 @@ table! {
         /// How a caller chooses an account on `/mcp`: by an `account` argument that each tool gets, or by the prefix
         /// `<name>-<account>__`. Default: `"argument"`.
         account_by: AccountBy,
-        /// How Weir signs in, where `auth` is `"oauth"`, `"device"`, `"client_credentials"` or `"exchange"`.
+        /// How Weir signs in, where `auth` is `"oauth"`, `"device"`, `"client_credentials"`, `"jwt_bearer"` or
+        /// `"exchange"`.
         oauth: WrittenOAuth,
         /// Where the bearer token is: `{ env = "GITHUB_TOKEN" }` or `{ file = "github.token" }`.
         bearer: WrittenSecret,
@@ -357,6 +358,7 @@ pub(super) enum AuthKind {
     OAuth,
     Device,
     ClientCredentials,
+    JwtBearer,
     Exchange,
 }
 
@@ -420,7 +422,7 @@ words! {
     WrittenTransport: "\"http\", \"sse\" or \"stdio\"", ["http" => Self::Http, "sse" => Self::Sse, "stdio" => Self::Stdio], later [];
     AuthKind: "the name of a way to sign in, as a string",
         ["none" => Self::None, "bearer" => Self::Bearer, "oauth" => Self::OAuth, "device" => Self::Device,
-            "client_credentials" => Self::ClientCredentials, "exchange" => Self::Exchange],
+            "client_credentials" => Self::ClientCredentials, "jwt_bearer" => Self::JwtBearer, "exchange" => Self::Exchange],
         later [];
     WrittenOwner: "\"shared\" or \"principal\"", ["shared" => Self::Shared, "principal" => Self::Principal], later [];
     AccountBy: "\"argument\" or \"prefix\"", ["argument" => Self::Argument, "prefix" => Self::Prefix], later [];

@@ -31,6 +31,8 @@ struct ServiceGrants {
 enum ServiceGrant {
     /// RFC 6749 §4.4.
     Credentials,
+    /// RFC 7523 §2.1, with a statement of the platform.
+    Workload(Secret),
     /// RFC 8693.
     Exchange { subject: Secret, kind: TokenKind, audience: Option<String> },
     /// The same at the company's identity provider, and what that vouches for at the upstream's server (ID-JAG).
@@ -77,6 +79,11 @@ impl UpstreamAuth {
     }
 
     fn way(&self, asker: &TokenSubject) -> Result<ServiceGrant, TokenOutcome> {
+        if let (LoginFlow::JwtBearer, Some(source)) = (self.oauth.flow, &self.oauth.assertion) {
+            // The platform may write it a moment later.
+            let statement = source.read().map_err(|why| TokenOutcome::Failed(why.to_string()))?;
+            return Ok(ServiceGrant::Workload(statement));
+        }
         if self.oauth.flow != LoginFlow::TokenExchange {
             return Ok(ServiceGrant::Credentials);
         }
@@ -126,6 +133,16 @@ impl ServiceGrants {
         let (endpoint, scopes) = (self.prepared.endpoint(&self.clock), &self.prepared.scopes);
         match &self.way {
             ServiceGrant::Credentials => grants::client_credentials(&self.http, &endpoint, scopes).await,
+            ServiceGrant::Workload(statement) => {
+                let given = grants::assertion(&self.http, &endpoint, statement, scopes).await;
+                given.map_err(|why| match why {
+                    TokenError::InvalidGrant => {
+                        let why = "the `assertion` is not accepted (invalid_grant); check its audience and expiry";
+                        TokenError::Refused(why.to_owned())
+                    }
+                    why => why,
+                })
+            }
             ServiceGrant::Exchange { subject, kind, audience } => {
                 let subject = Subject { token: subject, kind: *kind };
                 grants::exchange(&self.http, &endpoint, subject, None, audience.as_deref(), scopes).await

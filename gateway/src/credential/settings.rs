@@ -22,7 +22,8 @@ pub(super) fn upstream(
 ) -> Result<PreparedUpstream, SecretError> {
     let people = matches!(oauth.flow, LoginFlow::AuthorizationCode | LoginFlow::DeviceCode);
     let known = client(oauth)?.map(|client| {
-        let secret = client.auth != ClientAuth::None;
+        // A statement of the platform is as secret as a password.
+        let secret = client.auth != ClientAuth::None || oauth.flow == LoginFlow::JwtBearer;
         KnownClient { client, issuer: oauth.issuer.clone(), upstream: secret.then(|| name.to_owned()) }
     });
     let grants = match oauth.flow {
@@ -30,6 +31,7 @@ pub(super) fn upstream(
         _ if by_code => vec!["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"],
         LoginFlow::AuthorizationCode | LoginFlow::DeviceCode => vec!["authorization_code", "refresh_token"],
         LoginFlow::ClientCredentials => vec!["client_credentials"],
+        LoginFlow::JwtBearer => vec!["urn:ietf:params:oauth:grant-type:jwt-bearer"],
         LoginFlow::TokenExchange => vec!["urn:ietf:params:oauth:grant-type:token-exchange"],
     };
     Ok(PreparedUpstream {
@@ -79,8 +81,11 @@ pub fn application(inbound: &InboundAuth) -> Result<Option<OAuthApplication>, Se
 
 /// Who Weir is, if somebody has registered it.
 pub(super) fn client(oauth: &OAuthClient) -> Result<Option<OAuthApplication>, SecretError> {
-    let OAuthClient { client_id, private_key, client_secret, algorithm, .. } = oauth;
-    registered(client_id.as_ref(), private_key.as_ref(), client_secret.as_ref(), *algorithm)
+    let OAuthClient { client_id, private_key, client_secret, client_assertion, algorithm, .. } = oauth;
+    let (Some(id), Some(source)) = (client_id, client_assertion) else {
+        return registered(client_id.as_ref(), private_key.as_ref(), client_secret.as_ref(), *algorithm);
+    };
+    Ok(Some(OAuthApplication { id: id.clone(), auth: ClientAuth::Assertion(source.read()?) }))
 }
 
 fn registered(

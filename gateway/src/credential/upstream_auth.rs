@@ -131,7 +131,8 @@ impl UpstreamAuth {
         vec![match self.oauth.flow {
             LoginFlow::AuthorizationCode => facts::Flow::AuthorizationCode,
             LoginFlow::DeviceCode => facts::Flow::DeviceCode,
-            LoginFlow::ClientCredentials => facts::Flow::ClientCredentials,
+            // To a policy they are one: Weir shows who it is itself.
+            LoginFlow::ClientCredentials | LoginFlow::JwtBearer => facts::Flow::ClientCredentials,
             LoginFlow::TokenExchange => facts::Flow::TokenExchange,
         }]
     }

@@ -81,6 +81,11 @@ async function login(directory) {
     client.push('subject_token = { env = "WEIR_CONFORM_IDENTITY" }', `identity_provider = { ${at} }`);
     return `auth = "exchange"\noauth = { ${client.join(', ')} }\n`;
   }
+  if (context.valid_jwt !== undefined) {
+    await writeFile(join(directory, 'workload.jwt'), `${context.valid_jwt}\n`);
+    client.push('assertion = { file = "workload.jwt" }');
+    return `auth = "jwt_bearer"\noauth = { ${client.join(', ')} }\n`;
+  }
   const oauth = id === undefined ? '' : `oauth = { ${client.join(', ')} }\n`;
   if (scenario.includes('client-credentials')) return `auth = "client_credentials"\n${oauth}`;
   return id === undefined ? '' : `auth = "oauth"\n${oauth}`;

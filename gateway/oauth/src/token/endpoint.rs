@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderValue, header};
 use serde::Deserialize;
 use url::{Position, Url, form_urlencoded};
-use weir_store::Clock;
+use weir_store::{Clock, Secret};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -112,6 +112,10 @@ impl TokenEndpoint<'_> {
         form.extend_pairs(fields.iter().filter(|(_, value)| !value.is_empty()));
         let id = &self.client.id;
         let mut authorization = None;
+        let mut state = |statement: &Secret| {
+            form.append_pair("client_id", id).append_pair("client_assertion_type", ASSERTION_TYPE);
+            form.append_pair("client_assertion", statement.expose());
+        };
         match &self.client.auth {
             ClientAuth::Basic(secret) => authorization = Some(basic(id, secret.expose())?),
             ClientAuth::Post(secret) => {
@@ -122,10 +126,9 @@ impl TokenEndpoint<'_> {
             }
             ClientAuth::PrivateKey(key) => {
                 // For the issuer, and not for the endpoint: another server cannot use it then.
-                let signed = key.assertion(id, &self.server.issuer, self.clock)?;
-                form.append_pair("client_id", id).append_pair("client_assertion_type", ASSERTION_TYPE);
-                form.append_pair("client_assertion", signed.expose());
+                state(&key.assertion(id, &self.server.issuer, self.clock)?);
             }
+            ClientAuth::Assertion(statement) => state(statement),
         }
         Ok((form.finish(), authorization))
     }

@@ -161,6 +161,7 @@ fn how(about: &CommandScope, account: &UpstreamAuth) -> String {
             LoginFlow::AuthorizationCode => "oauth",
             LoginFlow::DeviceCode => "device",
             LoginFlow::ClientCredentials => "client_credentials",
+            LoginFlow::JwtBearer => "jwt_bearer",
             LoginFlow::TokenExchange => "exchange",
         },
         _ => "detected",

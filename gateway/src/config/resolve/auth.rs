@@ -30,6 +30,7 @@ pub(super) fn upstream(upstream: &WrittenUpstream, context: &mut Context<'_, '_>
         Some(AuthKind::OAuth) => Some(LoginFlow::AuthorizationCode),
         Some(AuthKind::Device) => Some(LoginFlow::DeviceCode),
         Some(AuthKind::ClientCredentials) => Some(LoginFlow::ClientCredentials),
+        Some(AuthKind::JwtBearer) => Some(LoginFlow::JwtBearer),
         Some(AuthKind::Exchange) => Some(LoginFlow::TokenExchange),
         Some(AuthKind::None | AuthKind::Bearer) | None => None,
     };
@@ -57,7 +58,8 @@ fn only_with_login(upstream: &WrittenUpstream, context: &mut Context<'_, '_>) {
     let owner = upstream.owner.key().filter(|_| !decides);
     for (name, key) in [("owner", owner), ("oauth", upstream.oauth.key())] {
         if let Some(key) = key {
-            let hint = "auth = \"oauth\", \"device\", \"client_credentials\" or \"exchange\"".to_owned();
+            let hint =
+                "auth = \"oauth\", \"device\", \"client_credentials\", \"jwt_bearer\" or \"exchange\"".to_owned();
             context.report.add(key, format!("`{name}` goes with a login"), Some(hint));
         }
     }
@@ -108,6 +110,8 @@ fn oauth(flow: LoginFlow, upstream: &WrittenUpstream, context: &mut Context<'_, 
         client_secret: written.client_secret.set().and_then(|at| context.source(at)),
         private_key: written.private_key.set().and_then(|at| context.document(at)),
         algorithm: written.algorithm.set().map(|at| at.value.0),
+        client_assertion: written.client_assertion.set().and_then(|at| context.source(at)),
+        assertion: written.assertion.set().and_then(|at| context.source(at)),
         scopes: scopes(&written.scopes, context),
         subject_token: written.subject_token.set().and_then(|at| context.source(at)),
         subject_token_type: written.subject_token_type.set().map(|at| at.value.0),

@@ -17,6 +17,7 @@ const OWN_HEADERS: &[&str] = &[
     "connection",
     "content-length",
     "content-type",
+    "dpop",
     "expect",
     "host",
     "keep-alive",

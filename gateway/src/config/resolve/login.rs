@@ -34,21 +34,42 @@ pub(super) fn check(
 
 /// In who Weir is to the authorization server.
 fn client(flow: LoginFlow, written: &WrittenOAuth, at: &Range<usize>, context: &mut Context<'_, '_>) {
-    let secrets = [("client_secret", written.client_secret.key()), ("private_key", written.private_key.key())];
-    if flow == LoginFlow::ClientCredentials && secrets.iter().all(|(_, key)| key.is_none()) {
+    let secrets = [
+        ("client_secret", written.client_secret.key()),
+        ("private_key", written.private_key.key()),
+        ("client_assertion", written.client_assertion.key()),
+    ];
+    let secrets: Vec<_> = secrets.into_iter().filter_map(|(name, key)| Some((name, key?))).collect();
+    if flow == LoginFlow::ClientCredentials && secrets.is_empty() {
         let hint = "oauth = { client_id = \"weir\", client_secret = { env = \"NAME\" } }".to_owned();
-        let message = "`auth = \"client_credentials\"` needs a `client_id` and a `client_secret` or `private_key`";
+        let message = "`auth = \"client_credentials\"` needs a `client_id` and a `client_secret`, `private_key` or \
+                       `client_assertion`";
         context.report.add(at.clone(), message, Some(hint));
     }
-    if let [(_, Some(_)), (_, Some(key))] = &secrets {
-        context.report.add(key.clone(), "a client has a `client_secret` or a `private_key`, not both", None);
+    if let [(first, _), (second, key), ..] = &secrets[..] {
+        context.report.add(key.clone(), format!("a client has a `{first}` or a `{second}`, not both"), None);
     }
+    workload(flow, written, at, context);
     if matches!(written.client_id, Setting::Absent) {
         for (name, key) in secrets {
-            let Some(key) = key else { continue };
             let hint = "client_id = \"weir\"".to_owned();
             context.report.add(key, format!("a `{name}` goes with a `client_id`"), Some(hint));
         }
+    }
+}
+
+/// In what says who the workload is.
+fn workload(flow: LoginFlow, written: &WrittenOAuth, at: &Range<usize>, context: &mut Context<'_, '_>) {
+    let hint = "auth = \"jwt_bearer\"\n\
+                oauth = { client_id = \"weir\", assertion = { file = \"/var/run/secrets/tokens/weir\" } }";
+    let is_whole = !matches!((&written.client_id, &written.assertion), (Setting::Absent, _) | (_, Setting::Absent));
+    if flow == LoginFlow::JwtBearer && !is_whole {
+        let message = "`auth = \"jwt_bearer\"` needs a `client_id` and an `assertion`";
+        context.report.add(at.clone(), message, Some(hint.to_owned()));
+    }
+    if let Some(key) = written.assertion.key().filter(|_| flow != LoginFlow::JwtBearer) {
+        let message = "`assertion` is for `auth = \"jwt_bearer\"`; a client shows who it is with `client_assertion`";
+        context.report.add(key, message, Some(hint.to_owned()));
     }
 }
 

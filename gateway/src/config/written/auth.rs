@@ -68,6 +68,12 @@ table! {
         private_key: WrittenSecret,
         /// How it signs. Default: what the key is for.
         algorithm: Algorithm,
+        /// The token of the platform that Weir shows instead of a password (RFC 7523 §2.2): of Kubernetes, of SPIFFE, or any
+        /// signed JWT. Read anew each time.
+        client_assertion: WrittenSecret,
+        /// The token of the platform that `auth = "jwt_bearer"` exchanges for one of the upstream (RFC 7523 §2.1). Read anew
+        /// each time.
+        assertion: WrittenSecret,
         /// The scopes to ask for. Default: those that the upstream names.
         scopes: Values<TemplateString>,
         /// The token that is exchanged, where all callers share what comes of it: a workload's identity. Read anew each time.
