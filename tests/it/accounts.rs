@@ -1,8 +1,9 @@
 //! Several accounts of one service: each call goes out with the login of the account that it names.
 
 use serde_json::{Value, json};
-use weir_tests::stub::Seen;
-use weir_tests::terminal::{ENVIRONMENT, auth, config, ended, lines, page};
+use weir_tests::client::texts;
+use weir_tests::stub::{Offer, Seen};
+use weir_tests::terminal::{ENVIRONMENT, auth, config, config_beside, ended, lines, page, sign_in, start};
 use weir_tests::tokens::claims;
 use weir_tests::wait::until;
 use weir_tests::{Authority, Bridge, Browser, Client, Gateway, Issuer, Stub};
@@ -126,8 +127,29 @@ async fn each_account_has_an_endpoint_and_nothing_of_the_other() {
         assert!(told["isError"] == true && text(&told).contains("u-home"), "{told}");
         assert_eq!(upstream.asked("tools/call").len(), before, "it went out as somebody else");
     }
-    let (code, said) = ended(auth(&gateway, &["login", "u", "--as", "other"])).await;
-    assert!(code == Some(1) && said.contains("those that it has: work, home"), "{said}");
+    for (name, account, why) in [
+        ("u", "other", "those that it has: work, home"),
+        ("u-work", "other", "has no accounts"),
+        ("v", "work", "there is no upstream `v`"),
+        ("http://127.0.0.1:1/", "work", "an upstream of the configuration"),
+    ] {
+        let (code, said) = ended(auth(&gateway, &["login", name, "--as", account])).await;
+        assert!(code == Some(1) && said.contains(why), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_login_from_before_is_of_no_account_and_can_be_forgotten() {
+    let authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    let before = start(&upstream, "auth = \"oauth\"").await;
+    sign_in(&before, &[]).await;
+    let gateway = Gateway::start_with(&config_beside(&before, &upstream, ACCOUNTS), &ENVIRONMENT).await;
+    gateway.settle(&["u-work", "u-home"], "auth_required").await;
+    for said in ["Forgot what was kept at u;", "There is no login at u-work."] {
+        let (code, shown) = ended(auth(&gateway, &["logout", "u"])).await;
+        assert!(code == Some(0) && shown.contains(said), "{shown}");
+    }
 }
 
 #[tokio::test]
@@ -145,6 +167,36 @@ async fn a_prefix_chooses_the_login() {
             }
             assert_eq!(client.ask("tools/call", json!({ "name": "u__echo" })).await["error"]["code"], -32602);
         }
+    }
+}
+
+#[tokio::test]
+async fn prompts_are_chosen_by_argument_too() {
+    let authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    let prompt = json!({ "name": "p", "arguments": [{ "name": "x" }] });
+    let capabilities = json!({ "prompts": {}, "completions": {} });
+    upstream.offer(Offer { capabilities, lists: json!({ "prompts/list": [prompt] }), ..Offer::default() });
+    let gateway = signed_in(&upstream, "").await;
+    for client in both(&gateway, "/mcp").await {
+        let prompts = client.list("prompts/list", "prompts").await;
+        assert_eq!(texts(&prompts, "name"), ["u__p"]);
+        assert_eq!(texts(prompts[0]["arguments"].as_array().unwrap(), "name"), ["account", "x"]);
+        for (account, person) in [("work", "ada"), ("home", "bob")] {
+            let arguments = json!({ "x": "1", "account": account });
+            client.ask("prompts/get", json!({ "name": "u__p", "arguments": arguments })).await;
+            let seen = upstream.asked("prompts/get").pop().unwrap();
+            assert_eq!(
+                (self::person(&seen), &seen.message()["params"]["arguments"]),
+                (person.into(), &json!({ "x": "1" }))
+            );
+            let of = json!({ "type": "ref/prompt", "name": "u__p" });
+            let params = json!({ "ref": of, "argument": { "name": "x", "value": "" }, "context": { "arguments": { "account": account } } });
+            client.ask("completion/complete", params).await;
+            assert_eq!(self::person(&upstream.asked("completion/complete").pop().unwrap()), person);
+        }
+        let told = client.ask("prompts/get", json!({ "name": "u__p", "arguments": { "account": "x" } })).await;
+        assert_eq!(told["error"]["code"], -32602, "{told}");
     }
 }
 

@@ -148,17 +148,15 @@ pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
         let work = async {
             match command {
                 AuthCommand::Login { named, device, no_browser, port, scopes, .. } => {
-                    let name = about.upstream(named)?;
+                    let name = about.upstream(&named)?;
                     let scopes = scopes.map(|all| all.split_ascii_whitespace().map(str::to_owned).collect());
-                    login::run(&about, &name, &login::How { device, no_browser, port, scopes }).await
+                    login::run(&about, name, &login::How { device, no_browser, port, scopes }).await
                 }
                 AuthCommand::Status { name, account, .. } => {
                     show::status(&about, name.as_deref(), account.as_deref()).await
                 }
-                AuthCommand::Logout { named, principal, .. } => {
-                    login::out(&about, &about.upstream(named)?, principal.as_deref()).await
-                }
-                AuthCommand::Refresh { named, .. } => login::refresh(&about, &about.upstream(named)?).await,
+                AuthCommand::Logout { named, principal, .. } => login::out(&about, &named, principal.as_deref()).await,
+                AuthCommand::Refresh { named, .. } => login::refresh(&about, about.upstream(&named)?).await,
                 AuthCommand::Metadata { name, .. } => metadata::print(&about, name.as_deref()).await,
                 AuthCommand::List { .. } => show::list(&about).await,
             }
@@ -208,9 +206,13 @@ impl CommandScope {
         let wanted = all.iter().filter(|(_, known)| account.is_none_or(|account| *account == *known.name));
         let wanted: Vec<&str> = wanted.map(|(upstream, _)| upstream.name.as_str()).collect();
         match account {
-            Some(account) if all.is_empty() => {
+            Some(_) if address::is_address(service) => bail!("`--as` goes with an upstream of the configuration"),
+            Some(account)
+                if all.is_empty() && self.config.upstreams.iter().any(|known| known.name.as_str() == service) =>
+            {
                 bail!("`{service}` has no accounts; write them below [upstreams.{service}]: accounts = [\"{account}\"]")
             }
+            Some(_) if all.is_empty() => Ok(Vec::new()),
             Some(account) if wanted.is_empty() => {
                 let known: Vec<&str> = all.iter().map(|(_, known)| &*known.name).collect();
                 bail!("`{service}` has no account `{account}`; those that it has: {}", known.join(", "))
@@ -220,9 +222,9 @@ impl CommandScope {
     }
 
     /// The upstream that is meant: of a service with several accounts the one, or the first.
-    fn upstream(&self, NamedUpstream { name, account }: NamedUpstream) -> anyhow::Result<String> {
-        let accounts = self.accounts(&name, account.as_deref())?;
-        Ok(accounts.first().map_or(name, |&first| first.to_owned()))
+    fn upstream<'a>(&'a self, NamedUpstream { name, account }: &'a NamedUpstream) -> anyhow::Result<&'a str> {
+        let accounts = self.accounts(name, account.as_deref())?;
+        Ok(accounts.first().copied().unwrap_or(name))
     }
 
     /// The account at an upstream, or why there is none.

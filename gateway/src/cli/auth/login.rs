@@ -17,7 +17,7 @@ use crate::{
     telemetry::{AuthRecord, printable},
 };
 
-use super::{CommandScope, browser, show};
+use super::{CommandScope, NamedUpstream, browser, show};
 
 /// How a sign-in is to go.
 pub(super) struct How {
@@ -88,8 +88,20 @@ fn record<'a>(owner: &'a CredentialOwner, local: &'a Caller) -> AuthRecord<'a> {
 }
 
 /// Signs out: as everybody, or as one of many.
-pub(super) async fn out(about: &CommandScope, name: &str, principal: Option<&str>) -> anyhow::Result<ExitCode> {
+pub(super) async fn out(
+    about: &CommandScope,
+    named: &NamedUpstream,
+    principal: Option<&str>,
+) -> anyhow::Result<ExitCode> {
+    let name = about.upstream(named)?;
     let is_theirs = |owner: &CredentialOwner| matches!(owner, CredentialOwner::Principal(_, subject) if Some(subject.as_str()) == principal);
+    // A login from before the upstream had accounts is nobody else's.
+    if name != named.name && named.account.is_none() {
+        let whose = |owner: &CredentialOwner| principal.is_none() || is_theirs(owner);
+        if let Some(ended) = forget(about, &named.name, whose, "").await? {
+            return Ok(ended);
+        }
+    }
     let account = match (about.account(name), principal) {
         (_, Some(subject)) => {
             return forget(about, name, is_theirs, &format!("of {subject} "))
