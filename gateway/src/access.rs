@@ -97,6 +97,12 @@ impl Access {
         &self.rules
     }
 
+    /// Whether some call needs an approval.
+    #[must_use]
+    pub fn wants_approvals(&self) -> bool {
+        self.rules.iter().any(|rule| rule.enforce && rule.approve.is_some())
+    }
+
     /// Whether callers may see different lists.
     #[must_use]
     pub fn is_enforced(&self) -> bool {

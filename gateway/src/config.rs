@@ -49,8 +49,8 @@ use self::read::{Node, SettingKind};
 use crate::quota::Shares;
 
 pub use access::{
-    AccessConfig, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections, ToolOverride, ToolsetConfig,
-    Who,
+    AccessConfig, ApprovalConfig, Approver, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections,
+    ToolOverride, ToolsetConfig, Who,
 };
 pub use audit::{AuditArguments, AuditConfig, AuditSync};
 pub use auth::{

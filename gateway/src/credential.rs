@@ -19,6 +19,7 @@
 //! from another process, ends what the header's cache holds of it ([`Mark`]).
 
 mod api_keys;
+mod approvals;
 mod call_counts;
 mod upstream_auth;
 mod service_grants;
@@ -43,6 +44,7 @@ use crate::config::{self, Auth, Config};
 pub use api_keys::{
     ApiKey, ApiKeyError, ApiKeys, ISSUER as API_KEY_ISSUER, KeyLookup, KnownKey, PREFIX as API_KEY_PREFIX,
 };
+pub use approvals::{Approval, ApprovalError, ApprovalState, Approvals, Listing, MOST_ARGUMENTS};
 pub use identity::Identity;
 pub use settings::{NAME as CLIENT_NAME, application};
 pub use sign_in::{Needed, SignInFailure, SignInState, Standing, TokenIssuer};
@@ -61,8 +63,9 @@ pub struct CredentialManager {
     accounts: Vec<Arc<UpstreamAuth>>,
     places: HashMap<String, usize>,
     pending: PendingSignIns<sign_in::Purpose>,
+    approvals: Approvals,
     /// Whether the store is needed whatever the upstreams ask for.
-    has_keys: bool,
+    needs_store: bool,
 }
 
 impl CredentialManager {
@@ -77,7 +80,10 @@ impl CredentialManager {
         }
         let places = accounts.iter().enumerate().map(|(at, account)| (account.name().to_owned(), at)).collect();
         let pending = PendingSignIns::new(token_store.clock.clone());
-        Arc::new(Self { token_store, accounts, places, pending, has_keys: config.api_keys })
+        let mut rules = config.access.iter().flat_map(|access| &access.rules);
+        let needs_store = config.api_keys || rules.any(|rule| rule.approve.is_some());
+        let approvals = Approvals::new(Arc::clone(&token_store));
+        Arc::new(Self { token_store, approvals, accounts, places, pending, needs_store })
     }
 
     /// The account at an upstream; none if it can have no login.
@@ -87,6 +93,11 @@ impl CredentialManager {
 
     pub fn accounts(&self) -> &[Arc<UpstreamAuth>] {
         &self.accounts
+    }
+
+    /// The calls that wait for an approval.
+    pub const fn approvals(&self) -> &Approvals {
+        &self.approvals
     }
 
     /// Says at which URL people find the page where they sign in, and whether whoever comes there may sign in for all.
@@ -109,7 +120,7 @@ impl CredentialManager {
     /// # Errors
     /// If it is not.
     pub async fn check_key(&self) -> Result<(), TokenStoreError> {
-        if self.accounts.is_empty() && !self.has_keys { Ok(()) } else { self.token_store.check_key().await }
+        if self.accounts.is_empty() && !self.needs_store { Ok(()) } else { self.token_store.check_key().await }
     }
 
     /// Waits until what servers have given is kept. To be called before the program ends.

@@ -14,6 +14,7 @@
 //!    From here on the call holds its upstream.
 //! 5. `Proxy::authorize` asks the rules of [`access`]: **the only place where a call is refused by a rule.** The same rules
 //!    decide what [`catalog`] lists. Then [`admission`] takes what the limits allow, and gives it back when the call is over.
+//!    If a rule wants a person to approve the call, `Proxy::approve` asks one, and lets approved calls go on.
 //! 6. `proxy::drive` chooses the codec by the eras of client and upstream, in one `match`. Then one loop over
 //!    [`weir_flow::call`] takes the request to its reply: credential, channel, attempt, outcome, and again. **This is the
 //!    only place where a call is repeated or lost.** Which credential and which channel is decided by components in

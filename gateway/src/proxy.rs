@@ -7,6 +7,7 @@
 
 mod aggregate;
 mod answer;
+mod approval;
 mod authorize;
 mod namespace;
 mod deadline;
@@ -55,6 +56,8 @@ pub struct Proxy {
     admission: Admission,
     /// How callers sign in; none where there is no page for it.
     prompt: Option<sign_in::SignInPrompt>,
+    /// Approved calls that go on when their clients come back.
+    continued: Arc<approval::ContinuedCalls>,
 }
 
 /// One message from a client, with what goes along.
@@ -121,6 +124,7 @@ impl Proxy {
             sessions,
             list_cache: Arc::default(),
             prompt: None,
+            continued: Arc::default(),
         }
     }
 
@@ -193,14 +197,23 @@ impl Proxy {
         {
             return match came {
                 // Boxed: it happens once in a login, and every call would have room for it.
-                Ok(call) => Box::pin(self.route_and_drive(&call, record)).await,
+                Ok(call) => Box::pin(self.route_and_drive(&call, None, record)).await,
                 Err(answer) => answer,
             };
         }
-        self.route_and_drive(context, record).await
+        if let Some((call, reply)) = approval::reply_in(context) {
+            return Box::pin(self.route_and_drive(&call, Some(reply), record)).await;
+        }
+        self.route_and_drive(context, None, record).await
     }
 
-    async fn route_and_drive(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Answer {
+    /// `reply` is what the client's own person has said to a question whether the call is approved.
+    async fn route_and_drive(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        reply: Option<approval::Reply>,
+        record: &mut CallLog,
+    ) -> Answer {
         match self.route(context, record).await {
             route::Route::Answered(answer) => answer,
             route::Route::Denied(denied) => {
@@ -215,16 +228,25 @@ impl Proxy {
             }
             route::Route::Upstream(target) => {
                 record.upstream = Some(Arc::clone(&target.upstream));
-                if let Err(why) = self.limit(context, &target, record) {
+                if let Err(why) = self.limit(context, &target, reply.is_some(), record) {
                     return Answer::not_admitted(context, &why, record);
                 }
-                self.drive(context, target, record).await
+                if target.approvals.is_empty() {
+                    return self.drive(context, target, record).await;
+                }
+                self.approve(context, target, reply, record).await
             }
         }
     }
 
     /// Takes what the limits of calls allow, for as long as the call lasts.
-    fn limit(&self, context: &RequestContext, target: &route::Target, record: &mut CallLog) -> Result<(), NotAdmitted> {
+    fn limit(
+        &self,
+        context: &RequestContext,
+        target: &route::Target,
+        comes_back: bool,
+        record: &mut CallLog,
+    ) -> Result<(), NotAdmitted> {
         let message = &context.message;
         if method::is_endless(message.method()) {
             return Ok(());
@@ -236,7 +258,9 @@ impl Proxy {
             upstream: target.upstream.name(),
             tool: name.as_deref(),
             // A call that comes back with answers is still the same one.
-            arguments: message.raw(Field::Arguments).filter(|_| message.raw(Field::RequestState).is_none()),
+            arguments: message
+                .raw(Field::Arguments)
+                .filter(|_| !comes_back && message.raw(Field::RequestState).is_none()),
         })?;
         record.hold(permit);
         Ok(())

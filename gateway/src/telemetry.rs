@@ -3,6 +3,7 @@
 //! A line never holds a header value, a token, an argument or a result: [`CallRecord`] has nothing but a digest of
 //! arguments, which is for the [`audit`] log. That is fed from the same places as the log.
 
+mod approval;
 pub mod audit;
 mod auth;
 mod call;
@@ -19,6 +20,7 @@ use std::{
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
+pub use approval::ApprovalRecord;
 pub use auth::{AuthRecord, Refusals};
 pub use call::{CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN};
 pub use printable::printable;

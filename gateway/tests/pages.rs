@@ -130,6 +130,7 @@ const TABLES: &[(&str, &str)] = &[
     ("Defaults", "`[defaults]`"),
     ("Access", "`[access]`"),
     ("Rule", "`[[access.rules]]`"),
+    ("Approval", "`approve` of a rule"),
     ("Toolset", "`[toolsets.<name>]`"),
     ("Override", "`[toolsets.<name>.overrides.<tool>]`"),
     ("Inbound", "`[auth]`"),

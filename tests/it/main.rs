@@ -9,6 +9,7 @@ mod access;
 mod accounts;
 mod access_attacks;
 mod aggregate;
+mod approval;
 mod audit_log;
 mod bounds;
 mod bytes;

@@ -6,7 +6,7 @@ use cel::common::value::Val;
 use weir_flow::facts::Principal;
 use weir_mcp::{ListKind, method};
 
-use crate::config::{Condition, Effect, ItemPattern, Pattern, RuleConfig, UpstreamName, Who};
+use crate::config::{ApprovalConfig, Condition, Effect, ItemPattern, Pattern, RuleConfig, UpstreamName, Who};
 
 use super::{
     CallFacts, Item, address,
@@ -61,6 +61,8 @@ pub struct Decision {
     pub allowed: bool,
     /// The rule that decided; none if none did.
     pub rule: Option<Arc<str>>,
+    /// The rules that want it approved first, each by itself.
+    pub approvals: Vec<Arc<RuleConfig>>,
     /// Whether the call was denied for its arguments alone.
     pub by_arguments: bool,
     /// What would have been decided if all rules were enforced, where that is something else.
@@ -169,7 +171,7 @@ impl Grants {
         }
         if self.shadowed {
             let shadow = self.decide(call, Some(&arguments), true);
-            if shadow.allowed != decision.allowed {
+            if shadow.allowed != decision.allowed || shadow.approvals != decision.approvals {
                 decision.shadow = Some(Arc::new(shadow));
             }
         }
@@ -189,20 +191,29 @@ impl Grants {
         decision
     }
 
-    /// The first rule that denies decides, else the first that allows. With `all`, rules that are only tried out count too.
+    /// The first rule that denies decides, else the first that wants an approval, else the first that allows. With `all`,
+    /// rules that are only tried out count too.
     fn decide_as(&self, call: &CallFacts<'_>, arguments: Option<&Arguments<'_>>, all: bool) -> Decision {
         let account = self.accounts.get(call.upstream).map_or("", |account| &**account);
         let facts = Facts::of_call(&*self.caller, (call, account), arguments);
-        let mut allowing = None;
+        let (mut allowing, mut approvals) = (None, Vec::new());
         for rule in self.rules.iter().filter(|rule| all || rule.rule.enforce) {
             match (matches(rule, call, &facts), rule.rule.effect) {
                 (Verdict::Yes | Verdict::Failed, Effect::Deny) => return Decision::of(&rule.rule, false),
-                (Verdict::Yes | Verdict::Open, Effect::Allow) if allowing.is_none() => allowing = Some(&rule.rule),
+                (Verdict::Yes | Verdict::Open, Effect::Allow) => {
+                    allowing = allowing.or(Some(&rule.rule));
+                    if wants_approval(&rule.rule, call, &facts) {
+                        approvals.push(Arc::clone(&rule.rule));
+                    }
+                }
                 _ => {}
             }
         }
         match allowing {
-            Some(rule) => Decision::of(rule, true),
+            Some(rule) => {
+                let decision = Decision::of(approvals.first().unwrap_or(rule), true);
+                Decision { approvals, ..decision }
+            }
             None => Decision { allowed: !(self.enforced || all), ..Decision::default() },
         }
     }
@@ -222,6 +233,13 @@ fn matches(rule: &CallerRule, call: &CallFacts<'_>, facts: &Facts<'_>) -> Verdic
     }
 }
 
+/// Whether a rule allows a call only once it is approved. What cannot be evaluated wants an approval.
+fn wants_approval(rule: &RuleConfig, call: &CallFacts<'_>, facts: &Facts<'_>) -> bool {
+    let is_tool = matches!(call.item, Item::One(ListKind::Tool, _));
+    let wanted = |approve: &ApprovalConfig| approve.when.as_ref().is_none_or(|when| facts.satisfy(when) != Verdict::No);
+    is_tool && rule.approve.as_ref().is_some_and(wanted)
+}
+
 impl Decision {
     fn of(rule: &RuleConfig, allowed: bool) -> Self {
         Self { allowed, rule: Some(Arc::clone(&rule.name)), ..Self::default() }
@@ -233,10 +251,11 @@ impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = if self.allowed { "allowed" } else { "denied" };
         match &self.rule {
-            Some(rule) => write!(f, "{what} by rule `{rule}`"),
-            None if self.allowed => f.write_str("allowed"),
-            None => f.write_str("no rule allows it"),
+            Some(rule) => write!(f, "{what} by rule `{rule}`")?,
+            None if self.allowed => f.write_str("allowed")?,
+            None => f.write_str("no rule allows it")?,
         }
+        self.approvals.iter().filter_map(|rule| rule.approve.as_ref()).try_for_each(|by| write!(f, ", asks {by}"))
     }
 }
 

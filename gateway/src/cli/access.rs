@@ -62,7 +62,7 @@ pub(super) fn explain(AccessCommand::Explain { call, config }: &AccessCommand) -
 }
 
 /// What is printed of a record, and how it is called there.
-const EXPLAINED: [(&str, &str); 13] = [
+const EXPLAINED: [(&str, &str); 14] = [
     ("when", "occurred_at"),
     ("who", "principal_id"),
     ("issuer", "issuer"),
@@ -74,6 +74,7 @@ const EXPLAINED: [(&str, &str); 13] = [
     ("name", "name"),
     ("decision", "decision"),
     ("rule", "rule"),
+    ("approved", "approved_by"),
     ("why", "error"),
     ("tried out", "shadow"),
 ];
@@ -173,8 +174,10 @@ fn line(toolset: &Toolset, grants: &Grants, upstream: &str, kind: ListKind, nati
 }
 
 fn reason(decision: &Decision) -> String {
+    let approvals = decision.approvals.iter().filter_map(|rule| rule.approve.as_ref());
+    let asks: String = approvals.map(|by| format!(", asks {by}")).collect();
     match (&decision.rule, decision.allowed) {
-        (Some(rule), _) => format!("  (rule `{rule}`)"),
+        (Some(rule), _) => format!("  (rule `{rule}`{asks})"),
         (None, true) => String::new(),
         (None, false) => "  (no rule allows it)".to_owned(),
     }

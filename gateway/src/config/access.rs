@@ -1,6 +1,6 @@
 //! Who may see and call what, and what is served together.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use weir_mcp::json::is_like;
 
@@ -34,8 +34,32 @@ pub struct RuleConfig {
     pub items: ItemPatterns,
     /// What must be true of the caller, the call and its arguments.
     pub when: Option<Condition>,
+    /// Who must approve a call that it allows.
+    pub approve: Option<ApprovalConfig>,
     /// Whether it is enforced; otherwise only what it would change is logged.
     pub enforce: bool,
+}
+
+/// Who must approve a call before it goes out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovalConfig {
+    /// One of these is enough; at least one.
+    pub by: Vec<Approver>,
+    /// Which calls need it; none for all.
+    pub when: Option<Condition>,
+    /// How long a request waits, and how long an approval is good.
+    pub expires: Duration,
+}
+
+/// Who may approve a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Approver {
+    /// The caller itself.
+    Caller,
+    /// A member of a group, other than the caller.
+    Group(String),
+    /// The principal of this subject, other than the caller.
+    Subject(String),
 }
 
 /// What a rule does with what it matches.
@@ -134,6 +158,23 @@ pub struct ToolOverride {
     pub fixed: Vec<(String, String)>,
     /// Arguments that are neither shown nor passed on.
     pub hidden: Vec<String>,
+}
+
+/// As it was written.
+impl fmt::Display for Approver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Caller => f.write_str("caller"),
+            Self::Group(name) => write!(f, "group:{name}"),
+            Self::Subject(name) => write!(f, "subject:{name}"),
+        }
+    }
+}
+
+impl fmt::Display for ApprovalConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.by.iter().enumerate().try_for_each(|(at, by)| write!(f, "{}{by}", if at == 0 { "" } else { " or " }))
+    }
 }
 
 /// As it was written.

@@ -1,6 +1,10 @@
 //! What a client is given back, before it becomes HTTP.
 
-use std::{net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use bytes::Bytes;
 use weir_flow::Failure;
@@ -80,6 +84,8 @@ pub struct CallLog {
     pub upstream: Option<Arc<Upstream>>,
     /// The rule that decided, where there are rules.
     rule: Option<Arc<str>>,
+    /// Who has approved it; shared by all that works on the call.
+    approved: Option<Arc<OnceLock<String>>>,
     /// What rules that are only tried out would have decided.
     shadow: Option<String>,
     /// How often the request was sent.
@@ -215,6 +221,7 @@ impl CallLog {
             peer: None,
             upstream: None,
             rule: None,
+            approved: None,
             shadow: None,
             attempts: 0,
             failure: None,
@@ -242,6 +249,18 @@ impl CallLog {
     pub(super) fn decided(&mut self, decision: &Decision) {
         self.rule.clone_from(&decision.rule);
         self.shadow = decision.shadow.as_ref().map(ToString::to_string);
+    }
+
+    /// Notes who has approved the call.
+    pub(super) fn approved(&mut self, by: String) {
+        // The first word counts.
+        drop(self.approved.get_or_insert_default().set(by));
+    }
+
+    /// A log of work on the same call, whose line this one writes.
+    pub(super) fn part_of(&mut self, context: &RequestContext) -> Self {
+        let approved = Some(Arc::clone(self.approved.get_or_insert_default()));
+        Self { id: self.id, approved, ..Self::new(context) }
     }
 
     /// Notes that the call came to nothing, and why.
@@ -297,6 +316,7 @@ impl CallLog {
             sent,
             outcome,
             rule: self.rule.as_deref(),
+            approved_by: self.approved.as_ref().and_then(|by| by.get()).map(String::as_str),
             shadow: self.shadow.as_deref(),
             failure: self.failure.as_deref(),
             arguments: self.arguments.as_ref(),

@@ -20,6 +20,7 @@ use crate::{
 use super::{
     Answer, CallLog, RequestContext,
     answer::failure_message,
+    approval::ApprovedCall,
     deadline::Deadline,
     legacy,
     namespace::Namespace,
@@ -59,6 +60,8 @@ pub struct AnswerStream {
     cancelled: bool,
     /// The upstream turned out to speak the other era only. Nothing has been answered.
     other_era: bool,
+    /// The approved call that it answers.
+    pub(super) approved: Option<Box<ApprovedCall>>,
 }
 
 /// Whether a stream's client may ask for it again.
@@ -260,6 +263,7 @@ impl AnswerStream {
             running: None,
             cancelled: false,
             other_era: false,
+            approved: None,
         }
     }
 
@@ -315,6 +319,9 @@ impl AnswerStream {
     fn settle(&mut self, pulled: Result<StreamItem, SendError>) -> StreamItem {
         let item = pulled.unwrap_or_else(|why| self.fail(why));
         self.over |= matches!(item, StreamItem::Last(_) | StreamItem::End);
+        if let (StreamItem::Last(answer), Some(approved)) = (&item, &self.approved) {
+            approved.answered(answer);
+        }
         item
     }
 

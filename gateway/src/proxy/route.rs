@@ -17,7 +17,7 @@ use weir_mcp::{
 use crate::{
     access::{Decision, Toolset},
     catalog::{AccountChoice, MergedLists, Traits},
-    config::{ToolOverride, UpstreamName},
+    config::{RuleConfig, ToolOverride, UpstreamName},
     session::{Endpoint, RunningRequest},
     upstream::Upstream,
 };
@@ -65,6 +65,8 @@ pub(super) struct Target {
     pub(super) item: TargetItem,
     /// The arguments that are sent, where they are not those of the client.
     pub(super) arguments: Option<String>,
+    /// The rules that want it approved first.
+    pub(super) approvals: Vec<Arc<RuleConfig>>,
 }
 
 impl Target {
@@ -80,10 +82,11 @@ impl Proxy {
     /// Where a request goes, if its caller may have it go there.
     pub(super) async fn route(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Route {
         let route = self.find_route(context).await;
-        let Route::Upstream(target) = route else { return route };
-        let decision = self.authorize(context, &target);
+        let Route::Upstream(mut target) = route else { return route };
+        let mut decision = self.authorize(context, &target);
         record.decided(&decision);
         if decision.allowed {
+            target.approvals = std::mem::take(&mut decision.approvals);
             return Route::Upstream(target);
         }
         let answer = if decision.by_arguments {
@@ -369,7 +372,7 @@ impl Proxy {
 impl Target {
     /// What is sent where, and what rules have to allow for that.
     const fn new(upstream: Arc<Upstream>, body: Bytes, item: TargetItem) -> Self {
-        Self { upstream, body, name: None, run: None, asked: None, item, arguments: None }
+        Self { upstream, body, name: None, run: None, asked: None, item, arguments: None, approvals: Vec::new() }
     }
 
     /// A message that goes on as it came.

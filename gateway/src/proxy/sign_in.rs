@@ -35,8 +35,8 @@ const URL_REQUIRED: i64 = -32042;
 
 /// What it takes to have callers sign in.
 pub(super) struct SignInPrompt {
-    manager: Arc<CredentialManager>,
-    invitations: Arc<SignInLinks>,
+    pub(super) manager: Arc<CredentialManager>,
+    pub(super) invitations: Arc<SignInLinks>,
     seal: SealedState,
 }
 

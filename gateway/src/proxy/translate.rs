@@ -46,7 +46,7 @@ use super::{
 };
 
 pub(super) use call::TranslatedStream;
-pub(super) use input_loop::{InputItem, InputStream};
+pub(super) use input_loop::{InputItem, InputStream, Reporter};
 pub(super) use list_cache::ListCache;
 pub(super) use pending_input::PendingInput;
 pub(super) use pool::SharedSessionPool;

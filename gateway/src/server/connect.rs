@@ -7,6 +7,7 @@
 //! ends once.
 
 mod actions;
+mod approve;
 mod browser_sessions;
 mod cookie;
 mod enter;
@@ -30,6 +31,9 @@ use super::{App, authn::Authenticator, client_metadata::ClientMetadata, listen::
 use browser_sessions::{BrowserSession, BrowserSessions};
 use oidc::OidcLogins;
 use page::{Row, RowState};
+
+/// Where requests for approvals are, below the page.
+const APPROVE: &str = "approve";
 
 /// The longest form, in bytes.
 const FORM: usize = 16 * 1024;
@@ -188,6 +192,10 @@ impl App {
                 let Ok(form) = exchange.read_body(FORM).await else { return bad_form() };
                 let key = value(&form, "key").unwrap_or_default();
                 match browser.filter(|browser| browser.is_key(&key)) {
+                    Some(browser) if name == APPROVE && !matches!(&*act, "login" | "logout") => {
+                        let answer = value(&form, "answer").unwrap_or_default();
+                        self.answer_approval(&browser, (&act, &answer)).await
+                    }
                     Some(browser) => self.act(&browser, &name, &act, address).await,
                     None => {
                         let text = "This page is too old, or was not made for this browser. Open it again.";
@@ -195,18 +203,27 @@ impl App {
                     }
                 }
             }
-            ("GET", _) => missing(),
+            ("GET", path) => match (path.strip_prefix("/connect/approve/"), browser) {
+                (Some(id), Some(browser)) => self.approval(&browser, id).await,
+                // The page that follows the sign-in lists what waits.
+                (Some(_), None) => self.arrive(exchange, None, cookie).await,
+                (None, _) => missing(),
+            },
             _ => BrowserReply::Page(405, page::alone("Not done", "This cannot be done here.")),
         }
     }
 
     async fn overview(&self, browser: &BrowserSession) -> BrowserReply {
-        match self.rows(browser.caller()).await {
-            Ok(rows) => {
+        let waiting = self.waiting_for(browser.caller()).await.map_err(|why| why.to_string());
+        match (self.rows(browser.caller()).await, waiting) {
+            (Ok(rows), Ok(waiting)) => {
                 let who = (!browser.caller().is_local()).then(|| name_of(browser.caller()));
-                BrowserReply::Page(200, page::page(&rows, who.as_deref(), browser.notice().as_ref(), browser.key()))
+                let (notice, key) = (browser.notice(), browser.key());
+                BrowserReply::Page(200, page::page(&rows, who.as_deref(), notice.as_ref(), &waiting, key))
             }
-            Err(why) => BrowserReply::Page(500, page::message("Trouble", &why, &self.connect.invitations.page())),
+            (Err(why), _) | (_, Err(why)) => {
+                BrowserReply::Page(500, page::message("Trouble", &why, &self.connect.invitations.page()))
+            }
         }
     }
 

@@ -55,6 +55,8 @@ pub enum CallOutcome {
     ToolError,
     /// Nothing is broken: somebody is asked to sign in, and told so elsewhere.
     SignIn,
+    /// Nothing is broken: a person has to approve it first.
+    Approval,
     /// The client asked for what is not there or may not be.
     Refused,
     /// A policy decided against it, or did not decide.
@@ -104,6 +106,8 @@ pub struct CallRecord<'a> {
     pub outcome: CallOutcome,
     /// The rule that allowed or denied it.
     pub rule: Option<&'a str>,
+    /// Who has approved it.
+    pub approved_by: Option<&'a str>,
     /// What would have been decided if all rules were enforced, where that is something else.
     pub shadow: Option<&'a str>,
     /// Why the call failed; none if it did not.
@@ -117,7 +121,19 @@ impl CallRecord<'_> {
     pub fn write(&self) {
         self.audit();
         let Self {
-            upstream, account, method, request, client, session, status, attempts, rule, shadow, failure, ..
+            upstream,
+            account,
+            method,
+            request,
+            client,
+            session,
+            status,
+            attempts,
+            rule,
+            approved_by,
+            shadow,
+            failure,
+            ..
         } = self;
         let (name, era, outcome) = (shown(self.name), display(self.era), display(self.outcome));
         let proved = self.principal.filter(|principal| principal.issuer.is_some());
@@ -130,7 +146,7 @@ impl CallRecord<'_> {
             ($level:ident, $text:literal) => {
                 tracing::$level!(
                     target: "weir::call",
-                    upstream, account, method, name, era, outcome, error = failure, rule, shadow, status, attempts, duration_ms,
+                    upstream, account, method, name, era, outcome, error = failure, rule, approved_by, shadow, status, attempts, duration_ms,
                     call_id = display(self.id), request_id = request, principal, client, session, client_address, bytes_received, bytes_sent, $text
                 )
             };
@@ -139,6 +155,7 @@ impl CallRecord<'_> {
             CallOutcome::Ok
             | CallOutcome::ToolError
             | CallOutcome::SignIn
+            | CallOutcome::Approval
             | CallOutcome::Refused
             | CallOutcome::Cancelled => {
                 line!(info, "call");
@@ -171,6 +188,7 @@ impl CallRecord<'_> {
             record.text("decision", self.outcome.decision());
             record.text("outcome", self.outcome.text());
             record.maybe("rule", self.rule);
+            record.maybe("approved_by", self.approved_by);
             record.maybe("shadow", self.shadow);
             record.maybe("error", self.failure);
             record.number("status", self.status.into());
@@ -192,6 +210,7 @@ impl CallOutcome {
             Self::Error => "error",
             Self::ToolError => "tool_error",
             Self::SignIn => "sign_in",
+            Self::Approval => "approval",
             Self::Refused => "refused",
             Self::Denied => "denied",
             Self::Cancelled => "cancelled",
@@ -203,7 +222,7 @@ impl CallOutcome {
     const fn decision(self) -> &'static str {
         match self {
             Self::Refused | Self::Denied => "denied",
-            Self::SignIn => "deferred",
+            Self::SignIn | Self::Approval => "deferred",
             Self::Ok | Self::Error | Self::ToolError | Self::Cancelled | Self::Failed => "allowed",
         }
     }

@@ -87,7 +87,7 @@ const provider = new Provider(issuer, {
     ...settings.clients,
   ],
   ...(settings.names
-    ? { claims: { openid: ['sub'], email: ['email'], profile: ['name'] }, conformIdTokenClaims: false }
+    ? { claims: { openid: ['sub', 'groups'], email: ['email'], profile: ['name'] }, conformIdTokenClaims: false }
     : {}),
   scopes: ['openid', 'offline_access', ...SCOPES.split(' ')],
   pkce: { required: () => true },
@@ -139,7 +139,7 @@ const provider = new Provider(issuer, {
     client.grantTypeAllowed('refresh_token') && code.scopes.has('offline_access'),
   findAccount: (_, id) => ({
     accountId: id,
-    claims: () => ({ sub: id, name: `${id} of Tests`, email: `${id}@example.com` }),
+    claims: () => ({ sub: id, name: `${id} of Tests`, email: `${id}@example.com`, groups: settings.groups?.[id] }),
   }),
   interactions: { url: (_, interaction) => `/sign-in/${interaction.uid}` },
 });

@@ -56,6 +56,43 @@ fn what_no_rule_allows_is_denied() {
 }
 
 #[test]
+fn each_rule_that_wants_an_approval_gets_one() {
+    let text = r#"
+        [[access.rules]]
+        [[access.rules]]
+        name = "large"
+        tools = ["pay"]
+        approve = { by = ["caller", "group:ops"], when = "args.amount > 10" }
+        [[access.rules]]
+        name = "abroad"
+        tools = ["pay"]
+        when = "args.abroad"
+        approve = { by = "subject:bob" }
+        [[access.rules]]
+        name = "tried"
+        tools = ["look"]
+        approve = { by = "caller" }
+        enforce = false
+    "#;
+    let ada = principal("ada", &["ops"]);
+    let asks = |tool: &str, arguments: &str| {
+        let decision = decided(text, &ada, tool, arguments);
+        assert!(decision.allowed, "{decision}");
+        decision.approvals.iter().map(|rule| rule.name.to_string()).collect::<Vec<_>>()
+    };
+    assert!(asks("pay", r#"{"amount":1,"abroad":false}"#).is_empty());
+    assert_eq!(asks("pay", r#"{"amount":11,"abroad":true}"#), ["large", "abroad"]);
+    // What cannot be evaluated wants an approval; a rule that does not match wants none.
+    assert_eq!(asks("pay", r#"{"amount":"1"}"#), ["large"]);
+    assert_eq!(asks("pay", r#"{"amount":1,"amount":2}"#), ["large"]);
+    assert!(asks("look", "{}").is_empty());
+    let shadow = decided(text, &ada, "look", "{}").shadow.unwrap();
+    assert!(shadow.to_string().contains("asks caller"), "{shadow}");
+    let shown = Access::new(Some(&rules(text))).grants(Some(&ada)).shows("mcp", "github", call("pay", "").item);
+    assert!(shown.allowed && shown.to_string().contains("asks caller or group:ops"), "{shown}");
+}
+
+#[test]
 fn a_rule_that_denies_wins() {
     let text = "[[access.rules]]\n[[access.rules]]\nname = \"no deletes\"\neffect = \"deny\"\ntools = [\"delete*\"]";
     let decision = decided(text, &principal("ada", &[]), "delete_all", "{}");

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::account;
 use super::context::Context;
 use crate::config::access::{
-    AccessConfig, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections, ToolOverride, ToolsetConfig,
-    Who,
+    AccessConfig, ApprovalConfig, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections, ToolOverride,
+    ToolsetConfig, Who,
 };
 use crate::config::name::nearest;
 use crate::config::read::{At, Setting};
@@ -17,6 +18,12 @@ use crate::config::{Pattern, UpstreamConfig, UpstreamName};
 
 /// How many rules there may be.
 const MOST_RULES: usize = 1000;
+
+/// How long an approval is good, where nothing is said.
+const EXPIRES: Duration = Duration::from_secs(10 * 60);
+
+/// The longest that one may be good.
+const LONGEST_EXPIRES: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) fn access(root: &Root, upstreams: &[UpstreamConfig], context: &mut Context<'_, '_>) -> Option<AccessConfig> {
     let at = root.access.set()?;
@@ -82,12 +89,39 @@ fn rule(
         upstreams: of_upstreams(&written.upstreams, upstreams),
         items,
         when: written.when.set().map(|at| at.value.clone()),
+        approve: approval(written, context),
         enforce: written.enforce.or(true),
     };
     if let Some(accounts) = written.accounts.set() {
         account::restrict(&mut rule, accounts, upstreams, context);
     }
     rule
+}
+
+fn approval(rule: &WrittenRule, context: &mut Context<'_, '_>) -> Option<ApprovalConfig> {
+    let at = rule.approve.set()?;
+    let named = [rule.prompts.key(), rule.resources.key()];
+    let misplaced = if rule.effect.or(Effect::Allow) == Effect::Deny {
+        Some("a rule that denies asks nobody")
+    } else if rule.tools.key().is_none() || named.iter().any(Option::is_some) {
+        Some("`approve` is for tools: the rule must name `tools`, and no prompts or resources")
+    } else {
+        None
+    };
+    if let Some(why) = misplaced {
+        let hint = "tools = [\"pay\"]\napprove = { by = \"group:ops\" }".to_owned();
+        context.report.add(at.key.clone(), why, Some(hint));
+    }
+    let by = at.value.by.set().map(values).unwrap_or_default();
+    if by.is_empty() && matches!(at.value.by, Setting::Absent | Setting::Set(_)) {
+        let hint = "by = \"group:ops\"".to_owned();
+        context.report.add(at.key.clone(), "`approve` needs `by`: who may approve", Some(hint));
+    }
+    if let Some(expires) = at.value.expires.set().filter(|at| at.value.0 > LONGEST_EXPIRES) {
+        context.report.add(expires.span.clone(), "an approval is good for a day at most", None);
+    }
+    let expires = at.value.expires.set().map_or(EXPIRES, |at| at.value.0);
+    Some(ApprovalConfig { by, when: at.value.when.set().map(|at| at.value.clone()), expires })
 }
 
 pub(super) fn toolsets(root: &Root, upstreams: &[UpstreamConfig], context: &mut Context<'_, '_>) -> Vec<ToolsetConfig> {

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use crate::config::access::{Effect, ItemPattern};
+use crate::config::access::{Approver, Effect, ItemPattern};
 use crate::config::problem::Report;
+use crate::config::quantity::Period;
 use crate::config::read::{Node, Setting, SettingKind, field, mistyped, refuse_unknown, table};
 use crate::config::string::{TemplateString, choice, strings};
 use crate::config::value::{Json, NamedValues, OneOrMore, Values};
@@ -56,8 +57,23 @@ table! {
         /// A condition in CEL over `caller` (`subject`, `issuer`, `groups`, `scopes`, `key`, `claims`), `call`
         /// (`endpoint`, `method`, `upstream`, `account`, `kind`, `name`) and `args`, the arguments: `"args.amount <= 100"`.
         when: Condition,
+        /// Who must approve a call of these tools before it goes out. For a rule that allows and names `tools` alone.
+        approve: WrittenApproval,
         /// Whether it is enforced. If `false`, only what it would change is logged. Default: `true`.
         enforce: bool,
+    }
+
+    /// Who must approve a call. One approval is good for one call with the same arguments.
+    #[schemars(rename = "Approval", extend("required" = ["by"]))]
+    struct WrittenApproval("a table such as { by = \"group:ops\" }") {
+        /// `"caller"` (the person at the client), `"group:NAME"` or `"subject:NAME"`; one of them is enough. Unless `by` has
+        /// `"caller"`, nobody approves their own call.
+        by: OneOrMore<Approver>,
+        /// A condition in CEL, as in the rule. Without it each call needs approval. If it cannot be evaluated, the call
+        /// needs approval.
+        when: Condition,
+        /// How long a request waits, and how long an approval is good. At most a day. Default: `"10m"`.
+        expires: Period,
     }
 
     /// What is served together at `/mcp/<name>`. Once it names tools, prompts or resources, it has no others.
@@ -146,4 +162,23 @@ impl std::str::FromStr for Effect {
     }
 }
 
+impl std::str::FromStr for Approver {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let named = text.split_once(':').filter(|(_, name)| !name.is_empty());
+        match (text, named) {
+            ("caller", _) => Ok(Self::Caller),
+            (_, Some(("group", name))) => Ok(Self::Group(name.to_owned())),
+            (_, Some(("subject", name))) => Ok(Self::Subject(name.to_owned())),
+            _ => Err(Unreadable::new(
+                format!("`{}` names nobody who may approve", text.escape_debug()),
+                r#""caller", "group:NAME" or "subject:NAME""#,
+            )),
+        }
+    }
+}
+
+strings! { Approver: "\"caller\", \"group:NAME\" or \"subject:NAME\"",
+{ "type": "string", "pattern": "^(caller|group:.+|subject:.+)$" }; }
 strings! { Effect: "\"allow\" or \"deny\"", { "type": "string", "enum": ["allow", "deny"] }; }

@@ -112,10 +112,10 @@ pub(in crate::proxy) enum InputItem {
 }
 
 /// What the work on a request reports to.
-struct Reporter {
+pub(in crate::proxy) struct Reporter {
     session: Arc<Session>,
     messages: mpsc::Sender<InputItem>,
-    attempts: Arc<AtomicU32>,
+    pub(in crate::proxy) attempts: Arc<AtomicU32>,
 }
 
 /// An answer of the upstream.
@@ -131,10 +131,23 @@ impl InputStream {
     /// The stream of a request. Nothing happens before it is asked for the first item.
     pub(super) fn new(input_loop: InputLoop, running: Option<RunningGuard>) -> Self {
         let (session, last) = (Arc::clone(&input_loop.session), input_loop.deadline.last);
+        Self::of(session, last, running, |reporter| input_loop.run(reporter))
+    }
+
+    /// The stream of other work for a session's client, which is over by `last`.
+    pub(in crate::proxy) fn of<F>(
+        session: Arc<Session>,
+        last: Instant,
+        running: Option<RunningGuard>,
+        work: impl FnOnce(Reporter) -> F,
+    ) -> Self
+    where
+        F: Future<Output = InputItem> + Send + 'static,
+    {
         let (sender, messages) = mpsc::channel(WAITING);
         let attempts = Arc::new(AtomicU32::new(0));
         let reporter = Reporter { session: Arc::clone(&session), messages: sender, attempts: Arc::clone(&attempts) };
-        let work = Some(Box::pin(input_loop.run(reporter)) as Pin<Box<dyn Future<Output = InputItem> + Send>>);
+        let work = Some(Box::pin(work(reporter)) as Pin<Box<dyn Future<Output = InputItem> + Send>>);
         Self { work, session, running, last, messages, end: None, attempts }
     }
 
@@ -505,13 +518,13 @@ impl InputLoop {
 
 impl Reporter {
     /// Brings a message to the client.
-    async fn say(&self, message: Bytes, progress: bool) {
+    pub(in crate::proxy) async fn say(&self, message: Bytes, progress: bool) {
         // Fails if the client is gone.
         drop(self.messages.send(InputItem::Message { message, progress }).await);
     }
 
     /// Brings the client what it must hear. Where its stream is gone, it waits for its other one.
-    async fn ask(&self, message: Bytes) {
+    pub(in crate::proxy) async fn ask(&self, message: Bytes) {
         let item = InputItem::Message { message: message.clone(), progress: false };
         if self.messages.send(item).await.is_err() {
             self.session.queue.push(message);

@@ -44,7 +44,8 @@ pub(super) enum Notice {
 }
 
 /// The whole page, for `who` if that is not plain. `key` goes back with each form, so that no other site can send one (OWASP, synchronizer token).
-pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, key: &str) -> String {
+/// `waiting` is a part that is ready.
+pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, waiting: &str, key: &str) -> String {
     let mut body = who.map(|who| format!("<p class=\"who\">For {}</p>", HtmlText(who))).unwrap_or_default();
     match notice {
         Some(Notice::Done(text)) => body += &format!("<p class=\"notice done\" role=\"status\">{}</p>", HtmlText(text)),
@@ -53,6 +54,7 @@ pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, key
         }
         None => {}
     }
+    body += waiting;
     if rows.is_empty() {
         body += "<p>No server here needs a login.</p>";
     } else {
@@ -135,7 +137,7 @@ fn form(name: &str, act: &str, label: &str, class: &str, key: &str) -> String {
     )
 }
 
-fn document(title: &str, body: &str) -> String {
+pub(super) fn document(title: &str, body: &str) -> String {
     let title = HtmlText(title);
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title} · Weir</title>\
@@ -147,7 +149,7 @@ fn document(title: &str, body: &str) -> String {
 const STYLE: &str = include_str!("page.css");
 
 /// Text that cannot become markup.
-struct HtmlText<'a>(&'a str);
+pub(super) struct HtmlText<'a>(pub(super) &'a str);
 
 impl fmt::Display for HtmlText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -189,7 +191,7 @@ mod tests {
             (RowState::Unavailable("set client_id".into()), "set client_id", None),
         ];
         for (state, says, action) in cases {
-            let html = page(&[row("github", state.clone())], None, None, "k");
+            let html = page(&[row("github", state.clone())], None, None, "", "k");
             assert!(html.contains(says), "{state:?}: {html}");
             match action {
                 Some(action) => assert!(html.contains(&format!("action=\"{action}\"")), "{state:?}: {html}"),
@@ -205,6 +207,7 @@ mod tests {
             &[row(evil, RowState::Expired(evil.into())), row(evil, RowState::Unavailable(evil.into()))],
             Some(evil),
             Some(&Notice::Failed(evil.into())),
+            "",
             evil,
         );
         assert!(!html.contains("<script") && !html.contains('\u{202e}'), "{html}");

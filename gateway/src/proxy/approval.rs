@@ -1,0 +1,466 @@
+//! Calls that a rule allows only once a person has approved them.
+//!
+//! Whoever is asked, the way is the same: a request is put into the store under a digest of the call ([`Approvals`]),
+//! somebody answers it there, and a call of the same digest uses the approval up when it goes out. So nothing that a client
+//! carries opens anything by itself.
+//!
+//! Where callers may approve their own calls and the client shows forms, its person is asked in the middle of the call: a
+//! legacy client by a request on the stream of the call, a modern one by an answer that asks (MCP 2026-07-28,
+//! basic/patterns/mrtr). Otherwise the client gets a tool error that says who can approve, where, and to call again.
+//!
+//! A modern upstream that asks something of its own makes the client call again. That is still the approved call, if it
+//! brings the state that the upstream has given it ([`ContinuedCalls`]).
+
+mod continued;
+
+use std::{
+    borrow::Cow,
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use weir_mcp::{
+    Era, Field, Message, Object, answer, json, method,
+    translate::{Asks, input_required},
+};
+
+use crate::{
+    config::{ApprovalConfig, Approver, RuleConfig},
+    credential::{Approval, ApprovalError, ApprovalState, Approvals, Listing},
+    session::{RunningRequest, Session},
+    sign_in_links,
+    telemetry::CallOutcome,
+};
+
+use super::{
+    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, StreamItem,
+    deadline::Deadline,
+    route::Target,
+    sign_in::{SignInPrompt, told},
+    translate::{InputItem, InputStream, Reporter},
+};
+
+pub(super) use continued::{ApprovedCall, ContinuedCalls};
+use continued::{Digest, sha256};
+
+/// What the state begins with that a modern client carries; the id of the request follows.
+const STATE: &str = "weir-approval-";
+
+/// The name of the question for a modern client.
+const QUESTION: &str = "approval";
+
+/// How much of the arguments a question shows, in bytes.
+const SHOWN: usize = 1024;
+
+/// What the person at a client has said to a request.
+pub(super) struct Reply {
+    id: String,
+    action: ReplyAction,
+}
+
+/// As elicitations are answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReplyAction {
+    Accept,
+    Decline,
+    /// Neither, which leaves it open.
+    Cancel,
+}
+
+/// What there is for a call and one of the rules that want it approved.
+enum Standing {
+    Given(Box<Listing>, String),
+    Refused(String),
+    /// The person at the client was asked, and has said nothing.
+    Dismissed,
+    Waiting(Box<Approval>),
+}
+
+/// A call that needs approval: what an approval is bound to.
+struct CallFacts<'a> {
+    principal: &'a str,
+    endpoint: &'a str,
+    upstream: &'a str,
+    tool: Cow<'a, str>,
+    arguments: &'a [u8],
+}
+
+/// What a modern client brings back when its person was asked, and the call as it was before.
+pub(super) fn reply_in(context: &RequestContext) -> Option<(RequestContext, Reply)> {
+    let message = &context.message;
+    let state = message.text(Field::RequestState).filter(|_| context.era == Era::Modern)?;
+    let id = state.strip_prefix(STATE)?.to_owned();
+    let given = message.raw(Field::InputResponses).unwrap_or(b"{}");
+    let reply = Reply { id, action: action(json::get(given, &[QUESTION])) };
+    let edit = message.edit().remove(Object::Body, "requestState").remove(Object::Body, "inputResponses");
+    let message = Message::parse(edit.finish()).ok()?;
+    Some((RequestContext { message, ..context.clone() }, reply))
+}
+
+/// What an elicitation was answered with.
+fn action(result: Option<&[u8]>) -> ReplyAction {
+    let action = result.and_then(|result| json::get(result, &["action"])).and_then(json::string);
+    match action.as_deref() {
+        Some("accept") => ReplyAction::Accept,
+        Some("decline") => ReplyAction::Decline,
+        _ => ReplyAction::Cancel,
+    }
+}
+
+impl<'a> CallFacts<'a> {
+    fn of(context: &'a RequestContext, target: &'a Target) -> Self {
+        let message = &context.message;
+        let named = target.name.as_deref().map(Cow::Borrowed).or_else(|| message.name());
+        let sent = target.arguments.as_deref().map(str::as_bytes);
+        Self {
+            // Of an unknown caller its share is all that tells it from others.
+            principal: context.caller.as_ref().map_or(&context.principal, |caller| caller.id()),
+            endpoint: context.endpoint.name(),
+            upstream: target.upstream.name(),
+            tool: named.unwrap_or_default(),
+            arguments: sent.or_else(|| message.raw(Field::Arguments)).unwrap_or(b"{}"),
+        }
+    }
+
+    /// Of the call, byte for byte.
+    fn digest(&self) -> Digest {
+        let Self { principal, endpoint, upstream, tool, arguments } = self;
+        sha256(&[principal.as_bytes(), endpoint.as_bytes(), upstream.as_bytes(), tool.as_bytes(), arguments])
+    }
+
+    /// What an approval by a rule stands under. Another rule, or other approvers, need another one.
+    fn approval_key(&self, rule: &RuleConfig, approve: &ApprovalConfig) -> String {
+        let digest = sha256(&[&self.digest(), rule.name.as_bytes(), approve.to_string().as_bytes()]);
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// For whoever has to decide.
+    fn shown(&self) -> String {
+        let arguments = String::from_utf8_lossy(self.arguments);
+        let cut = arguments.get(..arguments.floor_char_boundary(SHOWN)).unwrap_or_default();
+        let more = if cut.len() < arguments.len() { " … (shortened)" } else { "" };
+        format!("`{}` of `{}` with the arguments {cut}{more}", self.tool, self.upstream)
+    }
+}
+
+impl Proxy {
+    /// Takes a call to its upstream if it is approved; otherwise has somebody asked.
+    pub(super) fn approve<'a>(
+        self: &'a Arc<Self>,
+        context: &'a RequestContext,
+        target: Target,
+        reply: Option<Reply>,
+        record: &'a mut CallLog,
+    ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'a>> {
+        Box::pin(self.approve_and_drive(context, target, reply, record))
+    }
+
+    async fn approve_and_drive(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        target: Target,
+        reply: Option<Reply>,
+        record: &mut CallLog,
+    ) -> Answer {
+        let call = CallFacts::of(context, &target);
+        let digest = call.digest();
+        if reply.is_none() && self.continued.take(&digest, &context.message) {
+            record.approved("an earlier round".to_owned());
+            return self.drive_approved(context, target, digest, record).await;
+        }
+        let Some(prompt) = &self.prompt else {
+            return failed(context, record, "this gateway has no store for approvals");
+        };
+        let approvals = prompt.manager.approvals();
+        let (mut given, mut names) = (Vec::new(), Vec::new());
+        for rule in &target.approvals {
+            let Some(approve) = &rule.approve else { continue };
+            match standing(approvals, (context, &call), (rule, approve), reply.as_ref(), record).await {
+                Ok(Standing::Given(listing, by)) => {
+                    given.push(listing);
+                    names.push(by);
+                }
+                Ok(Standing::Refused(by)) => return refused(context, record, rule, &format!("`{by}` has refused it")),
+                Ok(Standing::Dismissed) => return refused(context, record, rule, "the question was dismissed"),
+                Ok(Standing::Waiting(waiting)) => {
+                    let rule = Arc::clone(rule);
+                    return self.ask(context, target, (rule, waiting), prompt, record).await;
+                }
+                Err(why) => return failed(context, record, &why.to_string()),
+            }
+        }
+        for one in &given {
+            match approvals.take(one).await {
+                Ok(true) => {}
+                Ok(false) => return failed(context, record, "another call has just used the approval; call again"),
+                Err(why) => return failed(context, record, &why.to_string()),
+            }
+        }
+        record.approved(names.join(", "));
+        self.drive_approved(context, target, digest, record).await
+    }
+
+    /// Takes an approved call to its upstream, and lets it go on if that asks its client something.
+    async fn drive_approved(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        target: Target,
+        call: Digest,
+        record: &mut CallLog,
+    ) -> Answer {
+        let mut answer = self.drive(context, target, record).await;
+        // In a session an upstream asks its client without ending the call.
+        if context.era == Era::Legacy {
+            return answer;
+        }
+        let approved = ApprovedCall::new(&self.continued, call, &context.principal);
+        // Few calls need an approval, so that the answer may be gathered here.
+        if let Body::Json(pending) = answer.body {
+            let whole = pending.gather().await;
+            answer.status = whole.status;
+            (record.outcome, record.failure) = (whole.outcome, whole.failure);
+            answer.body = Body::Whole([whole.message, Bytes::new(), Bytes::new()]);
+        }
+        match &mut answer.body {
+            Body::Whole(parts) => approved.answered(&parts.concat().into()),
+            Body::Events(stream) => stream.approved = Some(Box::new(approved)),
+            Body::Empty | Body::Json(_) => {}
+        }
+        answer
+    }
+
+    /// Has somebody asked: the person at the client, if it may be that one, or those whom the client tells.
+    async fn ask(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        target: Target,
+        (rule, waiting): (Arc<RuleConfig>, Box<Approval>),
+        prompt: &SignInPrompt,
+        record: &mut CallLog,
+    ) -> Answer {
+        let by = waiting.by.join(" or ");
+        let own = rule.approve.as_ref().is_some_and(|approve| approve.by.contains(&Approver::Caller));
+        let text = format!("Approve {}?", CallFacts::of(context, &target).shown());
+        if let (Era::Legacy, Some(session)) = (context.era, &context.session)
+            && own
+            && session.stateless().declared.asks().form
+        {
+            let session = Arc::clone(session);
+            return self.ask_in_session(context, target, (session, waiting, form(&text)), record).await;
+        }
+        record.fail(CallOutcome::Approval, format!("rule `{}` asks {by}", rule.name));
+        if context.era == Era::Modern && own && Asks::of_request(&context.message).form {
+            let question = answer::request(b"0", "elicitation/create", Some(form(&text).as_bytes()));
+            if let Ok(question) = Message::parse(question) {
+                let id = context.message.id().unwrap_or(b"null");
+                let state = format!("{STATE}{}", waiting.id);
+                return Answer::whole(200, input_required(id, &[(QUESTION.to_owned(), &question)], &state, None));
+            }
+        }
+        let link = prompt.invitations.link(context.caller.as_ref()).filter(|_| own);
+        let link = link.unwrap_or_else(|| format!("{}/approve/{}", prompt.invitations.page(), waiting.id));
+        let minutes = Duration::from_millis(waiting.expires).as_secs().div_ceil(60);
+        let text = format!(
+            "This call needs an approval (rule `{}`). Who can approve it: {by}. They open {link} within {minutes} min. Then \
+             call again with the same arguments.",
+            rule.name
+        );
+        told(context, &text, true)
+    }
+
+    /// Asks the person at a legacy client on the stream of the call, which goes on with what they say.
+    async fn ask_in_session(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        target: Target,
+        (session, waiting, form): (Arc<Session>, Box<Approval>, String),
+        record: &mut CallLog,
+    ) -> Answer {
+        let expires = Duration::from_millis(waiting.expires);
+        let upstream = Arc::clone(&target.upstream);
+        let deadline = Deadline::of(&upstream, Instant::now() + expires);
+        let running = session.run(&context.message, &upstream);
+        let run = running.as_ref().map(|running| Arc::clone(&running.run));
+        let part = record.part_of(context);
+        let (proxy, call, asked) = (Arc::clone(self), context.clone(), Arc::clone(&session));
+        let work = move |reporter| async move {
+            let asking = AskedCall { proxy, context: call, target, id: waiting.id, record: part, run };
+            asking.finish(&asked, &form, expires, &reporter).await
+        };
+        let stream = InputStream::of(session, deadline.last, running, work);
+        let stream = AnswerStream::input_loop(stream, &context.message, &upstream, deadline);
+        match stream.answer(Era::Legacy, record).await {
+            Ok(answer) => answer,
+            Err(_) => failed(context, record, "the call came to nothing"),
+        }
+    }
+}
+
+/// A call whose client's person is being asked.
+struct AskedCall {
+    proxy: Arc<Proxy>,
+    context: RequestContext,
+    target: Target,
+    /// Of the request for an approval.
+    id: String,
+    record: CallLog,
+    run: Option<Arc<RunningRequest>>,
+}
+
+impl AskedCall {
+    /// Asks, and goes on with the call.
+    async fn finish(self, session: &Arc<Session>, form: &str, expires: Duration, reporter: &Reporter) -> InputItem {
+        let Self { proxy, context, mut target, id, mut record, run } = self;
+        let mut question = session.ask_for_call();
+        let number = question.id.to_string();
+        reporter.ask(answer::request(number.as_bytes(), "elicitation/create", Some(form.as_bytes()))).await;
+        let said = tokio::time::timeout(expires, question.answer()).await;
+        if said.is_err() {
+            let params = format!("{{\"requestId\":{number},\"reason\":\"the question has expired\"}}");
+            reporter.ask(answer::notification(method::CANCELLED, Some(params.as_bytes()))).await;
+        }
+        let answer = match said.ok().flatten() {
+            None => failed(&context, &mut record, "the question was not answered in time; call again"),
+            Some(said) => {
+                let reply = Reply { id, action: action(said.result()) };
+                // What denies the call may have come since.
+                let decision = proxy.authorize(&context, &target);
+                if decision.allowed {
+                    target.approvals = decision.approvals;
+                    proxy.approve(&context, target, Some(reply), &mut record).await
+                } else {
+                    failed(&context, &mut record, "it is not allowed any more")
+                }
+            }
+        };
+        deliver(answer, record, run.as_deref(), reporter, &context).await
+    }
+}
+
+/// An answer as an item of the stream of a call that has begun.
+async fn deliver(
+    answer: Answer,
+    record: CallLog,
+    run: Option<&RunningRequest>,
+    reporter: &Reporter,
+    context: &RequestContext,
+) -> InputItem {
+    reporter.attempts.store(record.attempts, Ordering::Relaxed);
+    let mut stream = match answer.body {
+        Body::Whole(parts) => {
+            let message = parts.concat().into();
+            return InputItem::Answer { message, outcome: record.outcome, failure: record.failure };
+        }
+        Body::Json(pending) => {
+            let whole = pending.gather().await;
+            return InputItem::Answer { message: whole.message, outcome: whole.outcome, failure: whole.failure };
+        }
+        Body::Events(stream) => stream,
+        Body::Empty => Box::new(AnswerStream::nothing()),
+    };
+    stream.record = Some(record);
+    loop {
+        match stream.next().await {
+            StreamItem::Message(message) => reporter.say(message, true).await,
+            StreamItem::Last(message) => {
+                let log = stream.take_log();
+                let (outcome, failure) = log.map(|log| (log.outcome, log.failure)).unwrap_or_default();
+                return InputItem::Answer { message, outcome, failure };
+            }
+            StreamItem::Replayed(_) => {}
+            StreamItem::End => break,
+        }
+    }
+    // Its client has cancelled it: it is to hear nothing more.
+    if let Some(run) = run {
+        run.cancel();
+        std::future::pending::<()>().await;
+    }
+    let why = "the call came to nothing";
+    let message = answer::error(context.message.id(), answer::INTERNAL, why, None);
+    InputItem::Answer { message, outcome: CallOutcome::Failed, failure: Some(why.to_owned()) }
+}
+
+/// What there is for a call and a rule, after what the person at the client has said; a new request if there is nothing.
+async fn standing(
+    approvals: &Approvals,
+    (context, call): (&RequestContext, &CallFacts<'_>),
+    (rule, approve): (&RuleConfig, &ApprovalConfig),
+    mut reply: Option<&Reply>,
+    record: &CallLog,
+) -> Result<Standing, ApprovalError> {
+    let key = call.approval_key(rule, approve);
+    let subject = context.caller.as_ref().map_or("", |caller| &caller.principal().subject);
+    while let Some(there) = approvals.get(&key).await? {
+        match &there.approval.state {
+            ApprovalState::Given(by) => {
+                let by = by.clone();
+                return Ok(Standing::Given(Box::new(there), by));
+            }
+            ApprovalState::Refused(by) => return Ok(Standing::Refused(by.clone())),
+            ApprovalState::Waiting | ApprovalState::Used => {}
+        }
+        // What a client says is said by its own person, so it counts where callers approve their own calls.
+        let is_answer =
+            |reply: &&Reply| reply.id == there.approval.id && there.approval.may_be_answered_by(call.principal, None);
+        let by = if subject.is_empty() { "caller" } else { subject };
+        match reply.take().filter(is_answer).map(|reply| reply.action) {
+            None => return Ok(Standing::Waiting(Box::new(there.approval))),
+            Some(ReplyAction::Cancel) => return Ok(Standing::Dismissed),
+            Some(ReplyAction::Accept) => {
+                if approvals.answer(&there, ApprovalState::Given(by.to_owned())).await? {
+                    there.approval.told(by, issuer(context), true);
+                }
+            }
+            // A caller may change their own mind, so nothing is kept of it.
+            Some(ReplyAction::Decline) => {
+                if approvals.take(&there).await? {
+                    there.approval.told(by, issuer(context), false);
+                }
+                return Ok(Standing::Refused(by.to_owned()));
+            }
+        }
+    }
+    let id = sign_in_links::random().ok_or_else(|| ApprovalError::Full("the system has no randomness".to_owned()))?;
+    let wanted = Approval {
+        id,
+        principal: call.principal.to_owned(),
+        subject: subject.to_owned(),
+        endpoint: call.endpoint.to_owned(),
+        upstream: call.upstream.to_owned(),
+        tool: call.tool.clone().into_owned(),
+        rule: rule.name.to_string(),
+        by: approve.by.iter().map(ToString::to_string).collect(),
+        call: record.id.to_string(),
+        expires: u64::try_from(approve.expires.as_millis()).unwrap_or(u64::MAX),
+        until: 0,
+        length: call.arguments.len(),
+        state: ApprovalState::Waiting,
+    };
+    let (waiting, is_new) = approvals.ask(&key, wanted, call.arguments).await?;
+    if is_new {
+        waiting.record(&waiting.by.join(" or ")).asked();
+    }
+    Ok(Standing::Waiting(Box::new(waiting)))
+}
+
+fn issuer(context: &RequestContext) -> Option<&str> {
+    context.caller.as_ref().and_then(|caller| caller.principal().issuer.as_deref())
+}
+
+/// The form that asks for nothing but a yes or a no.
+fn form(text: &str) -> String {
+    format!("{{\"message\":{},\"requestedSchema\":{{\"type\":\"object\",\"properties\":{{}}}}}}", json::quote(text))
+}
+
+fn refused(context: &RequestContext, record: &mut CallLog, rule: &RuleConfig, why: &str) -> Answer {
+    record.fail(CallOutcome::Refused, format!("not approved (rule `{}`): {why}", rule.name));
+    told(context, &format!("This call was not approved (rule `{}`): {why}.", rule.name), true)
+}
+
+fn failed(context: &RequestContext, record: &mut CallLog, why: &str) -> Answer {
+    record.fail(CallOutcome::Refused, format!("not approved: {why}"));
+    told(context, &format!("This call cannot be approved: {why}."), true)
+}

@@ -1,0 +1,398 @@
+//! Calls that a rule allows only once a person has approved them.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use weir_tests::client::{answer, with_meta};
+use weir_tests::events::Events;
+use weir_tests::peer::free_port;
+use weir_tests::stub::Offer;
+use weir_tests::tokens::token_of;
+use weir_tests::{Authority, Browser, Client, Gateway, Issuer, LEGACY, Stub};
+
+use crate::sign_in::{AUDIENCE, text};
+
+/// Rules under which everything may be called, and this holds of `echo`.
+fn rules(approve: &str) -> String {
+    format!(
+        "[[access.rules]]\nname = \"rest\"\n\n[[access.rules]]\nname = \"asks\"\ntools = [\"echo\"]\napprove = {approve}\n\n"
+    )
+}
+
+const OWN: &str = r#"{ by = "caller" }"#;
+
+async fn local(approve: &str, offer: Offer) -> (Gateway, Stub) {
+    let stub = Stub::offering(offer).await;
+    let gateway = Gateway::start(&(rules(approve) + &stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    (gateway, stub)
+}
+
+fn calls(stub: &Stub) -> usize {
+    stub.asked("tools/call").len()
+}
+
+/// A legacy call whose person does `action` when asked; what it was asked, and the answer.
+async fn asked(client: &Client, tool: &str, arguments: Value, action: &str) -> (Option<Value>, Value) {
+    let (id, request) = client.request("tools/call", json!({ "name": tool, "arguments": arguments }));
+    let response = client.send(request).await;
+    let mut events: Events = response.events();
+    let mut question = None;
+    loop {
+        let message = events.next_message().await.expect("an answer before the end");
+        if message["method"] == "elicitation/create" {
+            let result =
+                json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "action": action, "content": {} } });
+            assert_eq!(client.send(client.post(result.to_string())).await.status, 202);
+            question = Some(message);
+        } else if message["id"] == json!(id) {
+            return (question, message);
+        }
+    }
+}
+
+/// A modern call, of a client whose person can be shown forms.
+async fn modern(client: &Client, tool: &str, arguments: Value, more: Value) -> Value {
+    let mut params = json!({ "name": tool, "arguments": arguments });
+    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let params = with_meta(params, &json!({ "elicitation": { "form": {}, "url": {} } }));
+    let (id, request) = client.request_with("tools/call", params);
+    answer(client.send(client.dressed(request, "tools/call", &json!({ "name": tool }))).await, id).await
+}
+
+fn reply(asked: &Value, action: &str) -> Value {
+    let state = &asked["result"]["requestState"];
+    json!({ "requestState": state, "inputResponses": { "approval": { "action": action, "content": {} } } })
+}
+
+fn is_asked(answer: &Value) -> bool {
+    answer["result"]["resultType"] == "input_required" && answer["result"]["inputRequests"]["approval"].is_object()
+}
+
+#[tokio::test]
+async fn a_legacy_client_s_person_is_asked_on_the_stream_of_the_call() {
+    let (gateway, stub) = local(OWN, Offer::default()).await;
+    for (path, tool) in [("/mcp", "stub__echo"), ("/mcp/stub", "echo")] {
+        let before = calls(&stub);
+        let client = Client::legacy_at(gateway.address(), path, LEGACY, &json!({ "elicitation": {} })).await;
+        assert!(client.tools().await.contains(&tool.to_owned()), "lists show it");
+        let arguments = json!({ "message": "1000 EUR" });
+        for action in ["decline", "cancel"] {
+            let (question, answer) = asked(&client, tool, arguments.clone(), action).await;
+            let question = question.unwrap()["params"]["message"].as_str().unwrap().to_owned();
+            assert!(question.contains("1000 EUR") && question.contains("`echo` of `stub`"), "{question}");
+            assert!(
+                answer["result"]["isError"] == true && text(&answer["result"]).contains("not approved"),
+                "{answer}"
+            );
+        }
+        assert_eq!(calls(&stub), before, "nothing has gone out");
+        let (question, answer) = asked(&client, tool, arguments.clone(), "accept").await;
+        assert!(question.is_some() && text(&answer["result"]) == "1000 EUR", "{answer}");
+        // The approval is used up.
+        let (question, _) = asked(&client, tool, arguments, "decline").await;
+        assert!(question.is_some() && calls(&stub) == before + 1);
+        // Other tools are not concerned.
+        let prefix = tool.trim_end_matches("echo");
+        let done = client.call(&format!("{prefix}burst"), json!({ "message": "free" })).await;
+        assert_eq!(text(&done), "free");
+    }
+    let given = "\"approved_by\":\"local\"";
+    gateway.logs(given).await;
+    for event in ["approval asked", "approval given", "approval refused"] {
+        gateway.logs(event).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_cancelled_while_its_person_is_asked_does_not_go_out() {
+    let (gateway, stub) = local(OWN, Offer::default()).await;
+    let client = Client::legacy_at(gateway.address(), "/mcp", LEGACY, &json!({ "elicitation": {} })).await;
+    let params = json!({ "name": "stub__echo", "arguments": { "message": "late" } });
+    let (id, request) = client.request("tools/call", params);
+    let mut events = client.send(request).await.events();
+    let question = events.next_message().await.unwrap();
+    assert_eq!(client.notify("notifications/cancelled", json!({ "requestId": id })).await, 202);
+    assert!(events.next_message().await.is_none(), "it hears nothing more");
+    let late = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept", "content": {} } });
+    client.send(client.post(late.to_string())).await;
+    let (_, answer) = asked(&client, "stub__echo", json!({ "message": "next" }), "accept").await;
+    assert_eq!(text(&answer["result"]), "next");
+    assert_eq!(calls(&stub), 1, "the cancelled call did not go out");
+}
+
+#[tokio::test]
+async fn a_modern_client_is_asked_by_an_answer_and_its_state_opens_nothing_else() {
+    let (gateway, stub) = local(OWN, Offer::default()).await;
+    for (path, tool) in [("/mcp", "stub__echo"), ("/mcp/stub", "echo")] {
+        let before = calls(&stub);
+        let client = Client::modern(&gateway, path);
+        let (hundred, million) = (json!({ "message": "100" }), json!({ "message": "1000000" }));
+        let first = modern(&client, tool, hundred.clone(), json!({})).await;
+        assert!(is_asked(&first), "{first}");
+
+        // A state for other arguments, a forged one, and a refusal.
+        let swapped = modern(&client, tool, million.clone(), reply(&first, "accept")).await;
+        assert!(
+            is_asked(&swapped) && swapped["result"]["requestState"] != first["result"]["requestState"],
+            "{swapped}"
+        );
+        let forged = json!({ "requestState": format!("weir-approval-{}", "0".repeat(64)),
+            "inputResponses": { "approval": { "action": "accept" } } });
+        assert!(is_asked(&modern(&client, tool, hundred.clone(), forged).await));
+        let foreign = json!({ "requestState": "state", "inputResponses": { "approval": { "action": "accept" } } });
+        assert!(is_asked(&modern(&client, tool, hundred.clone(), foreign).await));
+        let declined = modern(&client, tool, million, reply(&swapped, "decline")).await;
+        assert!(text(&declined["result"]).contains("not approved"), "{declined}");
+        assert_eq!(calls(&stub), before);
+
+        let done = modern(&client, tool, hundred.clone(), reply(&first, "accept")).await;
+        assert_eq!(text(&done["result"]), "100", "{done}");
+        let replayed = modern(&client, tool, hundred, reply(&first, "accept")).await;
+        assert!(is_asked(&replayed), "an approval is good once: {replayed}");
+        assert_eq!(calls(&stub), before + 1);
+        for seen in stub.asked("tools/call") {
+            assert!(seen.message()["params"].get("requestState").is_none(), "it is between the client and Weir");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_survives_its_process() {
+    let stub = Stub::start().await;
+    let config = rules(OWN) + &stub.config("stub");
+    let mut gateway = Gateway::start(&config).await;
+    let arguments = json!({ "message": "still there" });
+    let first = modern(&Client::modern(&gateway, "/mcp"), "stub__echo", arguments.clone(), json!({})).await;
+    assert!(is_asked(&first), "{first}");
+    let state = gateway.directory().to_str().unwrap().to_owned();
+    gateway.signal(Signal::TERM);
+    gateway.end().await;
+    let next = Gateway::start_with(&config, &[("XDG_STATE_HOME", &state)]).await;
+    let done = modern(&Client::modern(&next, "/mcp"), "stub__echo", arguments, reply(&first, "accept")).await;
+    assert_eq!(text(&done["result"]), "still there", "{done}");
+}
+
+#[tokio::test]
+async fn one_approval_lets_one_of_many_calls_out() {
+    let (gateway, stub) = local(OWN, Offer::default()).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let arguments = json!({ "message": "once" });
+    let first = modern(&client, "stub__echo", arguments.clone(), json!({})).await;
+    let again = || modern(&client, "stub__echo", arguments.clone(), reply(&first, "accept"));
+    let all = tokio::join!(again(), again(), again(), again());
+    let done = [all.0, all.1, all.2, all.3]
+        .iter()
+        .filter(|answer| !is_asked(answer) && answer["result"]["isError"] != true)
+        .count();
+    assert_eq!((done, calls(&stub)), (1, 1));
+}
+
+#[tokio::test]
+async fn an_approved_call_goes_on_when_its_upstream_asks_too() {
+    let tools = ["echo", "visit"].map(str::to_owned).to_vec();
+    let stub = Stub::offering(Offer { tools, legacy: false, ..Offer::default() }).await;
+    let rules = rules(OWN).replace("echo", "visit");
+    let gateway = Gateway::start(&(rules + &stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let arguments = json!({ "message": "hi" });
+    let first = modern(&client, "stub__visit", arguments.clone(), json!({})).await;
+    assert!(is_asked(&first), "{first}");
+    let second = modern(&client, "stub__visit", arguments.clone(), reply(&first, "accept")).await;
+    assert!(second["result"]["resultType"] == "input_required" && !is_asked(&second), "{second}");
+    let requests = second["result"]["inputRequests"].as_object().unwrap();
+    let name = requests.keys().next().unwrap().clone();
+    let back =
+        json!({ "requestState": second["result"]["requestState"], "inputResponses": { name: { "action": "accept" } } });
+    let other = modern(&client, "stub__visit", json!({ "message": "other" }), back.clone()).await;
+    assert!(is_asked(&other), "the state of one call does not open another: {other}");
+    let done = modern(&client, "stub__visit", arguments.clone(), back.clone()).await;
+    assert_eq!(done["result"]["resultType"], "complete", "{done}");
+    let replayed = modern(&client, "stub__visit", arguments, back).await;
+    assert!(is_asked(&replayed), "a state is good once: {replayed}");
+}
+
+#[tokio::test]
+async fn conditions_say_which_calls_are_asked_about_and_what_denies_wins() {
+    let rules = r#"
+[[access.rules]]
+name = "rest"
+
+[[access.rules]]
+name = "large"
+tools = ["echo"]
+approve = { by = "caller", when = "args.amount > 100", expires = "1s" }
+
+[[access.rules]]
+name = "never"
+effect = "deny"
+tools = ["echo"]
+when = "has(args.amount) && args.amount > 10000"
+"#;
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&(rules.to_owned() + &stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let call = |arguments: Value, more: Value| modern(&client, "stub__echo", arguments, more);
+    let small = call(json!({ "message": "x", "amount": 1 }), json!({})).await;
+    assert_eq!(text(&small["result"]), "x");
+    assert!(is_asked(&call(json!({ "message": "x", "amount": 101 }), json!({})).await));
+    // What cannot be evaluated is asked about.
+    assert!(is_asked(&call(json!({ "message": "x" }), json!({})).await));
+    let denied = call(json!({ "message": "x", "amount": 10_001 }), json!({})).await;
+    assert!(text(&denied["result"]).contains("rule `never`"), "{denied}");
+
+    // A request expires, and then what answers it is nothing.
+    let arguments = json!({ "message": "late", "amount": 500 });
+    let first = call(arguments.clone(), json!({})).await;
+    let state = first["result"]["requestState"].clone();
+    while call(arguments.clone(), json!({})).await["result"]["requestState"] == state {}
+    assert!(is_asked(&call(arguments, reply(&first, "accept")).await));
+    // A client without forms is told where.
+    let plain = Client::legacy(&gateway, "/mcp").await;
+    let told = plain.call("stub__echo", json!({ "message": "x", "amount": 500 })).await;
+    assert!(text(&told).contains(&gateway.url("/connect")) && text(&told).contains("rule `large`"), "{told}");
+}
+
+#[tokio::test]
+async fn nobody_has_more_requests_than_their_share() {
+    let (gateway, stub) = local(OWN, Offer::default()).await;
+    let client = Client::modern(&gateway, "/mcp");
+    for number in 0..20 {
+        assert!(is_asked(&modern(&client, "stub__echo", json!({ "message": number.to_string() }), json!({})).await));
+    }
+    let full = modern(&client, "stub__echo", json!({ "message": "one more" }), json!({})).await;
+    assert!(full["result"]["isError"] == true && text(&full["result"]).contains("20 calls"), "{full}");
+    assert!(
+        is_asked(&modern(&client, "stub__echo", json!({ "message": "3" }), json!({})).await),
+        "it is there already"
+    );
+    assert_eq!(calls(&stub), 0);
+}
+
+/// A gateway whose callers and approvers sign in at an authorization server: bob and carol are in `ops`, and so is ada.
+async fn team(approve: &str) -> (Authority, Gateway, Stub) {
+    let groups = json!({ "ada": ["ops"], "bob": ["ops"], "carol": ["ops"], "eve": ["sales"] });
+    let authority = Authority::with(&json!({ "names": true, "groups": groups, "claims": { "groups": ["ops"] } }));
+    let stub = Stub::start().await;
+    let port = free_port();
+    let root = format!("public_url = \"http://127.0.0.1:{port}\"\n");
+    let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", authority.issuer());
+    let config = [root, auth, rules(approve), stub.config("stub")].concat();
+    let environment = [("WEIR_TESTS_SECRET", "s3cret"), ("RUST_LOG", "info")];
+    let gateway = Gateway::start_at_with(port, &config, &environment).await;
+    (authority, gateway, stub)
+}
+
+async fn client(authority: &Authority, gateway: &Gateway, person: &str) -> (Client, Browser) {
+    let mut browser = Browser::of(person);
+    let token = token_of(authority.issuer(), &mut browser, AUDIENCE).await;
+    (Client::modern(gateway, "/mcp").with_token(&token), browser)
+}
+
+/// The last part of an address.
+fn link_id(url: &str) -> &str {
+    url.rsplit('/').next().unwrap_or_default()
+}
+
+/// The link in the text that a caller is told.
+fn link(told: &Value) -> String {
+    let words = text(&told["result"]).split_whitespace().find(|word| word.starts_with("http"));
+    words.unwrap_or_else(|| panic!("no link: {told}")).to_owned()
+}
+
+#[tokio::test]
+async fn somebody_else_approves_on_their_own_page() {
+    let (authority, gateway, stub) = team(r#"{ by = ["group:ops", "subject:dan"] }"#).await;
+    let (ada, mut hers) = client(&authority, &gateway, "ada").await;
+    let evil = "<script>alert('x')</script>";
+    let arguments = json!({ "message": evil });
+    let told = modern(&ada, "stub__echo", arguments.clone(), json!({})).await;
+    assert!(told["result"]["isError"] == true && text(&told["result"]).contains("group:ops or subject:dan"), "{told}");
+    let link = link(&told);
+    assert!(link.starts_with(&gateway.url("/connect/approve/")), "{link}");
+
+    // Four eyes: ada is in the group, and does not approve her own call. Eve is not in it.
+    for browser in [&mut hers, &mut Browser::of("eve")] {
+        let page = browser.open(&gateway.url("/connect")).await;
+        assert!(page.status == 200 && !page.text.contains("Waiting for your approval"), "{}", page.text);
+        assert_eq!(browser.open(&link).await.status, 404);
+        let key = page.text.split("name=\"key\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let form = format!("key={}&answer=approve", key.unwrap_or_default());
+        let sent = browser.send(&link, &form).await;
+        assert!([403, 404].contains(&sent.status), "{}", sent.text);
+    }
+    // Nor does what a client says count.
+    let id = link_id(&link);
+    let claimed = json!({ "requestState": format!("weir-approval-{id}"), "inputResponses": { "approval": { "action": "accept" } } });
+    let claimed = modern(&ada, "stub__echo", arguments.clone(), claimed).await;
+    assert!(claimed["result"]["isError"] == true && calls(&stub) == 0, "{claimed}");
+
+    // The link leads through the sign-in to the list.
+    let mut bob = Browser::of("bob");
+    let page = bob.open(&link).await;
+    assert!(page.text.contains("Waiting for your approval") && page.text.contains("ada calls it"), "{}", page.text);
+    let page = bob.open(&link).await;
+    assert!(page.status == 200 && page.text.contains("rule") | page.text.contains("Rule"), "{}", page.text);
+    assert!(page.text.contains("&lt;script&gt;") && !page.text.contains("<script"), "{}", page.text);
+    // Another browser's form, and one without a key.
+    let (to, fields) = page.form(link_id(&page.url));
+    assert_eq!(bob.send(&to, "answer=approve").await.status, 403);
+    let mut carol = Browser::of("carol");
+    carol.open(&gateway.url("/connect")).await;
+    assert_eq!(carol.send(&to, &format!("key={}&answer=approve", fields[0].1)).await.status, 403);
+    assert_eq!(calls(&stub), 0);
+
+    let done = bob.send(&to, &format!("key={}&answer=approve", fields[0].1)).await;
+    assert!(done.text.contains("Approved: echo of stub"), "{}", done.text);
+    assert_eq!(bob.open(&link).await.status, 404, "it is answered");
+
+    // It is ada's, and for these arguments.
+    let (eve, _) = client(&authority, &gateway, "eve").await;
+    assert_eq!(modern(&eve, "stub__echo", arguments.clone(), json!({})).await["result"]["isError"], true);
+    let other = modern(&ada, "stub__echo", json!({ "message": "other" }), json!({})).await;
+    assert_eq!(other["result"]["isError"], true);
+    let done = modern(&ada, "stub__echo", arguments.clone(), json!({})).await;
+    assert_eq!(text(&done["result"]), evil, "{done}");
+    let again = modern(&ada, "stub__echo", arguments, json!({})).await;
+    assert!(again["result"]["isError"] == true && calls(&stub) == 1, "{again}");
+    gateway.logs("\"approved_by\":\"bob\"").await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_to_the_caller() {
+    let (authority, gateway, stub) = team(r#"{ by = "subject:bob" }"#).await;
+    let (ada, _) = client(&authority, &gateway, "ada").await;
+    let told = modern(&ada, "stub__echo", json!({ "message": "hi" }), json!({})).await;
+    let mut bob = Browser::of("bob");
+    bob.open(&gateway.url("/connect")).await;
+    let page = bob.open(&link(&told)).await;
+    let (to, fields) = page.form(link_id(&page.url));
+    let done = bob.send(&to, &format!("key={}&answer=refuse", fields[0].1)).await;
+    assert!(done.text.contains("Refused: echo of stub"), "{}", done.text);
+    let told = modern(&ada, "stub__echo", json!({ "message": "hi" }), json!({})).await;
+    assert!(text(&told["result"]).contains("`bob` has refused it") && calls(&stub) == 0, "{told}");
+}
+
+#[tokio::test]
+async fn a_caller_without_forms_approves_on_the_page() {
+    let issuer = Issuer::start().await;
+    let stub = Stub::start().await;
+    let port = free_port();
+    let auth =
+        format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\ntrust_sign_in_links = true\n", issuer.issuer());
+    let root = format!("public_url = \"http://127.0.0.1:{port}\"\n");
+    let gateway = Gateway::start_at(port, &[root, auth, rules(OWN), stub.config("stub")].concat()).await;
+    let ada = Client::legacy_with(&gateway, "/mcp", &issuer.token("ada", AUDIENCE), &json!({})).await;
+    let told = ada.call("stub__echo", json!({ "message": "hi" })).await;
+    let mut browser = Browser::new();
+    let page = browser.open(&link(&json!({ "result": told }))).await;
+    let page = browser.press(&page, "connect").await;
+    let path = page.text.split("href=\"connect/approve/").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let page = browser.open(&gateway.url(&format!("/connect/approve/{path}"))).await;
+    let (to, fields) = page.form(link_id(&page.url));
+    browser.send(&to, &format!("key={}&answer=approve", fields[0].1)).await;
+    assert_eq!(text(&ada.call("stub__echo", json!({ "message": "hi" })).await), "hi");
+    let eve = Client::legacy_with(&gateway, "/mcp", &issuer.token("eve", AUDIENCE), &json!({})).await;
+    assert_eq!(eve.call("stub__echo", json!({ "message": "hi" })).await["isError"], true);
+}
