@@ -54,8 +54,8 @@ pub use access::{
 };
 pub use audit::{AuditArguments, AuditConfig, AuditSync};
 pub use auth::{
-    Auth, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType,
-    TokenIntrospection,
+    Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, IdentityProvider, InboundAuth, LoginFlow,
+    LoginOwner, LoginStore, OAuthClient, SubjectType, TokenIntrospection,
 };
 pub use condition::{Condition, MOST_STEPS};
 pub use environment::{Environment, SystemEnvironment};
@@ -86,6 +86,8 @@ pub struct Config {
     pub cache_dir: Option<PathBuf>,
     /// Whose tokens let callers in, the first of them first.
     pub inbound: Vec<InboundAuth>,
+    /// How Weir issues access tokens itself; none if it does not.
+    pub authorization_server: Option<AuthorizationServerConfig>,
     /// Whether API keys let callers in.
     pub api_keys: bool,
     /// What browsers and clients reach Weir by; none for the address that it listens on.

@@ -27,6 +27,7 @@ mod renewal;
 mod subject;
 mod forget;
 mod identity;
+mod issuer_store;
 mod registered;
 mod settings;
 mod shell;
@@ -46,6 +47,7 @@ pub use api_keys::{
 };
 pub use approvals::{Approval, ApprovalError, ApprovalState, Approvals, Listing, MOST_ARGUMENTS};
 pub use identity::Identity;
+pub use issuer_store::{IssuerKeys, IssuerStore, IssuerStoreError};
 pub use settings::{NAME as CLIENT_NAME, application};
 pub use sign_in::{Needed, SignInFailure, SignInState, Standing, TokenIssuer};
 pub use subject::TokenSubject;
@@ -81,7 +83,8 @@ impl CredentialManager {
         let places = accounts.iter().enumerate().map(|(at, account)| (account.name().to_owned(), at)).collect();
         let pending = PendingSignIns::new(token_store.clock.clone());
         let mut rules = config.access.iter().flat_map(|access| &access.rules);
-        let needs_store = config.api_keys || rules.any(|rule| rule.approve.is_some());
+        let needs_store =
+            config.api_keys || config.authorization_server.is_some() || rules.any(|rule| rule.approve.is_some());
         let approvals = Approvals::new(Arc::clone(&token_store));
         Arc::new(Self { token_store, approvals, accounts, places, pending, needs_store })
     }

@@ -1,10 +1,11 @@
 //! What is in front: HTTP, or the standard input and output of a program ([`stdio`]).
 //!
 //! The [`process`] is a pingora server, and [`listen`] its listeners. [`origin_check`] turns away what a browser was tricked
-//! into sending, [`cors`] lets in the pages that may, [`authn`] those who prove who they are. [`post`] sorts messages by era
+//! into sending, [`cors`] lets in the pages that may, [`authn`] those who prove who they are. [`authorization`] issues tokens. [`post`] sorts messages by era
 //! and session; [`sse`] serves clients of HTTP+SSE. [`deliver`] writes answers, and [`events`] those that are streams. Every refusal is made in [`refusal`].
 
 pub mod authn;
+pub mod authorization;
 pub mod client_metadata;
 pub mod connect;
 mod cors;
@@ -34,6 +35,7 @@ use crate::{
 };
 
 use authn::Authenticator;
+use authorization::AuthorizationServer;
 use connect::Connect;
 use listen::{Handler, HttpExchange};
 use origin_check::OriginCheck;
@@ -44,6 +46,8 @@ pub struct App {
     origin_check: OriginCheck,
     authn: Authenticator,
     connect: Connect,
+    /// What issues tokens for Weir's own endpoints, if Weir does.
+    authorization: Option<AuthorizationServer>,
     draining: watch::Sender<bool>,
     /// Those of HTTP+SSE.
     streams: sse::SseStreams,
@@ -62,10 +66,16 @@ enum ServedPath {
 
 impl App {
     /// An app over a proxy.
-    pub fn new(proxy: Arc<Proxy>, origin_check: OriginCheck, authn: Authenticator, connect: Connect) -> Self {
+    pub fn new(
+        proxy: Arc<Proxy>,
+        origin_check: OriginCheck,
+        authn: Authenticator,
+        connect: Connect,
+        authorization: Option<AuthorizationServer>,
+    ) -> Self {
         let draining = watch::Sender::new(false);
         let (streams, refusals) = (sse::SseStreams::default(), Refusals::default());
-        Self { proxy, origin_check, authn, connect, draining, streams, refusals }
+        Self { proxy, origin_check, authn, connect, authorization, draining, streams, refusals }
     }
 
     /// Says in `/readyz` that no new work should come, and ends the streams that would never end by themselves.
@@ -122,6 +132,9 @@ impl App {
             && let Some(document) = self.connect.client_metadata(exchange.path())
         {
             deliver::document(exchange, document).await;
+            return None;
+        }
+        if Box::pin(self.authorization(exchange)).await {
             return None;
         }
         // Before anything is said of what there is.

@@ -135,6 +135,8 @@ const TABLES: &[(&str, &str)] = &[
     ("Override", "`[toolsets.<name>.overrides.<tool>]`"),
     ("Inbound", "`[auth]`"),
     ("Introspection", "`[auth.introspection]`"),
+    ("AuthorizationServer", "`[authorization_server]`"),
+    ("AuthorizedClient", "`[[authorization_server.clients]]`"),
     ("Limits", "`[limits]`"),
     ("PrincipalLimits", "`[limits.principal]`"),
     ("UpstreamLimits", "`[limits.upstream]`"),

@@ -11,6 +11,7 @@ mod access_attacks;
 mod aggregate;
 mod approval;
 mod audit_log;
+mod authorization_server;
 mod bounds;
 mod bytes;
 mod callers;

@@ -5,6 +5,7 @@ mod desk;
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -95,9 +96,7 @@ impl Issuer {
     /// # Panics
     /// When there is no randomness.
     pub fn sign_text(&self, header: &str, claims: &str) -> String {
-        let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
-        let signature = self.shared.key.sign(&SystemRandom::new(), text.as_bytes()).expect("there is randomness");
-        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
+        self.shared.sign_text(header, claims)
     }
 
     /// Its public key (RFC 7517).
@@ -143,6 +142,12 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_secs()
 }
 
+/// Another number each time, as text.
+pub fn unique() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    COUNT.fetch_add(1, Ordering::Relaxed).to_string()
+}
+
 /// The header and the claims of a token, before its signature.
 pub fn unsigned(header: &Value, claims: &Value) -> String {
     format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims.to_string()))
@@ -186,6 +191,12 @@ fn answer(uri: &http::Uri, body: &[u8], address: SocketAddr, shared: &Shared) ->
 }
 
 impl Shared {
+    fn sign_text(&self, header: &str, claims: &str) -> String {
+        let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        let signature = self.key.sign(&SystemRandom::new(), text.as_bytes()).expect("there is randomness");
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
     fn desk(&self) -> std::sync::MutexGuard<'_, Desk> {
         self.desk.lock().expect("no request panics")
     }

@@ -13,7 +13,8 @@
 //! 7. [`Logins`] keeps them, and hands out what is good now, refreshed if need be. [`revoke`] gives them back.
 //!
 //! Every request goes through [`Http`], which guards where it may lead. Every error says what to do and holds no secret.
-//! The other way round, [`inbound`] checks the tokens of those who call, and [`identity`] asks who sits at a browser.
+//! The other way round, [`inbound`] checks the tokens of those who call, [`issue`] signs those that Weir gives itself, and
+//! [`identity`] asks who sits at a browser.
 
 pub mod authorize;
 pub mod challenge;
@@ -25,6 +26,7 @@ pub mod grants;
 mod http;
 pub mod identity;
 pub mod inbound;
+pub mod issue;
 mod login;
 mod logins;
 mod loopback;

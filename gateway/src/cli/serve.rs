@@ -23,6 +23,7 @@ use crate::{
     server::{
         App,
         authn::{self, Authenticator},
+        authorization::AuthorizationServer,
         connect::Connect,
         listen::{ListenLimits, Listener},
         origin_check::OriginCheck,
@@ -87,6 +88,7 @@ pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> any
     }
     // All that may fail comes before the sockets: the process that hands them over ends with that.
     let callers = Authenticator::new(&config, &manager).context("the tokens of callers cannot be checked")?;
+    let authorization = AuthorizationServer::new(&config, &callers).context("Weir cannot issue tokens")?;
     let listener = Listener::new(config.tls.as_ref())?;
     let inherited = if upgrade {
         let path = upgrade::path(&config).context("the login store has no place, which sockets are handed over at")?;
@@ -96,15 +98,17 @@ pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> any
     };
     let listener = listener.bind(&config.listen, inherited)?;
     let snapshot = Arc::clone(&assembly.snapshot);
-    process::run(|sockets| async move { serve(&config, (listener, sockets), (snapshot, callers), &manager).await })
-        .context("the gateway met a fault in weir")??;
+    process::run(|sockets| async move {
+        serve(&config, (listener, sockets), (snapshot, callers, authorization), &manager).await
+    })
+    .context("the gateway met a fault in weir")??;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn serve(
     config: &Config,
     (listener, sockets): (Listener, ListenFds),
-    (snapshot, callers): (Arc<Snapshot>, Authenticator),
+    (snapshot, callers, authorization): (Arc<Snapshot>, Authenticator, Option<AuthorizationServer>),
     manager: &Arc<CredentialManager>,
 ) -> anyhow::Result<()> {
     let hangups = tokio::spawn(ignore_hangups(io::stdin().is_terminal()));
@@ -117,7 +121,7 @@ async fn serve(
     {
         tracing::error!("API keys open nothing until they can be read: {why}");
     }
-    let (app, proxy) = app(config, snapshot, callers, manager, &root);
+    let (app, proxy) = app(config, snapshot, (callers, authorization), manager, &root);
     if let Some(budget) = proxy.admission().budget()
         && let Err(why) = manager.read_calls(budget).await
     {
@@ -173,7 +177,7 @@ async fn serve(
 fn app(
     config: &Config,
     snapshot: Arc<Snapshot>,
-    callers: Authenticator,
+    (callers, authorization): (Authenticator, Option<AuthorizationServer>),
     manager: &Arc<CredentialManager>,
     root: &str,
 ) -> (Arc<App>, Arc<Proxy>) {
@@ -190,7 +194,7 @@ fn app(
     let guard = OriginCheck::new(&hosts, &config.allowed_origins);
     let proxy = Proxy::new(Catalog::new(snapshot), sessions).signing_in(Arc::clone(manager), links);
     let proxy = Arc::new(proxy);
-    (Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect)), proxy)
+    (Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect, authorization)), proxy)
 }
 
 const fn listen_limits(limits: &Limits) -> ListenLimits {

@@ -144,6 +144,33 @@ pub struct TokenIntrospection {
     pub cache: Duration,
 }
 
+/// Weir as an authorization server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorizationServerConfig {
+    /// How long an access token is good for.
+    pub access_token_lifetime: Duration,
+    /// The clients that prove who they are.
+    pub clients: Vec<AuthorizedClient>,
+}
+
+/// A confidential client of Weir.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorizedClient {
+    /// Its name.
+    pub client_id: String,
+    /// How it proves who it is.
+    pub proof: ClientProof,
+}
+
+/// How a client proves who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientProof {
+    /// With a secret.
+    Secret(SecretSource),
+    /// With statements that a key of this set has signed (RFC 7523 §2.2).
+    Keys(String),
+}
+
 /// Where logins are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoginStore {

@@ -41,6 +41,7 @@ pub(super) fn resolve(
     let callers = api_keys || certified || root.auth.key().is_some();
     let mut context = Context { base, environment, report, live: true, callers, variables: BTreeSet::new() };
     let upstreams = upstreams(root, &mut context);
+    let inbound = auth::issuers(root, &mut context);
     let mut config = Config {
         file: file.to_owned(),
         listen: listen(root, &mut context),
@@ -49,7 +50,8 @@ pub(super) fn resolve(
         allowed_origins: list(&root.allowed_origins, |origin| origin.0.clone()),
         cache_dir: cache_dir(root, &context),
         api_keys,
-        inbound: auth::issuers(root, &mut context),
+        authorization_server: auth::authorization_server(root, &inbound, &mut context),
+        inbound,
         public_url: root.public_url.set().map(|at| at.value.0.trim_end_matches('/').to_owned()),
         client_metadata_url: client_metadata_url(root, &mut context),
         store: auth::store(root, &mut context),

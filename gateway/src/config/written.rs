@@ -12,7 +12,9 @@ use super::string::{AccountName, Address, FilePath, Inherited, Program, Template
 use super::value::{Count, Json, NamedValues, OneOrMore, Values};
 
 pub(super) use access::{WrittenAccess, WrittenOverride, WrittenRule, WrittenSelection, WrittenToolset};
-pub(super) use auth::{IdentityProvider, Introspection, Store, WrittenInbound, WrittenOAuth};
+pub(super) use auth::{
+    AuthorizationServer, AuthorizedClient, IdentityProvider, Introspection, Store, WrittenInbound, WrittenOAuth,
+};
 
 table! {
     /// The configuration of Weir. Relative paths begin at the folder of the file.
@@ -21,6 +23,8 @@ table! {
         listen: OneOrMore<Address>,
         /// Who may call. Default: everybody who reaches Weir.
         auth: OneOrMore<WrittenInbound>,
+        /// Weir issues access tokens to clients that bring the company's word for their users.
+        authorization_server: AuthorizationServer,
         /// Whether programs may call with an API key (`weir key add`): `Authorization: Bearer weir_…` or `X-API-Key`.
         /// Everybody else needs a token of `auth`, if there is one. Default: `false`.
         api_keys: bool,

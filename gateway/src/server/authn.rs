@@ -6,6 +6,7 @@
 
 mod checked;
 mod issuer;
+mod own;
 mod resource;
 
 use std::{
@@ -36,9 +37,10 @@ use super::{
 };
 
 pub(super) use issuer::{Provider, principal};
+pub(super) use own::{MintError, OwnTokens, TokenGrant};
 
 use checked::{Checked, Good};
-use issuer::CallerIssuer;
+use issuer::{CallerIssuer, RECHECK};
 use resource::Resource;
 
 /// How long a stream that was opened with an API key may last.
@@ -61,6 +63,8 @@ enum TokenKind {
 /// Those with a token.
 struct Proved {
     issuers: Vec<CallerIssuer>,
+    /// The tokens that Weir issues itself, if it does.
+    own: Option<Arc<OwnTokens>>,
     keys: Option<Arc<ApiKeys>>,
     /// Whether clients are asked for a certificate.
     certificates: bool,
@@ -123,6 +127,22 @@ impl Authenticator {
         issuers.iter().map(|issuer| &issuer.provider)
     }
 
+    /// The tokens that Weir issues itself, if it does.
+    pub(super) const fn own(&self) -> Option<&Arc<OwnTokens>> {
+        match &self.0 {
+            TokenKind::Proved(proved) => proved.own.as_ref(),
+            TokenKind::Everybody | TokenKind::Local => None,
+        }
+    }
+
+    /// The name of what a client asks a token for (RFC 8707), all of Weir if it does not say; none if that is not here.
+    pub(super) fn resource(&self, text: Option<&str>) -> Option<String> {
+        match &self.0 {
+            TokenKind::Proved(proved) => proved.resource.named(text),
+            TokenKind::Everybody | TokenKind::Local => None,
+        }
+    }
+
     /// The keys that programs call with, if any do.
     #[must_use]
     pub const fn api_keys(&self) -> Option<&Arc<ApiKeys>> {
@@ -153,7 +173,9 @@ impl Authenticator {
     pub(super) fn metadata(&self, exchange: &HttpExchange) -> Option<Bytes> {
         let TokenKind::Proved(proved) = &self.0 else { return None };
         let resource = proved.resource.described_at(exchange)?;
-        let issuers: Vec<&str> = proved.issuers.iter().map(|issuer| issuer.provider.issuer.as_str()).collect();
+        // People sign in at the first: clients without an ID-JAG take that one.
+        let mut issuers: Vec<&str> = proved.issuers.iter().map(|issuer| issuer.provider.issuer.as_str()).collect();
+        issuers.extend(proved.own.as_ref().map(|own| own.issuer.as_str()));
         if issuers.is_empty() {
             return None;
         }
@@ -174,9 +196,12 @@ impl Proved {
         let issuers = issuers.collect::<Result<_, _>>()?;
         let introspections = Quota::new("introspections", config.limits.introspections);
         let keys = config.api_keys.then(|| Arc::new(manager.api_keys()));
+        let settings = config.authorization_server.as_ref();
+        let own = settings.and_then(|settings| OwnTokens::new(config, settings, manager, &resource, clock.clone()));
         let certificates = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         Ok(Self {
             issuers,
+            own,
             keys,
             certificates,
             resource,
@@ -276,7 +301,13 @@ impl Proved {
     async fn check(&self, exchange: &HttpExchange, token: &str) -> Result<Good, TokenRefused> {
         // No issuer is to see a key, whether or not keys are accepted here.
         let is_key = token.starts_with(API_KEY_PREFIX);
-        let issuer = match inbound::named_issuer(token) {
+        let named = inbound::named_issuer(token);
+        if let (Ok(named), Some(own)) = (&named, &self.own)
+            && *named == own.issuer
+        {
+            return self.issued(exchange, own, token).await;
+        }
+        let issuer = match named {
             Ok(named) => self.issuer(Some(&named)).ok_or(Rejected::Issuer),
             // An opaque token is of the one issuer that is asked about such.
             Err(why) => self.issuers.iter().find(|issuer| issuer.is_asked() && !is_key).ok_or(why),
@@ -289,6 +320,17 @@ impl Proved {
         let good = issuer.check(token, &self.resource).await;
         let good = good.map_err(|why| self.rejected(exchange, Some(issuer), None, &why))?;
         self.checked.keep(token, &good, self.clock.now());
+        Ok(good)
+    }
+
+    /// The same for a token of Weir itself. Its caller is one of the issuer that vouched for it.
+    async fn issued(&self, exchange: &HttpExchange, own: &OwnTokens, token: &str) -> Result<Good, TokenRefused> {
+        let found = own.check(token).await.map_err(|why| self.rejected(exchange, None, None, &why))?;
+        let issuer = self.issuer(Some(&found.issuer));
+        let issuer = issuer.ok_or_else(|| self.rejected(exchange, None, None, &Rejected::Issuer))?;
+        let (now, whole) = (self.clock.now(), format!("{}/mcp", own.issuer));
+        let good = issuer.opens(found, token, (&whole, &self.resource), now + RECHECK);
+        self.checked.keep(token, &good, now);
         Ok(good)
     }
 

@@ -22,6 +22,8 @@ pub struct AuthRecord<'a> {
     pub issuer: Option<&'a str>,
     /// The name of an API key.
     pub key: Option<&'a str>,
+    /// The client that asked Weir for a token.
+    pub client: Option<&'a str>,
     /// The other end of the connection.
     pub address: Option<IpAddr>,
     /// How many lines like this one were suppressed before it.
@@ -44,17 +46,17 @@ impl<'a> AuthRecord<'a> {
 
     /// Writes that it was done.
     pub fn done(&self, what: &str) {
-        let Self { upstream, subject, issuer, key, suppressed, .. } = self;
+        let Self { upstream, subject, issuer, key, client, suppressed, .. } = self;
         let client_address = self.address.map(tracing::field::display);
-        tracing::info!(target: "weir::auth", upstream, subject, issuer, key, client_address, suppressed, "{what}");
+        tracing::info!(target: "weir::auth", upstream, subject, issuer, key, client, client_address, suppressed, "{what}");
         self.audit(what, "allowed", None);
     }
 
     /// Writes that it was refused, for a reason without a secret.
     pub fn refused(&self, what: &str, why: &str) {
-        let Self { upstream, subject, issuer, suppressed, .. } = self;
+        let Self { upstream, subject, issuer, client, suppressed, .. } = self;
         let client_address = self.address.map(tracing::field::display);
-        tracing::warn!(target: "weir::auth", upstream, subject, issuer, client_address, error = why, suppressed, "{what}");
+        tracing::warn!(target: "weir::auth", upstream, subject, issuer, client, client_address, error = why, suppressed, "{what}");
         self.audit(what, "denied", Some(why));
     }
 
@@ -64,6 +66,7 @@ impl<'a> AuthRecord<'a> {
             record.maybe("principal_id", self.subject);
             record.maybe("issuer", self.issuer);
             record.maybe("key", self.key);
+            record.maybe("client_id", self.client);
             record.maybe("client_address", self.address.map(|address| address.to_string()).as_deref());
             record.maybe("upstream", self.upstream);
             record.text("decision", decision);

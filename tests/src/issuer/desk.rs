@@ -1,19 +1,27 @@
 //! Where people sign in at a scripted issuer: they are let in as whom a test says, or with whatever it wants to go wrong.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use super::Issuer;
+use crate::tokens::claims;
+
+use super::{Issuer, now, unique};
 
 /// What a client has asked for: the parameters of its authorization request.
 #[derive(Clone, Debug, Default)]
 pub struct Asked(BTreeMap<String, String>);
 
 impl Asked {
+    fn parse(text: &str) -> Self {
+        let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+        Self(pairs.map(|(name, value)| (name.to_owned(), decoded(value))).collect())
+    }
+
     /// A parameter; empty if it was not there.
     pub fn get(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
@@ -23,6 +31,9 @@ impl Asked {
 type Back = Box<dyn Fn(&Asked) -> String + Send>;
 type Gives = Box<dyn Fn(&Asked) -> Value + Send>;
 
+/// RFC 8693 §2.1.
+const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+
 /// Closed until a test opens it.
 #[derive(Default)]
 pub(super) struct Desk {
@@ -30,6 +41,7 @@ pub(super) struct Desk {
     registers: bool,
     back: Option<Back>,
     gives: Option<Gives>,
+    vouches: Option<Gives>,
     /// The last is the one whose code is taken.
     asked: Vec<Asked>,
     registered: usize,
@@ -50,6 +62,26 @@ impl Issuer {
     /// What is given for a code: the answer of the token endpoint.
     pub fn gives(&self, answer: impl Fn(&Asked) -> Value + Send + 'static) {
         self.shared.desk().gives = Some(Box::new(answer));
+    }
+
+    /// Exchanges the tokens of its people for ID-JAGs to `client`, with these claims beside the usual ones.
+    pub fn vouches(&self, client: &str, more: &Value) {
+        let (shared, issuer, client, more) = (Arc::clone(&self.shared), self.issuer(), client.to_owned(), more.clone());
+        self.shared.desk().vouches = Some(Box::new(move |asked| {
+            let subject = claims(asked.get("subject_token"))["sub"].clone();
+            let mut said = json!({
+                "iss": issuer, "sub": subject, "aud": asked.get("audience"), "client_id": client,
+                "resource": asked.get("resource"), "scope": asked.get("scope"), "jti": unique(),
+                "iat": now(), "exp": now() + 300,
+            });
+            let more = more.as_object().expect("claims are an object").clone();
+            said.as_object_mut().expect("claims are an object").extend(more);
+            let header = json!({ "alg": "ES256", "typ": "oauth-id-jag+jwt", "kid": shared.id });
+            json!({
+                "access_token": shared.sign_text(&header.to_string(), &said.to_string()), "token_type": "N_A",
+                "issued_token_type": "urn:ietf:params:oauth:token-type:id-jag", "expires_in": 300,
+            })
+        }));
     }
 
     /// What clients have asked for until now.
@@ -76,7 +108,12 @@ impl Desk {
     }
 
     pub(super) fn answer(&mut self, path: &str, query: &str, body: &[u8]) -> Response<Full<Bytes>> {
+        let asked = Asked::parse(&String::from_utf8_lossy(body));
         let said = match path {
+            "/token" if asked.get("grant_type") == EXCHANGE => match &self.vouches {
+                Some(vouches) => vouches(&asked),
+                None => return status(StatusCode::BAD_REQUEST),
+            },
             "/authorize" if self.open => return self.authorize(query),
             "/token" => match (&self.gives, self.asked.last()) {
                 (Some(gives), Some(asked)) => gives(asked),
@@ -98,8 +135,7 @@ impl Desk {
     }
 
     fn authorize(&mut self, query: &str) -> Response<Full<Bytes>> {
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let asked = Asked(pairs.map(|(name, value)| (name.to_owned(), decoded(value))).collect());
+        let asked = Asked::parse(query);
         let back = match &self.back {
             Some(back) => back(&asked),
             None => format!("code=c&state={}", asked.get("state")),

@@ -82,6 +82,8 @@ pub enum Rejected {
     Issuer,
     #[error("the token is for another audience")]
     Audience,
+    #[error("the token was given to another client")]
+    Client,
     #[error("the token is of another sign-in")]
     Nonce,
     #[error("the token does not list its groups as at most {MAX_GROUPS} texts of at most {MAX_GROUP} bytes",
@@ -117,6 +119,7 @@ impl Rejected {
             Self::Bound => "bound",
             Self::Issuer => "issuer",
             Self::Audience => "audience",
+            Self::Client => "client",
             Self::Nonce => "nonce",
             Self::Groups => "groups",
             Self::Missing(_) => "incomplete",
@@ -173,18 +176,36 @@ impl<'de> Deserialize<'de> for Claims {
     }
 }
 
+/// The `typ` of an ID-JAG.
+const ASSERTION_KIND: &str = "oauth-id-jag+jwt";
+
 /// Longer than any token that fits into a header.
 const MAX_TOKEN: usize = 16 * 1024;
 
 impl Verifier {
     /// A checker. Fetches nothing yet.
-    pub fn new(mut issuer: Issuer, http: Http, clock: Clock) -> Self {
+    pub fn new(issuer: Issuer, http: Http, clock: Clock) -> Self {
+        let keys = Keys::new(issuer.issuer.clone(), issuer.keys.clone(), http, clock.clone());
+        Self::with(issuer, keys, clock)
+    }
+
+    /// A checker of what this program has signed itself, with the keys of [`set_keys`](Self::set_keys).
+    pub fn local(issuer: Issuer, clock: Clock) -> Self {
+        let keys = Keys::given(issuer.issuer.clone(), clock.clone());
+        Self::with(issuer, keys, clock)
+    }
+
+    /// Gives a [`local`](Self::local) checker its keys, as JWKs (RFC 7517).
+    pub fn set_keys(&self, keys: Vec<Value>) {
+        self.keys.set(keys);
+    }
+
+    fn with(mut issuer: Issuer, keys: Keys, clock: Clock) -> Self {
         crypto::install();
         if issuer.algorithms.is_empty() {
             issuer.algorithms = vec![Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA];
         }
         issuer.algorithms.retain(|algorithm| algorithm.family() != jsonwebtoken::AlgorithmFamily::Hmac);
-        let keys = Keys::new(issuer.issuer.clone(), issuer.keys.clone(), http, clock.clone());
         Self { issuer, keys, clock }
     }
 
@@ -223,6 +244,31 @@ impl Verifier {
         let given = claims.get("azp").map_or(all == 1, |party| party.as_str() == Some(client));
         if !ours || !given {
             return Err(Rejected::Audience);
+        }
+        subject(&self.issuer, claims, self.clock.now())
+    }
+
+    /// For whom an ID-JAG vouches, which the issuer gave to `client` for the authorization server `server`
+    /// (draft-ietf-oauth-identity-assertion-authz-grant). The caller of this function keeps `jti` to one use.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub async fn verify_assertion(&self, token: &str, server: &str, client: &str) -> Result<VerifiedToken, Rejected> {
+        if jsonwebtoken::decode_header(token).ok().is_none_or(|head| head.typ.is_none()) {
+            return Err(Rejected::Malformed);
+        }
+        let claims = self.signed(token, &[ASSERTION_KIND], &[]).await?;
+        if claims.contains_key("cnf") {
+            return Err(Rejected::Bound);
+        }
+        if !audiences(&claims).eq([server]) {
+            return Err(Rejected::Audience);
+        }
+        if claims.get("client_id").and_then(Value::as_str) != Some(client) {
+            return Err(Rejected::Client);
+        }
+        if claims.get("jti").and_then(Value::as_str).is_none_or(str::is_empty) {
+            return Err(Rejected::Missing("jti"));
         }
         subject(&self.issuer, claims, self.clock.now())
     }

@@ -9,8 +9,8 @@ use crate::config::string::TemplateString;
 use crate::config::value::Values;
 use crate::config::written::{self, AuthKind, Introspection, Root, WrittenInbound, WrittenUpstream};
 use crate::config::{
-    Auth, Environment, IdentityProvider, InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient,
-    TokenIntrospection,
+    Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, Environment, IdentityProvider, InboundAuth,
+    LoginFlow, LoginOwner, LoginStore, OAuthClient, TokenIntrospection,
 };
 
 /// The claim that lists groups unless the configuration says otherwise.
@@ -20,6 +20,10 @@ const GROUPS: &str = "groups";
 const ANSWER: Duration = Duration::from_secs(60);
 /// The longest that it may be.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
+
+/// How long an access token of Weir is good for, and the longest that it may be.
+const ACCESS_TOKEN: Duration = Duration::from_secs(600);
+const LONGEST_ACCESS_TOKEN: Duration = Duration::from_secs(3600);
 
 /// The signatures that are accepted unless the configuration says otherwise.
 const ALGORITHMS: [&str; 3] = ["RS256", "ES256", "EdDSA"];
@@ -251,6 +255,68 @@ fn client_of_issuer(written: &WrittenInbound, context: &mut Context<'_, '_>) {
         let hint = "client_id = \"weir\"".to_owned();
         context.report.add(key, format!("a `{name}` goes with a `client_id`"), Some(hint));
     }
+}
+
+/// Weir as an authorization server.
+pub(super) fn authorization_server(
+    root: &Root,
+    inbound: &[InboundAuth],
+    context: &mut Context<'_, '_>,
+) -> Option<AuthorizationServerConfig> {
+    let at = root.authorization_server.set()?;
+    let needed = [
+        ("public_url", root.public_url.key().is_none(), "public_url = \"https://weir.example.com\""),
+        ("auth", root.auth.key().is_none(), "[auth]\nissuer = \"https://login.example.com\""),
+    ];
+    for (name, absent, hint) in needed {
+        if absent {
+            let message = format!("`authorization_server` needs `{name}`");
+            context.report.add(at.key.clone(), message, Some(hint.to_owned()));
+        }
+    }
+    let own = root.public_url.set().map(|at| at.value.0.trim_end_matches('/'));
+    if inbound.iter().any(|inbound| Some(inbound.issuer.as_str()) == own) {
+        context.report.add(
+            at.key.clone(),
+            "`public_url` is Weir's own name as an issuer, which `auth` names too",
+            None,
+        );
+    }
+    let lifetime = at.value.access_token_lifetime.set();
+    if let Some(lifetime) = lifetime.filter(|lifetime| lifetime.value.0 > LONGEST_ACCESS_TOKEN) {
+        context.report.add(lifetime.span.clone(), "an access token is good for 1h at most", None);
+    }
+    let mut clients: Vec<AuthorizedClient> = Vec::new();
+    for at in at.value.clients.set().iter().flat_map(|clients| &clients.value.0) {
+        let Some(client) = authorized_client(at, context) else { continue };
+        if clients.iter().any(|known| known.client_id == client.client_id) {
+            context.report.add(at.key.clone(), format!("the client {} is there twice", client.client_id), None);
+        }
+        clients.push(client);
+    }
+    Some(AuthorizationServerConfig {
+        access_token_lifetime: lifetime.map_or(ACCESS_TOKEN, |lifetime| lifetime.value.0),
+        clients,
+    })
+}
+
+fn authorized_client(at: &At<written::AuthorizedClient>, context: &mut Context<'_, '_>) -> Option<AuthorizedClient> {
+    let written = &at.value;
+    if matches!(written.client_id, Setting::Absent) {
+        let hint = "client_id = \"host\"".to_owned();
+        context.report.add(at.key.clone(), "a client needs a `client_id`", Some(hint));
+    }
+    let proof = match (&written.client_secret, &written.jwks) {
+        (Setting::Set(secret), Setting::Absent) => context.source(secret).map(ClientProof::Secret),
+        (Setting::Absent, Setting::Set(jwks)) => Some(ClientProof::Keys(jwks.value.0.clone())),
+        (Setting::Unreadable(_), _) | (_, Setting::Unreadable(_)) => None,
+        (Setting::Absent, Setting::Absent) | (Setting::Set(_), Setting::Set(_)) => {
+            let hint = "client_secret = { env = \"HOST_SECRET\" }".to_owned();
+            context.report.add(at.key.clone(), "a client has a `client_secret` or `jwks`", Some(hint));
+            None
+        }
+    };
+    Some(AuthorizedClient { client_id: plain(&written.client_id, context)?, proof: proof? })
 }
 
 /// Where logins are kept.

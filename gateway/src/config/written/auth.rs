@@ -4,7 +4,7 @@ use crate::config::origin::WebUrl;
 use crate::config::quantity::Period;
 use crate::config::read::table;
 use crate::config::string::{FilePath, TemplateString};
-use crate::config::value::Values;
+use crate::config::value::{OneOrMore, Values};
 
 use super::{Algorithm, SubjectType, WrittenSecret};
 
@@ -50,6 +50,26 @@ table! {
         /// How long an answer is good for: as long, a token that is revoked is still accepted. Default: `"60s"`; at most
         /// `"10m"`.
         cache: Period,
+    }
+
+    /// Weir issues access tokens itself, to clients that bring an ID-JAG of an issuer in `auth`. The metadata then names
+    /// Weir after those issuers. Needs `public_url` and `auth`.
+    struct AuthorizationServer("a table such as { access_token_lifetime = \"10m\" }") {
+        /// How long an access token is good for. Default: `"10m"`; at most `"1h"`.
+        access_token_lifetime: Period,
+        /// The clients that prove who they are with a secret or a key.
+        clients: OneOrMore<AuthorizedClient>,
+    }
+
+    /// A confidential client of Weir as an authorization server. It shows `client_secret`, or signs with a key in `jwks`.
+    #[schemars(extend("required" = ["client_id"]))]
+    struct AuthorizedClient("a table such as { client_id = \"host\", client_secret = { env = \"HOST_SECRET\" } }") {
+        /// Its name. An ID-JAG names it as `client_id`.
+        client_id: TemplateString,
+        /// Its secret (`client_secret_basic`, `client_secret_post`).
+        client_secret: WrittenSecret,
+        /// Where its keys are (`private_key_jwt`, RFC 7523).
+        jwks: WebUrl,
     }
 
     /// How Weir is a client of the upstream's authorization server. Whatever is left out is found out.

@@ -1,6 +1,9 @@
 //! One issuer of callers: its tokens, and what they open.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use serde_json::Value;
 use weir_flow::facts::Principal;
@@ -19,10 +22,10 @@ use crate::{
 use super::{AuthnError, checked::Good, resource::Resource};
 
 /// How far the issuer's clock and this one may differ.
-const LEEWAY: Duration = Duration::from_secs(60);
+pub(super) const LEEWAY: Duration = Duration::from_secs(60);
 
 /// How long a signature is good for: the key may have been taken back since.
-const RECHECK: Duration = Duration::from_secs(600);
+pub(super) const RECHECK: Duration = Duration::from_secs(600);
 
 /// An issuer, and the way to it.
 #[derive(Clone)]
@@ -109,16 +112,28 @@ impl CallerIssuer {
             Some(asked) => (asked.introspector.verify(token).await?, asked.cache),
             None => (self.provider.verifier.verify(token).await?, RECHECK),
         };
-        let (expires, now) = (found.expires, self.provider.clock.now());
+        let until = self.provider.clock.now() + recheck;
+        Ok(self.opens(found, token, (&self.audience, resource), until))
+    }
+
+    /// What a checked token opens, if it is not checked again before `until`. All of Weir has the audience `whole`.
+    pub(super) fn opens(
+        &self,
+        found: inbound::VerifiedToken,
+        token: &str,
+        (whole, resource): (&str, &Resource),
+        until: SystemTime,
+    ) -> Good {
+        let expires = found.expires;
         let audiences = audiences(found.claims.get("aud"));
         let allows = |needed: &String| found.scopes.iter().any(|scope| is_scope(needed, scope, &audiences));
         let enough = self.scopes.iter().all(allows);
         let certificate = found.certificate.as_deref().map(Arc::from);
         let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
-        let everywhere = resource.is_whole(&self.audience, &audiences);
+        let everywhere = resource.is_whole(whole, &audiences);
         let endpoints = resource.endpoints(&audiences).into();
-        let (until, ends) = (expires.min(now + recheck), expires.checked_add(LEEWAY));
-        Ok(Good { caller, everywhere, endpoints, certificate, enough, until, ends })
+        let (until, ends) = (expires.min(until), expires.checked_add(LEEWAY));
+        Good { caller, everywhere, endpoints, certificate, enough, until, ends }
     }
 }
 

@@ -33,6 +33,13 @@ impl Resource {
     /// All that `aud` may name, where one issuer calls all of Weir `audience`.
     pub(super) fn audiences(&self, audience: &str) -> Vec<String> {
         let mut all = vec![audience.to_owned()];
+        all.extend(self.addresses());
+        all
+    }
+
+    /// All that Weir serves, by its address; nothing if only clients know what it is called.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        let mut all = Vec::new();
         if let Some(root) = &self.root {
             for path in WHOLE {
                 all.push(format!("{root}{path}"));
@@ -40,6 +47,15 @@ impl Resource {
             }
         }
         all
+    }
+
+    /// The resource that a client names as `text` (RFC 8707), all of Weir if it names none. One for every name that an
+    /// upstream could have, as in [`described_at`](Self::described_at).
+    pub(super) fn named(&self, text: Option<&str>) -> Option<String> {
+        let root = self.root.as_deref()?;
+        let Some(text) = text else { return Some(format!("{root}{}", WHOLE[0])) };
+        let path = text.strip_prefix(root)?.trim_end_matches('/');
+        (WHOLE.contains(&path) || upstream(path).is_some()).then(|| format!("{root}{path}"))
     }
 
     /// Whether one of these audiences is all of Weir, which the issuer calls `name`.

@@ -1,0 +1,124 @@
+//! What Weir keeps as an authorization server: the keys that sign its tokens, and what was used once.
+//!
+//! A key signs for thirty days and is published for two days more, so that no token outlives its key. A new key is
+//! published before it signs: other processes at the same store have read it by then.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use ring::digest::{SHA256, digest};
+use serde_json::Value as Json;
+use weir_oauth::issue::SigningKey;
+use weir_store::{Key, Swap, Value};
+use zeroize::Zeroizing;
+
+use super::{CredentialManager, TokenStoreError, token_store::TokenStore};
+
+/// For how long a key signs.
+const SIGNS: Duration = Duration::from_secs(30 * 24 * 3600);
+/// For how long it is published after that: longer than any token is good for.
+const OVERLAP: Duration = Duration::from_secs(2 * 24 * 3600);
+/// For how long a new key is published before it signs.
+const PUBLISHED_FIRST: Duration = Duration::from_secs(300);
+/// How often the store is read. Less than [`PUBLISHED_FIRST`].
+const REREAD: Duration = Duration::from_secs(60);
+/// The namespaces of the store.
+const KEYS: &str = "signing-key";
+const USED: &str = "used-assertion";
+
+/// What is kept.
+pub struct IssuerStore {
+    token_store: Arc<TokenStore>,
+    keys: tokio::sync::Mutex<Option<(Instant, Arc<IssuerKeys>)>>,
+}
+
+/// The keys of this time.
+pub struct IssuerKeys {
+    /// Which signs.
+    pub signing: SigningKey,
+    /// The public halves of all (RFC 7517).
+    pub public: Vec<Json>,
+}
+
+/// Why Weir can issue no token now.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerStoreError {
+    #[error("the system has no randomness to give")]
+    NoRandomness,
+    #[error(transparent)]
+    Store(#[from] TokenStoreError),
+}
+
+impl CredentialManager {
+    /// What Weir keeps as an authorization server. Opens nothing.
+    #[must_use]
+    pub fn issuer_store(&self) -> IssuerStore {
+        IssuerStore { token_store: Arc::clone(&self.token_store), keys: tokio::sync::Mutex::default() }
+    }
+}
+
+impl IssuerStore {
+    /// The keys, read again after a while, with a new one when it is time.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn keys(&self) -> Result<Arc<IssuerKeys>, IssuerStoreError> {
+        let mut known = self.keys.lock().await;
+        if let Some((read, keys)) = &*known
+            && read.elapsed() < REREAD
+        {
+            return Ok(Arc::clone(keys));
+        }
+        let keys = Arc::new(self.read_keys().await?);
+        *known = Some((Instant::now(), Arc::clone(&keys)));
+        Ok(keys)
+    }
+
+    async fn read_keys(&self) -> Result<IssuerKeys, IssuerStoreError> {
+        let store = self.token_store.open().await?.store.as_ref();
+        let now = seconds(self.token_store.clock.now());
+        let mut found: Vec<(u64, SigningKey)> = Vec::new();
+        for listed in store.list(&[Key::new(KEYS, &[])]).await.map_err(TokenStoreError::from)? {
+            let entry = store.get(&listed.key).await.map_err(TokenStoreError::from)?;
+            let Some(value) = entry.map(|entry| entry.value) else { continue };
+            found.extend(value.about.parse().ok().zip(SigningKey::from_pkcs8(&value.secret)));
+        }
+        // The newest last.
+        found.sort_by_key(|(created, _)| *created);
+        let is_due = |(created, _): &(u64, SigningKey)| created + (SIGNS - PUBLISHED_FIRST).as_secs() <= now;
+        if found.last().is_none_or(is_due) {
+            let key = SigningKey::generate().ok_or(IssuerStoreError::NoRandomness)?;
+            let value = Value { about: now.to_string(), secret: Zeroizing::new(key.pkcs8().to_vec()) };
+            let place = Key::new(KEYS, &[key.id()]);
+            store.put(&place, &value, Some(SIGNS + OVERLAP)).await.map_err(TokenStoreError::from)?;
+            found.push((now, key));
+        }
+        let public = found.iter().map(|(_, key)| key.jwk().clone()).collect();
+        let may_sign = |(created, _): &(u64, SigningKey)| created + PUBLISHED_FIRST.as_secs() <= now;
+        // The only one signs at once.
+        let place = found.iter().rposition(may_sign).unwrap_or_default();
+        Ok(IssuerKeys { signing: found.swap_remove(place).1, public })
+    }
+
+    /// Whether this is the first use of the assertion `id` of `issuer`, which is good for `ttl` still.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub async fn use_once(&self, issuer: &str, id: &str, ttl: Duration) -> Result<bool, TokenStoreError> {
+        let store = self.token_store.open().await?.store.as_ref();
+        let name = hex(digest(&SHA256, format!("{issuer}\n{id}").as_bytes()).as_ref());
+        let value = Value { about: String::new(), secret: Zeroizing::default() };
+        let written = store.swap(&Key::new(USED, &[&name]), None, &value, Some(ttl)).await?;
+        Ok(matches!(written, Swap::Done(_)))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
