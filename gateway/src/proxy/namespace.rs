@@ -143,3 +143,28 @@ fn refuse(upstream: &Arc<Upstream>, session: &Arc<Session>, question: &Message) 
         session.replies.send(upstream.name(), bytes, tell);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn progress_is_for_the_client_that_asked_for_it() {
+        let progress = |token: &str, meta: &str| {
+            let text = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1{meta}}}}}"#
+            );
+            Message::parse(text.into()).unwrap()
+        };
+        let name: UpstreamName = "a".parse().unwrap();
+        let goes_on = |progress: &Message, token: Option<&[u8]>| advances(progress, &name, None, (None, token));
+        assert!(goes_on(&progress("7", ""), Some(b"7")));
+        assert!(!goes_on(&progress("8", ""), Some(b"7")));
+        assert!(!goes_on(&progress("7", ""), None));
+        // A task's progress outlives the request.
+        let of_task = progress("8", r#","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}"#);
+        assert!(goes_on(&of_task, Some(b"7")) && goes_on(&of_task, None));
+    }
+}

@@ -441,3 +441,35 @@ fn declares_tasks(message: &Message) -> bool {
     let declared = message.raw(Field::ClientCapabilities);
     declared.and_then(|declared| json::get(declared, &["extensions", TASKS])).is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn a_client_neither_gives_nor_changes_what_the_operator_has_fixed() {
+        let changed = ToolOverride {
+            fixed: vec![("project".to_owned(), "\"DESK\"".to_owned())],
+            hidden: vec!["assignee".to_owned()],
+            ..ToolOverride::default()
+        };
+        let sent = |given: &str| arguments(Some(given.as_bytes()), Some(&changed), None);
+        assert_eq!(sent(r#"{"a":[1, 2],"project":"X","assignee":"eve"}"#), r#"{"a":[1, 2],"project":"DESK"}"#);
+        // However the client spells it.
+        assert_eq!(sent(r#"{"\u0070roject":"X"}"#), r#"{"project":"DESK"}"#);
+        assert_eq!(sent("{}"), r#"{"project":"DESK"}"#);
+        assert_eq!(arguments(None, Some(&changed), None), r#"{"project":"DESK"}"#);
+        // What chooses among accounts is for Weir.
+        assert_eq!(arguments(Some(br#"{"a":1,"account":"work"}"#), None, Some("account")), r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn a_method_goes_to_the_only_upstream_that_has_it() {
+        let names: [UpstreamName; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+        assert_eq!(alone(names[..1].iter()), Some(&names[0]));
+        assert_eq!(alone(names.iter()), None);
+        assert_eq!(alone([].iter()), None);
+    }
+}

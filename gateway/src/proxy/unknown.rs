@@ -100,3 +100,68 @@ fn elsewhere_text(method: &str, which: &[UpstreamName]) -> String {
     }
     format!("`{method}` could go to more than one upstream; use {}", paths.join(" or "))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use weir_mcp::Message;
+
+    use super::*;
+    use crate::{access::Toolset, proxy::Body, session::Endpoint};
+
+    /// Status, code and text of the answer to a client of an era.
+    fn told(era: Era, method: &str, unknown: &UnknownTarget) -> (u16, i64, String) {
+        let message = Message::parse(answer::request(b"1", method, Some(b"{}"))).unwrap();
+        let context = RequestContext {
+            era,
+            endpoint: Endpoint::Merged(Toolset::all()),
+            caller: None,
+            principal: "ada".into(),
+            message,
+            version: None,
+            headers: Vec::new(),
+            session: None,
+        };
+        let answer = nowhere(&context, unknown);
+        let Body::Whole(pieces) = answer.body else { panic!("no whole answer") };
+        let error = Message::parse(pieces.concat().into()).unwrap();
+        (answer.status, error.error_code().unwrap(), error.text(weir_mcp::Field::ErrorMessage).unwrap().into_owned())
+    }
+
+    #[test]
+    fn each_era_is_told_in_its_own_way_that_nothing_is_there() {
+        let tool = UnknownTarget::Name(ListKind::Tool, "x".to_owned());
+        let prompt = UnknownTarget::Name(ListKind::Prompt, "x".to_owned());
+        let uri = UnknownTarget::Uri("a://b".to_owned());
+        for (era, unknown, status, code, text) in [
+            (Era::Legacy, &tool, 200, answer::INVALID_PARAMS, "Unknown tool: x"),
+            (Era::Modern, &tool, 200, answer::INVALID_PARAMS, "Unknown tool: x"),
+            (Era::Legacy, &prompt, 200, answer::INVALID_PARAMS, "Unknown prompt: x"),
+            (Era::Legacy, &uri, 200, answer::RESOURCE_NOT_FOUND, "Resource not found: a://b"),
+            (Era::Modern, &uri, 200, answer::INVALID_PARAMS, "Resource not found: a://b"),
+            (
+                Era::Modern,
+                &UnknownTarget::Undeclared,
+                400,
+                answer::MISSING_CAPABILITY,
+                "tasks need a client that declares the extension",
+            ),
+        ] {
+            assert_eq!(told(era, method::TOOLS_CALL, unknown), (status, code, text.to_owned()), "{era}");
+        }
+    }
+
+    #[test]
+    fn a_method_that_several_upstreams_have_is_asked_for_at_each() {
+        let method = "x/y";
+        let of = |names: &[&str]| UnknownTarget::Method(names.iter().map(|name| name.parse().unwrap()).collect());
+        let (_, code, text) = told(Era::Modern, method, &of(&["a", "b"]));
+        assert_eq!(
+            (code, &*text),
+            (answer::METHOD_NOT_FOUND, "`x/y` could go to more than one upstream; use /mcp/a or /mcp/b")
+        );
+        let (.., text) = told(Era::Legacy, method, &of(&[]));
+        assert_eq!(text, "`x/y` is not available on /mcp; use the upstream's own /mcp/<name>");
+    }
+}

@@ -136,3 +136,49 @@ fn acknowledged(id: &[u8], wants: ListFilter, watched: &WatchedPart) -> Bytes {
     )
     .into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn versions(tools: u64, prompts: u64, resources: u64) -> ListVersions {
+        let mut versions = ListVersions::default();
+        (versions.tools, versions.prompts, versions.resources) = (tools, prompts, resources);
+        versions
+    }
+
+    fn texts(news: Vec<Bytes>) -> Vec<String> {
+        news.into_iter().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+    }
+
+    #[test]
+    fn a_client_hears_once_of_the_lists_that_it_wants() {
+        let (mut known, now) = (ListVersions::default(), versions(2, 1, 0));
+        let wants = ListFilter { prompts: false, ..ListFilter::ALL };
+        let told = texts(news(&mut known, now, wants, None));
+        assert_eq!(told, [r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#]);
+        assert_eq!(known, now);
+        assert!(news(&mut known, now, ListFilter::ALL, None).is_empty());
+        // A list that was fetched meanwhile is younger than what is announced.
+        assert!(news(&mut known, versions(1, 1, 0), ListFilter::ALL, None).is_empty());
+        assert_eq!(known, now);
+    }
+
+    #[test]
+    fn what_belongs_to_a_subscription_says_to_which() {
+        let (mut known, now) = (ListVersions::default(), versions(0, 0, 1));
+        let told = texts(news(&mut known, now, ListFilter::ALL, Some(b"\"s\"")));
+        assert_eq!(
+            told,
+            [
+                r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#
+            ]
+        );
+        let granted = WatchedPart { uris: vec!["a\"b".to_owned()], tasks: Vec::new() };
+        let wants = ListFilter { tools: true, ..ListFilter::default() };
+        assert_eq!(
+            acknowledged(b"7", wants, &granted),
+            r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a\"b"]}}}"#
+        );
+    }
+}
