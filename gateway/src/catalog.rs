@@ -22,10 +22,11 @@ mod unmatched;
 mod view;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
+use arc_swap::ArcSwap;
 use indexmap::IndexMap;
 use tokio::{sync::watch, task::JoinSet};
 use weir_mcp::{Era, ListKind, mirrored::Mirrored};
@@ -47,7 +48,7 @@ use entry::CatalogEntry;
 use era_slots::{EraSlot, FetchResult};
 use header_params::HeaderParams;
 use merge::{KnownUpstream, Paging, Reported};
-use per_caller::Personal;
+use per_caller::{PerCaller, Personal};
 use view::{ViewKey, Views};
 
 /// How long refreshers may take to close what they have open at their upstreams.
@@ -55,9 +56,7 @@ const STOP: Duration = Duration::from_secs(5);
 
 /// The merged offers of all upstreams, per era.
 pub struct Catalog {
-    snapshot: Arc<Snapshot>,
-    /// In the order of the configuration.
-    entries: IndexMap<UpstreamName, Arc<CatalogEntry>>,
+    current: ArcSwap<CatalogUpstreams>,
     merged: [RwLock<Arc<MergedLists>>; 2],
     /// Seals the cursors of lists.
     seal: SealedState,
@@ -73,6 +72,15 @@ pub struct Catalog {
     personal: Personal,
     /// What callers see who do not see everything, or something besides.
     views: Views,
+}
+
+/// The upstreams of the snapshot in force, and what is known of each.
+struct CatalogUpstreams {
+    snapshot: Arc<Snapshot>,
+    /// In the order of the configuration.
+    entries: IndexMap<UpstreamName, Arc<CatalogEntry>>,
+    /// Those that want a login of each caller.
+    personal: Vec<Arc<Upstream>>,
 }
 
 /// How often each kind of list has changed; a client is told when its kind moved on.
@@ -105,17 +113,11 @@ impl Catalog {
     /// A catalog that knows nothing yet.
     #[must_use]
     pub fn new(snapshot: Arc<Snapshot>) -> Arc<Self> {
-        let entry = |upstream: &Arc<Upstream>| (upstream.key().clone(), Arc::new(CatalogEntry::new(upstream)));
-        let entries: IndexMap<_, _> = snapshot.upstreams().map(entry).collect();
-        let personal = Personal::new(snapshot.upstreams());
         let seal = SealedState::default();
-        let merged = [Era::Legacy, Era::Modern].map(|era| {
-            let known: Vec<KnownUpstream> = entries.values().map(|entry| entry.known(era)).collect();
-            RwLock::new(Arc::new(MergedLists::new(era, &known, snapshot.all(), paging(&snapshot, &seal))))
-        });
+        let current = CatalogUpstreams::new(snapshot, |_| None);
+        let merged = [Era::Legacy, Era::Modern].map(|era| RwLock::new(Arc::new(current.merged(era, &seal))));
         Arc::new(Self {
-            snapshot,
-            entries,
+            current: ArcSwap::from_pointee(current),
             merged,
             seal,
             changes: watch::Sender::default(),
@@ -124,7 +126,7 @@ impl Catalog {
             stopping: watch::Sender::default(),
             refreshers: tokio::sync::Mutex::default(),
             heard: HeaderParams::default(),
-            personal,
+            personal: Personal::default(),
             views: Views::default(),
         })
     }
@@ -132,7 +134,7 @@ impl Catalog {
     /// Starts to keep every upstream's lists, in whichever era it speaks.
     pub async fn start(self: &Arc<Self>) {
         let mut refreshers = self.refreshers.lock().await;
-        for entry in self.entries.values() {
+        for entry in self.current.load().entries.values() {
             refreshers.spawn(self.refresher(entry, None));
         }
         refreshers.spawn(announce::announce(Arc::clone(self)));
@@ -157,8 +159,36 @@ impl Catalog {
 
     /// The configuration whose upstreams these are.
     #[must_use]
-    pub fn snapshot(&self) -> &Arc<Snapshot> {
-        &self.snapshot
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.current.load().snapshot)
+    }
+
+    /// Puts another snapshot in force, and gives the upstreams that it has not carried over. What is known of an upstream
+    /// stays on offer until the new one of its name has been asked.
+    pub async fn swap(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Vec<Arc<Upstream>> {
+        let mut refreshers = self.refreshers.lock().await;
+        while refreshers.try_join_next().is_some() {}
+        let before = self.current.load_full();
+        let current = Arc::new(CatalogUpstreams::new(snapshot, |upstream| before.entries.get(upstream.key())));
+        self.current.store(Arc::clone(&current));
+        let carried = |entry: &Arc<CatalogEntry>| {
+            let now = current.entries.get(entry.upstream.key());
+            now.is_some_and(|now| Arc::ptr_eq(&now.upstream, &entry.upstream))
+        };
+        let gone: Vec<_> =
+            before.entries.values().filter(|entry| !carried(entry)).map(|entry| Arc::clone(&entry.upstream)).collect();
+        for upstream in &gone {
+            upstream.retire();
+            self.personal.outdate(Some(upstream.key()));
+            self.heard.forget(upstream.key());
+        }
+        let known = |entry: &&Arc<CatalogEntry>| before.entries.values().any(|before| Arc::ptr_eq(before, entry));
+        for entry in current.entries.values().filter(|entry| !known(entry)) {
+            refreshers.spawn(self.refresher(entry, None));
+        }
+        drop(refreshers);
+        self.remerge(self.merging());
+        gone
     }
 
     /// The merged offers of an era, as a caller sees them at an endpoint.
@@ -172,8 +202,11 @@ impl Catalog {
                 break;
             }
         }
-        if let Some((caller, own)) = viewer.caller.zip(self.personal.of(viewer.caller)) {
-            Box::pin(own.refresh(caller, &self.personal.upstreams)).await;
+        // What has settled just now is about to be merged.
+        drop(self.merging());
+        let current = self.current.load_full();
+        if let Some((caller, own)) = viewer.caller.zip(self.own(&current, viewer.caller)) {
+            Box::pin(own.refresh(caller, &current.personal)).await;
         }
         self.known(viewer, era)
     }
@@ -181,13 +214,14 @@ impl Catalog {
     /// The merged offers of an era as far as they are known to a caller.
     #[must_use]
     pub fn known(&self, viewer: Viewer<'_>, era: Era) -> Arc<MergedLists> {
-        let (grants, own) = (viewer.grants(&self.snapshot), self.personal.of(viewer.caller));
+        let current = self.current.load();
+        let (grants, own) = (viewer.grants(&current.snapshot), self.own(&current, viewer.caller));
         let caller = own.as_ref().and(viewer.caller).map(|caller| caller.id());
         let Some(key) = ViewKey::of(&viewer, &grants, caller) else { return self.shared(era) };
         let personal = own.map_or_else(Vec::new, |own| {
             // One that is not there still makes the list a private one.
             let of = |upstream: &Arc<Upstream>| Some(own.view(upstream.key()).unwrap_or_default());
-            self.personal.upstreams.iter().map(of).collect()
+            current.personal.iter().map(of).collect()
         });
         self.views.merged(key, place(era), (self.shared(era), personal.clone()), || {
             let mut personal = personal.into_iter();
@@ -196,9 +230,14 @@ impl Catalog {
                 let own = entry.upstream.is_personal.then(|| personal.next()).flatten();
                 KnownUpstream { view: own.unwrap_or(known.view), ..known }
             };
-            let known = view::narrowed(self.entries.values().map(known).collect(), viewer.toolset, &grants);
-            self.merge(era, &known, viewer.toolset)
+            let known = view::narrowed(current.entries.values().map(known).collect(), viewer.toolset, &grants);
+            MergedLists::new(era, &known, viewer.toolset, paging(&current.snapshot, &self.seal))
         })
+    }
+
+    /// What a caller is offered besides; none where theirs are the lists of everybody.
+    fn own(&self, current: &CatalogUpstreams, caller: Option<&Arc<Caller>>) -> Option<Arc<PerCaller>> {
+        if current.personal.is_empty() { None } else { self.personal.of(caller) }
     }
 
     fn shared(&self, era: Era) -> Arc<MergedLists> {
@@ -245,21 +284,13 @@ impl Catalog {
 
     /// What is known of what an upstream offers in an era.
     fn view(&self, upstream: &Upstream, era: Era) -> Option<Arc<CatalogSnapshot>> {
-        self.entries.get(upstream.key())?.view(era)
+        self.current.load().entries.get(upstream.key())?.view(era)
     }
 
     /// What each upstream is known to offer, whoever may see it, as the upstream calls it.
     #[must_use]
     pub fn items(&self) -> Vec<(UpstreamName, Vec<(ListKind, String)>)> {
-        let of = |entry: &Arc<CatalogEntry>| {
-            let view = entry.view(Era::Modern).or_else(|| entry.view(Era::Legacy));
-            let items = view.iter().flat_map(|view| {
-                let named = |kind: ListKind| view.entries(kind).iter().map(move |entry| (kind, entry.key.clone()));
-                ListKind::ALL.into_iter().flat_map(named)
-            });
-            (entry.upstream.key().clone(), items.collect())
-        };
-        self.entries.values().map(of).collect()
+        self.current.load().items()
     }
 
     /// Seals what clients carry for lists.
@@ -295,14 +326,14 @@ impl Catalog {
     /// Says that an upstream's lists have changed.
     pub fn poke(&self, upstream: &Upstream) {
         self.personal.outdate(Some(upstream.key()));
-        if let Some(entry) = self.entries.get(upstream.key()) {
+        if let Some(entry) = self.current.load().entries.get(upstream.key()) {
             entry.poke();
         }
     }
 
     /// Says that some caller's login has come, changed or gone, and with it what they are offered.
     pub fn logins_changed(&self) {
-        if self.personal.upstreams.is_empty() {
+        if self.current.load().personal.is_empty() {
             return;
         }
         self.personal.outdate(None);
@@ -316,7 +347,7 @@ impl Catalog {
     /// Whether every upstream has been reached or given up on once.
     #[must_use]
     pub fn settled(&self) -> bool {
-        !self.entries.values().any(|entry| entry.lock().is_starting())
+        !self.current.load().entries.values().any(|entry| entry.lock().is_starting())
     }
 
     /// Whether what Weir says of itself is true of nearly all upstreams: each has been reached or given up on once. One that
@@ -324,8 +355,9 @@ impl Catalog {
     /// waits for it where another one is there already.
     #[must_use]
     pub fn ready(&self) -> bool {
-        let any = self.entries.values().any(|entry| entry.knows(None));
-        self.entries.values().all(|entry| {
+        let current = self.current.load();
+        let any = current.entries.values().any(|entry| entry.knows(None));
+        current.entries.values().all(|entry| {
             let patience = if any { entry.upstream.timeouts.list } else { entry.upstream.timeouts.start };
             let slots = entry.lock();
             !slots.is_starting() || slots.since.elapsed() >= patience
@@ -337,7 +369,8 @@ impl Catalog {
     async fn unsettled(self: &Arc<Self>, era: Era) -> Option<Duration> {
         let mut unasked = Vec::new();
         let mut wait = None;
-        for entry in self.entries.values() {
+        let current = self.current.load_full();
+        for entry in current.entries.values() {
             let mut slots = entry.lock();
             if matches!(slots.get(era), EraSlot::Unasked) {
                 *slots.slot(era) = EraSlot::Pending;
@@ -361,22 +394,27 @@ impl Catalog {
 
     /// Takes in what a refresher found out, and merges anew.
     fn publish(&self, entry: &CatalogEntry, found: FetchResult) {
+        let reported = self.merging();
         entry.lock().take(found);
-        // Merged under one lock, or an older look at the entries could overwrite a newer one.
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        self.remerge(reported);
+    }
+
+    /// Held while lists are merged, or an older look at the entries could overwrite a newer one.
+    fn merging(&self) -> MutexGuard<'_, Reported> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Merges anew what is known of all upstreams.
+    fn remerge(&self, mut reported: MutexGuard<'_, Reported>) {
+        let current = self.current.load();
         for era in [Era::Legacy, Era::Modern] {
-            let known: Vec<KnownUpstream> = self.entries.values().map(|entry| entry.known(era)).collect();
-            let merged = self.merge(era, &known, self.snapshot.all());
+            let merged = current.merged(era, &self.seal);
             reported.report(&merged);
             self.put(era, merged);
         }
-        reported.report_unmatched(self.unmatched());
+        reported.report_unmatched(current.unmatched());
         drop(reported);
         self.changes.send_modify(|changes| changes.settled += 1);
-    }
-
-    fn merge(&self, era: Era, known: &[KnownUpstream], toolset: &Toolset) -> MergedLists {
-        MergedLists::new(era, known, toolset, paging(&self.snapshot, &self.seal))
     }
 
     fn put(&self, era: Era, new: MergedLists) {
@@ -392,6 +430,42 @@ impl Catalog {
             changes.resources += u64::from(!new.same(&old, ListKind::Resource) || !new.same(&old, ListKind::Template));
             *changes != before
         });
+    }
+}
+
+impl CatalogUpstreams {
+    /// The upstreams of a snapshot. Of one that was there `before`, what is known is kept.
+    fn new<'a>(snapshot: Arc<Snapshot>, before: impl Fn(&Upstream) -> Option<&'a Arc<CatalogEntry>>) -> Self {
+        let entry = |upstream: &Arc<Upstream>| {
+            let entry = match before(upstream) {
+                Some(entry) if Arc::ptr_eq(&entry.upstream, upstream) => Arc::clone(entry),
+                Some(entry) => Arc::new(entry.succeeded_by(upstream)),
+                None => Arc::new(CatalogEntry::new(upstream)),
+            };
+            (upstream.key().clone(), entry)
+        };
+        let entries = snapshot.upstreams().map(entry).collect();
+        let personal = snapshot.upstreams().filter(|upstream| upstream.is_personal).cloned().collect();
+        Self { snapshot, entries, personal }
+    }
+
+    /// What everybody sees at `/mcp`, as far as it is known.
+    fn merged(&self, era: Era, seal: &SealedState) -> MergedLists {
+        let known: Vec<KnownUpstream> = self.entries.values().map(|entry| entry.known(era)).collect();
+        MergedLists::new(era, &known, Toolset::all(), paging(&self.snapshot, seal))
+    }
+
+    /// What each upstream is known to offer, whoever may see it, as the upstream calls it.
+    fn items(&self) -> Vec<(UpstreamName, Vec<(ListKind, String)>)> {
+        let of = |entry: &Arc<CatalogEntry>| {
+            let view = entry.view(Era::Modern).or_else(|| entry.view(Era::Legacy));
+            let items = view.iter().flat_map(|view| {
+                let named = |kind: ListKind| view.entries(kind).iter().map(move |entry| (kind, entry.key.clone()));
+                ListKind::ALL.into_iter().flat_map(named)
+            });
+            (entry.upstream.key().clone(), items.collect())
+        };
+        self.entries.values().map(of).collect()
     }
 }
 

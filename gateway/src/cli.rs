@@ -9,6 +9,7 @@ mod check;
 mod connect;
 mod demo;
 mod key;
+mod reload;
 mod schema;
 mod serve;
 mod terminal;

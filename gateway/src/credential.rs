@@ -36,7 +36,9 @@ mod token_store;
 mod wanted;
 mod watch;
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 
 use weir_oauth::{LoginKey, LoginSummary, PendingSignIns};
 
@@ -62,8 +64,7 @@ use token_store::{RegistrationPage, TokenStore};
 pub struct CredentialManager {
     token_store: Arc<TokenStore>,
     /// In the order of the configuration.
-    accounts: Vec<Arc<UpstreamAuth>>,
-    places: HashMap<String, usize>,
+    accounts: ArcSwap<Vec<Arc<UpstreamAuth>>>,
     pending: PendingSignIns<sign_in::Purpose>,
     approvals: Approvals,
     /// Whether the store is needed whatever the upstreams ask for.
@@ -74,28 +75,43 @@ impl CredentialManager {
     /// The logins that `config` speaks of; `plaintext` to keep them unprotected. Opens nothing.
     pub fn new(config: &Config, plaintext: bool) -> Arc<Self> {
         let token_store = Arc::new(TokenStore::new(config, plaintext));
-        let mut accounts = Vec::new();
-        for upstream in config.upstreams.iter().filter(|upstream| upstream.enabled) {
-            if let (config::Reach::Http(reach), Auth::OAuth(_) | Auth::Unsaid) = (&upstream.reach, &upstream.auth) {
-                accounts.push(Arc::new(UpstreamAuth::new(Arc::clone(&token_store), config, upstream, reach)));
-            }
-        }
-        let places = accounts.iter().enumerate().map(|(at, account)| (account.name().to_owned(), at)).collect();
         let pending = PendingSignIns::new(token_store.clock.clone());
         let mut rules = config.access.iter().flat_map(|access| &access.rules);
         let needs_store =
             config.api_keys || config.authorization_server.is_some() || rules.any(|rule| rule.approve.is_some());
         let approvals = Approvals::new(Arc::clone(&token_store));
-        Arc::new(Self { token_store, approvals, accounts, places, pending, needs_store })
+        let manager = Self { token_store, accounts: ArcSwap::default(), pending, approvals, needs_store };
+        manager.put(manager.accounts_of(config, |_| false));
+        Arc::new(manager)
+    }
+
+    /// The logins that `config` speaks of. Those of upstreams that are the `same` as before are carried over.
+    pub fn accounts_of(&self, config: &Config, same: impl Fn(&str) -> bool) -> Vec<Arc<UpstreamAuth>> {
+        let mut accounts = Vec::new();
+        for upstream in config.upstreams.iter().filter(|upstream| upstream.enabled) {
+            if let (config::Reach::Http(reach), Auth::OAuth(_) | Auth::Unsaid) = (&upstream.reach, &upstream.auth) {
+                let name = upstream.name.as_str();
+                let known = self.account(name).filter(|_| same(name));
+                let new = || Arc::new(UpstreamAuth::new(Arc::clone(&self.token_store), config, upstream, reach));
+                accounts.push(known.unwrap_or_else(new));
+            }
+        }
+        accounts
+    }
+
+    /// Puts these logins in force.
+    pub fn put(&self, accounts: Vec<Arc<UpstreamAuth>>) {
+        self.accounts.store(Arc::new(accounts));
     }
 
     /// The account at an upstream; none if it can have no login.
-    pub fn account(&self, upstream: &str) -> Option<&Arc<UpstreamAuth>> {
-        self.accounts.get(*self.places.get(upstream)?)
+    pub fn account(&self, upstream: &str) -> Option<Arc<UpstreamAuth>> {
+        self.accounts.load().iter().find(|account| account.name() == upstream).cloned()
     }
 
-    pub fn accounts(&self) -> &[Arc<UpstreamAuth>] {
-        &self.accounts
+    /// All accounts, in the order of the configuration.
+    pub fn accounts(&self) -> Vec<Arc<UpstreamAuth>> {
+        self.accounts.load().to_vec()
     }
 
     /// The calls that wait for an approval.
@@ -123,7 +139,7 @@ impl CredentialManager {
     /// # Errors
     /// If it is not.
     pub async fn check_key(&self) -> Result<(), TokenStoreError> {
-        if self.accounts.is_empty() && !self.needs_store { Ok(()) } else { self.token_store.check_key().await }
+        if self.accounts.load().is_empty() && !self.needs_store { Ok(()) } else { self.token_store.check_key().await }
     }
 
     /// Waits until what servers have given is kept. To be called before the program ends.

@@ -16,6 +16,7 @@ mod drive;
 mod legacy;
 mod forward;
 mod pending_answer;
+mod retire;
 mod route;
 mod sign_in;
 mod tasks;
@@ -28,7 +29,7 @@ use std::{borrow::Cow, sync::Arc};
 use weir_mcp::{Era, Field, Kind, Message, method};
 
 use crate::{
-    access::Item,
+    access::{Item, Toolset},
     admission::{Admission, AdmittedCall, NotAdmitted},
     caller::Caller,
     catalog::{Catalog, Viewer},
@@ -36,11 +37,13 @@ use crate::{
     session::{Endpoint, Session, SessionOwner, Sessions},
     snapshot::Snapshot,
     telemetry::CallOutcome,
+    upstream::Upstream,
 };
 
 pub use answer::{Answer, Body, CLIENT_GONE, CallLog};
 pub use answer_stream::{AnswerStream, KeepStream, StreamClose, StreamItem};
 pub use pending_answer::{PendingAnswer, WholeAnswer};
+pub use retire::Retired;
 
 /// Everything that calls go through.
 pub struct Proxy {
@@ -83,8 +86,8 @@ pub struct RequestContext {
 
 impl RequestContext {
     /// Who looks at what, where lists are asked for.
-    pub(in crate::proxy) fn viewer<'a>(&'a self, catalog: &'a Catalog) -> Viewer<'a> {
-        viewer(catalog, Some(&self.endpoint), self.caller.as_ref())
+    pub(in crate::proxy) fn viewer(&self) -> Viewer<'_> {
+        viewer(Some(&self.endpoint), self.caller.as_ref())
     }
 
     /// The first message of a legacy client.
@@ -104,10 +107,10 @@ impl RequestContext {
 }
 
 /// Who looks at what: at an endpoint of a single upstream all are looked at.
-fn viewer<'a>(catalog: &'a Catalog, endpoint: Option<&'a Endpoint>, caller: Option<&'a Arc<Caller>>) -> Viewer<'a> {
+fn viewer<'a>(endpoint: Option<&'a Endpoint>, caller: Option<&'a Arc<Caller>>) -> Viewer<'a> {
     let toolset = match endpoint {
         Some(Endpoint::Merged(toolset)) => toolset,
-        Some(Endpoint::One(_)) | None => catalog.snapshot().all(),
+        Some(Endpoint::One(_)) | None => Toolset::all(),
     };
     Viewer { caller, toolset }
 }
@@ -115,7 +118,8 @@ fn viewer<'a>(catalog: &'a Catalog, endpoint: Option<&'a Endpoint>, caller: Opti
 impl Proxy {
     /// A proxy over these offers and sessions.
     pub fn new(catalog: Arc<Catalog>, sessions: Arc<Sessions>) -> Self {
-        let limits = catalog.snapshot().limits();
+        let snapshot = catalog.snapshot();
+        let limits = snapshot.limits();
         Self {
             pool: translate::SharedSessionPool::new(limits.pooled_sessions),
             pending: Arc::new(translate::PendingInput::new(limits.pending_inputs)),
@@ -134,8 +138,14 @@ impl Proxy {
     }
 
     /// The configuration in force.
-    pub fn snapshot(&self) -> &Arc<Snapshot> {
+    pub fn snapshot(&self) -> Arc<Snapshot> {
         self.catalog.snapshot()
+    }
+
+    /// The upstream of this name.
+    #[must_use]
+    pub fn upstream(&self, name: &str) -> Option<Arc<Upstream>> {
+        self.snapshot().upstream(name).cloned()
     }
 
     /// The sessions.
@@ -168,11 +178,12 @@ impl Proxy {
     }
 
     /// The names below `/mcp/` at which a caller finds something.
-    pub fn endpoints<'a>(&'a self, caller: Option<&'a Arc<Caller>>) -> impl Iterator<Item = &'a str> + 'a {
+    #[must_use]
+    pub fn endpoints(&self, caller: Option<&Arc<Caller>>) -> Vec<String> {
         let snapshot = self.snapshot();
         let names = snapshot.upstreams().map(|upstream| upstream.name());
         let names = names.chain(snapshot.toolsets().map(|toolset| toolset.name()));
-        names.filter(move |name| self.endpoint(name, caller).is_some())
+        names.filter(|name| self.endpoint(name, caller).is_some()).map(str::to_owned).collect()
     }
 
     /// The limits of calls.
@@ -218,7 +229,7 @@ impl Proxy {
             route::Route::Answered(answer) => answer,
             route::Route::Denied(denied) => {
                 let route::DeniedCall { upstream, decision, answer } = *denied;
-                record.upstream = Some(upstream);
+                record.goes_to(&upstream);
                 record.fail(CallOutcome::Refused, decision.to_string());
                 answer
             }
@@ -227,7 +238,7 @@ impl Proxy {
                 answer
             }
             route::Route::Upstream(target) => {
-                record.upstream = Some(Arc::clone(&target.upstream));
+                record.goes_to(&target.upstream);
                 if let Err(why) = self.limit(context, &target, reply.is_some(), record) {
                     return Answer::not_admitted(context, &why, record);
                 }

@@ -28,6 +28,7 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::watch;
 
 use crate::{
+    access::Toolset,
     caller::Caller,
     proxy::{Answer, Proxy},
     session::Endpoint,
@@ -107,7 +108,7 @@ impl App {
     /// Which part of Weir the rest of a path names.
     fn endpoint(&self, rest: &str, caller: Option<&Arc<Caller>>) -> Option<Endpoint> {
         match rest {
-            "" | "/" => Some(Endpoint::Merged(Arc::clone(self.proxy.snapshot().all()))),
+            "" | "/" => Some(Endpoint::Merged(Arc::clone(Toolset::all()))),
             rest => self.proxy.endpoint(rest.strip_prefix('/')?, caller),
         }
     }
@@ -143,7 +144,7 @@ impl App {
             return None;
         }
         let Some(place) = self.place(exchange) else {
-            return Some(refusal::no_such_path(exchange.path(), self.proxy.endpoints(exchange.caller())));
+            return Some(refusal::no_such_path(exchange.path(), || self.proxy.endpoints(exchange.caller())));
         };
         Some(match (exchange.method(), place) {
             ("GET", ServedPath::Mcp(endpoint)) if wants_stream(exchange) => {

@@ -350,9 +350,14 @@ impl Session {
         self.awaited.lock().retain(|(of, _)| of != upstream);
     }
 
+    /// Whether a request of the client runs.
+    pub fn is_busy(&self) -> bool {
+        !self.running.is_empty()
+    }
+
     /// Since when the client has been silent; none while it has a stream open or a request running.
     pub fn idle_since(&self) -> Option<Instant> {
-        let busy = self.queue.is_taken() || !self.running.is_empty();
+        let busy = self.queue.is_taken() || self.is_busy();
         (!busy).then(|| *self.seen.lock())
     }
 }

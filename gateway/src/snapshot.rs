@@ -20,8 +20,6 @@ pub struct Snapshot {
     parts: IndexMap<UpstreamName, Arc<Toolset>>,
     limits: Limits,
     access: Access,
-    /// All upstreams together, at `/mcp`.
-    all: Arc<Toolset>,
     toolsets: Vec<Arc<Toolset>>,
 }
 
@@ -31,8 +29,7 @@ impl Snapshot {
         let upstreams: IndexMap<_, _> =
             upstreams.into_iter().map(|upstream| (upstream.key().clone(), upstream)).collect();
         let parts = upstreams.keys().map(|name| (name.clone(), Toolset::one(name))).collect();
-        let (access, all) = (Access::new(None), Toolset::all());
-        Self { upstreams, parts, limits, access, all, toolsets: Vec::new() }
+        Self { upstreams, parts, limits, access: Access::new(None), toolsets: Vec::new() }
     }
 
     /// The same under these rules, and with these toolsets.
@@ -58,12 +55,6 @@ impl Snapshot {
         endpoints.any(|endpoint| grants.sees(endpoint, upstream, Item::Any))
     }
 
-    /// What `/mcp` serves.
-    #[must_use]
-    pub const fn all(&self) -> &Arc<Toolset> {
-        &self.all
-    }
-
     /// What a caller gets at `/mcp/<name>` who sees a part of the upstream.
     #[must_use]
     pub fn part(&self, name: &str) -> Option<&Arc<Toolset>> {
@@ -84,6 +75,16 @@ impl Snapshot {
     /// The enabled upstreams, in the order of the configuration.
     pub fn upstreams(&self) -> impl ExactSizeIterator<Item = &Arc<Upstream>> + Clone {
         self.upstreams.values()
+    }
+
+    /// Whether a toolset is served here as in the snapshot `before`.
+    #[must_use]
+    pub fn serves_as_before(&self, toolset: &Toolset, before: &Self) -> bool {
+        let config = |snapshot: &Self| snapshot.toolset(toolset.name()).map(|toolset| toolset.config().cloned());
+        match toolset.only() {
+            Some(upstream) => self.upstreams.contains_key(upstream),
+            None => toolset.is_all() || config(self) == config(before),
+        }
     }
 
     /// The upstream of this name.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 use weir_flow::Backoff;
 
 /// The next pause of `backoff`, with chance from the system.
@@ -21,6 +21,14 @@ pub async fn or_never<T>(work: Option<impl Future<Output = T>>) -> T {
     match work {
         Some(work) => work.await,
         None => std::future::pending().await,
+    }
+}
+
+/// Does `work` until `over` turns true; none if that comes first.
+pub async fn until<T>(mut over: watch::Receiver<bool>, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        output = work => Some(output),
+        _ = over.wait_for(|over| *over) => None,
     }
 }
 

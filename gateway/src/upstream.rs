@@ -29,7 +29,7 @@ mod streamable;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use weir_flow::facts::{self, Transport};
 use weir_mcp::{Era, ListKind};
 
@@ -78,9 +78,16 @@ pub struct Upstream {
     status: Mutex<Status>,
     /// Tells that a process was started.
     started: Notify,
+    /// Whether the configuration in force has it no more.
+    retired: watch::Sender<bool>,
+    users: Arc<()>,
     /// How large a list of its may be, in bytes.
     pub list_limit: usize,
 }
+
+/// A call that uses an upstream, for as long as it lasts.
+#[derive(Debug)]
+pub struct UpstreamUse(#[allow(dead_code, reason = "it is counted")] Arc<()>);
 
 /// What stands between Weir and the server.
 #[allow(clippy::large_enum_variant, reason = "one for each upstream, never moved")]
@@ -161,6 +168,8 @@ impl Upstream {
             known: Mutex::default(),
             status: Mutex::default(),
             started: Notify::new(),
+            retired: watch::Sender::default(),
+            users: Arc::default(),
             list_limit: limits.list,
         })
     }
@@ -224,6 +233,36 @@ impl Upstream {
     /// Resolves when a process of this upstream is started, for whoever it is.
     pub async fn started(&self) {
         self.started.notified().await;
+    }
+
+    /// Says that the configuration in force has it no more. What runs may finish; what would go on for ever ends.
+    pub fn retire(&self) {
+        self.retired.send_replace(true);
+    }
+
+    /// Turns true when the configuration in force has it no more.
+    pub fn retirement(&self) -> watch::Receiver<bool> {
+        self.retired.subscribe()
+    }
+
+    /// Resolves when the configuration in force has it no more.
+    pub async fn retired(&self) {
+        drop(self.retirement().wait_for(|retired| *retired).await);
+    }
+
+    /// Whether the configuration in force has it no more.
+    pub fn is_retired(&self) -> bool {
+        *self.retired.borrow()
+    }
+
+    /// Stands for a call that uses it.
+    pub fn used(&self) -> UpstreamUse {
+        UpstreamUse(Arc::clone(&self.users))
+    }
+
+    /// Whether a call uses it.
+    pub fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.users) > 1
     }
 
     /// Ends every process that calls share, and waits until none is left: those of which somebody has let go are ending,

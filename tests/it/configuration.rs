@@ -162,7 +162,7 @@ async fn a_person_is_shown_the_address_that_clients_use() {
 }
 
 #[tokio::test]
-async fn a_hangup_is_in_the_log_and_ends_no_call() {
+async fn a_hangup_reloads_and_ends_no_call() {
     let stub = Stub::start().await;
     let gateway = Gateway::start(&stub.config("stub")).await;
     gateway.healthy(&["stub"]).await;
@@ -172,7 +172,7 @@ async fn a_hangup_is_in_the_log_and_ends_no_call() {
     let call = tokio::spawn(async move { answer(request.send(address).await, id).await });
     until("the call runs", || stub.held() == 1).await;
     gateway.signal(Signal::HUP);
-    gateway.logs("SIGHUP does nothing").await;
+    gateway.logs("the configuration was reloaded").await;
     stub.release(1);
     assert_eq!(call.await.unwrap()["result"]["content"][0]["text"], "kept");
 }

@@ -33,6 +33,7 @@ mod floods;
 mod forged_answers;
 mod forward_proxy;
 mod recipes;
+mod reload;
 mod reregistration;
 mod healing;
 mod deprovisioning;

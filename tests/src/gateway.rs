@@ -24,6 +24,8 @@ pub struct Gateway {
     process: Process,
     address: SocketAddr,
     directory: TempDir,
+    /// Where it was told to listen.
+    listen: String,
 }
 
 impl Gateway {
@@ -102,15 +104,23 @@ impl Gateway {
     ) -> Self {
         let directory = TempDir::new().expect("a temporary directory can be made");
         let file = directory.path().join("weir.toml");
-        let text = format!("listen = {address:?}\ncache_dir = {:?}\n{config}\n", paths::cache());
-        fs::write(&file, text).expect("the configuration can be written");
+        fs::write(&file, written(address, config)).expect("the configuration can be written");
         let mut command = Command::new(paths::weir());
         command.arg("serve").arg("--config").arg(&file);
         // No login of whoever runs the tests is of use to them.
         command.env("XDG_STATE_HOME", directory.path()).envs(environment.iter().copied());
         let mut process = Process::start("the gateway", &mut how(command));
-        let address = process.says("where it listens", listening).await;
-        Self { process, address, directory }
+        let (listen, address) = (address.to_owned(), process.says("where it listens", listening).await);
+        Self { process, address, directory, listen }
+    }
+
+    /// Writes another configuration over the one that it was started with.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn configure(&self, config: &str) {
+        let file = self.directory.path().join("weir.toml");
+        fs::write(file, written(&self.listen, config)).expect("the configuration can be written");
     }
 
     /// Where it listens.
@@ -224,6 +234,10 @@ impl Gateway {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
         line.trim().trim_end_matches(" kB").parse().expect("VmRSS is a number of kB")
     }
+}
+
+fn written(listen: &str, config: &str) -> String {
+    format!("listen = {listen:?}\ncache_dir = {:?}\n{config}\n", paths::cache())
 }
 
 /// What `/readyz` says of the state of an upstream.

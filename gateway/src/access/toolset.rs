@@ -1,6 +1,6 @@
 //! What an endpoint for several upstreams serves, and under which names.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use weir_mcp::ListKind;
 
@@ -35,9 +35,10 @@ pub struct EntryPlace<'a> {
 
 impl Toolset {
     /// All upstreams, at `/mcp`.
-    #[must_use]
-    pub fn all() -> Arc<Self> {
-        Arc::new(Self { name: ALL.into(), picks: Picks::All })
+    pub fn all() -> &'static Arc<Self> {
+        static EVERYTHING: LazyLock<Arc<Toolset>> =
+            LazyLock::new(|| Arc::new(Toolset { name: ALL.into(), picks: Picks::All }));
+        &EVERYTHING
     }
 
     /// One upstream under its own names, for callers who see a part of it.

@@ -27,6 +27,12 @@ impl CatalogEntry {
         Self { upstream: Arc::clone(upstream), slots, pokes: Default::default() }
     }
 
+    /// What stands for the same upstream under another configuration: what was known is on offer until it is asked.
+    pub(super) fn succeeded_by(&self, upstream: &Arc<Upstream>) -> Self {
+        let slots = Mutex::new(self.lock().succeeded());
+        Self { upstream: Arc::clone(upstream), slots, pokes: Default::default() }
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, EraSlots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -44,6 +44,15 @@ impl EraSlots {
         Self { legacy: EraSlot::Pending, modern: EraSlot::Pending, since: Instant::now(), waiting: None, kept: None }
     }
 
+    /// The same for an upstream that is about to be reached under another configuration.
+    pub(super) fn succeeded(&self) -> Self {
+        let known = |era| match self.get(era) {
+            EraSlot::Known(view) => EraSlot::Known(Arc::clone(view)),
+            EraSlot::Unasked | EraSlot::Pending | EraSlot::Nothing => EraSlot::Pending,
+        };
+        Self { legacy: known(Era::Legacy), modern: known(Era::Modern), ..Self::pending() }
+    }
+
     pub(super) fn take(&mut self, found: FetchResult) {
         match found {
             FetchResult::View { era, view, alone } => {

@@ -50,6 +50,11 @@ impl HeaderParams {
         }
     }
 
+    /// Forgets the tools of an upstream.
+    pub(super) fn forget(&self, upstream: &UpstreamName) {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _), _| of != upstream);
+    }
+
     /// What is known of a tool.
     pub(super) fn get(&self, upstream: &UpstreamName, name: &str) -> Arc<[Mirrored]> {
         let tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);

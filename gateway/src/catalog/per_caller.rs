@@ -31,8 +31,6 @@ const SHORTEST: Duration = Duration::from_secs(5);
 /// The lists of all callers.
 #[derive(Default)]
 pub(super) struct Personal {
-    /// The upstreams that want a login of each caller.
-    pub(super) upstreams: Vec<Arc<Upstream>>,
     callers: Mutex<HashMap<Arc<str>, Arc<PerCaller>>>,
 }
 
@@ -51,16 +49,8 @@ struct CallerLists {
 }
 
 impl Personal {
-    pub(super) fn new<'a>(upstreams: impl Iterator<Item = &'a Arc<Upstream>>) -> Self {
-        let upstreams = upstreams.filter(|upstream| upstream.is_personal);
-        Self { upstreams: upstreams.cloned().collect(), callers: Mutex::default() }
-    }
-
-    /// The lists of a caller; none if theirs are those of everybody.
+    /// The lists of a caller; none if nobody is calling.
     pub(super) fn of(&self, caller: Option<&Arc<Caller>>) -> Option<Arc<PerCaller>> {
-        if self.upstreams.is_empty() {
-            return None;
-        }
         let id = caller?.id();
         let mut callers = lock(&self.callers);
         if let Some(own) = callers.get(id) {

@@ -56,6 +56,12 @@ enum Wake {
 pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted: Option<Era>) {
     let upstream = &entry.upstream;
     let mut stopping = catalog.stopping.subscribe();
+    let mut stopped = std::pin::pin!(async {
+        tokio::select! {
+            () = over(&mut stopping) => {}
+            () = upstream.retired() => {}
+        }
+    });
     let (mut reaching, mut losing, mut asking) = (Backoff::CONNECT, Backoff::CONNECT, Backoff::LIST);
     let mut reported = None;
     let mut absence = Absence::default();
@@ -71,14 +77,14 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
         let began = Instant::now();
         let lease = tokio::select! {
             lease = upstream.lease(None, wanted) => lease,
-            () = over(&mut stopping) => return,
+            () = &mut stopped => return,
         };
         let ended = match lease {
             Ok(lease) => {
                 let refresher = Refresher { catalog: &catalog, entry: &entry, upstream, wanted, began };
                 let ended = tokio::select! {
                     ended = refresher.follow(&lease, &mut refused, &mut asking) => ended,
-                    () = over(&mut stopping) => return upstream.close(None, &lease.channel).await,
+                    () = &mut stopped => return upstream.close(None, &lease.channel).await,
                 };
                 upstream.close(None, &lease.channel).await;
                 ended
@@ -120,7 +126,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = entry.poked(wanted).notified() => {}
-            () = over(&mut stopping) => return,
+            () = &mut stopped => return,
         }
     }
 }

@@ -45,7 +45,8 @@ impl Catalog {
     /// How each upstream stands, for a call of [`STATUS`]; none if the name is an upstream's.
     #[must_use]
     pub fn status(&self, viewer: &Viewer<'_>) -> Option<String> {
-        if self.snapshot.upstream(OWN).is_some() {
+        let current = self.current.load();
+        if current.snapshot.upstream(OWN).is_some() {
             return None;
         }
         let line = |entry: &Arc<CatalogEntry>| {
@@ -59,10 +60,10 @@ impl Catalog {
                 (None, _) => format!("`{name}`: {}", status.state),
             }
         };
-        let grants = viewer.grants(&self.snapshot);
+        let grants = viewer.grants(&current.snapshot);
         let sees =
             |name: &str| viewer.toolset.order(name).is_some() && grants.sees(viewer.toolset.name(), name, Item::Any);
-        let seen = self.entries.values().filter(|entry| sees(entry.upstream.name()));
+        let seen = current.entries.values().filter(|entry| sees(entry.upstream.name()));
         let lines: Vec<String> = seen.map(line).collect();
         Some(lines.join("\n"))
     }

@@ -5,7 +5,7 @@ use weir_mcp::ListKind;
 
 use crate::config::{ItemPattern, ItemPatterns, Pattern, Selection, Selections, UpstreamName};
 
-use super::Catalog;
+use super::CatalogUpstreams;
 
 /// A pattern, and what it is of: a kind of item at some upstreams.
 struct WrittenPattern<'a> {
@@ -16,7 +16,7 @@ struct WrittenPattern<'a> {
     pattern: &'a ItemPattern,
 }
 
-impl Catalog {
+impl CatalogUpstreams {
     /// The patterns that match nothing of what their upstreams offer, in words. One whose upstream has not been reached may
     /// match yet.
     pub(super) fn unmatched(&self) -> Vec<String> {

@@ -111,12 +111,12 @@ impl CallerOptions {
 pub(super) fn run(path: &Path, principal: &Principal) -> anyhow::Result<ExitCode> {
     let config = super::load(path)?;
     let manager = CredentialManager::new(&config, false);
-    let assembly = assembly::assemble(&config, Some(&manager))?;
+    let assembly = assembly::assemble(&config, &manager)?;
     let text = super::runtime()?.block_on(async {
         let catalog = Catalog::new(Arc::clone(&assembly.snapshot));
         catalog.start().await;
         for era in [Era::Modern, Era::Legacy] {
-            catalog.merged(Viewer { caller: None, toolset: assembly.snapshot.all() }, era).await;
+            catalog.merged(Viewer { caller: None, toolset: Toolset::all() }, era).await;
         }
         let text = seen(&assembly.snapshot, &catalog, principal);
         catalog.stop().await;
@@ -134,7 +134,7 @@ fn seen(snapshot: &Snapshot, catalog: &Catalog, principal: &Principal) -> String
     // Where rules name endpoints, an upstream's own may show something else than `/mcp`.
     let apart = snapshot.access().rules().iter().any(|rule| !rule.endpoints.is_empty());
     let own = snapshot.upstreams().filter(|_| apart).filter_map(|upstream| snapshot.part(upstream.name()));
-    for toolset in std::iter::once(snapshot.all()).chain(snapshot.toolsets()).chain(own) {
+    for toolset in std::iter::once(Toolset::all()).chain(snapshot.toolsets()).chain(own) {
         let path = if toolset.is_all() { "/mcp".to_owned() } else { format!("/mcp/{}", toolset.name()) };
         text.push_str(&format!("{path}\n"));
         for (upstream, items) in &items {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -19,17 +20,41 @@ use crate::{
 
 use super::BadConfig;
 
+/// What makes upstreams of configurations, one after the other.
+pub(super) struct Assembler {
+    engine: Engine,
+    client: HttpClient,
+    processes: Arc<Quota>,
+    starts: Arc<Semaphore>,
+}
+
 /// What a configuration comes to.
 pub(super) struct Assembly {
     /// What the gateway runs on.
     pub(super) snapshot: Arc<Snapshot>,
-    /// What decides about each, for `weir check`.
-    pub(super) decisions: Vec<Decisions>,
-    /// Kept alive as long as its policies.
-    pub(super) _engine: Engine,
+    /// The enabled upstreams, in the order of the configuration.
+    pub(super) upstreams: Vec<AssembledUpstream>,
+}
+
+/// One upstream, what it was made of, and what decides about it.
+#[derive(Clone)]
+pub(super) struct AssembledUpstream {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) source: UpstreamSource,
+    /// For `weir check`.
+    pub(super) decisions: Decisions,
+}
+
+/// What an upstream is made of. Equal sources make equal upstreams.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct UpstreamSource {
+    config: config::UpstreamConfig,
+    /// The SHA-256 of each of its policies; none if it cannot be read.
+    policies: Vec<Option<[u8; 32]>>,
 }
 
 /// Who decides about one upstream.
+#[derive(Clone)]
 pub(super) struct Decisions {
     pub(super) connection: String,
     pub(super) credentials: Option<String>,
@@ -37,87 +62,135 @@ pub(super) struct Decisions {
     pub(super) proxy: Option<String>,
 }
 
-/// Loads everything. Without a credential manager nobody can sign in anywhere.
+/// Loads everything.
 ///
 /// # Errors
 ///
 /// Everything that is wrong, one line each.
-pub(super) fn assemble(config: &Config, manager: Option<&CredentialManager>) -> Result<Assembly, BadConfig> {
-    let engine = Engine::new(config.cache_dir.as_deref(), config.limits.policy);
-    let engine = engine.map_err(|why| BadConfig(format!("the policy engine cannot be started: {why:#}")))?;
-    let client = HttpClient::new().limited(config.limits.connections.upstream);
-    let processes = Quota::new("processes", config.limits.processes);
-    let shared = (&client, &processes, &Arc::new(Semaphore::new(config.limits.concurrent_starts)));
-    let (mut upstreams, mut decisions, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-    for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {
-        match prepare(config, entry, &engine, shared, manager) {
-            Ok((upstream, decided)) => {
-                upstreams.push(Arc::new(upstream));
-                decisions.push(decided);
-            }
-            Err(why) => problems.push(format!("{why:#}")),
-        }
-    }
-    if !problems.is_empty() {
-        return Err(BadConfig(problems.join("\n")));
-    }
-    let snapshot = Snapshot::new(upstreams, config.limits.clone());
-    let snapshot = Arc::new(snapshot.governed(config.access.as_ref(), &config.toolsets));
-    Ok(Assembly { snapshot, decisions, _engine: engine })
+pub(super) fn assemble(config: &Config, manager: &CredentialManager) -> Result<Assembly, BadConfig> {
+    Assembler::new(config)?.assemble(config, &manager.accounts(), &[])
 }
 
-fn prepare(
-    config: &Config,
-    entry: &config::UpstreamConfig,
-    engine: &Engine,
-    (client, processes, starts): (&HttpClient, &Arc<Quota>, &Arc<Semaphore>),
-    manager: Option<&CredentialManager>,
-) -> anyhow::Result<(Upstream, Decisions)> {
-    let account = manager.and_then(|manager| manager.account(entry.name.as_str())).cloned();
-    let (mut connection, mut credentials) = (None, None);
-    for written in &entry.policies {
-        let place = format!("{}:{}: upstream `{}`", config.file.display(), written.line, entry.name);
-        let policy = load(engine, client, written).with_context(|| place.clone())?;
-        if policy.decides_connections() && connection.replace(policy.clone()).is_some() {
-            bail!("{place}: a second policy decides about connections; one is enough");
-        }
-        if policy.decides_credentials() {
-            let secrets = written.secrets.clone();
-            // Where nothing is said of a login, a component of one's own has all the say.
-            let account = account.clone().filter(|account| account.is_configured());
-            let (owner, proved) = (entry.owner, config.proves_callers());
-            let source = CredentialSource { policy, secrets, account, owner, proved };
-            if credentials.replace(source).is_some() {
-                bail!("{place}: a second policy decides about credentials; one is enough");
-            }
-        }
+impl Assembler {
+    /// Takes the limits on what upstreams share from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// When policies cannot run here.
+    pub(super) fn new(config: &Config) -> Result<Self, BadConfig> {
+        let engine = Engine::new(config.cache_dir.as_deref(), config.limits.policy);
+        Ok(Self {
+            engine: engine.map_err(|why| BadConfig(format!("the policy engine cannot be started: {why:#}")))?,
+            client: HttpClient::new().limited(config.limits.connections.upstream),
+            processes: Quota::new("processes", config.limits.processes),
+            starts: Arc::new(Semaphore::new(config.limits.concurrent_starts)),
+        })
     }
-    let credentials = match credentials {
-        Some(own) => Some(own),
-        None => {
-            let is_login = matches!(entry.auth, Auth::OAuth(_));
-            if entry.owner == config::LoginOwner::Principal && !is_login {
-                let file = config.file.display();
-                bail!(
-                    "{file}: upstream `{}`: `owner = \"principal\"` goes with a login, or with a policy that decides \
-                     about credentials, which none of its policies does",
-                    entry.name
-                );
+
+    /// Loads everything but those `known` upstreams that would be the same.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, one line each.
+    pub(super) fn assemble(
+        &self,
+        config: &Config,
+        accounts: &[Arc<UpstreamAuth>],
+        known: &[AssembledUpstream],
+    ) -> Result<Assembly, BadConfig> {
+        let (mut upstreams, mut problems) = (Vec::new(), Vec::new());
+        for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {
+            let source = UpstreamSource::of(entry);
+            if let Some(same) = known.iter().find(|known| known.source == source) {
+                upstreams.push(same.clone());
+                continue;
             }
-            usual(entry, engine, account)?
+            match self.prepare(config, entry, accounts) {
+                Ok((upstream, decisions)) => {
+                    upstreams.push(AssembledUpstream { upstream: Arc::new(upstream), source, decisions });
+                }
+                Err(why) => problems.push(format!("{why:#}")),
+            }
         }
-    };
-    let connection = match connection {
-        Some(own) => own,
-        None => ship(engine, "fallback", shipped::FALLBACK, String::new())?,
-    };
-    let decided = (connection.name().to_owned(), credentials.as_ref().map(|source| source.policy.name().to_owned()));
-    let (processes, starts) = (Arc::clone(processes), Arc::clone(starts));
-    let limits = config.limits.clone();
-    let parts = UpstreamParts { config: entry.clone(), connection, credentials, processes, starts, limits };
-    let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
-    let proxy = upstream.forward_proxy().map(ToString::to_string);
-    Ok((upstream, Decisions { connection: decided.0, credentials: decided.1, proxy }))
+        if !problems.is_empty() {
+            return Err(BadConfig(problems.join("\n")));
+        }
+        let all = upstreams.iter().map(|assembled| Arc::clone(&assembled.upstream));
+        let snapshot = Snapshot::new(all, config.limits.clone());
+        let snapshot = Arc::new(snapshot.governed(config.access.as_ref(), &config.toolsets));
+        Ok(Assembly { snapshot, upstreams })
+    }
+
+    fn prepare(
+        &self,
+        config: &Config,
+        entry: &config::UpstreamConfig,
+        accounts: &[Arc<UpstreamAuth>],
+    ) -> anyhow::Result<(Upstream, Decisions)> {
+        let Self { engine, client, processes, starts } = self;
+        let account = accounts.iter().find(|account| account.name() == entry.name.as_str()).cloned();
+        let (mut connection, mut credentials) = (None, None);
+        for written in &entry.policies {
+            let place = format!("{}:{}: upstream `{}`", config.file.display(), written.line, entry.name);
+            let policy = load(engine, client, written).with_context(|| place.clone())?;
+            if policy.decides_connections() && connection.replace(policy.clone()).is_some() {
+                bail!("{place}: a second policy decides about connections; one is enough");
+            }
+            if policy.decides_credentials() {
+                let secrets = written.secrets.clone();
+                // Where nothing is said of a login, a component of one's own has all the say.
+                let account = account.clone().filter(|account| account.is_configured());
+                let (owner, proved) = (entry.owner, config.proves_callers());
+                let source = CredentialSource { policy, secrets, account, owner, proved };
+                if credentials.replace(source).is_some() {
+                    bail!("{place}: a second policy decides about credentials; one is enough");
+                }
+            }
+        }
+        let credentials = match credentials {
+            Some(own) => Some(own),
+            None => {
+                let is_login = matches!(entry.auth, Auth::OAuth(_));
+                if entry.owner == config::LoginOwner::Principal && !is_login {
+                    let file = config.file.display();
+                    bail!(
+                        "{file}: upstream `{}`: `owner = \"principal\"` goes with a login, or with a policy that decides \
+                     about credentials, which none of its policies does",
+                        entry.name
+                    );
+                }
+                usual(entry, engine, account)?
+            }
+        };
+        let connection = match connection {
+            Some(own) => own,
+            None => ship(engine, "fallback", shipped::FALLBACK, String::new())?,
+        };
+        let decided =
+            (connection.name().to_owned(), credentials.as_ref().map(|source| source.policy.name().to_owned()));
+        let (processes, starts) = (Arc::clone(processes), Arc::clone(starts));
+        let limits = config.limits.clone();
+        let parts = UpstreamParts { config: entry.clone(), connection, credentials, processes, starts, limits };
+        let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
+        let proxy = upstream.forward_proxy().map(ToString::to_string);
+        Ok((upstream, Decisions { connection: decided.0, credentials: decided.1, proxy }))
+    }
+}
+
+impl UpstreamSource {
+    /// What an entry of the configuration makes of it.
+    pub(super) fn of(entry: &config::UpstreamConfig) -> Self {
+        let mut config = entry.clone();
+        for policy in &mut config.policies {
+            // Where it is written changes nothing.
+            policy.line = 0;
+        }
+        let digest = |policy: &config::PolicyConfig| {
+            std::fs::read(&policy.component).ok().map(|wasm| Sha256::digest(wasm).into())
+        };
+        let policies = entry.policies.iter().map(digest).collect();
+        Self { config, policies }
+    }
 }
 
 /// What decides about the credentials of an upstream that has no component for it.

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use sha2::{Digest, Sha256};
 
 use crate::{
     config::Config,
@@ -85,6 +86,16 @@ pub(super) enum Format {
 /// Starts the audit log that a configuration wants.
 pub(super) fn start(config: &Config) -> anyhow::Result<Option<AuditFlush>> {
     Ok(config.audit.as_ref().map(audit::start).transpose()?)
+}
+
+/// Records which configuration comes into force.
+pub(super) fn note_configuration(config: &Config) {
+    audit::write("configuration_loaded", |record| {
+        record.text("file", &config.file.display().to_string());
+        // What is secret does not print.
+        record.digest("config_digest", "sha256", &Sha256::digest(format!("{config:?}")));
+        record.text("version", env!("CARGO_PKG_VERSION"));
+    });
 }
 
 pub(super) fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {

@@ -228,14 +228,14 @@ impl CommandScope {
     }
 
     /// The account at an upstream, or why there is none.
-    fn account(&self, name: &str) -> anyhow::Result<&Arc<UpstreamAuth>> {
+    fn account(&self, name: &str) -> anyhow::Result<Arc<UpstreamAuth>> {
         let named = address::is_address(name).then(|| address::name(name));
         let name = named.as_deref().unwrap_or(name);
         if let Some(account) = self.manager.account(name) {
             return Ok(account);
         }
         let Some(upstream) = self.config.upstreams.iter().find(|upstream| upstream.name.as_str() == name) else {
-            let known: Vec<&str> = self.manager.accounts().iter().map(|account| account.name()).collect();
+            let known: Vec<String> = self.manager.accounts().iter().map(|account| account.name().to_owned()).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             bail!("there is no upstream `{name}`; those that may take a login: {known}");
         };

@@ -12,7 +12,7 @@ use super::{BAD_CONFIG, assembly, assembly::Decisions, terminal};
 pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let config = super::load(path)?;
     let manager = CredentialManager::new(&config, false);
-    let assembly = assembly::assemble(&config, Some(&manager))?;
+    let assembly = assembly::assemble(&config, &manager)?;
     for warning in &config.warnings {
         terminal::complain(format_args!("warning: {warning}"));
     }
@@ -27,7 +27,7 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
     if let Some(url) = &config.public_url {
         terminal::say(format_args!("clients reach it at {url}/mcp"))?;
     }
-    let mut decisions = assembly.decisions.iter();
+    let mut decisions = assembly.upstreams.iter().map(|assembled| &assembled.decisions);
     for upstream in &config.upstreams {
         let decided = if upstream.enabled { decisions.next() } else { None };
         terminal::say(line(upstream, decided))?;

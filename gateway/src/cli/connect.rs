@@ -10,6 +10,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
+    access::Toolset,
     catalog::Catalog,
     config::Config,
     credential::CredentialManager,
@@ -66,7 +67,7 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
     let _log = telemetry::start(if options.debug { "info,mcp_weir=debug" } else { "warn" });
     let config = config(&options)?;
     let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
-    let assembly = assembly::assemble(&config, Some(&manager))?;
+    let assembly = assembly::assemble(&config, &manager)?;
     let limits = stdio::StdioLimits { line: MAX_LINE, request: Duration::from_secs(options.timeout) };
     let runtime = super::runtime()?;
     let served = runtime.block_on(connect(assembly.snapshot, &manager, limits));
@@ -110,7 +111,7 @@ async fn connect(
         .upstreams()
         .next()
         .cloned()
-        .map_or_else(|| Endpoint::Merged(Arc::clone(snapshot.all())), Endpoint::One);
+        .map_or_else(|| Endpoint::Merged(Arc::clone(Toolset::all())), Endpoint::One);
     let served = stdio::serve(Arc::clone(&proxy), endpoint, pipes, limits, stop).await;
     reaping.abort();
     looking.abort();

@@ -18,7 +18,7 @@ pub(super) fn run(listen: SocketAddr) -> anyhow::Result<ExitCode> {
         "the demo listens on this machine only; use an address such as 127.0.0.1"
     );
     let program = std::env::current_exe().context("where this program is")?;
-    serve::gateway(config(listen, program)?, false, false)
+    serve::gateway(config(listen, program)?, None, false, false)
 }
 
 /// The built-in server itself.

@@ -10,8 +10,10 @@ use std::{
 };
 
 use anyhow::Context;
-use sha2::{Digest, Sha256};
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use url::Url;
 
 use crate::{
@@ -33,12 +35,12 @@ use crate::{
     session::Sessions,
     sign_in_links::SignInLinks,
     snapshot::Snapshot,
-    task::always,
-    telemetry::{self, audit, printable},
+    task::{self, always},
+    telemetry::{self, printable},
     upstream::Upstream,
 };
 
-use super::{BadConfig, assembly, terminal};
+use super::{BadConfig, assembly::Assembler, reload::Reloader, terminal};
 
 /// How long running calls may take to finish after Ctrl-C.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -50,26 +52,25 @@ const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 pub(super) fn run(path: &Path, listen: Option<SocketAddr>, upgrade: bool, plaintext: bool) -> anyhow::Result<ExitCode> {
-    let mut config = super::load(path)?;
-    if let Some(address) = listen {
-        let here = address.ip().is_loopback();
-        anyhow::ensure!(here, "--listen takes an address of this machine; `listen` in {} takes any", path.display());
-        config.listen = vec![address];
-    }
-    gateway(config, upgrade, plaintext)
+    let config = super::load(path)?;
+    let here = listen.is_none_or(|address| address.ip().is_loopback());
+    anyhow::ensure!(here, "--listen takes an address of this machine; `listen` in {} takes any", path.display());
+    gateway(config, listen, upgrade, plaintext)
 }
 
-/// Serves a configuration until a signal ends it; `upgrade` to take the sockets of the process that does so now,
-/// `plaintext` to keep logins unprotected.
-pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> anyhow::Result<ExitCode> {
+/// Serves a configuration until a signal ends it; at `listen` if that is given. `upgrade` to take the sockets of the
+/// process that does so now, `plaintext` to keep logins unprotected.
+pub(super) fn gateway(
+    written: Config,
+    listen: Option<SocketAddr>,
+    upgrade: bool,
+    plaintext: bool,
+) -> anyhow::Result<ExitCode> {
+    let mut config = written.clone();
+    config.listen = listen.map_or(config.listen, |address| vec![address]);
     let _log = telemetry::start(process::LOG_FILTER);
     let _audit = super::audit::start(&config)?;
-    audit::write("configuration_loaded", |record| {
-        record.text("file", &config.file.display().to_string());
-        // What is secret does not print.
-        record.digest("config_digest", "sha256", &Sha256::digest(format!("{config:?}")));
-        record.text("version", env!("CARGO_PKG_VERSION"));
-    });
+    super::audit::note_configuration(&config);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -82,7 +83,8 @@ pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> any
         );
     }
     let manager = CredentialManager::new(&config, plaintext);
-    let assembly = assembly::assemble(&config, Some(&manager))?;
+    let assembler = Assembler::new(&config)?;
+    let assembly = assembler.assemble(&config, &manager.accounts(), &[])?;
     if let Some(why) = super::check_key(&manager)? {
         return Err(BadConfig(why).into());
     }
@@ -97,9 +99,10 @@ pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> any
         Fds::new()
     };
     let listener = listener.bind(&config.listen, inherited)?;
-    let snapshot = Arc::clone(&assembly.snapshot);
+    let snapshot = assembly.snapshot;
+    let reloader = Reloader::new(written, assembler, assembly.upstreams, &manager);
     process::run(|sockets| async move {
-        serve(&config, (listener, sockets), (snapshot, callers, authorization), &manager).await
+        serve(&config, (listener, sockets), (snapshot, reloader), (callers, authorization), &manager).await
     })
     .context("the gateway met a fault in weir")??;
     Ok(ExitCode::SUCCESS)
@@ -108,10 +111,12 @@ pub(super) fn gateway(mut config: Config, upgrade: bool, plaintext: bool) -> any
 async fn serve(
     config: &Config,
     (listener, sockets): (Listener, ListenFds),
-    (snapshot, callers, authorization): (Arc<Snapshot>, Authenticator, Option<AuthorizationServer>),
+    (snapshot, reloader): (Arc<Snapshot>, Option<Reloader>),
+    (callers, authorization): (Authenticator, Option<AuthorizationServer>),
     manager: &Arc<CredentialManager>,
 ) -> anyhow::Result<()> {
-    let hangups = tokio::spawn(ignore_hangups(io::stdin().is_terminal()));
+    let (reload, asked) = mpsc::channel(1);
+    let hangups = tokio::spawn(hear_hangups(io::stdin().is_terminal(), reload));
     let addresses = listener.addresses().to_vec();
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let limits = listen_limits(snapshot.limits());
@@ -141,6 +146,7 @@ async fn serve(
     }
     catalog.start().await;
     let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy), keys));
+    let reloading = tokio::spawn(task::or_never(reloader.map(|reloader| reloader.run(Arc::clone(&proxy), asked))));
     let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
@@ -152,6 +158,7 @@ async fn serve(
     }
     tracing::info!("stopping: running calls may finish, new ones are refused");
     app.drain();
+    reloading.abort();
     summary.abort();
     shutdown.send_replace(true);
     tokio::select! {
@@ -274,9 +281,7 @@ async fn look_out(manager: Arc<CredentialManager>, catalog: Arc<Catalog>) {
             }
         }
     };
-    if !manager.accounts().is_empty() {
-        tokio::join!(manager.look_out(), waiting);
-    }
+    tokio::join!(manager.look_out(), waiting);
 }
 
 /// Waits for Ctrl-C or SIGTERM.
@@ -288,15 +293,19 @@ pub(super) async fn signalled() -> io::Result<()> {
     }
 }
 
-/// Says of each SIGHUP that it does nothing, where by default it would cut off every call. Ends when the terminal is gone
-/// that this was started at: then nobody is left to press Ctrl-C.
-async fn ignore_hangups(at_terminal: bool) -> io::Result<()> {
+/// Has the configuration reloaded with each SIGHUP, which by default would cut off every call. Ends when the terminal is
+/// gone that this was started at: then nobody is left to press Ctrl-C.
+async fn hear_hangups(at_terminal: bool, reload: mpsc::Sender<()>) -> io::Result<()> {
     let mut hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?;
     while hangup.recv().await.is_some() {
         if at_terminal && !io::stdin().is_terminal() {
             break;
         }
-        tracing::warn!("SIGHUP does nothing: the configuration is read when Weir starts; restart it to read it again");
+        // One that waits is as good as two.
+        match reload.try_send(()) {
+            Err(mpsc::error::TrySendError::Closed(())) => tracing::warn!("there is no file to reload"),
+            Ok(()) | Err(mpsc::error::TrySendError::Full(())) => {}
+        }
     }
     Ok(())
 }
@@ -327,7 +336,7 @@ async fn summarize(url: String, catalog: Arc<Catalog>) {
     let settled = async { while !catalog.settled() && changes.changed().await.is_ok() {} };
     // Whoever is not there by now is shown as it stands.
     drop(tokio::time::timeout(FIRST_LOOK, settled).await);
-    let text = summary(&url, catalog.snapshot());
+    let text = summary(&url, &catalog.snapshot());
     let (on_stderr, on_stdout) = (io::stderr().is_terminal(), io::stdout().is_terminal());
     if !on_stderr && !on_stdout {
         tracing::info!(url, "Weir is ready for clients");

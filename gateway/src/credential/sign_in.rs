@@ -425,11 +425,11 @@ impl CredentialManager {
     /// # Errors
     /// If there is a store that cannot be read.
     pub async fn states(&self, caller: Option<&std::sync::Arc<Caller>>) -> Result<Vec<SignInState>, TokenStoreError> {
-        let askers = self.accounts().iter().filter_map(|account| Some((account, account.asker(caller)?)));
+        let askers = self.accounts().into_iter().filter_map(|account| Some((account.asker(caller)?, account)));
         let askers: Vec<_> = askers.collect();
-        let ranges: Vec<_> = askers.iter().map(|(account, asker)| account.range(&asker.owner)).collect();
+        let ranges: Vec<_> = askers.iter().map(|(asker, account)| account.range(&asker.owner)).collect();
         let listed = self.token_store.list(&ranges).await?;
-        Ok(askers.into_iter().map(|(account, asker)| account.state_in(&listed, &asker.owner)).collect())
+        Ok(askers.into_iter().map(|(asker, account)| account.state_in(&listed, &asker.owner)).collect())
     }
 }
 

@@ -116,10 +116,9 @@ impl CredentialManager {
         self.token_store.changes.all.subscribe()
     }
 
-    /// Looks out for what other processes do to the store, until it is dropped. Ends at once where nothing can be kept, or
-    /// no upstream takes a login.
+    /// Looks out for what other processes do to the store, until it is dropped. Ends at once where nothing can be kept.
     pub async fn look_out(&self) {
-        let Some(path) = self.token_store.path.as_deref().filter(|_| !self.accounts.is_empty()) else { return };
+        let Some(path) = self.token_store.path.as_deref() else { return };
         let mut before = None;
         loop {
             let now = state(path).await;

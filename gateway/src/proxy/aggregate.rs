@@ -22,7 +22,7 @@ impl Proxy {
     pub(super) async fn answer(self: &Arc<Self>, context: &RequestContext) -> Option<Answer> {
         let message = &context.message;
         if let Some(kind) = ListKind::of_method(message.method()) {
-            let offers = self.catalog.merged(context.viewer(&self.catalog), context.era).await;
+            let offers = self.catalog.merged(context.viewer(), context.era).await;
             let Some(cursor) = message.cursor() else {
                 return Some(Answer::result(message, offers.result(kind).clone()));
             };
@@ -43,7 +43,7 @@ impl Proxy {
             }
             (Era::Legacy, method::TASKS_LIST) => self.list_tasks(context).await,
             (Era::Modern, "server/discover") => {
-                let offers = self.catalog.merged(context.viewer(&self.catalog), Era::Modern).await;
+                let offers = self.catalog.merged(context.viewer(), Era::Modern).await;
                 Some(Answer::result(message, discovered(&offers)))
             }
             (Era::Modern, method::LISTEN) => Some(self.subscribe(context).await),
@@ -57,14 +57,14 @@ impl Proxy {
         if message.method() != method::TOOLS_CALL || message.name().as_deref() != Some(STATUS) {
             return None;
         }
-        Some(told(context, &self.catalog.status(&context.viewer(&self.catalog))?, false))
+        Some(told(context, &self.catalog.status(&context.viewer())?, false))
     }
 
     /// Remembers the level for upstreams opened later, and tells those that are open.
     async fn set_log_level(&self, context: &RequestContext) {
         let Some(session) = &context.session else { return };
         session.set_level(&context.message);
-        let offers = self.catalog.known(context.viewer(&self.catalog), context.era);
+        let offers = self.catalog.known(context.viewer(), context.era);
         let mut telling = tokio::task::JoinSet::new();
         let declares = |upstream: &Upstream| offers.traits(upstream.key()).is_none_or(|traits| traits.logging);
         for (upstream, channel) in session.channels.all().into_iter().filter(|(upstream, _)| declares(upstream)) {

@@ -21,7 +21,7 @@ use crate::{
         CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN,
         audit::{self, RecordedArguments},
     },
-    upstream::Upstream,
+    upstream::{Upstream, UpstreamUse},
 };
 
 use super::{RequestContext, answer_stream::AnswerStream, pending_answer::PendingAnswer, sign_in::told};
@@ -82,6 +82,8 @@ pub struct CallLog {
     pub peer: Option<SocketAddr>,
     /// The upstream that answers; none if Weir does.
     pub upstream: Option<Arc<Upstream>>,
+    /// Keeps the upstream from being closed where the configuration has it no more.
+    _use: Option<UpstreamUse>,
     /// The rule that decided, where there are rules.
     rule: Option<Arc<str>>,
     /// Who has approved it; shared by all that works on the call.
@@ -220,6 +222,7 @@ impl CallLog {
             arguments: RecordedArguments::of(message),
             peer: None,
             upstream: None,
+            _use: None,
             rule: None,
             approved: None,
             shadow: None,
@@ -266,6 +269,12 @@ impl CallLog {
     /// Notes that the call came to nothing, and why.
     pub fn fail(&mut self, outcome: CallOutcome, why: impl Into<String>) {
         (self.outcome, self.failure) = (outcome, Some(why.into()));
+    }
+
+    /// Takes note of where the call goes.
+    pub(super) fn goes_to(&mut self, upstream: &Arc<Upstream>) {
+        self.upstream = Some(Arc::clone(upstream));
+        self._use = Some(upstream.used());
     }
 
     /// Holds what is given back when the call is over.

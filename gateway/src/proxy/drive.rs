@@ -281,8 +281,11 @@ impl Proxy {
                 Body::Json(Box::new(PendingAnswer::new(context, (json, status), upstream, asked, running, deadline)))
             }
             ReplyBody::Events(events) => {
-                let deadline = (!method::is_endless(context.message.method())).then_some(deadline);
+                let endless = method::is_endless(context.message.method());
+                let deadline = (!endless).then_some(deadline);
                 let stream = AnswerStream::relayed(context, &self.catalog, upstream, events, asked, running, deadline);
+                // What would go on for ever goes on at the upstream that is in force then.
+                let stream = if endless { stream.until(upstream.retirement()) } else { stream };
                 Body::Events(Box::new(stream))
             }
         };

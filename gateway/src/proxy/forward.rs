@@ -135,7 +135,10 @@ impl Proxy {
             session: Arc::downgrade(session),
             last_event_id: None,
         };
-        session.forwarders.run(upstream.key(), |opening| forward.run(opening, tell));
+        let retirement = upstream.retirement();
+        session.forwarders.run(upstream.key(), |opening| async move {
+            task::until(retirement, forward.run(opening, tell)).await;
+        });
     }
 }
 

@@ -82,7 +82,7 @@ impl Proxy {
         initialize: &Message,
         record: &mut CallLog,
     ) -> Answer {
-        record.upstream = Some(Arc::clone(&upstream));
+        record.goes_to(&upstream);
         let open = || upstream.lease_session(owner.caller.as_ref(), owner.principal(), initialize);
         let opened = match patiently(&mut record.attempts, open).await {
             // It knows no sessions, so that Weir says what it is.

@@ -95,10 +95,10 @@ fn cross(
             let (endpoint, caller) = (&session.endpoint, session.caller());
             let item = Item::One(ListKind::Resource, &uri);
             // Some servers tell each client of all changes.
-            if !is_shown(catalog.snapshot(), endpoint, caller.as_ref(), upstream, item) {
+            if !is_shown(&catalog.snapshot(), endpoint, caller.as_ref(), upstream, item) {
                 return None;
             }
-            let offers = catalog.known(viewer(catalog, Some(endpoint), caller.as_ref()), Era::Legacy);
+            let offers = catalog.known(viewer(Some(endpoint), caller.as_ref()), Era::Legacy);
             let public = offers.public_address(upstream.key(), &uri);
             Some(public.map_or_else(|| message.bytes().clone(), |public| public::readdressed(message, public)))
         }

@@ -108,7 +108,7 @@ impl Proxy {
         if let Some(answer) = self.answer(context).await {
             return Route::Answered(answer);
         }
-        let viewer = context.viewer(&self.catalog);
+        let viewer = context.viewer();
         let mut offers = self.catalog.known(viewer, context.era);
         let mut target = self.find(&offers, context, toolset, NameScope::Listed);
         if target.is_err() {
@@ -180,9 +180,9 @@ impl Proxy {
             }
             // `initialized` is told to each upstream when it is opened.
             (_, method) => {
-                let offers = self.catalog.known(context.viewer(&self.catalog), context.era);
-                let upstream = alone(offers.declaring(method)).and_then(|name| self.snapshot().upstream(name.as_str()));
-                let target = upstream.map(|upstream| Target { item: TargetItem::Whole, ..unchanged(upstream) });
+                let offers = self.catalog.known(context.viewer(), context.era);
+                let upstream = alone(offers.declaring(method)).and_then(|name| self.upstream(name.as_str()));
+                let target = upstream.map(|upstream| Target { item: TargetItem::Whole, ..unchanged(&upstream) });
                 target.filter(|target| self.authorize(context, target).allowed).into_iter().collect()
             }
         }
@@ -271,12 +271,12 @@ impl Proxy {
         let (upstream, chosen_by) = match accounts {
             Some(accounts) => {
                 let (chosen, is_named) = accounts.choose(arguments).map_err(UnknownTarget::Account)?;
-                let chosen = self.snapshot().upstream(chosen.as_str());
+                let chosen = self.upstream(chosen.as_str());
                 (chosen, is_named.then(|| accounts.argument.clone()))
             }
-            None => (self.snapshot().upstream(upstream), None),
+            None => (self.upstream(upstream), None),
         };
-        let upstream = Arc::clone(upstream.ok_or_else(unknown)?);
+        let upstream = upstream.ok_or_else(unknown)?;
         let traits = offers.traits(upstream.key());
         Ok(NamedItem { upstream, traits, native, chosen_by })
     }
@@ -292,7 +292,8 @@ impl Proxy {
 
     /// How a call that no list has chooses among the accounts of a service; none if it has none at this endpoint.
     pub(super) fn accounts(&self, toolset: &Toolset, service: &str) -> Option<AccountChoice> {
-        let here = self.snapshot().upstreams().filter(|upstream| toolset.order(upstream.name()).is_some());
+        let snapshot = self.snapshot();
+        let here = snapshot.upstreams().filter(|upstream| toolset.order(upstream.name()).is_some());
         let accounts = here.filter_map(|upstream| Some((upstream.account()?, upstream.key())));
         AccountChoice::among(accounts.filter(|(account, _)| account.by_argument && account.service.as_str() == service))
     }
@@ -300,9 +301,8 @@ impl Proxy {
     /// Whose a public address is, and what it is called there.
     fn addressed<'a>(&self, offers: &'a MergedLists, uri: &'a str) -> Result<(Arc<Upstream>, &'a str), UnknownTarget> {
         let found = offers.find_resource(uri);
-        let found = found.and_then(|(name, native)| Some((self.snapshot().upstream(name.as_str())?, native)));
-        let (upstream, native) = found.ok_or_else(|| UnknownTarget::Uri(uri.to_owned()))?;
-        Ok((Arc::clone(upstream), native))
+        let found = found.and_then(|(name, native)| Some((self.upstream(name.as_str())?, native)));
+        found.ok_or_else(|| UnknownTarget::Uri(uri.to_owned()))
     }
 
     fn by_uri(&self, offers: &MergedLists, message: &Message) -> Result<Target, UnknownTarget> {
@@ -320,7 +320,7 @@ impl Proxy {
     /// The way to the upstream whose task it is: public ids begin with its name.
     fn by_task(&self, offers: &MergedLists, context: &RequestContext) -> Result<Target, UnknownTarget> {
         let message = &context.message;
-        if self.upstreams_with(offers, |traits| traits.tasks).next().is_none() {
+        if self.upstreams_with(offers, |traits| traits.tasks).is_empty() {
             return Err(UnknownTarget::Method(Vec::new()));
         }
         if context.era == Era::Modern && !declares_tasks(message) {
@@ -328,8 +328,8 @@ impl Proxy {
         }
         let public = message.task_id().ok_or(UnknownTarget::Task)?;
         let (name, native) = public::split(&public).ok_or(UnknownTarget::Task)?;
-        let has_tasks = |upstream: &&Arc<Upstream>| offers.traits(upstream.key()).is_some_and(|traits| traits.tasks);
-        let upstream = Arc::clone(self.snapshot().upstream(name).filter(has_tasks).ok_or(UnknownTarget::Task)?);
+        let has_tasks = |upstream: &Arc<Upstream>| offers.traits(upstream.key()).is_some_and(|traits| traits.tasks);
+        let upstream = self.upstream(name).filter(has_tasks).ok_or(UnknownTarget::Task)?;
         // What `tasks/result` gives back is the answer to the call, which mentions the task in `_meta` only.
         let asked = if message.method() == method::TASKS_RESULT { PublicNames::Plain } else { PublicNames::Task };
         let body = public::inward(message, name).unwrap_or_else(|| message.bytes().clone());
@@ -341,31 +341,28 @@ impl Proxy {
     fn by_extension(&self, offers: &MergedLists, context: &RequestContext) -> Result<Target, UnknownTarget> {
         let message = &context.message;
         let upstream = alone(offers.declaring(message.method()));
-        let upstream = upstream.and_then(|name| self.snapshot().upstream(name.as_str()));
+        let upstream = upstream.and_then(|name| self.upstream(name.as_str()));
         let unknown = || UnknownTarget::Method(offers.declaring(message.method()).cloned().collect());
         let upstream = upstream.ok_or_else(unknown)?;
         Ok(Target {
             asked: Some(PublicNames::Plain),
             item: TargetItem::Whole,
-            ..Target::unchanged(upstream, message, context.era)
+            ..Target::unchanged(&upstream, message, context.era)
         })
     }
 
     /// The answer of a client to an upstream's question, as the upstream takes it.
     fn inward(&self, upstream: &UpstreamName, body: Bytes) -> Option<Target> {
-        let upstream = Arc::clone(self.snapshot().upstream(upstream.as_str())?);
+        let upstream = self.upstream(upstream.as_str())?;
         let named = Message::parse(body.clone()).ok();
         let named = named.and_then(|message| public::inward(&message, upstream.name()));
         Some(Target::new(upstream, named.unwrap_or(body), TargetItem::Any))
     }
 
     /// The upstreams that have what is asked for.
-    pub(super) fn upstreams_with(
-        &self,
-        offers: &MergedLists,
-        has: impl Fn(&Traits) -> bool,
-    ) -> impl Iterator<Item = &Arc<Upstream>> {
-        self.snapshot().upstreams().filter(move |upstream| offers.traits(upstream.key()).is_some_and(&has))
+    pub(super) fn upstreams_with(&self, offers: &MergedLists, has: impl Fn(&Traits) -> bool) -> Vec<Arc<Upstream>> {
+        let has = |upstream: &&Arc<Upstream>| offers.traits(upstream.key()).is_some_and(&has);
+        self.snapshot().upstreams().filter(has).cloned().collect()
     }
 }
 

@@ -136,8 +136,9 @@ impl Proxy {
             Some(chosen) => chosen.as_ref()?.0.as_str(),
             None => upstream,
         };
-        let upstream = self.snapshot().upstream(upstream).filter(|upstream| upstream.takes_sign_ins())?;
-        if !is_shown(self.snapshot(), &context.endpoint, context.caller.as_ref(), upstream, Item::Any) {
+        let snapshot = self.snapshot();
+        let upstream = snapshot.upstream(upstream).filter(|upstream| upstream.takes_sign_ins())?;
+        if !is_shown(&snapshot, &context.endpoint, context.caller.as_ref(), upstream, Item::Any) {
             return None;
         }
         let account = prompt.manager.account(upstream.name()).filter(|account| account.is_for_people())?;
@@ -171,7 +172,7 @@ impl Proxy {
         let mut changes = self.catalog.changes();
         let end = Instant::now() + upstream.timeouts.list;
         loop {
-            let offers = self.catalog.merged(context.viewer(&self.catalog), context.era).await;
+            let offers = self.catalog.merged(context.viewer(), context.era).await;
             if offers.traits(upstream.key()).is_some() {
                 return Some(offers);
             }

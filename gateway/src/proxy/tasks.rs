@@ -28,12 +28,14 @@ impl Proxy {
     /// Answers `tasks/list` on `/mcp`; none where no upstream has such a list.
     pub(super) async fn list_tasks(self: &Arc<Self>, context: &RequestContext) -> Option<Answer> {
         let (message, session) = (&context.message, context.session.as_ref()?);
-        let offers = self.catalog.known(context.viewer(&self.catalog), Era::Legacy);
-        let mut listing = self.upstreams_with(&offers, |traits| traits.task_list).peekable();
-        listing.peek()?;
+        let offers = self.catalog.known(context.viewer(), Era::Legacy);
+        let listing = self.upstreams_with(&offers, |traits| traits.task_list);
+        if listing.is_empty() {
+            return None;
+        }
         let parts = match message.cursor().filter(|cursor| !cursor.is_empty()) {
-            None => listing.map(|upstream| (Arc::clone(upstream), None)).collect(),
-            Some(cursor) => match self.read_until(&cursor, &listing.collect::<Vec<_>>()) {
+            None => listing.into_iter().map(|upstream| (upstream, None)).collect(),
+            Some(cursor) => match self.read_until(&cursor, &listing) {
                 Some(parts) => parts,
                 None => return Some(bad_cursor(context)),
             },
@@ -77,12 +79,11 @@ impl Proxy {
     }
 
     /// The upstreams that have more, of those that the caller sees, and where.
-    fn read_until(&self, cursor: &str, listing: &[&Arc<Upstream>]) -> Option<Vec<(Arc<Upstream>, Option<String>)>> {
+    fn read_until(&self, cursor: &str, listing: &[Arc<Upstream>]) -> Option<Vec<(Arc<Upstream>, Option<String>)>> {
         let CursorPosition::Read(parts) = CursorPosition::decode(&self.catalog.seal().open(cursor, PURPOSE)?)? else {
             return None;
         };
-        let upstream =
-            |name: &str| listing.iter().find(|upstream| upstream.name() == name).map(|&upstream| Arc::clone(upstream));
+        let upstream = |name: &str| listing.iter().find(|upstream| upstream.name() == name).cloned();
         parts.into_iter().map(|(name, cursor)| Some((upstream(&name)?, Some(cursor)))).collect()
     }
 

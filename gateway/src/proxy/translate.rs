@@ -49,7 +49,7 @@ pub(super) use call::TranslatedStream;
 pub(super) use input_loop::{InputItem, InputStream, Reporter};
 pub(super) use list_cache::ListCache;
 pub(super) use pending_input::PendingInput;
-pub(super) use pool::SharedSessionPool;
+pub(super) use pool::{SharedSessionPool, SharedSessions};
 pub(super) use subscription::TranslatedSubscription;
 
 use call::{TranslatedCall, bound};

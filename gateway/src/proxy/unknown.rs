@@ -30,7 +30,7 @@ impl Proxy {
             Era::Legacy => Era::Modern,
             Era::Modern => Era::Legacy,
         };
-        let offers = || self.catalog.known(context.viewer(&self.catalog), other);
+        let offers = || self.catalog.known(context.viewer(), other);
         let elsewhere = match unknown {
             UnknownTarget::Name(kind, name) => offers().find(*kind, name).map(|offer| offer.upstream.clone()),
             UnknownTarget::Uri(uri) => offers().find_resource(uri).map(|(upstream, _)| upstream.clone()),
@@ -115,7 +115,7 @@ mod tests {
         let message = Message::parse(answer::request(b"1", method, Some(b"{}"))).unwrap();
         let context = RequestContext {
             era,
-            endpoint: Endpoint::Merged(Toolset::all()),
+            endpoint: Endpoint::Merged(std::sync::Arc::clone(Toolset::all())),
             caller: None,
             principal: "ada".into(),
             message,

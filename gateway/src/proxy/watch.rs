@@ -104,7 +104,7 @@ impl Proxy {
 
     /// Who is to be asked for what.
     fn parts(&self, context: &RequestContext, wish: &[u8]) -> HashMap<UpstreamName, WatchedPart> {
-        let offers = self.catalog.known(context.viewer(&self.catalog), Era::Modern);
+        let offers = self.catalog.known(context.viewer(), Era::Modern);
         let texts = |key: &str| {
             let texts = json::get(wish, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
             texts.map(|text| text.into_owned()).take(WATCHED).collect::<Vec<_>>()
@@ -112,7 +112,7 @@ impl Proxy {
         let sees = |upstream: &UpstreamName, item: Item<'_>| {
             let (snapshot, caller) = (self.snapshot(), context.caller.as_ref());
             let upstream = snapshot.upstream(upstream.as_str());
-            upstream.is_some_and(|upstream| is_shown(snapshot, &context.endpoint, caller, upstream, item))
+            upstream.is_some_and(|upstream| is_shown(&snapshot, &context.endpoint, caller, upstream, item))
         };
         let mut parts: HashMap<UpstreamName, WatchedPart> = HashMap::new();
         for uri in texts("resourceSubscriptions") {
@@ -127,10 +127,11 @@ impl Proxy {
             }
         }
         for task in texts("taskIds") {
-            let upstream = public::split(&task).and_then(|(name, _)| Some(self.snapshot().upstream(name)?.key()));
-            let upstream = upstream.filter(|upstream| sees(upstream, Item::Any));
-            if let Some(upstream) = upstream.filter(|of| offers.traits(of).is_some_and(|traits| traits.tasks)) {
-                parts.entry(upstream.clone()).or_default().tasks.push(task);
+            let upstream = public::split(&task).and_then(|(name, _)| self.upstream(name));
+            let upstream = upstream.filter(|upstream| sees(upstream.key(), Item::Any));
+            let has_tasks = |of: &Arc<Upstream>| offers.traits(of.key()).is_some_and(|traits| traits.tasks);
+            if let Some(upstream) = upstream.filter(has_tasks) {
+                parts.entry(upstream.key().clone()).or_default().tasks.push(task);
             }
         }
         parts
@@ -143,7 +144,7 @@ impl Proxy {
         upstream: &Arc<Upstream>,
         part: &WatchedPart,
     ) -> Option<RequestContext> {
-        let offers = self.catalog.known(context.viewer(&self.catalog), Era::Modern);
+        let offers = self.catalog.known(context.viewer(), Era::Modern);
         let native = |uri: &String| offers.find_resource(uri).map(|(_, native)| json::quote(native));
         let uris: Vec<String> = part.uris.iter().filter_map(native).collect();
         let tasks = part.tasks.iter().filter_map(|task| Some(json::quote(public::split(task)?.1)));
@@ -173,10 +174,15 @@ struct SubscriptionFollower {
 }
 
 impl SubscriptionFollower {
-    async fn follow(self, tell: oneshot::Sender<WatchedPart>) {
+    async fn follow(mut self, tell: oneshot::Sender<WatchedPart>) {
         let mut tell = Some(tell);
         let mut backoff = Backoff::STREAM;
         loop {
+            if self.upstream.is_retired() {
+                let Some(now) = self.proxy.upstream(self.upstream.name()) else { return };
+                self.sub.endpoint = Endpoint::One(Arc::clone(&now));
+                self.upstream = now;
+            }
             let target = Target::unchanged(&self.upstream, &self.sub.message, Era::Modern);
             let answer = self.proxy.drive(&self.sub, target, &mut CallLog::new(&self.sub)).await;
             let Answer { body: Body::Events(delivery), .. } = answer else {
@@ -188,7 +194,8 @@ impl SubscriptionFollower {
                 continue;
             };
             let since = Instant::now();
-            if self.pass_on(*delivery, &mut tell).await.is_none() {
+            let passed = task::until(self.upstream.retirement(), self.pass_on(*delivery, &mut tell)).await;
+            if passed.is_some_and(|passed| passed.is_none()) {
                 return;
             }
             backoff.handle_stay(since.elapsed());
@@ -245,7 +252,7 @@ impl SubscriptionFollower {
     /// What the client sees where it listens.
     fn offers(&self) -> Arc<MergedLists> {
         let (catalog, caller) = (&self.proxy.catalog, self.sub.caller.as_ref());
-        catalog.known(viewer(catalog, Some(&self.endpoint), caller), Era::Modern)
+        catalog.known(viewer(Some(&self.endpoint), caller), Era::Modern)
     }
 
     /// Whether the client may know of what has changed. Some servers tell each of all.
@@ -253,7 +260,7 @@ impl SubscriptionFollower {
         let (snapshot, caller) = (self.proxy.snapshot(), self.sub.caller.as_ref());
         updated.uri().is_some_and(|uri| {
             let item = Item::One(ListKind::Resource, &uri);
-            is_shown(snapshot, &self.endpoint, caller, &self.upstream, item)
+            is_shown(&snapshot, &self.endpoint, caller, &self.upstream, item)
         })
     }
 

@@ -40,7 +40,8 @@ pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool, names: bool) -> (u16
         (false, None, true) => "ready",
         (false, None, false) => "starting",
     };
-    let upstreams = catalog.snapshot().upstreams().filter(|_| names);
+    let snapshot = catalog.snapshot();
+    let upstreams = snapshot.upstreams().filter(|_| names);
     let report =
         Report { state, audit: audit::failure(), upstreams: upstreams.map(|upstream| line(upstream)).collect() };
     let body = serde_json::to_vec(&report).unwrap_or_default();

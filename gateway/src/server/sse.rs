@@ -190,7 +190,9 @@ mod tests {
     #[test]
     fn a_stream_is_known_as_long_as_it_is_open() {
         let streams = SseStreams::default();
-        let Some((first, _posted)) = streams.open(Endpoint::Merged(crate::access::Toolset::all()), "/sse", None) else {
+        let Some((first, _posted)) =
+            streams.open(Endpoint::Merged(Arc::clone(crate::access::Toolset::all())), "/sse", None)
+        else {
             panic!("there is randomness")
         };
         assert_eq!(first.id.len(), 32);

@@ -26,6 +26,9 @@ impl UpstreamChannels {
     /// The way to an upstream, if it is open and still carries.
     pub fn get(&self, upstream: &Upstream) -> Option<Channel> {
         let slot = self.slots.lock().get(upstream.key()).cloned()?;
+        if !std::ptr::eq(&*slot.upstream, upstream) {
+            return None;
+        }
         let channel = slot.channel.lock();
         channel.as_ref().filter(|channel| channel.alive()).cloned()
     }
@@ -65,6 +68,15 @@ impl UpstreamChannels {
         }
     }
 
+    /// Forgets an upstream that is not in force any more, and gives what was open there.
+    pub fn leave(&self, upstream: &Arc<Upstream>) -> Option<Channel> {
+        let mut slots = self.slots.lock();
+        let slot = slots.get(upstream.key()).filter(|slot| Arc::ptr_eq(&slot.upstream, upstream))?;
+        let channel = slot.channel.lock().take();
+        slots.remove(upstream.key());
+        channel
+    }
+
     /// All that are open.
     pub fn all(&self) -> Vec<(Arc<Upstream>, Channel)> {
         let slots = self.slots.lock();
@@ -83,6 +95,16 @@ impl UpstreamChannels {
             channel: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
         };
-        Arc::clone(self.slots.lock().entry(upstream.key().clone()).or_insert_with(|| Arc::new(new())))
+        let mut slots = self.slots.lock();
+        let slot = slots.entry(upstream.key().clone()).or_insert_with(|| Arc::new(new()));
+        match Arc::ptr_eq(&slot.upstream, upstream) {
+            true => Arc::clone(slot),
+            // What is opened for a call that began before is no other's.
+            false if upstream.is_retired() => Arc::new(new()),
+            false => {
+                *slot = Arc::new(new());
+                Arc::clone(slot)
+            }
+        }
     }
 }

@@ -177,7 +177,7 @@ mod tests {
             (SessionOwner::new(&sessions, None, &"ada".into()), HeaderValue::from_static("2025-11-25"));
         Session::new(
             owner.unwrap(),
-            Endpoint::Merged(crate::access::Toolset::all()),
+            Endpoint::Merged(Arc::clone(crate::access::Toolset::all())),
             &initialize,
             version,
             sessions.memory(),

@@ -71,12 +71,12 @@ impl Sessions {
 
     /// Takes out the sessions whose clients have been silent too long.
     pub fn expired(&self) -> Vec<Arc<Session>> {
-        self.take(|session| session.idle_since().is_some_and(|since| since.elapsed() >= self.idle))
+        self.take_if(|session| session.idle_since().is_some_and(|since| since.elapsed() >= self.idle))
     }
 
     /// Takes out all sessions.
     pub fn all(&self) -> Vec<Arc<Session>> {
-        self.take(|_| true)
+        self.take_if(|_| true)
     }
 
     /// How often to look for silent clients.
@@ -84,7 +84,13 @@ impl Sessions {
         (self.idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(60))
     }
 
-    fn take(&self, over: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
+    /// All sessions, which stay.
+    pub fn list(&self) -> Vec<Arc<Session>> {
+        self.sessions.read().values().cloned().collect()
+    }
+
+    /// Takes out those that are `over`.
+    pub fn take_if(&self, over: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
         let mut sessions = self.sessions.write();
         sessions.extract_if(|_, session| over(session)).map(|(_, session)| session).collect()
     }

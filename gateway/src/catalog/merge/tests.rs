@@ -42,7 +42,7 @@ fn paged(
     MergedLists::new(
         era,
         &known(names, views, &vec![false; names.len()]),
-        &Toolset::all(),
+        Toolset::all(),
         Paging { seal, size, private: false },
     )
 }
@@ -51,7 +51,7 @@ fn starting(era: Era, names: &[&str], views: &[Option<Arc<CatalogSnapshot>>], st
     MergedLists::new(
         era,
         &known(names, views, starting),
-        &Toolset::all(),
+        Toolset::all(),
         Paging { seal: &SealedState::default(), size: 1000, private: false },
     )
 }
@@ -92,7 +92,7 @@ fn raw(kind: ListKind, entries: &[&'static str]) -> Option<Arc<CatalogSnapshot>>
 
 fn chosen(views: [Option<Arc<CatalogSnapshot>>; 2]) -> MergedLists {
     let paging = Paging { seal: &SealedState::default(), size: 1000, private: false };
-    MergedLists::new(Era::Modern, &accounts(views), &Toolset::all(), paging)
+    MergedLists::new(Era::Modern, &accounts(views), Toolset::all(), paging)
 }
 
 #[test]

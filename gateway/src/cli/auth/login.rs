@@ -30,11 +30,11 @@ pub(super) struct How {
 /// Signs in.
 pub(super) async fn run(about: &CommandScope, name: &str, how: &How) -> anyhow::Result<ExitCode> {
     let account = about.account(name)?;
-    let asker = about.asker(account)?;
+    let asker = about.asker(&account)?;
     if how.device || account.is_by_code() {
-        with_code(account, &asker, how).await?;
+        with_code(&account, &asker, how).await?;
     } else {
-        with_browser(account, &asker, how).await?;
+        with_browser(&account, &asker, how).await?;
     }
     record(&asker.owner, &Caller::local()).at(account.name()).done("signed in");
     let state = account.state(&asker.owner).await?;
@@ -112,7 +112,7 @@ pub(super) async fn out(
         (Err(why), None) => return forget(about, name, |_| true, "").await?.ok_or(why),
         (Ok(account), None) => account,
     };
-    let asker = match about.asker(account) {
+    let asker = match about.asker(&account) {
         Ok(asker) => asker,
         // One that was for all, before each had their own.
         Err(why) => {
@@ -164,7 +164,7 @@ async fn forget(
 /// Renews.
 pub(super) async fn refresh(about: &CommandScope, name: &str) -> anyhow::Result<ExitCode> {
     let account = about.account(name)?;
-    let asker = about.asker(account)?;
+    let asker = about.asker(&account)?;
     let ending = match account.stored(&asker.owner).await? {
         Some(stored) if account.fact(&stored, true).renewable => account.renew(&asker, &stored, None).await,
         None if !account.is_for_people() => account.obtain(&asker, &[], None, None).await,

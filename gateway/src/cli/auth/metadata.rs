@@ -26,7 +26,7 @@ pub(super) async fn print(about: &CommandScope, name: Option<&str>) -> anyhow::R
             issuers.push(about.account(name)?.issuer().await?);
         }
         None => {
-            let all = about.manager.accounts().iter().filter(|account| account.is_configured());
+            let all = about.manager.accounts().into_iter().filter(|account| account.is_configured());
             for account in all.filter(|account| account.is_for_people() && !account.is_by_code()) {
                 match account.issuer().await {
                     Ok(issuer) if issuers.iter().any(|known| known.name == issuer.name) => {}

@@ -32,16 +32,16 @@ pub(super) async fn status(
     name: Option<&str>,
     account: Option<&str>,
 ) -> anyhow::Result<ExitCode> {
-    let accounts: Vec<&UpstreamAuth> = match name {
+    let accounts = match name {
         Some(name) => {
             let accounts = about.accounts(name, account)?;
             let names = if accounts.is_empty() { vec![name] } else { accounts };
-            names.into_iter().map(|name| about.account(name).map(AsRef::as_ref)).collect::<Result<_, _>>()?
+            names.into_iter().map(|name| about.account(name)).collect::<Result<_, _>>()?
         }
-        None => about.manager.accounts().iter().map(AsRef::as_ref).collect(),
+        None => about.manager.accounts(),
     };
     let (mut lines, mut wanting) = (Vec::new(), false);
-    for account in accounts {
+    for account in &accounts {
         let Some(asker) = account.asker(None) else {
             lines.push(personal(about, account, 0));
             continue;
@@ -66,8 +66,8 @@ pub(super) async fn status(
 /// Lists every upstream that takes a login or asks for one, and logins of upstreams that are gone.
 pub(super) async fn list(about: &CommandScope) -> anyhow::Result<ExitCode> {
     let mut asking = tokio::task::JoinSet::new();
-    for (place, account) in about.manager.accounts().iter().enumerate() {
-        let account = std::sync::Arc::clone(account);
+    let accounts = about.manager.accounts();
+    for (place, account) in accounts.iter().cloned().enumerate() {
         asking.spawn(async move {
             let asks = match account.is_configured() {
                 true => Some(true),
@@ -81,7 +81,7 @@ pub(super) async fn list(about: &CommandScope) -> anyhow::Result<ExitCode> {
     let kept = about.manager.list().await?;
     let mut lines = Vec::new();
     let mut names = BTreeSet::new();
-    for ((_, asks), account) in asked.into_iter().zip(about.manager.accounts()) {
+    for ((_, asks), account) in asked.into_iter().zip(&accounts) {
         names.insert(account.name().to_owned());
         let Some(asker) = account.asker(None) else {
             let all = kept.iter().filter(|login| login.key.upstream == account.name() && !login.ended);

@@ -21,7 +21,7 @@ use weir_mcp::translate::Asks;
 use crate::{
     config::UpstreamName,
     quota::{Permit, Quota, Reached, Scope, Shares},
-    upstream::ConnectError,
+    upstream::{ConnectError, Upstream},
 };
 
 use super::shared_session::SharedSession;
@@ -53,6 +53,9 @@ pub(in crate::proxy) struct SharedSessionPool {
     slots: Mutex<HashMap<SharedSessionKey, Arc<SharedSessionSlot>>>,
     quota: Arc<Quota>,
 }
+
+/// Sessions that were taken out of the pool.
+pub(in crate::proxy) struct SharedSessions(Vec<Arc<SharedSessionSlot>>);
 
 struct SharedSessionSlot {
     /// Whose share it is of.
@@ -114,6 +117,13 @@ impl SharedSessionPool {
         close(over).await;
     }
 
+    /// Takes out the sessions at upstreams that are not in force any more.
+    pub(in crate::proxy) fn take(&self, is_gone: impl Fn(&Arc<Upstream>) -> bool) -> SharedSessions {
+        let is_gone =
+            |slot: &SharedSessionSlot| slot.session.lock().as_ref().is_some_and(|session| is_gone(&session.upstream));
+        SharedSessions(self.slots.lock().extract_if(|_, slot| is_gone(slot)).map(|(_, slot)| slot).collect())
+    }
+
     /// Ends all sessions.
     pub(in crate::proxy) async fn stop(&self) {
         let all = std::mem::take(&mut *self.slots.lock());
@@ -156,9 +166,16 @@ impl SharedSessionPool {
     }
 }
 
+impl SharedSessions {
+    /// Ends them.
+    pub(in crate::proxy) async fn close(self) {
+        close(self.0).await;
+    }
+}
+
 impl SharedSessionSlot {
     fn get(&self) -> Option<Arc<SharedSession>> {
-        self.session.lock().as_ref().filter(|session| session.alive()).cloned()
+        self.session.lock().as_ref().filter(|session| session.alive() && !session.upstream.is_retired()).cloned()
     }
 
     /// Opens the session, and ends it at once if the slot is out of the pool by then.

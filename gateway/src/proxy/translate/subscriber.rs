@@ -108,11 +108,15 @@ struct OpenSubscription {
 }
 
 impl SessionSubscriber {
-    async fn run(self) {
+    async fn run(mut self) {
         let mut wishes = self.watch.wish.subscribe();
         let mut open: Option<OpenSubscription> = None;
         let (mut backoff, mut lost) = (Backoff::STREAM, false);
         loop {
+            if self.upstream.is_retired() {
+                let Some(now) = self.catalog.snapshot().upstream(self.upstream.name()).cloned() else { return };
+                (self.upstream, open, lost) = (now, None, true);
+            }
             let wish = wishes.borrow_and_update().clone();
             if !wish.lists && wish.addresses.is_empty() {
                 (open, lost) = (None, false);
@@ -169,6 +173,7 @@ impl SessionSubscriber {
                     Ok(None) | Err(_) => return Some(false),
                 },
                 changed = wishes.changed() => return changed.is_ok().then_some(true),
+                () = self.upstream.retired() => return Some(false),
             }
         }
     }

@@ -1,0 +1,200 @@
+//! A changed configuration comes into force while Weir serves.
+//!
+//! The file is read again on SIGHUP, and when it has changed. A file that cannot be used changes nothing. Upstreams whose
+//! entries are what they were are carried over, with everything that they have open.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::{sync::mpsc, task::JoinSet};
+
+use crate::{
+    config::{Config, PolicyConfig},
+    credential::CredentialManager,
+    proxy::Proxy,
+};
+
+use super::assembly::{AssembledUpstream, Assembler, UpstreamSource};
+
+/// How often the file is looked at. What is read twice alike is taken for what its writer wanted.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What reloads the configuration.
+pub(super) struct Reloader {
+    path: PathBuf,
+    /// What is in force, as it was read.
+    config: Config,
+    assembler: Arc<Assembler>,
+    upstreams: Vec<AssembledUpstream>,
+    manager: Arc<CredentialManager>,
+}
+
+/// What the configuration was when it was looked at.
+#[derive(PartialEq)]
+struct FileContent {
+    /// Or why it cannot be used.
+    config: Result<Config, String>,
+    /// When each policy was written, and its length.
+    policies: Vec<Option<(SystemTime, u64)>>,
+}
+
+impl FileContent {
+    async fn read(path: &Path) -> Option<Self> {
+        let path = path.to_owned();
+        tokio::task::spawn_blocking(move || Self::read_now(&path)).await.ok()
+    }
+
+    fn read_now(path: &Path) -> Self {
+        let config = Config::load(path).map_err(|problems| problems.to_string());
+        let state = |policy: &PolicyConfig| {
+            let data = fs::metadata(&policy.component).ok()?;
+            Some((data.modified().ok()?, data.len()))
+        };
+        let policies = config.iter().flat_map(|config| &config.upstreams).flat_map(|upstream| &upstream.policies);
+        Self { policies: policies.map(state).collect(), config }
+    }
+}
+
+impl Reloader {
+    /// For what is in force now; none where no file says it.
+    pub(super) fn new(
+        config: Config,
+        assembler: Assembler,
+        upstreams: Vec<AssembledUpstream>,
+        manager: &Arc<CredentialManager>,
+    ) -> Option<Self> {
+        let path = Some(config.file.clone()).filter(|path| !path.as_os_str().is_empty())?;
+        Some(Self { path, config, assembler: Arc::new(assembler), upstreams, manager: Arc::clone(manager) })
+    }
+
+    /// Reloads whenever the file has changed, and when it is `asked` to, until it is dropped.
+    pub(super) async fn run(mut self, proxy: Arc<Proxy>, mut asked: mpsc::Receiver<()>) {
+        let mut closing = JoinSet::new();
+        let mut known = FileContent::read(&self.path).await;
+        let mut before = None;
+        loop {
+            let asked = tokio::select! {
+                asked = asked.recv() => match asked {
+                    Some(()) => true,
+                    None => return,
+                },
+                () = tokio::time::sleep(LOOK) => false,
+            };
+            while closing.try_join_next().is_some() {}
+            let now = FileContent::read(&self.path).await;
+            if asked || (now != known && now == before) {
+                if let Some(now) = &now {
+                    self.take(now, &proxy, &mut closing).await;
+                }
+                known = now;
+            } else {
+                before = now;
+            }
+        }
+    }
+
+    async fn take(&mut self, content: &FileContent, proxy: &Arc<Proxy>, closing: &mut JoinSet<()>) {
+        match &content.config {
+            Ok(config) => {
+                if let Err(why) = self.reload(config.clone(), proxy, closing).await {
+                    refused(&why);
+                }
+            }
+            Err(why) => refused(why),
+        }
+    }
+
+    /// Puts a configuration in force, or says why it cannot be.
+    async fn reload(&mut self, config: Config, proxy: &Arc<Proxy>, closing: &mut JoinSet<()>) -> Result<(), String> {
+        let (config, fixed) = self.reloadable(config);
+        for key in fixed {
+            tracing::warn!("`{key}` has changed, which takes effect when Weir is started again");
+        }
+        let (assembler, known) = (Arc::clone(&self.assembler), self.upstreams.clone());
+        let is_known = |name: &str| {
+            let entry = config.upstreams.iter().find(|upstream| upstream.name.as_str() == name);
+            entry.is_some_and(|entry| known.iter().any(|known| known.source == UpstreamSource::of(entry)))
+        };
+        let accounts = self.manager.accounts_of(&config, is_known);
+        let assembled = tokio::task::spawn_blocking(move || {
+            let assembly = assembler.assemble(&config, &accounts, &known).map_err(|why| why.to_string())?;
+            Ok::<_, String>((config, accounts, assembly))
+        });
+        let (config, accounts, assembly) = assembled.await.map_err(|why| why.to_string())??;
+        let changes = Changes::between(&self.upstreams, &assembly.upstreams);
+        self.manager.put(accounts);
+        let retired = proxy.swap(assembly.snapshot).await;
+        let proxy = Arc::clone(proxy);
+        closing.spawn(async move { proxy.close(retired).await });
+        super::audit::note_configuration(&config);
+        (self.config, self.upstreams) = (config, assembly.upstreams);
+        let Changes { added, changed, removed } = changes;
+        tracing::info!(added, changed, removed, "the configuration was reloaded");
+        Ok(())
+    }
+
+    /// A configuration as far as it can come into force now, and the keys that cannot.
+    fn reloadable(&self, mut new: Config) -> (Config, Vec<&'static str>) {
+        let now = &self.config;
+        let mut fixed = Vec::new();
+        let mut keep = |key: &'static str, is_same: bool| {
+            if !is_same {
+                fixed.push(key);
+            }
+        };
+        keep("listen", new.listen == now.listen);
+        keep("tls", new.tls == now.tls);
+        keep("allowed_hosts", new.allowed_hosts == now.allowed_hosts);
+        keep("allowed_origins", new.allowed_origins == now.allowed_origins);
+        keep("auth", new.inbound == now.inbound && new.api_keys == now.api_keys);
+        keep("authorization_server", new.authorization_server == now.authorization_server);
+        keep("public_url", new.public_url == now.public_url);
+        keep("client_metadata_url", new.client_metadata_url == now.client_metadata_url);
+        keep("store", new.store == now.store);
+        keep("audit", new.audit == now.audit);
+        keep("limits", new.limits == now.limits);
+        let Config { listen, tls, allowed_hosts, allowed_origins, inbound, api_keys, .. } = now.clone();
+        let Config { public_url, client_metadata_url, store, audit, limits, cache_dir, .. } = now.clone();
+        new.authorization_server.clone_from(&now.authorization_server);
+        (new.listen, new.tls, new.allowed_hosts, new.allowed_origins) = (listen, tls, allowed_hosts, allowed_origins);
+        (new.inbound, new.api_keys, new.public_url) = (inbound, api_keys, public_url);
+        (new.client_metadata_url, new.store, new.audit) = (client_metadata_url, store, audit);
+        (new.limits, new.cache_dir) = (limits, cache_dir);
+        (new, fixed)
+    }
+}
+
+fn refused(why: &str) {
+    tracing::error!("the configuration is not reloaded, and what was in force stays so:\n{why}");
+}
+
+/// The upstreams that a reload touches, by name.
+struct Changes {
+    added: String,
+    changed: String,
+    removed: String,
+}
+
+impl Changes {
+    fn between(before: &[AssembledUpstream], now: &[AssembledUpstream]) -> Self {
+        let find = |all: &[AssembledUpstream], one: &AssembledUpstream| {
+            all.iter().find(|other| other.upstream.key() == one.upstream.key()).cloned()
+        };
+        let names = |all: &[AssembledUpstream], is: &dyn Fn(&AssembledUpstream) -> bool| {
+            let names: Vec<&str> = all.iter().filter(|one| is(one)).map(|one| one.upstream.name()).collect();
+            names.join(", ")
+        };
+        let is_other = |one: &AssembledUpstream| {
+            find(before, one).is_some_and(|before| !Arc::ptr_eq(&before.upstream, &one.upstream))
+        };
+        Self {
+            added: names(now, &|one| find(before, one).is_none()),
+            changed: names(now, &is_other),
+            removed: names(before, &|one| find(now, one).is_none()),
+        }
+    }
+}

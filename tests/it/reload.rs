@@ -1,0 +1,206 @@
+//! The configuration changes while clients call: only what has changed is touched, and a file that cannot be used changes
+//! nothing.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::json;
+use weir_tests::client::answer;
+use weir_tests::peer::Launch;
+use weir_tests::wait::until;
+use weir_tests::{Client, Gateway, Request, Stub};
+
+/// The log's message after a reload, as JSON writes it.
+const RELOADED: &str = "\"the configuration was reloaded\"";
+const REFUSED: &str = "the configuration is not reloaded";
+
+/// Has a gateway take another configuration, and waits until it has.
+async fn reload(gateway: &Gateway, config: &str) {
+    let before = gateway.log().matches(RELOADED).count();
+    gateway.configure(config);
+    gateway.signal(Signal::HUP);
+    until("the configuration is reloaded", || gateway.log().matches(RELOADED).count() > before).await;
+}
+
+#[tokio::test]
+async fn upstreams_come_change_and_go_and_the_others_notice_nothing() {
+    let (stays, changes) = tokio::join!(Stub::start(), Stub::start());
+    let fixture = Launch::fixture("legacy").config("fixture");
+    let config = stays.config("stays") + &fixture;
+    let gateway = Gateway::start(&(config.clone() + &changes.config("changes"))).await;
+    gateway.healthy(&["stays", "changes", "fixture"]).await;
+    let (legacy, modern) = (Client::legacy(&gateway, "/mcp").await, Client::modern(&gateway, "/mcp"));
+    for client in [&legacy, &modern] {
+        client.call("stays__echo", json!({ "message": "before" })).await;
+        client.call("fixture__test_simple_text", json!({})).await;
+    }
+    let (sessions, children) = (stays.sessions(), gateway.children());
+    let mut told = legacy.stream().await;
+
+    let other = Stub::start().await;
+    reload(&gateway, &(config + &other.config("changes") + &other.config("comes"))).await;
+    gateway.healthy(&["stays", "changes", "comes", "fixture"]).await;
+    let change = told.next_message().await.unwrap();
+    assert_eq!(change["method"], "notifications/tools/list_changed", "{change}");
+    for client in [&legacy, &modern] {
+        assert!(client.tools().await.contains(&"comes__echo".to_owned()));
+        for upstream in ["stays", "changes", "comes"] {
+            let said = client.call(&format!("{upstream}__echo"), json!({ "message": upstream })).await;
+            assert_eq!(said["content"][0]["text"], upstream);
+        }
+        client.call("fixture__test_simple_text", json!({})).await;
+    }
+    assert_eq!(stays.sessions(), sessions, "nothing was opened anew where nothing has changed");
+    assert_eq!(gateway.children(), children);
+    assert!(other.asked("tools/call").len() >= 4, "the new address is called");
+
+    reload(&gateway, &stays.config("stays")).await;
+    until("the process has ended", || gateway.children().is_empty()).await;
+    for client in [&legacy, &modern] {
+        assert!(client.tools().await.iter().all(|tool| tool.starts_with("stays__")));
+        let (id, request) = client.request("tools/call", json!({ "name": "comes__echo", "arguments": {} }));
+        let refusal = answer(client.send(request).await, id).await;
+        assert_eq!(refusal["error"]["code"], -32602, "{refusal}");
+    }
+    assert_eq!(stays.sessions(), sessions);
+}
+
+#[tokio::test]
+async fn a_call_ends_at_the_upstream_that_it_began_with() {
+    let (before, after) = tokio::join!(Stub::start(), Stub::start());
+    let gateway = Gateway::start(&before.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let clients = [
+        (Client::legacy(&gateway, "/mcp").await, "stub__hold"),
+        (Client::legacy(&gateway, "/mcp/stub").await, "hold"),
+        (Client::modern(&gateway, "/mcp"), "stub__hold"),
+        (Client::modern(&gateway, "/mcp/stub"), "hold"),
+    ];
+    let calls: Vec<_> = clients
+        .iter()
+        .map(|(client, tool)| {
+            let (id, request) =
+                client.request("tools/call", json!({ "name": tool, "arguments": { "message": "kept" } }));
+            let address = gateway.address();
+            tokio::spawn(async move { answer(request.send(address).await, id).await })
+        })
+        .collect();
+    until("the calls run", || before.held() == calls.len()).await;
+    reload(&gateway, &after.config("stub")).await;
+    // Whoever calls from now on is at the new one. The session of one upstream is over.
+    for (place, (client, tool)) in clients.iter().enumerate() {
+        let echo = tool.replace("hold", "echo");
+        let (id, request) = client.request("tools/call", json!({ "name": echo, "arguments": { "message": "new" } }));
+        let response = client.send(request).await;
+        if place == 1 {
+            assert_eq!(response.status, 404);
+        } else {
+            assert_eq!(answer(response, id).await["result"]["content"][0]["text"], "new");
+        }
+    }
+    before.release(calls.len());
+    for call in calls {
+        let said = call.await.unwrap();
+        assert_eq!(said["result"]["content"][0]["text"], "kept", "{said}");
+    }
+    until("nobody listens to the old one", || before.listeners() == 0 && before.subscriptions() == 0).await;
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_used_changes_nothing() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::legacy(&gateway, "/mcp").await;
+    for (bad, why) in [
+        ("[upstreams.other]\nurll = 'http://127.0.0.1:1/mcp'", "urll"),
+        ("[upstreams.other\n", "weir.toml:3"),
+        ("[upstreams.other]\nurl = 'http://127.0.0.1:1/mcp'\npolicies = [{ component = 'none.wasm' }]", "none.wasm"),
+    ] {
+        let before = gateway.log().matches(REFUSED).count();
+        gateway.configure(bad);
+        gateway.signal(Signal::HUP);
+        until("the file is refused", || gateway.log().matches(REFUSED).count() > before).await;
+        assert!(gateway.log().contains(why), "{why}: {}", gateway.log());
+        assert_eq!(client.call("stub__echo", json!({ "message": "still" })).await["content"][0]["text"], "still");
+    }
+    assert!(!gateway.log().contains(RELOADED));
+}
+
+#[tokio::test]
+async fn a_changed_file_needs_no_signal_and_what_needs_a_restart_is_named() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let rule = "[[access.rules]]\nname = 'echo only'\ntools = ['echo']\n";
+    let limits = "[limits]\nsessions = 7\n";
+    // As a Kubernetes ConfigMap is changed: another file takes the place of the first.
+    let file = gateway.directory().join("weir.toml");
+    gateway.configure(&(stub.config("stub") + rule + limits));
+    let text = fs::read_to_string(&file).unwrap();
+    let other = gateway.directory().join("other.toml");
+    fs::write(&other, text).unwrap();
+    fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink(&other, &file).unwrap();
+    gateway.logs(RELOADED).await;
+    gateway.logs("`limits` has changed, which takes effect when Weir is started again").await;
+    assert_eq!(client.tools().await, ["stub__echo"]);
+    let (id, request) = client.request("tools/call", json!({ "name": "stub__burst", "arguments": {} }));
+    assert_eq!(answer(client.send(request).await, id).await["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn what_is_watched_is_watched_on() {
+    let fixture = |more: &str| Launch::fixture("legacy").config("fixture") + more;
+    let gateway = Gateway::start(&fixture("")).await;
+    gateway.healthy(&["fixture"]).await;
+    let client = Client::legacy(&gateway, "/mcp").await;
+    let mut told = client.stream().await;
+    client.result("resources/subscribe", json!({ "uri": "test://watched-resource" })).await;
+    reload(&gateway, &fixture("env = { CHANGED = 'yes' }\n")).await;
+    gateway.healthy(&["fixture"]).await;
+    client.call("fixture__touch_watched_resource", json!({})).await;
+    loop {
+        let said = told.next_message().await.unwrap();
+        if said["method"] == "notifications/resources/updated" {
+            assert_eq!(said["params"]["uri"], "test://watched-resource");
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_go_on_while_the_configuration_changes_again_and_again() {
+    let (steady, other) = tokio::join!(Stub::start(), Stub::start());
+    let gateway = Gateway::start(&steady.config("steady")).await;
+    gateway.healthy(&["steady"]).await;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let clients = [Client::legacy(&gateway, "/mcp").await, Client::modern(&gateway, "/mcp")];
+    let calling: Vec<_> = clients
+        .into_iter()
+        .map(|client| {
+            let stopped = stopped.clone();
+            tokio::spawn(async move {
+                let mut calls = 0;
+                while !*stopped.borrow() {
+                    let said = client.call("steady__echo", json!({ "message": "on" })).await;
+                    assert_eq!(said["content"][0]["text"], "on");
+                    calls += 1;
+                }
+                calls
+            })
+        })
+        .collect();
+    let before = gateway.descriptors();
+    for turn in 0..20 {
+        let more = if turn % 2 == 0 { other.config(&format!("other-{turn}")) } else { String::new() };
+        reload(&gateway, &(steady.config("steady") + &more)).await;
+    }
+    stop.send_replace(true);
+    for calls in calling {
+        assert!(calls.await.unwrap() > 20);
+    }
+    until("nothing is left open", || gateway.descriptors() <= before + 8).await;
+    assert_eq!(gateway.send(Request::get("/readyz")).await.status, 200);
+}
