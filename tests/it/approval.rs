@@ -298,7 +298,7 @@ fn link_id(url: &str) -> &str {
 /// The link in the text that a caller is told.
 fn link(told: &Value) -> String {
     let words = text(&told["result"]).split_whitespace().find(|word| word.starts_with("http"));
-    words.unwrap_or_else(|| panic!("no link: {told}")).to_owned()
+    words.unwrap_or_else(|| panic!("no link: {told}")).trim_end_matches('.').to_owned()
 }
 
 #[tokio::test]

@@ -259,11 +259,15 @@ impl Proxy {
                 return Answer::whole(200, input_required(id, &[(QUESTION.to_owned(), &question)], &state, None));
             }
         }
-        let link = prompt.invitations.link(context.caller.as_ref()).filter(|_| own);
-        let link = link.unwrap_or_else(|| format!("{}/approve/{}", prompt.invitations.page(), waiting.id));
+        // The caller's own link is for nobody else.
+        let own_link = prompt.invitations.link(context.caller.as_ref()).filter(|_| own);
+        let for_others = waiting.by.iter().any(|by| *by != Approver::Caller.to_string());
+        let own_link = own_link.map(|link| format!(" Open {link} to do so yourself.")).unwrap_or_default();
+        let page = format!(" Others open {}/approve/{}.", prompt.invitations.page(), waiting.id);
+        let others = if for_others { page.as_str() } else { "" };
         let minutes = Duration::from_millis(waiting.expires).as_secs().div_ceil(60);
         let text = format!(
-            "This call needs an approval (rule `{}`). Who can approve it: {by}. They open {link} within {minutes} min. Then \
+            "This call needs an approval within {minutes} min (rule `{}`). Who can approve it: {by}.{own_link}{others} Then \
              call again with the same arguments.",
             rule.name
         );
