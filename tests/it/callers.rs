@@ -328,7 +328,7 @@ async fn refused_tokens_are_logged_with_the_reason_and_without_the_token() {
     let mut late = issuer.claims("ada", AUDIENCE);
     late["exp"] = json!(now() - 3600);
     let mut bound = issuer.claims("ada", AUDIENCE);
-    bound["cnf"] = json!({ "jkt": "a thumbprint" });
+    bound["cnf"] = json!({ "kid": "a key" });
     let mut critical = issuer.header();
     critical["crit"] = json!(["b64"]);
     let narrow = issuer.token("ada", &format!("{AUDIENCE}/stub"));

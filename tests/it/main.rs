@@ -54,6 +54,7 @@ mod outage;
 mod page_commands;
 mod policies;
 mod processes;
+mod proofs;
 mod progress;
 mod questions;
 mod quotas;

@@ -131,6 +131,8 @@ pub struct InboundAuth {
     pub private_key: Option<SecretSource>,
     /// How its tokens are checked by asking it; none for JWTs, which its keys check.
     pub introspection: Option<TokenIntrospection>,
+    /// Whether its tokens must be bound to a key that the caller proves to hold.
+    pub require_dpop: bool,
     /// Whether whoever brings a link to sign in is taken for the caller it was made for.
     pub trust_sign_in_links: bool,
 }

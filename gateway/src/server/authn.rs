@@ -7,6 +7,7 @@
 mod checked;
 mod issuer;
 mod own;
+mod proof;
 mod resource;
 
 use std::{
@@ -19,7 +20,7 @@ use bytes::Bytes;
 use weir_mcp::answer;
 use weir_oauth::{
     Clock, HttpError,
-    inbound::{self, Rejected},
+    inbound::{self, ProofError, Rejected, UsedProofs},
 };
 
 use crate::{
@@ -41,6 +42,7 @@ pub(super) use own::{MintError, OwnTokens, TokenGrant};
 
 use checked::{Checked, Good};
 use issuer::{CallerIssuer, RECHECK};
+use proof::{ShownToken, is_dpop, shown_token};
 use resource::Resource;
 
 /// How long a stream that was opened with an API key may last.
@@ -70,6 +72,7 @@ struct Proved {
     certificates: bool,
     resource: Resource,
     checked: Checked,
+    proofs: UsedProofs,
     refusals: Refusals,
     introspections: Arc<Quota>,
     clock: Clock,
@@ -185,7 +188,7 @@ impl Authenticator {
                 scopes.push(scope);
             }
         }
-        Some(inbound::metadata(&resource, &issuers, &scopes).to_string().into())
+        Some(inbound::metadata(&resource, &issuers, &scopes, proved.demand()).to_string().into())
     }
 }
 
@@ -206,6 +209,7 @@ impl Proved {
             certificates,
             resource,
             checked: Checked::default(),
+            proofs: UsedProofs::default(),
             refusals: Refusals::default(),
             introspections,
             clock,
@@ -213,16 +217,16 @@ impl Proved {
     }
 
     async fn caller(&self, exchange: &HttpExchange, beside: Option<&str>) -> Result<Good, TokenRefused> {
-        let token = exchange.header("authorization").and_then(bearer);
+        let shown = exchange.header("authorization").and_then(shown_token);
         if let Some(keys) = &self.keys
-            && let Some(key) = token.map_or_else(
+            && let Some(key) = shown.map_or_else(
                 || exchange.header("x-api-key"),
-                |token| token.starts_with(API_KEY_PREFIX).then_some(token),
+                |shown| (shown.is_bearer() && shown.token.starts_with(API_KEY_PREFIX)).then_some(shown.token),
             )
         {
             return self.keyed(exchange, beside, keys.find(key, self.clock.now()));
         }
-        let Some(token) = token else {
+        let Some(ShownToken { scheme, token }) = shown else {
             if let Some(certificate) = exchange.certificate() {
                 return self.certified(exchange, certificate);
             }
@@ -241,6 +245,10 @@ impl Proved {
         if good.certificate.is_some() && good.certificate.as_deref() != shown {
             let issuer = self.issuer(good.caller.principal().issuer.as_deref());
             return Err(self.rejected(exchange, issuer, Some(&good.caller), &Rejected::Bound));
+        }
+        if let Err(why) = self.prove(exchange, &good, scheme, token) {
+            let issuer = self.issuer(good.caller.principal().issuer.as_deref());
+            return Err(self.rejected(exchange, issuer, Some(&good.caller), &why));
         }
         if !good.everywhere && !Resource::is_at(&good.endpoints, beside.unwrap_or(exchange.path())) {
             let issuer = self.issuer(good.caller.principal().issuer.as_deref());
@@ -353,7 +361,14 @@ impl Proved {
             return TokenRefused { status: 503, challenge: None, text };
         }
         self.note(exchange, self.name(issuer), who, why.class());
-        self.refused(exchange, issuer, Some("invalid_token"), why.to_string())
+        let error = match why {
+            Rejected::Proof(ProofError::Full) => {
+                return TokenRefused { status: 429, challenge: None, text: why.to_string() };
+            }
+            Rejected::Proof(_) => "invalid_dpop_proof",
+            _ => "invalid_token",
+        };
+        self.refused(exchange, issuer, Some(error), why.to_string())
     }
 
     /// What an issuer is called. Where there is but one, it is the one that was meant.
@@ -381,7 +396,8 @@ impl Proved {
     ) -> TokenRefused {
         let scopes = issuer.or(self.issuers.first()).map_or(&[][..], |issuer| &issuer.scopes);
         let metadata = (!self.issuers.is_empty()).then(|| self.resource.metadata_url(exchange));
-        let challenge = inbound::challenge(metadata.as_deref(), error, scopes);
+        let bound = self.demand() == Some(true) || exchange.header("authorization").is_some_and(is_dpop);
+        let challenge = inbound::challenge(bound, metadata.as_deref(), error, scopes);
         TokenRefused { status: 401, challenge: Some(challenge), text }
     }
 }
@@ -401,13 +417,6 @@ pub fn root(config: &Config, address: SocketAddr) -> String {
     format!("{scheme}://{here}")
 }
 
-/// The token of an `Authorization` header (RFC 6750 §2.1).
-fn bearer(value: &str) -> Option<&str> {
-    let (scheme, token) = value.trim().split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
 fn too_many(why: &Reached) -> TokenRefused {
     let status = if why.scope == Scope::All { 503 } else { 429 };
     TokenRefused { status, challenge: None, text: why.to_string() }
@@ -424,24 +433,4 @@ async fn refuse(exchange: &mut HttpExchange, refused: TokenRefused) {
     }
     let body = answer::error(None, answer::INVALID_REQUEST, &text, None);
     exchange.respond(status, &head, body).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_comes_in_one_header_and_one_scheme() {
-        for (value, token) in [
-            ("Bearer a.b.c", Some("a.b.c")),
-            ("bearer  a.b.c ", Some("a.b.c")),
-            ("Basic a.b.c", None),
-            ("Bearer", None),
-            ("Bearer ", None),
-            ("a.b.c", None),
-            ("", None),
-        ] {
-            assert_eq!(bearer(value), token, "{value:?}");
-        }
-    }
 }

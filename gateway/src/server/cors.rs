@@ -16,7 +16,7 @@ const VARY: HeaderName = HeaderName::from_static("vary");
 
 /// For a page that does not say which headers it wants to send.
 const USUAL: HeaderValue = HeaderValue::from_static(
-    "accept, authorization, content-type, last-event-id, mcp-method, mcp-name, mcp-protocol-version, mcp-session-id, \
+    "accept, authorization, content-type, dpop, last-event-id, mcp-method, mcp-name, mcp-protocol-version, mcp-session-id, \
      x-api-key",
 );
 

@@ -237,7 +237,9 @@ async fn what_is_not_understood_or_not_checked_opens_nothing() {
     let bound = scene.verify(&pair, json!({ "cnf": { "x5t#S256": "abc" } })).await.unwrap();
     assert_eq!(bound.certificate.as_deref(), Some("abc"));
     let both = json!({ "x5t#S256": "abc", "jkt": "abc" });
-    for cnf in [json!({ "jkt": "abc" }), both, json!({ "x5t#S256": 1 }), json!({}), json!("abc")] {
+    let bound = scene.verify(&pair, json!({ "cnf": { "jkt": "abc" } })).await.unwrap();
+    assert_eq!((bound.key.as_deref(), bound.certificate), (Some("abc"), None));
+    for cnf in [json!({ "jkt": 1 }), both, json!({ "x5t#S256": 1 }), json!({}), json!("abc")] {
         assert_eq!(scene.verify(&pair, json!({ "cnf": cnf })).await, Err(Rejected::Bound), "{cnf}");
     }
 }
@@ -274,22 +276,32 @@ async fn many_callers_fetch_the_keys_once() {
 fn who_is_not_let_in_is_told_where_to_go() {
     let scopes = ["read".to_owned(), "offline_access".to_owned()];
     let place = "https://weir.example/.well-known/oauth-protected-resource/mcp";
-    let said = challenge(Some(place), Some("invalid_token"), &scopes[..1]);
+    let said = challenge(false, Some(place), Some("invalid_token"), &scopes[..1]);
     let heard = Challenge::token([said.as_bytes()]).unwrap();
     assert_eq!(
         (heard.resource_metadata(), heard.get("error"), heard.scope()),
         (Some(place), Some("invalid_token"), Some("read"))
     );
-    assert_eq!(challenge(Some("https://x"), None, &[]), "Bearer resource_metadata=\"https://x\"");
-    assert_eq!(challenge(Some("https://x/\"\r\nX: y"), None, &[]), "Bearer resource_metadata=\"https://x/X: y\"");
-    assert_eq!(challenge(None, Some("invalid_token"), &[]), "Bearer realm=\"weir\", error=\"invalid_token\"");
+    assert_eq!(challenge(false, Some("https://x"), None, &[]), "Bearer resource_metadata=\"https://x\"");
+    assert_eq!(
+        challenge(false, Some("https://x/\"\r\nX: y"), None, &[]),
+        "Bearer resource_metadata=\"https://x/X: y\""
+    );
+    assert_eq!(challenge(false, None, Some("invalid_token"), &[]), "Bearer realm=\"weir\", error=\"invalid_token\"");
     let document = metadata(
         "https://weir.example/mcp",
         &["https://as.example", "https://other.example"],
         &scopes.each_ref().map(String::as_str),
+        None,
     );
     assert_eq!(document["resource"], "https://weir.example/mcp");
     assert_eq!(document["authorization_servers"], json!(["https://as.example", "https://other.example"]));
     assert_eq!(document["scopes_supported"], json!(["read"]));
-    assert_eq!(metadata("a", &["b"], &[]).get("scopes_supported"), None);
+    assert_eq!(document.get("dpop_bound_access_tokens_required"), None);
+    let bound = metadata("a", &["b"], &[], Some(true));
+    assert_eq!((bound.get("scopes_supported"), &bound["dpop_bound_access_tokens_required"]), (None, &json!(true)));
+    let said = challenge(true, Some("https://x"), Some("invalid_dpop_proof"), &[]);
+    let heard = Challenge::token([said.as_bytes()]).unwrap();
+    assert_eq!((heard.scheme.as_str(), heard.get("error")), ("dpop", Some("invalid_dpop_proof")));
+    assert_eq!(heard.get("algs"), Some("ES256 ES384 EdDSA RS256 PS256"));
 }

@@ -19,7 +19,7 @@ use weir_store::Clock;
 
 use crate::{DiscoveryError, Http, Scopes, TokenError, authorize::same, crypto};
 
-use super::{groups, keys::Keys};
+use super::{groups, keys::Keys, proof::ProofError};
 
 /// Whose tokens are accepted, and for what.
 #[derive(Clone, Debug)]
@@ -55,6 +55,9 @@ pub struct VerifiedToken {
     /// The SHA-256 of the certificate that whoever brings it must show, in base64url (RFC 8705 §3.1). The check is the
     /// caller's of this function.
     pub certificate: Option<String>,
+    /// The thumbprint of the key that whoever brings it must prove to hold (RFC 9449 §6.1). The check is the caller's of this
+    /// function.
+    pub key: Option<String>,
     pub expires: SystemTime,
     pub claims: Map<String, Value>,
 }
@@ -75,9 +78,13 @@ pub enum Rejected {
     /// RFC 7515 §4.1.11.
     #[error("the token has critical header parameters (`crit`), of which none is known here")]
     Critical,
-    /// RFC 7800. Only a certificate can be shown (RFC 8705).
+    /// RFC 7800. What can be shown is a certificate (RFC 8705) or a proof (RFC 9449).
     #[error("the token is bound to a key (`cnf`) that its client has not shown here")]
     Bound,
+    #[error("the token is bound to no key, and a proof of one came with it or is needed")]
+    Unbound,
+    #[error(transparent)]
+    Proof(#[from] ProofError),
     #[error("the token is of another issuer")]
     Issuer,
     #[error("the token is for another audience")]
@@ -117,6 +124,8 @@ impl Rejected {
             Self::Early => "early",
             Self::Critical => "critical",
             Self::Bound => "bound",
+            Self::Unbound => "unbound",
+            Self::Proof(_) => "proof",
             Self::Issuer => "issuer",
             Self::Audience => "audience",
             Self::Client => "client",
@@ -327,7 +336,8 @@ pub(super) fn subject(issuer: &Issuer, claims: Map<String, Value>, now: SystemTi
         issuer: issuer.issuer.clone(),
         scopes: scopes(&claims),
         groups: groups::find(&claims, &issuer.groups).ok_or(Rejected::Groups)?,
-        certificate: certificate(&claims)?,
+        certificate: bound_to(&claims, "x5t#S256")?,
+        key: bound_to(&claims, "jkt")?,
         expires: Duration::try_from_secs_f64(expires)
             .ok()
             .and_then(|at| UNIX_EPOCH.checked_add(at))
@@ -336,11 +346,17 @@ pub(super) fn subject(issuer: &Issuer, claims: Map<String, Value>, now: SystemTi
     })
 }
 
-/// The certificate that a token is bound to, if it is bound to nothing else.
-fn certificate(claims: &Map<String, Value>) -> Result<Option<String>, Rejected> {
+/// What a token is bound to in this way: to a certificate (`x5t#S256`) or to a key (`jkt`). In any other way, or in both, is
+/// more than is checked.
+fn bound_to(claims: &Map<String, Value>, way: &str) -> Result<Option<String>, Rejected> {
     let Some(bound) = claims.get("cnf") else { return Ok(None) };
-    let only = bound.as_object().filter(|bound| bound.len() == 1).and_then(|bound| bound.get("x5t#S256"));
-    only.and_then(Value::as_str).map(|thumbprint| Some(thumbprint.to_owned())).ok_or(Rejected::Bound)
+    let only = bound.as_object().filter(|bound| bound.len() == 1).and_then(|bound| bound.iter().next());
+    match only {
+        Some((name, Value::String(thumbprint))) if matches!(name.as_str(), "x5t#S256" | "jkt") => {
+            Ok((name == way).then(|| thumbprint.clone()))
+        }
+        _ => Err(Rejected::Bound),
+    }
 }
 
 /// Whom a token is for: `aud` is a text or a list (RFC 7519 §4.1.3).
@@ -362,7 +378,7 @@ fn scopes(claims: &Map<String, Value>) -> Scopes {
     }
 }
 
-fn signature_only(algorithm: Algorithm) -> Validation {
+pub(super) fn signature_only(algorithm: Algorithm) -> Validation {
     let mut validation = Validation::new(algorithm);
     validation.required_spec_claims.clear();
     (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);

@@ -206,6 +206,7 @@ fn inbound(at: &At<WrittenInbound>, context: &mut Context<'_, '_>) -> Option<Inb
         client_secret,
         private_key,
         introspection,
+        require_dpop: written.require_dpop.or(false),
         trust_sign_in_links: written.trust_sign_in_links.or(false),
     })
 }

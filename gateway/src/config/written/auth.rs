@@ -37,6 +37,9 @@ table! {
         /// Its tokens are no JWTs, or are to be checked by it whenever they come (RFC 7662): it is asked what each is good
         /// for. Needs `client_id`, and `client_secret` or `private_key`. `{}` asks where its metadata says.
         introspection: Introspection,
+        /// Whether each token must be bound to a key that its caller proves to hold with each request (DPoP, RFC 9449). Proofs
+        /// of tokens that are bound are checked in any case. Default: `false`.
+        require_dpop: bool,
         /// Ask nobody at `/connect` who they are: whoever opens a link to sign in and confirms it is taken for the caller it
         /// was made for. Somebody who is sent the link of another and signs in has given *that* person their accounts, so
         /// this is only for a server that signs nobody in with a browser. Default: `false`.

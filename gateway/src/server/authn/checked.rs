@@ -22,6 +22,8 @@ pub(super) struct Good {
     pub(super) endpoints: Arc<[String]>,
     /// The certificate that whoever brings it must show.
     pub(super) certificate: Option<Arc<str>>,
+    /// The key that whoever brings it must prove to hold.
+    pub(super) key: Option<Arc<str>>,
     /// Whether it allows what all tokens must.
     pub(super) enough: bool,
     /// When it has to be checked again.
@@ -34,7 +36,7 @@ impl Good {
     /// One that opens everything until it ends.
     pub(super) fn everywhere(caller: Arc<Caller>, until: SystemTime) -> Self {
         let (endpoints, ends) = (Arc::default(), Some(until));
-        Self { caller, everywhere: true, endpoints, certificate: None, enough: true, until, ends }
+        Self { caller, everywhere: true, endpoints, certificate: None, key: None, enough: true, until, ends }
     }
 }
 
@@ -89,7 +91,16 @@ mod tests {
     fn good(token: &str, until: SystemTime) -> Good {
         let principal = Principal::named("ada", Some("https://login.example".into()));
         let caller = Caller::new(principal, Secret::new(token.to_owned()));
-        Good { caller, everywhere: true, endpoints: Arc::default(), certificate: None, enough: true, until, ends: None }
+        Good {
+            caller,
+            everywhere: true,
+            endpoints: Arc::default(),
+            certificate: None,
+            key: None,
+            enough: true,
+            until,
+            ends: None,
+        }
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(super) struct CallerIssuer {
     audience: String,
     /// What each token must allow.
     pub(super) scopes: Vec<String>,
+    /// Whether each token must be bound to a key.
+    pub(super) require_dpop: bool,
     /// When the log was told that its tokens cannot be checked.
     pub(super) unavailable: LogThrottle,
     /// What it is asked about its tokens; none where its keys check them.
@@ -98,7 +100,8 @@ impl CallerIssuer {
         let verifier = Arc::new(Verifier::new(issuer, http.clone(), clock.clone()));
         let provider = Provider { issuer: inbound.issuer.clone(), verifier, http, clock };
         let (audience, scopes) = (inbound.audience.clone(), inbound.scopes.clone());
-        Ok(Self { provider, audience, scopes, unavailable: LogThrottle::default(), introspection })
+        let require_dpop = inbound.require_dpop;
+        Ok(Self { provider, audience, scopes, require_dpop, unavailable: LogThrottle::default(), introspection })
     }
 
     /// Whether it is asked what a token is good for.
@@ -128,12 +131,13 @@ impl CallerIssuer {
         let audiences = audiences(found.claims.get("aud"));
         let allows = |needed: &String| found.scopes.iter().any(|scope| is_scope(needed, scope, &audiences));
         let enough = self.scopes.iter().all(allows);
-        let certificate = found.certificate.as_deref().map(Arc::from);
+        let bound = |thumbprint: &Option<String>| thumbprint.as_deref().map(Arc::from);
+        let (certificate, key) = (bound(&found.certificate), bound(&found.key));
         let caller = Caller::new(principal(found), Secret::new(token.to_owned()));
         let everywhere = resource.is_whole(whole, &audiences);
         let endpoints = resource.endpoints(&audiences).into();
         let (until, ends) = (expires.min(until), expires.checked_add(LEEWAY));
-        Good { caller, everywhere, endpoints, certificate, enough, until, ends }
+        Good { caller, everywhere, endpoints, certificate, key, enough, until, ends }
     }
 }
 

@@ -97,6 +97,16 @@ impl Resource {
         Some(format!("{}{path}", self.root(exchange)))
     }
 
+    /// The address that a request is for, as its client knows it.
+    pub(super) fn url(&self, exchange: &HttpExchange) -> String {
+        format!("{}{}", self.root(exchange), exchange.path())
+    }
+
+    /// Whether the configuration says what clients call Weir, rather than each client.
+    pub(super) const fn is_named(&self) -> bool {
+        self.root.is_some()
+    }
+
     fn root(&self, exchange: &HttpExchange) -> String {
         match &self.root {
             Some(root) => root.clone(),

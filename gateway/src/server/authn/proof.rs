@@ -1,0 +1,105 @@
+//! How a caller shows its token: to be taken for whoever brings it, or with a proof of the key that it is bound to
+//! (RFC 9449 §7.1).
+
+use weir_oauth::{
+    inbound::{ProofError, ProvedRequest, Rejected},
+    proof::DPOP,
+};
+
+use crate::server::listen::HttpExchange;
+
+use super::{Proved, checked::Good};
+
+/// A token and the scheme that it came with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ShownToken<'a> {
+    pub(super) scheme: TokenScheme,
+    pub(super) token: &'a str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenScheme {
+    /// RFC 6750 §2.1.
+    Bearer,
+    /// RFC 9449 §7.1.
+    Dpop,
+}
+
+impl ShownToken<'_> {
+    pub(super) fn is_bearer(&self) -> bool {
+        self.scheme == TokenScheme::Bearer
+    }
+}
+
+impl Proved {
+    /// Whether tokens have to be bound to a key; none if nothing is said of such tokens. A proof names Weir's address, so who
+    /// does not know what clients call it does not ask them for proofs.
+    pub(super) fn demand(&self) -> Option<bool> {
+        let required = !self.issuers.is_empty() && self.issuers.iter().all(|issuer| issuer.require_dpop);
+        (required || self.resource.is_named()).then_some(required)
+    }
+
+    /// Whether a token is shown as it must be, and the key that it is bound to is proved.
+    pub(super) fn prove(
+        &self,
+        exchange: &HttpExchange,
+        good: &Good,
+        scheme: TokenScheme,
+        token: &str,
+    ) -> Result<(), Rejected> {
+        // The tokens that Weir issues are bound to nothing either.
+        let required = || self.issuer(good.caller.principal().issuer.as_deref()).is_some_and(|one| one.require_dpop);
+        let thumbprint = match (&good.key, scheme) {
+            (None, TokenScheme::Bearer) => return if required() { Err(Rejected::Unbound) } else { Ok(()) },
+            (None, TokenScheme::Dpop) => return Err(Rejected::Unbound),
+            (Some(_), TokenScheme::Bearer) => return Err(Rejected::Bound),
+            (Some(key), TokenScheme::Dpop) => key,
+        };
+        let mut proofs = exchange.headers().filter(|(name, _)| **name == DPOP);
+        let (Some((_, proof)), None) = (proofs.next(), proofs.next()) else { return Err(ProofError::Count.into()) };
+        let proof = proof.to_str().map_err(|_| ProofError::Malformed)?;
+        let (url, principal) = (self.resource.url(exchange), good.caller.principal());
+        // An issuer has no blank in it.
+        let caller = format!("{} {}", principal.issuer.as_deref().unwrap_or_default(), principal.subject);
+        let request = ProvedRequest { method: exchange.method(), url: &url, token, thumbprint, caller: &caller };
+        Ok(self.proofs.check(proof, &request, self.clock.now())?)
+    }
+}
+
+/// The token of an `Authorization` header.
+pub(super) fn shown_token(value: &str) -> Option<ShownToken<'_>> {
+    let (scheme, token) = value.trim().split_once(' ')?;
+    let scheme = match scheme {
+        _ if scheme.eq_ignore_ascii_case("bearer") => TokenScheme::Bearer,
+        _ if scheme.eq_ignore_ascii_case("dpop") => TokenScheme::Dpop,
+        _ => return None,
+    };
+    Some(ShownToken { scheme, token: token.trim() }).filter(|shown| !shown.token.is_empty())
+}
+
+/// Whether an `Authorization` header has a token that is bound to a key.
+pub(super) fn is_dpop(value: &str) -> bool {
+    shown_token(value).is_some_and(|shown| !shown.is_bearer())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_comes_in_one_header_and_one_scheme() {
+        for (value, token) in [
+            ("Bearer a.b.c", Some((TokenScheme::Bearer, "a.b.c"))),
+            ("bearer  a.b.c ", Some((TokenScheme::Bearer, "a.b.c"))),
+            ("DPoP a.b.c", Some((TokenScheme::Dpop, "a.b.c"))),
+            ("dpop a.b.c", Some((TokenScheme::Dpop, "a.b.c"))),
+            ("Basic a.b.c", None),
+            ("Bearer", None),
+            ("Bearer ", None),
+            ("a.b.c", None),
+            ("", None),
+        ] {
+            assert_eq!(shown_token(value).map(|shown| (shown.scheme, shown.token)), token, "{value:?}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Tokens that are bound to a key (DPoP, RFC 9449) on both sides of Weir, and workloads that say who they are (RFC 7523).
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+use weir_tests::issuer::now;
+use weir_tests::peer::free_port;
+use weir_tests::{Authority, Client, Gateway, Issuer, Request, Stub};
+
+use crate::callers::{AUDIENCE, refused, tools};
+
+const SECRET: &str = "basic secret: +&%";
+
+fn hash(text: &str) -> String {
+    URL_SAFE_NO_PAD.encode(digest(&SHA256, text.as_bytes()))
+}
+
+/// The thumbprint of a key (RFC 7638).
+fn thumbprint(jwk: &Value) -> String {
+    hash(&format!(r#"{{"crv":"P-256","kty":"EC","x":{},"y":{}}}"#, jwk["x"], jwk["y"]))
+}
+
+/// A proof by the key of `holder` for a POST to Weir's address with `token`.
+fn proof(holder: &Issuer, token: &str, id: &str) -> String {
+    let head = json!({ "typ": "dpop+jwt", "alg": "ES256", "jwk": holder.jwk() });
+    holder.sign_as(&head, &json!({ "jti": id, "htm": "POST", "htu": AUDIENCE, "iat": now(), "ath": hash(token) }))
+}
+
+fn with(scheme: &str, token: &str, proofs: &[&str]) -> Request {
+    let request = tools("/mcp").header("authorization", &format!("{scheme} {token}"));
+    proofs.iter().fold(request, |request, proof| request.also("dpop", proof))
+}
+
+#[tokio::test]
+async fn a_token_that_is_bound_to_a_key_opens_with_a_proof_alone() {
+    let (issuer, holder, stub) = (Issuer::start().await, Issuer::start().await, Stub::start().await);
+    let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", issuer.issuer());
+    let gateway = Gateway::start(&(auth + &stub.config("stub"))).await;
+    let mut claims = issuer.claims("ada", AUDIENCE);
+    claims["cnf"] = json!({ "jkt": thumbprint(&holder.jwk()) });
+    let (token, plain) = (issuer.sign(&claims), issuer.token("ada", AUDIENCE));
+    let used = proof(&holder, &token, "one");
+    // Before the token is known and after.
+    for round in ["a", "b"] {
+        let fresh = proof(&holder, &token, round);
+        assert_eq!(gateway.send(with("DPoP", &token, &[&fresh])).await.status, 200, "{}", gateway.log());
+    }
+    assert_eq!(gateway.send(with("DPoP", &token, &[&used])).await.status, 200);
+    let (first, second) = (proof(&holder, &token, "two"), proof(&holder, &token, "three"));
+    let (foreign, elsewhere) = (proof(&issuer, &token, "four"), proof(&holder, &plain, "five"));
+    let long = format!("{first}{}", "A".repeat(100_000));
+    for (request, error, what) in [
+        (with("Bearer", &token, &[]), "invalid_token", "as a bearer token"),
+        (with("Bearer", &token, &[&first]), "invalid_token", "as a bearer token with a proof"),
+        (with("DPoP", &token, &[]), "invalid_dpop_proof", "without a proof"),
+        (with("DPoP", &token, &[&first, &second]), "invalid_dpop_proof", "with two proofs"),
+        (with("DPoP", &token, &[&used]), "invalid_dpop_proof", "with a proof that was used"),
+        (with("DPoP", &token, &[&foreign]), "invalid_dpop_proof", "with the proof of another key"),
+        (with("DPoP", &token, &[&elsewhere]), "invalid_dpop_proof", "with the proof of another token"),
+        (with("DPoP", &plain, &[&elsewhere]), "invalid_token", "a token that is bound to nothing"),
+    ] {
+        let (status, challenge, why) = refused(gateway.send(request).await).await;
+        assert_eq!(status, 401, "{what}");
+        assert!(challenge.contains(&format!("error=\"{error}\"")), "{what}: {challenge} {why}");
+    }
+    assert_ne!(gateway.send(with("DPoP", &token, &[&long])).await.status, 200);
+    assert_eq!(gateway.send(with("DPoP", &token, &[&first])).await.status, 200, "none of that has used it up");
+    assert_eq!(gateway.send(with("Bearer", &plain, &[])).await.status, 200);
+    for secret in [&token, &used] {
+        assert!(!gateway.log().contains(secret.as_str()), "it is in the log");
+    }
+}
+
+/// A gateway that wants proofs, as the upstream of another one: over each transport, in both eras, with all methods.
+#[tokio::test]
+async fn a_gateway_proves_its_key_to_another_one() {
+    let (authority, stub) = (Authority::with(&json!({ "access": 3600, "dpop": "nonce" })), Stub::start().await);
+    let port = free_port();
+    let first = format!(
+        "[auth]\nissuer = \"{}\"\naudience = \"http://127.0.0.1:{port}/mcp\"\nrequire_dpop = true\n{}",
+        authority.issuer(),
+        stub.config("stub"),
+    );
+    let first = Gateway::start_at(port, &first).await;
+    let (status, challenge, _) = refused(first.send(tools("/mcp")).await).await;
+    assert!(status == 401 && challenge.starts_with("DPoP ") && challenge.contains("algs=\"ES256"), "{challenge}");
+    let oauth =
+        "auth = \"client_credentials\"\noauth = { client_id = \"weir-basic\", client_secret = { env = \"SECRET\" } }";
+    let second = format!(
+        "[store]\npath = \"logins.redb\"\n[upstreams.http]\nurl = \"http://127.0.0.1:{port}/mcp\"\n{oauth}\n\
+         [upstreams.sse]\nurl = \"http://127.0.0.1:{port}/sse\"\ntype = \"sse\"\n{oauth}\n",
+    );
+    let second = Gateway::start_with(&second, &[("SECRET", SECRET)]).await;
+    second.healthy(&["http", "sse"]).await;
+    for path in ["/mcp/http", "/mcp/sse"] {
+        let echoed = |client: Client| async move {
+            client.call("stub__echo", json!({ "message": "hi" })).await;
+            client
+        };
+        echoed(Client::modern(&second, path)).await;
+        let legacy = echoed(Client::legacy(&second, path).await).await;
+        legacy.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_statement_of_the_platform_takes_the_place_of_a_password() {
+    let platform = Issuer::start().await;
+    let mut authority = Authority::with(&json!({ "access": 3600, "jwk": platform.jwk() }));
+    let upstream = authority.upstream().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("workload.jwt");
+    let claims =
+        json!({ "iss": "weir-jwt", "sub": "weir-jwt", "aud": authority.issuer(), "exp": now() + 60, "jti": "one" });
+    let statement = platform.sign_as(&json!({ "alg": "ES256" }), &claims);
+    std::fs::write(&file, format!("{statement}\n")).unwrap();
+    let oauth = format!("{{ client_id = \"weir-jwt\", client_assertion = {{ file = {file:?} }} }}");
+    let config = format!(
+        "[store]\npath = \"logins.redb\"\n{}auth = \"client_credentials\"\noauth = {oauth}\n",
+        upstream.config("u")
+    );
+    let gateway = Gateway::start(&config).await;
+    gateway.healthy(&["u"]).await;
+    let client = Client::modern(&gateway, "/mcp/u");
+    client.call("echo", json!({ "message": "m" })).await;
+    assert_eq!(authority.grants("client_credentials"), 1, "{}", gateway.log());
+    assert!(!gateway.log().contains(&statement), "it is in the log");
+}
