@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -99,6 +100,8 @@ fn what_is_not_run_is_in_the_pages() {
 struct Scratch {
     folder: TempDir,
     remote: Remote,
+    /// How many logins have shown a page.
+    logins: AtomicUsize,
     /// The upstream that the commands name, and its authorization server.
     _peers: (Stub, Authority),
 }
@@ -106,17 +109,20 @@ struct Scratch {
 impl Scratch {
     /// One with an upstream of the name that the commands sign in at.
     async fn for_commands(commands: &[String]) -> Self {
-        let name = commands.iter().find_map(|command| command.strip_prefix("weir auth login "));
+        let login = commands.iter().find_map(|command| command.strip_prefix("weir auth login "));
+        let name = login.and_then(|login| login.split(' ').next());
+        let accounts =
+            if login.is_some_and(|login| login.contains("--as")) { "accounts = ['work', 'home']" } else { "" };
         let authority = Authority::start(3600);
         let upstream = authority.upstream().await;
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("bin")).unwrap();
         symlink(paths::weir(), folder.path().join("bin/weir")).unwrap();
-        let config = terminal::config(&upstream, "auth = \"oauth\"");
+        let config = terminal::config(&upstream, &format!("auth = \"oauth\"\n{accounts}"));
         let config = config.replace("upstreams.u", &format!("upstreams.{}", name.unwrap_or("u")));
         let config = format!("listen = \"127.0.0.1:0\"\ncache_dir = {:?}\n{config}", paths::cache());
         fs::write(folder.path().join("weir.toml"), config).unwrap();
-        Self { folder, remote: Remote::new(), _peers: (upstream, authority) }
+        Self { folder, remote: Remote::new(), logins: AtomicUsize::new(0), _peers: (upstream, authority) }
     }
 
     /// Runs a command to its end, which is a good one.
@@ -134,7 +140,7 @@ impl Scratch {
             process.says("where it listens", |line| line.contains("listening on").then_some(())).await;
             process.signal(Signal::TERM);
         } else if line.starts_with("weir auth login") {
-            let shown = browse(&self.remote.page(0).await).await;
+            let shown = browse(&self.remote.page(self.logins.fetch_add(1, Ordering::Relaxed)).await).await;
             assert!(shown.contains("Weir has what it needs"), "{what}: {shown}");
         }
         let status = process.end().await;
