@@ -10,22 +10,21 @@ mod address;
 mod arguments;
 mod condition;
 mod grants;
+mod rule_set;
 mod toolset;
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use weir_flow::facts::Principal;
 use weir_mcp::ListKind;
 
-use crate::config::{AccessConfig, RuleConfig, Selection, Selections, UpstreamName};
+use crate::config::{AccessConfig, RuleConfig, Selection, Selections};
 
 pub use grants::{Decision, Grants, GrantsKey};
+use rule_set::RuleSet;
 pub use toolset::{EntryPlace, Toolset};
 
 /// The endpoint `/mcp`, as rules call it.
@@ -59,10 +58,7 @@ pub struct CallFacts<'a> {
 
 /// The compiled rules.
 pub struct Access {
-    /// Apart for each, so that grants of one are not taken for those of another.
-    id: u64,
-    rules: Vec<Arc<RuleConfig>>,
-    accounts: Arc<HashMap<UpstreamName, Arc<str>>>,
+    set: Arc<RuleSet>,
     /// Those of whom nothing is known.
     anonymous: Arc<Grants>,
 }
@@ -77,16 +73,17 @@ impl Access {
         let rules = config.iter().flat_map(|config| &config.rules).cloned();
         // Where nothing is enforced, nothing of a rule is.
         let rules: Vec<_> = rules.map(|rule| Arc::new(RuleConfig { enforce: all && rule.enforce, ..rule })).collect();
-        let accounts = Arc::new(config.map(|config| config.accounts.clone()).unwrap_or_default());
-        let anonymous = Arc::new(Grants::new(id, &rules, &accounts, None));
-        Self { id, rules, accounts, anonymous }
+        let accounts = config.map(|config| config.accounts.clone()).unwrap_or_default();
+        let set = Arc::new(RuleSet::new(id, rules, accounts));
+        let anonymous = Arc::new(Grants::new(&set, None));
+        Self { set, anonymous }
     }
 
     /// The rules that concern a principal; none for whoever has not proved who they are.
     #[must_use]
     pub fn grants(&self, principal: Option<&Principal>) -> Arc<Grants> {
         match principal {
-            Some(_) if !self.rules.is_empty() => Arc::new(Grants::new(self.id, &self.rules, &self.accounts, principal)),
+            Some(_) if !self.rules().is_empty() => Arc::new(Grants::new(&self.set, principal)),
             _ => Arc::clone(&self.anonymous),
         }
     }
@@ -94,25 +91,25 @@ impl Access {
     /// The rules, in the order of the configuration.
     #[must_use]
     pub fn rules(&self) -> &[Arc<RuleConfig>] {
-        &self.rules
+        &self.set.rules
     }
 
     /// Whether some call needs an approval.
     #[must_use]
     pub fn wants_approvals(&self) -> bool {
-        self.rules.iter().any(|rule| rule.enforce && rule.approve.is_some())
+        self.rules().iter().any(|rule| rule.enforce && rule.approve.is_some())
     }
 
     /// Whether callers may see different lists.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
-        self.rules.iter().any(|rule| rule.enforce)
+        self.rules().iter().any(|rule| rule.enforce)
     }
 
     /// Whether these grants were made by these rules.
     #[must_use]
     pub fn made(&self, grants: &Grants) -> bool {
-        grants.access == self.id
+        grants.set.id == self.set.id
     }
 }
 

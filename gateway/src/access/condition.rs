@@ -118,6 +118,11 @@ pub(super) fn caller(principal: Option<&Principal>) -> Box<dyn Val> {
     value(serde_json::to_value(facts).unwrap_or_default())
 }
 
+/// Whom conditions see that are not about the caller.
+pub(super) fn nobody() -> &'static dyn Val {
+    &CelNull
+}
+
 /// The call as conditions see it.
 fn seen<'a>(call: Option<(&'a CallFacts<'a>, &'a str)>) -> Box<dyn Val + 'a> {
     let Some((CallFacts { endpoint, method, upstream, item, .. }, account)) = call else { return Box::new(CelNull) };

@@ -1,17 +1,18 @@
 //! The rules that concern one caller, and what they decide.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use cel::common::value::Val;
 use weir_flow::facts::Principal;
 use weir_mcp::{ListKind, method};
 
-use crate::config::{ApprovalConfig, Condition, Effect, ItemPattern, Pattern, RuleConfig, UpstreamName, Who};
+use crate::config::{ApprovalConfig, Condition, Effect, Pattern, RuleConfig, Who};
 
 use super::{
     CallFacts, Item, address,
     arguments::Arguments,
     condition::{self, Facts, Verdict},
+    rule_set::{RuleSet, names_no_item, reaches},
 };
 
 /// What the addresses of interfaces of tools begin with.
@@ -24,13 +25,12 @@ const LONGEST_NAME: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct Grants {
     /// Whose rules they are.
-    pub(super) access: u64,
+    pub(super) set: Arc<RuleSet>,
     key: GrantsKey,
     /// The rules that can concern the caller, whatever the call.
     rules: Vec<CallerRule>,
     /// The caller as conditions see them.
     caller: Box<dyn Val>,
-    accounts: Arc<HashMap<UpstreamName, Arc<str>>>,
     /// Whether what no rule allows is denied.
     enforced: bool,
     /// Whether some rule is only tried out.
@@ -50,8 +50,8 @@ pub struct GrantsKey {
 #[derive(Debug)]
 struct CallerRule {
     rule: Arc<RuleConfig>,
-    /// Whether its condition is still to be asked, for it is not about the caller alone.
-    conditional: bool,
+    /// Which of the set it is.
+    index: usize,
 }
 
 /// What the rules decide about a call.
@@ -70,33 +70,27 @@ pub struct Decision {
 }
 
 impl Grants {
-    pub(super) fn new(
-        access: u64,
-        rules: &[Arc<RuleConfig>],
-        accounts: &Arc<HashMap<UpstreamName, Arc<str>>>,
-        principal: Option<&Principal>,
-    ) -> Self {
+    pub(super) fn new(set: &Arc<RuleSet>, principal: Option<&Principal>) -> Self {
+        let rules = &set.rules;
         let caller = condition::caller(principal);
         let (mut indices, mut concerning, mut personal) = (Vec::new(), Vec::new(), false);
         for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| concerns(&rule.who, principal)) {
             let verdict = rule.when.as_ref().map_or(Verdict::Yes, |when| Facts::of_caller(&*caller).satisfy(when));
-            let conditional = verdict == Verdict::Open;
             // What cannot be evaluated allows nothing, and denies.
             let applies =
                 matches!((verdict, rule.effect), (Verdict::Yes | Verdict::Open, _) | (Verdict::Failed, Effect::Deny));
             if applies {
                 personal |= rule.when.as_ref().is_some_and(Condition::tells_callers_apart_in_lists);
                 indices.push(index);
-                concerning.push(CallerRule { rule: Arc::clone(rule), conditional });
+                concerning.push(CallerRule { rule: Arc::clone(rule), index });
             }
         }
         let caller_key = principal.filter(|_| personal).map(|principal| format!("{principal:?}").into());
         Self {
-            access,
-            key: GrantsKey { access, rules: indices.into(), caller: caller_key },
+            set: Arc::clone(set),
+            key: GrantsKey { access: set.id, rules: indices.into(), caller: caller_key },
             rules: concerning,
             caller,
-            accounts: Arc::clone(accounts),
             enforced: rules.iter().any(|rule| rule.enforce),
             shadowed: rules.iter().any(|rule| !rule.enforce),
         }
@@ -129,7 +123,8 @@ impl Grants {
             None => everything(&rule.upstreams),
         };
         let whole = |rule: &CallerRule| {
-            rule.rule.effect == Effect::Allow && !rule.conditional && names_no_item(&rule.rule) && covers(&rule.rule)
+            let settled = rule.rule.when.as_ref().is_none_or(Condition::is_of_caller);
+            rule.rule.effect == Effect::Allow && settled && names_no_item(&rule.rule) && covers(&rule.rule)
         };
         let denies = |rule: &CallerRule| rule.rule.effect == Effect::Deny && concerned(&rule.rule);
         rules.clone().any(whole) && !rules.any(denies)
@@ -194,11 +189,19 @@ impl Grants {
     /// The first rule that denies decides, else the first that wants an approval, else the first that allows. With `all`,
     /// rules that are only tried out count too.
     fn decide_as(&self, call: &CallFacts<'_>, arguments: Option<&Arguments<'_>>, all: bool) -> Decision {
-        let account = self.accounts.get(call.upstream).map_or("", |account| &**account);
-        let facts = Facts::of_call(&*self.caller, (call, account), arguments);
+        let facts = Facts::of_call(&*self.caller, (call, self.set.account(call)), arguments);
+        // Lists ask of many names and of each once; calls ask of a few again and again.
+        let known = arguments.and_then(|_| self.set.verdicts(call));
+        let verdict = |rule: &CallerRule| {
+            let by_call = known.as_ref().map(|known| known[rule.index]);
+            match by_call.unwrap_or_else(|| self.set.judge(&rule.rule, call)) {
+                Some(verdict) => verdict,
+                None => rule.rule.when.as_ref().map_or(Verdict::Yes, |when| facts.satisfy(when)),
+            }
+        };
         let (mut allowing, mut approvals) = (None, Vec::new());
         for rule in self.rules.iter().filter(|rule| all || rule.rule.enforce) {
-            match (matches(rule, call, &facts), rule.rule.effect) {
+            match (verdict(rule), rule.rule.effect) {
                 (Verdict::Yes | Verdict::Failed, Effect::Deny) => return Decision::of(&rule.rule, false),
                 (Verdict::Yes | Verdict::Open, Effect::Allow) => {
                     allowing = allowing.or(Some(&rule.rule));
@@ -216,20 +219,6 @@ impl Grants {
             }
             None => Decision { allowed: !(self.enforced || all), ..Decision::default() },
         }
-    }
-}
-
-fn matches(rule: &CallerRule, call: &CallFacts<'_>, facts: &Facts<'_>) -> Verdict {
-    let written = &rule.rule;
-    let concerned = reaches(&written.endpoints, call.endpoint)
-        && reaches(&written.upstreams, call.upstream)
-        && concerns_item(written, call);
-    match &written.when {
-        _ if !concerned => Verdict::No,
-        // It may hold for some of it.
-        Some(_) if rule.conditional && matches!(call.item, Item::Any) => Verdict::Open,
-        Some(when) if rule.conditional => facts.satisfy(when),
-        _ => Verdict::Yes,
     }
 }
 
@@ -272,51 +261,6 @@ fn concerns(who: &Who, principal: Option<&Principal>) -> bool {
         && one(&who.keys, principal.and_then(|principal| principal.key.as_deref()))
         && some(&who.groups, principal.map_or(&[], |principal| &principal.groups))
         && some(&who.scopes, principal.map_or(&[], |principal| &principal.scopes))
-}
-
-fn names_no_item(rule: &RuleConfig) -> bool {
-    let items = &rule.items;
-    items.tools.is_none() && items.prompts.is_none() && items.resources.is_none()
-}
-
-/// Whether a rule is about what is asked for. To deny some of an upstream is not to deny something of it.
-fn concerns_item(rule: &RuleConfig, call: &CallFacts<'_>) -> bool {
-    let items = &rule.items;
-    if names_no_item(rule) {
-        return true;
-    }
-    let upstream = call.upstream;
-    match call.item {
-        Item::Whole => false,
-        Item::Any => {
-            let lists = [&items.tools, &items.prompts, &items.resources];
-            let mut patterns = lists.into_iter().flatten().flatten();
-            rule.effect == Effect::Allow && patterns.any(|pattern| of_upstream(pattern, upstream))
-        }
-        Item::One(kind, native) => {
-            let list = match kind {
-                ListKind::Tool => &items.tools,
-                ListKind::Prompt => &items.prompts,
-                ListKind::Resource | ListKind::Template => &items.resources,
-            };
-            let matches = |pattern: &ItemPattern| match (kind, rule.effect) {
-                (ListKind::Template, Effect::Allow) => pattern.may_match(upstream, native),
-                _ => pattern.matches(upstream, native),
-            };
-            // The interface of a tool (MCP Apps) goes with the tools of its upstream.
-            let interface = rule.effect == Effect::Allow && native.starts_with(INTERFACE);
-            let of_tools = items.tools.iter().flatten().any(|tool| interface && of_upstream(tool, upstream));
-            of_tools || list.as_ref().is_some_and(|list| list.iter().any(matches))
-        }
-    }
-}
-
-fn of_upstream(pattern: &ItemPattern, upstream: &str) -> bool {
-    pattern.upstream.as_ref().is_none_or(|pattern| pattern.matches(upstream))
-}
-
-fn reaches(patterns: &[Pattern], name: &str) -> bool {
-    patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
 }
 
 #[cfg(test)]

@@ -61,6 +61,12 @@ impl Condition {
         !self.uses[1] && !self.uses[2]
     }
 
+    /// Whether it is about the call alone, and not about its arguments.
+    #[must_use]
+    pub const fn is_of_call(&self) -> bool {
+        !self.uses[0] && !self.uses[2]
+    }
+
     /// Whether the arguments of a call decide.
     #[must_use]
     pub const fn uses_arguments(&self) -> bool {

@@ -201,15 +201,15 @@ impl Proxy {
         let given = message.raw(Field::Arguments);
         let NamedItem { upstream, traits, native, chosen_by } =
             self.named(offers, (kind, &name, given), toolset, names)?;
-        let edit = message.edit().set(Field::Name, json::quote(native).as_bytes());
         let changed = toolset.place(kind, upstream.name(), native).and_then(|place| place.changed);
         let arguments =
             (changed.is_some() || chosen_by.is_some()).then(|| arguments(given, changed, chosen_by.as_deref()));
-        let edit = match &arguments {
-            Some(arguments) => edit.put(Object::Body, "arguments", arguments),
-            None => edit,
+        let edit = || message.edit().set(Field::Name, json::quote(native).as_bytes());
+        let body = match &arguments {
+            Some(arguments) => edit().put(Object::Body, "arguments", arguments).finish(),
+            None if native == name => message.bytes().clone(),
+            None => edit().finish(),
         };
-        let body = edit.finish();
         let tasks = message.method() == method::TOOLS_CALL && traits.is_some_and(|is| is.tasks);
         let asked = (tasks && may_become_task(context)).then_some(PublicNames::Call);
         let name = Some(native.to_owned());

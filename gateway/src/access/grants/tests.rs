@@ -282,3 +282,28 @@ fn no_call_takes_long_to_judge() {
     assert!(!decided(patterns, &principal("ada", &[]), &long, "{}").allowed);
     assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
 }
+
+#[test]
+fn what_is_remembered_of_a_call_is_true_of_no_other() {
+    let text = "[[access.rules]]\nupstreams = ['github*']\nwhen = \"call.name == 'b' && call.method == 'tools/call'\"\n\
+                [[access.rules]]\ntools = ['open']\nwhen = \"caller.subject == 'ada' && call.upstream == 'github'\"";
+    let access = Access::new(Some(&rules(text)));
+    let [ada, eve] = ["ada", "eve"].map(|name| access.grants(Some(&principal(name, &[]))));
+    let allowed = |grants: &Grants, upstream: &str, method: &str, name: &str| {
+        let item = Item::One(ListKind::Tool, name);
+        let call = CallFacts { endpoint: "mcp", upstream, item, method, arguments: Some(b"{}") };
+        grants.authorize(&call).allowed
+    };
+    // Each twice: found out, and remembered.
+    for _ in 0..2 {
+        for grants in [&ada, &eve] {
+            assert!(allowed(grants, "github", "tools/call", "b") && allowed(grants, "githubx", "tools/call", "b"));
+            assert!(!allowed(grants, "x", "tools/call", "b") && !allowed(grants, "github", "tools/callb", ""));
+            assert!(
+                !allowed(grants, "github", "tools/cal", "lb")
+                    && !allowed(grants, "github", "tools/call", &"b".repeat(999))
+            );
+        }
+        assert!(allowed(&ada, "github", "tools/call", "open") && !allowed(&eve, "github", "tools/call", "open"));
+    }
+}
