@@ -283,6 +283,10 @@ pub(super) fn authorization_server(
             None,
         );
     }
+    if inbound.iter().any(|inbound| inbound.require_dpop) {
+        let message = "the tokens that Weir issues are bound to no key, and `require_dpop` refuses such tokens";
+        context.report.add(at.key.clone(), message, Some("leave out one of the two".to_owned()));
+    }
     let lifetime = at.value.access_token_lifetime.set();
     if let Some(lifetime) = lifetime.filter(|lifetime| lifetime.value.0 > LONGEST_ACCESS_TOKEN) {
         context.report.add(lifetime.span.clone(), "an access token is good for 1h at most", None);
