@@ -188,7 +188,19 @@ impl Catalog {
         }
         drop(refreshers);
         self.remerge(self.merging());
+        if !current.snapshot.has_rules_of(&before.snapshot) {
+            // Whose lists are others now is not known.
+            self.all_may_have_changed();
+        }
         gone
+    }
+
+    fn all_may_have_changed(&self) {
+        self.changes.send_modify(|changes| {
+            changes.tools += 1;
+            changes.prompts += 1;
+            changes.resources += 1;
+        });
     }
 
     /// The merged offers of an era, as a caller sees them at an endpoint.
@@ -337,11 +349,7 @@ impl Catalog {
             return;
         }
         self.personal.outdate(None);
-        self.changes.send_modify(|changes| {
-            changes.tools += 1;
-            changes.prompts += 1;
-            changes.resources += 1;
-        });
+        self.all_may_have_changed();
     }
 
     /// Whether every upstream has been reached or given up on once.

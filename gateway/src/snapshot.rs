@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use tokio::sync::watch;
 
 use crate::{
     access::{ALL, Access, Item, Toolset},
@@ -21,6 +22,8 @@ pub struct Snapshot {
     limits: Limits,
     access: Access,
     toolsets: Vec<Arc<Toolset>>,
+    /// Whether another one is in force, under which somebody may see something else.
+    superseded: watch::Sender<bool>,
 }
 
 impl Snapshot {
@@ -29,7 +32,14 @@ impl Snapshot {
         let upstreams: IndexMap<_, _> =
             upstreams.into_iter().map(|upstream| (upstream.key().clone(), upstream)).collect();
         let parts = upstreams.keys().map(|name| (name.clone(), Toolset::one(name))).collect();
-        Self { upstreams, parts, limits, access: Access::new(None), toolsets: Vec::new() }
+        Self {
+            upstreams,
+            parts,
+            limits,
+            access: Access::new(None),
+            toolsets: Vec::new(),
+            superseded: watch::Sender::default(),
+        }
     }
 
     /// The same under these rules, and with these toolsets.
@@ -75,6 +85,22 @@ impl Snapshot {
     /// The enabled upstreams, in the order of the configuration.
     pub fn upstreams(&self) -> impl ExactSizeIterator<Item = &Arc<Upstream>> + Clone {
         self.upstreams.values()
+    }
+
+    /// Whether the rules are those of another snapshot.
+    #[must_use]
+    pub fn has_rules_of(&self, other: &Self) -> bool {
+        self.access.rules() == other.access.rules()
+    }
+
+    /// Says that another one is in force, under which somebody may see something else.
+    pub fn supersede(&self) {
+        self.superseded.send_replace(true);
+    }
+
+    /// Turns true when another one is in force, under which somebody may see something else.
+    pub fn superseded(&self) -> watch::Receiver<bool> {
+        self.superseded.subscribe()
     }
 
     /// Whether a toolset is served here as in the snapshot `before`.

@@ -8,7 +8,7 @@ use serde_json::json;
 use weir_tests::client::answer;
 use weir_tests::peer::Launch;
 use weir_tests::wait::until;
-use weir_tests::{Client, Gateway, Request, Stub};
+use weir_tests::{Client, Gateway, Peer, Request, Stub};
 
 /// The log's message after a reload, as JSON writes it.
 const RELOADED: &str = "\"the configuration was reloaded\"";
@@ -148,6 +148,27 @@ async fn a_changed_file_needs_no_signal_and_what_needs_a_restart_is_named() {
     assert_eq!(client.tools().await, ["stub__echo"]);
     let (id, request) = client.request("tools/call", json!({ "name": "stub__burst", "arguments": {} }));
     assert_eq!(answer(client.send(request).await, id).await["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn streams_that_other_rules_would_narrow_end() {
+    let peer = Peer::fixture("both").await;
+    let gateway = Gateway::start(&peer.config("fixture")).await;
+    gateway.healthy(&["fixture"]).await;
+    let (merged, own) = (Client::legacy(&gateway, "/mcp").await, Client::legacy(&gateway, "/mcp/fixture").await);
+    let (mut kept, mut ended) = (merged.stream().await, own.stream().await);
+    let modern = Client::modern(&gateway, "/mcp/fixture");
+    let wish = json!({ "notifications": { "toolsListChanged": true } });
+    let (_, request) = modern.request("subscriptions/listen", wish);
+    let mut listening = modern.send(request).await.events();
+    assert_eq!(listening.next_message().await.unwrap()["method"], "notifications/subscriptions/acknowledged");
+    reload(&gateway, &(peer.config("fixture") + "[[access.rules]]\ntools = ['test_simple_text']\n")).await;
+    while ended.next_message().await.is_some() {}
+    while listening.next_message().await.is_some() {}
+    assert_eq!(kept.next_message().await.unwrap()["method"], "notifications/tools/list_changed");
+    let (_, request) = own.request("tools/list", json!({}));
+    assert_eq!(own.send(request).await.status, 404);
+    assert_eq!(modern.tools().await, ["test_simple_text"]);
 }
 
 #[tokio::test]

@@ -284,8 +284,8 @@ impl Proxy {
                 let endless = method::is_endless(context.message.method());
                 let deadline = (!endless).then_some(deadline);
                 let stream = AnswerStream::relayed(context, &self.catalog, upstream, events, asked, running, deadline);
-                // What would go on for ever goes on at the upstream that is in force then.
-                let stream = if endless { stream.until(upstream.retirement()) } else { stream };
+                // What would go on for ever goes on under the configuration that is in force then.
+                let stream = if endless { stream.until(self.snapshot().superseded()) } else { stream };
                 Body::Events(Box::new(stream))
             }
         };

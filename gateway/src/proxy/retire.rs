@@ -39,9 +39,16 @@ impl Proxy {
         let before = self.snapshot();
         let upstreams = self.catalog.swap(Arc::clone(&snapshot)).await;
         let is_gone = |upstream: &Arc<Upstream>| upstreams.iter().any(|gone| Arc::ptr_eq(gone, upstream));
-        let is_over = |session: &Session| match &session.endpoint {
-            Endpoint::One(upstream) => is_gone(upstream),
-            Endpoint::Merged(toolset) => !snapshot.serves_as_before(toolset, &before),
+        if !upstreams.is_empty() || !snapshot.has_rules_of(&before) {
+            before.supersede();
+        }
+        let is_over = |session: &Session| {
+            let is_other = match &session.endpoint {
+                Endpoint::One(upstream) => is_gone(upstream),
+                Endpoint::Merged(toolset) => !snapshot.serves_as_before(toolset, &before),
+            };
+            // By other rules the caller may find less there, or nothing.
+            is_other || !self.still(&session.endpoint, session.caller().as_ref())
         };
         let sessions = self.sessions.take_if(is_over);
         let mut channels = Vec::new();
