@@ -251,7 +251,7 @@ impl Proxy {
     }
 
     /// Takes what the limits of calls allow, for as long as the call lasts.
-    fn limit(
+    pub(in crate::proxy) fn limit(
         &self,
         context: &RequestContext,
         target: &route::Target,

@@ -104,6 +104,39 @@ async fn a_legacy_client_s_person_is_asked_on_the_stream_of_the_call() {
 }
 
 #[tokio::test]
+async fn a_call_without_an_id_goes_nowhere() {
+    let (ruled, stub) = local(OWN, Offer::default()).await;
+    let free = Gateway::start(&stub.config("stub")).await;
+    free.healthy(&["stub"]).await;
+    for gateway in [&ruled, &free] {
+        for (path, tool) in [("/mcp", "stub__echo"), ("/mcp/stub", "echo")] {
+            let (legacy, modern) = (Client::legacy(gateway, path).await, Client::modern(gateway, path));
+            for client in [&legacy, &modern] {
+                client.notify("tools/call", json!({ "name": tool, "arguments": { "message": "unasked" } })).await;
+                let other = tool.replace("echo", "burst");
+                assert_eq!(text(&client.call(&other, json!({ "message": "asked" })).await), "asked");
+            }
+        }
+    }
+    let called = stub.asked("tools/call");
+    assert!(called.iter().all(|seen| seen.message()["params"]["name"] == "burst"), "{called:?}");
+}
+
+#[tokio::test]
+async fn a_question_shows_all_that_is_approved() {
+    let (gateway, stub) = local(OWN, Offer::default()).await;
+    let client = Client::legacy_at(gateway.address(), "/mcp", LEGACY, &json!({ "elicitation": {} })).await;
+    let arguments = json!({ "a": "x".repeat(1100), "message": "1000 EUR" });
+    let (id, request) = client.request("tools/call", json!({ "name": "stub__echo", "arguments": arguments }));
+    let told = answer(client.send(request).await, id).await;
+    assert!(text(&told["result"]).contains("/connect"), "{told}");
+    let (question, _) = asked(&client, "stub__echo", json!({ "message": "\u{202e}a\u{1b}[2J" }), "decline").await;
+    let shown = question.unwrap()["params"]["message"].as_str().unwrap().to_owned();
+    assert!(!shown.contains(['\u{202e}', '\u{1b}']), "{shown}");
+    assert_eq!(calls(&stub), 0);
+}
+
+#[tokio::test]
 async fn a_call_that_is_cancelled_while_its_person_is_asked_does_not_go_out() {
     let (gateway, stub) = local(OWN, Offer::default()).await;
     let client = Client::legacy_at(gateway.address(), "/mcp", LEGACY, &json!({ "elicitation": {} })).await;

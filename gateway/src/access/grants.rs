@@ -126,8 +126,10 @@ impl Grants {
             let settled = rule.rule.when.as_ref().is_none_or(Condition::is_of_caller);
             rule.rule.effect == Effect::Allow && settled && names_no_item(&rule.rule) && covers(&rule.rule)
         };
-        let denies = |rule: &CallerRule| rule.rule.effect == Effect::Deny && concerned(&rule.rule);
-        rules.clone().any(whole) && !rules.any(denies)
+        let narrows = |rule: &CallerRule| {
+            (rule.rule.effect == Effect::Deny || rule.rule.approve.is_some()) && concerned(&rule.rule)
+        };
+        rules.clone().any(whole) && !rules.any(narrows)
     }
 
     /// Whether an item is shown: it would be allowed with some arguments.

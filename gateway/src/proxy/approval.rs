@@ -31,7 +31,7 @@ use crate::{
     credential::{Approval, ApprovalError, ApprovalState, Approvals, Listing},
     session::{RunningRequest, Session},
     sign_in_links,
-    telemetry::CallOutcome,
+    telemetry::{CallOutcome, printable},
 };
 
 use super::{
@@ -51,7 +51,7 @@ const STATE: &str = "weir-approval-";
 /// The name of the question for a modern client.
 const QUESTION: &str = "approval";
 
-/// How much of the arguments a question shows, in bytes.
+/// How long the arguments may be that a question at the client shows, in bytes. Longer ones are shown on a page.
 const SHOWN: usize = 1024;
 
 /// What the person at a client has said to a request.
@@ -136,12 +136,13 @@ impl<'a> CallFacts<'a> {
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// For whoever has to decide.
-    fn shown(&self) -> String {
+    /// For whoever has to decide; none if a question cannot show all of it.
+    fn shown(&self) -> Option<String> {
+        if self.arguments.len() > SHOWN {
+            return None;
+        }
         let arguments = String::from_utf8_lossy(self.arguments);
-        let cut = arguments.get(..arguments.floor_char_boundary(SHOWN)).unwrap_or_default();
-        let more = if cut.len() < arguments.len() { " … (shortened)" } else { "" };
-        format!("`{}` of `{}` with the arguments {cut}{more}", self.tool, self.upstream)
+        Some(format!("`{}` of `{}` with the arguments {}", self.tool, self.upstream, printable(&arguments)))
     }
 }
 
@@ -165,7 +166,9 @@ impl Proxy {
         record: &mut CallLog,
     ) -> Answer {
         let call = CallFacts::of(context, &target);
-        let digest = call.digest();
+        // A rule that has come since asks anew.
+        let rules = target.approvals.iter().filter_map(|rule| Some(call.approval_key(rule, rule.approve.as_ref()?)));
+        let digest = sha256(&[&call.digest(), rules.collect::<String>().as_bytes()]);
         if reply.is_none() && self.continued.take(&digest, &context.message) {
             record.approved("an earlier round".to_owned());
             return self.drive_approved(context, target, digest, record).await;
@@ -242,17 +245,19 @@ impl Proxy {
     ) -> Answer {
         let by = waiting.by.join(" or ");
         let own = rule.approve.as_ref().is_some_and(|approve| approve.by.contains(&Approver::Caller));
-        let text = format!("Approve {}?", CallFacts::of(context, &target).shown());
-        if let (Era::Legacy, Some(session)) = (context.era, &context.session)
-            && own
+        let question = CallFacts::of(context, &target).shown().filter(|_| own);
+        let question = question.map(|shown| form(&format!("Approve {shown}?")));
+        if let (Era::Legacy, Some(session), Some(form)) = (context.era, &context.session, &question)
             && session.stateless().declared.asks().form
         {
             let session = Arc::clone(session);
-            return self.ask_in_session(context, target, (session, waiting, form(&text)), record).await;
+            return self.ask_in_session(context, target, (session, waiting, form.clone()), record).await;
         }
         record.fail(CallOutcome::Approval, format!("rule `{}` asks {by}", rule.name));
-        if context.era == Era::Modern && own && Asks::of_request(&context.message).form {
-            let question = answer::request(b"0", "elicitation/create", Some(form(&text).as_bytes()));
+        if context.era == Era::Modern
+            && let Some(form) = question.filter(|_| Asks::of_request(&context.message).form)
+        {
+            let question = answer::request(b"0", "elicitation/create", Some(form.as_bytes()));
             if let Ok(question) = Message::parse(question) {
                 let id = context.message.id().unwrap_or(b"null");
                 let state = format!("{STATE}{}", waiting.id);
@@ -283,6 +288,8 @@ impl Proxy {
         record: &mut CallLog,
     ) -> Answer {
         let expires = Duration::from_millis(waiting.expires);
+        // A person may take long, and others may call meanwhile.
+        record.release();
         let upstream = Arc::clone(&target.upstream);
         let deadline = Deadline::of(&upstream, Instant::now() + expires);
         let running = session.run(&context.message, &upstream);
@@ -331,7 +338,14 @@ impl AskedCall {
                 let reply = Reply { id, action: action(said.result()) };
                 // What denies the call may have come since.
                 let decision = proxy.authorize(&context, &target);
-                if decision.allowed {
+                let upstream = proxy.upstream(target.upstream.name());
+                let is_there = upstream.is_some_and(|upstream| Arc::ptr_eq(&upstream, &target.upstream))
+                    && proxy.still(&context.endpoint, context.caller.as_ref());
+                if !is_there {
+                    failed(&context, &mut record, "its server is not what it was; call again")
+                } else if let Err(why) = proxy.limit(&context, &target, true, &mut record) {
+                    Answer::not_admitted(&context, &why, &mut record)
+                } else if decision.allowed {
                     target.approvals = decision.approvals;
                     proxy.approve(&context, target, Some(reply), &mut record).await
                 } else {

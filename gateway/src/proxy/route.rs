@@ -154,6 +154,10 @@ impl Proxy {
     /// Where a notification or an answer goes; nowhere if it concerns nobody.
     pub(super) fn route_message(&self, context: &RequestContext) -> Vec<Target> {
         let message = &context.message;
+        // Without an id it has no answer, but its upstream might do what it says, and nobody has asked whether it may.
+        if message.kind() == Kind::Notification && method::route(message.method()) != method::Route::None {
+            return Vec::new();
+        }
         let unchanged = |upstream: &Arc<Upstream>| Target::unchanged(upstream, message, context.era);
         if message.method() == method::CANCELLED {
             let running = context.session.as_ref().zip(message.request_id());

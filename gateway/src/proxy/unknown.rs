@@ -1,11 +1,12 @@
 //! What a caller is told of a name that leads nowhere, or nowhere that they may know of.
 
-use weir_mcp::{Era, ListKind, answer, message::Reference, method, status::http_status, translate::TASKS};
+use weir_mcp::{Era, ListKind, answer, message::Reference, method, public, status::http_status, translate::TASKS};
 
-use crate::config::UpstreamName;
+use crate::{access::Item, config::UpstreamName};
 
 use super::{
     Answer, Proxy, RequestContext,
+    authorize::is_shown,
     route::{Target, named_kind},
     sign_in::told,
 };
@@ -30,6 +31,11 @@ impl Proxy {
             Era::Legacy => Era::Modern,
             Era::Modern => Era::Legacy,
         };
+        if matches!(unknown, UnknownTarget::Account(_)) && !self.knows_service(context) {
+            let message = &context.message;
+            let name = message.name().unwrap_or_default().into_owned();
+            return nowhere(context, &UnknownTarget::Name(named_kind(message), name));
+        }
         let offers = || self.catalog.known(context.viewer(), other);
         let elsewhere = match unknown {
             UnknownTarget::Name(kind, name) => offers().find(*kind, name).map(|offer| offer.upstream.clone()),
@@ -45,6 +51,21 @@ impl Proxy {
             return Answer::error(context.era, &context.message, answer::INVALID_PARAMS, &text);
         }
         nowhere(context, unknown)
+    }
+}
+
+impl Proxy {
+    /// Whether a caller may know of the service whose accounts it is to choose from: of what it names, or of each account.
+    fn knows_service(&self, context: &RequestContext) -> bool {
+        let name = context.message.name().unwrap_or_default();
+        let offers = self.catalog.known(context.viewer(), context.era);
+        let service = public::split(&name).map_or(context.endpoint.name(), |(service, _)| service);
+        let (snapshot, caller) = (self.snapshot(), context.caller.as_ref());
+        let mut accounts = snapshot
+            .upstreams()
+            .filter(|upstream| upstream.account().is_some_and(|account| account.service.as_str() == service));
+        offers.find(named_kind(&context.message), &name).is_some()
+            || accounts.all(|upstream| is_shown(&snapshot, &context.endpoint, caller, upstream, Item::Any))
     }
 }
 

@@ -341,7 +341,7 @@ pub(super) fn subject(issuer: &Issuer, claims: Map<String, Value>, now: SystemTi
         expires: Duration::try_from_secs_f64(expires)
             .ok()
             .and_then(|at| UNIX_EPOCH.checked_add(at))
-            .unwrap_or(UNIX_EPOCH),
+            .ok_or(Rejected::Missing("exp"))?,
         claims,
     })
 }
