@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use weir_tests::wait::PATIENCE;
+use weir_tests::wait::{PATIENCE, until};
 use weir_tests::{Client, Gateway, Issuer, Request, Response, Stub, paths};
 
 use crate::callers::{AUDIENCE, refused, tools, with};
@@ -147,6 +147,14 @@ async fn a_key_expires_and_one_that_was_tampered_with_opens_nothing() {
     let (_, _, why) = refused(gateway.send(with(tools("/mcp"), &text)).await).await;
     assert!(why.contains("has expired"), "{why}");
     gateway.logs("\"subject\":\"short\"").await;
+    // What strangers send hides no refusal of a caller who is known.
+    let named = || gateway.log().matches("\"subject\":\"short\"").count();
+    let before = named();
+    for _ in 0..50 {
+        gateway.send(with(tools("/mcp"), "weir_x")).await;
+    }
+    gateway.send(with(tools("/mcp"), &text)).await;
+    until("the log has the refusal", || named() > before).await;
 
     // Its name stands in the file as it is, and is bound to what is encrypted.
     let long = add(&gateway, &["longlived"]).await;

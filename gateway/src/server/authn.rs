@@ -73,7 +73,8 @@ struct Proved {
     resource: Resource,
     checked: Checked,
     proofs: UsedProofs,
-    refusals: Refusals,
+    /// Of strangers, and of callers that are known.
+    refusals: [Refusals; 2],
     introspections: Arc<Quota>,
     clock: Clock,
 }
@@ -210,7 +211,7 @@ impl Proved {
             resource,
             checked: Checked::default(),
             proofs: UsedProofs::default(),
-            refusals: Refusals::default(),
+            refusals: Default::default(),
             introspections,
             clock,
         })
@@ -377,9 +378,10 @@ impl Proved {
         issuer.or(only).map(|issuer| issuer.provider.issuer.as_str())
     }
 
-    /// Has the log know that a token was refused. Whose it is, is not known of one that was not found good.
+    /// Has the log know that a token was refused. Whose it is, is not known of one that was not found good. What strangers
+    /// send hides no refusal of a known caller.
     fn note(&self, exchange: &HttpExchange, issuer: Option<&str>, who: Option<&Caller>, why: &str) {
-        let Some(suppressed) = self.refusals.admit(Instant::now()) else { return };
+        let Some(suppressed) = self.refusals[usize::from(who.is_some())].admit(Instant::now()) else { return };
         let suppressed = Some(suppressed).filter(|count| *count > 0);
         let record = AuthRecord::of(who.map(Caller::principal), Some(exchange.peer().ip()));
         AuthRecord { issuer, suppressed, ..record }.refused("token refused", why);
