@@ -247,10 +247,6 @@ impl Proved {
             let issuer = self.issuer(good.caller.principal().issuer.as_deref());
             return Err(self.rejected(exchange, issuer, Some(&good.caller), &Rejected::Bound));
         }
-        if let Err(why) = self.prove(exchange, &good, scheme, token) {
-            let issuer = self.issuer(good.caller.principal().issuer.as_deref());
-            return Err(self.rejected(exchange, issuer, Some(&good.caller), &why));
-        }
         if !good.everywhere && !Resource::is_at(&good.endpoints, beside.unwrap_or(exchange.path())) {
             let issuer = self.issuer(good.caller.principal().issuer.as_deref());
             return Err(self.rejected(exchange, issuer, Some(&good.caller), &Rejected::Audience));
@@ -261,6 +257,11 @@ impl Proved {
             let text = "the token allows too little".to_owned();
             let refused = self.refused(exchange, issuer, Some("insufficient_scope"), text);
             return Err(TokenRefused { status: 403, ..refused });
+        }
+        // Last, since what is seen is remembered: a token that opens nothing here fills nothing.
+        if let Err(why) = self.prove(exchange, &good, scheme, token) {
+            let issuer = self.issuer(good.caller.principal().issuer.as_deref());
+            return Err(self.rejected(exchange, issuer, Some(&good.caller), &why));
         }
         Ok(good)
     }

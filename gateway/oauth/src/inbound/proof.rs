@@ -5,7 +5,8 @@
 //! is over.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -40,6 +41,8 @@ const MAX_PROOF: usize = 8 * 1024;
 const MAX_ID: usize = 512;
 /// Proofs of one caller that name the same second. With more it is refused until the next.
 const MAX_PER_SECOND: usize = 500;
+/// Proofs of one caller that are remembered.
+const MAX_OF_CALLER: usize = 10_000;
 /// Proofs of all callers that are remembered: some 10 MiB.
 const MAX_SEEN: usize = 400_000;
 /// The members of a JWK that only its owner may know (RFC 7518 §6).
@@ -94,7 +97,9 @@ pub struct UsedProofs(Mutex<Seen>);
 #[derive(Default)]
 struct Seen {
     /// By the second that they name, and by caller.
-    seconds: BTreeMap<u64, HashMap<Box<str>, HashSet<[u8; 16]>>>,
+    seconds: BTreeMap<u64, HashMap<Arc<str>, HashSet<[u8; 16]>>>,
+    /// How many there are of each caller that has any.
+    counts: HashMap<Arc<str>, usize>,
     count: usize,
 }
 
@@ -137,23 +142,38 @@ impl UsedProofs {
 
 impl Seen {
     fn keep(&mut self, used: [u8; 16], caller: &str, made: u64, now: u64) -> Result<(), ProofError> {
-        while let Some(oldest) = self.seconds.first_entry().filter(|oldest| oldest.key() + OLDEST < now) {
-            self.count -= oldest.remove().values().map(HashSet::len).sum::<usize>();
-        }
-        let callers = self.seconds.entry(made).or_default();
-        let known = match callers.get_mut(caller) {
-            Some(known) => known,
-            None => callers.entry(caller.into()).or_default(),
-        };
-        if known.contains(&used) {
+        self.forget(now);
+        let second = self.seconds.get(&made).and_then(|callers| callers.get(caller));
+        if second.is_some_and(|known| known.contains(&used)) {
             return Err(ProofError::Replayed);
         }
-        if known.len() >= MAX_PER_SECOND || self.count >= MAX_SEEN {
+        let (whose, of_caller) = self
+            .counts
+            .get_key_value(caller)
+            .map_or_else(|| (caller.into(), 0), |(whose, count)| (Arc::clone(whose), *count));
+        let full = second.is_some_and(|known| known.len() >= MAX_PER_SECOND);
+        if full || of_caller >= MAX_OF_CALLER || self.count >= MAX_SEEN {
             return Err(ProofError::Full);
         }
-        known.insert(used);
+        self.seconds.entry(made).or_default().entry(Arc::clone(&whose)).or_default().insert(used);
+        self.counts.insert(whose, of_caller + 1);
         self.count += 1;
         Ok(())
+    }
+
+    /// Forgets what is too old to come again.
+    fn forget(&mut self, now: u64) {
+        while let Some(oldest) = self.seconds.first_entry().filter(|oldest| oldest.key() + OLDEST < now) {
+            for (caller, used) in oldest.remove() {
+                self.count -= used.len();
+                if let Entry::Occupied(mut left) = self.counts.entry(caller) {
+                    *left.get_mut() -= used.len();
+                    if *left.get() == 0 {
+                        left.remove();
+                    }
+                }
+            }
+        }
     }
 }
 

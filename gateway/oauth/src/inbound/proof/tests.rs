@@ -163,6 +163,14 @@ fn what_is_remembered_has_a_share_for_each_caller() {
     assert_eq!(seen.keep(id(MAX_PER_SECOND), "eve", NOW, NOW), Err(ProofError::Full));
     assert_eq!(seen.keep(id(0), "ada", NOW, NOW), Ok(()), "nobody else notices");
     assert_eq!(seen.keep(id(0), "eve", NOW + 1, NOW), Ok(()));
+    // One caller does not fill what all share, over however many seconds.
+    let of_eve = (0..75).flat_map(|second| (0..MAX_PER_SECOND).map(move |number| (second, number)));
+    let kept = of_eve.filter(|(second, number)| seen.keep(id(*number), "eve", NOW + second, NOW).is_ok()).count();
+    assert_eq!(kept + MAX_PER_SECOND + 1, MAX_OF_CALLER);
+    assert_eq!(seen.keep(id(1), "ada", NOW, NOW), Ok(()));
+    // What is forgotten counts no more.
+    assert_eq!(seen.keep(id(1), "eve", NOW + 200, NOW + 200), Ok(()));
+    assert_eq!((seen.count, seen.counts.len()), (1, 1));
     seen.count = MAX_SEEN;
-    assert_eq!(seen.keep(id(1), "ada", NOW, NOW), Err(ProofError::Full));
+    assert_eq!(seen.keep(id(1), "ada", NOW + 200, NOW + 200), Err(ProofError::Full));
 }
