@@ -40,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -243,6 +244,28 @@ pub enum Reach {
     Http(HttpReach),
     /// As a child process.
     Stdio(StdioReach),
+}
+
+impl Reach {
+    /// The SHA-256 of the server that is meant, by its URL or by its command. Credentials in headers and in the
+    /// environment do not count.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        let mut add = |part: &[u8]| {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
+        };
+        match self {
+            Self::Http(HttpReach { url, .. }) => add(url.as_url().as_str().as_bytes()),
+            Self::Stdio(StdioReach { command, args, cwd, .. }) => {
+                add(cwd.as_os_str().as_encoded_bytes());
+                add(command.as_bytes());
+                args.iter().for_each(|argument| add(argument.expose().as_bytes()));
+            }
+        }
+        digest.finalize().into()
+    }
 }
 
 /// An upstream behind a URL.

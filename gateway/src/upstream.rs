@@ -64,6 +64,7 @@ const CARRIED: [Transport; 3] = [Transport::Http, Transport::Sse, Transport::Std
 pub struct Upstream {
     name: UpstreamName,
     account: Option<Account>,
+    reach_digest: [u8; 32],
     way: UpstreamTransport,
     /// How long what may take.
     pub timeouts: Timeouts,
@@ -128,6 +129,7 @@ impl Upstream {
     pub fn new(parts: UpstreamParts, client: &HttpClient) -> Result<Self, crate::http::Error> {
         let UpstreamParts { config, connection, credentials, processes, starts, limits } = parts;
         let timeouts = config.timeouts;
+        let reach_digest = config.reach.digest();
         let (way, required_transport) = match config.reach {
             Reach::Http(reach) => {
                 let required = reach.pinned.map(|pinned| match pinned {
@@ -158,6 +160,7 @@ impl Upstream {
         Ok(Self {
             name: config.name,
             account: config.account,
+            reach_digest,
             way,
             timeouts,
             connection,
@@ -182,6 +185,11 @@ impl Upstream {
     /// The same, for what is kept by the names of upstreams.
     pub const fn key(&self) -> &UpstreamName {
         &self.name
+    }
+
+    /// The SHA-256 of which server it is ([`Reach::digest`]).
+    pub const fn reach_digest(&self) -> &[u8; 32] {
+        &self.reach_digest
     }
 
     /// Which account of a service it is, where several are written as one upstream.

@@ -206,6 +206,22 @@ async fn a_request_survives_its_process() {
 }
 
 #[tokio::test]
+async fn an_approval_is_for_the_server_that_was_meant() {
+    let (stub, other) = tokio::join!(Stub::start(), Stub::start());
+    let gateway = Gateway::start(&(rules(OWN) + &stub.config("stub"))).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let arguments = json!({ "message": "for the first" });
+    let first = modern(&client, "stub__echo", arguments.clone(), json!({})).await;
+    assert!(is_asked(&first), "{first}");
+    gateway.configure(&(rules(OWN) + &other.config("stub")));
+    gateway.signal(Signal::HUP);
+    gateway.logs("the configuration was reloaded").await;
+    let again = modern(&client, "stub__echo", arguments, reply(&first, "accept")).await;
+    assert!(is_asked(&again), "{again}");
+    assert_eq!((calls(&stub), calls(&other)), (0, 0));
+}
+
+#[tokio::test]
 async fn one_approval_lets_one_of_many_calls_out() {
     let (gateway, stub) = local(OWN, Offer::default()).await;
     let client = Client::modern(&gateway, "/mcp");

@@ -32,6 +32,7 @@ use crate::{
     session::{RunningRequest, Session},
     sign_in_links,
     telemetry::{CallOutcome, printable},
+    upstream::Upstream,
 };
 
 use super::{
@@ -82,7 +83,7 @@ enum Standing {
 struct CallFacts<'a> {
     principal: &'a str,
     endpoint: &'a str,
-    upstream: &'a str,
+    upstream: &'a Upstream,
     tool: Cow<'a, str>,
     arguments: &'a [u8],
 }
@@ -118,16 +119,17 @@ impl<'a> CallFacts<'a> {
             // Of an unknown caller its share is all that tells it from others.
             principal: context.caller.as_ref().map_or(&context.principal, |caller| caller.id()),
             endpoint: context.endpoint.name(),
-            upstream: target.upstream.name(),
+            upstream: &target.upstream,
             tool: named.unwrap_or_default(),
             arguments: sent.or_else(|| message.raw(Field::Arguments)).unwrap_or(b"{}"),
         }
     }
 
-    /// Of the call, byte for byte.
+    /// Of the call, byte for byte, and of where it goes: another server by the same name needs another approval.
     fn digest(&self) -> Digest {
         let Self { principal, endpoint, upstream, tool, arguments } = self;
-        sha256(&[principal.as_bytes(), endpoint.as_bytes(), upstream.as_bytes(), tool.as_bytes(), arguments])
+        let (name, reach) = (upstream.name().as_bytes(), upstream.reach_digest());
+        sha256(&[principal.as_bytes(), endpoint.as_bytes(), name, reach, tool.as_bytes(), arguments])
     }
 
     /// What an approval by a rule stands under. Another rule, or other approvers, need another one.
@@ -142,7 +144,7 @@ impl<'a> CallFacts<'a> {
             return None;
         }
         let arguments = String::from_utf8_lossy(self.arguments);
-        Some(format!("`{}` of `{}` with the arguments {}", self.tool, self.upstream, printable(&arguments)))
+        Some(format!("`{}` of `{}` with the arguments {}", self.tool, self.upstream.name(), printable(&arguments)))
     }
 }
 
@@ -447,7 +449,7 @@ async fn standing(
         principal: call.principal.to_owned(),
         subject: subject.to_owned(),
         endpoint: call.endpoint.to_owned(),
-        upstream: call.upstream.to_owned(),
+        upstream: call.upstream.name().to_owned(),
         tool: call.tool.clone().into_owned(),
         rule: rule.name.to_string(),
         by: approve.by.iter().map(ToString::to_string).collect(),
