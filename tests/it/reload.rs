@@ -150,6 +150,30 @@ async fn a_changed_file_needs_no_signal_and_what_needs_a_restart_is_named() {
     assert_eq!(answer(client.send(request).await, id).await["error"]["code"], -32602);
 }
 
+/// What else the file has may be meant for the callers that `[auth]` would let in.
+#[tokio::test]
+async fn what_would_let_others_in_changes_nothing_until_a_restart() {
+    let (stub, secret) = tokio::join!(Stub::start(), Stub::start());
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let before = stub.config("stub") + &secret.config("secret");
+    for (change, keys) in [
+        ("api_keys = true\n", "`api_keys`"),
+        ("[auth]\nissuer = 'http://127.0.0.1:1'\naudience = 'weir'\n", "`auth`"),
+        ("allowed_hosts = ['weir.example']\n[audit]\npath = 'audit.jsonl'\n", "`allowed_hosts`, `audit`"),
+    ] {
+        gateway.configure(&format!("{change}{before}"));
+        gateway.signal(Signal::HUP);
+        gateway.logs(&format!("a change of {keys} takes effect when Weir is started again")).await;
+        assert!(client.tools().await.iter().all(|tool| tool.starts_with("stub__")));
+        assert_eq!(gateway.send(Request::post("/mcp/secret", "{}")).await.status, 404);
+    }
+    assert!(!gateway.log().contains(RELOADED));
+    reload(&gateway, &before).await;
+    assert!(client.tools().await.contains(&"secret__echo".to_owned()));
+}
+
 #[tokio::test]
 async fn streams_that_other_rules_would_narrow_end() {
     let peer = Peer::fixture("both").await;

@@ -4,7 +4,7 @@
 //! entries are what they were are carried over, with everything that they have open.
 
 use std::{
-    fs,
+    fs, mem,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -31,15 +31,19 @@ pub(super) struct Reloader {
     assembler: Arc<Assembler>,
     upstreams: Vec<AssembledUpstream>,
     manager: Arc<CredentialManager>,
+    /// When the policies in force were written.
+    policies: Vec<PolicyState>,
 }
+
+/// When a policy was written, and its length; none if it cannot be read.
+type PolicyState = Option<(SystemTime, u64)>;
 
 /// What the configuration was when it was looked at.
 #[derive(PartialEq)]
 struct FileContent {
     /// Or why it cannot be used.
     config: Result<Config, String>,
-    /// When each policy was written, and its length.
-    policies: Vec<Option<(SystemTime, u64)>>,
+    policies: Vec<PolicyState>,
 }
 
 impl FileContent {
@@ -50,31 +54,37 @@ impl FileContent {
 
     fn read_now(path: &Path) -> Self {
         let config = Config::load(path).map_err(|problems| problems.to_string());
-        let state = |policy: &PolicyConfig| {
-            let data = fs::metadata(&policy.component).ok()?;
-            Some((data.modified().ok()?, data.len()))
-        };
-        let policies = config.iter().flat_map(|config| &config.upstreams).flat_map(|upstream| &upstream.policies);
-        Self { policies: policies.map(state).collect(), config }
+        Self { policies: config.as_ref().map(policy_states).unwrap_or_default(), config }
     }
 }
 
+/// What the policies of a configuration are now.
+pub(super) fn policy_states(config: &Config) -> Vec<PolicyState> {
+    let state = |policy: &PolicyConfig| {
+        let data = fs::metadata(&policy.component).ok()?;
+        Some((data.modified().ok()?, data.len()))
+    };
+    config.upstreams.iter().flat_map(|upstream| &upstream.policies).map(state).collect()
+}
+
 impl Reloader {
-    /// For what is in force now; none where no file says it.
+    /// For what is in force now, with policies as they were before they were loaded; none where no file says it.
     pub(super) fn new(
-        config: Config,
+        (config, policies): (Config, Vec<PolicyState>),
         assembler: Assembler,
         upstreams: Vec<AssembledUpstream>,
         manager: &Arc<CredentialManager>,
     ) -> Option<Self> {
         let path = Some(config.file.clone()).filter(|path| !path.as_os_str().is_empty())?;
-        Some(Self { path, config, assembler: Arc::new(assembler), upstreams, manager: Arc::clone(manager) })
+        Some(Self { path, config, assembler: Arc::new(assembler), upstreams, manager: Arc::clone(manager), policies })
     }
 
     /// Reloads whenever the file has changed, and when it is `asked` to, until it is dropped.
     pub(super) async fn run(mut self, proxy: Arc<Proxy>, mut asked: mpsc::Receiver<()>) {
         let mut closing = JoinSet::new();
-        let mut known = FileContent::read(&self.path).await;
+        // What has changed since Weir read it is a change too.
+        let policies = mem::take(&mut self.policies);
+        let mut known = Some(FileContent { config: Ok(self.config.clone()), policies });
         let mut before = None;
         loop {
             let asked = tokio::select! {
@@ -110,6 +120,7 @@ impl Reloader {
 
     /// Puts a configuration in force, or says why it cannot be.
     async fn reload(&mut self, config: Config, proxy: &Arc<Proxy>, closing: &mut JoinSet<()>) -> Result<(), String> {
+        self.check_guards(&config)?;
         let (config, fixed) = self.reloadable(config);
         for key in fixed {
             tracing::warn!("`{key}` has changed, which takes effect when Weir is started again");
@@ -137,6 +148,31 @@ impl Reloader {
         Ok(())
     }
 
+    /// Refuses a configuration that changes who is let in, or what is recorded of them. What is new in it may be meant for
+    /// those callers alone.
+    fn check_guards(&self, new: &Config) -> Result<(), String> {
+        let now = &self.config;
+        let guards = [
+            ("listen", new.listen == now.listen),
+            ("tls", new.tls == now.tls),
+            ("allowed_hosts", new.allowed_hosts == now.allowed_hosts),
+            ("allowed_origins", new.allowed_origins == now.allowed_origins),
+            ("auth", new.inbound == now.inbound),
+            ("api_keys", new.api_keys == now.api_keys),
+            ("authorization_server", new.authorization_server == now.authorization_server),
+            ("audit", new.audit == now.audit),
+        ];
+        let changed: Vec<_> =
+            guards.iter().filter(|(_, is_same)| !is_same).map(|(key, _)| format!("`{key}`")).collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "a change of {} takes effect when Weir is started again, and all that was written with it",
+            changed.join(", ")
+        ))
+    }
+
     /// A configuration as far as it can come into force now, and the keys that cannot.
     fn reloadable(&self, mut new: Config) -> (Config, Vec<&'static str>) {
         let now = &self.config;
@@ -146,23 +182,12 @@ impl Reloader {
                 fixed.push(key);
             }
         };
-        keep("listen", new.listen == now.listen);
-        keep("tls", new.tls == now.tls);
-        keep("allowed_hosts", new.allowed_hosts == now.allowed_hosts);
-        keep("allowed_origins", new.allowed_origins == now.allowed_origins);
-        keep("auth", new.inbound == now.inbound && new.api_keys == now.api_keys);
-        keep("authorization_server", new.authorization_server == now.authorization_server);
         keep("public_url", new.public_url == now.public_url);
         keep("client_metadata_url", new.client_metadata_url == now.client_metadata_url);
         keep("store", new.store == now.store);
-        keep("audit", new.audit == now.audit);
         keep("limits", new.limits == now.limits);
-        let Config { listen, tls, allowed_hosts, allowed_origins, inbound, api_keys, .. } = now.clone();
-        let Config { public_url, client_metadata_url, store, audit, limits, cache_dir, .. } = now.clone();
-        new.authorization_server.clone_from(&now.authorization_server);
-        (new.listen, new.tls, new.allowed_hosts, new.allowed_origins) = (listen, tls, allowed_hosts, allowed_origins);
-        (new.inbound, new.api_keys, new.public_url) = (inbound, api_keys, public_url);
-        (new.client_metadata_url, new.store, new.audit) = (client_metadata_url, store, audit);
+        let Config { public_url, client_metadata_url, store, limits, cache_dir, .. } = now.clone();
+        (new.public_url, new.client_metadata_url, new.store) = (public_url, client_metadata_url, store);
         (new.limits, new.cache_dir) = (limits, cache_dir);
         (new, fixed)
     }

@@ -40,7 +40,12 @@ use crate::{
     upstream::Upstream,
 };
 
-use super::{BadConfig, assembly::Assembler, reload::Reloader, terminal};
+use super::{
+    BadConfig,
+    assembly::Assembler,
+    reload::{self, Reloader},
+    terminal,
+};
 
 /// How long running calls may take to finish after Ctrl-C.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -83,6 +88,7 @@ pub(super) fn gateway(
         );
     }
     let manager = CredentialManager::new(&config, plaintext);
+    let policies = reload::policy_states(&config);
     let assembler = Assembler::new(&config)?;
     let assembly = assembler.assemble(&config, &manager.accounts(), &[])?;
     if let Some(why) = super::check_key(&manager)? {
@@ -100,7 +106,7 @@ pub(super) fn gateway(
     };
     let listener = listener.bind(&config.listen, inherited)?;
     let snapshot = assembly.snapshot;
-    let reloader = Reloader::new(written, assembler, assembly.upstreams, &manager);
+    let reloader = Reloader::new((written, policies), assembler, assembly.upstreams, &manager);
     process::run(|sockets| async move {
         serve(&config, (listener, sockets), (snapshot, reloader), (callers, authorization), &manager).await
     })
