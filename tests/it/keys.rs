@@ -64,7 +64,7 @@ async fn a_program_calls_with_its_key_until_it_is_revoked() {
         (&json!("deploy"), &json!(["ops"]), &json!(["mcp"]))
     );
     assert_eq!(known[0]["expires"].as_u64().unwrap() - known[0]["created"].as_u64().unwrap(), 90 * 24 * 3600);
-    weir_tests::wait::until("its use is written down", || list(&gateway)[0]["used"].is_u64()).await;
+    until("its use is written down", || list(&gateway)[0]["used"].is_u64()).await;
     let shown = String::from_utf8(key(&gateway, &["list"]).stdout).unwrap();
     assert!(shown.starts_with("deploy  until ") && shown.contains("all upstreams"), "{shown}");
 
