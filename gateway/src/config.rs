@@ -55,8 +55,8 @@ pub use access::{
 };
 pub use audit::{AuditArguments, AuditConfig, AuditSync};
 pub use auth::{
-    Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, IdentityProvider, InboundAuth, LoginFlow,
-    LoginOwner, LoginStore, OAuthClient, SubjectType, TokenIntrospection,
+    Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, IdentityProvider, InboundAuth,
+    LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType, TokenIntrospection,
 };
 pub use condition::{Condition, MOST_STEPS};
 pub use environment::{Environment, SystemEnvironment};

@@ -9,7 +9,7 @@ use ring::{
 /// The longest text that is looked at, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// Binds text to this process and to a purpose: a key that lives as long as this process.
+/// Binds text to a key and to a purpose. The key lives as long as this process, unless it is [given](Self::keyed).
 pub struct SealedState {
     /// None if the system had no randomness to give; then nothing can be sealed.
     key: Option<LessSafeKey>,
@@ -26,6 +26,11 @@ impl Default for SealedState {
 }
 
 impl SealedState {
+    /// With a key that outlives this process.
+    pub fn keyed(key: &[u8; 32]) -> Self {
+        Self { key: UnboundKey::new(&CHACHA20_POLY1305, key).ok().map(LessSafeKey::new), random: SystemRandom::new() }
+    }
+
     /// Seals `plain`; it opens only with the same `bound`. None if the system had no randomness, or it gets too long.
     pub fn seal(&self, plain: &[u8], bound: &[u8]) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];

@@ -259,7 +259,7 @@ async fn keys_outlive_the_process_and_the_metadata_leads_to_weir() {
         async { scene.gateway.send(request).await.json().await }
     };
     let resource = document("/.well-known/oauth-protected-resource/mcp").await;
-    assert_eq!(resource["authorization_servers"], json!([scene.issuer.issuer(), scene.root()]));
+    assert_eq!(resource["authorization_servers"], json!([scene.root(), scene.issuer.issuer()]));
     let metadata = document("/.well-known/oauth-authorization-server").await;
     assert_eq!(metadata["issuer"], json!(scene.root()));
     assert_eq!(metadata["token_endpoint"], json!(format!("{}/oauth/token", scene.root())));

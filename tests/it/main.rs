@@ -19,6 +19,7 @@ mod call_limits;
 mod calls;
 mod certificates;
 mod chromium;
+mod client_sign_in;
 mod clients;
 mod configuration;
 mod conformance;

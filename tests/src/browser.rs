@@ -100,6 +100,14 @@ impl Browser {
         self.go(to, Some(form(fields)), |_| false).await
     }
 
+    /// The same, but stops before an address that `before` knows.
+    ///
+    /// # Panics
+    /// As [`open`](Self::open).
+    pub async fn submit_until(&mut self, to: &str, fields: &[(String, String)], before: impl Fn(&str) -> bool) -> Page {
+        self.go(to, Some(form(fields)), before).await
+    }
+
     /// Sends any form.
     ///
     /// # Panics

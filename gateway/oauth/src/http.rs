@@ -199,6 +199,11 @@ impl Http {
         Err(HttpError::Redirect(origin(url)))
     }
 
+    /// Reads JSON from this very address.
+    pub(crate) async fn get_here(&self, url: &Url) -> Result<HttpAnswer, HttpError> {
+        self.send(Method::GET, url, HeaderMap::new(), None).await
+    }
+
     /// Sends a body of this media type.
     pub(crate) async fn post(
         &self,

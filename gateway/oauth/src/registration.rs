@@ -14,7 +14,7 @@ use url::Url;
 use weir_store::{Clock, Secret, Store, StoreError};
 
 use crate::{
-    ClientAuth, Http, HttpError, OAuthApplication, Redirect, ServerMetadata,
+    ClientAuth, DiscoveryError, Http, HttpError, OAuthApplication, Redirect, ServerMetadata,
     discover::lenient,
     http::{is_loopback, origin},
     redirect,
@@ -29,6 +29,19 @@ mod pin;
 
 /// What stands for the issuer in the URL of a document, as it is written in a URL.
 const ISSUER: &str = "%7Bissuer%7D";
+
+/// The metadata document of a client, from this very URL; `null` if what is there is not JSON
+/// (draft-ietf-oauth-client-id-metadata-document §4).
+///
+/// # Errors
+/// If the document cannot be read.
+pub async fn client_document(http: &Http, url: &Url) -> Result<Value, DiscoveryError> {
+    let answer = http.get_here(url).await?;
+    match answer.status.as_u16() {
+        200 => Ok(serde_json::from_slice(&answer.body).unwrap_or_default()),
+        status => Err(DiscoveryError::Trouble { origin: origin(url), status }),
+    }
+}
 
 /// What Weir is to servers that do not know it yet.
 #[derive(Clone, Debug)]

@@ -151,22 +151,39 @@ pub struct TokenIntrospection {
 pub struct AuthorizationServerConfig {
     /// How long an access token is good for.
     pub access_token_lifetime: Duration,
-    /// The clients that prove who they are.
+    /// How people sign in with their clients; none if they do not.
+    pub sign_in: Option<ClientSignIn>,
+    /// The clients that the operator names.
     pub clients: Vec<AuthorizedClient>,
 }
 
-/// A confidential client of Weir.
+/// How people sign in to Weir with their MCP clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientSignIn {
+    /// Whether clients that the operator has not named may be used.
+    pub registration: bool,
+    /// Whether documents of clients may be at private addresses.
+    pub private_network: bool,
+    /// How long after a sign-in its client gets new access tokens.
+    pub refresh_token_lifetime: Duration,
+}
+
+/// A client of Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizedClient {
     /// Its name.
     pub client_id: String,
     /// How it proves who it is.
     pub proof: ClientProof,
+    /// Where browsers may return to it.
+    pub redirect_uris: Vec<String>,
 }
 
 /// How a client proves who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientProof {
+    /// Not at all.
+    None,
     /// With a secret.
     Secret(SecretSource),
     /// With statements that a key of this set has signed (RFC 7523 §2.2).

@@ -23,7 +23,7 @@ table! {
         listen: OneOrMore<Address>,
         /// Who may call. Default: everybody who reaches Weir.
         auth: OneOrMore<WrittenInbound>,
-        /// Weir issues access tokens to clients that bring the company's word for their users.
+        /// Weir issues access tokens: to MCP clients that people sign in with, and to clients with an ID-JAG.
         authorization_server: AuthorizationServer,
         /// Whether programs may call with an API key (`weir key add`): `Authorization: Bearer weir_…` or `X-API-Key`.
         /// Everybody else needs a token of `auth`, if there is one. Default: `false`.

@@ -1,4 +1,5 @@
-//! What Weir keeps as an authorization server: the keys that sign its tokens, and what was used once.
+//! What Weir keeps as an authorization server: the keys that sign its tokens, the key that
+//! seals registrations, and what was used once. What people let clients have is in `grants`.
 //!
 //! A key signs for thirty days and is published for two days more, so that no token outlives its key. A new key is
 //! published before it signs: other processes at the same store have read it by then.
@@ -27,10 +28,11 @@ const REREAD: Duration = Duration::from_secs(60);
 /// The namespaces of the store.
 const KEYS: &str = "signing-key";
 const USED: &str = "used-assertion";
+const REGISTRATION: &str = "registration-key";
 
 /// What is kept.
 pub struct IssuerStore {
-    token_store: Arc<TokenStore>,
+    pub(super) token_store: Arc<TokenStore>,
     keys: tokio::sync::Mutex<Option<(Instant, Arc<IssuerKeys>)>>,
 }
 
@@ -102,6 +104,22 @@ impl IssuerStore {
         Ok(IssuerKeys { signing: found.swap_remove(place).1, public })
     }
 
+    /// The key that seals registrations of clients: the same for all processes at this store, and for good.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn registration_key(&self) -> Result<[u8; 32], IssuerStoreError> {
+        let store = self.token_store.open().await?.store.as_ref();
+        let place = Key::new(REGISTRATION, &["1"]);
+        let mut new = Zeroizing::new(vec![0; 32]);
+        getrandom::fill(&mut new).map_err(|_| IssuerStoreError::NoRandomness)?;
+        let value = Value { about: String::new(), secret: new };
+        // The first process makes it; the others lose here, and read what it has made.
+        let _ = store.swap(&place, None, &value, None).await.map_err(TokenStoreError::from)?;
+        let entry = store.get(&place).await.map_err(TokenStoreError::from)?;
+        entry.and_then(|entry| entry.value.secret.as_slice().try_into().ok()).ok_or(IssuerStoreError::NoRandomness)
+    }
+
     /// Whether this is the first use of the assertion `id` of `issuer`, which is good for `ttl` still.
     ///
     /// # Errors
@@ -115,10 +133,10 @@ impl IssuerStore {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn seconds(time: SystemTime) -> u64 {
+pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -38,7 +38,7 @@ use super::{
 };
 
 pub(super) use issuer::{Provider, principal};
-pub(super) use own::{MintError, OwnTokens, TokenGrant};
+pub(super) use own::{MintError, OwnTokens};
 
 use checked::{Checked, Good};
 use issuer::{CallerIssuer, RECHECK};
@@ -139,6 +139,14 @@ impl Authenticator {
         }
     }
 
+    /// What each token of an issuer must allow.
+    pub(super) fn scopes(&self, issuer: Option<&str>) -> &[String] {
+        match &self.0 {
+            TokenKind::Proved(proved) => proved.issuer(issuer).map_or(&[][..], |issuer| &issuer.scopes),
+            TokenKind::Everybody | TokenKind::Local => &[],
+        }
+    }
+
     /// The name of what a client asks a token for (RFC 8707), all of Weir if it does not say; none if that is not here.
     pub(super) fn resource(&self, text: Option<&str>) -> Option<String> {
         match &self.0 {
@@ -177,9 +185,12 @@ impl Authenticator {
     pub(super) fn metadata(&self, exchange: &HttpExchange) -> Option<Bytes> {
         let TokenKind::Proved(proved) = &self.0 else { return None };
         let resource = proved.resource.described_at(exchange)?;
-        // People sign in at the first: clients without an ID-JAG take that one.
         let mut issuers: Vec<&str> = proved.issuers.iter().map(|issuer| issuer.provider.issuer.as_str()).collect();
-        issuers.extend(proved.own.as_ref().map(|own| own.issuer.as_str()));
+        if let Some(own) = &proved.own {
+            // People sign in at the first: most clients look at no other.
+            let place = if own.signs_in { 0 } else { issuers.len() };
+            issuers.insert(place, &own.issuer);
+        }
         if issuers.is_empty() {
             return None;
         }

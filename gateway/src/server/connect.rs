@@ -4,10 +4,11 @@
 //! own page; who the browser is, [`browser_sessions`] knows, once its person has come in ([`enter`]): as a rule by a sign-in at
 //! the issuer of callers ([`oidc`]). What the buttons do is in [`actions`]. Below `/oauth/callback` is where authorization
 //! servers send browsers back to, each to an address of its own. A sign-in belongs to the browser and the caller that began it: nobody else can end it, and it
-//! ends once.
+//! ends once. Where Weir issues tokens, people let clients have them in [`authorize`].
 
 mod actions;
 mod approve;
+mod authorize;
 mod browser_sessions;
 mod cookie;
 mod enter;
@@ -28,6 +29,7 @@ use crate::{
 
 use super::{App, authn::Authenticator, client_metadata::ClientMetadata, listen::HttpExchange};
 
+pub(super) use authorize::AUTHORIZE;
 use browser_sessions::{BrowserSession, BrowserSessions};
 use oidc::OidcLogins;
 use page::{Row, RowState};
@@ -107,7 +109,7 @@ impl Connect {
 
 /// Whether browsers come there.
 pub(super) fn is_page(path: &str) -> bool {
-    path == "/connect" || path.starts_with("/connect/") || is_callback(path)
+    path == "/connect" || path == AUTHORIZE || path.starts_with("/connect/") || is_callback(path)
 }
 
 /// Whether an authorization server sends browsers there.
@@ -180,6 +182,8 @@ impl App {
                 let ticket = value(&form, "ticket").unwrap_or_default();
                 self.confirm(exchange, &ticket, cookie).await
             }
+            ("GET", AUTHORIZE) => self.authorize(exchange, browser, cookie).await,
+            ("POST", AUTHORIZE) => self.decide(exchange, browser).await,
             ("GET", path) if is_callback(path) => self.come_back(&target(exchange), browser, address).await,
             ("GET", path) if path.starts_with(VISIT) => {
                 self.vouched_for(exchange, &target(exchange), browser.as_ref(), cookie).await

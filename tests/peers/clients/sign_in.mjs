@@ -38,16 +38,27 @@ const provider = {
   redirectToAuthorization: async (page) => (code = await browse(page)),
 };
 
-/** Follows the authorization server's pages, which sign in by themselves, to the code. */
+/** Follows the authorization server's pages, which sign in by themselves, to the code. Allows what a page asks about. */
 async function browse(page) {
   const cookies = {};
+  let form;
   for (let at = new URL(page); ; ) {
     if (at.href.startsWith(redirect)) return at.searchParams;
     const cookie = Object.entries(cookies).map((pair) => pair.join('=')).join('; ');
-    const answer = await fetch(at, { redirect: 'manual', headers: { cookie } });
+    const sent = form && { method: 'POST', body: form };
+    const answer = await fetch(at, { redirect: 'manual', headers: { cookie }, ...sent });
+    form = undefined;
     for (const set of answer.headers.getSetCookie()) {
       const [name, value] = set.split(';')[0].split('=');
       cookies[name] = value;
+    }
+    const html = answer.status === 200 ? await answer.text() : '';
+    if (html.includes('value="allow"')) {
+      const fields = [...html.matchAll(/<input[^>]*name="(\w+)" value="([^"]*)"/g)];
+      form = new URLSearchParams(fields.map(([, name, value]) => [name, value.replaceAll('&amp;', '&')]));
+      form.set('decision', 'allow');
+      at = new URL(at.pathname, at);
+      continue;
     }
     if (answer.status < 300 || answer.status > 399) throw new Error(`${answer.status} at ${at.pathname}`);
     at = new URL(answer.headers.get('location'), at);

@@ -9,8 +9,8 @@ use crate::config::string::TemplateString;
 use crate::config::value::Values;
 use crate::config::written::{self, AuthKind, Introspection, Root, WrittenInbound, WrittenUpstream};
 use crate::config::{
-    Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, Environment, IdentityProvider, InboundAuth,
-    LoginFlow, LoginOwner, LoginStore, OAuthClient, TokenIntrospection,
+    Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, Environment, IdentityProvider,
+    InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, TokenIntrospection,
 };
 
 /// The claim that lists groups unless the configuration says otherwise.
@@ -24,6 +24,9 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 /// How long an access token of Weir is good for, and the longest that it may be.
 const ACCESS_TOKEN: Duration = Duration::from_secs(600);
 const LONGEST_ACCESS_TOKEN: Duration = Duration::from_secs(3600);
+/// How long after a sign-in its client gets new ones, and the longest that it may be.
+const REFRESH_TOKEN: Duration = Duration::from_secs(7 * 24 * 3600);
+const LONGEST_REFRESH_TOKEN: Duration = Duration::from_secs(90 * 24 * 3600);
 
 /// The signatures that are accepted unless the configuration says otherwise.
 const ALGORITHMS: [&str; 3] = ["RS256", "ES256", "EdDSA"];
@@ -301,7 +304,32 @@ pub(super) fn authorization_server(
     }
     Some(AuthorizationServerConfig {
         access_token_lifetime: lifetime.map_or(ACCESS_TOKEN, |lifetime| lifetime.value.0),
+        sign_in: client_sign_in(at, inbound, context),
         clients,
+    })
+}
+
+fn client_sign_in(
+    at: &At<written::AuthorizationServer>,
+    inbound: &[InboundAuth],
+    context: &mut Context<'_, '_>,
+) -> Option<ClientSignIn> {
+    let written = &at.value;
+    if !written.sign_in.or(true) {
+        return None;
+    }
+    if inbound.iter().any(|inbound| inbound.trust_sign_in_links) {
+        let message = "with `trust_sign_in_links` nobody says who sits at a browser, so people cannot sign in to Weir";
+        context.report.add(at.key.clone(), message, Some("sign_in = false".to_owned()));
+    }
+    let lifetime = written.refresh_token_lifetime.set();
+    if let Some(lifetime) = lifetime.filter(|lifetime| lifetime.value.0 > LONGEST_REFRESH_TOKEN) {
+        context.report.add(lifetime.span.clone(), "a refresh token is good for 90d at most", None);
+    }
+    Some(ClientSignIn {
+        registration: written.registration.or(true),
+        private_network: written.private_network.or(false),
+        refresh_token_lifetime: lifetime.map_or(REFRESH_TOKEN, |lifetime| lifetime.value.0),
     })
 }
 
@@ -311,17 +339,23 @@ fn authorized_client(at: &At<written::AuthorizedClient>, context: &mut Context<'
         let hint = "client_id = \"host\"".to_owned();
         context.report.add(at.key.clone(), "a client needs a `client_id`", Some(hint));
     }
+    let redirect_uris = plain_list(&written.redirect_uris, context);
     let proof = match (&written.client_secret, &written.jwks) {
         (Setting::Set(secret), Setting::Absent) => context.source(secret).map(ClientProof::Secret),
         (Setting::Absent, Setting::Set(jwks)) => Some(ClientProof::Keys(jwks.value.0.clone())),
         (Setting::Unreadable(_), _) | (_, Setting::Unreadable(_)) => None,
+        (Setting::Absent, Setting::Absent) if written.redirect_uris.key().is_some() => Some(ClientProof::None),
         (Setting::Absent, Setting::Absent) | (Setting::Set(_), Setting::Set(_)) => {
             let hint = "client_secret = { env = \"HOST_SECRET\" }".to_owned();
-            context.report.add(at.key.clone(), "a client has a `client_secret` or `jwks`", Some(hint));
+            context.report.add(
+                at.key.clone(),
+                "a client has a `client_secret` or `jwks`, or `redirect_uris` alone",
+                Some(hint),
+            );
             None
         }
     };
-    Some(AuthorizedClient { client_id: plain(&written.client_id, context)?, proof: proof? })
+    Some(AuthorizedClient { client_id: plain(&written.client_id, context)?, proof: proof?, redirect_uris })
 }
 
 /// Where logins are kept.

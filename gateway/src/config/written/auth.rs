@@ -55,16 +55,28 @@ table! {
         cache: Period,
     }
 
-    /// Weir issues access tokens itself, to clients that bring an ID-JAG of an issuer in `auth`. The metadata then names
-    /// Weir after those issuers. Needs `public_url` and `auth`.
+    /// Weir issues access tokens itself: to MCP clients whose people sign in at the first issuer in `auth`, and to clients
+    /// that bring an ID-JAG of any issuer in `auth`. Needs `public_url` and `auth`.
     struct AuthorizationServer("a table such as { access_token_lifetime = \"10m\" }") {
         /// How long an access token is good for. Default: `"10m"`; at most `"1h"`.
         access_token_lifetime: Period,
-        /// The clients that prove who they are with a secret or a key.
+        /// Whether people sign in to Weir with their MCP clients (authorization code with PKCE). The metadata then leads
+        /// clients to Weir first, else after the issuers in `auth`. Default: `true`.
+        sign_in: bool,
+        /// Whether any client may be used to sign in: one that registers itself (RFC 7591), or whose `client_id` is the URL
+        /// of a document (Client ID Metadata Documents). If not, only those with `redirect_uris` below. Default: `true`.
+        registration: bool,
+        /// Whether documents of clients may be at private addresses, or on this machine. Default: `false`.
+        private_network: bool,
+        /// How long after a sign-in its client gets new access tokens. No refresh prolongs it. Default: `"7d"`; at most
+        /// `"90d"`.
+        refresh_token_lifetime: Period,
+        /// The clients that the operator names.
         clients: OneOrMore<AuthorizedClient>,
     }
 
-    /// A confidential client of Weir as an authorization server. It shows `client_secret`, or signs with a key in `jwks`.
+    /// A client of Weir as an authorization server. It shows `client_secret`, or signs with a key in `jwks`. One without
+    /// either needs `redirect_uris`, and cannot bring an ID-JAG.
     #[schemars(extend("required" = ["client_id"]))]
     struct AuthorizedClient("a table such as { client_id = \"host\", client_secret = { env = \"HOST_SECRET\" } }") {
         /// Its name. An ID-JAG names it as `client_id`.
@@ -73,6 +85,8 @@ table! {
         client_secret: WrittenSecret,
         /// Where its keys are (`private_key_jwt`, RFC 7523).
         jwks: WebUrl,
+        /// Where browsers may return to it after a sign-in. On this machine any port will do. Default: nowhere.
+        redirect_uris: Values<TemplateString>,
     }
 
     /// How Weir is a client of the upstream's authorization server. Whatever is left out is found out.

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use weir_oauth::{
     Clock,
     inbound::{Algorithm, Issuer, Rejected, VerifiedToken, Verifier},
@@ -16,7 +16,7 @@ use weir_oauth::{
 
 use crate::{
     config::{AuthorizationServerConfig, Config},
-    credential::{CredentialManager, IssuerStore},
+    credential::{CredentialManager, IssuerStore, TokenGrant},
     sign_in_links::random,
 };
 
@@ -26,31 +26,18 @@ use super::{issuer::LEEWAY, resource::Resource};
 const VOUCHED_BY: &str = "idp";
 /// The longest token, in bytes: clients put it into a header.
 const LONGEST: usize = 12 * 1024;
-/// What is passed on of what the company says of a person.
-const PROFILE: [&str; 3] = ["email", "name", "preferred_username"];
 
 /// Weir as an issuer of access tokens.
 pub(in crate::server) struct OwnTokens {
     /// Its name.
     pub(in crate::server) issuer: String,
+    /// Whether people sign in here with their clients.
+    pub(super) signs_in: bool,
     /// How long a token is good for.
     pub(in crate::server) lifetime: Duration,
     pub(in crate::server) store: IssuerStore,
     pub(in crate::server) clock: Clock,
     verifier: Verifier,
-}
-
-/// What a token says.
-pub(in crate::server) struct TokenGrant<'a> {
-    /// Whom it is for, as the issuer of the company has it.
-    pub(in crate::server) subject: &'a str,
-    pub(in crate::server) vouched_by: &'a str,
-    pub(in crate::server) groups: &'a [String],
-    pub(in crate::server) scope: &'a str,
-    /// Of an ID token or an assertion.
-    pub(in crate::server) claims: &'a Map<String, Value>,
-    pub(in crate::server) client: &'a str,
-    pub(in crate::server) resource: &'a str,
 }
 
 /// Why there is no token.
@@ -81,7 +68,7 @@ impl OwnTokens {
         };
         let verifier = Verifier::local(checked, clock.clone());
         let (lifetime, store) = (settings.access_token_lifetime, manager.issuer_store());
-        Some(Arc::new(Self { issuer, lifetime, store, clock, verifier }))
+        Some(Arc::new(Self { issuer, signs_in: settings.sign_in.is_some(), lifetime, store, clock, verifier }))
     }
 
     /// Who calls with a token, by the name of the issuer that vouched for them.
@@ -97,7 +84,7 @@ impl OwnTokens {
     }
 
     /// Makes a token.
-    pub(in crate::server) async fn mint(&self, grant: &TokenGrant<'_>) -> Result<String, MintError> {
+    pub(in crate::server) async fn mint(&self, grant: &TokenGrant) -> Result<String, MintError> {
         let unavailable = |why: &dyn std::fmt::Display| {
             tracing::error!("Weir can sign no token: {why}");
             MintError::Unavailable
@@ -115,14 +102,12 @@ impl OwnTokens {
             "exp": now + self.lifetime.as_secs(),
             "jti": id,
         });
-        claims[VOUCHED_BY] = grant.vouched_by.into();
+        claims[VOUCHED_BY] = grant.vouched_by.as_str().into();
         if !grant.groups.is_empty() {
-            claims["groups"] = grant.groups.into();
+            claims["groups"] = grant.groups.as_slice().into();
         }
-        for name in PROFILE {
-            if let Some(Value::String(text)) = grant.claims.get(name) {
-                claims[name] = text.as_str().into();
-            }
+        for (name, value) in &grant.claims {
+            claims[name] = value.clone();
         }
         let token = keys.signing.sign("at+jwt", &claims).ok_or_else(|| unavailable(&"the key does not sign"))?;
         if token.len() > LONGEST { Err(MintError::TooLong) } else { Ok(token) }

@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use weir_flow::facts::Principal;
 use weir_oauth::{
     Scopes,
     inbound::{VerifiedToken, named_issuer},
 };
 
-use super::{AuthorizationServer, TokenGrant, error::OAuthError, form::Form};
+use crate::{credential::TokenGrant, server::authn::principal};
+
+use super::{AuthorizationServer, clients::RequestClient, error::OAuthError, form::Form};
 
 /// How long an assertion may be good: Weir remembers its use for as long.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -18,36 +21,31 @@ const LEEWAY: Duration = Duration::from_secs(120);
 
 /// For whom an assertion vouches.
 pub(super) struct Vouched {
-    found: VerifiedToken,
+    principal: Principal,
     scope: String,
     /// What the assertion, or else the request, is for.
     pub(super) resource: Option<String>,
 }
 
 impl Vouched {
-    pub(super) fn grant<'a>(&'a self, client: &'a str, resource: &'a str) -> TokenGrant<'a> {
-        let Self { found, scope, .. } = self;
-        TokenGrant {
-            subject: &found.subject,
-            vouched_by: &found.issuer,
-            groups: &found.groups,
-            scope,
-            claims: &found.claims,
-            client,
-            resource,
-        }
+    pub(super) fn grant(self, client: &str, resource: String) -> TokenGrant {
+        TokenGrant::new(&self.principal, client.to_owned(), self.scope, resource)
     }
 }
 
 impl AuthorizationServer {
     /// Checks the assertion of a request, and uses it up.
-    pub(super) async fn vouched(&self, form: &Form, client: &str) -> Result<Vouched, OAuthError> {
+    pub(super) async fn vouched(&self, form: &Form, client: RequestClient<'_>) -> Result<Vouched, OAuthError> {
+        // Who has stolen an assertion must not be able to use it.
+        if !client.is_proved {
+            return Err(OAuthError::client("a client that brings an ID-JAG has to prove who it is"));
+        }
         let token = form.need("assertion")?;
         let issuer = named_issuer(token).map_err(|why| OAuthError::grant(&why))?;
         let provider = self.providers.iter().find(|provider| provider.issuer == issuer);
         let provider =
             provider.ok_or_else(|| OAuthError::grant(&"the assertion is of an issuer that `auth` does not name"))?;
-        let found = provider.verifier.verify_assertion(token, &self.tokens.issuer, client).await;
+        let found = provider.verifier.verify_assertion(token, &self.tokens.issuer, client.id).await;
         let found = found.map_err(|why| match why.is_unavailable() {
             true => OAuthError::unavailable(&why),
             false => OAuthError::grant(&why),
@@ -56,7 +54,7 @@ impl AuthorizationServer {
         let scope = scope(&found.scopes, form.get("scope"))?;
         // Last, so that a mistake of the client costs no assertion.
         self.once(&found).await?;
-        Ok(Vouched { found, scope, resource })
+        Ok(Vouched { principal: principal(found), scope, resource })
     }
 
     /// Uses up a statement that is good once.

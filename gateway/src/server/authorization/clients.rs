@@ -1,6 +1,6 @@
 //! The clients of Weir as an authorization server, and how they prove who they are.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use sha2::{Digest, Sha256};
@@ -15,10 +15,10 @@ use crate::{
     server::authn::AuthnError,
 };
 
-use super::{AuthorizationServer, TOKEN, error::OAuthError, form::Form};
+use super::{AuthorizationServer, TOKEN, error::OAuthError, form::Form, public_clients::PublicClient};
 
 /// How clients prove who they are (RFC 8414 §2).
-pub(super) const METHODS: [&str; 3] = ["client_secret_basic", "client_secret_post", "private_key_jwt"];
+pub(super) const METHODS: [&str; 4] = ["none", "client_secret_basic", "client_secret_post", "private_key_jwt"];
 /// With what they sign.
 pub(super) const ALGORITHMS: [&str; 4] = ["RS256", "PS256", "ES256", "EdDSA"];
 
@@ -28,14 +28,25 @@ const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-be
 const LEEWAY: Duration = Duration::from_secs(60);
 
 /// Those of the configuration.
-pub(super) struct Clients(Vec<ConfidentialClient>);
+pub(super) struct Clients(Vec<ConfiguredClient>);
 
-struct ConfidentialClient {
+struct ConfiguredClient {
     id: String,
     proof: Proof,
+    /// What a browser is told of it.
+    public: Arc<PublicClient>,
+}
+
+/// The client of a request.
+#[derive(Clone, Copy)]
+pub(super) struct RequestClient<'a> {
+    pub(super) id: &'a str,
+    /// Whether it has proved who it is.
+    pub(super) is_proved: bool,
 }
 
 enum Proof {
+    None,
     /// The SHA-256 of its secret: how long a comparison takes says nothing of the secret.
     Secret([u8; 32]),
     Keys(Box<Verifier>),
@@ -52,6 +63,7 @@ impl Clients {
         let mut all = Vec::new();
         for client in &settings.clients {
             let proof = match &client.proof {
+                ClientProof::None => Proof::None,
                 ClientProof::Secret(source) => Proof::Secret(Sha256::digest(source.read()?.expose()).into()),
                 ClientProof::Keys(jwks) => {
                     let keys = jwks.parse().ok();
@@ -69,20 +81,34 @@ impl Clients {
                     Proof::Keys(Box::new(Verifier::new(issuer, http, clock.clone())))
                 }
             };
-            all.push(ConfidentialClient { id: client.client_id.clone(), proof });
+            let public = Arc::new(PublicClient::configured(&client.client_id, &client.redirect_uris));
+            all.push(ConfiguredClient { id: client.client_id.clone(), proof, public });
         }
         Ok(Self(all))
     }
 
-    /// The client of a request, which has proved who it is.
-    pub(super) async fn authenticate(
-        &self,
-        form: &Form,
+    /// What a browser is told of the client with this name.
+    pub(super) fn find(&self, id: &str) -> Option<Arc<PublicClient>> {
+        self.0.iter().find(|client| client.id == id).map(|client| Arc::clone(&client.public))
+    }
+
+    /// The client of a request. One that can prove who it is must do so.
+    pub(super) async fn authenticate<'a>(
+        &'a self,
+        form: &'a Form,
         authorization: Option<&str>,
         server: &AuthorizationServer,
-    ) -> Result<&str, OAuthError> {
+    ) -> Result<RequestClient<'a>, OAuthError> {
         let unknown = || OAuthError::client("the client is not known here, or has not proved who it is");
-        let shown = shown(form, authorization)?.ok_or_else(unknown)?;
+        let Some(shown) = shown(form, authorization)? else {
+            let id = form.get("client_id").ok_or_else(unknown)?;
+            let is_public = |client: &ConfiguredClient| client.id != id || matches!(client.proof, Proof::None);
+            return if self.0.iter().all(is_public) {
+                Ok(RequestClient { id, is_proved: false })
+            } else {
+                Err(unknown())
+            };
+        };
         let id = match &shown {
             Shown::Secret(id, _) => id.clone(),
             Shown::Assertion(token) => named_issuer(token).map_err(|_| unknown())?,
@@ -105,7 +131,7 @@ impl Clients {
             }
             _ => return Err(unknown()),
         }
-        Ok(&client.id)
+        Ok(RequestClient { id: &client.id, is_proved: true })
     }
 }
 

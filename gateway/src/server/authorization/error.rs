@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// A refusal. Its text holds no secret.
 #[derive(Clone, Debug)]
-pub(super) struct OAuthError {
+pub(in crate::server) struct OAuthError {
     pub(super) status: u16,
     /// The code of the specification.
     pub(super) code: &'static str,
@@ -28,6 +28,11 @@ impl OAuthError {
     /// Nobody knows the client, or it has not proved who it is.
     pub(super) fn client(text: impl ToString) -> Self {
         Self::new(401, "invalid_client", text)
+    }
+
+    /// What a client says of itself is not as it should be (RFC 7591 §3.2.2).
+    pub(super) fn metadata(text: impl ToString) -> Self {
+        Self::new(400, "invalid_client_metadata", text)
     }
 
     /// The code or assertion is not good.

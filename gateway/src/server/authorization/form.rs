@@ -8,11 +8,11 @@ use super::error::OAuthError;
 const MOST: usize = 32;
 
 /// The parameters of a form or a query.
-pub(super) struct Form(Vec<(String, String)>);
+pub(in crate::server) struct Form(Vec<(String, String)>);
 
 impl Form {
     /// Reads them. One without a value counts as not sent.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, OAuthError> {
+    pub(in crate::server) fn parse(text: &[u8]) -> Result<Self, OAuthError> {
         let mut all: Vec<(String, String)> = Vec::new();
         for (name, value) in form_urlencoded::parse(text) {
             if all.iter().any(|(known, _)| *known == name) || all.len() == MOST {
@@ -25,11 +25,11 @@ impl Form {
         Ok(Self(all))
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(in crate::server) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn need(&self, name: &str) -> Result<&str, OAuthError> {
+    pub(in crate::server) fn need(&self, name: &str) -> Result<&str, OAuthError> {
         self.get(name).ok_or_else(|| OAuthError::request(format!("`{name}` is missing")))
     }
 }

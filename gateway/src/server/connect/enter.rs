@@ -67,12 +67,12 @@ impl App {
     ) -> BrowserReply {
         let came_back = |logins: &&OidcLogins| logins.comes_back_to(exchange.path());
         let Some(logins) = self.connect.logins.iter().find(came_back) else { return missing() };
-        let Some(OidcLogin { ticket, who }) = logins.end(&exchange.cookies(), target).await else {
+        let Some(OidcLogin { ticket, next, who }) = logins.end(&exchange.cookies(), target).await else {
             return self.not_begun(browser.map(AsRef::as_ref));
         };
         let caller = match who {
             Ok(caller) => caller,
-            Err(why) => return self.stopped(&why, ticket.as_deref()),
+            Err(why) => return self.stopped(&why, ticket.as_deref(), next.as_deref()),
         };
         // One who is known already may have begun something, which is bound to this browser as it is.
         if !browser.is_some_and(|browser| Caller::is_same(Some(browser.caller()), Some(&caller))) {
@@ -83,7 +83,24 @@ impl App {
                 self.connect.browser_sessions.close(before);
             }
         }
-        BrowserReply::Go(self.page_with(ticket.as_deref()))
+        BrowserReply::Go(next.map_or_else(|| self.page_with(ticket.as_deref()), String::from))
+    }
+
+    /// Has the person at a browser sign in, and sends the browser to `next` then.
+    pub(super) async fn sign_in_for(
+        &self,
+        exchange: &HttpExchange,
+        next: &str,
+        cookie: &mut Option<String>,
+    ) -> BrowserReply {
+        let Some(logins) = self.connect.logins.first() else { return missing() };
+        match logins.begin((&exchange.cookies(), exchange.principal()), None, Some(next), false).await {
+            Ok((url, set)) => {
+                *cookie = Some(set);
+                BrowserReply::Go(url.into())
+            }
+            Err(why) => self.stopped(&why, None, Some(next)),
+        }
     }
 
     /// Has a browser that is not known say who it is for.
@@ -111,12 +128,12 @@ impl App {
         let Some(logins) = self.connect.logins.iter().find(|logins| logins.is_of(caller.as_deref())) else {
             return BrowserReply::Page(403, page::alone("Not for a browser", "This link was made for a program."));
         };
-        match logins.begin((&exchange.cookies(), exchange.principal()), ticket, anew).await {
+        match logins.begin((&exchange.cookies(), exchange.principal()), ticket, None, anew).await {
             Ok((url, set)) => {
                 *cookie = Some(set);
                 BrowserReply::Go(url.into())
             }
-            Err(why) => self.stopped(&why, ticket),
+            Err(why) => self.stopped(&why, ticket, None),
         }
     }
 
@@ -184,7 +201,7 @@ impl App {
     }
 
     /// Why somebody is not let in, with the way to try once more.
-    fn stopped(&self, why: &OidcFailure, ticket: Option<&str>) -> BrowserReply {
+    fn stopped(&self, why: &OidcFailure, ticket: Option<&str>, next: Option<&str>) -> BrowserReply {
         let (status, title) = match why {
             OidcFailure::Operator(_) => (500, "Nobody can sign in here yet"),
             OidcFailure::Later(_) => (503, "Not now"),
@@ -192,7 +209,10 @@ impl App {
         };
         let link = ticket.map_or("", |_| " The link is as good as before.");
         let text = format!("{why} Nothing was changed.{link}");
-        BrowserReply::Page(status, page::again(title, &text, &self.page_with(ticket)))
+        BrowserReply::Page(
+            status,
+            page::again(title, &text, &next.map_or_else(|| self.page_with(ticket), str::to_owned)),
+        )
     }
 
     fn over(&self) -> BrowserReply {

@@ -42,8 +42,8 @@ pub(super) struct OidcLogins {
     cookie: Cookie,
     /// With the tickets that they came with.
     invited: PendingSignIns<Box<str>>,
-    /// Without one, which is apart from those, for anybody can begin some.
-    uninvited: PendingSignIns<()>,
+    /// Without one, which is apart from those, for anybody can begin some. With where they go then, if not to the page.
+    uninvited: PendingSignIns<Option<Box<str>>>,
     known: tokio::sync::Mutex<Option<(Instant, DiscoveredIssuer)>>,
     /// The log has been told that Weir is nobody to the issuer.
     unregistered: OnceLock<()>,
@@ -63,6 +63,8 @@ type DiscoveredIssuer = Result<Arc<(ServerMetadata, OAuthApplication)>, OidcFail
 pub(super) struct OidcLogin {
     /// What the browser came with.
     pub(super) ticket: Option<Box<str>>,
+    /// Where it goes now, if not to the page.
+    pub(super) next: Option<Box<str>>,
     /// Who sits there.
     pub(super) who: Result<Arc<Caller>, OidcFailure>,
 }
@@ -122,6 +124,7 @@ impl OidcLogins {
         &self,
         (cookies, address): (&str, &str),
         ticket: Option<&str>,
+        next: Option<&str>,
         anew: bool,
     ) -> Result<(Url, String), OidcFailure> {
         // One for all windows of a browser, so that each can end what it has begun.
@@ -137,7 +140,7 @@ impl OidcLogins {
         let binding = Secret::new(binding);
         match ticket {
             Some(ticket) => self.invited.keep(pending, address, binding, ticket.into()),
-            None => self.uninvited.keep(pending, address, binding, ()),
+            None => self.uninvited.keep(pending, address, binding, next.map(Box::from)),
         }
         Ok((url, set))
     }
@@ -146,13 +149,15 @@ impl OidcLogins {
     pub(super) async fn end(&self, cookies: &str, target: &str) -> Option<OidcLogin> {
         let callback = Callback::parse(target);
         let mut bindings = self.cookie.values(cookies).map(|value| Secret::new(value.to_owned()));
-        let (pending, ticket) = bindings.find_map(|binding| {
-            let invited = self.invited.take(&callback, &binding).map(|(pending, ticket)| (pending, Some(ticket)));
-            invited.or_else(|_| self.uninvited.take(&callback, &binding).map(|(pending, ())| (pending, None))).ok()
+        let (pending, ticket, next) = bindings.find_map(|binding| {
+            let invited = self.invited.take(&callback, &binding).map(|(pending, ticket)| (pending, Some(ticket), None));
+            invited
+                .or_else(|_| self.uninvited.take(&callback, &binding).map(|(pending, next)| (pending, None, next)))
+                .ok()
         })?;
         // A stranger may have written it, so it changes nothing of what is known.
         if let Some(why) = callback.refusal() {
-            return Some(OidcLogin { ticket, who: Err(self.turned_away(&why)) });
+            return Some(OidcLogin { ticket, next, who: Err(self.turned_away(&why)) });
         }
         let Provider { http, verifier, clock, .. } = &self.provider;
         let what = pending.what().clone();
@@ -160,7 +165,7 @@ impl OidcLogins {
             Ok(found) => Ok(Caller::signed_in(authn::principal(found))),
             Err(why) => Err(self.stopped(why, &what).await),
         };
-        Some(OidcLogin { ticket, who })
+        Some(OidcLogin { ticket, next, who })
     }
 
     /// The issuer, and who Weir is there; asked for by one visit at a time.

@@ -92,6 +92,43 @@ pub(super) fn another(who: &str, ticket: &str, home: &str) -> String {
     document("Not your link", &body)
 }
 
+/// What a person is asked about a client that wants tokens.
+pub(super) struct Consent<'a> {
+    /// What it calls itself.
+    pub(super) client: &'a str,
+    /// The host that publishes its document; none if nobody but itself says who it is.
+    pub(super) publisher: Option<&'a str>,
+    /// Where the browser returns to it.
+    pub(super) redirect: &'a str,
+    pub(super) who: &'a str,
+    pub(super) resource: &'a str,
+    /// The query of the request.
+    pub(super) request: &'a str,
+    pub(super) key: &'a str,
+}
+
+/// Asks whether a client may act for the person at the browser.
+pub(super) fn consent(asked: &Consent<'_>) -> String {
+    let Consent { client, publisher, redirect, who, resource, request, key } = *asked;
+    let client = HtmlText(client);
+    let client = match publisher {
+        Some(host) => format!("<strong>{client}</strong> of <strong>{}</strong>", HtmlText(host)),
+        None => format!("A client that calls itself <strong>{client}</strong>"),
+    };
+    let (who, resource, redirect) = (HtmlText(who), HtmlText(resource), HtmlText(redirect));
+    let (request, key) = (HtmlText(request), HtmlText(key));
+    let body = format!(
+        "<p class=\"who\">For {who}</p>\
+         <p>{client} asks to call {resource} in your name. It may do there what you may do.</p>\
+         <p>Your browser then goes to <strong>{redirect}</strong>. If you did not start this, do not allow it.</p>\
+         <form class=\"alone\" method=\"post\" action=\"authorize\"><input type=\"hidden\" name=\"key\" value=\"{key}\">\
+         <input type=\"hidden\" name=\"request\" value=\"{request}\">\
+         <button class=\"primary\" name=\"decision\" value=\"allow\">Allow</button> \
+         <button class=\"plain\" name=\"decision\" value=\"deny\">Do not allow</button></form>"
+    );
+    document("Allow this client?", &body)
+}
+
 /// A page with one sentence, for whoever has no list.
 pub(super) fn alone(title: &str, text: &str) -> String {
     document(title, &format!("<p>{}</p>", HtmlText(text)))
@@ -217,6 +254,15 @@ mod tests {
             another(evil, evil, evil),
             alone(evil, evil),
             welcome(evil, evil),
+            consent(&Consent {
+                client: evil,
+                publisher: Some(evil),
+                redirect: evil,
+                who: evil,
+                resource: evil,
+                request: evil,
+                key: evil,
+            }),
         ];
         assert!(others.iter().all(|html| !html.contains("<script")), "{others:?}");
         assert!(message(evil, evil, "/connect").contains("&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;&amp;"));

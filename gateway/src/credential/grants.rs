@@ -1,0 +1,255 @@
+//! What people let clients have: an authorization code, then refresh tokens (RFC 6749 §4.1.2 and §6, RFC 9700 §4.14).
+//!
+//! A grant has one secret at a time. It begins as a code, which is good for a minute. A refresh token takes the place of the
+//! code, and each refresh token is replaced when it is used. Who brings a secret that was replaced has stolen it, or was
+//! stolen from, so the grant is revoked. The store has the SHA-256 of the secret, never the secret. How long a grant is good
+//! for counts from its code: no refresh prolongs it.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+use weir_flow::facts::Principal;
+use weir_oauth::Secret;
+use weir_store::{Entry, Key, Swap, Value};
+use zeroize::Zeroizing;
+
+use super::{
+    IssuerStore, TokenStoreError,
+    issuer_store::{hex, seconds},
+};
+
+/// How long a code is good.
+const CODE_TIME: Duration = Duration::from_secs(60);
+/// How many grants of one principal are good at once. With more, the oldest is revoked.
+const SHARE: usize = 50;
+/// How many there may be in all. With more, clients get none.
+const MOST: usize = 50_000;
+/// The namespace of the store.
+const GRANTS: &str = "client-grant";
+/// The claims of a person that tokens of Weir pass on.
+const PROFILE: [&str; 3] = ["email", "name", "preferred_username"];
+/// What codes and refresh tokens begin with.
+const CODE: &str = "weirac";
+const REFRESH: &str = "weirrt";
+
+/// What a client may have access tokens for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct TokenGrant {
+    pub client: String,
+    /// Whom the tokens are for, as the issuer of the company names them.
+    pub subject: String,
+    /// The issuer of the company.
+    pub vouched_by: String,
+    pub groups: Vec<String>,
+    pub scope: String,
+    /// What the company says of a person, as far as tokens of Weir pass it on.
+    pub claims: Map<String, Json>,
+    /// The endpoint that the tokens open (RFC 8707).
+    pub resource: String,
+}
+
+/// What must come with a code.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct CodeBinding {
+    /// The redirect URI that the code was sent to.
+    pub redirect: String,
+    /// The PKCE challenge, of the method S256 (RFC 7636).
+    pub challenge: String,
+}
+
+/// What became of a code or a refresh token.
+#[derive(Debug)]
+pub enum Redeemed {
+    /// It was good, and this refresh token takes its place.
+    Good(Box<TokenGrant>, Secret),
+    /// It was used before. Its grant is revoked.
+    Reused,
+    Unknown,
+}
+
+#[derive(Serialize, Deserialize)]
+struct GrantRecord {
+    /// Of the secret.
+    hash: String,
+    /// In seconds since 1970.
+    until: u64,
+    /// None once the code is used.
+    code: Option<CodeBinding>,
+    grant: TokenGrant,
+}
+
+impl TokenGrant {
+    /// What a principal lets a client have.
+    #[must_use]
+    pub fn new(principal: &Principal, client: String, scope: String, resource: String) -> Self {
+        let mut claims: Map<String, Json> = serde_json::from_str(&principal.claims).unwrap_or_default();
+        claims.retain(|name, value| PROFILE.contains(&name.as_str()) && value.is_string());
+        Self {
+            client,
+            subject: principal.subject.clone(),
+            vouched_by: principal.issuer.clone().unwrap_or_default(),
+            groups: principal.groups.clone(),
+            scope,
+            claims,
+            resource,
+        }
+    }
+}
+
+impl IssuerStore {
+    /// Makes the code of a new grant; none if there are too many grants.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn issue_code(&self, grant: TokenGrant, code: CodeBinding) -> Result<Option<Secret>, TokenStoreError> {
+        let store = self.token_store.open().await?.store.as_ref();
+        let owner = hash(&format!("{}\n{}", grant.vouched_by, grant.subject));
+        let mut theirs = store.list(&[Key::new(GRANTS, &[&owner])]).await?;
+        // What is listed says when the grant began, in microseconds since 1970.
+        theirs.sort_by_key(|listed| listed.about.parse::<u128>().unwrap_or_default());
+        for listed in theirs.iter().take((theirs.len() + 1).saturating_sub(SHARE)) {
+            store.delete(&listed.key).await?;
+        }
+        if store.list(&[Key::new(GRANTS, &[])]).await?.len() >= MOST {
+            tracing::warn!("clients have {MOST} grants, which is the most; a client got none");
+            return Ok(None);
+        }
+        let (Some(id), Some(secret)) = (random(), random()) else { return Ok(None) };
+        let now = self.token_store.clock.now();
+        let began = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros().to_string();
+        let until = seconds(now) + CODE_TIME.as_secs();
+        let record = GrantRecord { hash: hash(&secret), until, code: Some(code), grant };
+        store.put(&Key::new(GRANTS, &[&owner, &id]), &record.value(began), Some(CODE_TIME)).await?;
+        Ok(Some(Secret::new(format!("{CODE}_{owner}_{id}_{secret}"))))
+    }
+
+    /// Uses the code of a client up, if `is_good` says that all came with it that must. Refresh tokens follow for `lifetime`.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn redeem_code(
+        &self,
+        code: &str,
+        client: &str,
+        lifetime: Duration,
+        is_good: impl Fn(&CodeBinding, &TokenGrant) -> bool,
+    ) -> Result<Redeemed, TokenStoreError> {
+        let until = seconds(self.token_store.clock.now()) + lifetime.as_secs();
+        let judge = |record: &GrantRecord| match &record.code {
+            Some(binding) if is_good(binding, &record.grant) => SecretCheck::Good(until),
+            Some(_) => SecretCheck::NotNow,
+            None => SecretCheck::Replaced,
+        };
+        self.redeem(CODE, code, client, judge).await
+    }
+
+    /// Uses a refresh token of a client up, if `is_good` says so.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn refresh(
+        &self,
+        token: &str,
+        client: &str,
+        is_good: impl Fn(&TokenGrant) -> bool,
+    ) -> Result<Redeemed, TokenStoreError> {
+        let judge = |record: &GrantRecord| match record.code {
+            Some(_) => SecretCheck::Replaced,
+            None if is_good(&record.grant) => SecretCheck::Good(record.until),
+            None => SecretCheck::NotNow,
+        };
+        self.redeem(REFRESH, token, client, judge).await
+    }
+
+    async fn redeem(
+        &self,
+        prefix: &str,
+        shown: &str,
+        client: &str,
+        judge: impl Fn(&GrantRecord) -> SecretCheck,
+    ) -> Result<Redeemed, TokenStoreError> {
+        let store = self.token_store.open().await?.store.as_ref();
+        let Some((key, secret)) = parse(prefix, shown) else { return Ok(Redeemed::Unknown) };
+        let Some(Entry { value, version }) = store.get(&key).await? else { return Ok(Redeemed::Unknown) };
+        let Some(record) = GrantRecord::parse(&value) else { return Ok(Redeemed::Unknown) };
+        let now = seconds(self.token_store.clock.now());
+        // Another client's grant is left alone: a client that has stolen its secret must not be able to end it.
+        if record.grant.client != client || record.until <= now {
+            return Ok(Redeemed::Unknown);
+        }
+        let check = if record.hash == hash(secret) { judge(&record) } else { SecretCheck::Replaced };
+        let until = match check {
+            SecretCheck::Good(until) => until,
+            SecretCheck::NotNow => return Ok(Redeemed::Unknown),
+            SecretCheck::Replaced => {
+                store.delete(&key).await?;
+                return Ok(Redeemed::Reused);
+            }
+        };
+        let Some(next) = random() else { return Ok(Redeemed::Unknown) };
+        let successor = GrantRecord { hash: hash(&next), until, code: None, grant: record.grant };
+        let left = Duration::from_secs(until.saturating_sub(now));
+        // Who loses here has brought the secret at the same time as somebody else.
+        let Swap::Done(_) = store.swap(&key, Some(version), &successor.value(value.about), Some(left)).await? else {
+            store.delete(&key).await?;
+            return Ok(Redeemed::Reused);
+        };
+        let stem = shown.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(secret)).unwrap_or_default();
+        Ok(Redeemed::Good(Box::new(successor.grant), Secret::new(format!("{REFRESH}{stem}{next}"))))
+    }
+
+    /// Revokes the grant of a refresh token of this client (RFC 7009). Returns what was granted.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn revoke(&self, token: &str, client: &str) -> Result<Option<TokenGrant>, TokenStoreError> {
+        let store = self.token_store.open().await?.store.as_ref();
+        let Some((key, _)) = parse(REFRESH, token) else { return Ok(None) };
+        let Some(entry) = store.get(&key).await? else { return Ok(None) };
+        let record = GrantRecord::parse(&entry.value).filter(|record| record.grant.client == client);
+        let Some(record) = record else { return Ok(None) };
+        Ok(store.delete(&key).await?.then_some(record.grant))
+    }
+}
+
+/// What a secret is good for.
+enum SecretCheck {
+    /// The grant goes on until then, in seconds since 1970.
+    Good(u64),
+    /// The request is wrong, and the secret is as good as before.
+    NotNow,
+    /// It was used before.
+    Replaced,
+}
+
+impl GrantRecord {
+    fn value(&self, about: String) -> Value {
+        Value { about, secret: Zeroizing::new(serde_json::to_vec(self).unwrap_or_default()) }
+    }
+
+    fn parse(value: &Value) -> Option<Self> {
+        serde_json::from_slice(&value.secret).ok()
+    }
+}
+
+/// Where a grant is kept, and the secret that was shown.
+fn parse<'a>(prefix: &str, shown: &'a str) -> Option<(Key, &'a str)> {
+    let mut parts = shown.strip_prefix(prefix)?.strip_prefix('_')?.split('_');
+    let (owner, id, secret) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_hex = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let good = parts.next().is_none() && [owner, id, secret].into_iter().all(is_hex);
+    good.then(|| (Key::new(GRANTS, &[owner, id]), secret))
+}
+
+fn hash(text: &str) -> String {
+    hex(digest(&SHA256, text.as_bytes()).as_ref())
+}
+
+/// 32 random bytes in hexadecimal; none if the system has no randomness to give.
+fn random() -> Option<String> {
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).ok()?;
+    Some(hex(&random))
+}
