@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use arc_swap::ArcSwapOption;
 use weir_flow::facts::Principal;
 
 use crate::{
@@ -24,8 +25,8 @@ pub struct Caller {
     principal: Principal,
     id: Arc<str>,
     token: Option<Secret>,
-    /// What the rules in force when it was first asked for allow.
-    grants: OnceLock<Arc<Grants>>,
+    /// What the rules allow that were asked last.
+    grants: ArcSwapOption<Grants>,
 }
 
 impl Caller {
@@ -51,15 +52,21 @@ impl Caller {
     }
 
     const fn of(principal: Principal, id: Arc<str>, token: Option<Secret>) -> Self {
-        Self { principal, id, token, grants: OnceLock::new() }
+        Self { principal, id, token, grants: ArcSwapOption::const_empty() }
     }
 
     /// What the rules allow a caller; none for whoever need not prove who they are.
     #[must_use]
     pub fn grants(caller: Option<&Arc<Self>>, access: &Access) -> Arc<Grants> {
         let Some(caller) = caller else { return access.grants(None) };
-        let kept = caller.grants.get_or_init(|| access.grants(Some(&caller.principal)));
-        if access.made(kept) { Arc::clone(kept) } else { access.grants(Some(&caller.principal)) }
+        if let Some(kept) = &*caller.grants.load()
+            && access.made(kept)
+        {
+            return Arc::clone(kept);
+        }
+        let made = access.grants(Some(&caller.principal));
+        caller.grants.store(Some(Arc::clone(&made)));
+        made
     }
 
     /// What is known of them.
@@ -147,6 +154,17 @@ mod tests {
     #[test]
     fn those_of_this_machine_share_with_weir() {
         assert_eq!(Caller::apart(Some(&Caller::local())), Caller::apart(None));
+    }
+
+    #[test]
+    fn what_is_remembered_are_the_rules_that_were_asked_last() {
+        let ada = caller("https://a.example", "ada", "t1");
+        let [before, now] = [Access::new(None), Access::new(None)];
+        for access in [&before, &now, &before] {
+            let grants = Caller::grants(Some(&ada), access);
+            assert!(access.made(&grants), "other rules decide nothing");
+            assert!(ada.grants.load().as_ref().is_some_and(|kept| Arc::ptr_eq(kept, &grants)));
+        }
     }
 
     #[test]
