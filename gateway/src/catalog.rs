@@ -66,6 +66,8 @@ pub struct Catalog {
     /// What the operator has been told of the merged lists. Held while they are merged.
     reported: Mutex<Reported>,
     stopping: watch::Sender<bool>,
+    /// Turns true when somebody may see something else.
+    superseded: ArcSwap<watch::Sender<bool>>,
     refreshers: tokio::sync::Mutex<JoinSet<()>>,
     heard: HeaderParams,
     /// What is offered to some callers only.
@@ -124,6 +126,7 @@ impl Catalog {
             announced: watch::Sender::default(),
             reported: Mutex::default(),
             stopping: watch::Sender::default(),
+            superseded: ArcSwap::default(),
             refreshers: tokio::sync::Mutex::default(),
             heard: HeaderParams::default(),
             personal: Personal::default(),
@@ -192,7 +195,16 @@ impl Catalog {
             // Whose lists are others now is not known.
             self.all_may_have_changed();
         }
+        if !gone.is_empty() || !current.snapshot.shows_the_same_as(&before.snapshot) {
+            self.superseded.swap(Arc::default()).send_replace(true);
+        }
         gone
+    }
+
+    /// Turns true when somebody may see something else. It is taken before anything is decided that holds for long.
+    #[must_use]
+    pub fn superseded(&self) -> watch::Receiver<bool> {
+        self.superseded.load().subscribe()
     }
 
     fn all_may_have_changed(&self) {
@@ -481,9 +493,6 @@ fn paging<'a>(snapshot: &Snapshot, seal: &'a SealedState) -> Paging<'a> {
     Paging { seal, size: snapshot.limits().page_size, private: snapshot.access().is_enforced() }
 }
 
-const fn place(era: Era) -> usize {
-    match era {
-        Era::Legacy => 0,
-        Era::Modern => 1,
-    }
+fn place(era: Era) -> usize {
+    usize::from(era == Era::Modern)
 }

@@ -343,6 +343,14 @@ pub struct Timeouts {
     pub start: Duration,
 }
 
+impl Timeouts {
+    /// For a whole call, whether it reports progress or not.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        self.overall.max(self.progress)
+    }
+}
+
 impl Config {
     /// The names below `/mcp/` at which something is: those of the enabled upstreams and of the toolsets.
     pub fn endpoints(&self) -> impl Iterator<Item = &UpstreamName> {

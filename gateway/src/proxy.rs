@@ -170,11 +170,22 @@ impl Proxy {
         grants.sees(name, name, Item::Any).then(|| snapshot.part(name).cloned().map(Endpoint::Merged)).flatten()
     }
 
-    /// Whether a caller still finds the same there.
+    /// Whether a caller still finds the same there: the same upstream, or the same choice of several.
     #[must_use]
     pub fn still(&self, endpoint: &Endpoint, caller: Option<&Arc<Caller>>) -> bool {
         let all = endpoint.toolset().is_some_and(|toolset| toolset.is_all());
         all || self.endpoint(endpoint.name(), caller).as_ref() == Some(endpoint)
+    }
+
+    /// Resolves when a caller no longer finds the same there. Cancel-safe.
+    async fn moved(self: Arc<Self>, endpoint: Endpoint, caller: Option<Arc<Caller>>) {
+        loop {
+            let mut superseded = self.catalog.superseded();
+            if !self.still(&endpoint, caller.as_ref()) {
+                return;
+            }
+            drop(superseded.wait_for(|superseded| *superseded).await);
+        }
     }
 
     /// The names below `/mcp/` at which a caller finds something.

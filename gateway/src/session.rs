@@ -16,7 +16,7 @@ mod table;
 use std::{
     collections::BTreeSet,
     sync::{Arc, OnceLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -99,12 +99,12 @@ impl Endpoint {
     }
 }
 
-/// By path.
+/// Whether the same is served there. An upstream of the same name that is configured otherwise is another.
 impl PartialEq for Endpoint {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Merged(one), Self::Merged(other)) => one == other,
-            (Self::One(one), Self::One(other)) => one.key() == other.key(),
+            (Self::One(one), Self::One(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -353,6 +353,16 @@ impl Session {
     /// Whether a request of the client runs.
     pub fn is_busy(&self) -> bool {
         !self.running.is_empty()
+    }
+
+    /// Whether one runs at this upstream.
+    pub fn is_busy_at(&self, upstream: &Arc<Upstream>) -> bool {
+        self.running.upstreams().iter().any(|busy| Arc::ptr_eq(busy, upstream))
+    }
+
+    /// How long what runs now may take yet.
+    pub fn patience(&self) -> Duration {
+        self.running.upstreams().iter().map(|upstream| upstream.timeouts.longest()).max().unwrap_or_default()
     }
 
     /// Since when the client has been silent; none while it has a stream open or a request running.

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use tokio::sync::watch;
 
 use crate::{
     access::{ALL, Access, Item, Toolset},
@@ -22,8 +21,6 @@ pub struct Snapshot {
     limits: Limits,
     access: Access,
     toolsets: Vec<Arc<Toolset>>,
-    /// Whether another one is in force, under which somebody may see something else.
-    superseded: watch::Sender<bool>,
 }
 
 impl Snapshot {
@@ -32,14 +29,7 @@ impl Snapshot {
         let upstreams: IndexMap<_, _> =
             upstreams.into_iter().map(|upstream| (upstream.key().clone(), upstream)).collect();
         let parts = upstreams.keys().map(|name| (name.clone(), Toolset::one(name))).collect();
-        Self {
-            upstreams,
-            parts,
-            limits,
-            access: Access::new(None),
-            toolsets: Vec::new(),
-            superseded: watch::Sender::default(),
-        }
+        Self { upstreams, parts, limits, access: Access::new(None), toolsets: Vec::new() }
     }
 
     /// The same under these rules, and with these toolsets.
@@ -93,24 +83,10 @@ impl Snapshot {
         self.access.rules() == other.access.rules()
     }
 
-    /// Says that another one is in force, under which somebody may see something else.
-    pub fn supersede(&self) {
-        self.superseded.send_replace(true);
-    }
-
-    /// Turns true when another one is in force, under which somebody may see something else.
-    pub fn superseded(&self) -> watch::Receiver<bool> {
-        self.superseded.subscribe()
-    }
-
-    /// Whether a toolset is served here as in the snapshot `before`.
+    /// Whether everybody sees the same of the same upstreams as under another snapshot.
     #[must_use]
-    pub fn serves_as_before(&self, toolset: &Toolset, before: &Self) -> bool {
-        let config = |snapshot: &Self| snapshot.toolset(toolset.name()).map(|toolset| toolset.config().cloned());
-        match toolset.only() {
-            Some(upstream) => self.upstreams.contains_key(upstream),
-            None => toolset.is_all() || config(self) == config(before),
-        }
+    pub fn shows_the_same_as(&self, other: &Self) -> bool {
+        self.has_rules_of(other) && self.toolsets == other.toolsets
     }
 
     /// The upstream of this name.

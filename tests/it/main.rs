@@ -35,6 +35,7 @@ mod forged_answers;
 mod forward_proxy;
 mod recipes;
 mod reload;
+mod reload_sessions;
 mod reregistration;
 mod healing;
 mod deprovisioning;

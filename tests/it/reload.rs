@@ -15,7 +15,7 @@ const RELOADED: &str = "\"the configuration was reloaded\"";
 const REFUSED: &str = "the configuration is not reloaded";
 
 /// Has a gateway take another configuration, and waits until it has.
-async fn reload(gateway: &Gateway, config: &str) {
+pub(crate) async fn reload(gateway: &Gateway, config: &str) {
     let before = gateway.log().matches(RELOADED).count();
     gateway.configure(config);
     gateway.signal(Signal::HUP);

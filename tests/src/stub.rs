@@ -53,7 +53,7 @@ pub struct Offer {
     pub lists: Value,
     /// Whether it forgets each legacy session as soon as it is open.
     pub forgets: bool,
-    /// Whether it opens for nobody before [`Stub::release`].
+    /// Whether it opens for nobody, and lets nobody listen, before [`Stub::release`].
     pub waits: bool,
     /// Who may share its lists, in the modern era.
     pub cache_scope: &'static str,

@@ -1,6 +1,9 @@
 //! What an endpoint for several upstreams serves, and under which names.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{
+    Arc, LazyLock,
+    atomic::{AtomicU64, Ordering},
+};
 
 use weir_mcp::ListKind;
 
@@ -13,10 +16,12 @@ use super::{ALL, grants::INTERFACE, selection, selects};
 pub struct Toolset {
     /// What follows `/mcp/`; [`ALL`] for `/mcp` itself.
     name: Box<str>,
+    /// Apart for each choice that is read, so that lists made for one are not taken for those of another.
+    id: u64,
     picks: Picks,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 enum Picks {
     All,
     /// One upstream under its own names, of which a caller sees a part.
@@ -37,20 +42,22 @@ impl Toolset {
     /// All upstreams, at `/mcp`.
     pub fn all() -> &'static Arc<Self> {
         static EVERYTHING: LazyLock<Arc<Toolset>> =
-            LazyLock::new(|| Arc::new(Toolset { name: ALL.into(), picks: Picks::All }));
+            LazyLock::new(|| Arc::new(Toolset { name: ALL.into(), id: 0, picks: Picks::All }));
         &EVERYTHING
     }
 
     /// One upstream under its own names, for callers who see a part of it.
     #[must_use]
     pub fn one(upstream: &UpstreamName) -> Arc<Self> {
-        Arc::new(Self { name: upstream.as_str().into(), picks: Picks::One(upstream.clone()) })
+        Arc::new(Self { name: upstream.as_str().into(), id: 0, picks: Picks::One(upstream.clone()) })
     }
 
     /// What the operator has put together.
     #[must_use]
     pub fn chosen(config: &ToolsetConfig) -> Arc<Self> {
-        Arc::new(Self { name: config.name.as_str().into(), picks: Picks::Chosen(Box::new(config.clone())) })
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let (name, id) = (config.name.as_str().into(), IDS.fetch_add(1, Ordering::Relaxed));
+        Arc::new(Self { name, id, picks: Picks::Chosen(Box::new(config.clone())) })
     }
 
     /// As the operator has written it; none for what is not written.
@@ -60,6 +67,12 @@ impl Toolset {
             Picks::Chosen(config) => Some(config),
             Picks::All | Picks::One(_) => None,
         }
+    }
+
+    /// Tells apart choices of the same name, of which one was read after the other.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
     }
 
     /// Its endpoint, as rules and the log call it.
@@ -150,10 +163,10 @@ impl Toolset {
     }
 }
 
-/// By endpoint.
+/// Whether the same is served under the same name.
 impl PartialEq for Toolset {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        self.name == other.name && self.picks == other.picks
     }
 }
 

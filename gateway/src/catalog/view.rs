@@ -47,7 +47,7 @@ impl Viewer<'_> {
 /// What tells views apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ViewKey {
-    toolset: Box<str>,
+    toolset: (Box<str>, u64),
     /// None where the rules hide nothing.
     grants: Option<GrantsKey>,
     /// The caller, where some upstream wants a login of each.
@@ -61,7 +61,8 @@ impl ViewKey {
         if viewer.toolset.is_all() && grants.is_none() && personal.is_none() {
             return None;
         }
-        Some(Self { toolset: viewer.toolset.name().into(), grants, caller: personal.cloned() })
+        let toolset = (viewer.toolset.name().into(), viewer.toolset.id());
+        Some(Self { toolset, grants, caller: personal.cloned() })
     }
 }
 

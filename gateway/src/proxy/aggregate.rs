@@ -87,7 +87,8 @@ impl Proxy {
         // Before anything is waited for, so that no change is missed.
         let changes = (self.catalog.announced(), self.catalog.latest());
         let watched = self.watch(context, wish).await;
-        Answer::events(AnswerStream::subscription(id, changes, wants, watched))
+        let moved = Box::pin(Arc::clone(self).moved(context.endpoint.clone(), context.caller.clone()));
+        Answer::events(AnswerStream::subscription(id, changes, wants, (watched, moved)))
     }
 }
 

@@ -30,7 +30,7 @@ use super::{
 
 pub(super) use changes::ListFilter;
 
-use changes::{MergedChanges, meta, told};
+use changes::{MergedChanges, Moved, meta, told};
 use upstream::AnsweredRequest;
 
 /// How long an answer is held back for its first message. What comes at once gets the status that it deserves; what takes
@@ -45,7 +45,7 @@ pub struct AnswerStream {
     ready: VecDeque<Bytes>,
     over: bool,
     deadline: Option<Deadline>,
-    /// Turns true when the session is over that the stream belongs to.
+    /// Turns true when what the stream belongs to is over: its session, or what was decided about it.
     ended: Option<watch::Receiver<bool>>,
     /// The request that the stream answers, for an error in its stead.
     answers: Option<AnsweredRequest>,
@@ -190,14 +190,14 @@ impl AnswerStream {
         Self::new(StreamSource::Queue { consumer, changes })
     }
 
-    /// Changes of the merged lists, after those that the client has seen.
+    /// Changes of the merged lists, after those that the client has seen, and of what it watches, until it is `moved`.
     pub(super) fn subscription(
         id: &[u8],
         changes: (watch::Receiver<ListVersions>, ListVersions),
         wants: ListFilter,
-        granted: (WatchedPart, Option<UpstreamWatch>),
+        (granted, moved): ((WatchedPart, Option<UpstreamWatch>), Moved),
     ) -> Self {
-        Self::new(StreamSource::Subscription(Box::new(MergedChanges::new(id, changes, wants, granted))))
+        Self::new(StreamSource::Subscription(Box::new(MergedChanges::new(id, changes, wants, granted, moved))))
     }
 
     /// The rest of a stream whose client has come back.
@@ -216,9 +216,9 @@ impl AnswerStream {
         self
     }
 
-    /// The same stream, which ends when its session does.
-    pub(super) fn until(self, ended: watch::Receiver<bool>) -> Self {
-        Self { ended: Some(ended), ..self }
+    /// The same stream, which ends when this turns true.
+    pub(super) fn until(self, ended: impl Into<Option<watch::Receiver<bool>>>) -> Self {
+        Self { ended: ended.into(), ..self }
     }
 
     /// The answer of a legacy upstream to a modern client; `id` is the request's.

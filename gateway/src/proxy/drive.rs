@@ -284,9 +284,7 @@ impl Proxy {
                 let endless = method::is_endless(context.message.method());
                 let deadline = (!endless).then_some(deadline);
                 let stream = AnswerStream::relayed(context, &self.catalog, upstream, events, asked, running, deadline);
-                // What would go on for ever goes on under the configuration that is in force then.
-                let stream = if endless { stream.until(self.snapshot().superseded()) } else { stream };
-                Body::Events(Box::new(stream))
+                Body::Events(Box::new(stream.until(target.superseded.clone())))
             }
         };
         Answer { status, session: None, allow: None, retry_after: None, body, record: None }

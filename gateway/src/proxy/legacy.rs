@@ -72,7 +72,8 @@ impl Proxy {
         let offers =
             self.catalog.merged(Viewer { caller: owner.caller.as_ref(), toolset: &toolset }, Era::Legacy).await;
         let answer = Answer::result(initialize, aggregate::initialized(&offers, version));
-        self.admit(owner, Endpoint::Merged(toolset), initialize, HeaderValue::from_static(version), None, answer)
+        let version = HeaderValue::from_static(version);
+        self.admit(owner, Endpoint::Merged(toolset), initialize, version, None, answer).await
     }
 
     async fn begin_one(
@@ -101,7 +102,7 @@ impl Proxy {
             let said = answer.result().unwrap_or(b"{}");
             let answer = Answer::result(initialize, translate::initialized(said, version, upstream.name()));
             let version = HeaderValue::from_static(version);
-            return self.admit(owner, Endpoint::One(upstream), initialize, version, None, answer);
+            return self.admit(owner, Endpoint::One(upstream), initialize, version, None, answer).await;
         }
         let agreed = answer.member("protocolVersion").and_then(json::string);
         let version = agreed.and_then(|version| HeaderValue::from_str(&version).ok());
@@ -111,10 +112,10 @@ impl Proxy {
         let same = answer.id() == Some(id);
         let bytes = if same { answer.bytes().clone() } else { answer.edit().set(Field::Id, id).finish() };
         let (endpoint, answer) = (Endpoint::One(upstream), Answer::whole(200, bytes));
-        self.admit(owner, endpoint, initialize, version, Some(channel), answer)
+        self.admit(owner, endpoint, initialize, version, Some(channel), answer).await
     }
 
-    fn admit(
+    async fn admit(
         &self,
         owner: SessionOwner,
         endpoint: Endpoint,
@@ -135,6 +136,14 @@ impl Proxy {
             session.channels.put(upstream, channel);
         }
         self.sessions.add(Arc::clone(&session));
+        // A configuration that came into force meanwhile either finds the session, or is found here.
+        if !self.still(&session.endpoint, session.caller().as_ref()) {
+            if self.sessions.remove(session.id.as_bytes()).is_some() {
+                self.end(&session).await;
+            }
+            let why = "the configuration has changed meanwhile; begin again with initialize";
+            return Answer::whole(503, answer::error(initialize.id(), answer::INTERNAL, why, None));
+        }
         Answer { session: Some(session.id.clone()), ..answer }
     }
 

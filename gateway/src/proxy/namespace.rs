@@ -50,13 +50,22 @@ impl Namespace {
     }
 }
 
-/// The same for what an upstream says of its own accord to a session. Nothing there is an answer to a client's request.
+/// The same for what an upstream says of its own accord to a session. Nothing there is an answer to a client's request. An
+/// upstream that the rules have taken from the caller since is heard as long as a call of the session runs there.
 pub(super) fn mapped(
     message: &Message,
     session: &Arc<Session>,
     catalog: &Catalog,
     upstream: &Arc<Upstream>,
 ) -> Option<Bytes> {
+    let caller = session.caller();
+    let is_shown = || is_shown(&catalog.snapshot(), &session.endpoint, caller.as_ref(), upstream, Item::Any);
+    if !is_shown() && !session.is_busy_at(upstream) {
+        if message.kind() == Kind::Request {
+            refuse(upstream, session, message, "the client may not use this server any more");
+        }
+        return None;
+    }
     cross(message, catalog, upstream, Some(session), (None, None))
 }
 
@@ -74,7 +83,7 @@ fn cross(
         (Kind::Request, method::TASKS_LIST) => {
             // The client's tasks for all upstreams would be told to one of them.
             if let Some(session) = session {
-                refuse(upstream, session, message);
+                refuse(upstream, session, message, "the client's tasks cannot be listed from here");
             }
             None
         }
@@ -133,9 +142,8 @@ fn wants(session: &Session, message: &Message) -> bool {
     }
 }
 
-fn refuse(upstream: &Arc<Upstream>, session: &Arc<Session>, question: &Message) {
+fn refuse(upstream: &Arc<Upstream>, session: &Arc<Session>, question: &Message, text: &str) {
     let (Some(id), Some(channel)) = (question.id(), session.channels.get(upstream)) else { return };
-    let text = "the client's tasks cannot be listed from here";
     let refusal = Message::parse(answer::error(Some(id), answer::METHOD_NOT_FOUND, text, None));
     if let Ok(refusal) = refusal {
         let (to, caller, bytes) = (Arc::clone(upstream), session.caller(), refusal.bytes().len());

@@ -3,21 +3,18 @@
 //! A call finishes at the upstream that it began with. Whatever else used an upstream that is not carried over finds the
 //! one that has its name now, or ends: lists, notifications, subscriptions, sessions.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::task::JoinSet;
 
 use crate::{
-    caller::Caller,
-    session::{Endpoint, Session},
+    access::Item,
+    session::Session,
     snapshot::Snapshot,
     upstream::{Channel, Upstream},
 };
 
-use super::{Proxy, translate::SharedSessions};
+use super::{Proxy, authorize::is_shown, translate::SharedSessions};
 
 /// How often it is looked whether calls are over.
 const LOOK: Duration = Duration::from_millis(50);
@@ -25,75 +22,119 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What the configuration before has left, until the calls that use it are over.
 #[must_use = "what is left must be closed"]
 pub struct Retired {
-    upstreams: Vec<Arc<Upstream>>,
+    /// Upstreams that are no more, and the sessions that modern clients share there.
+    upstreams: Vec<(Arc<Upstream>, SharedSessions)>,
     /// Sessions of endpoints that are no more, or not what they were.
     sessions: Vec<Arc<Session>>,
-    /// What other sessions had open.
-    channels: Vec<(Option<Arc<Caller>>, Arc<Upstream>, Channel)>,
-    shared: SharedSessions,
+    /// What other sessions had open at such upstreams.
+    channels: Vec<(Arc<Session>, Arc<Upstream>, Channel)>,
+    /// Sessions, and upstreams that the rules have taken from their callers.
+    hidden: Vec<(Arc<Session>, Arc<Upstream>)>,
 }
 
 impl Proxy {
     /// Puts a snapshot in force. Upstreams that are in it and in the one before are not touched.
     pub async fn swap(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Retired {
-        let before = self.snapshot();
-        let upstreams = self.catalog.swap(Arc::clone(&snapshot)).await;
-        let is_gone = |upstream: &Arc<Upstream>| upstreams.iter().any(|gone| Arc::ptr_eq(gone, upstream));
-        if !upstreams.is_empty() || !snapshot.has_rules_of(&before) {
-            before.supersede();
-        }
-        let is_over = |session: &Session| {
-            let is_other = match &session.endpoint {
-                Endpoint::One(upstream) => is_gone(upstream),
-                Endpoint::Merged(toolset) => !snapshot.serves_as_before(toolset, &before),
-            };
-            // By other rules the caller may find less there, or nothing.
-            is_other || !self.still(&session.endpoint, session.caller().as_ref())
-        };
+        let gone = self.catalog.swap(Arc::clone(&snapshot)).await;
+        let is_over = |session: &Session| !self.still(&session.endpoint, session.caller().as_ref());
         let sessions = self.sessions.take_if(is_over);
-        let mut channels = Vec::new();
+        for session in sessions.iter().filter(|session| self.is_narrowed(session)) {
+            // Its stream would still say what the caller may no longer know.
+            drop(session.queue.take_over());
+        }
+        let (mut channels, mut hidden) = (Vec::new(), Vec::new());
         for session in self.sessions.list() {
-            let taken = upstreams.iter().filter_map(|upstream| Some((upstream, session.channels.leave(upstream)?)));
-            channels.extend(taken.map(|(upstream, channel)| (session.caller(), Arc::clone(upstream), channel)));
-            for upstream in upstreams.iter().filter(|upstream| !session.watched(upstream.key()).is_empty()) {
-                self.watch_on(&session, upstream);
+            for upstream in &gone {
+                let left = session.channels.leave(upstream);
+                channels.extend(left.map(|channel| (Arc::clone(&session), Arc::clone(upstream), channel)));
+            }
+            for (upstream, _) in session.channels.all() {
+                if !sees(&snapshot, &session, &upstream) {
+                    hidden.push((Arc::clone(&session), upstream));
+                }
+            }
+            for upstream in snapshot.upstreams() {
+                let is_watched =
+                    session.channels.get(upstream).is_none() && !session.watched(upstream.key()).is_empty();
+                if is_watched && sees(&snapshot, &session, upstream) {
+                    self.watch_on(&session, upstream);
+                }
             }
         }
-        let shared = self.pool.take(is_gone);
-        Retired { upstreams, sessions, channels, shared }
+        let shared = |gone: Arc<Upstream>| {
+            let shared = self.pool.take(|upstream| Arc::ptr_eq(upstream, &gone));
+            (gone, shared)
+        };
+        Retired { upstreams: gone.into_iter().map(shared).collect(), sessions, channels, hidden }
     }
 
-    /// Opens for a session the upstream that has the name of another now, so that it hears of what it watches.
-    fn watch_on(self: &Arc<Self>, session: &Arc<Session>, gone: &Upstream) {
-        let Some(upstream) = self.upstream(gone.name()) else { return };
-        let (proxy, owner) = (Arc::clone(self), Arc::clone(session));
+    /// Whether the rules have taken from a session's caller the endpoint, or a part of its upstream.
+    fn is_narrowed(&self, session: &Session) -> bool {
+        let now = self.endpoint(session.endpoint.name(), session.caller().as_ref());
+        now.is_none_or(|now| now.is_merged() != session.endpoint.is_merged())
+    }
+
+    /// Opens an upstream for a session, so that it hears of what it watches there.
+    fn watch_on(self: &Arc<Self>, session: &Arc<Session>, upstream: &Arc<Upstream>) {
+        let (proxy, owner, upstream) = (Arc::clone(self), Arc::clone(session), Arc::clone(upstream));
         // The opening is a task of the session, and nobody waits for it here.
         let open = async move { drop(proxy.open_channel(&owner, &upstream).await) };
         session.openings.lock().spawn(open);
     }
 
-    /// Closes what a configuration has left, when the calls that use it are over, or have had the time that they may take.
+    /// Closes what a configuration has left, each part when the calls that use it are over, or have had the time that they
+    /// may take.
     pub async fn close(self: &Arc<Self>, retired: Retired) {
-        let Retired { upstreams, sessions, channels, shared } = retired;
-        let limit = upstreams.iter().map(|upstream| upstream.timeouts.overall).max().unwrap_or_default();
-        let runs = || {
-            upstreams.iter().any(|upstream| upstream.is_in_use()) || sessions.iter().any(|session| session.is_busy())
-        };
-        let end = Instant::now() + limit;
-        while runs() && Instant::now() < end {
-            tokio::time::sleep(LOOK).await;
-        }
+        let Retired { upstreams, sessions, channels, hidden } = retired;
         let mut closing = JoinSet::new();
         for session in sessions {
             let proxy = Arc::clone(self);
-            closing.spawn(async move { proxy.end(&session).await });
+            closing.spawn(async move {
+                over(session.patience(), || session.is_busy()).await;
+                proxy.end(&session).await;
+            });
         }
-        for (caller, upstream, channel) in channels {
-            closing.spawn(async move { upstream.close(caller.as_ref(), &channel).await });
+        for (session, upstream, channel) in channels {
+            closing.spawn(async move {
+                over(upstream.timeouts.longest(), || session.is_busy_at(&upstream)).await;
+                upstream.close(session.caller().as_ref(), &channel).await;
+            });
         }
-        closing.spawn(shared.close());
+        for (session, upstream) in hidden {
+            let proxy = Arc::clone(self);
+            closing.spawn(async move {
+                over(upstream.timeouts.longest(), || session.is_busy_at(&upstream)).await;
+                // Not if the rules have given it back meanwhile.
+                if !sees(&proxy.snapshot(), &session, &upstream)
+                    && let Some(channel) = session.channels.leave(&upstream)
+                {
+                    session.forwarders.end(upstream.key());
+                    upstream.close(session.caller().as_ref(), &channel).await;
+                }
+            });
+        }
+        for (upstream, shared) in upstreams {
+            closing.spawn(async move {
+                over(upstream.timeouts.longest(), || upstream.is_in_use()).await;
+                shared.close().await;
+                upstream.stop().await;
+            });
+        }
         closing.join_all().await;
-        let stop = |upstream: Arc<Upstream>| async move { upstream.stop().await };
-        upstreams.into_iter().map(stop).collect::<JoinSet<()>>().join_all().await;
     }
+}
+
+/// Whether a session's caller may know of an upstream there.
+fn sees(snapshot: &Snapshot, session: &Session, upstream: &Upstream) -> bool {
+    is_shown(snapshot, &session.endpoint, session.caller().as_ref(), upstream, Item::Any)
+}
+
+/// Resolves when nothing `runs` any more, or has had its time.
+async fn over(limit: Duration, runs: impl Fn() -> bool) {
+    let ended = async {
+        while runs() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    drop(tokio::time::timeout(limit, ended).await);
 }

@@ -6,6 +6,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
+use tokio::sync::watch;
 use weir_mcp::{
     Era, ListKind, Message, ParseError, json,
     message::{Field, Kind, Object, Reference},
@@ -67,6 +68,8 @@ pub(super) struct Target {
     pub(super) arguments: Option<String>,
     /// The rules that want it approved first.
     pub(super) approvals: Vec<Arc<RuleConfig>>,
+    /// Ends the answer, where that would go on for ever, when what was decided about it may be decided otherwise.
+    pub(super) superseded: Option<watch::Receiver<bool>>,
 }
 
 impl Target {
@@ -81,8 +84,11 @@ impl Target {
 impl Proxy {
     /// Where a request goes, if its caller may have it go there.
     pub(super) async fn route(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Route {
+        // Before anything is decided, so that no later configuration is missed.
+        let superseded = method::is_endless(context.message.method()).then(|| self.catalog.superseded());
         let route = self.find_route(context).await;
         let Route::Upstream(mut target) = route else { return route };
+        target.superseded = superseded;
         let mut decision = self.authorize(context, &target);
         record.decided(&decision);
         if decision.allowed {
@@ -373,7 +379,17 @@ impl Proxy {
 impl Target {
     /// What is sent where, and what rules have to allow for that.
     const fn new(upstream: Arc<Upstream>, body: Bytes, item: TargetItem) -> Self {
-        Self { upstream, body, name: None, run: None, asked: None, item, arguments: None, approvals: Vec::new() }
+        Self {
+            upstream,
+            body,
+            name: None,
+            run: None,
+            asked: None,
+            item,
+            arguments: None,
+            approvals: Vec::new(),
+            superseded: None,
+        }
     }
 
     /// A message that goes on as it came.

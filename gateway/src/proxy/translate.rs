@@ -77,7 +77,8 @@ impl Codec for ToLegacy<'_> {
             method::DISCOVER => Err(Answer::result(message, translate::discovered(session.said())).into()),
             method::LISTEN => {
                 let subscription = TranslatedSubscription::open(session, message).await;
-                Err(Answer::events(AnswerStream::subscribed(subscription)).into())
+                let stream = AnswerStream::subscribed(subscription).until(target.superseded.clone());
+                Err(Answer::events(stream).into())
             }
             _ => {
                 let lease = proxy.lease(context, &target.upstream, asks, session).await?;

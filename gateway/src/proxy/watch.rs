@@ -5,14 +5,14 @@
 //! promise in time is promised for it, and once it listens its resources are said to have changed.
 
 use std::{
-    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use indexmap::IndexMap;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch::Receiver},
     task::JoinSet,
 };
 use weir_flow::Backoff;
@@ -22,11 +22,11 @@ use weir_mcp::{
     translate::subscribed,
 };
 
-use crate::{access::Item, catalog::MergedLists, config::UpstreamName, session::Endpoint, task, upstream::Upstream};
+use crate::{access::Item, config::UpstreamName, session::Endpoint, task, upstream::Upstream};
 
 use super::{
     Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer_stream::StreamItem, authorize::is_shown,
-    route::Target, viewer,
+    route::Target,
 };
 
 /// How many resources and how many tasks one client may watch at once.
@@ -44,11 +44,27 @@ pub(super) struct UpstreamWatch {
     _following: JoinSet<()>,
 }
 
-/// What is watched at one upstream, or is granted of it: addresses and tasks as the client knows them.
+/// What a client wants to watch at one upstream.
+#[derive(Default)]
+struct WatchedItems {
+    /// Addresses: as the client knows them, and as the upstream does.
+    uris: Vec<(String, String)>,
+    /// Tasks, as the client knows them.
+    tasks: Vec<String>,
+}
+
+/// What is granted of it: addresses and tasks as the client knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WatchedPart {
     pub(super) uris: Vec<String>,
     pub(super) tasks: Vec<String>,
+}
+
+impl WatchedItems {
+    /// All of it.
+    fn promised(&self) -> WatchedPart {
+        WatchedPart { uris: self.uris.iter().map(|(uri, _)| uri.clone()).collect(), tasks: self.tasks.clone() }
+    }
 }
 
 impl UpstreamWatch {
@@ -70,22 +86,11 @@ impl Proxy {
     ) -> (WatchedPart, Option<UpstreamWatch>) {
         let (heard, mut following) = (mpsc::channel(WAITING), JoinSet::new());
         let mut answers = Vec::new();
-        let mut parts = self.parts(context, wish);
-        for upstream in self.snapshot().upstreams() {
-            let Some(part) = parts.remove(upstream.key()) else { continue };
-            let Some(sub) = self.sub_context(context, upstream, &part) else { continue };
+        for (name, part) in self.parts(context, wish) {
             let (tell, told) = oneshot::channel();
-            answers.push((part.clone(), told));
-            let (proxy, upstream) = (Arc::clone(self), Arc::clone(upstream));
-            let follower = SubscriptionFollower {
-                proxy,
-                upstream,
-                part,
-                endpoint: context.endpoint.clone(),
-                sub,
-                client: heard.0.clone(),
-            };
-            following.spawn(follower.follow(tell));
+            answers.push((part.promised(), told));
+            let (proxy, context, client) = (Arc::clone(self), context.clone(), heard.0.clone());
+            following.spawn(SubscriptionFollower { proxy, name, part, context, client }.follow(tell));
         }
         if answers.is_empty() {
             return (WatchedPart::default(), None);
@@ -103,7 +108,7 @@ impl Proxy {
     }
 
     /// Who is to be asked for what.
-    fn parts(&self, context: &RequestContext, wish: &[u8]) -> HashMap<UpstreamName, WatchedPart> {
+    fn parts(&self, context: &RequestContext, wish: &[u8]) -> IndexMap<UpstreamName, WatchedItems> {
         let offers = self.catalog.known(context.viewer(), Era::Modern);
         let texts = |key: &str| {
             let texts = json::get(wish, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
@@ -114,15 +119,16 @@ impl Proxy {
             let upstream = snapshot.upstream(upstream.as_str());
             upstream.is_some_and(|upstream| is_shown(&snapshot, &context.endpoint, caller, upstream, item))
         };
-        let mut parts: HashMap<UpstreamName, WatchedPart> = HashMap::new();
+        let mut parts: IndexMap<UpstreamName, WatchedItems> = IndexMap::new();
         for uri in texts("resourceSubscriptions") {
             let found = offers.find_resource(&uri);
             let found = found.filter(|(upstream, native)| sees(upstream, Item::One(ListKind::Resource, native)));
-            let upstream = found.map(|(upstream, _)| upstream);
-            if let Some(upstream) = upstream.filter(|of| offers.traits(of).is_some_and(|traits| traits.subscribe)) {
-                let uris = &mut parts.entry(upstream.clone()).or_default().uris;
-                if !uris.contains(&uri) {
-                    uris.push(uri);
+            let can_watch = |of: &UpstreamName| offers.traits(of).is_some_and(|traits| traits.subscribe);
+            if let Some((upstream, native)) = found.filter(|(upstream, _)| can_watch(upstream)) {
+                let (of, uris) = (upstream.clone(), (uri.clone(), native.to_owned()));
+                let known = &mut parts.entry(of).or_default().uris;
+                if !known.contains(&uris) {
+                    known.push(uris);
                 }
             }
         }
@@ -137,16 +143,21 @@ impl Proxy {
         parts
     }
 
-    /// The client's request, narrowed to what concerns one upstream.
+    /// The client's request, narrowed to what concerns one upstream and may be watched there now; none if that is nothing.
     fn sub_context(
         &self,
         context: &RequestContext,
         upstream: &Arc<Upstream>,
-        part: &WatchedPart,
+        part: &WatchedItems,
     ) -> Option<RequestContext> {
-        let offers = self.catalog.known(context.viewer(), Era::Modern);
-        let native = |uri: &String| offers.find_resource(uri).map(|(_, native)| json::quote(native));
-        let uris: Vec<String> = part.uris.iter().filter_map(native).collect();
+        let (snapshot, caller) = (self.snapshot(), context.caller.as_ref());
+        let sees = |item: Item<'_>| is_shown(&snapshot, &context.endpoint, caller, upstream, item);
+        if !sees(Item::Any) {
+            return None;
+        }
+        let natives = part.uris.iter().map(|(_, native)| native);
+        let natives = natives.filter(|native| sees(Item::One(ListKind::Resource, native)));
+        let uris: Vec<String> = natives.map(|native| json::quote(native)).collect();
         let tasks = part.tasks.iter().filter_map(|task| Some(json::quote(public::split(task)?.1)));
         let tasks: Vec<String> = tasks.collect();
         let mut wish = Vec::new();
@@ -154,6 +165,9 @@ impl Proxy {
             if !values.is_empty() {
                 wish.push(format!("\"{key}\":[{}]", values.join(",")));
             }
+        }
+        if wish.is_empty() {
+            return None;
         }
         let wish = format!("{{{}}}", wish.join(","));
         let message = context.message.edit().put(Object::Body, "notifications", wish).finish();
@@ -165,26 +179,31 @@ impl Proxy {
 /// One upstream being listened to for one client.
 struct SubscriptionFollower {
     proxy: Arc<Proxy>,
-    upstream: Arc<Upstream>,
-    part: WatchedPart,
-    /// Where the client listens.
-    endpoint: Endpoint,
-    sub: RequestContext,
+    /// The upstream's.
+    name: UpstreamName,
+    part: WatchedItems,
+    /// The client's own request.
+    context: RequestContext,
     client: mpsc::Sender<Bytes>,
 }
 
 impl SubscriptionFollower {
-    async fn follow(mut self, tell: oneshot::Sender<WatchedPart>) {
+    async fn follow(self, tell: oneshot::Sender<WatchedPart>) {
         let mut tell = Some(tell);
         let mut backoff = Backoff::STREAM;
         loop {
-            if self.upstream.is_retired() {
-                let Some(now) = self.proxy.upstream(self.upstream.name()) else { return };
-                self.sub.endpoint = Endpoint::One(Arc::clone(&now));
-                self.upstream = now;
-            }
-            let target = Target::unchanged(&self.upstream, &self.sub.message, Era::Modern);
-            let answer = self.proxy.drive(&self.sub, target, &mut CallLog::new(&self.sub)).await;
+            // First, so that what is looked at from here on is looked at again when it may be otherwise.
+            let mut superseded = self.proxy.catalog.superseded();
+            let Some((upstream, sub)) = self.allowed() else {
+                // Rules that allow it again may come.
+                tell = None;
+                if superseded.wait_for(|superseded| *superseded).await.is_err() {
+                    return;
+                }
+                continue;
+            };
+            let target = Target::unchanged(&upstream, &sub.message, Era::Modern);
+            let answer = self.proxy.drive(&sub, target, &mut CallLog::new(&sub)).await;
             let Answer { body: Body::Events(delivery), .. } = answer else {
                 // It does not let anything be watched, or cannot be asked now. Only what was promised is tried again.
                 if tell.as_ref().is_some_and(|tell| !tell.is_closed()) {
@@ -193,41 +212,80 @@ impl SubscriptionFollower {
                 task::back_off(&mut backoff).await;
                 continue;
             };
-            let since = Instant::now();
-            let passed = task::until(self.upstream.retirement(), self.pass_on(*delivery, &mut tell)).await;
-            if passed.is_some_and(|passed| passed.is_none()) {
-                return;
+            let (since, mut stream) = (Instant::now(), *delivery);
+            while let Some(item) = self.next(&mut stream, &mut superseded, (&upstream, &sub)).await {
+                if self.pass_on(item, &upstream, &mut tell).await.is_none() {
+                    return;
+                }
             }
+            drop(stream);
             backoff.handle_stay(since.elapsed());
             task::back_off(&mut backoff).await;
         }
     }
 
-    /// Brings what an upstream says to the client until the stream ends; none if the client is gone.
-    async fn pass_on(&self, mut stream: AnswerStream, tell: &mut Option<oneshot::Sender<WatchedPart>>) -> Option<()> {
-        while let StreamItem::Message(data) | StreamItem::Last(data) = stream.next().await {
-            let Ok(message) = Message::parse(data) else { continue };
-            match (message.kind(), message.method()) {
-                (Kind::Notification, method::ACKNOWLEDGED) => {
-                    let granted = self.granted(&message);
-                    // Whoever came too late to be heard, or comes again, may have missed something.
-                    let missed = match tell.take() {
-                        Some(tell) => tell.send(granted).err(),
-                        None => Some(granted),
+    /// The upstream of the name that is in force, and what may be watched there.
+    fn allowed(&self) -> Option<(Arc<Upstream>, RequestContext)> {
+        let upstream = self.proxy.upstream(self.name.as_str())?;
+        let sub = self.proxy.sub_context(&self.context, &upstream, &self.part)?;
+        Some((upstream, sub))
+    }
+
+    /// The next message; none at the end of the stream, and when the upstream is another or something else may be watched
+    /// there.
+    async fn next(
+        &self,
+        stream: &mut AnswerStream,
+        superseded: &mut Receiver<bool>,
+        (upstream, sub): (&Arc<Upstream>, &RequestContext),
+    ) -> Option<Bytes> {
+        loop {
+            match task::until(superseded.clone(), stream.next()).await {
+                Some(StreamItem::Message(data) | StreamItem::Last(data)) => return Some(data),
+                Some(StreamItem::Replayed(_) | StreamItem::End) => return None,
+                None => {
+                    *superseded = self.proxy.catalog.superseded();
+                    let same = |now: &Arc<Upstream>, allowed: &RequestContext| {
+                        Arc::ptr_eq(now, upstream) && allowed.message.bytes() == sub.message.bytes()
                     };
-                    for uri in missed.into_iter().flat_map(|missed| missed.uris) {
-                        self.client.send(self.updated(&uri)).await.ok()?;
-                    }
+                    self.allowed().filter(|(now, allowed)| same(now, allowed))?;
                 }
-                (Kind::Notification, method::UPDATED) if self.may_hear_of(&message) => {
-                    self.client.send(self.addressed(&message)).await.ok()?;
-                }
-                (Kind::Notification, method::TASK_CHANGE) => {
-                    let named = public::outward(&message, self.upstream.name(), &PublicNames::Plain);
-                    self.client.send(named.unwrap_or_else(|| message.bytes().clone())).await.ok()?;
-                }
-                _ => {}
             }
+        }
+    }
+
+    /// Brings what an upstream says to the client; none if the client is gone.
+    async fn pass_on(
+        &self,
+        data: Bytes,
+        upstream: &Upstream,
+        tell: &mut Option<oneshot::Sender<WatchedPart>>,
+    ) -> Option<()> {
+        let Ok(message) = Message::parse(data) else { return Some(()) };
+        match (message.kind(), message.method()) {
+            (Kind::Notification, method::ACKNOWLEDGED) => {
+                let granted = self.granted(&message);
+                // Whoever came too late to be heard, or comes again, may have missed something.
+                let missed = match tell.take() {
+                    Some(tell) => tell.send(granted).err(),
+                    None => Some(granted),
+                };
+                for uri in missed.into_iter().flat_map(|missed| missed.uris) {
+                    self.client.send(self.updated(&uri)).await.ok()?;
+                }
+            }
+            // Some servers tell each of all changes.
+            (Kind::Notification, method::UPDATED) => {
+                let Some(uri) = message.uri() else { return Some(()) };
+                if self.may_hear_of(upstream, Item::One(ListKind::Resource, &uri)) {
+                    self.client.send(self.addressed(upstream, &message)).await.ok()?;
+                }
+            }
+            (Kind::Notification, method::TASK_CHANGE) if self.may_hear_of(upstream, Item::Any) => {
+                let named = public::outward(&message, upstream.name(), &PublicNames::Plain);
+                self.client.send(named.unwrap_or_else(|| message.bytes().clone())).await.ok()?;
+            }
+            _ => {}
         }
         Some(())
     }
@@ -239,34 +297,23 @@ impl SubscriptionFollower {
             let mut all = json::get(granted, &[key]).into_iter().flat_map(json::elements).filter_map(json::string);
             all.any(|text| text == native)
         };
-        let offers = self.offers();
-        let uri =
-            |uri: &&String| offers.find_resource(uri).is_some_and(|(_, native)| has("resourceSubscriptions", native));
+        let uri = |(_, native): &&(String, String)| has("resourceSubscriptions", native);
         let task = |task: &&String| public::split(task).is_some_and(|(_, native)| has("taskIds", native));
         WatchedPart {
-            uris: self.part.uris.iter().filter(uri).cloned().collect(),
+            uris: self.part.uris.iter().filter(uri).map(|(uri, _)| uri.clone()).collect(),
             tasks: self.part.tasks.iter().filter(task).cloned().collect(),
         }
     }
 
-    /// What the client sees where it listens.
-    fn offers(&self) -> Arc<MergedLists> {
-        let (catalog, caller) = (&self.proxy.catalog, self.sub.caller.as_ref());
-        catalog.known(viewer(Some(&self.endpoint), caller), Era::Modern)
+    /// Whether the client may know of what has changed.
+    fn may_hear_of(&self, upstream: &Upstream, item: Item<'_>) -> bool {
+        let (snapshot, caller) = (self.proxy.snapshot(), self.context.caller.as_ref());
+        is_shown(&snapshot, &self.context.endpoint, caller, upstream, item)
     }
 
-    /// Whether the client may know of what has changed. Some servers tell each of all.
-    fn may_hear_of(&self, updated: &Message) -> bool {
-        let (snapshot, caller) = (self.proxy.snapshot(), self.sub.caller.as_ref());
-        updated.uri().is_some_and(|uri| {
-            let item = Item::One(ListKind::Resource, &uri);
-            is_shown(&snapshot, &self.endpoint, caller, &self.upstream, item)
-        })
-    }
-
-    fn addressed(&self, updated: &Message) -> Bytes {
-        let offers = self.offers();
-        let public = updated.uri().and_then(|uri| offers.public_address(self.upstream.key(), &uri));
+    fn addressed(&self, upstream: &Upstream, updated: &Message) -> Bytes {
+        let offers = self.proxy.catalog.known(self.context.viewer(), Era::Modern);
+        let public = updated.uri().and_then(|uri| offers.public_address(upstream.key(), &uri));
         public.map_or_else(|| updated.bytes().clone(), |public| public::readdressed(updated, public))
     }
 
@@ -274,7 +321,7 @@ impl SubscriptionFollower {
     fn updated(&self, uri: &str) -> Bytes {
         let params = format!("{{\"uri\":{}}}", json::quote(uri));
         let bytes = answer::notification(method::UPDATED, Some(params.as_bytes()));
-        let id = self.sub.message.id().unwrap_or(b"null");
+        let id = self.context.message.id().unwrap_or(b"null");
         Message::parse(bytes.clone()).map_or(bytes, |message| subscribed(&message, id))
     }
 }

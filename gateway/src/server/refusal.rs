@@ -103,6 +103,12 @@ pub(super) fn not_introduced(request: &Message) -> Answer {
     Answer::whole(400, answer::error(request.id(), answer::INVALID_REQUEST, "begin with initialize", None))
 }
 
+/// A request on a stream at which something else is served now, or nothing.
+pub(super) fn stream_is_over(request: &Message) -> Answer {
+    let text = "the configuration has changed, and this session is over; open the stream again";
+    Answer::whole(404, answer::error(request.id(), SESSION_NOT_FOUND, text, None))
+}
+
 /// 400: `initialize` where a session is already, or among others.
 pub(super) fn second_initialize(id: Option<&[u8]>) -> Answer {
     let text = "initialize must come alone and without Mcp-Session-Id";

@@ -68,6 +68,11 @@ impl Forwarders {
         }
     }
 
+    /// Ends the one that runs for this upstream.
+    pub fn end(&self, upstream: &UpstreamName) {
+        self.running.lock().remove(upstream);
+    }
+
     /// Ends all of them.
     pub fn stop(&self) {
         self.running.lock().clear();

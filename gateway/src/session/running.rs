@@ -92,6 +92,11 @@ impl RunningRequests {
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }
+
+    /// Where they run.
+    pub(super) fn upstreams(&self) -> Vec<Arc<Upstream>> {
+        self.0.lock().values().map(|run| Arc::clone(&run.upstream)).collect()
+    }
 }
 
 impl Session {

@@ -31,7 +31,7 @@ pub(super) async fn answer(seen: &Seen, shared: &Arc<Shared>) -> Response {
         let (code, text) = offer.refusals[usize::from(modern)];
         return error(StatusCode::BAD_REQUEST, &message, code, text);
     }
-    if offer.waits && matches!(method, "initialize" | "server/discover") {
+    if offer.waits && matches!(method, "initialize" | "server/discover" | "subscriptions/listen") {
         hold(shared).await;
     }
     match method {

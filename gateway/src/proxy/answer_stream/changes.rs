@@ -1,6 +1,6 @@
 //! What a client hears of changes: of the lists that Weir merges, and of what it watches at upstreams.
 
-use std::sync::Arc;
+use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -35,7 +35,11 @@ pub(super) struct MergedChanges {
     wants: ListFilter,
     watch: Option<UpstreamWatch>,
     first: Option<Bytes>,
+    moved: Moved,
 }
+
+/// Resolves when something else is served to the client where it listens, or nothing.
+pub(super) type Moved = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl MergedChanges {
     /// What a subscription hears, from its acknowledgement on.
@@ -44,10 +48,11 @@ impl MergedChanges {
         (changes, known): (watch::Receiver<ListVersions>, ListVersions),
         wants: ListFilter,
         (granted, watch): (WatchedPart, Option<UpstreamWatch>),
+        moved: Moved,
     ) -> Self {
         let id = Bytes::copy_from_slice(id);
         let first = Some(acknowledged(&id, wants, &granted));
-        Self { id, changes, known, wants, watch, first }
+        Self { id, changes, known, wants, watch, first, moved }
     }
 
     /// What comes next; nothing if nothing more will come.
@@ -67,6 +72,7 @@ impl MergedChanges {
                         return news;
                     }
                 }
+                () = &mut self.moved => return Vec::new(),
                 message = task::or_never(self.watch.as_mut().map(UpstreamWatch::next)) => return vec![message],
             }
         }

@@ -11,11 +11,12 @@ use std::{
 
 use tokio::sync::watch;
 use weir_flow::Backoff;
-use weir_mcp::{Era, Kind, Message, answer, json, method, translate};
+use weir_mcp::{Era, Kind, ListKind, Message, answer, json, method, translate};
 
 use crate::{
+    access::Item,
     catalog::Catalog,
-    proxy::{Answer, Proxy, RequestContext, namespace, route::Target},
+    proxy::{Answer, Proxy, RequestContext, authorize::is_shown, namespace, route::Target},
     session::{Session, WatchGrant, WatchRequest, WatchedUpstream},
     task,
     upstream::{Listened, ReplyBody, Upstream},
@@ -117,12 +118,14 @@ impl SessionSubscriber {
                 let Some(now) = self.catalog.snapshot().upstream(self.upstream.name()).cloned() else { return };
                 (self.upstream, open, lost) = (now, None, true);
             }
-            let wish = wishes.borrow_and_update().clone();
+            let mut superseded = self.catalog.superseded();
+            let Some(wish) = self.allowed(&wishes.borrow_and_update()) else { return };
             if !wish.lists && wish.addresses.is_empty() {
                 (open, lost) = (None, false);
                 self.grant(&wish, &[], None);
-                if wishes.changed().await.is_err() {
-                    return;
+                tokio::select! {
+                    changed = wishes.changed() => if changed.is_err() { return },
+                    _ = superseded.wait_for(|superseded| *superseded) => {}
                 }
                 continue;
             }
@@ -144,7 +147,7 @@ impl SessionSubscriber {
             }
             if let Some(opened) = &mut open {
                 let since = Instant::now();
-                match self.hear(opened, &mut wishes).await {
+                match self.hear(opened, &mut wishes, (&wish, &mut superseded)).await {
                     Some(true) => {
                         backoff.reset();
                         continue;
@@ -161,9 +164,24 @@ impl SessionSubscriber {
         }
     }
 
-    /// Passes on what comes until there is another wish (`true`) or the subscription ends (`false`); none if the session
-    /// is over.
-    async fn hear(&self, open: &mut OpenSubscription, wishes: &mut watch::Receiver<WatchRequest>) -> Option<bool> {
+    /// What is wished for, as far as the rules allow it; none if the session is over.
+    fn allowed(&self, wish: &WatchRequest) -> Option<WatchRequest> {
+        let session = self.session.upgrade()?;
+        let (snapshot, caller) = (self.catalog.snapshot(), session.caller());
+        let sees = |item: Item<'_>| is_shown(&snapshot, &session.endpoint, caller.as_ref(), &self.upstream, item);
+        let (turn, lists, mut addresses) = (wish.turn, wish.lists && sees(Item::Any), wish.addresses.clone());
+        addresses.retain(|address| sees(Item::One(ListKind::Resource, address)));
+        Some(WatchRequest { turn, lists, addresses })
+    }
+
+    /// Passes on what comes until there is another wish or another may be granted (`true`), or the subscription ends
+    /// (`false`); none if the session is over.
+    async fn hear(
+        &self,
+        open: &mut OpenSubscription,
+        wishes: &mut watch::Receiver<WatchRequest>,
+        (wish, superseded): (&WatchRequest, &mut watch::Receiver<bool>),
+    ) -> Option<bool> {
         loop {
             tokio::select! {
                 message = open.events.message() => match message {
@@ -174,6 +192,12 @@ impl SessionSubscriber {
                 },
                 changed = wishes.changed() => return changed.is_ok().then_some(true),
                 () = self.upstream.retired() => return Some(false),
+                () = async { drop(superseded.wait_for(|superseded| *superseded).await) } => {
+                    *superseded = self.catalog.superseded();
+                    if self.allowed(&wishes.borrow())? != *wish {
+                        return Some(true);
+                    }
+                }
             }
         }
     }

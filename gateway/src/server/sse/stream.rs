@@ -102,13 +102,19 @@ impl SseClient<'_> {
     ) {
         let (introduction, peer) = (Instant::now() + INTRODUCTION, exchange.peer());
         let mut draining = self.app.draining.subscribe();
+        // Nothing but answers is to come.
+        let mut answers_only = false;
         loop {
             let next = tokio::select! {
                 biased;
                 Some(message) = brought.recv() => SseStep::Write(gathered(message, &mut brought)),
-                heard = overheard(&mut self.session) => match heard {
+                heard = overheard(&mut self.session), if !answers_only || self.running.is_empty() => match heard {
                     Some(message) => SseStep::Write(gathered(message, &mut brought)),
-                    None => SseStep::Close,
+                    None if self.running.is_empty() => SseStep::Close,
+                    None => {
+                        answers_only = true;
+                        SseStep::Nothing
+                    }
                 },
                 Some(posted) = posted.recv(), if self.running.len() < MAX_RUNNING => SseStep::Take(Box::new(posted)),
                 Some(_) = self.running.join_next() => SseStep::Nothing,
@@ -143,6 +149,10 @@ impl SseClient<'_> {
     async fn take(&mut self, posted: Posted, peer: SocketAddr) -> Option<Bytes> {
         let Posted { caller, principal, ends, message, version, headers } = posted;
         self.ends = self.ends.max(ends);
+        // It may have waited while another configuration came into force.
+        if !self.app.proxy.still(&self.open.stream.endpoint, caller.as_ref()) {
+            return only(refusal::stream_is_over(&message)).await;
+        }
         let session = self.session.as_ref().map(|(session, _)| Arc::clone(session));
         match (&session, message.method()) {
             (None, "initialize") => return Some(self.introduce(caller, &principal, &message, peer).await),
