@@ -9,9 +9,13 @@ use weir_tests::browser::Page;
 use weir_tests::paths::{node, peers};
 use weir_tests::peer::free_port;
 use weir_tests::process::Process;
+use weir_tests::remote::Remote;
+use weir_tests::suite::program;
 use weir_tests::tokens::{claims, encoded};
 use weir_tests::wait::until;
-use weir_tests::{Authority, Browser, Client, Gateway, Request, Response, Stub};
+use weir_tests::{Authority, Bridge, Browser, Client, Gateway, Request, Response, Stub};
+
+use crate::mcp_remote_parity::until_awaited;
 
 const VERIFIER: &str = "a-verifier-that-is-long-enough-for-PKCE-to-be-used-with-it";
 /// Nobody listens there.
@@ -149,12 +153,54 @@ async fn real_clients_sign_in_at_weir_by_themselves() {
     for sdk in ["1", "2"] {
         for path in ["/mcp", "/mcp/stub"] {
             let mut command = Command::new(node());
-            command.arg(peers("clients/sign_in.mjs")).args([sdk, &scene.gateway.url(path)]);
+            command.arg(peers("clients/sign_in.mjs")).args([sdk, &scene.gateway.url(path), "refresh"]);
             let mut client = Process::start(&format!("SDK {sdk}"), &mut command);
             let said = client.says("what it got", |line| serde_json::from_str::<Value>(line).ok()).await;
-            assert_eq!(said, json!({ "audience": format!("{}{path}", scene.root), "tools": 5 }), "SDK {sdk} at {path}");
+            let right = json!({ "audience": format!("{}{path}", scene.root), "tools": 5, "refreshed": true });
+            assert_eq!(said, right, "SDK {sdk} at {path}");
         }
     }
+}
+
+#[tokio::test]
+async fn mcp_remote_signs_in_at_weir() {
+    let (scene, remote) = (Scene::new().await, Remote::new());
+    let url = scene.gateway.url("/mcp");
+    let mut bridge: Bridge = remote.start(&url, &["--host", "127.0.0.1", "--auth-timeout", "60"]);
+    let person = async {
+        let page = remote.page(0).await;
+        until_awaited(&page).await;
+        let mut ada = Browser::of("ada");
+        let page = ada.open(&page).await;
+        assert!(page.text.contains("Allow this client?"), "{page:?} {}", scene.gateway.log());
+        let (to, mut fields) = page.form("authorize");
+        fields.push(("decision".to_owned(), "allow".to_owned()));
+        ada.submit(&to, &fields).await.text
+    };
+    let (hello, shown) = tokio::join!(bridge.shake_hands(json!({})), person);
+    assert!(hello["result"]["serverInfo"].is_object() && shown.contains("Authorization successful"), "{hello} {shown}");
+}
+
+/// The scenarios of the MCP conformance suite for authorization servers.
+#[tokio::test]
+async fn the_conformance_suite_signs_in_at_weir() {
+    let host =
+        "[[authorization_server.clients]]\nclient_id = \"host\"\nredirect_uris = [\"http://127.0.0.1/callback\"]";
+    let scene = Scene::with("", host).await;
+    let (port, resource) = (free_port().to_string(), format!("{}/mcp", scene.root));
+    let mut command = program();
+    command.args(["authorization", "--url", &scene.root, "--client-id", "host", "--resource", &resource]);
+    let mut suite = Process::start("the suite", command.args(["--port", &port]));
+    let authorize = format!("{}/oauth/authorize?", scene.root);
+    let page = suite.says("where to go", |line| line.starts_with(&authorize).then(|| line.to_owned())).await;
+    let mut ada = Browser::of("ada");
+    let page = ada.open(&page).await;
+    let (to, mut fields) = page.form("authorize");
+    fields.push(("decision".to_owned(), "allow".to_owned()));
+    assert!(ada.submit(&to, &fields).await.text.contains("OK"), "{}", suite.output());
+    let status = suite.end().await;
+    let said = suite.output();
+    assert!(status.success() && !said.contains("WARNING") && !said.contains("SKIPPED"), "{said}");
 }
 
 #[tokio::test]
@@ -471,11 +517,18 @@ async fn a_refresh_token_is_good_once_and_can_be_revoked() {
         ("resource", "https://other.example"),
     ];
     assert_eq!(scene.ask("/oauth/token", &elsewhere).await.0, 400);
-    // The first comes again: neither is good any more. Another sign-in of the same person is.
+    // The answer was lost, or another process of the client asks at the same time.
+    let (one, two) = tokio::join!(scene.refresh(&client, &first), scene.refresh(&client, &first));
+    for (status, again) in [one, two] {
+        assert_eq!((status, &again["refresh_token"]), (200, &second["refresh_token"]), "{again}");
+    }
+    let (one, two) = tokio::join!(scene.refresh(&client, &second), scene.refresh(&client, &second));
+    assert_eq!((one.0, &one.1["refresh_token"]), (200, &two.1["refresh_token"]), "{one:?} {two:?}");
+    // The first comes once more: none is good any more. Another sign-in of the same person is.
     let apart = scene.signed_in(&client, "ada").await;
     let (status, again) = scene.refresh(&client, &first).await;
     assert_eq!((status, &again["error"]), (400, &json!("invalid_grant")), "{again}");
-    assert_eq!(scene.refresh(&client, &second).await.0, 400);
+    assert_eq!((scene.refresh(&client, &second).await.0, scene.refresh(&client, &one.1).await.0), (400, 400));
     let (status, apart) = scene.refresh(&client, &apart).await;
     assert_eq!(status, 200, "{apart}");
 

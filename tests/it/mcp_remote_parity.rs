@@ -128,7 +128,7 @@ impl Heard {
 }
 
 /// Waits until somebody listens where a page sends its user back to: the yardstick opens a browser first.
-async fn until_awaited(page: &str) {
+pub(crate) async fn until_awaited(page: &str) {
     let port = page.split("127.0.0.1%3A").nth(1).map(|rest| rest.split('%').next().unwrap_or_default());
     let port: u16 = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("no way back in {page}"));
     let listens = || std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port)).is_ok();

@@ -146,10 +146,15 @@ pub async fn run_client(way: Way, scenario: &str, revision: &str) -> Result<(), 
     if output.status.success() && text.contains("OVERALL: PASSED") { Ok(()) } else { Err(text) }
 }
 
-fn conformance() -> tokio::process::Command {
+/// The suite as a program, to be given its arguments.
+pub fn program() -> Command {
     let mut command = Command::new(node());
     command.arg(peers("node_modules/.bin/conformance"));
-    let mut command = tokio::process::Command::from(command);
+    command
+}
+
+fn conformance() -> tokio::process::Command {
+    let mut command = tokio::process::Command::from(program());
     command.stdin(Stdio::null()).kill_on_drop(true);
     command
 }

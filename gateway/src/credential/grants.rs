@@ -2,12 +2,16 @@
 //!
 //! A grant has one secret at a time. It begins as a code, which is good for a minute. A refresh token takes the place of the
 //! code, and each refresh token is replaced when it is used. Who brings a secret that was replaced has stolen it, or was
-//! stolen from, so the grant is revoked. The store has the SHA-256 of the secret, never the secret. How long a grant is good
-//! for counts from its code: no refresh prolongs it.
+//! stolen from, so the grant is revoked. Only the last refresh token is answered again for a moment, with the same successor:
+//! answers get lost, and processes of one client share a token. The store has the SHA-256 of the secret, never the secret.
+//! How long a grant is good for counts from its code: no refresh prolongs it.
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use ring::digest::{SHA256, digest};
+use ring::{
+    digest::{SHA256, digest},
+    hmac,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use weir_flow::facts::Principal;
@@ -22,6 +26,8 @@ use super::{
 
 /// How long a code is good.
 const CODE_TIME: Duration = Duration::from_secs(60);
+/// How long after its use a refresh token is answered again.
+const AGAIN: Duration = Duration::from_secs(30);
 /// How many grants of one principal are good at once. With more, the oldest is revoked.
 const SHARE: usize = 50;
 /// How many there may be in all. With more, clients get none.
@@ -77,6 +83,10 @@ struct GrantRecord {
     until: u64,
     /// None once the code is used.
     code: Option<CodeBinding>,
+    /// The hash of the last refresh token, and until when it is answered again.
+    last: Option<(String, u64)>,
+    /// From which each secret makes the next.
+    seed: String,
     grant: TokenGrant,
 }
 
@@ -116,11 +126,11 @@ impl IssuerStore {
             tracing::warn!("clients have {MOST} grants, which is the most; a client got none");
             return Ok(None);
         }
-        let (Some(id), Some(secret)) = (random(), random()) else { return Ok(None) };
+        let (Some(id), Some(secret), Some(seed)) = (random(), random(), random()) else { return Ok(None) };
         let now = self.token_store.clock.now();
         let began = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros().to_string();
         let until = seconds(now) + CODE_TIME.as_secs();
-        let record = GrantRecord { hash: hash(&secret), until, code: Some(code), grant };
+        let record = GrantRecord { hash: hash(&secret), until, code: Some(code), last: None, seed, grant };
         store.put(&Key::new(GRANTS, &[&owner, &id]), &record.value(began), Some(CODE_TIME)).await?;
         Ok(Some(Secret::new(format!("{CODE}_{owner}_{id}_{secret}"))))
     }
@@ -166,12 +176,12 @@ impl IssuerStore {
     async fn redeem(
         &self,
         prefix: &str,
-        shown: &str,
+        token: &str,
         client: &str,
         judge: impl Fn(&GrantRecord) -> SecretCheck,
     ) -> Result<Redeemed, TokenStoreError> {
         let store = self.token_store.open().await?.store.as_ref();
-        let Some((key, secret)) = parse(prefix, shown) else { return Ok(Redeemed::Unknown) };
+        let Some((key, secret)) = parse(prefix, token) else { return Ok(Redeemed::Unknown) };
         let Some(Entry { value, version }) = store.get(&key).await? else { return Ok(Redeemed::Unknown) };
         let Some(record) = GrantRecord::parse(&value) else { return Ok(Redeemed::Unknown) };
         let now = seconds(self.token_store.clock.now());
@@ -179,25 +189,36 @@ impl IssuerStore {
         if record.grant.client != client || record.until <= now {
             return Ok(Redeemed::Unknown);
         }
-        let check = if record.hash == hash(secret) { judge(&record) } else { SecretCheck::Replaced };
+        let next = record.next(secret);
+        let stem = token.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(secret)).unwrap_or_default();
+        let refresh = Secret::new(format!("{REFRESH}{stem}{next}"));
+        let shown = hash(secret);
+        let check = match &record.last {
+            _ if record.hash == shown => judge(&record),
+            Some((last, until)) if *last == shown && now < *until && record.hash == hash(&next) => SecretCheck::Again,
+            _ => SecretCheck::Replaced,
+        };
         let until = match check {
             SecretCheck::Good(until) => until,
+            SecretCheck::Again => return Ok(Redeemed::Good(Box::new(record.grant), refresh)),
             SecretCheck::NotNow => return Ok(Redeemed::Unknown),
             SecretCheck::Replaced => {
                 store.delete(&key).await?;
                 return Ok(Redeemed::Reused);
             }
         };
-        let Some(next) = random() else { return Ok(Redeemed::Unknown) };
-        let successor = GrantRecord { hash: hash(&next), until, code: None, grant: record.grant };
+        let last = record.code.is_none().then(|| (shown, now + AGAIN.as_secs()));
+        let successor = GrantRecord { hash: hash(&next), until, code: None, last, ..record };
         let left = Duration::from_secs(until.saturating_sub(now));
-        // Who loses here has brought the secret at the same time as somebody else.
-        let Swap::Done(_) = store.swap(&key, Some(version), &successor.value(value.about), Some(left)).await? else {
-            store.delete(&key).await?;
-            return Ok(Redeemed::Reused);
-        };
-        let stem = shown.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(secret)).unwrap_or_default();
-        Ok(Redeemed::Good(Box::new(successor.grant), Secret::new(format!("{REFRESH}{stem}{next}"))))
+        match store.swap(&key, Some(version), &successor.value(value.about), Some(left)).await? {
+            Swap::Done(_) => Ok(Redeemed::Good(Box::new(successor.grant), refresh)),
+            // It came twice at the same time.
+            Swap::Lost(_) if successor.last.is_some() => Box::pin(self.redeem(prefix, token, client, judge)).await,
+            Swap::Lost(_) => {
+                store.delete(&key).await?;
+                Ok(Redeemed::Reused)
+            }
+        }
     }
 
     /// Revokes the grant of a refresh token of this client (RFC 7009). Returns what was granted.
@@ -218,6 +239,8 @@ impl IssuerStore {
 enum SecretCheck {
     /// The grant goes on until then, in seconds since 1970.
     Good(u64),
+    /// It was used a moment ago, and is answered as before.
+    Again,
     /// The request is wrong, and the secret is as good as before.
     NotNow,
     /// It was used before.
@@ -227,6 +250,12 @@ enum SecretCheck {
 impl GrantRecord {
     fn value(&self, about: String) -> Value {
         Value { about, secret: Zeroizing::new(serde_json::to_vec(self).unwrap_or_default()) }
+    }
+
+    /// The secret that takes the place of another one.
+    fn next(&self, secret: &str) -> String {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, self.seed.as_bytes());
+        hex(hmac::sign(&key, secret.as_bytes()).as_ref())
     }
 
     fn parse(value: &Value) -> Option<Self> {

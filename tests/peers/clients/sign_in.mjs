@@ -3,8 +3,9 @@
 //
 //   node sign_in.mjs 2 http://127.0.0.1:8080/mcp
 //
-// Prints {"audience": what its token is for, "tools": how many there are}.
-const [, , version, address] = process.argv;
+// Prints {"audience": what its token is for, "tools": how many there are}. With `refresh` as the third argument it also
+// uses its refresh token, and says whether it has other tokens then: {"refreshed": true}.
+const [, , version, address, refresh] = process.argv;
 const sdk =
   version === '1'
     ? {
@@ -81,5 +82,15 @@ const connect = async () => {
 const client = (await connect()) ?? (await connect());
 const { tools } = await client.listTools();
 const claims = JSON.parse(Buffer.from(kept.tokens.access_token.split('.')[1], 'base64url'));
-console.log(JSON.stringify({ audience: claims.aud, tools: tools.length }));
+const said = { audience: claims.aud, tools: tools.length };
+if (refresh) {
+  const before = kept.tokens;
+  // The SDK refreshes whenever there is a refresh token, and opens no page then.
+  code = undefined;
+  await sdk.auth(provider, { serverUrl: address });
+  const changed = (name) => kept.tokens[name] && kept.tokens[name] !== before[name];
+  await client.listTools();
+  said.refreshed = code === undefined && changed('access_token') && changed('refresh_token');
+}
+console.log(JSON.stringify(said));
 await client.close();
