@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::json;
 use weir_tests::chromium::{Window, tour};
 
+use crate::client_sign_in;
 use crate::oidc_login::{Scene, gets_through};
 use crate::sign_in::{modern, text, waiting};
 
@@ -34,6 +35,20 @@ async fn from_click_to_connected(window: Window) {
     assert_eq!(text(&done["result"]), "hi", "{done}");
     assert!(sights[2].text.contains("Signed out of github"), "{sights:?}");
     assert!(!gets_through(&client).await, "signed out is signed out");
+}
+
+#[tokio::test]
+async fn a_person_allows_a_client_with_a_phone() {
+    let scene = client_sign_in::Scene::new().await;
+    let (pictures, back) = (Path::new(env!("CARGO_TARGET_TMPDIR")), scene.gateway.url("/healthz"));
+    let about = json!({ "client_name": "A".repeat(80), "redirect_uris": [back] });
+    let client = scene.register(&about).await.1["client_id"].as_str().unwrap().to_owned();
+    let page = scene.page(&client, &[("redirect_uri", &back)]);
+    let window = Window { name: "phone-consent", width: 390, height: 844 };
+    let sights = tour(window, "ada", &page, &["Do not allow"], pictures).await;
+    assert!(sights[0].text.contains("Allow this client?") && sights[0].text.contains(&back), "{sights:?}");
+    assert!(sights[0].width <= window.width && sights[0].complaints.is_empty(), "{sights:?}");
+    assert!(sights[1].url.starts_with(&format!("{back}?error=access_denied")), "{sights:?}");
 }
 
 #[tokio::test]

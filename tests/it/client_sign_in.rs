@@ -22,15 +22,15 @@ const VERIFIER: &str = "a-verifier-that-is-long-enough-for-PKCE-to-be-used-with-
 const BACK: &str = "http://127.0.0.1:9/back";
 
 /// A gateway at which the people of an authorization server sign in.
-struct Scene {
+pub(crate) struct Scene {
     authority: Authority,
-    gateway: Gateway,
+    pub(crate) gateway: Gateway,
     _stub: Stub,
     root: String,
 }
 
 impl Scene {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         Self::with("", "").await
     }
 
@@ -42,7 +42,7 @@ impl Scene {
         Self { authority, gateway, _stub: stub, root: format!("http://127.0.0.1:{port}") }
     }
 
-    async fn register(&self, about: &Value) -> (u16, Value) {
+    pub(crate) async fn register(&self, about: &Value) -> (u16, Value) {
         let request = Request::new("POST", "/oauth/register").header("content-type", "application/json");
         let response = self.gateway.send(request.body(about.to_string())).await;
         (response.status, response.json().await)
@@ -56,7 +56,7 @@ impl Scene {
     }
 
     /// Where a client sends a browser, with some parameters changed, or left out where they are empty.
-    fn page(&self, client: &str, change: &[(&str, &str)]) -> String {
+    pub(crate) fn page(&self, client: &str, change: &[(&str, &str)]) -> String {
         let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, VERIFIER.as_bytes()));
         let resource = format!("{}/mcp", self.root);
         let mut all = vec![
@@ -209,7 +209,13 @@ async fn a_person_allows_a_client_and_stays_who_they_are() {
     let client = scene.registered().await;
     let mut ada = Browser::of("ada");
     let page = ada.open(&scene.page(&client, &[])).await;
-    for text in ["For ada@example.com (ada)", "Host &lt;1&gt;", BACK, &format!("{}/mcp", scene.root)] {
+    for text in [
+        "For ada@example.com (ada)",
+        "Host &lt;1&gt;",
+        "the client&#39;s own word",
+        BACK,
+        &format!("{}/mcp", scene.root),
+    ] {
         assert!(page.text.contains(text), "{text}: {}", page.text);
     }
     // They say no, and later yes.
@@ -309,7 +315,7 @@ async fn a_document_says_who_a_client_is() {
     Browser::new().open_until(&scene.page(&good, &[]), |url| url.contains("/auth?")).await;
     assert_eq!(scene.authority.asked("/good.json").len(), 0);
     let page = ada.open(&scene.page(&good, &[])).await;
-    assert!(page.text.contains("<strong>Cursor</strong> of <strong>127.0.0.1</strong>"), "{page:?}");
+    assert!(page.text.contains("<dd>Cursor</dd><dt>Published by</dt><dd>127.0.0.1</dd>"), "{page:?}");
     let back = decide(&mut ada, &page, "allow").await;
     let (status, token) = scene.redeem(&good, &parameter(&back, "code").unwrap()).await;
     assert_eq!((status, scene.lists("/mcp", &token).await), (200, 200), "{token}");
@@ -557,6 +563,22 @@ async fn a_refresh_token_is_good_once_and_can_be_revoked() {
     assert_eq!(revoke(&client, apart["refresh_token"].as_str().unwrap()).await, 200);
     assert_eq!(scene.refresh(&client, &apart).await.0, 400);
     scene.gateway.logs("\"grant revoked\"").await;
+}
+
+#[tokio::test]
+async fn a_person_signs_out_their_clients() {
+    let scene = Scene::new().await;
+    let client = scene.registered().await;
+    let (hers, also) = (scene.signed_in(&client, "ada").await, scene.signed_in(&client, "ada").await);
+    let eves = scene.signed_in(&client, "eve").await;
+    let mut ada = Browser::of("ada");
+    let page = ada.open(&scene.gateway.url("/connect")).await;
+    assert!(page.text.contains("2 signed in"), "{}", page.text);
+    let page = ada.press(&page, "connect/clients/revoke").await;
+    assert!(page.text.contains("Signed out 2.") && !page.text.contains("MCP clients"), "{}", page.text);
+    assert_eq!((scene.refresh(&client, &hers).await.0, scene.refresh(&client, &also).await.0), (400, 400));
+    assert_eq!(scene.refresh(&client, &eves).await.0, 200);
+    scene.gateway.logs("\"clients signed out\"").await;
 }
 
 #[tokio::test]

@@ -115,7 +115,7 @@ impl IssuerStore {
     /// If the store cannot be read or written.
     pub async fn issue_code(&self, grant: TokenGrant, code: CodeBinding) -> Result<Option<Secret>, TokenStoreError> {
         let store = self.token_store.open().await?.store.as_ref();
-        let owner = hash(&format!("{}\n{}", grant.vouched_by, grant.subject));
+        let owner = owner(&grant.subject, &grant.vouched_by);
         let mut theirs = store.list(&[Key::new(GRANTS, &[&owner])]).await?;
         // What is listed says when the grant began, in microseconds since 1970.
         theirs.sort_by_key(|listed| listed.about.parse::<u128>().unwrap_or_default());
@@ -195,7 +195,11 @@ impl IssuerStore {
         let shown = hash(secret);
         let check = match &record.last {
             _ if record.hash == shown => judge(&record),
-            Some((last, until)) if *last == shown && now < *until && record.hash == hash(&next) => SecretCheck::Again,
+            Some((last, again)) if *last == shown && now < *again && record.hash == hash(&next) => match judge(&record)
+            {
+                SecretCheck::Good(_) => SecretCheck::Again,
+                check => check,
+            },
             _ => SecretCheck::Replaced,
         };
         let until = match check {
@@ -219,6 +223,28 @@ impl IssuerStore {
                 Ok(Redeemed::Reused)
             }
         }
+    }
+
+    /// How many grants of clients a principal has.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn count_grants(&self, principal: &Principal) -> Result<usize, TokenStoreError> {
+        let store = self.token_store.open().await?.store.as_ref();
+        Ok(store.list(&[grants_of(principal)]).await?.len())
+    }
+
+    /// Revokes all grants of a principal. Returns how many there were.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn revoke_all(&self, principal: &Principal) -> Result<usize, TokenStoreError> {
+        let store = self.token_store.open().await?.store.as_ref();
+        let theirs = store.list(&[grants_of(principal)]).await?;
+        for listed in &theirs {
+            store.delete(&listed.key).await?;
+        }
+        Ok(theirs.len())
     }
 
     /// Revokes the grant of a refresh token of this client (RFC 7009). Returns what was granted.
@@ -270,6 +296,15 @@ fn parse<'a>(prefix: &str, shown: &'a str) -> Option<(Key, &'a str)> {
     let is_hex = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let good = parts.next().is_none() && [owner, id, secret].into_iter().all(is_hex);
     good.then(|| (Key::new(GRANTS, &[owner, id]), secret))
+}
+
+/// Where the grants of a principal are.
+fn grants_of(principal: &Principal) -> Key {
+    Key::new(GRANTS, &[&owner(&principal.subject, principal.issuer.as_deref().unwrap_or_default())])
+}
+
+fn owner(subject: &str, issuer: &str) -> String {
+    hash(&format!("{issuer}\n{subject}"))
 }
 
 fn hash(text: &str) -> String {

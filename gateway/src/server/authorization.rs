@@ -148,6 +148,11 @@ impl AuthorizationServer {
         &self.tokens.issuer
     }
 
+    /// How long an access token is good for.
+    pub(super) fn access_lifetime(&self) -> Duration {
+        self.tokens.lifetime
+    }
+
     /// What it keeps.
     pub(super) fn store(&self) -> &IssuerStore {
         &self.tokens.store

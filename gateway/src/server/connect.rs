@@ -37,6 +37,9 @@ use page::{Row, RowState};
 /// Where requests for approvals are, below the page.
 const APPROVE: &str = "approve";
 
+/// What signs out MCP clients, below the page.
+const CLIENTS: &str = "clients";
+
 /// The longest form, in bytes.
 const FORM: usize = 16 * 1024;
 
@@ -200,6 +203,9 @@ impl App {
                         let answer = value(&form, "answer").unwrap_or_default();
                         self.answer_approval(&browser, (&act, &answer)).await
                     }
+                    Some(browser) if name == CLIENTS && act == "revoke" => {
+                        self.sign_out_clients(&browser, address).await
+                    }
                     Some(browser) => self.act(&browser, &name, &act, address).await,
                     None => {
                         let text = "This page is too old, or was not made for this browser. Open it again.";
@@ -219,11 +225,12 @@ impl App {
 
     async fn overview(&self, browser: &BrowserSession) -> BrowserReply {
         let waiting = self.waiting_for(browser.caller()).await.map_err(|why| why.to_string());
+        let clients = self.allowed_clients(browser.caller()).await;
         match (self.rows(browser.caller()).await, waiting) {
             (Ok(rows), Ok(waiting)) => {
                 let who = (!browser.caller().is_local()).then(|| name_of(browser.caller()));
                 let (notice, key) = (browser.notice(), browser.key());
-                BrowserReply::Page(200, page::page(&rows, who.as_deref(), notice.as_ref(), &waiting, key))
+                BrowserReply::Page(200, page::page(&rows, who.as_deref(), notice.as_ref(), &waiting, clients, key))
             }
             (Err(why), _) | (_, Err(why)) => {
                 BrowserReply::Page(500, page::message("Trouble", &why, &self.connect.invitations.page()))

@@ -57,7 +57,7 @@ pub(in crate::server) struct PublicClient {
     pub(in crate::server) name: String,
     #[serde(rename = "r")]
     redirects: Vec<String>,
-    /// The host that publishes its document; none for a client that has registered itself.
+    /// The host that publishes its document, or the operator; none for a client that has registered itself.
     #[serde(skip)]
     pub(in crate::server) publisher: Option<String>,
 }
@@ -167,7 +167,11 @@ async fn fetch(http: &Http, url: &Url) -> Result<PublicClient, String> {
 impl PublicClient {
     /// A client of the configuration.
     pub(super) fn configured(name: &str, redirects: &[String]) -> Self {
-        Self { name: name.to_owned(), redirects: redirects.to_vec(), publisher: None }
+        Self {
+            name: name.to_owned(),
+            redirects: redirects.to_vec(),
+            publisher: Some("the operator of this gateway".to_owned()),
+        }
     }
 
     /// Reads what a client says of itself (RFC 7591 §2).

@@ -4,11 +4,12 @@
 //! The form brings the key of this browser's own page, so no other site can send it. What is wrong with a request is said on
 //! a page: nobody is redirected before the person has seen where to (RFC 9700 §4.11.2).
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use url::Url;
 
 use crate::{
+    caller::Caller,
     credential::{CodeBinding, TokenGrant},
     telemetry::AuthRecord,
 };
@@ -22,7 +23,7 @@ use super::{
     BrowserReply, FORM, bad_form,
     browser_sessions::BrowserSession,
     missing, name_of,
-    page::{self, Consent},
+    page::{self, Consent, Notice},
     value,
 };
 
@@ -117,6 +118,29 @@ impl App {
                 back("error", "server_error")
             }
         }
+    }
+
+    /// How many clients may call in the name of a caller. Zero if the store cannot be read.
+    pub(super) async fn allowed_clients(&self, caller: &Caller) -> usize {
+        match self.sign_in_server() {
+            Some(server) => server.store().count_grants(caller.principal()).await.unwrap_or_default(),
+            None => 0,
+        }
+    }
+
+    /// Revokes what a person has allowed all clients.
+    pub(super) async fn sign_out_clients(&self, browser: &BrowserSession, address: IpAddr) -> BrowserReply {
+        let Some(server) = self.sign_in_server() else { return missing() };
+        let principal = browser.caller().principal();
+        browser.tell(match server.store().revoke_all(principal).await {
+            Ok(count) => {
+                AuthRecord::of(Some(principal), Some(address)).done("clients signed out");
+                let minutes = server.access_lifetime().as_secs().div_ceil(60);
+                Notice::Done(format!("Signed out {count}. The tokens that they have expire within {minutes} min."))
+            }
+            Err(why) => Notice::Failed(format!("Not signed out: {why}")),
+        });
+        BrowserReply::Go(self.connect.invitations.page())
     }
 
     /// Weir as an authorization server, if people sign in there with their clients.

@@ -44,8 +44,15 @@ pub(super) enum Notice {
 }
 
 /// The whole page, for `who` if that is not plain. `key` goes back with each form, so that no other site can send one (OWASP, synchronizer token).
-/// `waiting` is a part that is ready.
-pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, waiting: &str, key: &str) -> String {
+/// `waiting` is a part that is ready. So many MCP `clients` may call in the name of the caller.
+pub(super) fn page(
+    rows: &[Row],
+    who: Option<&str>,
+    notice: Option<&Notice>,
+    waiting: &str,
+    clients: usize,
+    key: &str,
+) -> String {
     let mut body = who.map(|who| format!("<p class=\"who\">For {}</p>", HtmlText(who))).unwrap_or_default();
     match notice {
         Some(Notice::Done(text)) => body += &format!("<p class=\"notice done\" role=\"status\">{}</p>", HtmlText(text)),
@@ -63,6 +70,12 @@ pub(super) fn page(rows: &[Row], who: Option<&str>, notice: Option<&Notice>, wai
             body += &item(row, key);
         }
         body += "</ul>";
+    }
+    if clients > 0 {
+        let all = form("clients", "revoke", "Sign out all", "plain", key);
+        let says = "You have allowed them to call in your name.";
+        body +=
+            &format!("<h2>MCP clients</h2><ul><li><div><h2>{clients} signed in</h2><p>{says}</p></div>{all}</li></ul>");
     }
     document("Sign in", &body)
 }
@@ -96,7 +109,7 @@ pub(super) fn another(who: &str, ticket: &str, home: &str) -> String {
 pub(super) struct Consent<'a> {
     /// What it calls itself.
     pub(super) client: &'a str,
-    /// The host that publishes its document; none if nobody but itself says who it is.
+    /// Who else says that it is who it is.
     pub(super) publisher: Option<&'a str>,
     /// Where the browser returns to it.
     pub(super) redirect: &'a str,
@@ -110,17 +123,13 @@ pub(super) struct Consent<'a> {
 /// Asks whether a client may act for the person at the browser.
 pub(super) fn consent(asked: &Consent<'_>) -> String {
     let Consent { client, publisher, redirect, who, resource, request, key } = *asked;
-    let client = HtmlText(client);
-    let client = match publisher {
-        Some(host) => format!("<strong>{client}</strong> of <strong>{}</strong>", HtmlText(host)),
-        None => format!("A client that calls itself <strong>{client}</strong>"),
-    };
-    let (who, resource, redirect) = (HtmlText(who), HtmlText(resource), HtmlText(redirect));
-    let (request, key) = (HtmlText(request), HtmlText(key));
+    let publisher = publisher.unwrap_or("not known: the name is the client's own word");
+    let rows = [("Client", client), ("Published by", publisher), ("Asks to call", resource), ("Returns to", redirect)];
+    let rows: String = rows.iter().map(|(name, text)| format!("<dt>{name}</dt><dd>{}</dd>", HtmlText(text))).collect();
+    let (who, request, key) = (HtmlText(who), HtmlText(request), HtmlText(key));
     let body = format!(
-        "<p class=\"who\">For {who}</p>\
-         <p>{client} asks to call {resource} in your name. It may do there what you may do.</p>\
-         <p>Your browser then goes to <strong>{redirect}</strong>. If you did not start this, do not allow it.</p>\
+        "<p class=\"who\">For {who}</p><dl>{rows}</dl>\
+         <p>The client can then do there what you can do. If you did not start this, do not allow it.</p>\
          <form class=\"alone\" method=\"post\" action=\"authorize\"><input type=\"hidden\" name=\"key\" value=\"{key}\">\
          <input type=\"hidden\" name=\"request\" value=\"{request}\">\
          <button class=\"primary\" name=\"decision\" value=\"allow\">Allow</button> \
@@ -228,11 +237,11 @@ mod tests {
             (RowState::Unavailable("set client_id".into()), "set client_id", None),
         ];
         for (state, says, action) in cases {
-            let html = page(&[row("github", state.clone())], None, None, "", "k");
+            let html = page(&[row("github", state.clone())], None, None, "", 1, "k");
             assert!(html.contains(says), "{state:?}: {html}");
             match action {
                 Some(action) => assert!(html.contains(&format!("action=\"{action}\"")), "{state:?}: {html}"),
-                None => assert!(!html.contains("<form"), "{state:?}: {html}"),
+                None => assert!(!html.contains("action=\"connect/github"), "{state:?}: {html}"),
             }
         }
     }
@@ -245,6 +254,7 @@ mod tests {
             Some(evil),
             Some(&Notice::Failed(evil.into())),
             "",
+            1,
             evil,
         );
         assert!(!html.contains("<script") && !html.contains('\u{202e}'), "{html}");
