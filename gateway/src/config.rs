@@ -53,7 +53,7 @@ pub use access::{
     AccessConfig, ApprovalConfig, Approver, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections,
     ToolOverride, ToolsetConfig, Who,
 };
-pub use audit::{AuditArguments, AuditConfig, AuditSync};
+pub use audit::{AuditArguments, AuditConfig, AuditSync, OtlpConfig};
 pub use auth::{
     Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, IdentityProvider, InboundAuth,
     LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType, TokenIntrospection,

@@ -41,6 +41,7 @@ pub mod caller;
 pub mod telemetry;
 pub mod policy;
 pub mod http;
+pub mod audit_export;
 pub mod credential;
 pub mod upstream;
 pub mod snapshot;

@@ -145,6 +145,7 @@ const TABLES: &[(&str, &str)] = &[
     ("Store", "`[store]`"),
     ("Tls", "`[tls]`"),
     ("Audit", "`[audit]`"),
+    ("Otlp", "`[audit.otlp]`"),
     ("Source", "Where a secret is"),
 ];
 

@@ -10,6 +10,7 @@ mod accounts;
 mod access_attacks;
 mod aggregate;
 mod approval;
+mod audit_export;
 mod audit_log;
 mod authorization_server;
 mod bounds;

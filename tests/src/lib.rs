@@ -10,6 +10,7 @@ pub mod bridge;
 pub mod browser;
 pub mod chromium;
 pub mod client;
+pub mod collector;
 pub mod cutter;
 pub mod driver;
 pub mod events;

@@ -160,8 +160,25 @@ impl Peer {
         Self::on_free_port("the FastMCP server over SSE", |port| python_server("fastmcp_server.py", "sse", port)).await
     }
 
+    /// A collector of OpenTelemetry, which prints what it takes.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn collector() -> Self {
+        Self::on_free_port("the collector", |port| {
+            let mut command = Command::new(python());
+            command.arg(peers("collector.py")).arg(port.to_string());
+            command.arg(std::env::temp_dir().join(format!("weir-tests-collector-{port}.pid")));
+            command
+        })
+        .await
+    }
+
     /// Waits for a line that it prints; see [`Process::says`].
-    pub(crate) async fn says<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+    ///
+    /// # Panics
+    /// When it does not print it.
+    pub async fn says<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
         self.process.says(what, find).await
     }
 

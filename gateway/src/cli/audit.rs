@@ -12,8 +12,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    audit_export::{AuditExport, AuditExporter},
     config::Config,
     credential::DEFAULT_FILE,
+    http::HttpClient,
     telemetry::{
         self,
         audit::{self, Anchor, AuditFlush, ExportFilter, ExportFormat, Since},
@@ -81,11 +83,29 @@ pub(super) enum Format {
     Ocsf,
     /// Common Event Format.
     Cef,
+    /// Logs of OpenTelemetry (OTLP in JSON).
+    Otlp,
+}
+
+/// The audit log of a gateway. Has the rest written when it is dropped, and then sent.
+pub(super) struct ServedLog {
+    _flush: AuditFlush,
+    _export: Option<AuditExport>,
 }
 
 /// Starts the audit log that a configuration wants.
 pub(super) fn start(config: &Config) -> anyhow::Result<Option<AuditFlush>> {
     Ok(config.audit.as_ref().map(audit::start).transpose()?)
+}
+
+/// The same for a gateway, which sends what it and commands write to a collector.
+pub(super) fn serve(config: &Config) -> anyhow::Result<Option<ServedLog>> {
+    let (Some(flush), Some(audit)) = (start(config)?, &config.audit) else { return Ok(None) };
+    let export = audit.otlp.as_ref().map(|otlp| {
+        let exporter = AuditExporter::new(audit, otlp, HttpClient::new());
+        exporter.context("the address of `audit.otlp` cannot be used")?.start().context("audit records cannot be sent")
+    });
+    Ok(Some(ServedLog { _flush: flush, _export: export.transpose()? }))
 }
 
 /// Records which configuration comes into force.
@@ -193,6 +213,7 @@ impl From<Format> for ExportFormat {
             Format::Jsonl => Self::Jsonl,
             Format::Ocsf => Self::Ocsf,
             Format::Cef => Self::Cef,
+            Format::Otlp => Self::Otlp,
         }
     }
 }

@@ -74,7 +74,7 @@ pub(super) fn gateway(
     let mut config = written.clone();
     config.listen = listen.map_or(config.listen, |address| vec![address]);
     let _log = telemetry::start(process::LOG_FILTER);
-    let _audit = super::audit::start(&config)?;
+    let _audit = super::audit::serve(&config)?;
     super::audit::note_configuration(&config);
     for warning in &config.warnings {
         tracing::warn!("{warning}");

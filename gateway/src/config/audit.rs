@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use super::{SafeUrl, Secret};
+
 /// Where and how calls are recorded for an audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditConfig {
@@ -19,6 +21,17 @@ pub struct AuditConfig {
     pub arguments: AuditArguments,
     /// Whether calls are refused while records cannot be written.
     pub refuse: bool,
+    /// Where records are sent, too.
+    pub otlp: Option<OtlpConfig>,
+}
+
+/// A collector of OpenTelemetry's logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtlpConfig {
+    /// Its address for logs.
+    pub url: SafeUrl,
+    /// Headers for each request, names in lower case.
+    pub headers: Vec<(String, Secret)>,
 }
 
 /// When records are on disk for certain.

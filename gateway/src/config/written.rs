@@ -100,6 +100,18 @@ table! {
         /// What happens while records cannot be written: `"refuse"` answers new calls with 503, `"continue"` counts the
         /// records that are lost. Default: `"refuse"`.
         on_failure: OnFailure,
+        /// Send the records to a collector, too.
+        otlp: WrittenOtlp,
+    }
+
+    /// Where records are sent, as logs of OpenTelemetry: OTLP over HTTP, in JSON.
+    #[schemars(extend("required" = ["url"]))]
+    #[schemars(rename = "Otlp")]
+    struct WrittenOtlp("a table with a `url`") {
+        /// The address for logs, whole: `"https://collector.example.com:4318/v1/logs"`.
+        url: TemplateString,
+        /// Headers for each request: `{ authorization = "Bearer ${file:collector-token}" }`.
+        headers: NamedValues<TemplateString>,
     }
 
     /// The bounds on what clients and upstreams may take.

@@ -1,8 +1,11 @@
 //! An answer whose head is here and whose body is pulled.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use ::http::header::CONTENT_LENGTH;
+use ::http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use bytes::{Bytes, BytesMut};
 use pingora_core::protocols::{Stream, http::client::HttpSession};
 use pingora_http::ResponseHeader;
@@ -62,6 +65,17 @@ impl Response {
     /// All headers.
     pub fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
         self.head().into_iter().flat_map(|head| head.headers.iter())
+    }
+
+    /// How long the server wants to be left alone (RFC 9110 §10.2.3); a date that has passed means not at all.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let after = self.header(&RETRY_AFTER)?.to_str().ok()?;
+        match after.parse() {
+            Ok(seconds) => Some(Duration::from_secs(seconds)),
+            Err(_) => {
+                Some(httpdate::parse_http_date(after).ok()?.duration_since(SystemTime::now()).unwrap_or_default())
+            }
+        }
     }
 
     /// The length of the body, where the head tells.

@@ -18,6 +18,8 @@
 
 mod chain;
 mod export;
+mod follow;
+mod otlp;
 mod queue;
 mod read;
 mod record;
@@ -41,6 +43,8 @@ use crate::config::{AuditArguments, AuditConfig};
 use chain::AuditChain;
 pub use chain::Head;
 pub use export::{ExportFilter, ExportFormat, ParseSinceError, Since, export, find_call};
+pub use follow::{AuditBatch, AuditReader};
+pub use otlp::request as otlp_request;
 use queue::AuditQueue;
 pub use read::LogLines;
 pub use record::Record;

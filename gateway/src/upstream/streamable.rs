@@ -1,10 +1,6 @@
 //! Streamable HTTP, from the client's side (MCP 2025-11-25 and 2026-07-28, basic/transports).
 
-use std::{
-    borrow::Cow,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use url::Url;
@@ -387,12 +383,7 @@ fn media(response: &Response) -> Option<&str> {
 /// For a longer wait than a call may make, its own answer tells the client more.
 fn busy(response: &Response) -> Option<Busy> {
     let status = response.status();
-    let after = response.header(&http::RETRY_AFTER).filter(|_| matches!(status, 429 | 503))?.to_str().ok()?;
-    let after = match after.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        // A date that has passed means now.
-        Err(_) => httpdate::parse_http_date(after).ok()?.duration_since(SystemTime::now()).unwrap_or_default(),
-    };
+    let after = response.retry_after().filter(|_| matches!(status, 429 | 503))?;
     (after <= MAX_HINT).then_some(Busy { status, after })
 }
 
@@ -447,6 +438,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
     use tokio::io::AsyncWriteExt;
+
+    use std::time::Duration;
 
     use super::*;
 

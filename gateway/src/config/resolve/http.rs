@@ -7,6 +7,7 @@ use url::Host;
 use super::context::Context;
 use crate::config::read::{At, Setting};
 use crate::config::string::TemplateString;
+use crate::config::value::NamedValues;
 use crate::config::written::{AuthKind, WrittenTransport, WrittenUpstream};
 use crate::config::{Auth, HttpReach, HttpTransport, SafeUrl, Secret};
 
@@ -40,8 +41,8 @@ pub(super) fn url(upstream: &WrittenUpstream) -> &Setting<TemplateString> {
 }
 
 pub(super) fn reach(upstream: &WrittenUpstream, context: &mut Context<'_, '_>) -> Option<HttpReach> {
-    let url = address(url(upstream).set()?, context);
-    let headers = headers(upstream, context);
+    let url = address(url(upstream).set()?, "url = \"https://mcp.example.com/mcp\"", context);
+    let headers = headers(&upstream.headers, token(upstream), context);
     let pinned = upstream.r#type.set().and_then(|kind| match kind.value {
         WrittenTransport::Http => Some(HttpTransport::Streamable),
         WrittenTransport::Sse => Some(HttpTransport::Sse),
@@ -67,26 +68,30 @@ fn deprecated(key: Range<usize>, pinned: Option<HttpTransport>, context: &mut Co
     }
 }
 
-fn address(url: &At<TemplateString>, context: &mut Context<'_, '_>) -> Option<SafeUrl> {
+pub(super) fn address(url: &At<TemplateString>, like: &str, context: &mut Context<'_, '_>) -> Option<SafeUrl> {
     let expanded = context.expand(url)?;
     let text = if expanded.referred && !context.live { NOWHERE } else { expanded.value.expose() };
     match text.parse::<SafeUrl>() {
         Ok(safe) if expanded.referred => Some(safe.shown_as(&url.value.0)),
         Ok(safe) => Some(safe),
         Err(error) => {
-            let hint = "url = \"https://mcp.example.com/mcp\"".to_owned();
-            context.report.add(url.span.clone(), error.to_string(), Some(hint));
+            context.report.add(url.span.clone(), error.to_string(), Some(like.to_owned()));
             None
         }
     }
 }
 
-fn headers(upstream: &WrittenUpstream, context: &mut Context<'_, '_>) -> Vec<(String, Secret)> {
+/// Headers to send, names in lower case. `token` is the key that sets `authorization`, if one does.
+pub(super) fn headers(
+    written: &Setting<NamedValues<TemplateString>>,
+    token: Option<&str>,
+    context: &mut Context<'_, '_>,
+) -> Vec<(String, Secret)> {
     let mut headers: Vec<(String, Secret)> = Vec::new();
-    for (name, at) in upstream.headers.set().iter().flat_map(|headers| &headers.value.0) {
+    for (name, at) in written.set().iter().flat_map(|headers| &headers.value.0) {
         let lower = name.to_ascii_lowercase();
         let taken = headers.iter().any(|(other, _)| *other == lower);
-        if let Some(message) = refusal(&lower, taken, token(upstream)) {
+        if let Some(message) = refusal(&lower, taken, token) {
             context.report.add(at.key.clone(), message, None);
         }
         let Some(value) = context.expand_words(at).map(|expanded| expanded.value) else {
@@ -108,19 +113,30 @@ pub(super) fn warn_of_cleartext(
     at: &Range<usize>,
     context: &mut Context<'_, '_>,
 ) {
-    let is_here = match reach.url.as_url().host() {
+    let has_credential = matches!(auth, Auth::Bearer(_) | Auth::OAuth(_)) || has_credential(&upstream.headers);
+    if context.live && has_credential {
+        warn_if_cleartext(&reach.url, at, context);
+    }
+}
+
+/// The same for a URL that a credential is sent to.
+pub(super) fn warn_if_cleartext(url: &SafeUrl, at: &Range<usize>, context: &mut Context<'_, '_>) {
+    let is_here = match url.as_url().host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
         None => true,
     };
-    let headers = upstream.headers.set().map_or(&[][..], |headers| &headers.value.0);
-    let in_header = || headers.iter().any(|(name, at)| is_credential(&name.to_ascii_lowercase(), &at.value.0));
-    let has_credential = matches!(auth, Auth::Bearer(_) | Auth::OAuth(_)) || in_header();
-    if context.live && has_credential && !is_here && !reach.url.is_https() {
+    if !is_here && !url.is_https() {
         let message = "a credential goes over the network unencrypted: this URL is `http` and not of this machine";
         context.report.warn(at.clone(), message, Some("url = \"https://…\", if the server can".to_owned()));
     }
+}
+
+/// Whether a header carries a credential, as far as the file tells.
+pub(super) fn has_credential(headers: &Setting<NamedValues<TemplateString>>) -> bool {
+    let headers = headers.set().map_or(&[][..], |headers| &headers.value.0);
+    headers.iter().any(|(name, at)| is_credential(&name.to_ascii_lowercase(), &at.value.0))
 }
 
 /// Whether a header carries something that opens the upstream, as far as its name and where its value is tell.

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{read, record};
+use super::{otlp, read, record};
 
 /// How records are put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum ExportFormat {
     Ocsf,
     /// Common Event Format, version 0.
     Cef,
+    /// Logs of OpenTelemetry, as in files of its collector: a request of OTLP in JSON on each line.
+    Otlp,
 }
 
 /// Since when records are wanted.
@@ -83,6 +85,7 @@ pub fn export(path: &Path, format: ExportFormat, filter: &ExportFilter, to: &mut
                     ExportFormat::Jsonl => to.write_all(&line)?,
                     ExportFormat::Ocsf => serde_json::to_writer(&mut *to, &ocsf(record))?,
                     ExportFormat::Cef => write!(to, "{}", Cef(&record))?,
+                    ExportFormat::Otlp => to.write_all(&otlp::request([&*line]))?,
                 }
                 to.write_all(b"\n")?;
             }
@@ -118,22 +121,22 @@ impl ExportFilter {
     }
 }
 
-fn text<'a>(record: &'a Map<String, Value>, name: &str) -> &'a str {
+pub(super) fn text<'a>(record: &'a Map<String, Value>, name: &str) -> &'a str {
     record.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Milliseconds since 1970.
-fn millis(record: &Map<String, Value>) -> u128 {
+/// The time since 1970.
+pub(super) fn time(record: &Map<String, Value>) -> Duration {
     let at = record::time(text(record, "occurred_at"));
-    at.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_millis()
+    at.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default()
 }
 
-fn is_denied(record: &Map<String, Value>) -> bool {
+pub(super) fn is_denied(record: &Map<String, Value>) -> bool {
     text(record, "decision") == "denied"
 }
 
 /// Whether it came to nothing.
-fn has_failed(record: &Map<String, Value>) -> bool {
+pub(super) fn has_failed(record: &Map<String, Value>) -> bool {
     is_denied(record) || !matches!(text(record, "outcome"), "" | "ok")
 }
 
@@ -146,7 +149,7 @@ fn ocsf(mut record: Map<String, Value>) -> Value {
         "signed_out" => (3, 3002, 2),
         _ => (0, 0, 99),
     };
-    let (time, failed) = (u64::try_from(millis(&record)).unwrap_or_default(), has_failed(&record));
+    let (time, failed) = (u64::try_from(time(&record).as_millis()).unwrap_or_default(), has_failed(&record));
     let mut take = |name: &str| record.remove(name).filter(|value| !value.is_null());
     let groups = take("groups")
         .and_then(|groups| Some(groups.as_array()?.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>()));
@@ -218,7 +221,7 @@ impl fmt::Display for Cef<'_> {
             escaped(f, name, &['|', '\\'])?;
             f.write_char('|')?;
         }
-        write!(f, "{severity}|rt={}", millis(record))?;
+        write!(f, "{severity}|rt={}", time(record).as_millis())?;
         for (key, name) in [
             ("suser", "principal_id"),
             ("src", "client_address"),

@@ -33,6 +33,7 @@ impl Log {
             sync: AuditSync::Each,
             arguments: AuditArguments::Digest,
             refuse: true,
+            otlp: None,
         };
         Self { _folder: Folder(folder), config }
     }
