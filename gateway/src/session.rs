@@ -328,6 +328,11 @@ impl Session {
         self.watched.lock().iter().filter(|(of, _)| of == upstream).map(|(_, uri)| uri.clone()).collect()
     }
 
+    /// The upstreams at which the client watches resources.
+    pub fn watched_upstreams(&self) -> BTreeSet<UpstreamName> {
+        self.watched.lock().iter().map(|(of, _)| of.clone()).collect()
+    }
+
     /// Notes that the client was asked for a sign-in at an upstream; gives what that is called.
     pub fn awaits(&self, upstream: &str) -> Option<String> {
         let mut awaited = self.awaited.lock();

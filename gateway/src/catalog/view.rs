@@ -225,3 +225,34 @@ fn without_arguments(schema: &str, changed: &ToolOverride) -> String {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::*;
+    use crate::{
+        access::Access,
+        config::{Selections, ToolsetConfig},
+    };
+
+    #[test]
+    fn what_is_made_for_a_toolset_is_not_taken_for_one_of_the_same_name() {
+        let chosen = |prefix| {
+            Toolset::chosen(&ToolsetConfig {
+                name: "desk".parse().unwrap(),
+                upstreams: Vec::new(),
+                items: Selections::default(),
+                prefix,
+                instructions: None,
+                overrides: Vec::new(),
+            })
+        };
+        let (before, again, now) = (chosen(true), chosen(true), chosen(false));
+        assert!(before == again && before != now);
+        let grants = Access::new(None).grants(None);
+        let key = |toolset: &Arc<Toolset>| ViewKey::of(&Viewer { caller: None, toolset }, &grants, None);
+        assert_eq!(key(&before), key(&before));
+        assert_ne!(key(&before), key(&now));
+    }
+}

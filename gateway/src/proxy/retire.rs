@@ -53,10 +53,11 @@ impl Proxy {
                     hidden.push((Arc::clone(&session), upstream));
                 }
             }
-            for upstream in snapshot.upstreams() {
-                let is_watched =
-                    session.channels.get(upstream).is_none() && !session.watched(upstream.key()).is_empty();
-                if is_watched && sees(&snapshot, &session, upstream) {
+            for name in session.watched_upstreams() {
+                if let Some(upstream) = snapshot.upstream(name.as_str())
+                    && session.channels.get(upstream).is_none()
+                    && sees(&snapshot, &session, upstream)
+                {
                     self.watch_on(&session, upstream);
                 }
             }
