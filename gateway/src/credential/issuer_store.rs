@@ -1,5 +1,5 @@
 //! What Weir keeps as an authorization server: the keys that sign its tokens, the key that
-//! seals registrations, and what was used once. What people let clients have is in `grants`.
+//! seals registrations, and what was used once. What people let clients have is in `client_grants`.
 //!
 //! A key signs for thirty days and is published for two days more, so that no token outlives its key. A new key is
 //! published before it signs: other processes at the same store have read it by then.
@@ -62,6 +62,12 @@ impl CredentialManager {
 }
 
 impl IssuerStore {
+    /// One that a test makes, with the time that it says.
+    #[cfg(test)]
+    pub(super) fn in_memory(clock: weir_store::Clock) -> Self {
+        Self { token_store: Arc::new(TokenStore::in_memory(clock)), keys: tokio::sync::Mutex::default() }
+    }
+
     /// The keys, read again after a while, with a new one when it is time.
     ///
     /// # Errors

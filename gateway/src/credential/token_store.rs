@@ -71,6 +71,23 @@ impl TokenStore {
         }
     }
 
+    /// One that a test makes, with the time that it says.
+    #[cfg(test)]
+    pub(super) fn in_memory(clock: Clock) -> Self {
+        let store: Arc<dyn Store> = Arc::new(weir_store::MemoryStore::new(clock.clone()));
+        let opened = OpenedStore { logins: Logins::new(Arc::clone(&store), clock.clone()), store };
+        Self {
+            path: None,
+            key: None,
+            plaintext: true,
+            clock,
+            opened: OnceCell::new_with(Some(opened)),
+            http: OnceLock::new(),
+            changes: LoginChanges::default(),
+            page: OnceLock::new(),
+        }
+    }
+
     /// The store, opened now if it is not yet, and made if it is not there.
     pub(super) async fn open(&self) -> Result<&OpenedStore, TokenStoreError> {
         self.opened
