@@ -10,7 +10,7 @@ use crate::config::value::Values;
 use crate::config::written::{self, AuthKind, Introspection, Root, WrittenInbound, WrittenUpstream};
 use crate::config::{
     Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, Environment, IdentityProvider,
-    InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, TokenIntrospection,
+    InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, TokenIntrospection, is_redirect_uri,
 };
 
 /// The claim that lists groups unless the configuration says otherwise.
@@ -338,6 +338,12 @@ fn authorized_client(at: &At<written::AuthorizedClient>, context: &mut Context<'
     if matches!(written.client_id, Setting::Absent) {
         let hint = "client_id = \"host\"".to_owned();
         context.report.add(at.key.clone(), "a client needs a `client_id`", Some(hint));
+    }
+    for at in written.redirect_uris.set().iter().flat_map(|all| &all.value.0) {
+        if !is_redirect_uri(&at.value.0) {
+            let hint = "https://host.example.com/back, http://127.0.0.1/back, or the scheme of an app".to_owned();
+            context.report.add(at.span.clone(), "browsers cannot be sent there", Some(hint));
+        }
     }
     let redirect_uris = plain_list(&written.redirect_uris, context);
     let proof = match (&written.client_secret, &written.jwks) {

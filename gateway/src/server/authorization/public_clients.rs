@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
-use url::{Host, Url};
+use url::Url;
 use weir_oauth::{AddressPolicy, Http, HttpError, RequestLimits, registration};
 
 use crate::{
-    config,
+    config::{self, is_loopback_uri, is_redirect_uri},
     credential::IssuerStore,
     quota::{Quota, Shares},
     sealed_state::SealedState,
@@ -26,9 +26,8 @@ use crate::{
 
 use super::error::OAuthError;
 
-/// The most redirect URIs of one client, and the longest of them, in bytes.
+/// The most redirect URIs of one client.
 const REDIRECTS: usize = 10;
-const LONGEST_REDIRECT: usize = 512;
 /// The longest name of a client, in characters.
 const LONGEST_NAME: usize = 80;
 /// The longest `client_id`, in bytes: it is part of URLs.
@@ -45,10 +44,6 @@ const LIMITS: RequestLimits =
     RequestLimits { connect: Duration::from_secs(5), whole: Duration::from_secs(10), body: 16 * 1024 };
 /// To what a registration is bound.
 const REGISTRATION: &[u8] = b"client registration";
-/// Schemes that browsers run or read themselves.
-const SCHEMES: [&str; 10] =
-    ["javascript", "data", "vbscript", "file", "blob", "about", "filesystem", "view-source", "ws", "wss"];
-
 /// A client without a secret.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub(in crate::server) struct PublicClient {
@@ -186,7 +181,7 @@ impl PublicClient {
         if redirects.is_empty() || redirects.len() != listed.len() || redirects.len() > REDIRECTS {
             return Err(format!("it has no `redirect_uris`, or more than {REDIRECTS}"));
         }
-        if !redirects.iter().all(|redirect| is_redirect(redirect)) {
+        if !redirects.iter().all(|redirect| is_redirect_uri(redirect)) {
             return Err("browsers may not go to one of its `redirect_uris`".to_owned());
         }
         let name = document["client_name"].as_str().unwrap_or("a client without a name");
@@ -197,14 +192,14 @@ impl PublicClient {
     /// Whether browsers may return to `redirect`: letter by letter, but for the port on this machine (RFC 8252 §7.3).
     pub(in crate::server) fn may_return_to(&self, redirect: &str) -> bool {
         let without_port = |text: &str| {
-            let mut url = Url::parse(text).ok().filter(is_loopback)?;
+            let mut url = Url::parse(text).ok().filter(is_loopback_uri)?;
             url.set_port(None).ok()?;
             Some(url)
         };
         let is_same = |known: &String| {
             known == redirect || without_port(known).is_some_and(|known| without_port(redirect) == Some(known))
         };
-        is_redirect(redirect) && self.redirects.iter().any(is_same)
+        is_redirect_uri(redirect) && self.redirects.iter().any(is_same)
     }
 }
 
@@ -213,28 +208,6 @@ fn document_url(id: &str) -> Result<Url, String> {
     let url = Url::parse(id).ok().filter(|url| url.as_str() == id && url.path() != "/" && url.fragment().is_none());
     let plain = |url: &Url| url.username().is_empty() && url.password().is_none() && url.query().is_none();
     url.filter(plain).ok_or_else(|| "its `client_id` is not the URL of a document".to_owned())
-}
-
-/// Whether a browser may be sent to a redirect URI: `https`, `http` on this machine, or the scheme of an app.
-fn is_redirect(text: &str) -> bool {
-    let Ok(url) = Url::parse(text) else { return false };
-    let plain = url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
-    let known = match url.scheme() {
-        "https" => true,
-        "http" => is_loopback(&url),
-        scheme => !SCHEMES.contains(&scheme),
-    };
-    text.len() <= LONGEST_REDIRECT && plain && known && text.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-fn is_loopback(url: &Url) -> bool {
-    url.scheme() == "http"
-        && match url.host() {
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            Some(Host::Domain(name)) => name == "localhost",
-            None => false,
-        }
 }
 
 #[cfg(test)]
