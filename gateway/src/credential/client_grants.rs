@@ -70,8 +70,8 @@ pub struct CodeBinding {
 pub enum Redeemed {
     /// It was good, and this refresh token takes its place.
     Good(Box<TokenGrant>, Secret),
-    /// It was used before. Its grant is revoked.
-    Reused,
+    /// It was used before. This grant is revoked.
+    Reused(Box<TokenGrant>),
     Unknown,
 }
 
@@ -208,7 +208,7 @@ impl IssuerStore {
             SecretCheck::NotNow => return Ok(Redeemed::Unknown),
             SecretCheck::Replaced => {
                 store.delete(&key).await?;
-                return Ok(Redeemed::Reused);
+                return Ok(Redeemed::Reused(Box::new(record.grant)));
             }
         };
         let last = record.code.is_none().then(|| (shown, now + AGAIN.as_secs()));
@@ -220,7 +220,7 @@ impl IssuerStore {
             Swap::Lost(_) if successor.last.is_some() => Box::pin(self.redeem(prefix, token, client, judge)).await,
             Swap::Lost(_) => {
                 store.delete(&key).await?;
-                Ok(Redeemed::Reused)
+                Ok(Redeemed::Reused(Box::new(successor.grant)))
             }
         }
     }
@@ -374,7 +374,7 @@ mod tests {
     fn token(redeemed: Redeemed) -> Option<String> {
         match redeemed {
             Redeemed::Good(_, next) => Some(next.expose().to_owned()),
-            Redeemed::Reused | Redeemed::Unknown => None,
+            Redeemed::Reused(_) | Redeemed::Unknown => None,
         }
     }
 

@@ -134,6 +134,7 @@ impl AuthorizationServer {
         metadata["response_types_supported"] = json!(["code"]);
         metadata["response_modes_supported"] = json!(["query"]);
         metadata["grant_types_supported"] = json!(["authorization_code", "refresh_token", JWT_BEARER]);
+        metadata["token_endpoint_auth_methods_supported"] = [&["none"], &clients::METHODS[..]].concat().into();
         metadata["code_challenge_methods_supported"] = json!(["S256"]);
         metadata["authorization_response_iss_parameter_supported"] = true.into();
         if sign_in.public_clients.are_open() {

@@ -18,7 +18,7 @@ use crate::{
 use super::{AuthorizationServer, TOKEN, error::OAuthError, form::Form, public_clients::PublicClient};
 
 /// How clients prove who they are (RFC 8414 §2).
-pub(super) const METHODS: [&str; 4] = ["none", "client_secret_basic", "client_secret_post", "private_key_jwt"];
+pub(super) const METHODS: [&str; 3] = ["client_secret_basic", "client_secret_post", "private_key_jwt"];
 /// With what they sign.
 pub(super) const ALGORITHMS: [&str; 4] = ["RS256", "PS256", "ES256", "EdDSA"];
 

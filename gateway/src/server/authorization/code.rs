@@ -4,9 +4,12 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::credential::{CodeBinding, Redeemed, Secret, TokenGrant};
+use crate::{
+    credential::{CodeBinding, Redeemed, Secret, TokenGrant},
+    telemetry::AuthRecord,
+};
 
-use super::{AuthorizationServer, OAuthError, Reply, clients::RequestClient, form::Form};
+use super::{AuthorizationServer, OAuthError, Reply, clients::RequestClient, form::Form, short_id};
 
 impl AuthorizationServer {
     /// What a code is for, and the refresh token that takes its place (RFC 6749 §4.1.3, RFC 7636 §4.5).
@@ -47,7 +50,12 @@ impl AuthorizationServer {
             Redeemed::Good(grant, next) if self.providers.iter().any(|one| one.issuer == grant.vouched_by) => {
                 Ok((*grant, next))
             }
-            Redeemed::Reused => {
+            Redeemed::Reused(grant) => {
+                // A record of its own, so that no stranger's refusals suppress it.
+                let (subject, issuer) = (Some(&*grant.subject), Some(&*grant.vouched_by));
+                let record =
+                    AuthRecord { subject, issuer, client: Some(short_id(&grant.client)), ..AuthRecord::default() };
+                record.refused("grant revoked", "a code or refresh token came again after its use");
                 Err(OAuthError::grant(&"this was used before; all that came of its sign-in is revoked"))
             }
             Redeemed::Good(..) | Redeemed::Unknown => {
