@@ -7,7 +7,7 @@ use weir_tests::events::Events;
 use weir_tests::peer::free_port;
 use weir_tests::stub::Offer;
 use weir_tests::tokens::token_of;
-use weir_tests::{Authority, Browser, Client, Gateway, Issuer, LEGACY, Stub};
+use weir_tests::{Authority, Bridge, Browser, Client, Gateway, Issuer, LEGACY, Peer, Stub};
 
 use crate::sign_in::{AUDIENCE, text};
 
@@ -100,6 +100,85 @@ async fn a_legacy_client_s_person_is_asked_on_the_stream_of_the_call() {
     gateway.logs(given).await;
     for event in ["approval asked", "approval given", "approval refused"] {
         gateway.logs(event).await;
+    }
+}
+
+/// What a program behind `weir connect` asks is asked of its person, in either era.
+#[tokio::test]
+async fn a_client_on_standard_input_is_asked() {
+    let (gateway, stub) = local(OWN, Offer::default()).await;
+    let mut bridge = Bridge::start(&[&gateway.url("/mcp")]);
+    bridge.shake_hands(json!({ "elicitation": {} })).await;
+    let call = json!({ "name": "stub__echo", "arguments": { "message": "by line" } });
+    for (action, out) in [("decline", 0), ("accept", 1)] {
+        let id = bridge.request("tools/call", call.clone()).await;
+        let question = bridge.called("elicitation/create").await;
+        let result = json!({ "action": action, "content": {} });
+        bridge.say(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": result })).await;
+        let answer = bridge.answer(&json!(id)).await;
+        assert_eq!(answer["result"]["isError"] == true, action == "decline", "{answer}");
+        assert_eq!(calls(&stub), out);
+    }
+    let told = bridge.ask_modern("tools/call", call).await;
+    assert!(is_asked(&told) || told["result"]["isError"] == true, "{told}");
+    assert_eq!(calls(&stub), 1);
+}
+
+/// Each call of a batch (2025-03-26) is asked about for itself.
+#[tokio::test]
+async fn no_call_of_a_batch_goes_out_with_another() {
+    let (gateway, stub) = local(OWN, Offer::default()).await;
+    let elicitation = json!({ "elicitation": {} });
+    let client = Client::legacy_at(gateway.address(), "/mcp", "2025-03-26", &elicitation).await;
+    let call = |id: &str, message: &str| {
+        let params = json!({ "name": "stub__echo", "arguments": { "message": message } });
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
+    };
+    let batch = json!([call("a", "yes"), call("b", "no"), call("c", "yes")]);
+    // The answers come as one array, so what is asked comes on the other stream.
+    let mut events = client.stream().await;
+    let (request, address) = (client.post(batch.to_string()), gateway.address());
+    let answers = tokio::spawn(async move { request.send(address).await.messages().await });
+    for _ in 0..3 {
+        let message = events.next_message().await.expect("each call is asked about");
+        let action = if message.to_string().contains("yes") { "accept" } else { "decline" };
+        let result = json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "action": action, "content": {} } });
+        assert_eq!(client.send(client.post(result.to_string())).await.status, 202);
+    }
+    let answers = answers.await.unwrap();
+    let answered = |id: &str| answers.iter().find(|answer| answer["id"] == id).unwrap();
+    assert_eq!(answered("b")["result"]["isError"], true);
+    let out: Vec<Value> = stub.asked("tools/call").iter().map(|seen| seen.message()["params"].clone()).collect();
+    assert_eq!(out.len(), 2, "two that are alike need two approvals: {answers:?}");
+    assert!(out.iter().all(|params| params["arguments"]["message"] == "yes"), "{out:?}");
+}
+
+/// A call that becomes a task is asked about before there is one.
+#[tokio::test]
+async fn a_call_that_becomes_a_task_is_asked_about() {
+    let everything = Peer::everything().await;
+    let rules = rules(OWN).replace("echo", "simulate-*");
+    let gateway = Gateway::start(&(rules + &everything.config("all"))).await;
+    gateway.healthy(&["all"]).await;
+    let client = Client::legacy_at(gateway.address(), "/mcp", LEGACY, &json!({ "elicitation": {} })).await;
+    let params = json!({
+        "name": "all__simulate-research-query", "arguments": { "topic": "weirs" }, "task": { "ttl": 60_000 },
+    });
+    for (action, has_task) in [("decline", false), ("accept", true)] {
+        let (id, request) = client.request("tools/call", params.clone());
+        let mut events = client.send(request).await.events();
+        let question = events.next_message().await.expect("a question");
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        let result = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": action, "content": {} } });
+        assert_eq!(client.send(client.post(result.to_string())).await.status, 202);
+        let answer = loop {
+            let message = events.next_message().await.expect("an answer");
+            if message["id"] == json!(id) {
+                break message;
+            }
+        };
+        assert_eq!(answer["result"]["task"].is_object(), has_task, "{answer}");
+        assert_eq!(client.list("tasks/list", "tasks").await.len(), usize::from(has_task));
     }
 }
 

@@ -122,7 +122,7 @@ impl App {
                 let mut answers = Vec::new();
                 for message in messages {
                     let answer = self.in_session(exchange, &session, message).await;
-                    answers.extend(gathered(answer).await);
+                    answers.extend(gathered(&session, answer).await);
                 }
                 batch(&answers)
             }
@@ -269,13 +269,15 @@ pub(super) fn context(
     RequestContext { era, endpoint, caller: exchange.caller().cloned(), principal, message, version, headers, session }
 }
 
-/// The message that an answer comes to, for a batch; none for what has none.
-async fn gathered(answer: Answer) -> Option<Bytes> {
+/// The message that an answer comes to, for a batch; none for what has none. What is said and asked before it goes to the
+/// session's own stream.
+async fn gathered(session: &Session, answer: Answer) -> Option<Bytes> {
     let (mut messages, mut last) = (Messages::of(answer), None);
     while let Some(message) = messages.next().await {
-        let parsed = Message::parse(message.clone());
-        if parsed.is_ok_and(|message| matches!(message.kind(), Kind::Response | Kind::Error)) {
-            last = Some(message);
+        match Message::parse(message.clone()).map(|message| message.kind()) {
+            Ok(Kind::Response | Kind::Error) => last = Some(message),
+            Ok(Kind::Request | Kind::Notification) => session.queue.push(message),
+            Err(_) => {}
         }
     }
     last
