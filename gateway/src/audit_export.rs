@@ -126,7 +126,11 @@ impl AuditExporter {
     pub fn start(self) -> io::Result<AuditExport> {
         let (ended, told) = watch::channel(false);
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let run = move || runtime.block_on(self.run(told));
+        let run = move || {
+            runtime.block_on(self.run(told));
+            // A name that is being looked up is not waited for.
+            runtime.shutdown_background();
+        };
         let thread = thread::Builder::new().name("audit-export".to_owned()).spawn(run)?;
         Ok(AuditExport { ended, thread: Some(thread) })
     }
@@ -244,10 +248,8 @@ impl AuditExporter {
 
     /// Records that are rejected one by one come to nothing if they are sent again.
     async fn note_rejected(response: Response) -> Sent {
-        let body = match response.collect(ANSWER).await {
-            Ok(body) => body,
-            Err(why) => return Sent::Failed(why.to_string(), None),
-        };
+        // It has taken them, whatever becomes of its answer.
+        let Ok(Ok(body)) = timeout(TIMEOUTS.read, response.collect(ANSWER)).await else { return Sent::Taken };
         // An answer in Protocol Buffers, or none, says nothing of that.
         let answer: Answer = serde_json::from_slice(&body).unwrap_or_default();
         let partial = answer.partial_success.unwrap_or_default();

@@ -195,7 +195,8 @@ impl Catalog {
             // Whose lists are others now is not known.
             self.all_may_have_changed();
         }
-        if !gone.is_empty() || !current.snapshot.shows_the_same_as(&before.snapshot) {
+        let added = current.entries.values().any(|entry| !before.entries.contains_key(entry.upstream.key()));
+        if added || !gone.is_empty() || !current.snapshot.shows_the_same_as(&before.snapshot) {
             self.superseded.swap(Arc::default()).send_replace(true);
         }
         gone

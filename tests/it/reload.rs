@@ -216,6 +216,34 @@ async fn what_is_watched_is_watched_on() {
 }
 
 #[tokio::test]
+async fn what_is_watched_is_watched_again_when_its_upstream_comes_back() {
+    let (peer, stub) = tokio::join!(Peer::fixture("both"), Stub::start());
+    let config = stub.config("stub") + &peer.config("fixture");
+    let gateway = Gateway::start(&config).await;
+    gateway.healthy(&["fixture"]).await;
+    let client = Client::modern(&gateway, "/mcp");
+    let wish = json!({ "notifications": { "resourceSubscriptions": ["test://watched-resource"] } });
+    let mut told = client.send(client.request("subscriptions/listen", wish).1).await.events();
+    let acknowledged = told.next_message().await.unwrap();
+    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged", "{acknowledged}");
+    reload(&gateway, &stub.config("stub")).await;
+    reload(&gateway, &config).await;
+    gateway.healthy(&["fixture"]).await;
+    // The stream at the upstream is opened anew, which takes a moment.
+    let touching = async {
+        loop {
+            client.call("fixture__touch_watched_resource", json!({})).await;
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let hearing = async { while told.next_message().await.unwrap()["method"] != "notifications/resources/updated" {} };
+    tokio::select! {
+        () = touching => {}
+        () = hearing => {}
+    }
+}
+
+#[tokio::test]
 async fn calls_go_on_while_the_configuration_changes_again_and_again() {
     let (steady, other) = tokio::join!(Stub::start(), Stub::start());
     let gateway = Gateway::start(&steady.config("steady")).await;

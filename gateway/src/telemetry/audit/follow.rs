@@ -1,9 +1,10 @@
 //! The log as it is read by whoever hands it on: each record once, in order, across files and restarts.
 
 use std::{
+    collections::HashSet,
     fs::{self, File},
-    io,
-    path::PathBuf,
+    io::{self, Write},
+    path::{Path, PathBuf},
 };
 
 use super::read::{Entry, LogLines, complete_files};
@@ -18,6 +19,10 @@ pub struct AuditReader {
     /// The number of the last record that was read.
     last: u64,
     lines: Option<LogLines>,
+    /// The number in the name of the complete file that these are of.
+    opened: Option<u64>,
+    /// The complete files that were read to their end.
+    finished: HashSet<u64>,
 }
 
 /// Records that follow each other.
@@ -38,18 +43,21 @@ impl AuditReader {
     ///
     /// If the log cannot be read, or the mark beside it. What is no mark begins with the oldest record.
     pub fn open(path: PathBuf) -> io::Result<Self> {
-        let mut reader = Self { path, last: 0, lines: None };
+        let newest = newest(&path)?;
+        let mut reader = Self { path, last: newest, lines: None, opened: None, finished: HashSet::new() };
         match fs::read_to_string(reader.mark()) {
             Ok(mark) => reader.last = mark.trim().parse().unwrap_or(0),
-            Err(why) if why.kind() == io::ErrorKind::NotFound => {
-                reader.last = match super::tail(&reader.path, 1) {
-                    Ok((last, _)) => last.iter().rev().find_map(|line| Entry::read(line)).map_or(0, |entry| entry.seq),
-                    Err(why) if why.kind() == io::ErrorKind::NotFound => 0,
-                    Err(why) => return Err(why),
-                };
-                reader.keep(reader.last)?;
-            }
+            Err(why) if why.kind() == io::ErrorKind::NotFound => reader.keep(newest)?,
             Err(why) => return Err(why),
+        }
+        if reader.last > newest {
+            let (sent, path) = (reader.last, reader.path.display());
+            tracing::error!(
+                sent,
+                newest,
+                "the audit log {path} is not the one that was sent before, and is sent whole"
+            );
+            reader.last = 0;
         }
         Ok(reader)
     }
@@ -62,12 +70,23 @@ impl AuditReader {
     pub fn next_batch(&mut self) -> io::Result<AuditBatch> {
         let (mut batch, mut size) = (AuditBatch::default(), 0);
         while batch.lines.len() < MOST && size < LARGEST {
-            let Some((line, seq)) = self.next_record()? else { break };
+            let (line, seq) = match self.next_record() {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(why) => {
+                    self.close();
+                    // It comes again with the next batch.
+                    if batch.lines.is_empty() {
+                        return Err(why);
+                    }
+                    break;
+                }
+            };
             if batch.lines.is_empty() {
                 batch.missing = seq - self.last - 1;
             } else if seq != self.last + 1 {
                 // It begins a batch of its own, which says what is missing.
-                self.lines = None;
+                self.close();
                 break;
             }
             (self.last, batch.last) = (seq, seq);
@@ -96,13 +115,21 @@ impl AuditReader {
                     }
                 }
                 None if is_now => return Ok(None),
-                None => self.lines = None,
+                None => {
+                    // What has fewer records than its name says is not opened again and again.
+                    self.finished.extend(self.opened);
+                    self.close();
+                }
             }
         }
     }
 
+    fn close(&mut self) {
+        (self.lines, self.opened) = (None, None);
+    }
+
     /// The first file that has what was not read; none if there is no file.
-    fn open_next(&self) -> io::Result<Option<LogLines>> {
+    fn open_next(&mut self) -> io::Result<Option<LogLines>> {
         // This one first: should it become complete meanwhile, it is among those.
         let now = match File::open(&self.path) {
             Ok(now) => now,
@@ -110,8 +137,13 @@ impl AuditReader {
             Err(why) => return Err(why),
         };
         let complete = complete_files(&self.path)?;
-        match complete.into_iter().find(|(last, _)| *last > self.last) {
-            Some((_, path)) => File::open(path).map(|file| Some(LogLines::new(file))),
+        self.finished.retain(|number| complete.iter().any(|(last, _)| last == number));
+        match complete.into_iter().find(|(last, _)| *last > self.last && !self.finished.contains(last)) {
+            Some((last, path)) => {
+                let file = File::open(path)?;
+                self.opened = Some(last);
+                Ok(Some(LogLines::new(file)))
+            }
             None => Ok(Some(LogLines::new(now))),
         }
     }
@@ -123,8 +155,11 @@ impl AuditReader {
     /// If the mark cannot be written.
     pub fn keep(&self, last: u64) -> io::Result<()> {
         let (mark, mut new) = (self.mark(), self.mark().into_os_string());
-        new.push(".new");
-        fs::write(&new, last.to_string())?;
+        // Another process may do the same, as during an upgrade.
+        new.push(format!(".{}", std::process::id()));
+        let mut file = File::create(&new)?;
+        file.write_all(last.to_string().as_bytes())?;
+        file.sync_data()?;
         fs::rename(new, mark)
     }
 
@@ -135,11 +170,29 @@ impl AuditReader {
     }
 }
 
+/// The number of the newest record of a log; 0 if there is none.
+fn newest(path: &Path) -> io::Result<u64> {
+    /// Some of the last lines may be torn.
+    const LINES: usize = 16;
+    let last = match super::tail(path, LINES) {
+        Ok((last, _)) => last.iter().rev().find_map(|line| Entry::read(line)).map(|entry| entry.seq),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => None,
+        Err(why) => return Err(why),
+    };
+    match last {
+        Some(last) => Ok(last),
+        None if path.parent().is_some_and(Path::exists) => {
+            Ok(complete_files(path)?.last().map_or(0, |(number, _)| *number))
+        }
+        None => Ok(0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-    use std::{io::Write, ops::RangeInclusive, path::Path};
+    use std::ops::RangeInclusive;
 
     use super::*;
 
@@ -194,5 +247,50 @@ mod tests {
         let mut reader = AuditReader::open(path.clone()).unwrap();
         append(&path, 4..=4);
         assert_eq!(numbers(&mut reader), (vec![4], 0));
+    }
+
+    #[test]
+    fn a_file_that_is_not_what_its_name_says_stops_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        append(&path, 1..=1);
+        let mut reader = AuditReader::open(path.clone()).unwrap();
+        append(&path, 2..=3);
+        // Its last records are gone, and another one is a copy with a date.
+        fs::rename(&path, folder.path().join("audit.jsonl.000000000005")).unwrap();
+        append(&path, 6..=7);
+        fs::copy(&path, folder.path().join("audit.jsonl.20261123")).unwrap();
+        fs::copy(&path, folder.path().join("audit.jsonl.202611230000")).unwrap();
+        assert_eq!(numbers(&mut reader), (vec![2, 3], 0));
+        assert_eq!(numbers(&mut reader), (vec![6, 7], 2));
+        append(&path, 8..=8);
+        assert_eq!(numbers(&mut reader), (vec![8], 0));
+    }
+
+    #[test]
+    fn what_was_read_before_a_failure_is_not_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let mut reader = AuditReader::open(path.clone()).unwrap();
+        append(&path, 1..=2);
+        fs::rename(&path, folder.path().join("audit.jsonl.000000000002")).unwrap();
+        let unreadable = folder.path().join("audit.jsonl.000000000004");
+        fs::create_dir(&unreadable).unwrap();
+        append(&path, 5..=5);
+        assert_eq!(numbers(&mut reader), (vec![1, 2], 0));
+        assert!(reader.next_batch().is_err());
+        fs::remove_dir(unreadable).unwrap();
+        assert_eq!(numbers(&mut reader), (vec![5], 2));
+    }
+
+    #[test]
+    fn a_log_that_begins_anew_is_sent_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        append(&path, 1..=3);
+        drop(AuditReader::open(path.clone()).unwrap());
+        fs::remove_file(&path).unwrap();
+        append(&path, 1..=2);
+        assert_eq!(numbers(&mut AuditReader::open(path).unwrap()), (vec![1, 2], 0));
     }
 }

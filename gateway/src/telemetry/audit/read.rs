@@ -9,6 +9,8 @@ use std::{
 
 use serde::Deserialize;
 
+/// How many digits the name of a complete file has at least: a copy with a date is none.
+const DIGITS: usize = 12;
 /// The longest line that is read as a record, in bytes.
 const LONGEST: u64 = 1 << 20;
 
@@ -84,7 +86,8 @@ pub(super) fn complete_files(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
         let entry = entry?;
         let found = entry.file_name();
         let suffix = found.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
-        let number = suffix.and_then(|suffix| std::str::from_utf8(suffix.strip_prefix(b".")?).ok()?.parse().ok());
+        let digits = suffix.and_then(|suffix| suffix.strip_prefix(b".")).filter(|digits| digits.len() >= DIGITS);
+        let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
         files.extend(number.map(|number: u64| (number, folder.join(&found))));
     }
     files.sort();
