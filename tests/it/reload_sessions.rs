@@ -49,8 +49,16 @@ async fn held(client: &Client, tool: &str, gateway: &Gateway, stub: &Stub) -> to
     call
 }
 
-async fn end(events: &mut Events) {
-    within("the end of the stream", async { while events.next_message().await.is_some() {} }).await;
+/// The last message of a stream, which ends.
+async fn end(events: &mut Events) -> Value {
+    let mut last = Value::Null;
+    within("the end of the stream", async {
+        while let Some(message) = events.next_message().await {
+            last = message;
+        }
+    })
+    .await;
+    last
 }
 
 /// A stream on which a modern client listens.
@@ -221,10 +229,10 @@ async fn streams_end_whatever_came_between_them_and_the_rules_that_narrow_them()
     let config = config + &other.config("other");
     reload(&gateway, &(config.clone() + &toolset("a"))).await;
     reload(&gateway, &(config + &toolset("b") + "[[access.rules]]\ntools = ['test_simple_text']\n")).await;
-    for stream in &mut streams {
-        end(stream).await;
+    for stream in streams.iter_mut().chain([&mut of_desk]) {
+        let last = end(stream).await;
+        assert_eq!(last["result"]["resultType"], "complete", "{last}");
     }
-    end(&mut of_desk).await;
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ use super::{
 
 pub(super) use changes::ListFilter;
 
-use changes::{MergedChanges, Moved, meta, told};
+use changes::{MergedChanges, Moved, told};
 use upstream::AnsweredRequest;
 
 /// How long an answer is held back for its first message. What comes at once gets the status that it deserves; what takes
@@ -349,7 +349,7 @@ impl AnswerStream {
         if let Some(mut ended) = self.ended.clone() {
             return tokio::select! {
                 next = self.pull() => next,
-                _ = ended.wait_for(|ended| *ended) => Ok(StreamItem::End),
+                _ = ended.wait_for(|ended| *ended) => Ok(self.closing()),
             };
         }
         match self.deadline {
@@ -409,7 +409,7 @@ impl AnswerStream {
             }
             StreamSource::Subscription(changes) => {
                 let news = changes.next().await;
-                Ok(self.first_of(news))
+                Ok(if news.is_empty() { self.closing() } else { self.first_of(news) })
             }
         }
     }
@@ -432,19 +432,6 @@ impl AnswerStream {
     /// Whether it goes on until somebody ends it.
     pub const fn is_endless(&self) -> bool {
         self.deadline.is_none()
-    }
-
-    /// What the gateway says on an endless stream when it stops.
-    pub fn close(&self) -> StreamClose {
-        let id = match (&self.source, &self.answers) {
-            (StreamSource::Queue { .. } | StreamSource::Replay(_), _) => return StreamClose::Retry,
-            (StreamSource::Subscription(changes), _) => &changes.id,
-            (StreamSource::Upstream { .. }, Some(AnsweredRequest { id, .. })) => id,
-            _ => return StreamClose::Nothing,
-        };
-        let result = format!(r#"{{"resultType":"complete","_meta":{}}}"#, meta(id));
-        let id = String::from_utf8_lossy(id);
-        StreamClose::Answer(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into())
     }
 
     /// Whether it ended because its client has cancelled the request, and is to hear nothing more (2025-11-25,

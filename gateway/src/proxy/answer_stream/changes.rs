@@ -13,6 +13,8 @@ use crate::{
     task,
 };
 
+use super::{AnswerStream, AnsweredRequest, StreamClose, StreamItem, StreamSource};
+
 /// Which lists a client wants to hear about.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::proxy) struct ListFilter {
@@ -79,6 +81,30 @@ impl MergedChanges {
     }
 }
 
+impl AnswerStream {
+    /// What the gateway says on an endless stream when it stops.
+    pub fn close(&self) -> StreamClose {
+        let id = match (&self.source, &self.answers) {
+            (StreamSource::Queue { .. } | StreamSource::Replay(_), _) => return StreamClose::Retry,
+            (StreamSource::Subscription(changes), _) => &changes.id,
+            (StreamSource::Subscribed(subscription), _) => return StreamClose::Answer(subscription.last()),
+            (StreamSource::Upstream { .. }, Some(AnsweredRequest { id, .. })) => id,
+            _ => return StreamClose::Nothing,
+        };
+        let result = format!(r#"{{"resultType":"complete","_meta":{}}}"#, meta(id));
+        let id = String::from_utf8_lossy(id);
+        StreamClose::Answer(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into())
+    }
+
+    /// The last item of a stream that Weir closes of its own accord.
+    pub(super) fn closing(&self) -> StreamItem {
+        match self.close() {
+            StreamClose::Answer(answer) => StreamItem::Last(answer),
+            StreamClose::Retry | StreamClose::Nothing => StreamItem::End,
+        }
+    }
+}
+
 /// What a legacy client hears of the merged lists in its own stream; nothing ever where it hears of one upstream only.
 pub(super) async fn told(changes: &mut Option<(watch::Receiver<ListVersions>, Arc<Session>)>) -> Vec<Bytes> {
     let Some((changes, session)) = changes else { return std::future::pending().await };
@@ -114,7 +140,7 @@ pub(super) fn news(
 }
 
 /// The `_meta` of what belongs to a subscription.
-pub(super) fn meta(id: &[u8]) -> String {
+fn meta(id: &[u8]) -> String {
     format!(r#"{{"io.modelcontextprotocol/subscriptionId":{}}}"#, String::from_utf8_lossy(id))
 }
 

@@ -102,7 +102,7 @@ impl TranslatedSubscription {
     }
 
     /// The answer that ends it well.
-    fn last(&self) -> Bytes {
+    pub(in crate::proxy) fn last(&self) -> Bytes {
         let id = String::from_utf8_lossy(&self.id);
         let result =
             format!(r#"{{"resultType":"complete","_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}}}"#);
