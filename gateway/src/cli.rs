@@ -12,6 +12,7 @@ mod key;
 mod reload;
 mod schema;
 mod serve;
+mod status;
 mod terminal;
 
 use std::{
@@ -72,6 +73,11 @@ enum Command {
         #[arg(long)]
         allow_plaintext_token_store: bool,
     },
+    /// Say how the gateway that runs stands, and each of its upstreams.
+    ///
+    /// Asks the `weir serve` of the same configuration and the same user on this machine. Ends with 0 if each upstream that
+    /// is shown is healthy, with 1 if one is not or no gateway runs.
+    Status(status::Options),
     /// Check a configuration and say what it would do, without opening a socket or starting a server.
     ///
     /// Parses and resolves everything, loads every policy and checks what it imports and exports, looks for the programs
@@ -142,6 +148,7 @@ pub fn run() -> ExitCode {
         Command::Serve { config, listen, upgrade, allow_plaintext_token_store } => {
             serve::run(&config, listen, upgrade, allow_plaintext_token_store)
         }
+        Command::Status(options) => status::run(&options),
         Command::Check { config, caller } => match caller.principal() {
             Some(principal) => access::run(&config, &principal),
             None => check::run(&config),

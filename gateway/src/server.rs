@@ -2,8 +2,9 @@
 //!
 //! The [`process`] is a pingora server, and [`listen`] its listeners. [`origin_check`] turns away what a browser was tricked
 //! into sending, [`cors`] lets in the pages that may, [`authn`] those who prove who they are. [`authorization`] issues tokens. [`post`] sorts messages by era
-//! and session; [`sse`] serves clients of HTTP+SSE. [`deliver`] writes answers, and [`events`] those that are streams. Every refusal is made in [`refusal`].
+//! and session; [`sse`] serves clients of HTTP+SSE. [`admin`] answers operators. [`deliver`] writes answers, and [`events`] those that are streams. Every refusal is made in [`refusal`].
 
+pub mod admin;
 pub mod authn;
 pub mod authorization;
 pub mod client_metadata;

@@ -26,7 +26,7 @@ pub mod sse;
 pub mod stdio;
 mod streamable;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -235,7 +235,20 @@ impl Upstream {
 
     /// Changes its state.
     pub fn set_status(&self, change: impl FnOnce(&mut Status)) {
-        change(&mut self.status.lock());
+        let mut status = self.status.lock();
+        let before = status.state;
+        change(&mut status);
+        if status.state != before {
+            status.since = Instant::now();
+        }
+    }
+
+    /// How many of its processes run.
+    pub fn processes(&self) -> usize {
+        match &self.way {
+            UpstreamTransport::Stdio { children, .. } => children.count(),
+            UpstreamTransport::Http(_) => 0,
+        }
     }
 
     /// Resolves when a process of this upstream is started, for whoever it is.

@@ -22,6 +22,7 @@ const RUNS: &[&str] = &[
     "serve --config bad.toml",
     "serve --listen 0.0.0.0:8080",
     "serve --listen here",
+    "status",
     "check",
     "check --config bad.toml",
     "check --config nowhere.toml",

@@ -114,13 +114,15 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
                 fail(upstream, &why);
                 let waiting = why.is_for_caller().then(|| Arc::new(CatalogSnapshot::waiting(upstream.name())));
                 reported = Some(why);
-                match absence.grace(Instant::now()).filter(|_| entry.knows(wanted)) {
+                let pause = match absence.grace(Instant::now()).filter(|_| entry.knows(wanted)) {
                     Some(left) => again.min(left),
                     None => {
                         catalog.publish(&entry, FetchResult::Nothing { era: wanted, waiting });
                         again
                     }
-                }
+                };
+                upstream.set_status(|status| status.retry = Some(Instant::now() + pause));
+                pause
             }
         };
         tokio::select! {
@@ -220,6 +222,8 @@ impl Refresher<'_> {
         self.upstream.set_status(|status| {
             status.state = if why.is_none() { UpstreamState::Healthy } else { UpstreamState::Degraded };
             status.error = why;
+            status.error_class = status.error.as_ref().map(|_| "lists");
+            (status.failures, status.retry) = (0, None);
             if alone {
                 status.era = Some(lease.era);
                 status.transport = Some(lease.channel.transport());
@@ -334,6 +338,8 @@ fn tells_of_change(data: &bytes::Bytes) -> bool {
 fn fail(upstream: &Upstream, why: &ConnectError) {
     upstream.set_status(|status| {
         status.error = Some(why.to_string());
+        status.error_class = Some(why.class());
+        status.failures = status.failures.saturating_add(1);
         status.state = match (why, status.state) {
             (ConnectError::SignIn(needed), _) if needed.ended => UpstreamState::AuthExpired,
             (ConnectError::Unauthorized(_) | ConnectError::SignIn(_) | ConnectError::Personal, _) => {

@@ -4,7 +4,7 @@
 mod browser;
 mod login;
 mod metadata;
-mod show;
+pub(super) mod show;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -24,6 +25,7 @@ use crate::{
     proxy::Proxy,
     server::{
         App,
+        admin::{self, Admin, AdminSocket},
         authn::{self, Authenticator},
         authorization::AuthorizationServer,
         connect::Connect,
@@ -155,6 +157,10 @@ async fn serve(
     let reloading = tokio::spawn(task::or_never(reloader.map(|reloader| reloader.run(Arc::clone(&proxy), asked))));
     let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets));
+    let admin = listen_for_operators(
+        config,
+        Admin::new(Arc::clone(&app), Arc::clone(manager), &config.file, format!("{root}/mcp")),
+    );
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
 
     tokio::select! {
@@ -172,6 +178,7 @@ async fn serve(
         again = signalled() => again?,
     }
     background.abort();
+    drop(admin);
     tokio::select! {
         () = close(&catalog, &proxy) => {}
         again = signalled() => again?,
@@ -184,6 +191,18 @@ async fn serve(
     manager.close().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Answers operators until what comes back is dropped. A gateway that they cannot ask serves all the same.
+fn listen_for_operators(config: &Config, admin: Admin) -> Option<(AdminSocket, watch::Sender<bool>)> {
+    // Where no file is served, nobody could say which gateway is meant.
+    let path = admin::path(config).filter(|_| !config.file.as_os_str().is_empty())?;
+    let (socket, listener) = AdminSocket::bind(&path)
+        .inspect_err(|why| tracing::warn!("`weir status` cannot ask this gateway: {path}: {why}"))
+        .ok()?;
+    let (shutdown, ended) = watch::channel(false);
+    tokio::spawn(listener.serve(Arc::new(admin), Admin::limits(), ListenFds::new(Mutex::new(Fds::new())), ended));
+    Some((socket, shutdown))
 }
 
 /// What answers requests, and the proxy behind it.

@@ -17,7 +17,7 @@ struct Report<'a> {
 }
 
 #[derive(Serialize)]
-struct HealthLine<'a> {
+pub(super) struct HealthLine<'a> {
     name: &'a str,
     state: String,
     era: Option<String>,
@@ -34,12 +34,7 @@ struct HealthLine<'a> {
 /// down is its own trouble, and is told in the body, unless nobody is to be told any `names` here. It is not while calls
 /// are refused because they cannot be recorded.
 pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool, names: bool) -> (u16, Bytes) {
-    let state = match (draining, audit::refusal(), catalog.ready()) {
-        (true, _, _) => "draining",
-        (false, Some(_), _) => "unrecorded",
-        (false, None, true) => "ready",
-        (false, None, false) => "starting",
-    };
+    let state = state(catalog, draining);
     let snapshot = catalog.snapshot();
     let upstreams = snapshot.upstreams().filter(|_| names);
     let report =
@@ -48,7 +43,17 @@ pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool, names: bool) -> (u16
     (if state == "ready" { 200 } else { 503 }, body.into())
 }
 
-fn line(upstream: &Upstream) -> HealthLine<'_> {
+/// Whether Weir takes calls, and if not, why.
+pub(super) fn state(catalog: &Arc<Catalog>, draining: bool) -> &'static str {
+    match (draining, audit::refusal(), catalog.ready()) {
+        (true, _, _) => "draining",
+        (false, Some(_), _) => "unrecorded",
+        (false, None, true) => "ready",
+        (false, None, false) => "starting",
+    }
+}
+
+pub(super) fn line(upstream: &Upstream) -> HealthLine<'_> {
     let status = upstream.status();
     HealthLine {
         name: upstream.name(),

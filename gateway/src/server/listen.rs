@@ -34,10 +34,14 @@ mod wire;
 
 use std::{
     collections::HashMap,
+    fs::{self, Permissions},
     future::poll_fn,
     io,
-    net::{SocketAddr, TcpListener},
-    os::fd::{IntoRawFd, RawFd},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    os::{
+        fd::{IntoRawFd, RawFd},
+        unix::{fs::PermissionsExt, net::UnixListener},
+    },
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -83,6 +87,9 @@ const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// How long a connection may take from pingora's accept loop to [`HttpServer`].
 const ACCEPTED: Duration = Duration::from_millis(50);
+
+/// The mode of a Unix socket: only its owner can open it.
+const OWNER: u32 = 0o600;
 
 /// What answers requests.
 pub trait Handler: Send + Sync + 'static {
@@ -153,6 +160,8 @@ fn refused(address: SocketAddr, why: &io::Error) -> String {
 /// Sockets that are bound.
 pub struct Listener {
     addresses: Vec<SocketAddr>,
+    /// The path of a Unix socket, in place of addresses.
+    unix: Option<String>,
     sockets: Fds,
     tls: Option<Acceptor>,
 }
@@ -164,7 +173,29 @@ impl Listener {
     ///
     /// When the certificate cannot be used.
     pub fn new(tls: Option<&Tls>) -> Result<Self, ListenError> {
-        Ok(Self { addresses: Vec::new(), sockets: Fds::new(), tls: tls.map(tls::acceptor).transpose()? })
+        let tls = tls.map(tls::acceptor).transpose()?;
+        Ok(Self { addresses: Vec::new(), unix: None, sockets: Fds::new(), tls })
+    }
+
+    /// A Unix socket that only its owner can open, in place of what is at `path`.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made there.
+    pub fn bind_unix(path: &str) -> io::Result<Self> {
+        // Under another name until others cannot open it, so that a client finds the old one or this.
+        let new = format!("{path}~");
+        match fs::remove_file(&new) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+            _ => {}
+        }
+        let socket = UnixListener::bind(&new)?;
+        fs::set_permissions(&new, Permissions::from_mode(OWNER))?;
+        socket.set_nonblocking(true)?;
+        fs::rename(&new, path)?;
+        let mut sockets = Fds::new();
+        sockets.add(path.to_owned(), socket.into_raw_fd());
+        Ok(Self { addresses: Vec::new(), unix: Some(path.to_owned()), sockets, tls: None })
     }
 
     /// Binds every address, but those whose sockets were inherited; others of these are closed.
@@ -204,7 +235,13 @@ impl Listener {
         shutdown: ShutdownWatch,
     ) {
         *sockets.lock() = self.sockets;
-        let mut service = Service::new("weir".to_owned(), HttpServer::new(handler, limits, self.tls));
+        let mut server = HttpServer::new(handler, limits, self.tls);
+        server.unix = self.unix.is_some();
+        let mut service = Service::new("weir".to_owned(), server);
+        if let Some(path) = self.unix {
+            let config = ListenerConfig::uds(path).permissions(Permissions::from_mode(OWNER));
+            service.add_listener(config.l4_buffer(L4BufferSettings::unbuffered()));
+        }
         for address in self.addresses {
             let unbuffered = L4BufferSettings::unbuffered();
             service.add_listener(ListenerConfig::tcp(address.to_string()).l4_buffer(unbuffered));
@@ -220,6 +257,8 @@ struct HttpServer<H> {
     connections: Arc<Quota>,
     bodies: Arc<Quota>,
     tls: Option<Acceptor>,
+    /// Whether clients come over a Unix socket.
+    unix: bool,
     /// Asked at every answer, where a look at the shutdown would take a lock.
     draining: Arc<AtomicBool>,
     open: Mutex<Connections>,
@@ -240,7 +279,11 @@ impl<H: Handler> ServerApp for HttpServer<H> {
     /// Serves a connection, unless there are too many.
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let stream: Box<Socket> = stream.into_any().downcast().ok()?;
-        let peer = Peer::new(*stream.get_socket_digest()?.peer_addr()?.as_inet()?);
+        let address = match self.unix {
+            true => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            false => *stream.get_socket_digest()?.peer_addr()?.as_inet()?,
+        };
+        let peer = Peer::new(address);
         let permit = self.connections.take(&peer.share, None);
         let mut open = self.open.lock();
         open.forget_ended();
@@ -294,6 +337,7 @@ impl<H> HttpServer<H> {
             connections: Quota::new("connections", limits.connections),
             bodies: Quota::new("body_memory", limits.bodies),
             tls,
+            unix: false,
             draining: Arc::default(),
             open: Mutex::default(),
             told: LogThrottle::default(),

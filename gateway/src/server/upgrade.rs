@@ -26,8 +26,13 @@ const MAX_PATH: usize = 103;
 
 /// Where the sockets of this configuration are handed over: beside the logins. None where these have no place.
 pub fn path(config: &Config) -> Option<String> {
+    beside_logins(config, "upgrade")
+}
+
+/// The place of a socket of a gateway that serves this configuration, in a folder of its own.
+pub(super) fn beside_logins(config: &Config, purpose: &str) -> Option<String> {
     let (store, address) = (config.store.path.as_ref()?, config.listen.first()?);
-    Some(store.parent()?.join(format!("upgrade-{address}/socket")).to_str()?.to_owned())
+    Some(store.parent()?.join(format!("{purpose}-{address}/socket")).to_str()?.to_owned())
 }
 
 /// Why no sockets were taken over.
@@ -53,10 +58,7 @@ pub enum UpgradeError {
 ///
 /// When nobody sends them, or the place to receive them is not safe.
 pub fn receive(path: &str) -> Result<Fds, UpgradeError> {
-    if path.len() > MAX_PATH {
-        return Err(UpgradeError::Path(path.to_owned()));
-    }
-    private_folder(Path::new(path).parent().unwrap_or(Path::new("/")))?;
+    private_place(path)?;
     let mut sockets = Fds::new();
     sockets.get_from_sock(path).map_err(|why| UpgradeError::Alone(why.to_string()))?;
     Ok(sockets)
@@ -82,6 +84,14 @@ pub async fn hand_over(path: Option<String>, sockets: ListenFds) -> io::Result<(
     tracing::info!("the sockets are handed over");
     tokio::time::sleep(OVERLAP).await;
     Ok(())
+}
+
+/// Makes the folder of a socket, which only its owner can enter, or sees that it is one.
+pub(super) fn private_place(path: &str) -> Result<(), UpgradeError> {
+    if path.len() > MAX_PATH {
+        return Err(UpgradeError::Path(path.to_owned()));
+    }
+    private_folder(Path::new(path).parent().unwrap_or(Path::new("/")))
 }
 
 /// Makes a folder that only its owner can enter, or sees that it is one.

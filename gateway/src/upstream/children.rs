@@ -24,6 +24,13 @@ impl Children {
         running.push(process.done());
     }
 
+    /// How many run.
+    pub(super) fn count(&self) -> usize {
+        let mut running = self.running.lock();
+        running.retain(|done| done.has_changed().is_ok());
+        running.len()
+    }
+
     /// Resolves when all are gone, or should be.
     pub(super) async fn done(&self) {
         let running = std::mem::take(&mut *self.running.lock());

@@ -91,6 +91,20 @@ impl ConnectError {
         }
     }
 
+    /// What kind of failure it is, in one word.
+    #[must_use]
+    pub const fn class(&self) -> &'static str {
+        match self {
+            Self::Stopped(_) => "stopped",
+            Self::Outage(_) => "unreachable",
+            Self::Silent(_) => "timeout",
+            Self::Denied(_) => "policy",
+            Self::Unauthorized(_) | Self::SignIn(_) | Self::Personal => "authentication",
+            Self::Full(_) => "limit",
+            Self::OtherEra { .. } => "protocol",
+        }
+    }
+
     /// Whether time alone may mend it.
     pub const fn is_temporary(&self) -> bool {
         matches!(self, Self::Outage(_) | Self::Silent(_))

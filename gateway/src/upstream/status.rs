@@ -1,6 +1,6 @@
 //! Where an upstream stands, in words for an operator.
 
-use std::fmt;
+use std::{fmt, time::Instant};
 
 use weir_flow::facts::Transport;
 use weir_mcp::Era;
@@ -33,10 +33,12 @@ impl UpstreamState {
 }
 
 /// Where an upstream stands.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Status {
     /// The state.
     pub state: UpstreamState,
+    /// When it got into that state.
+    pub since: Instant,
     /// The era that opened it.
     pub era: Option<Era>,
     /// The transport that opened it.
@@ -45,8 +47,31 @@ pub struct Status {
     pub tools: Option<usize>,
     /// What went wrong last; none while it is healthy.
     pub error: Option<String>,
+    /// What kind of failure that is.
+    pub error_class: Option<&'static str>,
+    /// How often in a row it could not be reached.
+    pub failures: u32,
+    /// When it is tried again; none while it is reached.
+    pub retry: Option<Instant>,
     /// What is not shown of its lists.
     pub warnings: Vec<String>,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Self {
+            state: UpstreamState::default(),
+            since: Instant::now(),
+            era: None,
+            transport: None,
+            tools: None,
+            error: None,
+            error_class: None,
+            failures: 0,
+            retry: None,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 impl fmt::Display for UpstreamState {

@@ -182,7 +182,7 @@ fn print(lines: &[TableLine], empty: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn span(left: Duration) -> String {
+pub(in crate::cli) fn span(left: Duration) -> String {
     match left.as_secs() {
         seconds @ ..120 => format!("{seconds} s"),
         seconds @ ..7200 => format!("{} min", seconds / 60),

@@ -1,0 +1,173 @@
+//! `weir status`: how the gateway that runs stands, as it says itself.
+
+use std::{
+    io::{self, ErrorKind, IsTerminal, Write},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::{net::UnixStream, time::timeout};
+
+use crate::{config::listen_address, credential::DEFAULT_FILE, server::admin};
+
+use super::{auth::show::span, terminal};
+
+/// How long the gateway may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest answer, in bytes.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// How often `--watch` asks.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// The options of `weir status`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// Only this upstream.
+    name: Option<String>,
+    /// The configuration that the gateway serves.
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    config: PathBuf,
+    /// The `--listen` that the gateway was started with, if it was.
+    #[arg(short, long, value_name = "ADDRESS", value_parser = listen_address)]
+    listen: Option<SocketAddr>,
+    /// As JSON, with all that is known.
+    #[arg(long)]
+    json: bool,
+    /// Again every two seconds, until Ctrl-C.
+    #[arg(short, long)]
+    watch: bool,
+}
+
+pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let mut config = super::load(&options.config)?;
+    config.listen = options.listen.map_or(config.listen, |address| vec![address]);
+    let path = admin::path(&config).context("the login store has no place, and the socket would be beside it")?;
+    super::runtime()?.block_on(async {
+        loop {
+            let all_well = show(options, &path).await?;
+            if !options.watch {
+                return Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    })
+}
+
+/// Asks and prints; whether each upstream that is shown is healthy.
+async fn show(options: &Options, path: &str) -> anyhow::Result<bool> {
+    let body = ask(path, &options.config).await?;
+    let mut report: Value = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
+    let all = report["upstreams"].as_array().cloned().unwrap_or_default();
+    let shown: Vec<Value> = match &options.name {
+        Some(name) => all.into_iter().filter(|upstream| upstream["name"] == name.as_str()).collect(),
+        None => all,
+    };
+    if let (Some(name), []) = (&options.name, &*shown) {
+        bail!("the gateway has no upstream `{name}`; `weir status` shows all");
+    }
+    let all_well = shown.iter().all(|upstream| upstream["state"] == "healthy");
+    let text = match options.json {
+        true => {
+            report["upstreams"] = shown.into();
+            report.to_string()
+        }
+        false => table(&report, &shown),
+    };
+    if options.watch && !options.json && io::stdout().is_terminal() {
+        // To the top left corner of an empty screen (ECMA-48 §8.3.21, §8.3.39).
+        io::stdout().write_all(b"\x1b[H\x1b[2J")?;
+    }
+    terminal::say(text)?;
+    Ok(all_well)
+}
+
+/// The body of `/status`.
+async fn ask(path: &str, config: &Path) -> anyhow::Result<Bytes> {
+    let stream = UnixStream::connect(path).await.map_err(|why| match why.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow::anyhow!(
+            "no gateway serves {} here; `weir serve` starts one. One that runs with `--listen` is found with the same \
+             `--listen`",
+            config.display()
+        ),
+        _ => anyhow::Error::new(why).context(format!("the gateway cannot be asked at {path}")),
+    })?;
+    let asked = async {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let request = http::Request::get("/status").header("host", "localhost").body(Empty::<Bytes>::new())?;
+        let answered = async move {
+            let answer = sender.send_request(request).await?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+            let body = body.map_err(|why| anyhow::anyhow!("{why}"))?.to_bytes();
+            anyhow::ensure!(status.is_success(), "the gateway answers with {status}");
+            Ok::<_, anyhow::Error>(body)
+        };
+        // What is wrong with the connection is told by the request.
+        let (answered, _) = tokio::join!(answered, connection);
+        answered
+    };
+    timeout(PATIENCE, asked).await.context("the gateway does not answer")?
+}
+
+fn table(report: &Value, shown: &[Value]) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut table = format!(
+        "weir {} at {}: {}, process {}, for {}\n",
+        text(&report["version"]),
+        text(&report["url"]),
+        text(&report["state"]),
+        report["process"],
+        span(seconds(&report["uptime_seconds"])),
+    );
+    if let Some(why) = report["audit"].as_str() {
+        table.push_str(&format!("the audit log cannot be written: {why}\n"));
+    }
+    let width = shown.iter().map(|upstream| text(&upstream["name"]).len()).max().unwrap_or_default();
+    for upstream in shown {
+        let since = span(seconds(&upstream["since_seconds"]));
+        let (name, state) = (text(&upstream["name"]), text(&upstream["state"]));
+        let line = format!("\n  {name:width$}  {state:13}  {since:>7}  {}", offer(upstream));
+        table.push_str(line.trim_end());
+        for reason in reasons(upstream) {
+            table.push_str(&format!("\n  {:width$}  {reason}", ""));
+        }
+    }
+    table
+}
+
+/// What an upstream offers, and how it is reached.
+fn offer(upstream: &Value) -> String {
+    let ways = ["transport", "era"].into_iter().filter_map(|key| upstream[key].as_str());
+    let ways = ways.collect::<Vec<_>>().join(", ");
+    match upstream["tools"].as_u64() {
+        Some(tools) => format!("{tools} tools  ({ways})"),
+        None => String::new(),
+    }
+}
+
+/// Why an upstream is not healthy, and what comes next.
+fn reasons(upstream: &Value) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if let Some(error) = upstream["error"].as_str() {
+        // Each text of an upstream is one line here.
+        reasons.push(error.replace('\n', " "));
+    }
+    if let (Some(failures @ 1..), Some(left)) = (upstream["failures"].as_u64(), upstream["retry_in_seconds"].as_u64()) {
+        let left = span(Duration::from_secs(left));
+        reasons.push(format!("failed {failures} times in a row; next try in {left}"));
+    }
+    reasons
+}
+
+fn seconds(value: &Value) -> Duration {
+    Duration::from_secs(value.as_u64().unwrap_or_default())
+}

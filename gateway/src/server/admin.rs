@@ -1,0 +1,203 @@
+//! How Weir stands, for its operator: `GET /status` and `GET /readyz` at a Unix socket.
+//!
+//! Whoever opens the socket is the user that runs Weir: it has mode 0600, in a folder that only this user can enter.
+//! So requests need no credential, and no page in a browser reaches it.
+
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::{
+    config::Config,
+    credential::{CredentialManager, Standing},
+    quota::Shares,
+    upstream::Upstream,
+};
+
+use super::{
+    App, deliver,
+    health::{self, HealthLine},
+    listen::{Handler, HttpExchange, ListenLimits, Listener},
+    upgrade,
+};
+
+/// Operators are few; a request has no body.
+const LIMITS: ListenLimits = ListenLimits {
+    connections: Shares { total: 32, principal: 32, upstream: 32 },
+    bodies: Shares { total: 0, principal: 0, upstream: 0 },
+    header_timeout: Duration::from_secs(5),
+    body_timeout: Duration::from_secs(5),
+    idle_timeout: Duration::from_secs(30),
+    drain: Duration::from_secs(1),
+};
+
+/// Where the gateway of a configuration is asked how it stands: beside the logins. None where these have no place.
+#[must_use]
+pub fn path(config: &Config) -> Option<String> {
+    upgrade::beside_logins(config, "admin")
+}
+
+/// A socket that is removed when this is dropped, unless another process has replaced it.
+pub struct AdminSocket {
+    path: String,
+    inode: (u64, u64),
+}
+
+impl AdminSocket {
+    /// Binds it, in place of one that a process left behind.
+    ///
+    /// # Errors
+    ///
+    /// When the folder is open to others, or the socket cannot be made there.
+    pub fn bind(path: &str) -> io::Result<(Self, Listener)> {
+        upgrade::private_place(path).map_err(io::Error::other)?;
+        let listener = Listener::bind_unix(path)?;
+        Ok((Self { path: path.to_owned(), inode: inode(path)? }, listener))
+    }
+}
+
+impl Drop for AdminSocket {
+    fn drop(&mut self) {
+        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+            drop(fs::remove_file(&self.path));
+        }
+    }
+}
+
+fn inode(path: &str) -> io::Result<(u64, u64)> {
+    let found = fs::symlink_metadata(Path::new(path))?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// What answers operators.
+pub struct Admin {
+    app: Arc<App>,
+    manager: Arc<CredentialManager>,
+    file: String,
+    url: String,
+    started: Instant,
+}
+
+/// The body of `/status`.
+#[derive(Serialize)]
+struct StatusReport<'a> {
+    version: &'static str,
+    process: u32,
+    uptime_seconds: u64,
+    config: &'a str,
+    url: &'a str,
+    state: &'static str,
+    /// Why the audit log cannot be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audit: Option<String>,
+    upstreams: Vec<UpstreamReport<'a>>,
+}
+
+#[derive(Serialize)]
+struct UpstreamReport<'a> {
+    #[serde(flatten)]
+    health: HealthLine<'a>,
+    since_seconds: u64,
+    /// What kind of failure `error` is.
+    error_class: Option<&'static str>,
+    /// How often in a row it could not be reached.
+    failures: u32,
+    retry_in_seconds: Option<u64>,
+    login: Option<LoginReport>,
+    processes: usize,
+}
+
+#[derive(Serialize)]
+struct LoginReport {
+    state: &'static str,
+    expires_in_seconds: Option<u64>,
+}
+
+impl Admin {
+    /// For a gateway whose configuration is `file`, and which clients reach at `url`.
+    #[must_use]
+    pub fn new(app: Arc<App>, manager: Arc<CredentialManager>, file: &Path, url: String) -> Self {
+        Self { app, manager, file: file.display().to_string(), url, started: Instant::now() }
+    }
+
+    /// How many clients there may be, and how long they may take.
+    #[must_use]
+    pub const fn limits() -> ListenLimits {
+        LIMITS
+    }
+
+    async fn status(&self) -> Bytes {
+        let snapshot = self.app.proxy.snapshot();
+        let mut upstreams = Vec::with_capacity(snapshot.upstreams().len());
+        for upstream in snapshot.upstreams() {
+            upstreams.push(self.upstream(upstream).await);
+        }
+        let report = StatusReport {
+            version: env!("CARGO_PKG_VERSION"),
+            process: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            config: &self.file,
+            url: &self.url,
+            state: health::state(self.app.proxy.catalog(), *self.app.draining.borrow()),
+            audit: crate::telemetry::audit::failure(),
+            upstreams,
+        };
+        serde_json::to_vec(&report).unwrap_or_default().into()
+    }
+
+    async fn upstream<'a>(&self, upstream: &'a Upstream) -> UpstreamReport<'a> {
+        let status = upstream.status();
+        let now = Instant::now();
+        UpstreamReport {
+            since_seconds: now.saturating_duration_since(status.since).as_secs(),
+            error_class: status.error_class,
+            failures: status.failures,
+            retry_in_seconds: status.retry.map(|retry| retry.saturating_duration_since(now).as_secs()),
+            login: self.login(upstream.name()).await,
+            processes: upstream.processes(),
+            health: health::line(upstream),
+        }
+    }
+
+    /// How the login of an upstream stands; none where it takes none, or the store does not tell.
+    async fn login(&self, upstream: &str) -> Option<LoginReport> {
+        let account = self.manager.account(upstream)?;
+        let Some(subject) = account.asker(None) else {
+            return Some(LoginReport { state: "of_each_caller", expires_in_seconds: None });
+        };
+        let found = account.state(&subject.owner).await.ok()?;
+        let state = match found.standing {
+            Standing::Good => "good",
+            Standing::Ended => "expired",
+            Standing::TooLittle => "scopes_missing",
+            Standing::Missing => "missing",
+            Standing::Unasked => return None,
+        };
+        let expires = found.login.and_then(|login| login.expires);
+        let left = |end: SystemTime| end.duration_since(SystemTime::now()).unwrap_or_default().as_secs();
+        Some(LoginReport { state, expires_in_seconds: expires.map(left) })
+    }
+}
+
+impl Handler for Admin {
+    async fn handle(self: &Arc<Self>, exchange: &mut HttpExchange) {
+        match (exchange.method(), exchange.path()) {
+            ("GET", "/status") => {
+                let body = self.status().await;
+                deliver::json(exchange, 200, body).await;
+            }
+            ("GET", "/readyz") => {
+                let (status, body) = health::ready(self.app.proxy.catalog(), *self.app.draining.borrow(), true);
+                deliver::json(exchange, status, body).await;
+            }
+            _ => deliver::text(exchange, 404, "only GET /status and GET /readyz are here\n").await,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! How a gateway stands, as its operator is told.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use weir_tests::{Gateway, Peer, paths};
+
+/// A server that asks for a login, and an address where nobody listens.
+async fn start() -> (Gateway, Peer) {
+    let peer = Peer::fixture("both").await;
+    let config = format!(
+        "{}\n[upstreams.dead]\nurl = \"http://127.0.0.1:1/mcp\"\n\
+         [upstreams.locked]\nurl = \"http://127.0.0.1:1/locked\"\nauth = \"oauth\"\noauth = {{ client_id = \"weir\" }}\n",
+        peer.config("alive")
+    );
+    let gateway = Gateway::start(&config).await;
+    gateway.healthy(&["alive"]).await;
+    gateway.settle(&["dead"], "error").await;
+    (gateway, peer)
+}
+
+fn status(gateway: &Gateway, arguments: &[&str]) -> Output {
+    let mut command = Command::new(paths::weir());
+    command.arg("status").arg("--config").arg(gateway.directory().join("weir.toml")).args(arguments);
+    command.env("XDG_STATE_HOME", gateway.directory()).output().expect("weir status can be started")
+}
+
+fn json(output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&said).unwrap_or_else(|why| panic!("{why}: {output:?}"))
+}
+
+fn socket(gateway: &Gateway) -> PathBuf {
+    gateway.directory().join("weir/admin-127.0.0.1:0/socket")
+}
+
+#[tokio::test]
+async fn the_operator_is_told_why_an_upstream_is_gone_and_what_comes_next() {
+    let (gateway, _peer) = start().await;
+    let output = status(&gateway, &["--json"]);
+    assert_eq!(output.status.code(), Some(1), "one upstream is down: {output:?}");
+    let report = json(&output);
+    assert_eq!(report["process"], gateway.id(), "{report}");
+    assert_eq!(report["state"], "ready", "{report}");
+    let named = |name: &str| {
+        let all = report["upstreams"].as_array().expect("upstreams are a list");
+        all.iter().find(|upstream| upstream["name"] == name).expect("it is shown").clone()
+    };
+    let alive = named("alive");
+    assert_eq!((&alive["state"], &alive["error"]), (&"healthy".into(), &Value::Null), "{alive}");
+    assert_eq!(alive["failures"], 0, "{alive}");
+    let dead = named("dead");
+    assert_eq!((&dead["state"], &dead["error_class"]), (&"error".into(), &"unreachable".into()), "{dead}");
+    assert!(dead["failures"].as_u64().is_some_and(|failures| failures > 0), "{dead}");
+    assert!(dead["retry_in_seconds"].is_u64(), "{dead}");
+    assert_eq!(named("locked")["login"]["state"], "missing", "{report}");
+
+    let shown = status(&gateway, &["alive"]);
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert_eq!(shown.status.code(), Some(0), "{shown:?}");
+    assert!(text.contains("alive") && text.contains("healthy") && !text.contains("dead"), "{text}");
+    let all = status(&gateway, &[]);
+    let text = String::from_utf8_lossy(&all.stdout).into_owned();
+    assert!(text.contains("next try in"), "{text}");
+    let unknown = status(&gateway, &["nobody"]);
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no upstream `nobody`"), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn only_its_owner_can_open_the_socket() {
+    let (gateway, _peer) = start().await;
+    let mode = |path: &std::path::Path| fs::symlink_metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let socket = socket(&gateway);
+    assert_eq!(mode(&socket), 0o600);
+    assert_eq!(mode(socket.parent().expect("it is in a folder")), 0o700);
+}
+
+#[tokio::test]
+async fn a_socket_that_was_left_behind_is_replaced_and_one_without_a_gateway_is_told() {
+    let (mut gateway, _peer) = start().await;
+    gateway.signal(Signal::KILL);
+    gateway.end().await;
+    assert!(socket(&gateway).exists(), "what is killed cleans nothing up");
+    let output = status(&gateway, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no gateway serves"), "{output:?}");
+    let state = gateway.directory().to_str().expect("the path is text").to_owned();
+    let config = "[upstreams.dead]\nurl = \"http://127.0.0.1:1/mcp\"\n";
+    let mut next = Gateway::start_with(config, &[("XDG_STATE_HOME", &state)]).await;
+    next.settle(&["dead"], "error").await;
+    assert_eq!(json(&status(&gateway, &["--json"]))["process"], next.id());
+    next.signal(Signal::TERM);
+    next.end().await;
+    assert!(!socket(&gateway).exists(), "what ends takes its socket along");
+}
