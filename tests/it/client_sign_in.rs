@@ -325,20 +325,21 @@ async fn a_document_says_who_a_client_is() {
 
     for (id, why) in [
         (other, "another `client_id`"),
-        (at("/huge.json"), "more than"),
+        (at("/huge.json"), "cannot be read"),
         (at("/moved.json"), "cannot be read"),
         (at("/none.json"), "cannot be read"),
         (at("/secret.json"), "token_endpoint_auth_method"),
         (at("/good.json?x"), "not the URL of a document"),
         (at("/a/../good.json"), "not the URL of a document"),
         (at("/"), "not the URL of a document"),
-        ("javascript:alert(1)".to_owned(), "cannot be read"),
-        ("ftp://127.0.0.1/x".to_owned(), "cannot be read"),
-        ("http://192.0.2.1/client.json".to_owned(), "not https"),
+        ("javascript:alert(1)".to_owned(), "not the URL of a document"),
+        ("ftp://127.0.0.1/x".to_owned(), "not the URL of a document"),
+        ("http://192.0.2.1/client.json".to_owned(), "cannot be read"),
     ] {
         let page = ada.open(&scene.page(&id, &[])).await;
         assert!(page.status == 400 && page.text.contains(why), "{id}: {}", page.text);
     }
+    scene.gateway.logs("more than").await;
     // Who waits for slow documents has a share of them, and others go on.
     let mut waiting = Vec::new();
     for number in 0..2 {
@@ -366,7 +367,8 @@ async fn documents_at_private_addresses_are_not_read() {
         [&*id, "https://127.0.0.1/c.json", "https://10.0.0.1/c.json", "https://[::1]/c", "https://169.254.169.254/c"]
     {
         let page = Browser::of("ada").open(&scene.page(id, &[])).await;
-        assert!(page.status == 400 && page.text.contains("cannot be read"), "{id}: {}", page.text);
+        let why = if id.starts_with("https:") { "cannot be read" } else { "not the URL of a document" };
+        assert!(page.status == 400 && page.text.contains(why), "{id}: {}", page.text);
     }
     assert_eq!(scene.authority.asked("/client.json").len(), 0);
 }
@@ -567,6 +569,31 @@ async fn a_refresh_token_is_good_once_and_can_be_revoked() {
     assert_eq!(revoke(&client, apart["refresh_token"].as_str().unwrap()).await, 200);
     assert_eq!(scene.refresh(&client, &apart).await.0, 400);
     scene.gateway.logs("\"grant revoked\"").await;
+}
+
+/// What a person has allowed ends with the leave of the operator.
+#[tokio::test]
+async fn a_client_that_is_known_no_longer_gets_nothing_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("store = {{ path = {:?} }}", folder.path().join("logins.redb"));
+    let named = format!("[[authorization_server.clients]]\nclient_id = \"host\"\nredirect_uris = [\"{BACK}\"]\n");
+    let mut scene = Scene::with(&store, &named).await;
+    let registered = scene.registered().await;
+    let mut tokens = [scene.signed_in(&registered, "ada").await, scene.signed_in("host", "ada").await];
+    for (more, statuses) in [("registration = false\n", [401, 401]), (&*named, [200, 200]), ("", [200, 401])] {
+        let Scene { authority, gateway, _stub: stub, root } = scene;
+        drop(gateway);
+        let port = root.rsplit(':').next().unwrap().parse().unwrap();
+        let gateway = start(port, &authority, &stub, &store, more).await;
+        scene = Scene { authority, gateway, _stub: stub, root };
+        for (at, client) in [&*registered, "host"].into_iter().enumerate() {
+            let (status, said) = scene.refresh(client, &tokens[at]).await;
+            assert_eq!(status, statuses[at], "{client} {more}: {said}");
+            if status == 200 {
+                tokens[at] = said;
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! code, and each refresh token is replaced when it is used. Who brings a secret that was replaced has stolen it, or was
 //! stolen from, so the grant is revoked. Only the last refresh token is answered again for a moment, with the same successor:
 //! answers get lost, and processes of one client share a token. The store has the SHA-256 of the secret, never the secret.
-//! How long a grant is good for counts from its code: no refresh prolongs it.
+//! How long a grant is good for counts from the sign-in of its person: nothing prolongs it.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -81,6 +81,8 @@ struct GrantRecord {
     hash: String,
     /// In seconds since 1970.
     until: u64,
+    /// When its person signed in, in the same way.
+    signed_in: u64,
     /// None once the code is used.
     code: Option<CodeBinding>,
     /// The hash of the last refresh token, and until when it is answered again.
@@ -109,11 +111,16 @@ impl TokenGrant {
 }
 
 impl IssuerStore {
-    /// Makes the code of a new grant; none if there are too many grants.
+    /// Makes the code of a new grant; none if there are too many grants. The person has signed in so long ago.
     ///
     /// # Errors
     /// If the store cannot be read or written.
-    pub async fn issue_code(&self, grant: TokenGrant, code: CodeBinding) -> Result<Option<Secret>, TokenStoreError> {
+    pub async fn issue_code(
+        &self,
+        grant: TokenGrant,
+        code: CodeBinding,
+        ago: Duration,
+    ) -> Result<Option<Secret>, TokenStoreError> {
         let store = self.token_store.open().await?.store.as_ref();
         let owner = owner(&grant.subject, &grant.vouched_by);
         let mut theirs = store.list(&[Key::new(GRANTS, &[&owner])]).await?;
@@ -130,12 +137,14 @@ impl IssuerStore {
         let now = self.token_store.clock.now();
         let began = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros().to_string();
         let until = seconds(now) + CODE_TIME.as_secs();
-        let record = GrantRecord { hash: hash(&secret), until, code: Some(code), last: None, seed, grant };
+        let signed_in = seconds(now).saturating_sub(ago.as_secs());
+        let record = GrantRecord { hash: hash(&secret), until, signed_in, code: Some(code), last: None, seed, grant };
         store.put(&Key::new(GRANTS, &[&owner, &id]), &record.value(began), Some(CODE_TIME)).await?;
         Ok(Some(Secret::new(format!("{CODE}_{owner}_{id}_{secret}"))))
     }
 
-    /// Uses the code of a client up, if `is_good` says that all came with it that must. Refresh tokens follow for `lifetime`.
+    /// Uses the code of a client up, if `is_good` says that all came with it that must. Refresh tokens follow
+    /// until `lifetime` after the sign-in.
     ///
     /// # Errors
     /// If the store cannot be read or written.
@@ -146,9 +155,10 @@ impl IssuerStore {
         lifetime: Duration,
         is_good: impl Fn(&CodeBinding, &TokenGrant) -> bool,
     ) -> Result<Redeemed, TokenStoreError> {
-        let until = seconds(self.token_store.clock.now()) + lifetime.as_secs();
+        let now = seconds(self.token_store.clock.now());
+        let until = |record: &GrantRecord| record.signed_in + lifetime.as_secs();
         let judge = |record: &GrantRecord| match &record.code {
-            Some(binding) if is_good(binding, &record.grant) => SecretCheck::Good(until),
+            Some(binding) if is_good(binding, &record.grant) && until(record) > now => SecretCheck::Good(until(record)),
             Some(_) => SecretCheck::NotNow,
             None => SecretCheck::Replaced,
         };
@@ -356,9 +366,15 @@ mod tests {
         }
 
         async fn code(&self) -> String {
+            self.code_after(0).await
+        }
+
+        /// The same for a person who has signed in so many seconds ago.
+        async fn code_after(&self, ago: u64) -> String {
             let grant = TokenGrant { client: "host".to_owned(), ..TokenGrant::default() };
             let binding = CodeBinding { redirect: String::new(), challenge: String::new() };
-            self.store.issue_code(grant, binding).await.unwrap().unwrap().expose().to_owned()
+            let ago = Duration::from_secs(ago);
+            self.store.issue_code(grant, binding, ago).await.unwrap().unwrap().expose().to_owned()
         }
 
         /// The refresh token that a code becomes; none if it is not good.
@@ -393,6 +409,17 @@ mod tests {
         let scene = Scene::new();
         let first = scene.redeem(&scene.code().await).await.unwrap();
         scene.wait(999);
+        let second = scene.refresh(&first).await.unwrap();
+        scene.wait(1);
+        assert_eq!(scene.refresh(&second).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_grant_is_as_old_as_its_sign_in() {
+        let scene = Scene::new();
+        assert_eq!(scene.redeem(&scene.code_after(1000).await).await, None);
+        let first = scene.redeem(&scene.code_after(600).await).await.unwrap();
+        scene.wait(399);
         let second = scene.refresh(&first).await.unwrap();
         scene.wait(1);
         assert_eq!(scene.refresh(&second).await, None);

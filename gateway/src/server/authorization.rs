@@ -159,6 +159,11 @@ impl AuthorizationServer {
         &self.tokens.store
     }
 
+    /// How long after a sign-in clients get tokens for it.
+    pub(super) fn refresh_lifetime(&self) -> Duration {
+        self.sign_in.as_ref().map_or(Duration::ZERO, |sign_in| sign_in.refresh_lifetime)
+    }
+
     /// Whether people sign in here with their clients.
     pub(super) const fn signs_in(&self) -> bool {
         self.sign_in.is_some()

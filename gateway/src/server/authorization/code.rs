@@ -18,6 +18,7 @@ impl AuthorizationServer {
         form: &Form,
         client: RequestClient<'_>,
     ) -> Result<(TokenGrant, Secret), OAuthError> {
+        self.check_known(&client).await?;
         let (code, verifier) = (form.need("code")?, form.need("code_verifier")?);
         let lifetime = self.sign_in.as_ref().ok_or_else(OAuthError::grant_type)?.refresh_lifetime;
         // OAuth 2.1 leaves the redirect URI out here.
@@ -40,9 +41,22 @@ impl AuthorizationServer {
         if self.sign_in.is_none() {
             return Err(OAuthError::grant_type());
         }
+        self.check_known(&client).await?;
         let token = form.need("refresh_token")?;
         let redeemed = self.tokens.store.refresh(token, client.id, |grant| is_for(form, grant)).await;
         self.granted(redeemed.map_err(|why| OAuthError::unavailable(&why))?)
+    }
+
+    /// Whether a client may have tokens still: what it was allowed may be older than the configuration.
+    async fn check_known(&self, client: &RequestClient<'_>) -> Result<(), OAuthError> {
+        if client.is_proved || self.clients.find(client.id).is_some() {
+            return Ok(());
+        }
+        let Some(sign_in) = &self.sign_in else { return Err(OAuthError::grant_type()) };
+        match sign_in.public_clients.may_be(&self.tokens.store, client.id).await? {
+            true => Ok(()),
+            false => Err(OAuthError::client("the client is not known here")),
+        }
     }
 
     fn granted(&self, redeemed: Redeemed) -> Result<(TokenGrant, Secret), OAuthError> {

@@ -61,6 +61,8 @@ pub(in crate::server) struct PublicClient {
 pub(super) struct PublicClients {
     /// None if only clients of the configuration may be used.
     http: Option<Http>,
+    /// Whether documents may be at private addresses, and there without TLS.
+    private: bool,
     cache: Mutex<HashMap<String, CachedDocument>>,
     fetches: Arc<Quota>,
     /// Opens registrations; made when the first is needed.
@@ -76,6 +78,7 @@ impl PublicClients {
         let http = || Http::new(AddressPolicy { loopback: private, private }, LIMITS, &[]);
         Ok(Self {
             http: settings.registration.then(http).transpose()?,
+            private,
             cache: Mutex::default(),
             fetches: Quota::new("client documents", FETCHES),
             seal: OnceCell::new(),
@@ -129,7 +132,7 @@ impl PublicClients {
         {
             return found.clone();
         }
-        let url = document_url(id)?;
+        let url = document_url(id, self.private)?;
         let _permit = self.fetches.take(principal, None).map_err(|why| why.to_string())?;
         let found = fetch(http, &url).await.map(Arc::new);
         let mut cache = self.cache.lock();
@@ -142,6 +145,17 @@ impl PublicClients {
         found
     }
 
+    /// Whether a client may have this name. No document is fetched for that.
+    pub(super) async fn may_be(&self, store: &IssuerStore, id: &str) -> Result<bool, OAuthError> {
+        if !self.are_open() || id.len() > LONGEST_ID {
+            return Ok(false);
+        }
+        if id.contains(':') {
+            return Ok(document_url(id, self.private).is_ok());
+        }
+        Ok(self.seal(store).await?.open(id, REGISTRATION).is_some())
+    }
+
     async fn seal(&self, store: &IssuerStore) -> Result<&SealedState, OAuthError> {
         let made =
             self.seal.get_or_try_init(|| async { store.registration_key().await.map(|key| SealedState::keyed(&key)) });
@@ -152,7 +166,11 @@ impl PublicClients {
 /// Reads a document (draft-ietf-oauth-client-id-metadata-document §4).
 async fn fetch(http: &Http, url: &Url) -> Result<PublicClient, String> {
     let document = registration::client_document(http, url).await;
-    let document = document.map_err(|why| format!("its document cannot be read: {why}"))?;
+    // Why not would tell the person at the browser what there is in Weir's network.
+    let document = document.map_err(|why| {
+        tracing::info!(%url, "the document of a client cannot be read: {why}");
+        "its document cannot be read; the log of the gateway says why".to_owned()
+    })?;
     if document["client_id"] != *url.as_str() {
         return Err("its document has another `client_id`".to_owned());
     }
@@ -204,10 +222,11 @@ impl PublicClient {
 }
 
 /// Where a document may be (draft-ietf-oauth-client-id-metadata-document §3).
-fn document_url(id: &str) -> Result<Url, String> {
+fn document_url(id: &str, private: bool) -> Result<Url, String> {
     let url = Url::parse(id).ok().filter(|url| url.as_str() == id && url.path() != "/" && url.fragment().is_none());
     let plain = |url: &Url| url.username().is_empty() && url.password().is_none() && url.query().is_none();
-    url.filter(plain).ok_or_else(|| "its `client_id` is not the URL of a document".to_owned())
+    let secure = |url: &Url| url.scheme() == "https" || (private && url.scheme() == "http");
+    url.filter(plain).filter(secure).ok_or_else(|| "its `client_id` is not the URL of a document".to_owned())
 }
 
 #[cfg(test)]
@@ -254,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_document_is_at_one_plain_address() {
-        assert!(document_url("https://host.example/client.json").is_ok());
+        assert!(document_url("https://host.example/client.json", false).is_ok());
         for odd in [
             "https://host.example",
             "https://host.example/",
@@ -263,7 +282,9 @@ mod tests {
             "https://host.example/client.json#x",
             "HTTPS://host.example/client.json",
         ] {
-            assert!(document_url(odd).is_err(), "{odd}");
+            assert!(document_url(odd, false).is_err(), "{odd}");
         }
+        let plain = "http://host.example/client.json";
+        assert!(document_url(plain, false).is_err() && document_url(plain, true).is_ok());
     }
 }

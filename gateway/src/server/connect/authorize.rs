@@ -55,7 +55,8 @@ impl App {
         if query.len() > LONGEST {
             return wrong("the request is too long");
         }
-        let Some(browser) = browser else {
+        // A sign-in that is older than what would come of it is done again.
+        let Some(browser) = browser.filter(|browser| browser.age() < server.refresh_lifetime()) else {
             let next = format!("{}{AUTHORIZE}?{query}", self.connect.invitations.root());
             return self.sign_in_for(exchange, &next, cookie).await;
         };
@@ -107,7 +108,7 @@ impl App {
         }
         let scope = self.authn.scopes(principal.issuer.as_deref()).join(" ");
         let grant = TokenGrant::new(principal, client_id.clone(), scope, resource);
-        match server.store().issue_code(grant, binding).await {
+        match server.store().issue_code(grant, binding, browser.age()).await {
             Ok(Some(code)) => {
                 record.done("client allowed");
                 back("code", code.expose())

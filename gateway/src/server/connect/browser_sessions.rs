@@ -76,6 +76,17 @@ impl BrowserSessions {
         Some((browser, cookie))
     }
 
+    /// The same browser after its caller has signed in anew. What it has begun is bound to its id and goes on.
+    pub(super) fn renew(&self, before: &BrowserSession, caller: Arc<Caller>) {
+        let (id, key, now) = (before.id.clone(), before.key.clone(), Instant::now());
+        let (notice, used) = (Mutex::new(before.notice.lock().take()), Mutex::new(before.used.lock().clone()));
+        let browser = Arc::new(BrowserSession { id, caller, since: now, key, notice, used });
+        // One that was closed meanwhile stays so.
+        if let Some(seen) = self.known.lock().get_mut(before.id()) {
+            *seen = (browser, now);
+        }
+    }
+
     /// The browser that its cookies name.
     pub(super) fn get(&self, cookies: &str) -> Option<Arc<BrowserSession>> {
         let mut known = self.known.lock();
@@ -104,6 +115,11 @@ impl BrowserSession {
 
     pub(super) fn caller(&self) -> &Arc<Caller> {
         &self.caller
+    }
+
+    /// How long ago its caller has signed in.
+    pub(super) fn age(&self) -> Duration {
+        self.since.elapsed()
     }
 
     pub(super) fn key(&self) -> &str {

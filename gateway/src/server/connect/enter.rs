@@ -74,13 +74,18 @@ impl App {
             Ok(caller) => caller,
             Err(why) => return self.stopped(&why, ticket.as_deref(), next.as_deref()),
         };
-        // One who is known already may have begun something, which is bound to this browser as it is.
-        if !browser.is_some_and(|browser| Caller::is_same(Some(browser.caller()), Some(&caller))) {
-            let Some((opened, set)) = self.connect.browser_sessions.open(caller) else { return no_randomness() };
-            record(opened.caller(), exchange.peer().ip()).done("signed in");
-            *cookie = Some(set);
-            if let Some(before) = browser {
-                self.connect.browser_sessions.close(before);
+        match browser {
+            // One who is known already may have begun something, which is bound to this browser as it is.
+            Some(browser) if Caller::is_same(Some(browser.caller()), Some(&caller)) => {
+                self.connect.browser_sessions.renew(browser, caller);
+            }
+            _ => {
+                let Some((opened, set)) = self.connect.browser_sessions.open(caller) else { return no_randomness() };
+                record(opened.caller(), exchange.peer().ip()).done("signed in");
+                *cookie = Some(set);
+                if let Some(before) = browser {
+                    self.connect.browser_sessions.close(before);
+                }
             }
         }
         BrowserReply::Go(next.map_or_else(|| self.page_with(ticket.as_deref()), String::from))
