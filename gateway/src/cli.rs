@@ -5,11 +5,13 @@ mod address;
 mod assembly;
 mod audit;
 mod auth;
+mod changes;
 mod check;
 mod connect;
 mod demo;
 mod key;
 mod reload;
+mod running;
 mod schema;
 mod serve;
 mod status;
@@ -78,6 +80,14 @@ enum Command {
     /// Asks the `weir serve` of the same configuration and the same user on this machine. Ends with 0 if each upstream that
     /// is shown is healthy, with 1 if one is not or no gateway runs.
     Status(status::Options),
+    /// Have the gateway that runs put the changed configuration in force.
+    ///
+    /// Prints what has changed once it is in force. Ends with 1 if it cannot be, and says why; then nothing has changed. The
+    /// gateway also looks at the file itself, every two seconds.
+    Reload(running::RunningGateway),
+    /// Compare a configuration with what is in force.
+    #[command(subcommand)]
+    Config(changes::ConfigCommand),
     /// Check a configuration and say what it would do, without opening a socket or starting a server.
     ///
     /// Parses and resolves everything, loads every policy and checks what it imports and exports, looks for the programs
@@ -149,6 +159,8 @@ pub fn run() -> ExitCode {
             serve::run(&config, listen, upgrade, allow_plaintext_token_store)
         }
         Command::Status(options) => status::run(&options),
+        Command::Reload(gateway) => changes::reload(&gateway),
+        Command::Config(command) => changes::run(&command),
         Command::Check { config, caller } => match caller.principal() {
             Some(principal) => access::run(&config, &principal),
             None => check::run(&config),

@@ -23,6 +23,8 @@ const RUNS: &[&str] = &[
     "serve --listen 0.0.0.0:8080",
     "serve --listen here",
     "status",
+    "reload",
+    "config diff",
     "check",
     "check --config bad.toml",
     "check --config nowhere.toml",

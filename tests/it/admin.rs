@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use weir_tests::{Gateway, Peer, paths};
+use weir_tests::{Gateway, Peer, Stub, paths};
 
 /// A server that asks for a login, and an address where nobody listens.
 async fn start() -> (Gateway, Peer) {
@@ -68,6 +68,53 @@ async fn the_operator_is_told_why_an_upstream_is_gone_and_what_comes_next() {
     assert!(text.contains("next try in"), "{text}");
     let unknown = status(&gateway, &["nobody"]);
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("no upstream `nobody`"), "{unknown:?}");
+}
+
+/// The gateway looks at the file itself, too, and may be first. Then there is nothing left to say, and the next try comes.
+#[tokio::test]
+async fn a_reload_is_asked_for_and_tells_what_it_changes() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(paths::weir());
+        command.args(arguments).arg("--config").arg(gateway.directory().join("weir.toml"));
+        let output = command.env("XDG_STATE_HOME", gateway.directory()).output().expect("weir can be started");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (diff, reload) = (|| command(&["config", "diff"]), || command(&["reload"]));
+    assert_eq!(diff(), (Some(0), "a reload would change nothing\n".to_owned(), String::new()));
+    let attempt =
+        |change: &dyn Fn(usize) -> String, ask: &dyn Fn() -> (Option<i32>, String, String), lines: &[&str]| {
+            (0..10).any(|number| {
+                gateway.configure(&change(number));
+                let said = ask().1;
+                lines.iter().all(|line| said.contains(&line.replace('#', &number.to_string())))
+            })
+        };
+    let more = |number: usize| {
+        let limits = format!("[limits]\nsessions = {}\n[[access.rules]]\nname = \"r{number}\"\n", 100 + number);
+        stub.config(&format!("more{number}")) + &limits
+    };
+    let lines = ["+ upstream more#", "- upstream ", "~ access", "! limits: changes when Weir is started again"];
+    assert!(attempt(&more, &diff, &lines), "{}", gateway.log());
+    let other = |number: usize| more(number + 20);
+    let lines = ["+ upstream more", "- upstream more", "~ access"];
+    assert!(attempt(&other, &reload, &lines), "{}", gateway.log());
+    let report = json(&status(&gateway, &["--json"]));
+    assert!(report["upstreams"][0]["name"].as_str().is_some_and(|name| name.starts_with("more2")), "{report}");
+
+    // What cannot be done says why, and changes nothing.
+    gateway.configure(&("api_keys = true\n".to_owned() + &stub.config("secret")));
+    for ask in [&diff as &dyn Fn() -> _, &reload] {
+        let (code, _, why) = ask();
+        assert!(code == Some(1) && why.contains("`api_keys`") && why.contains("started again"), "{why}");
+    }
+    gateway.configure("[upstreams.x]\nurll = 'http://127.0.0.1:1'\n");
+    for ask in [&diff as &dyn Fn() -> _, &reload] {
+        let (code, _, why) = ask();
+        assert!(code == Some(64) && why.contains("urll"), "{why}");
+    }
 }
 
 #[tokio::test]

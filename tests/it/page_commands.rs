@@ -18,7 +18,7 @@ use weir_tests::remote::Remote;
 use weir_tests::{Authority, Stub, paths, terminal};
 
 /// The commands that no test runs, and why.
-const NOT_RUN: [(&str, &str); 8] = [
+const NOT_RUN: [(&str, &str); 10] = [
     (
         "UPDATE=1 cargo nextest run --workspace -E 'binary(commands) | binary(config) | binary(pages)'",
         "it rewrites files of the tree",
@@ -29,6 +29,8 @@ const NOT_RUN: [(&str, &str); 8] = [
     ("codex mcp add weir --url http://127.0.0.1:8080/mcp", "a program of the host"),
     ("gemini mcp add --transport http weir http://127.0.0.1:8080/mcp", "a program of the host"),
     ("curl http://127.0.0.1:8080/readyz", "no test has a fixed port; `status` asks for the same"),
+    ("curl --unix-socket PATH http://localhost/status", "`weir status` asks for the same"),
+    ("weir status --watch", "it goes on until Ctrl-C"),
     ("ss -ltnp", "a tool of the system"),
 ];
 
@@ -102,8 +104,10 @@ struct Scratch {
     remote: Remote,
     /// How many logins have shown a page.
     logins: AtomicUsize,
+    /// What some commands ask.
+    gateway: Option<Process>,
     /// The upstream that the commands name, and its authorization server.
-    _peers: (Stub, Authority),
+    peers: (Stub, Authority),
 }
 
 impl Scratch {
@@ -122,7 +126,33 @@ impl Scratch {
         let config = config.replace("upstreams.u", &format!("upstreams.{}", name.unwrap_or("u")));
         let config = format!("listen = \"127.0.0.1:0\"\ncache_dir = {:?}\n{config}", paths::cache());
         fs::write(folder.path().join("weir.toml"), config).unwrap();
-        Self { folder, remote: Remote::new(), logins: AtomicUsize::new(0), _peers: (upstream, authority) }
+        let mut scratch = Self {
+            folder,
+            remote: Remote::new(),
+            logins: AtomicUsize::new(0),
+            gateway: None,
+            peers: (upstream, authority),
+        };
+        scratch.serve(commands).await;
+        scratch
+    }
+
+    /// Serves an upstream in good health, if there are commands that ask a gateway that runs.
+    async fn serve(&mut self, commands: &[String]) {
+        const ASKING: [&str; 3] = ["weir status", "weir reload", "weir config"];
+        let mut asking =
+            commands.iter().filter(|command| ASKING.iter().any(|asking| command.starts_with(asking))).peekable();
+        if asking.peek().is_none() {
+            return;
+        }
+        let named = asking.filter_map(|command| command.strip_prefix("weir status ")?.split(' ').next());
+        let name = named.into_iter().find(|name| !name.starts_with('-')).unwrap_or("u");
+        let upstream = Stub::start().await;
+        let config = format!("listen = \"127.0.0.1:0\"\ncache_dir = {:?}\n{}", paths::cache(), upstream.config(name));
+        fs::write(self.folder.path().join("weir.toml"), config).unwrap();
+        let mut gateway = Process::start("the gateway of the page", &mut self.command("weir serve"));
+        gateway.says("that it is ready", |line| line.contains("ready for clients").then_some(())).await;
+        (self.gateway, self.peers.0) = (Some(gateway), upstream);
     }
 
     /// Runs a command to its end, which is a good one.

@@ -16,12 +16,16 @@ use crate::{
     config::{Config, PolicyConfig},
     credential::CredentialManager,
     proxy::Proxy,
+    server::admin::{ReloadReport, ReloadRequest},
 };
 
 use super::assembly::{AssembledUpstream, Assembler, UpstreamSource};
 
 /// How often the file is looked at. What is read twice alike is taken for what its writer wanted.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// Why a file is not looked at.
+const UNREAD: &str = "the file could not be looked at; try again";
 
 /// What reloads the configuration.
 pub(super) struct Reloader {
@@ -80,51 +84,69 @@ impl Reloader {
     }
 
     /// Reloads whenever the file has changed, and when it is `asked` to, until it is dropped.
-    pub(super) async fn run(mut self, proxy: Arc<Proxy>, mut asked: mpsc::Receiver<()>) {
+    pub(super) async fn run(mut self, proxy: Arc<Proxy>, mut asked: mpsc::Receiver<ReloadRequest>) {
         let mut closing = JoinSet::new();
         // What has changed since Weir read it is a change too.
         let policies = mem::take(&mut self.policies);
         let mut known = Some(FileContent { config: Ok(self.config.clone()), policies });
         let mut before = None;
         loop {
-            let asked = tokio::select! {
+            let request = tokio::select! {
                 asked = asked.recv() => match asked {
-                    Some(()) => true,
+                    Some(request) => Some(request),
                     None => return,
                 },
-                () = tokio::time::sleep(LOOK) => false,
+                () = tokio::time::sleep(LOOK) => None,
             };
             while closing.try_join_next().is_some() {}
             let now = FileContent::read(&self.path).await;
-            if asked || (now != known && now == before) {
-                if let Some(now) = &now {
-                    self.take(now, &proxy, &mut closing).await;
+            let answer = match request {
+                Some(ReloadRequest { is_preview: true, answer }) => {
+                    let changes = now.as_ref().map_or_else(|| Err(UNREAD.to_owned()), |now| self.preview(now));
+                    drop(answer.map(|answer| answer.send(changes)));
+                    continue;
                 }
-                known = now;
-            } else {
-                before = now;
+                Some(ReloadRequest { answer, .. }) => answer,
+                None if now != known && now == before => None,
+                None => {
+                    before = now;
+                    continue;
+                }
+            };
+            let changes = match &now {
+                Some(now) => self.take(now, &proxy, &mut closing).await,
+                None => Err(UNREAD.to_owned()),
+            };
+            if let Err(why) = &changes {
+                tracing::error!("the configuration is not reloaded, and what was in force stays so:\n{why}");
             }
+            drop(answer.map(|answer| answer.send(changes)));
+            known = now;
         }
     }
 
-    async fn take(&mut self, content: &FileContent, proxy: &Arc<Proxy>, closing: &mut JoinSet<()>) {
-        match &content.config {
-            Ok(config) => {
-                if let Err(why) = self.reload(config.clone(), proxy, closing).await {
-                    refused(&why);
-                }
-            }
-            Err(why) => refused(why),
-        }
+    /// What would change if a configuration came into force.
+    fn preview(&self, content: &FileContent) -> Result<ReloadReport, String> {
+        let config = content.config.clone()?;
+        self.check_guards(&config)?;
+        let (config, restart) = self.reloadable(config);
+        Ok(self.changes(&config, restart))
     }
 
     /// Puts a configuration in force, or says why it cannot be.
-    async fn reload(&mut self, config: Config, proxy: &Arc<Proxy>, closing: &mut JoinSet<()>) -> Result<(), String> {
+    async fn take(
+        &mut self,
+        content: &FileContent,
+        proxy: &Arc<Proxy>,
+        closing: &mut JoinSet<()>,
+    ) -> Result<ReloadReport, String> {
+        let config = content.config.clone()?;
         self.check_guards(&config)?;
-        let (config, fixed) = self.reloadable(config);
-        for key in fixed {
+        let (config, restart) = self.reloadable(config);
+        for key in &restart {
             tracing::warn!("`{key}` has changed, which takes effect when Weir is started again");
         }
+        let changes = self.changes(&config, restart);
         let (assembler, known) = (Arc::clone(&self.assembler), self.upstreams.clone());
         let is_known = |name: &str| {
             let entry = config.upstreams.iter().find(|upstream| upstream.name.as_str() == name);
@@ -136,16 +158,34 @@ impl Reloader {
             Ok::<_, String>((config, accounts, assembly))
         });
         let (config, accounts, assembly) = assembled.await.map_err(|why| why.to_string())??;
-        let changes = Changes::between(&self.upstreams, &assembly.upstreams);
         self.manager.put(accounts);
         let retired = proxy.swap(assembly.snapshot).await;
         let proxy = Arc::clone(proxy);
         closing.spawn(async move { proxy.close(retired).await });
         super::audit::note_configuration(&config);
         (self.config, self.upstreams) = (config, assembly.upstreams);
-        let Changes { added, changed, removed } = changes;
+        let [added, changed, removed] =
+            [&changes.added, &changes.changed, &changes.removed].map(|names| names.join(", "));
         tracing::info!(added, changed, removed, "the configuration was reloaded");
-        Ok(())
+        Ok(changes)
+    }
+
+    /// What a configuration changes of what is in force.
+    fn changes(&self, new: &Config, restart: Vec<&'static str>) -> ReloadReport {
+        let (mut added, mut changed) = (Vec::new(), Vec::new());
+        let enabled = || new.upstreams.iter().filter(|upstream| upstream.enabled);
+        for entry in enabled() {
+            match self.upstreams.iter().find(|before| *before.upstream.key() == entry.name) {
+                None => added.push(entry.name.to_string()),
+                Some(before) if before.source != UpstreamSource::of(entry) => changed.push(entry.name.to_string()),
+                Some(_) => {}
+            }
+        }
+        let names = self.upstreams.iter().map(|before| before.upstream.key());
+        let gone = names.filter(|name| enabled().all(|entry| entry.name != **name));
+        let removed = gone.map(ToString::to_string).collect();
+        let (access, toolsets) = (new.access != self.config.access, new.toolsets != self.config.toolsets);
+        ReloadReport { added, changed, removed, access, toolsets, restart }
     }
 
     /// Refuses a configuration that changes who is let in, or what is recorded of them. What is new in it may be meant for
@@ -190,36 +230,5 @@ impl Reloader {
         (new.public_url, new.client_metadata_url, new.store) = (public_url, client_metadata_url, store);
         (new.limits, new.cache_dir) = (limits, cache_dir);
         (new, fixed)
-    }
-}
-
-fn refused(why: &str) {
-    tracing::error!("the configuration is not reloaded, and what was in force stays so:\n{why}");
-}
-
-/// The upstreams that a reload touches, by name.
-struct Changes {
-    added: String,
-    changed: String,
-    removed: String,
-}
-
-impl Changes {
-    fn between(before: &[AssembledUpstream], now: &[AssembledUpstream]) -> Self {
-        let find = |all: &[AssembledUpstream], one: &AssembledUpstream| {
-            all.iter().find(|other| other.upstream.key() == one.upstream.key()).cloned()
-        };
-        let names = |all: &[AssembledUpstream], is: &dyn Fn(&AssembledUpstream) -> bool| {
-            let names: Vec<&str> = all.iter().filter(|one| is(one)).map(|one| one.upstream.name()).collect();
-            names.join(", ")
-        };
-        let is_other = |one: &AssembledUpstream| {
-            find(before, one).is_some_and(|before| !Arc::ptr_eq(&before.upstream, &one.upstream))
-        };
-        Self {
-            added: names(now, &|one| find(before, one).is_none()),
-            changed: names(now, &is_other),
-            removed: names(before, &|one| find(now, one).is_none()),
-        }
     }
 }

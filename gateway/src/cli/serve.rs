@@ -25,7 +25,7 @@ use crate::{
     proxy::Proxy,
     server::{
         App,
-        admin::{self, Admin, AdminSocket},
+        admin::{self, Admin, AdminSocket, ReloadRequest},
         authn::{self, Authenticator},
         authorization::AuthorizationServer,
         connect::Connect,
@@ -124,7 +124,7 @@ async fn serve(
     manager: &Arc<CredentialManager>,
 ) -> anyhow::Result<()> {
     let (reload, asked) = mpsc::channel(1);
-    let hangups = tokio::spawn(hear_hangups(io::stdin().is_terminal(), reload));
+    let hangups = tokio::spawn(hear_hangups(io::stdin().is_terminal(), reload.clone()));
     let addresses = listener.addresses().to_vec();
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let limits = listen_limits(snapshot.limits());
@@ -159,7 +159,7 @@ async fn serve(
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets));
     let admin = listen_for_operators(
         config,
-        Admin::new(Arc::clone(&app), Arc::clone(manager), &config.file, format!("{root}/mcp")),
+        Admin::new(Arc::clone(&app), Arc::clone(manager), (&config.file, format!("{root}/mcp")), reload),
     );
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
 
@@ -320,16 +320,16 @@ pub(super) async fn signalled() -> io::Result<()> {
 
 /// Has the configuration reloaded with each SIGHUP, which by default would cut off every call. Ends when the terminal is
 /// gone that this was started at: then nobody is left to press Ctrl-C.
-async fn hear_hangups(at_terminal: bool, reload: mpsc::Sender<()>) -> io::Result<()> {
+async fn hear_hangups(at_terminal: bool, reload: mpsc::Sender<ReloadRequest>) -> io::Result<()> {
     let mut hangup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?;
     while hangup.recv().await.is_some() {
         if at_terminal && !io::stdin().is_terminal() {
             break;
         }
         // One that waits is as good as two.
-        match reload.try_send(()) {
-            Err(mpsc::error::TrySendError::Closed(())) => tracing::warn!("there is no file to reload"),
-            Ok(()) | Err(mpsc::error::TrySendError::Full(())) => {}
+        match reload.try_send(ReloadRequest { is_preview: false, answer: None }) {
+            Err(mpsc::error::TrySendError::Closed(_)) => tracing::warn!("there is no file to reload"),
+            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => {}
         }
     }
     Ok(())

@@ -1,29 +1,17 @@
 //! `weir status`: how the gateway that runs stands, as it says itself.
 
 use std::{
-    io::{self, ErrorKind, IsTerminal, Write},
-    net::SocketAddr,
-    path::{Path, PathBuf},
+    io::{self, IsTerminal, Write},
     process::ExitCode,
     time::Duration,
 };
 
-use anyhow::{Context, bail};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::rt::TokioIo;
+use anyhow::bail;
 use serde_json::Value;
-use tokio::{net::UnixStream, time::timeout};
 
-use crate::{config::listen_address, credential::DEFAULT_FILE, server::admin};
+use crate::http::Method;
 
-use super::{auth::show::span, terminal};
-
-/// How long the gateway may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The longest answer, in bytes.
-const MAX_ANSWER: usize = 16 << 20;
+use super::{auth::show::span, running::RunningGateway, terminal};
 
 /// How often `--watch` asks.
 const EVERY: Duration = Duration::from_secs(2);
@@ -33,12 +21,8 @@ const EVERY: Duration = Duration::from_secs(2);
 pub(super) struct Options {
     /// Only this upstream.
     name: Option<String>,
-    /// The configuration that the gateway serves.
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
-    config: PathBuf,
-    /// The `--listen` that the gateway was started with, if it was.
-    #[arg(short, long, value_name = "ADDRESS", value_parser = listen_address)]
-    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    gateway: RunningGateway,
     /// As JSON, with all that is known.
     #[arg(long)]
     json: bool,
@@ -48,12 +32,10 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let mut config = super::load(&options.config)?;
-    config.listen = options.listen.map_or(config.listen, |address| vec![address]);
-    let path = admin::path(&config).context("the login store has no place, and the socket would be beside it")?;
+    let socket = options.gateway.socket()?;
     super::runtime()?.block_on(async {
         loop {
-            let all_well = show(options, &path).await?;
+            let all_well = show(options, &socket).await?;
             if !options.watch {
                 return Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
@@ -63,9 +45,8 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 /// Asks and prints; whether each upstream that is shown is healthy.
-async fn show(options: &Options, path: &str) -> anyhow::Result<bool> {
-    let body = ask(path, &options.config).await?;
-    let mut report: Value = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
+async fn show(options: &Options, socket: &str) -> anyhow::Result<bool> {
+    let mut report = options.gateway.ask(socket, Method::GET, "/status").await?;
     let all = report["upstreams"].as_array().cloned().unwrap_or_default();
     let shown: Vec<Value> = match &options.name {
         Some(name) => all.into_iter().filter(|upstream| upstream["name"] == name.as_str()).collect(),
@@ -88,34 +69,6 @@ async fn show(options: &Options, path: &str) -> anyhow::Result<bool> {
     }
     terminal::say(text)?;
     Ok(all_well)
-}
-
-/// The body of `/status`.
-async fn ask(path: &str, config: &Path) -> anyhow::Result<Bytes> {
-    let stream = UnixStream::connect(path).await.map_err(|why| match why.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow::anyhow!(
-            "no gateway serves {} here; `weir serve` starts one. One that runs with `--listen` is found with the same \
-             `--listen`",
-            config.display()
-        ),
-        _ => anyhow::Error::new(why).context(format!("the gateway cannot be asked at {path}")),
-    })?;
-    let asked = async {
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        let request = http::Request::get("/status").header("host", "localhost").body(Empty::<Bytes>::new())?;
-        let answered = async move {
-            let answer = sender.send_request(request).await?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-            let body = body.map_err(|why| anyhow::anyhow!("{why}"))?.to_bytes();
-            anyhow::ensure!(status.is_success(), "the gateway answers with {status}");
-            Ok::<_, anyhow::Error>(body)
-        };
-        // What is wrong with the connection is told by the request.
-        let (answered, _) = tokio::join!(answered, connection);
-        answered
-    };
-    timeout(PATIENCE, asked).await.context("the gateway does not answer")?
 }
 
 fn table(report: &Value, shown: &[Value]) -> String {

@@ -1,4 +1,5 @@
-//! How Weir stands, for its operator: `GET /status` and `GET /readyz` at a Unix socket.
+//! For the operator of Weir, at a Unix socket: `GET /status` and `GET /readyz` say how it stands. `POST /reload` puts the
+//! changed configuration in force, and `GET /reload` says what that would change.
 //!
 //! Whoever opens the socket is the user that runs Weir: it has mode 0600, in a folder that only this user can enter.
 //! So requests need no credential, and no page in a browser reaches it.
@@ -13,6 +14,8 @@ use std::{
 
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     config::Config,
@@ -76,6 +79,29 @@ fn inode(path: &str) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
+/// Asks for the configuration to be read again.
+pub struct ReloadRequest {
+    /// Whether only to say what would change.
+    pub is_preview: bool,
+    /// Who waits for what has changed, or why nothing has.
+    pub answer: Option<oneshot::Sender<Result<ReloadReport, String>>>,
+}
+
+/// What a reload changes.
+#[derive(Debug, Serialize)]
+pub struct ReloadReport {
+    /// The names of upstreams.
+    pub added: Vec<String>,
+    pub changed: Vec<String>,
+    pub removed: Vec<String>,
+    /// Whether the access rules are others.
+    pub access: bool,
+    /// Whether the toolsets are.
+    pub toolsets: bool,
+    /// Keys that have changed and need a restart.
+    pub restart: Vec<&'static str>,
+}
+
 /// What answers operators.
 pub struct Admin {
     app: Arc<App>,
@@ -83,6 +109,7 @@ pub struct Admin {
     file: String,
     url: String,
     started: Instant,
+    reload: mpsc::Sender<ReloadRequest>,
 }
 
 /// The body of `/status`.
@@ -121,10 +148,29 @@ struct LoginReport {
 }
 
 impl Admin {
-    /// For a gateway whose configuration is `file`, and which clients reach at `url`.
+    /// For a gateway whose configuration is `file`, which clients reach at `url`, and which reloads when it is told so.
     #[must_use]
-    pub fn new(app: Arc<App>, manager: Arc<CredentialManager>, file: &Path, url: String) -> Self {
-        Self { app, manager, file: file.display().to_string(), url, started: Instant::now() }
+    pub fn new(
+        app: Arc<App>,
+        manager: Arc<CredentialManager>,
+        (file, url): (&Path, String),
+        reload: mpsc::Sender<ReloadRequest>,
+    ) -> Self {
+        Self { app, manager, file: file.display().to_string(), url, started: Instant::now(), reload }
+    }
+
+    /// Has the configuration read again; the answer, and its status.
+    async fn reload(&self, is_preview: bool) -> (u16, Bytes) {
+        let (answer, answered) = oneshot::channel();
+        let request = ReloadRequest { is_preview, answer: Some(answer) };
+        let report = match self.reload.send(request).await {
+            Ok(()) => answered.await.unwrap_or_else(|_| Err("the gateway is stopping".to_owned())),
+            Err(_) => Err("the gateway is stopping, or has no file to reload".to_owned()),
+        };
+        match report {
+            Ok(report) => (200, serde_json::to_vec(&report).unwrap_or_default().into()),
+            Err(why) => (409, json!({ "error": why }).to_string().into()),
+        }
     }
 
     /// How many clients there may be, and how long they may take.
@@ -197,7 +243,12 @@ impl Handler for Admin {
                 let (status, body) = health::ready(self.app.proxy.catalog(), *self.app.draining.borrow(), true);
                 deliver::json(exchange, status, body).await;
             }
-            _ => deliver::text(exchange, 404, "only GET /status and GET /readyz are here\n").await,
+            (method @ ("GET" | "POST"), "/reload") => {
+                let is_preview = method == "GET";
+                let (status, body) = self.reload(is_preview).await;
+                deliver::json(exchange, status, body).await;
+            }
+            _ => deliver::text(exchange, 404, "only /status, /readyz and /reload are here\n").await,
         }
     }
 }
