@@ -143,4 +143,5 @@ async fn a_socket_that_was_left_behind_is_replaced_and_one_without_a_gateway_is_
     next.signal(Signal::TERM);
     next.end().await;
     assert!(!socket(&gateway).exists(), "what ends takes its socket along");
+    assert!(!next.log().contains("shutdown_signal"), "{}", next.log());
 }

@@ -178,6 +178,9 @@ async fn serve(
         again = signalled() => again?,
     }
     background.abort();
+    if let Some((_, shutdown)) = &admin {
+        shutdown.send_replace(true);
+    }
     drop(admin);
     tokio::select! {
         () = close(&catalog, &proxy) => {}
