@@ -242,7 +242,9 @@ async fn an_sdk_gets_the_honest_answers(visitor: Visitor, choice: Choice) {
     let (url, calls) = (gateway.url("/mcp"), json!(calls));
     let release = async {
         until("the honest calls run", || honest.held() == HONEST).await;
-        until("the hostile upstream has answered its calls", || evil.calls() == 2 * HONEST).await;
+        // One may be lost with a connection that an answer before it broke.
+        let ended = || gateway.log().matches(&format!("\"name\":\"{}__{TOOL}\"", Harm::ForgedAnswers.name())).count();
+        until("the calls of the hostile upstream have ended", || ended() == 2 * HONEST).await;
         let before = evil.bursts();
         until("it forges on its own stream too", || choice != Choice::Legacy || evil.bursts() > before + 8).await;
         honest.release(HONEST);
