@@ -53,6 +53,9 @@ pub struct AuditExporter {
     /// What was read and is not taken yet.
     pending: Option<Arc<AuditBatch>>,
     trouble: LogThrottle,
+    /// Records that the collector has refused, and the log was not told of.
+    refused: u64,
+    refusing: LogThrottle,
     /// Whether the collector has failed, and the log was told so.
     failing: bool,
 }
@@ -111,8 +114,18 @@ impl AuditExporter {
         let mut headers: Vec<_> = otlp.headers.iter().filter_map(header).collect();
         headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
         let target = client.target(otlp.url.as_url(), TIMEOUTS)?;
-        let (path, trouble) = (config.path.clone(), LogThrottle::default());
-        let mut new = Self { client, target, headers, path, reader: None, pending: None, trouble, failing: false };
+        let mut new = Self {
+            client,
+            target,
+            headers,
+            path: config.path.clone(),
+            reader: None,
+            pending: None,
+            trouble: LogThrottle::default(),
+            refused: 0,
+            refusing: LogThrottle::default(),
+            failing: false,
+        };
         // Now, for it begins where the log ends when it is opened first.
         new.open();
         Ok(new)
@@ -216,9 +229,7 @@ impl AuditExporter {
                     let (first, second) = lines.split_at(lines.len() / 2);
                     left.extend([second, first]);
                 }
-                Sent::Refused(why) => {
-                    tracing::error!("the collector refuses an audit record, which is not sent: {why}")
-                }
+                Sent::Refused(why) => self.note_refused(&why),
                 Sent::Failed(why, pause) => {
                     left.push(lines);
                     if !std::mem::replace(&mut self.failing, true) || self.trouble.is_due() {
@@ -228,6 +239,15 @@ impl AuditExporter {
                     sleep(pause.max(task::pause(&mut backoff))).await;
                 }
             }
+        }
+    }
+
+    /// A collector that refuses all it gets does not fill the log.
+    fn note_refused(&mut self, why: &str) {
+        self.refused += 1;
+        if self.refusing.is_due() {
+            let count = std::mem::take(&mut self.refused);
+            tracing::error!(count, "the collector refuses audit records, which are not sent: {why}");
         }
     }
 

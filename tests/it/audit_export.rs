@@ -107,7 +107,7 @@ async fn a_record_that_is_refused_holds_up_no_other() {
     }
     echo(&gateway, "after").await;
     until("the last call is there", || calls(&collector.taken()) == 1).await;
-    gateway.logs("the collector refuses an audit record").await;
+    gateway.logs("the collector refuses audit records").await;
     let taken = collector.taken();
     let names: Vec<_> = taken.iter().filter_map(|record| record["name"].as_str()).collect();
     assert!(names.ends_with(&["one", "two", "stub__echo"]), "{names:?}");

@@ -44,6 +44,7 @@ const LIMITS: RequestLimits =
     RequestLimits { connect: Duration::from_secs(5), whole: Duration::from_secs(10), body: 16 * 1024 };
 /// To what a registration is bound.
 const REGISTRATION: &[u8] = b"client registration";
+
 /// A client without a secret.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub(in crate::server) struct PublicClient {
