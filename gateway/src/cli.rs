@@ -9,6 +9,7 @@ mod changes;
 mod check;
 mod connect;
 mod demo;
+mod exec;
 mod key;
 mod reload;
 mod running;
@@ -130,6 +131,9 @@ enum Command {
     /// Be the built-in server on standard input and output.
     #[command(hide = true)]
     DemoServer,
+    /// Become a program, with limits and as another user.
+    #[command(hide = true)]
+    Exec(exec::Options),
 }
 
 /// A configuration that cannot be used, and what is wrong with it.
@@ -173,6 +177,7 @@ pub fn run() -> ExitCode {
         Command::Access(command) => access::explain(&command),
         Command::Schema => schema::run(),
         Command::DemoServer => demo::server(),
+        Command::Exec(options) => Ok(exec::run(options)),
     };
     ended.unwrap_or_else(|error| match error.downcast::<BadConfig>() {
         Ok(problems) => {

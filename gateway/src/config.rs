@@ -22,6 +22,7 @@ mod origin;
 mod pattern;
 mod permissions;
 mod problem;
+mod process;
 mod quantity;
 mod read;
 mod redirect_uri;
@@ -60,10 +61,11 @@ pub use auth::{
     LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType, TokenIntrospection,
 };
 pub use condition::{Condition, MOST_STEPS};
-pub use environment::{Environment, SystemEnvironment};
+pub use environment::{Environment, SystemEnvironment, SystemUser};
 pub use name::{NameError, UpstreamName};
 pub use pattern::Pattern;
 pub use problem::{FilePosition, Problem, Problems};
+pub use process::{ProcessLimits, StdioReach};
 pub use read::Unreadable;
 pub use redirect_uri::{is_loopback_uri, is_redirect_uri};
 pub use resolve::{default_cache_dir, default_store};
@@ -288,25 +290,6 @@ pub enum HttpTransport {
     Streamable,
     /// `sse`: HTTP+SSE (2024-11-05).
     Sse,
-}
-
-/// An upstream that Weir starts itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StdioReach {
-    /// The program, looked up in `PATH` unless it has a separator in it.
-    pub command: String,
-    /// Its arguments.
-    pub args: Vec<Secret>,
-    /// Environment variables for it alone.
-    pub env: Vec<(String, Secret)>,
-    /// The names of Weir's own variables that it gets too, beside the few that every program gets.
-    pub inherit: Vec<String>,
-    /// What of these no message may show: what they refer to, and the value of each variable.
-    pub secrets: Vec<Secret>,
-    /// The directory it runs in; the configuration's own unless the file says otherwise. Absolute.
-    pub cwd: PathBuf,
-    /// Whether one process serves all clients.
-    pub shared: bool,
 }
 
 /// A component that decides about an upstream's calls.

@@ -9,6 +9,7 @@
 pub mod channel;
 mod children;
 mod connect;
+mod crashes;
 mod credential;
 mod echo;
 mod events;
@@ -35,7 +36,7 @@ use weir_mcp::{Era, ListKind};
 
 use crate::{
     access::is_served,
-    config::{Account, HttpTransport, Reach, Selections, Timeouts, UpstreamName},
+    config::{Account, HttpTransport, Reach, Secret, Selections, Timeouts, UpstreamName},
     http::{HttpClient, HttpProxy},
     policy::Policy,
     quota::Quota,
@@ -52,6 +53,7 @@ pub use service::Services;
 pub use status::{Status, UpstreamState};
 
 use children::Children;
+use crashes::{CRASHED, Crashes};
 use credential::Credentials;
 use known::KnownEras;
 use pool::ProcessPool;
@@ -99,6 +101,7 @@ enum UpstreamTransport {
         shared: bool,
         pool: ProcessPool,
         children: Children,
+        crashes: Arc<Crashes>,
         processes: Arc<Quota>,
         starts: Arc<Semaphore>,
     },
@@ -149,9 +152,9 @@ impl Upstream {
             Reach::Stdio(reach) => {
                 let shared = reach.shared;
                 let command = stdio_command(&reach, limits.message);
-                let (pool, children) = (ProcessPool::default(), Children::default());
+                let (pool, children, crashes) = Default::default();
                 (
-                    UpstreamTransport::Stdio { command, shared, pool, children, processes, starts },
+                    UpstreamTransport::Stdio { command, shared, pool, children, crashes, processes, starts },
                     Some(Transport::Stdio),
                 )
             }
@@ -228,9 +231,18 @@ impl Upstream {
         self.credentials.come_from_sign_ins()
     }
 
-    /// Its state, for `/readyz`.
+    /// Its state, for `/readyz`. While the next of its processes waits because they keep ending, that is its state.
     pub fn status(&self) -> Status {
-        self.status.lock().clone()
+        let mut status = self.status.lock().clone();
+        if let UpstreamTransport::Stdio { crashes, .. } = &self.way
+            && let Some((crash_loop, of_principal)) = crashes.worst(Instant::now())
+        {
+            status.state = if of_principal { UpstreamState::Degraded } else { UpstreamState::Error };
+            status.since = crash_loop.since.unwrap_or(status.since);
+            (status.error, status.error_class) = (Some(crash_loop.why), Some(CRASHED));
+            (status.failures, status.retry) = (crash_loop.count, Some(crash_loop.until));
+        }
+        status
     }
 
     /// Changes its state.
@@ -314,12 +326,16 @@ impl Upstream {
 }
 
 fn stdio_command(reach: &crate::config::StdioReach, limit: usize) -> stdio::StdioCommand {
+    let command = Secret::new(reach.command.clone());
+    let mut words = reach.wrapper.iter().chain([&command]).chain(&reach.args).map(|word| word.expose().to_owned());
     stdio::StdioCommand {
-        program: reach.command.clone(),
-        args: reach.args.iter().map(|arg| arg.expose().to_owned()).collect(),
+        program: words.next().unwrap_or_default(),
+        args: words.collect(),
         env: reach.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
         inherit: reach.inherit.clone(),
         cwd: Some(reach.cwd.clone()),
+        user: reach.user.clone(),
+        limits: reach.limits,
         secrets: reach.secrets.iter().map(|secret| secret.expose().to_owned()).collect(),
         limit,
     }

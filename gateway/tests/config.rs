@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use weir::config::{
-    Auth, Config, Environment, HttpTransport, Limits, LoginFlow, LoginOwner, Reach, SecretSource, Timeouts, schema,
+    Auth, Config, Environment, HttpTransport, Limits, LoginFlow, LoginOwner, Reach, SecretSource, SystemUser, Timeouts,
+    schema,
 };
 
 /// What a secret of the fake environment looks like; nothing may print it.
@@ -55,6 +56,15 @@ impl Environment for Fake {
 
     fn is_program(&self, path: &Path) -> bool {
         self.exists(path)
+    }
+
+    fn user(&self, name: &str) -> Option<SystemUser> {
+        let user = |name: &str| SystemUser { name: name.into(), home: "/srv/mcp".into(), shell: "/bin/sh".into() };
+        (name != "nobody-here").then(|| user(name))
+    }
+
+    fn may_change_user(&self) -> bool {
+        true
     }
 }
 

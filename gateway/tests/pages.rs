@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
-use weir::config::{Config, Environment, schema};
+use weir::config::{Config, Environment, SystemUser, schema};
 
 /// An environment where every variable is set and every file is there.
 struct Complete;
@@ -38,6 +38,14 @@ impl Environment for Complete {
     }
 
     fn is_program(&self, _: &Path) -> bool {
+        true
+    }
+
+    fn user(&self, name: &str) -> Option<SystemUser> {
+        Some(SystemUser { name: name.to_owned(), home: "/".into(), shell: "/bin/sh".into() })
+    }
+
+    fn may_change_user(&self) -> bool {
         true
     }
 }
@@ -124,6 +132,7 @@ fn reference(schema: &Value) -> String {
 const TABLES: &[(&str, &str)] = &[
     ("Upstream", "`[upstreams.<name>]`"),
     ("Timeouts", "`timeouts` of an upstream"),
+    ("ProcessLimits", "`process_limits` of an upstream"),
     ("OAuth", "`[upstreams.<name>.oauth]`"),
     ("IdentityProvider", "`identity_provider`"),
     ("Policy", "`[[upstreams.<name>.policies]]`"),

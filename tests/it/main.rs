@@ -72,6 +72,7 @@ mod sign_in;
 mod sign_in_log;
 mod sse_clients;
 mod starting;
+mod supervision;
 mod stateless_upstream;
 mod status;
 mod steps;

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{User, geteuid};
 
 /// The largest file that is read for a configuration, in bytes. Nobody writes more by hand or keeps a token longer.
 pub(super) const FILE_LIMIT: u64 = 1 << 20;
@@ -31,6 +33,23 @@ pub trait Environment {
 
     /// Whether there is a program at this path.
     fn is_program(&self, path: &Path) -> bool;
+
+    /// The user of this name.
+    fn user(&self, name: &str) -> Option<SystemUser>;
+
+    /// Whether Weir may start programs as another user.
+    fn may_change_user(&self) -> bool;
+}
+
+/// A user of the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemUser {
+    /// What the system knows the user by.
+    pub name: String,
+    /// The home directory.
+    pub home: PathBuf,
+    /// The login shell.
+    pub shell: PathBuf,
 }
 
 /// The environment of this process.
@@ -67,5 +86,13 @@ impl Environment for SystemEnvironment {
 
     fn is_program(&self, path: &Path) -> bool {
         path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    }
+    fn user(&self, name: &str) -> Option<SystemUser> {
+        let found = User::from_name(name).ok().flatten()?;
+        Some(SystemUser { name: found.name, home: found.dir, shell: found.shell })
+    }
+
+    fn may_change_user(&self) -> bool {
+        cfg!(target_os = "linux") && geteuid().is_root()
     }
 }

@@ -10,6 +10,9 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// The largest size that a setting may have, in bytes.
 const LARGEST: u64 = 1 << 30;
 
+/// The largest memory that a process may be given, in bytes.
+const MOST_MEMORY: u64 = 1 << 40;
+
 /// A duration above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Period(pub(super) Duration);
@@ -17,6 +20,10 @@ pub(super) struct Period(pub(super) Duration);
 /// A size in bytes, above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size(pub(super) usize);
+
+/// The memory of a process in bytes, above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Memory(pub(super) u64);
 
 impl FromStr for Period {
     type Err = Unreadable;
@@ -46,19 +53,7 @@ impl FromStr for Size {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
-        let (number, unit) = split(text);
-        let bytes: u64 = match unit {
-            "B" => 1,
-            "kB" | "KB" => 1_000,
-            "KiB" => 1 << 10,
-            "MB" => 1_000_000,
-            "MiB" => 1 << 20,
-            "GB" => 1_000_000_000,
-            "GiB" => 1 << 30,
-            _ => 0,
-        };
-        let size = number.and_then(|number| number.checked_mul(bytes));
-        match size.filter(|size| (1..=LARGEST).contains(size)).map(usize::try_from) {
+        match bytes(text, LARGEST).map(usize::try_from) {
             Some(Ok(size)) => Ok(Self(size)),
             _ => Err(Unreadable::new(
                 "this is not a size",
@@ -66,6 +61,35 @@ impl FromStr for Size {
             )),
         }
     }
+}
+
+impl FromStr for Memory {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        bytes(text, MOST_MEMORY).map(Self).ok_or_else(|| {
+            Unreadable::new(
+                "this is not a size",
+                "write a number above zero and B, KB, KiB, MB, MiB, GB or GiB: \"512MiB\", \"4GiB\"; at most 1024GiB",
+            )
+        })
+    }
+}
+
+/// The bytes of a size above zero, up to `largest`.
+fn bytes(text: &str, largest: u64) -> Option<u64> {
+    let (number, unit) = split(text);
+    let bytes = match unit {
+        "B" => 1,
+        "kB" | "KB" => 1_000,
+        "KiB" => 1 << 10,
+        "MB" => 1_000_000,
+        "MiB" => 1 << 20,
+        "GB" => 1_000_000_000,
+        "GiB" => 1 << 30,
+        _ => 0,
+    };
+    number?.checked_mul(bytes).filter(|size| (1..=largest).contains(size))
 }
 
 /// The leading digits as a number, and the rest without the blanks between.

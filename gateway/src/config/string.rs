@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::inherit::STORE_KEY;
 use super::problem::Report;
-use super::quantity::{Period, Size};
+use super::quantity::{Memory, Period, Size};
 use super::read::{Node, SettingKind, Unreadable, mistyped};
 use super::suggest;
 
@@ -26,6 +26,9 @@ pub(super) struct Variable(pub(super) String);
 
 /// The name of an account at a service.
 pub(super) struct AccountName(pub(super) String);
+
+/// The name of a user of the system.
+pub(super) struct SystemUserName(pub(super) String);
 
 /// An address to listen on.
 #[derive(Clone, Copy)]
@@ -83,9 +86,11 @@ strings! {
     Address: "an address such as \"127.0.0.1:8080\"", { "type": "string" };
     FilePath: "a path, as a string", { "type": "string", "minLength": 1 };
     Inherited: "the name of a variable or \"LC_*\", as a string", { "type": "string", "pattern": "^[^=$%*]+[*]?$" };
+    Memory: "a size such as \"512MiB\"", { "type": "string", "pattern": "^[0-9]+ *(B|[kK]B|KiB|[MG]i?B)$" };
     Period: "a duration such as \"30s\"", { "type": "string", "pattern": "^[0-9]+ *(ms|s|m|h|d)$" };
     Program: "a program, as a string", { "type": "string", "minLength": 1 };
     Size: "a size such as \"4MiB\"", { "type": "string", "pattern": "^[0-9]+ *(B|[kK]B|KiB|[MG]i?B)$" };
+    SystemUserName: "the name of a user, as a string", { "type": "string", "minLength": 1 };
     TemplateString: "a string", { "type": "string" };
     Variable: "the name of a variable, as a string", { "type": "string", "pattern": "^[^=]+$" };
 }
@@ -111,6 +116,14 @@ impl FromStr for AccountName {
             return Err(Unreadable::new("this cannot be the name of an account", hint));
         }
         Ok(Self(text.to_owned()))
+    }
+}
+
+impl FromStr for SystemUserName {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        unexpanded(text, "a user").map(Self)
     }
 }
 

@@ -6,9 +6,11 @@ mod auth;
 use std::str::FromStr;
 
 use super::origin::{HostName, ServiceOrigin, WebOrigin, WebUrl};
-use super::quantity::{Period, Size};
+use super::quantity::{Memory, Period, Size};
 use super::read::{Unreadable, table};
-use super::string::{AccountName, Address, FilePath, Inherited, Program, TemplateString, Variable, choice, strings};
+use super::string::{
+    AccountName, Address, FilePath, Inherited, Program, SystemUserName, TemplateString, Variable, choice, strings,
+};
 use super::value::{Count, Json, NamedValues, OneOrMore, Values};
 
 pub(super) use access::{WrittenAccess, WrittenOverride, WrittenRule, WrittenSelection, WrittenToolset};
@@ -296,6 +298,14 @@ table! {
         r#type: WrittenTransport,
         /// Whether one process of the program serves all clients; otherwise each has its own. Default: `false`.
         shared: bool,
+        /// A command that starts the program, with its arguments: `["bwrap", "--ro-bind", "/", "/", "--"]`. `command` and
+        /// `args` follow it. `${env:NAME}` and `${file:PATH}` are expanded.
+        wrapper: Values<TemplateString>,
+        /// The user of the system that the program runs as, with the groups and the home of that user. Weir must run as
+        /// root, on Linux. Default: the user that Weir runs as.
+        user: SystemUserName,
+        /// What each process may take.
+        process_limits: WrittenProcessLimits,
         /// Whether to use this upstream. Default: `true`.
         enabled: bool,
         /// Headers to send along with each request. `${env:NAME}` and `${file:PATH}` are expanded.
@@ -328,6 +338,21 @@ table! {
         resources: WrittenSelection,
         /// Components that decide how it is reached and with which credential; one for each decision at most.
         policies: Values<WrittenPolicy>,
+    }
+
+    /// What each process of an upstream may take. Each process that it starts may take as much again.
+    #[schemars(rename = "ProcessLimits")]
+    struct WrittenProcessLimits("a table such as { memory = \"1GiB\" }") {
+        /// Private writable memory: heap and stacks, whether used or only reserved (`RLIMIT_DATA`). Linux only. Default: any
+        /// amount.
+        memory: Memory,
+        /// Processor time from its start to its end, in whole seconds (`RLIMIT_CPU`). Default: any amount.
+        cpu_time: Period,
+        /// Open files, sockets and pipes (`RLIMIT_NOFILE`). Default: as many as Weir was allowed when it was started.
+        open_files: Count,
+        /// Processes and threads of its `user`, those of other upstreams included (`RLIMIT_NPROC`). Needs `user`. Default: any
+        /// number.
+        processes: Count,
     }
 
     /// Where a secret is: an environment variable or a file, never the secret itself.

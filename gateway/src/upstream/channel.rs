@@ -335,9 +335,11 @@ impl From<http::Error> for SendError {
 impl From<StdioError> for SendError {
     fn from(error: StdioError) -> Self {
         match error {
-            StdioError::Exited(_) | StdioError::Closed | StdioError::Stopped | StdioError::Stuck => {
-                Self::BrokenOff(error.to_string())
-            }
+            StdioError::Exited(_)
+            | StdioError::LimitReached(..)
+            | StdioError::Closed
+            | StdioError::Stopped
+            | StdioError::Stuck => Self::BrokenOff(error.to_string()),
             StdioError::NoDirectory(_)
             | StdioError::NoInterpreter(_)
             | StdioError::NotExecutable(_)

@@ -16,6 +16,7 @@ use crate::{caller::Caller, credential::Needed, quota::Reached};
 
 use super::{
     Channel, Outgoing, Reply, SendError, Ticket, Upstream, UpstreamTransport,
+    crashes::CRASHED,
     credential::{Credential, CredentialError},
     own,
     streamable::HttpSession,
@@ -58,6 +59,9 @@ pub enum ConnectError {
     /// Each caller has a credential of their own, and nobody is calling.
     #[error("each caller signs in here, and Weir itself does not")]
     Personal,
+    /// Its processes keep ending soon after their start, and the next one waits. The text is how the last one ended.
+    #[error("{0}")]
+    Crashed(String),
     /// There are as many processes as there may be.
     #[error("{0}")]
     Full(Reached),
@@ -100,6 +104,7 @@ impl ConnectError {
             Self::Silent(_) => "timeout",
             Self::Denied(_) => "policy",
             Self::Unauthorized(_) | Self::SignIn(_) | Self::Personal => "authentication",
+            Self::Crashed(_) => CRASHED,
             Self::Full(_) => "limit",
             Self::OtherEra { .. } => "protocol",
         }
@@ -107,7 +112,7 @@ impl ConnectError {
 
     /// Whether time alone may mend it.
     pub const fn is_temporary(&self) -> bool {
-        matches!(self, Self::Outage(_) | Self::Silent(_))
+        matches!(self, Self::Outage(_) | Self::Silent(_) | Self::Crashed(_))
     }
 
     /// Whether whoever calls can mend it by signing in.

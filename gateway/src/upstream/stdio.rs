@@ -9,6 +9,7 @@
 //! with `setsid` is out of reach; a container is the remedy.
 
 mod command;
+mod confinement;
 mod life;
 mod write_queue;
 mod pipe;
@@ -30,9 +31,10 @@ use weir_mcp::Message;
 
 use super::multiplex::{self, Multiplex, MultiplexExchange, MultiplexTransport};
 pub use super::multiplex::{ExchangeKey, OnDrop, Whose};
-use super::{SendError, reply::too_long};
+use super::{SendError, crashes::CrashRecord, reply::too_long};
 use crate::quota::Permit;
 pub use command::StdioCommand;
+pub use confinement::Confinement;
 use startup::Startup;
 use write_queue::WriteQueue;
 
@@ -60,6 +62,9 @@ pub enum StdioError {
     /// The process ended by itself.
     #[error("the server process ended ({0}); what it wrote to stderr is in the log")]
     Exited(ExitStatus),
+    /// The process ended, and seems to have reached a limit.
+    #[error("the server process ended ({0}); it seems to have reached `{1}`; what it wrote to stderr is in the log")]
+    LimitReached(ExitStatus, &'static str),
     /// The process lives, but closed its standard input or output.
     #[error("the server process closed its standard input or output")]
     Closed,
@@ -91,15 +96,18 @@ struct ProcessShared {
     multiplex: Multiplex,
     outbox: WriteQueue,
     startup: Startup,
+    crashes: CrashRecord,
     /// Whether it has been noted in the log that the server leaves answers unread.
     unread: AtomicBool,
     ended: watch::Sender<Option<StdioError>>,
 }
 
 impl ProcessShared {
-    fn new(name: &str, outbox: WriteQueue, secrets: Vec<String>, limit: usize) -> Self {
-        let (multiplex, startup) = (Multiplex::new(name, 0, limit), Startup::new(secrets));
-        Self { multiplex, outbox, startup, unread: AtomicBool::new(false), ended: watch::Sender::new(None) }
+    fn new(name: &str, outbox: WriteQueue, command: &StdioCommand, crashes: CrashRecord) -> Self {
+        let (multiplex, startup) =
+            (Multiplex::new(name, 0, command.limit), Startup::new(command.hidden(), command.limits));
+        let ended = watch::Sender::new(None);
+        Self { multiplex, outbox, startup, crashes, unread: AtomicBool::new(false), ended }
     }
 
     fn name(&self) -> &Arc<str> {
@@ -133,6 +141,18 @@ impl ProcessShared {
         }
     }
 
+    /// Notes that the process has ended by itself.
+    fn crashed(&self, why: String) {
+        if let Some(pause) = self.crashes.ended(why) {
+            let (upstream, pause) = (&**self.name(), format_args!("{:.1} s", pause.as_secs_f32()).to_string());
+            tracing::warn!(
+                upstream,
+                pause,
+                "the server process keeps ending soon after its start; the next start waits"
+            );
+        }
+    }
+
     /// Ends every exchange and refuses new ones. The first reason stays.
     fn end(&self, reason: StdioError) {
         self.outbox.close();
@@ -157,18 +177,24 @@ impl MultiplexTransport for ProcessShared {
 
 impl Process {
     /// Starts `command` as the upstream called `name` (which appears in the log). The permit is given back when the process
-    /// is gone.
+    /// is gone. If the process ends by itself, that is noted in `crashes`.
     ///
     /// # Errors
     /// Says what to correct in the configuration. A program that starts and fails at once is no error here; the
     /// first request is told so.
-    pub async fn spawn(name: &str, command: &StdioCommand, permit: Permit) -> Result<Self, StdioError> {
+    pub(super) async fn spawn(
+        name: &str,
+        command: &StdioCommand,
+        permit: Permit,
+        crashes: CrashRecord,
+    ) -> Result<Self, StdioError> {
         let (outbox, lines) = WriteQueue::new();
-        let shared = Arc::new(ProcessShared::new(name, outbox, command.hidden(), command.limit));
+        let shared = Arc::new(ProcessShared::new(name, outbox, command, crashes));
         let (stop, stop_seen) = watch::channel(false);
         let (done_sender, done) = watch::channel(());
         let leader = life::Leader::spawn(command, permit)?;
-        tokio::spawn(life::own((leader, command.limit), lines, Arc::clone(&shared), stop_seen, done_sender));
+        let limits = (command.limit, command.limits);
+        tokio::spawn(life::own((leader, limits.0, limits.1), lines, Arc::clone(&shared), stop_seen, done_sender));
         Ok(Self { handle: Arc::new(ProcessHandle { shared, stop, done }) })
     }
 
@@ -252,6 +278,13 @@ impl Process {
     /// The last lines that it wrote to standard error, if it has not answered yet.
     pub(super) fn last_lines(&self) -> Option<String> {
         self.handle.shared.startup.last_lines()
+    }
+
+    /// Notes that it has ended by itself before it answered anything.
+    pub(super) fn failed_to_start(&self, why: String) {
+        if self.handle.shared.startup.is_starting() {
+            self.handle.shared.crashed(why);
+        }
     }
 
     /// What is closed when all of its group is gone.

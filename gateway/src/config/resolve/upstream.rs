@@ -7,9 +7,10 @@ use super::context::Context;
 use super::{Defaults, auth, http, list, policy, timeouts};
 use crate::config::name::nearest;
 use crate::config::read::{At, Setting};
-use crate::config::string::{FilePath, Program};
+use crate::config::string::{FilePath, Program, SystemUserName, TemplateString};
+use crate::config::value::Values;
 use crate::config::written::{self, AuthKind, WrittenOwner, WrittenTransport};
-use crate::config::{Auth, Reach, Secret, StdioReach, UpstreamConfig, UpstreamName};
+use crate::config::{Auth, ProcessLimits, Reach, Secret, StdioReach, SystemUser, UpstreamConfig, UpstreamName};
 
 pub(super) fn resolve(
     name: &str,
@@ -93,6 +94,9 @@ fn only_with_command(written: &written::WrittenUpstream, context: &mut Context<'
         ("inherit_env", written.inherit_env.key()),
         ("cwd", written.cwd.key()),
         ("shared", written.shared.key()),
+        ("wrapper", written.wrapper.key()),
+        ("user", written.user.key()),
+        ("process_limits", written.process_limits.key()),
     ];
     for (name, key) in keys.into_iter().filter_map(|(name, key)| Some((name, key?))) {
         context.report.add(key, format!("`{name}` goes with a `command`, and this upstream has a `url`"), None);
@@ -130,13 +134,8 @@ fn stdio(
     context: &mut Context<'_, '_>,
 ) -> Option<StdioReach> {
     let mut secrets = Vec::new();
-    let mut args = Vec::new();
-    for arg in written.args.set().iter().flat_map(|args| &args.value.0) {
-        if let Some(expanded) = context.expand(arg) {
-            args.push(expanded.value);
-            secrets.extend(expanded.secrets);
-        }
-    }
+    let args = words(&written.args, &mut secrets, context);
+    let wrapper = words(&written.wrapper, &mut secrets, context);
     let env = variables(written, &mut secrets, context);
     let cwd = match &written.cwd {
         Setting::Absent => Some(context.base.to_owned()),
@@ -148,12 +147,69 @@ fn stdio(
         false => command.value.0.clone(),
         true => context.base.join(&command.value.0).to_string_lossy().into_owned(),
     };
-    installed(&program, &command.span, &env, context);
+    // What a wrapper starts may be in a container.
+    match (wrapper.first(), written.wrapper.set().and_then(|at| at.value.0.first())) {
+        (Some(program), Some(at)) => installed(program.expose(), &at.span, &env, context),
+        _ => installed(&program, &command.span, &env, context),
+    }
     let inherit = match &written.inherit_env {
         Setting::Absent => defaults.inherit.clone(),
         given => list(given, |pattern| pattern.0.clone()),
     };
-    Some(StdioReach { command: program, args, env, inherit, secrets, cwd: cwd?, shared: written.shared.or(false) })
+    let (user, limits) = (user(&written.user, context), process_limits(written, context));
+    let shared = written.shared.or(false);
+    Some(StdioReach { command: program, args, env, inherit, secrets, cwd: cwd?, shared, wrapper, user, limits })
+}
+
+/// The words of a command, expanded.
+fn words(
+    written: &Setting<Values<TemplateString>>,
+    secrets: &mut Vec<Secret>,
+    context: &mut Context<'_, '_>,
+) -> Vec<Secret> {
+    let mut words = Vec::new();
+    for word in written.set().iter().flat_map(|words| &words.value.0) {
+        if let Some(expanded) = context.expand(word) {
+            words.push(expanded.value);
+            secrets.extend(expanded.secrets);
+        }
+    }
+    words
+}
+
+/// The user, who must be there, and whom Weir must be allowed to become.
+fn user(written: &Setting<SystemUserName>, context: &mut Context<'_, '_>) -> Option<SystemUser> {
+    let at = written.set()?;
+    if !context.live {
+        return None;
+    }
+    let found = context.environment.user(&at.value.0);
+    if found.is_none() {
+        let message = format!("this system has no user `{}`", at.value.0.escape_debug());
+        context.report.add(at.span.clone(), message, Some("`useradd --system NAME` makes one".to_owned()));
+    } else if !context.environment.may_change_user() {
+        let hint = "start Weir as root, or leave `user` out and start Weir as that user".to_owned();
+        context.report.add(at.span.clone(), "only root on Linux can start programs as another user", Some(hint));
+    }
+    found
+}
+
+fn process_limits(written: &written::WrittenUpstream, context: &mut Context<'_, '_>) -> ProcessLimits {
+    let Some(limits) = written.process_limits.set().map(|at| &at.value) else { return ProcessLimits::default() };
+    if let Some(at) = limits.processes.set().filter(|_| written.user.key().is_none()) {
+        let hint = "add user = \"NAME\", or a wrapper such as systemd-run with TasksMax".to_owned();
+        let message = "`processes` counts all processes of a user, Weir's own included: it needs a `user`";
+        context.report.add(at.key.clone(), message, Some(hint));
+    }
+    if let Some(at) = limits.memory.set().filter(|_| !cfg!(target_os = "linux")) {
+        context.report.add(at.key.clone(), "only Linux can limit the memory of a process", None);
+    }
+    ProcessLimits {
+        memory: limits.memory.set().map(|at| at.value.0),
+        cpu_seconds: limits.cpu_time.set().map(|at| at.value.0.as_millis().div_ceil(1000) as u64),
+        open_files: limits.open_files.set().map(|at| at.value.0 as u64),
+        processes: limits.processes.set().map(|at| at.value.0 as u64),
+    }
 }
 
 /// The absolute path of the folder; notes if it is not there.

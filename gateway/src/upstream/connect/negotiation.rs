@@ -18,6 +18,7 @@ use crate::{
     quota::{Permit, Quota, Reached},
     upstream::{
         Channel, Outgoing, Reply, SendError, Upstream, UpstreamTransport,
+        crashes::CrashRecord,
         credential::{Credential, CredentialError},
         own,
         sse::{OpenError, SseConnection},
@@ -111,7 +112,7 @@ impl<'a> NegotiationDriver<'a> {
         // Held until a process that came to nothing is gone: it may still be busy with what it shares with others.
         let (_slot, mut opened) = match self.room().await {
             Ok(slot) => (slot, self.go().await),
-            Err(full) => (None, Err(ConnectError::Full(full))),
+            Err(why) => (None, Err(why)),
         };
         let ignores_modern = opened.as_ref().is_ok_and(|opened| opened.era == Era::Legacy)
             && self.start.as_ref().is_some_and(StartedProcess::ignores_discover);
@@ -119,16 +120,23 @@ impl<'a> NegotiationDriver<'a> {
             // What it says to being stopped is of no interest.
             let before = start.process.alive().then(|| start.process.last_lines());
             start.process.stop().await;
+            let ended_by_itself = before.is_none();
             why.add(before.unwrap_or_else(|| start.process.last_lines()));
+            if ended_by_itself {
+                start.process.failed_to_start(why.to_string());
+            }
         }
         NegotiationEnd { opened, history: self.walk.history().to_vec(), ignores_modern }
     }
 
     /// Waits for a turn to start a process (`limits.concurrent_starts`). Whoever waits has room for one (`limits.processes`), so that
     /// the queue is bounded too.
-    async fn room(&mut self) -> Result<Option<SemaphorePermit<'a>>, Reached> {
-        let UpstreamTransport::Stdio { starts, processes, .. } = &self.upstream.way else { return Ok(None) };
-        self.permit = Some(self.permit(processes)?);
+    async fn room(&mut self) -> Result<Option<SemaphorePermit<'a>>, ConnectError> {
+        let UpstreamTransport::Stdio { starts, processes, crashes, .. } = &self.upstream.way else { return Ok(None) };
+        if let Some(why) = crashes.hold(&self.share, Instant::now()) {
+            return Err(ConnectError::Crashed(why));
+        }
+        self.permit = Some(self.permit(processes).map_err(ConnectError::Full)?);
         let slot = starts.acquire().await.ok();
         self.begun = Instant::now();
         Ok(slot)
@@ -230,7 +238,7 @@ impl<'a> NegotiationDriver<'a> {
 
     /// Opens a process, which is started if none runs.
     async fn open_process(&mut self, era: Era) -> Result<Lease, Outcome> {
-        let UpstreamTransport::Stdio { command, children, processes, .. } = &self.upstream.way else {
+        let UpstreamTransport::Stdio { command, children, crashes, processes, .. } = &self.upstream.way else {
             return Err(Outcome::Unreachable("there is no `command`".into()));
         };
         let start = match self.start.take().filter(|start| start.process.alive()) {
@@ -241,7 +249,9 @@ impl<'a> NegotiationDriver<'a> {
                     None => self.permit(processes).map_err(|full| Outcome::Unreachable(full.to_string()))?,
                 };
                 let limit = self.upstream.timeouts.start;
-                let start = StartedProcess::spawn(self.upstream.name(), command, permit, limit).await?;
+                let (crashes, whose, started) = (Arc::clone(crashes), self.share.clone(), Instant::now());
+                let crashes = CrashRecord { crashes, whose, started };
+                let start = StartedProcess::spawn(self.upstream.name(), command, (permit, crashes), limit).await?;
                 children.add(&start.process);
                 self.start.insert(start)
             }

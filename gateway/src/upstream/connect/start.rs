@@ -18,6 +18,7 @@ use crate::{
     task,
     upstream::{
         SendError,
+        crashes::CrashRecord,
         multiplex::{self, MultiplexExchange, OnDrop, Whose},
         own,
         stdio::{Process, StdioCommand, StdioError},
@@ -43,11 +44,12 @@ impl StartedProcess {
     pub(super) async fn spawn(
         name: &str,
         command: &StdioCommand,
-        permit: Permit,
+        (permit, crashes): (Permit, CrashRecord),
         limit: Duration,
     ) -> Result<Self, Outcome> {
-        let process =
-            Process::spawn(name, command, permit).await.map_err(|why| Outcome::Unreachable(why.to_string()))?;
+        let process = Process::spawn(name, command, permit, crashes)
+            .await
+            .map_err(|why| Outcome::Unreachable(why.to_string()))?;
         Ok(Self { process, deadline: Instant::now() + limit, discover: None })
     }
 
@@ -129,6 +131,9 @@ impl StartedProcess {
         match self.process.end() {
             _ if self.process.has_read() => why.into(),
             Some(StdioError::Exited(status)) => Outcome::Unreachable(format!("it ended with {status}")),
+            Some(StdioError::LimitReached(status, key)) => {
+                Outcome::Unreachable(format!("it ended with {status} and seems to have reached `{key}`"))
+            }
             _ => Outcome::Unreachable(why.to_string()),
         }
     }

@@ -7,7 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use super::StdioError;
+use crate::config::{ProcessLimits, SystemUser};
+
+use super::{Confinement, StdioError};
 
 /// What each child inherits, as with the MCP SDKs. Beside these it gets what its command names; everything else, our own
 /// secrets included, stays here.
@@ -26,6 +28,10 @@ pub struct StdioCommand {
     pub inherit: Vec<String>,
     /// Where it runs; `None` is our own working directory.
     pub cwd: Option<PathBuf>,
+    /// Whose home and name it sees; none for Weir's own.
+    pub user: Option<SystemUser>,
+    /// What its process may take.
+    pub limits: ProcessLimits,
     /// What of all this no message may show, whatever the program writes.
     pub secrets: Vec<String>,
     /// The longest line that is read from it, in bytes.
@@ -41,7 +47,14 @@ impl fmt::Debug for StdioCommand {
 impl StdioCommand {
     /// Ready to spawn: pipes on all three streams, a process group of its own, killed when it is dropped.
     pub(super) fn prepared(&self) -> tokio::process::Command {
-        let mut command = tokio::process::Command::new(&self.program);
+        let confinement = self.confinement();
+        let mut command = if confinement.confines() {
+            let mut command = tokio::process::Command::new(own_program());
+            command.arg("exec").args(confinement.options()).arg("--").arg(&self.program);
+            command
+        } else {
+            tokio::process::Command::new(&self.program)
+        };
         command
             .args(&self.args)
             .env_clear()
@@ -56,6 +69,11 @@ impl StdioCommand {
             command.current_dir(cwd);
         }
         command
+    }
+
+    /// What it is confined to before it begins.
+    pub(super) fn confinement(&self) -> Confinement {
+        Confinement { user: self.user.as_ref().map(|user| user.name.clone()), limits: self.limits }
     }
 
     /// The system says "no such file" for a missing program, a missing directory and a missing interpreter alike.
@@ -73,7 +91,8 @@ impl StdioCommand {
         }
     }
 
-    fn found(&self) -> bool {
+    /// Whether the program is where it is looked for.
+    pub(super) fn found(&self) -> bool {
         if self.program.contains('/') {
             let base = self.cwd.as_deref().unwrap_or(Path::new(""));
             return base.join(&self.program).is_file();
@@ -92,9 +111,25 @@ impl StdioCommand {
     fn inherited(&self) -> impl Iterator<Item = (&str, OsString)> {
         let names = INHERITED.into_iter().chain(self.inherit.iter().map(String::as_str));
         names.filter_map(|name| {
-            let value = env::var_os(name)?;
+            let value = self.of_user(name).or_else(|| env::var_os(name))?;
             // An exported shell function, which is code (the SDKs leave it out too).
             (!value.as_encoded_bytes().starts_with(b"()")).then_some((name, value))
         })
     }
+    /// The variables that tell of the user.
+    fn of_user(&self, name: &str) -> Option<OsString> {
+        let user = self.user.as_ref()?;
+        match name {
+            "HOME" => Some(user.home.clone().into()),
+            "LOGNAME" | "USER" => Some(user.name.clone().into()),
+            "SHELL" => Some(user.shell.clone().into()),
+            _ => None,
+        }
+    }
+}
+
+/// The program that runs now; on Linux also where its file has been replaced.
+fn own_program() -> PathBuf {
+    let linked = PathBuf::from("/proc/self/exe");
+    if cfg!(target_os = "linux") { linked } else { env::current_exe().unwrap_or(linked) }
 }

@@ -3,6 +3,7 @@
 //! A process that has not answered yet may be a package manager in the middle of an installation. npm rolls back on
 //! SIGTERM and leaves a damaged cache on SIGKILL, so a process that is starting gets much more time between the two.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
-use crate::{open_files, quota::Permit};
+use crate::{config::ProcessLimits, open_files, quota::Permit};
 
 use super::command::StdioCommand;
+use super::confinement::reached;
 use super::write_queue::QueueReader;
 use super::{ProcessShared, StdioError, pipe};
 
@@ -45,10 +47,16 @@ pub(super) struct Leader {
 impl Leader {
     pub(super) fn spawn(command: &StdioCommand, permit: Permit) -> Result<Self, StdioError> {
         // Before the child exists, so that not even an instant exit is missed.
+        // A missing program is an error of the configuration; `weir exec` could only say so on standard error.
+        if command.confinement().confines() && !command.found() {
+            return Err(command.explain(&io::ErrorKind::NotFound.into()));
+        }
         let child_changed = unix::signal(SignalKind::child()).map_err(|error| StdioError::Spawn(error.kind()))?;
         let mut child = command.prepared().spawn().map_err(|error| command.explain(&error))?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).ok_or(StdioError::Closed)?;
-        open_files::give_back(group);
+        if command.limits.open_files.is_none() {
+            open_files::give_back(group);
+        }
         let pipes = child.stdin.take().zip(child.stdout.take()).zip(child.stderr.take());
         let pipes = pipes.map(|((stdin, stdout), stderr)| (stdin, stdout, stderr));
         Ok(Self { group, reaped: false, child, child_changed, pipes, _permit: permit })
@@ -98,7 +106,7 @@ impl Drop for Leader {
 
 /// Runs until the process has ended, is asked to stop, or loses its last handle; then makes sure that it is gone.
 pub(super) async fn own(
-    (mut leader, limit): (Leader, usize),
+    (mut leader, limit, limits): (Leader, usize, ProcessLimits),
     lines: QueueReader,
     shared: Arc<ProcessShared>,
     mut stop: watch::Receiver<bool>,
@@ -138,11 +146,34 @@ pub(super) async fn own(
     }
     let status = leader.end(&mut outputs, shared.startup.is_starting()).await;
     if let Some(status) = status {
-        shared.end(StdioError::Exited(status));
+        let last_lines = shared.startup.all_last_lines();
+        let end = match reached(&limits, status, shared.startup.complaint()) {
+            Some(key) => StdioError::LimitReached(status, key),
+            None => StdioError::Exited(status),
+        };
+        if reason != StdioError::Stopped && !shared.startup.is_starting() {
+            shared.crashed(crash(&end, &last_lines));
+        }
+        shared.end(end);
         debug!(upstream = &**shared.name(), %status, "the server process is gone");
     } else {
         warn!(upstream = &**shared.name(), "the server process does not even end on SIGKILL; it is left to the system");
     }
+}
+
+/// How a process ended that had answered before, for the operator.
+fn crash(end: &StdioError, last_lines: &str) -> String {
+    let how = match end {
+        StdioError::LimitReached(status, key) => format!("{status}, it seems to have reached `{key}`"),
+        StdioError::Exited(status) => status.to_string(),
+        end => end.to_string(),
+    };
+    let mut text = format!("the server process ended soon after its start ({how})");
+    if !last_lines.is_empty() {
+        text.push_str("; its standard error ends with: ");
+        text.push_str(last_lines);
+    }
+    text
 }
 
 /// Ends the exchanges with the task, should it panic or be aborted.

@@ -6,12 +6,15 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::io::ioctl_fionread;
 use tokio::sync::watch;
+
+use crate::config::ProcessLimits;
+
+use super::confinement::complaint;
 
 /// How often the input of a process is looked at until it reads for the first time.
 const LOOK: Duration = Duration::from_millis(50);
@@ -29,6 +32,9 @@ pub(super) struct Startup {
     errors: Mutex<VecDeque<String>>,
     /// What it was given and must not be shown, the longest first.
     secrets: Vec<String>,
+    limits: ProcessLimits,
+    /// The limit that a line has complained of last.
+    complaint: Mutex<Option<&'static str>>,
 }
 
 /// The state of the pipe into the process.
@@ -40,7 +46,7 @@ enum Input {
 }
 
 impl Startup {
-    pub(super) fn new(mut secrets: Vec<String>) -> Self {
+    pub(super) fn new(mut secrets: Vec<String>, limits: ProcessLimits) -> Self {
         secrets.retain(|secret| secret.len() >= SECRET);
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Self {
@@ -48,6 +54,8 @@ impl Startup {
             input: watch::Sender::new(Input::Empty),
             errors: Mutex::default(),
             secrets,
+            limits,
+            complaint: Mutex::default(),
         }
     }
 
@@ -55,7 +63,6 @@ impl Startup {
     pub(super) fn hear(&self) {
         if !self.heard.load(Ordering::Relaxed) {
             self.heard.store(true, Ordering::Relaxed);
-            self.errors.lock().clear();
         }
     }
 
@@ -105,14 +112,17 @@ impl Startup {
         self.has_read()
     }
 
-    /// A line of its standard error, without the secrets that it was given; kept while it starts.
+    /// A line of its standard error, without the secrets that it was given; the last ones are kept.
     pub(super) fn note(&self, mut line: String) -> String {
         for secret in &self.secrets {
             if line.contains(secret) {
                 line = line.replace(secret, "***");
             }
         }
-        if self.is_starting() && !line.trim().is_empty() {
+        if let Some(key) = complaint(&self.limits, &line) {
+            *self.complaint.lock() = Some(key);
+        }
+        if !line.trim().is_empty() {
             let mut errors = self.errors.lock();
             errors.push_back(line.trim().to_owned());
             while errors.len() > LINES || errors.len() > 1 && errors.iter().map(String::len).sum::<usize>() > BYTES {
@@ -122,11 +132,21 @@ impl Startup {
         line
     }
 
+    /// The key of the limit that it has complained of, if any.
+    pub(super) fn complaint(&self) -> Option<&'static str> {
+        *self.complaint.lock()
+    }
+
     /// The last lines of its standard error, as one line; none if it wrote none, or has answered.
     pub(super) fn last_lines(&self) -> Option<String> {
+        self.is_starting().then(|| self.all_last_lines()).filter(|text| !text.is_empty())
+    }
+
+    /// The same, whether it has answered or not; empty if it wrote none.
+    pub(super) fn all_last_lines(&self) -> String {
         let text = Vec::from_iter(self.errors.lock().iter().cloned()).join(" | ");
         let start = text.ceil_char_boundary(text.len().saturating_sub(BYTES));
-        Some(text[start..].to_owned()).filter(|text| !text.is_empty())
+        text[start..].to_owned()
     }
 }
 
@@ -138,7 +158,8 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_bounded_and_without_secrets() {
-        let startup = Startup::new(vec!["hush-hush".into(), "hush-hush-more".into(), "short".into()]);
+        let startup =
+            Startup::new(vec!["hush-hush".into(), "hush-hush-more".into(), "short".into()], ProcessLimits::default());
         assert_eq!(startup.last_lines(), None);
         assert_eq!(startup.note("key=hush-hush-more! short".into()), "key=***! short");
         assert_eq!(startup.last_lines().as_deref(), Some("key=***! short"));
@@ -152,13 +173,14 @@ mod tests {
         startup.hear();
         startup.note("later".into());
         assert_eq!(startup.last_lines(), None);
+        assert!(startup.all_last_lines().ends_with("later"));
     }
 
     #[tokio::test]
     async fn a_pipe_tells_whether_it_was_read() {
         use std::io::{Read, Write};
         let (mut reader, mut writer) = std::io::pipe().unwrap();
-        let startup = Startup::new(Vec::new());
+        let startup = Startup::new(Vec::new(), ProcessLimits::default());
         assert!(!startup.look(&writer), "nothing was written");
         writer.write_all(b"hello").unwrap();
         startup.wrote();

@@ -6,17 +6,20 @@ mod ends;
 mod exchanges;
 mod starting;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use weir_mcp::Message;
 
+use crate::config::ProcessLimits;
 use crate::quota::{Permit, Quota, Shares};
 
 use super::{
-    MultiplexExchange, OnDrop, Process, SendError, StdioCommand, StdioError, Whose, multiplex::UnsolicitedQueue,
+    CrashRecord, MultiplexExchange, OnDrop, Process, SendError, StdioCommand, StdioError, Whose,
+    multiplex::UnsolicitedQueue,
 };
 
 /// No step of these tests takes longer, even on a busy machine.
@@ -37,13 +40,19 @@ fn command<'a>(program: &str, args: impl IntoIterator<Item = &'a &'a str>) -> St
         env: Vec::new(),
         inherit: Vec::new(),
         cwd: None,
+        user: None,
+        limits: ProcessLimits::default(),
         secrets: Vec::new(),
         limit: LIMIT,
     }
 }
 
 async fn start(command: &StdioCommand) -> Process {
-    Process::spawn("peer", command, permit()).await.unwrap()
+    Process::spawn("peer", command, permit(), crashes()).await.unwrap()
+}
+
+fn crashes() -> CrashRecord {
+    CrashRecord { crashes: Arc::default(), whose: None, started: Instant::now() }
 }
 
 fn permit() -> Permit {

@@ -31,7 +31,7 @@ impl Drop for Scratch {
 }
 
 async fn spawn_error(command: StdioCommand) -> StdioError {
-    Process::spawn("peer", &command, permit()).await.err().unwrap()
+    Process::spawn("peer", &command, permit(), crashes()).await.err().unwrap()
 }
 
 #[tokio::test]
