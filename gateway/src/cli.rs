@@ -11,12 +11,14 @@ mod connect;
 mod demo;
 mod exec;
 mod key;
+mod live;
 mod reload;
 mod running;
 mod schema;
 mod serve;
 mod status;
 mod terminal;
+mod test;
 
 use std::{
     path::{Path, PathBuf},
@@ -98,9 +100,20 @@ enum Command {
         /// The configuration, as for `serve`.
         #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
         config: PathBuf,
+        /// Also reach every upstream, as `weir test` does. Nothing listens. The exit codes are those of `weir test`.
+        #[arg(long)]
+        live: bool,
+        /// With `--live`: only these upstreams decide about the exit code.
+        #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', requires = "live")]
+        require: Vec<String>,
         #[command(flatten)]
         caller: access::CallerOptions,
     },
+    /// Reach one upstream as the gateway would, and show each step with its time.
+    ///
+    /// Nothing listens, and what it starts it ends. Exit codes: 0 it is fine, 1 the tool failed, 64 the configuration cannot
+    /// be used, 69 it cannot be reached or opened, 75 no answer in time, 76 its answers are wrong, 77 it wants a credential.
+    Test(test::Options),
     /// Be a server on standard input and output that leads to a URL, for hosts that only start programs.
     ///
     /// URL is any MCP server or a Weir. How it is reached and translated is what `weir serve` does with an upstream
@@ -165,10 +178,11 @@ pub fn run() -> ExitCode {
         Command::Status(options) => status::run(&options),
         Command::Reload(gateway) => changes::reload(&gateway),
         Command::Config(command) => changes::run(&command),
-        Command::Check { config, caller } => match caller.principal() {
+        Command::Check { config, live, require, caller } => match caller.principal() {
             Some(principal) => access::run(&config, &principal),
-            None => check::run(&config),
+            None => check::run(&config, live.then_some(&*require)),
         },
+        Command::Test(options) => test::run(&options),
         Command::Connect(options) => connect::run(options),
         Command::Demo { listen } => demo::run(listen),
         Command::Auth(command) => auth::run(command),

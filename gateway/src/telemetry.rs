@@ -10,6 +10,7 @@ mod call;
 mod format;
 mod panics;
 mod printable;
+pub mod step;
 mod writer;
 
 use std::{

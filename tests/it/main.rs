@@ -59,6 +59,7 @@ mod page_commands;
 mod policies;
 mod processes;
 mod proofs;
+mod probing;
 mod progress;
 mod questions;
 mod quotas;

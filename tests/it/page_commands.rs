@@ -137,18 +137,22 @@ impl Scratch {
         scratch
     }
 
-    /// Serves an upstream in good health, if there are commands that ask a gateway that runs.
+    /// Serves an upstream in good health, if there are commands that ask a gateway that runs, or its upstreams.
     async fn serve(&mut self, commands: &[String]) {
-        const ASKING: [&str; 3] = ["weir status", "weir reload", "weir config"];
+        const ASKING: [&str; 5] = ["weir status", "weir reload", "weir config", "weir test", "weir check --live"];
         let mut asking =
             commands.iter().filter(|command| ASKING.iter().any(|asking| command.starts_with(asking))).peekable();
         if asking.peek().is_none() {
             return;
         }
-        let named = asking.filter_map(|command| command.strip_prefix("weir status ")?.split(' ').next());
-        let name = named.into_iter().find(|name| !name.starts_with('-')).unwrap_or("u");
+        let named = |command: &'_ String| {
+            let rest = command.strip_prefix("weir status ").or_else(|| command.strip_prefix("weir test "))?;
+            rest.split(' ').next().map(str::to_owned)
+        };
+        let named = asking.filter_map(named);
+        let name = named.into_iter().find(|name| !name.starts_with('-')).unwrap_or_else(|| "u".to_owned());
         let upstream = Stub::start().await;
-        let config = format!("listen = \"127.0.0.1:0\"\ncache_dir = {:?}\n{}", paths::cache(), upstream.config(name));
+        let config = format!("listen = \"127.0.0.1:0\"\ncache_dir = {:?}\n{}", paths::cache(), upstream.config(&name));
         fs::write(self.folder.path().join("weir.toml"), config).unwrap();
         let mut gateway = Process::start("the gateway of the page", &mut self.command("weir serve"));
         gateway.says("that it is ready", |line| line.contains("ready for clients").then_some(())).await;

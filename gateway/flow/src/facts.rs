@@ -104,6 +104,21 @@ impl Outcome {
     }
 }
 
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected => f.write_str("connected"),
+            Self::Inconclusive(status) | Self::Unsupported(status) => write!(f, "status {status}"),
+            Self::Unauthorized(_) => f.write_str("status 401: it wants a credential"),
+            Self::Forbidden(_) => f.write_str("status 403: the credential is not enough"),
+            Self::Unreachable(why) => f.write_str(why),
+            Self::TimedOut => f.write_str("no answer in time"),
+            Self::ConnectionTerminated => f.write_str("the connection ended before the answer was whole"),
+            Self::NotMcp(what) => write!(f, "not MCP: {what}"),
+        }
+    }
+}
+
 /// One attempt to connect and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {

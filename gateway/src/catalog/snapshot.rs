@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use weir_mcp::{
 
 use crate::{
     caller::Caller,
+    telemetry::step,
     upstream::{Lease, SendError, Upstream, own},
 };
 
@@ -105,11 +106,10 @@ impl Remarks {
 
 impl CatalogSnapshot {
     /// Fetches everything from an opened upstream.
-    pub(super) async fn fetch(
-        caller: Option<&Arc<Caller>>,
-        upstream: &Upstream,
-        lease: &Lease,
-    ) -> Result<Self, SendError> {
+    ///
+    /// # Errors
+    /// When the upstream is lost meanwhile, or gives nothing without another credential.
+    pub async fn fetch(caller: Option<&Arc<Caller>>, upstream: &Upstream, lease: &Lease) -> Result<Self, SendError> {
         let said = lease.answer.result().unwrap_or(b"{}");
         let capabilities = Bytes::copy_from_slice(json::get(said, &["capabilities"]).unwrap_or(b"{}"));
         let instructions = json::get(said, &["instructions"]).and_then(json::string).map(|text| text.into_owned());
@@ -122,7 +122,12 @@ impl CatalogSnapshot {
         let source = ListSource { caller, upstream, lease };
         for kind in ListKind::ALL {
             if json::get(&view.capabilities, &[kind.capability()]).is_some() {
-                source.list(kind, &mut view).await?;
+                let (began, failed) = (Instant::now(), view.failed.len());
+                source.list(kind, &mut view).await.inspect_err(|why| step::note(kind.method(), began, why))?;
+                match view.failed.get(failed) {
+                    Some((_, why)) => step::note(kind.method(), began, why),
+                    None => step::note(kind.method(), began, view.entries(kind).len()),
+                }
             }
         }
         Ok(view)
@@ -145,8 +150,20 @@ impl CatalogSnapshot {
         &self.lists[kind as usize]
     }
 
+    /// The names or addresses of a kind, in the upstream's order.
+    pub fn names(&self, kind: ListKind) -> impl Iterator<Item = &str> {
+        self.entries(kind).iter().map(|entry| entry.key.as_str())
+    }
+
+    /// What is not shown of the lists.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.remarks.lines()
+    }
+
     /// The arguments of a tool that travel in headers too.
-    pub(super) fn mirrored(&self, tool: &str) -> Option<&Arc<[Mirrored]>> {
+    #[must_use]
+    pub fn mirrored(&self, tool: &str) -> Option<&Arc<[Mirrored]>> {
         self.mirrored.get(tool)
     }
 
@@ -201,7 +218,8 @@ impl CatalogSnapshot {
     }
 
     /// Why lists could not be had, if any could not.
-    pub(super) fn failure(&self) -> Option<String> {
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
         let why: Vec<&str> = self.failed.iter().map(|(_, why)| why.as_str()).collect();
         (!why.is_empty()).then(|| why.join("; "))
     }

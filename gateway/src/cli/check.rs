@@ -1,16 +1,30 @@
 //! `weir check`: everything that `serve` does before it opens a socket.
 
-use std::{path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode, sync::Arc};
 
 use crate::{
     config::{Auth, Reach, UpstreamConfig},
     credential::CredentialManager,
+    telemetry,
 };
 
-use super::{BAD_CONFIG, assembly, assembly::Decisions, terminal};
+use super::{
+    BAD_CONFIG, BadConfig, assembly,
+    assembly::{Assembly, Decisions},
+    live, terminal,
+};
 
-pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
+/// `required` are the upstreams to reach that must be fine; all of none are named, nothing is reached without.
+pub(super) fn run(path: &Path, required: Option<&[String]>) -> anyhow::Result<ExitCode> {
+    let _log = required.map(|_| telemetry::start("warn"));
     let config = super::load(path)?;
+    for name in required.unwrap_or_default() {
+        if !config.upstreams.iter().any(|upstream| upstream.enabled && upstream.name.as_str() == name) {
+            return Err(
+                BadConfig(format!("--require: the configuration has no upstream `{name}`, or it is disabled")).into()
+            );
+        }
+    }
     let manager = CredentialManager::new(&config, false);
     let assembly = assembly::assemble(&config, &manager)?;
     for warning in &config.warnings {
@@ -43,7 +57,25 @@ pub(super) fn run(path: &Path) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(BAD_CONFIG));
     }
     terminal::say(format_args!("{} is fine", path.display()))?;
-    Ok(ExitCode::SUCCESS)
+    match required {
+        Some(required) => live(&assembly, &manager, required),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Reaches every upstream.
+fn live(assembly: &Assembly, manager: &CredentialManager, required: &[String]) -> anyhow::Result<ExitCode> {
+    let upstreams = assembly.upstreams.iter().map(|assembled| Arc::clone(&assembled.upstream));
+    let reports = super::runtime()?.block_on(async {
+        let reports = live::probe_all(upstreams).await;
+        manager.close().await;
+        reports
+    });
+    for report in &reports {
+        terminal::say(if report.ok { report.line() } else { report.text() })?;
+    }
+    let counts = |report: &&live::Report| required.is_empty() || required.contains(&report.name);
+    Ok(live::exit_code(reports.iter().filter(counts)))
 }
 
 fn line(upstream: &UpstreamConfig, decided: Option<&Decisions>) -> String {

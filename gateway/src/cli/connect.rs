@@ -64,7 +64,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
-    let _log = telemetry::start(if options.debug { "info,mcp_weir=debug" } else { "warn" });
+    let _log = telemetry::start(if options.debug { "info,weir=debug" } else { "warn" });
     let config = config(&options)?;
     let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
     let assembly = assembly::assemble(&config, &manager)?;

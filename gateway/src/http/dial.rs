@@ -38,6 +38,8 @@ use tokio::{
 
 use weir_flow::Origin;
 
+use crate::telemetry::step;
+
 use super::{Error, HttpTarget, connection_pool::Connection, multiplexed, target::HttpProxy};
 
 /// How long an attempt is alone before the next address is tried beside it (RFC 8305 §5).
@@ -96,7 +98,12 @@ impl Dialer {
 
     async fn dial(&self, target: &HttpTarget, alpn: ALPN) -> Result<Stream, Error> {
         let hop = target.first_hop();
-        let stream = l4::stream::Stream::from(race(&target.addresses().await?).await?);
+        let addresses = step::timed("resolve", target.addresses(), |found| addresses(found)).await?;
+        let connected = step::timed("connect", race(&addresses), |stream| match stream.peer_addr() {
+            Ok(address) => address.to_string(),
+            Err(_) => "connected".to_owned(),
+        });
+        let stream = l4::stream::Stream::from(connected.await?);
         let stream = if hop.is_https() {
             // Proxies are asked in HTTP/1.1.
             let alpn = if target.proxy().is_some() { ALPN::H1 } else { alpn.clone() };
@@ -119,7 +126,12 @@ impl Dialer {
         let mut peer = peer(host);
         peer.options.alpn = alpn;
         peer.options.custom_l4 = Some(Arc::new(Connected(Mutex::new(Some(stream)))));
-        connector.new_stream(&peer).await.map_err(|error| Error::securing(&error))
+        let secured = async { connector.new_stream(&peer).await.map_err(|error| Error::securing(&error)) };
+        step::timed("tls", secured, |stream| match stream.selected_alpn_proto() {
+            Some(ALPN::H2) => "HTTP/2",
+            _ => "HTTP/1.1",
+        })
+        .await
     }
 }
 
@@ -180,6 +192,11 @@ impl VirtualSocket for Tunnel {
         // Set where the connection to the proxy was made.
         Ok(())
     }
+}
+
+/// Addresses in words.
+fn addresses(found: &[SocketAddr]) -> String {
+    found.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Happy Eyeballs (RFC 8305): an attempt at each address in turn, beside those before it that have not failed yet.

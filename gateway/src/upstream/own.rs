@@ -51,6 +51,18 @@ pub fn modern(method: &str, cursor: Option<&[u8]>) -> Message {
     modern_with(method, &cursor.unwrap_or_default())
 }
 
+/// A call of a tool, in the era of the upstream. The arguments are an object.
+pub fn call(era: weir_mcp::Era, tool: &str, arguments: &serde_json::Value) -> Message {
+    let tool = weir_mcp::json::quote(tool);
+    match era {
+        weir_mcp::Era::Modern => modern_with("tools/call", &format!(r#""name":{tool},"arguments":{arguments},"#)),
+        weir_mcp::Era::Legacy => {
+            let params = format!(r#"{{"name":{tool},"arguments":{arguments}}}"#);
+            parsed(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#).into())
+        }
+    }
+}
+
 /// `subscriptions/listen` for every change of a list.
 pub fn listen() -> Message {
     let lists = r#""notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true},"#;

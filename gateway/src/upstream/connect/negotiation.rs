@@ -16,6 +16,7 @@ use crate::{
     caller::Caller,
     http::HeaderValue,
     quota::{Permit, Quota, Reached},
+    telemetry::step,
     upstream::{
         Channel, Outgoing, Reply, SendError, Upstream, UpstreamTransport,
         crashes::CrashRecord,
@@ -178,6 +179,7 @@ impl<'a> NegotiationDriver<'a> {
 
     async fn try_way(&mut self, how: Candidate, authorize: bool) -> Result<NegotiationStep, ConnectError> {
         let denied = self.authorize(authorize).await.err();
+        let began = Instant::now();
         self.walk.begin(how, self.credential.is_some(), self.begun.elapsed());
         let outcome = match (denied, self.refused.take()) {
             // No credential is to be had: what was refused would be refused again.
@@ -190,6 +192,12 @@ impl<'a> NegotiationDriver<'a> {
         };
         let (name, transport, era) = (self.upstream.name(), how.transport, how.era);
         tracing::debug!(upstream = name, %transport, %era, ?outcome, "attempt");
+        let tried = format!("{transport}, {era}");
+        match (transport, &outcome) {
+            // A process answers with errors, and has no status.
+            (Transport::Stdio, Outcome::Unsupported(_)) => step::note(tried, began, "it answered with an error"),
+            _ => step::note(tried, began, &outcome),
+        }
         let outdated = self.remembered.take().is_some() && is_evidence(&outcome);
         let next = self.walk.handle_outcome(outcome, self.begun.elapsed());
         if outdated { self.set_out_anew(how).await } else { Ok(next) }
@@ -207,7 +215,14 @@ impl<'a> NegotiationDriver<'a> {
 
     async fn authorize(&mut self, anew: bool) -> Result<(), CredentialError> {
         let refused = if anew { self.refused.clone() } else { None };
-        self.credential = self.upstream.credential(self.caller, refused).await?;
+        let began = Instant::now();
+        let chosen = self.upstream.credential(self.caller, refused).await;
+        match &chosen {
+            Ok(None) => {}
+            Ok(Some(_)) => step::note("credential", began, "there is one"),
+            Err(why) => step::note("credential", began, why),
+        }
+        self.credential = chosen?;
         Ok(())
     }
 

@@ -1,0 +1,65 @@
+//! `weir test`: one upstream, reached step by step.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::{
+    credential::{CredentialManager, DEFAULT_FILE},
+    telemetry,
+};
+
+use super::{assembly, live, terminal};
+
+/// The options of `weir test`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// The upstream.
+    name: String,
+    /// The configuration, as for `serve`.
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    config: PathBuf,
+    /// Also call this tool, by its name at the upstream.
+    #[arg(long)]
+    tool: Option<String>,
+    /// The arguments of the call, a JSON object.
+    #[arg(long, value_name = "JSON", default_value = "{}", requires = "tool")]
+    args: String,
+    /// As JSON, with the names of all that is offered.
+    #[arg(long)]
+    json: bool,
+    /// Use logins that are kept as plain text.
+    #[arg(long)]
+    allow_plaintext_token_store: bool,
+}
+
+pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let _log = telemetry::start("warn");
+    let mut config = super::load(&options.config)?;
+    let arguments: Value = serde_json::from_str(&options.args).context("--args is no JSON")?;
+    if !arguments.is_object() {
+        bail!("--args is no JSON object, such as '{{\"a\": 1}}'");
+    }
+    let known: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.to_string()).collect();
+    let Some(named) = config.upstreams.iter_mut().find(|upstream| upstream.name.as_str() == options.name) else {
+        bail!("the configuration has no upstream `{}`; it has {}", options.name, known.join(", "));
+    };
+    named.enabled = true;
+    let only = named.clone();
+    let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
+    config.upstreams = vec![only];
+    let assembly = assembly::assemble(&config, &manager)?;
+    let upstream = &assembly.upstreams.first().context("the upstream was not assembled")?.upstream;
+    let call = options.tool.as_deref().map(|name| live::ToolCall { name, arguments: &arguments });
+    let report = super::runtime()?.block_on(async {
+        let report = live::probe(upstream, call.as_ref()).await;
+        manager.close().await;
+        report
+    });
+    match options.json {
+        true => terminal::say(serde_json::to_string(&report)?)?,
+        false => terminal::say(report.text())?,
+    }
+    Ok(live::exit_code([&report]))
+}
