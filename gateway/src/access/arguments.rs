@@ -1,7 +1,7 @@
 //! The arguments of a call, as conditions see them.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashMap},
     fmt,
     sync::{
         OnceLock,
@@ -9,12 +9,13 @@ use std::{
     },
 };
 
-use cel::common::value::Val;
+use cel::common::{
+    types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt},
+    value::Val,
+};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::config::{Condition, MOST_STEPS};
-
-use super::condition::value;
 
 /// How many values the arguments may consist of, keys included.
 const MOST_VALUES: u64 = 50_000;
@@ -56,14 +57,14 @@ impl<'a> Arguments<'a> {
 fn read(raw: &[u8]) -> Option<(Box<dyn Val>, u64)> {
     let mut values = 0;
     let mut from = serde_json::Deserializer::from_slice(raw);
-    let parsed = Strict(&mut values).deserialize(&mut from).ok()?;
+    let value = Strict(&mut values).deserialize(&mut from).ok()?;
     from.end().ok()?;
     let size = values + u64::try_from(raw.len() / BYTES).unwrap_or(u64::MAX);
-    Some((value(parsed), size))
+    Some((value, size))
 }
 
-/// Reads JSON of which every reader understands the same: no key is there twice, or again in other case (Go's
-/// `encoding/json` takes the last of those). Counts the values.
+/// Reads JSON of which every reader understands the same, as CEL has it: no key is there twice, or again in other case
+/// (Go's `encoding/json` takes the last of those). A whole number is an `int` where it fits. Counts the values.
 struct Strict<'c>(&'c mut u64);
 
 impl Strict<'_> {
@@ -73,8 +74,14 @@ impl Strict<'_> {
     }
 }
 
+/// What is the same for readers that do not tell cases apart. In this way those letters beyond ASCII are folded too that
+/// have a counterpart in it.
+fn folded(key: &str) -> String {
+    if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_uppercase().to_lowercase() }
+}
+
 impl<'de> DeserializeSeed<'de> for Strict<'_> {
-    type Value = serde_json::Value;
+    type Value = Box<dyn Val>;
 
     fn deserialize<D: Deserializer<'de>>(mut self, from: D) -> Result<Self::Value, D::Error> {
         self.count()?;
@@ -83,34 +90,37 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
 }
 
 impl<'de> Visitor<'de> for Strict<'_> {
-    type Value = serde_json::Value;
+    type Value = Box<dyn Val>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Self::Value::Null)
+        Ok(Box::new(CelNull))
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(value.into())
+        Ok(Box::new(CelBool::from(value)))
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-        Ok(value.into())
+        Ok(Box::new(CelInt::from(value)))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-        Ok(value.into())
+        Ok(match i64::try_from(value) {
+            Ok(value) => Box::new(CelInt::from(value)),
+            Err(_) => Box::new(CelUInt::from(value)),
+        })
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-        Ok(value.into())
+        Ok(Box::new(CelDouble::from(value)))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
-        Ok(value.into())
+        Ok(Box::new(CelString::from(value.to_owned())))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
@@ -118,19 +128,18 @@ impl<'de> Visitor<'de> for Strict<'_> {
         while let Some(value) = seq.next_element_seed(Strict(self.0))? {
             all.push(value);
         }
-        Ok(all.into())
+        Ok(Box::new(CelList::from(all)))
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut all, mut known) = (serde_json::Map::new(), HashSet::new());
+        let (mut all, mut known) = (HashMap::new(), BTreeSet::new());
         while let Some(key) = map.next_key::<String>()? {
             self.count()?;
-            // In this way those letters beyond ASCII are folded too that have a counterpart in it.
-            if !known.insert(key.to_uppercase().to_lowercase()) {
+            if !known.insert(folded(&key)) {
                 return Err(A::Error::custom("a key is there twice"));
             }
-            all.insert(key, map.next_value_seed(Strict(self.0))?);
+            all.insert(CelMapKey::from(key), map.next_value_seed(Strict(self.0))?);
         }
-        Ok(all.into())
+        Ok(Box::new(CelMap::from(all)))
     }
 }

@@ -145,7 +145,7 @@ fn seen<'a>(call: Option<(&'a CallFacts<'a>, &'a str)>) -> Box<dyn Val + 'a> {
 }
 
 /// JSON as CEL has it. A whole number is an `int` where it fits, so that conditions can reckon with it.
-pub(super) fn value(json: serde_json::Value) -> Box<dyn Val> {
+fn value(json: serde_json::Value) -> Box<dyn Val> {
     match json {
         serde_json::Value::Null => Box::new(CelNull),
         serde_json::Value::Bool(yes) => Box::new(CelBool::from(yes)),

@@ -203,6 +203,11 @@ impl Grants {
         };
         let (mut allowing, mut approvals) = (None, Vec::new());
         for rule in self.rules.iter().filter(|rule| all || rule.rule.enforce) {
+            let allows_alone = rule.rule.effect == Effect::Allow && rule.rule.approve.is_none();
+            // The first that allows is enough.
+            if allows_alone && allowing.is_some() {
+                continue;
+            }
             match (verdict(rule), rule.rule.effect) {
                 (Verdict::Yes | Verdict::Failed, Effect::Deny) => return Decision::of(&rule.rule, false),
                 (Verdict::Yes | Verdict::Open, Effect::Allow) => {
