@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 /// Longest that one answer may take.
@@ -172,6 +172,15 @@ impl Connection {
         Ok(Self { stream, inbox: Inbox::default() })
     }
 
+    /// A connection from the address `127.0.0.<from>`.
+    pub(crate) async fn open_from(from: u8, to: SocketAddr) -> Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from(([127, 0, 0, from], 0)))?;
+        let stream = socket.connect(to).await.context("cannot connect")?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, inbox: Inbox::default() })
+    }
+
     /// What is at a path, as text.
     pub(crate) async fn get(&mut self, path: &str) -> Result<String> {
         let answer = self.exchange(format!("GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n").as_bytes()).await?;
@@ -187,6 +196,15 @@ impl Connection {
         let answer = self.exchange(messages::initialized(target, session.as_deref()).next()).await?;
         ensure!(answer.status() == 202, "notifications/initialized answered {}", answer.status());
         Ok(session)
+    }
+
+    /// Opens the stream of notifications of a legacy session. Nothing else can be asked for on this connection.
+    pub(crate) async fn listen(&mut self, target: &Target, session: Option<&str>) -> Result<()> {
+        self.stream.write_all(&messages::listen(target, session)).await?;
+        let mut head = [0; 12];
+        tokio::time::timeout(ANSWER_LIMIT, self.stream.read_exact(&mut head)).await??;
+        ensure!(head == *b"HTTP/1.1 200", "GET answered {}", text(&head));
+        Ok(())
     }
 
     /// Makes one call and reads its answer in full.

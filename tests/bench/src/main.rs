@@ -4,6 +4,7 @@
 //! The figure to look at is CPU time per call: it holds still where calls per second on a small machine do not. Subjects
 //! take turns within each block, so that what disturbs the machine disturbs all of them.
 
+mod crowd;
 mod floor;
 mod load;
 mod messages;
@@ -35,7 +36,8 @@ struct Arguments {
     /// 16 connections only and shorter windows: about a minute
     #[arg(long)]
     quick: bool,
-    /// Only rows that contain every word of PATTERN, such as "legacy x16 128"; "rest" means start and memory
+    /// Only rows that contain every word of PATTERN, such as "legacy x16 128"; "rest" means start and memory, "a crowd" idle
+    /// connections
     #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
     /// The binary to measure [default: `weir` beside this program; its rows are left out if there is none]
@@ -120,15 +122,24 @@ async fn bench(arguments: &Arguments) -> Result<ExitCode> {
             }
         }
     }
+    let mut crowded = Vec::new();
+    let subject = &subjects::WITH_A_CROWD;
+    if place.has(subject) && arguments.wants(subject.name) {
+        note(subject.name);
+        match crowd::measure(&place, subject, arguments.window(), arguments.rounds).await {
+            Ok(figures) => crowded.push(figures),
+            Err(error) => failures.push(format!("{}: {error:#}", subject.name)),
+        }
+    }
     let cells = rounds::all(arguments, &place, &upstream).await;
     ensure!(
-        !cells.is_empty() || !at_rest.is_empty() || !failures.is_empty(),
+        !cells.is_empty() || !at_rest.is_empty() || !crowded.is_empty() || !failures.is_empty(),
         "no row contains every word of the pattern"
     );
     failures.extend(cells.iter().filter_map(table::Cell::told_failure));
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let rows = table::rows(&cells, subjects::FLOOR.name, subjects::without);
-    let report = Report { command, machine: machine(), rows, at_rest, failures };
+    let report = Report { command, machine: machine(), rows, at_rest, crowded, failures };
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{}\n\n{}", report.machine, report.markdown())?;
     if let Some(file) = &arguments.out {

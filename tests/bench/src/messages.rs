@@ -168,6 +168,13 @@ pub(crate) fn delete(target: &Target, session: &str) -> Vec<u8> {
     format!("DELETE {} HTTP/1.1\r\nhost: {}\r\n{headers}\r\n", target.path, target.address).into_bytes()
 }
 
+/// The request that opens the stream of notifications of a legacy session.
+pub(crate) fn listen(target: &Target, session: Option<&str>) -> Vec<u8> {
+    let headers = target.authorization() + &legacy_headers(session);
+    let Target { path, address, .. } = target;
+    format!("GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n{headers}\r\n").into_bytes()
+}
+
 fn legacy_headers(session: Option<&str>) -> String {
     let session = session.map(|id| format!("mcp-session-id: {id}\r\n")).unwrap_or_default();
     format!("mcp-protocol-version: 2025-11-25\r\n{session}")

@@ -56,6 +56,13 @@ const SHIPPED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }"#;
 const OAUTH: &str = r#"auth = "client_credentials"
 oauth = { client_id = "bench", client_secret = { env = "WEIR_BENCH_TOKEN" } }"#;
 
+/// The shipped policies, and room for a crowd.
+const CROWDED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
+
+[limits]
+connections = 16384
+principal = { connections = 16384 }"#;
+
 /// Each call is a record of the audit log.
 const AUDITED: &str = r#"bearer = { env = "WEIR_BENCH_TOKEN" }
 
@@ -123,6 +130,10 @@ pub(crate) const SUBJECTS: &[Subject] = &[
 /// The configuration that start and memory are measured with.
 pub(crate) const SHIPPED_POLICIES: Subject =
     Subject { name: "weir, shipped policies", kind: Kind::Weir { settings: SHIPPED, path: ENDPOINT, prefix: "" } };
+
+/// The configuration that a crowd is measured with.
+pub(crate) const WITH_A_CROWD: Subject =
+    Subject { name: "weir, a crowd", kind: Kind::Weir { settings: CROWDED, path: "/mcp", prefix: "bench__" } };
 
 /// Where things are for this run.
 pub(crate) struct Place {

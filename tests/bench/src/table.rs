@@ -1,5 +1,6 @@
 //! From the rounds of each cell to one table: medians, the spread of the CPU figure, and how it compares to the floor.
 
+use crate::crowd::Crowded;
 use crate::load::Figures;
 use crate::messages::{Era, Workload};
 use crate::startup::AtRest;
@@ -72,6 +73,7 @@ pub(crate) struct Report {
     pub(crate) machine: String,
     pub(crate) rows: Vec<Row>,
     pub(crate) at_rest: Vec<AtRest>,
+    pub(crate) crowded: Vec<Crowded>,
     /// What could not be measured, and why. A run with any of these has failed.
     pub(crate) failures: Vec<String>,
 }
@@ -124,6 +126,9 @@ impl Report {
         }
         for rest in &self.at_rest {
             let _ = writeln!(text, "\n{rest}");
+        }
+        for crowded in &self.crowded {
+            let _ = writeln!(text, "\n{crowded}");
         }
         for failure in &self.failures {
             let _ = writeln!(text, "\nFAILED: {failure}");
@@ -210,6 +215,7 @@ mod tests {
             failures: told.into_iter().collect(),
             rows: rows(&[cell("floor", &[60.0]), broken], "floor", |_| None),
             at_rest: vec![],
+            crowded: vec![],
         };
         let text = report.markdown();
         assert!(text.contains("| modern | call 128 B | 16 | weir | failed |"));
