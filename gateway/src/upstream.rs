@@ -231,16 +231,18 @@ impl Upstream {
         self.credentials.come_from_sign_ins()
     }
 
-    /// Its state, for `/readyz`. While the next of its processes waits because they keep ending, that is its state.
+    /// Its state, for `/readyz`. That its processes keep ending is its state until the next one has started well.
     pub fn status(&self) -> Status {
         let mut status = self.status.lock().clone();
+        let now = Instant::now();
         if let UpstreamTransport::Stdio { crashes, .. } = &self.way
-            && let Some((crash_loop, of_principal)) = crashes.worst(Instant::now())
+            && let Some((crash_loop, of_principal)) = crashes.worst(now)
+            && (crash_loop.until > now || !of_principal && status.state != UpstreamState::Healthy)
         {
             status.state = if of_principal { UpstreamState::Degraded } else { UpstreamState::Error };
             status.since = crash_loop.since.unwrap_or(status.since);
             (status.error, status.error_class) = (Some(crash_loop.why), Some(CRASHED));
-            (status.failures, status.retry) = (crash_loop.count, Some(crash_loop.until));
+            (status.failures, status.retry) = (crash_loop.count, status.retry.max(Some(crash_loop.until)));
         }
         status
     }

@@ -93,11 +93,12 @@ impl Crashes {
         self.0.lock().get(whose).filter(|known| known.until > now).map(|known| known.why.clone())
     }
 
-    /// The loop whose next process starts last, if any waits, and whether its processes are one principal's.
+    /// The loop whose next process starts last, and whether its processes are one principal's. It is over when none has ended
+    /// for long enough.
     pub(super) fn worst(&self, now: Instant) -> Option<(CrashLoop, bool)> {
         let all = self.0.lock();
-        let waiting = all.iter().filter(|(_, known)| known.until > now);
-        waiting.max_by_key(|(_, known)| known.until).map(|(whose, known)| (known.clone(), whose.is_some()))
+        let looping = all.iter().filter(|(_, known)| known.since.is_some() && known.until + STEADY > now);
+        looping.max_by_key(|(_, known)| known.until).map(|(whose, known)| (known.clone(), whose.is_some()))
     }
 }
 
