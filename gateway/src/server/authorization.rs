@@ -275,7 +275,7 @@ impl AuthorizationServer {
     async fn issue(&self, grant: &TokenGrant, refresh: Option<&Secret>) -> Result<Value, OAuthError> {
         let token = self.tokens.mint(grant).await.map_err(|why| match why {
             MintError::TooLong => OAuthError::grant(&why),
-            MintError::Unavailable => OAuthError::unavailable(&why),
+            MintError::Unavailable(_) => OAuthError::unavailable(&why),
         })?;
         let mut reply = json!({
             "access_token": token,

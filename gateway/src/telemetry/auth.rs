@@ -90,6 +90,12 @@ struct Window {
 }
 
 impl Refusals {
+    /// None so far.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Mutex::new(Window { began: None, written: 0, suppressed: 0 }))
+    }
+
     /// How many lines were left out before this one; none if it is left out too.
     #[must_use]
     pub fn admit(&self, now: Instant) -> Option<u64> {

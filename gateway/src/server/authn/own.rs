@@ -5,7 +5,7 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use crate::{
     config::{AuthorizationServerConfig, Config},
     credential::{CredentialManager, IssuerStore, TokenGrant},
     sign_in_links::random,
+    telemetry::Refusals,
 };
 
 use super::{issuer::LEEWAY, resource::Resource};
@@ -38,6 +39,8 @@ pub(in crate::server) struct OwnTokens {
     pub(in crate::server) store: IssuerStore,
     pub(in crate::server) clock: Clock,
     verifier: Verifier,
+    /// What the log has of keys that could not be read: whoever sends a token brings that about.
+    unread: Refusals,
 }
 
 /// Why there is no token.
@@ -45,8 +48,8 @@ pub(in crate::server) struct OwnTokens {
 pub(in crate::server) enum MintError {
     #[error("the groups of the caller make a token of more than {LONGEST} bytes")]
     TooLong,
-    #[error("Weir cannot sign tokens now")]
-    Unavailable,
+    #[error("Weir can sign no token: {0}")]
+    Unavailable(String),
 }
 
 impl OwnTokens {
@@ -68,7 +71,15 @@ impl OwnTokens {
         };
         let verifier = Verifier::local(checked, clock.clone());
         let (lifetime, store) = (settings.access_token_lifetime, manager.issuer_store());
-        Some(Arc::new(Self { issuer, signs_in: settings.sign_in.is_some(), lifetime, store, clock, verifier }))
+        Some(Arc::new(Self {
+            issuer,
+            signs_in: settings.sign_in.is_some(),
+            lifetime,
+            store,
+            clock,
+            verifier,
+            unread: Refusals::new(),
+        }))
     }
 
     /// Who calls with a token, by the name of the issuer that vouched for them.
@@ -76,7 +87,11 @@ impl OwnTokens {
         match self.store.keys().await {
             Ok(keys) => self.verifier.set_keys(keys.public.clone()),
             // What was read before is still good.
-            Err(why) => tracing::error!("the keys of Weir's own tokens cannot be read: {why}"),
+            Err(why) => {
+                if let Some(suppressed) = self.unread.admit(Instant::now()) {
+                    tracing::error!(suppressed, "the keys of Weir's own tokens cannot be read: {why}");
+                }
+            }
         }
         let found = self.verifier.verify(token).await?;
         let issuer = found.claims.get(VOUCHED_BY).and_then(Value::as_str).ok_or(Rejected::Missing(VOUCHED_BY))?;
@@ -85,10 +100,7 @@ impl OwnTokens {
 
     /// Makes a token.
     pub(in crate::server) async fn mint(&self, grant: &TokenGrant) -> Result<String, MintError> {
-        let unavailable = |why: &dyn std::fmt::Display| {
-            tracing::error!("Weir can sign no token: {why}");
-            MintError::Unavailable
-        };
+        let unavailable = |why: &dyn std::fmt::Display| MintError::Unavailable(why.to_string());
         let keys = self.store.keys().await.map_err(|why| unavailable(&why))?;
         let now = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let id = random().ok_or_else(|| unavailable(&"the system has no randomness to give"))?;

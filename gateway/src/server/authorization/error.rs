@@ -1,8 +1,13 @@
 //! What an authorization server says when it refuses (RFC 6749 §5.2, RFC 8707 §2).
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
+
+use crate::telemetry::Refusals;
 
 /// A refusal. Its text holds no secret.
 #[derive(Clone, Debug)]
@@ -63,9 +68,12 @@ impl OAuthError {
         Self { retry_after, ..Self::new(429, "slow_down", "too many requests from this address") }
     }
 
-    /// It is likely to pass; the log says what it is.
+    /// It is likely to pass; the log says what it is. Strangers can bring it about as often as they like.
     pub(super) fn unavailable(why: &dyn fmt::Display) -> Self {
-        tracing::error!("no token can be issued: {why}");
+        static LINES: Refusals = Refusals::new();
+        if let Some(suppressed) = LINES.admit(Instant::now()) {
+            tracing::error!(suppressed, "no token can be issued: {why}");
+        }
         let text = "tokens cannot be issued now; try again";
         Self { retry_after: Some(5), ..Self::new(503, "temporarily_unavailable", text) }
     }
