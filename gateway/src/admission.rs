@@ -28,8 +28,13 @@ pub struct Admission {
     upstream: Option<RateLimiter>,
     tool: Option<RateLimiter>,
     repeated: Option<(RateLimiter, Duration)>,
+    /// The same for calls that say they go on: who makes up a `requestState` is limited too.
+    continued: Option<RateLimiter>,
     budget: Option<Arc<DayBudget>>,
 }
+
+/// How many rounds of questions one call may take before its next rounds count as repetitions.
+const ROUNDS: usize = 10;
 
 /// One call on its way.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +45,10 @@ pub struct AdmittedCall<'a> {
     pub upstream: &'a str,
     /// The tool that it calls, as the upstream names it; none for other methods.
     pub tool: Option<&'a str>,
-    /// The tool's arguments; none where the call may be as another one was.
+    /// The tool's arguments, if it has any.
     pub arguments: Option<&'a [u8]>,
+    /// Whether it says that it goes on with an earlier call.
+    pub continues: bool,
 }
 
 /// What a call holds while it runs.
@@ -98,6 +105,7 @@ impl Admission {
             upstream: rate(rates.upstream),
             tool: rate(rates.tool),
             repeated: limits.repeated_calls.map(|count| (RateLimiter::new(count, window), window)),
+            continued: limits.repeated_calls.map(|count| RateLimiter::new(count.saturating_mul(ROUNDS), window)),
             budget: limits.calls_per_day.map(|limit| Arc::new(DayBudget::new(limit))),
         }
     }
@@ -109,11 +117,12 @@ impl Admission {
     /// The first limit that it would exceed. Its caller's own come first, so that what one may not do takes nothing of what
     /// others may.
     pub fn call(&self, call: &AdmittedCall<'_>) -> Result<CallPermit, NotAdmitted> {
-        let AdmittedCall { principal, upstream, tool, arguments } = *call;
+        let AdmittedCall { principal, upstream, tool, arguments, continues } = *call;
         let now = Instant::now();
         if let (Some((repeated, window)), Some(tool), Some(arguments)) = (&self.repeated, tool, arguments) {
-            let again = |_| NotAdmitted::Repeated { limit: repeated.count(), window: *window };
-            repeated.take(&(&**principal, upstream, tool, arguments), now).map_err(again)?;
+            let limiter = self.continued.as_ref().filter(|_| continues).unwrap_or(repeated);
+            let again = |_| NotAdmitted::Repeated { limit: limiter.count(), window: *window };
+            limiter.take(&(&**principal, upstream, tool, arguments), now).map_err(again)?;
         }
         let rate = |limiter: &RateLimiter, key, scope, taken: Result<(), Duration>| {
             taken.map_err(|retry| NotAdmitted::Rate { key, limit: limiter.count(), scope, retry })
@@ -231,7 +240,7 @@ mod tests {
     }
 
     fn call<'a>(principal: &'a Arc<str>, upstream: &'a str, tool: Option<&'a str>) -> AdmittedCall<'a> {
-        AdmittedCall { principal, upstream, tool, arguments: Some(b"{}") }
+        AdmittedCall { principal, upstream, tool, arguments: Some(b"{}"), continues: false }
     }
 
     proptest! {
@@ -300,5 +309,8 @@ mod tests {
         assert!(admission.call(&AdmittedCall { arguments: Some(b"{\"a\":1}"), ..same }).is_ok());
         assert!(admission.call(&AdmittedCall { upstream: "y", ..same }).is_ok());
         assert!(admission.call(&AdmittedCall { tool: None, ..same }).is_ok());
+        let round = AdmittedCall { continues: true, ..same };
+        let rounds = (0..100).filter(|_| admission.call(&round).is_ok()).count();
+        assert_eq!(rounds, 3 * ROUNDS, "whoever makes up a state is limited too");
     }
 }

@@ -279,10 +279,9 @@ impl Proxy {
             principal: &context.principal,
             upstream: target.upstream.name(),
             tool: name.as_deref(),
-            // A call that comes back with answers is still the same one.
-            arguments: message
-                .raw(Field::Arguments)
-                .filter(|_| !comes_back && message.raw(Field::RequestState).is_none()),
+            arguments: message.raw(Field::Arguments),
+            // A call that comes back with answers is still the same one. Whether it is one is not known here.
+            continues: comes_back || message.raw(Field::RequestState).is_some(),
         })?;
         record.hold(permit);
         Ok(())

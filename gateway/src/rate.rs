@@ -11,12 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many keys are remembered at once. What comes beyond is let through: it is not worth the memory, and no reason to
-/// refuse those who came before.
+/// How many keys are remembered at once. Those that come beyond have [`SHARED`] rates together, each key one of them: a
+/// stranger that makes up keys escapes no rate, and those who came before notice nothing.
 const MOST: usize = 1 << 20;
+const SHARED: u64 = 1 << 16;
 
 /// As few keys are kept without looking for those that may be forgotten.
 const FEW: usize = 1024;
+/// How long there is no look while all keys are taken: each takes a while.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// So many in so long, for each key.
 pub struct RateLimiter {
@@ -33,13 +36,15 @@ struct KnownKeys {
     full_at: HashMap<u64, Duration>,
     /// How many keys there may be before the next look.
     look_at: usize,
+    /// Before that time nobody looks if there are [`MOST`].
+    look_after: Duration,
 }
 
 impl RateLimiter {
     /// At most `count`, at least one, in each `period`.
     #[must_use]
     pub fn new(count: usize, period: Duration) -> Self {
-        let known = Mutex::new(KnownKeys { full_at: HashMap::new(), look_at: FEW });
+        let known = Mutex::new(KnownKeys { full_at: HashMap::new(), look_at: FEW, look_after: Duration::ZERO });
         Self { count: count.max(1), period, began: Instant::now(), hasher: RandomState::new(), known }
     }
 
@@ -56,20 +61,24 @@ impl RateLimiter {
     /// How long it takes until there may be another one.
     pub fn take(&self, key: &impl Hash, now: Instant) -> Result<(), Duration> {
         let now = now.saturating_duration_since(self.began);
-        let key = self.hasher.hash_one(key);
+        let mut key = self.hasher.hash_one(key);
         let each = self.period / u32::try_from(self.count).unwrap_or(u32::MAX);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = !known.full_at.contains_key(&key);
+        let is_due = known.full_at.len() >= known.look_at || known.full_at.len() >= MOST && now >= known.look_after;
+        if is_new && is_due {
+            known.full_at.retain(|_, full_at| *full_at > now);
+            known.look_at = (2 * known.full_at.len()).max(FEW);
+            known.look_after = now + LOOK_PAUSE;
+        }
+        if is_new && known.full_at.len() >= MOST {
+            key %= SHARED;
+        }
         let full_at = known.full_at.get(&key).copied().unwrap_or_default().max(now) + each;
         if let Some(early) = full_at.checked_sub(now + self.period).filter(|early| !early.is_zero()) {
             return Err(early);
         }
-        if known.full_at.len() >= known.look_at {
-            known.full_at.retain(|_, full_at| *full_at > now);
-            known.look_at = (2 * known.full_at.len()).max(FEW);
-        }
-        if known.full_at.len() < MOST || known.full_at.contains_key(&key) {
-            known.full_at.insert(key, full_at);
-        }
+        known.full_at.insert(key, full_at);
         Ok(())
     }
 }
@@ -106,5 +115,23 @@ mod tests {
         }
         let known = limiter.known.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(known.full_at.len() <= FEW, "{}", known.full_at.len());
+    }
+    #[test]
+    fn made_up_keys_escape_no_rate() {
+        let limiter = RateLimiter::new(1, MINUTE);
+        let now = Instant::now();
+        assert_eq!(limiter.take(&"ada", now), Ok(()));
+        for number in 0..MOST {
+            let _ = limiter.take(&number, now);
+        }
+        let beyond = 4 * usize::try_from(SHARED).unwrap_or(usize::MAX);
+        let passed = (MOST..MOST + beyond).filter(|number| limiter.take(number, now).is_ok()).count();
+        assert!(passed <= beyond / 4, "{passed} of {beyond}");
+        assert!(limiter.take(&"ada", now).is_err());
+        // Once they are silent, all is as before.
+        let later = now + MINUTE;
+        assert_eq!((0..100).filter(|number| limiter.take(number, later).is_ok()).count(), 100);
+        let known = limiter.known.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(known.full_at.len(), 100);
     }
 }
