@@ -191,9 +191,11 @@ async fn prompts_are_chosen_by_argument_too() {
                 (person.into(), &json!({ "x": "1" }))
             );
             let of = json!({ "type": "ref/prompt", "name": "u__p" });
-            let params = json!({ "ref": of, "argument": { "name": "x", "value": "" }, "context": { "arguments": { "account": account } } });
+            let params = json!({ "ref": of, "argument": { "name": "x", "value": "" }, "context": { "arguments": { "account": account, "y": 1.0 } } });
             client.ask("completion/complete", params).await;
-            assert_eq!(self::person(&upstream.asked("completion/complete").pop().unwrap()), person);
+            let seen = upstream.asked("completion/complete").pop().unwrap();
+            let given = &seen.message()["params"]["context"]["arguments"];
+            assert_eq!((self::person(&seen), given), (person.into(), &json!({ "y": 1.0 })));
         }
         let told = client.ask("prompts/get", json!({ "name": "u__p", "arguments": { "account": "x" } })).await;
         assert_eq!(told["error"]["code"], -32602, "{told}");

@@ -236,9 +236,14 @@ impl Proxy {
         match message.reference() {
             Some(Reference::Prompt(name)) => {
                 let given = message.params().and_then(|params| json::get(params, &["context", "arguments"]));
-                let NamedItem { upstream, native, .. } =
+                let NamedItem { upstream, native, chosen_by, .. } =
                     self.named(offers, (ListKind::Prompt, &name, given), toolset, names)?;
-                let body = message.edit().set(Field::ReferenceName, json::quote(native).as_bytes()).finish();
+                let mut body = message.edit().set(Field::ReferenceName, json::quote(native).as_bytes()).finish();
+                if let Some(own) = chosen_by
+                    && let Some(given) = json::get(&body, &["params", "context", "arguments"])
+                {
+                    body = public::replaced(&body, vec![(given, arguments(Some(given), None, Some(&own)))]);
+                }
                 let item = TargetItem::One(ListKind::Prompt, native.to_owned());
                 Ok(Target::new(upstream, body, item))
             }
