@@ -487,6 +487,44 @@ async fn somebody_else_approves_on_their_own_page() {
     gateway.logs("\"approved_by\":\"bob\"").await;
 }
 
+/// A call that waits for its own person goes on at once when another one answers on the page.
+#[tokio::test]
+async fn an_answer_on_the_page_wakes_the_call_that_waits() {
+    let (authority, gateway, stub) = team(r#"{ by = ["caller", "group:ops"] }"#).await;
+    let token = token_of(authority.issuer(), &mut Browser::of("ada"), AUDIENCE).await;
+    let ada = Client::legacy_with(&gateway, "/mcp", &token, &json!({ "elicitation": {} })).await;
+    let mut bob = Browser::of("bob");
+    bob.open(&gateway.url("/connect")).await;
+    for (decision, says) in [("approve", "hi"), ("refuse", "`bob` has refused it")] {
+        let params = json!({ "name": "stub__echo", "arguments": { "message": "hi" } });
+        let (id, request) = ada.request("tools/call", params);
+        let mut events: Events = ada.send(request).await.events();
+        let question = loop {
+            let message = events.next_message().await.expect("a question");
+            if message["method"] == "elicitation/create" {
+                break message;
+            }
+        };
+        let page = bob.open(&gateway.url("/connect")).await;
+        let path = page.text.split("href=\"connect/approve/").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let page = bob.open(&gateway.url(&format!("/connect/approve/{path}"))).await;
+        let (to, fields) = page.form(link_id(&page.url));
+        bob.send(&to, &format!("key={}&answer={decision}", fields[0].1)).await;
+        let mut cancelled = false;
+        let answer = loop {
+            let message = events.next_message().await.expect("an answer");
+            if message["id"] == json!(id) {
+                break message;
+            }
+            cancelled |=
+                message["method"] == "notifications/cancelled" && message["params"]["requestId"] == question["id"];
+        };
+        assert!(cancelled && text(&answer["result"]).contains(says), "{answer}");
+    }
+    assert_eq!(calls(&stub), 1);
+    gateway.logs("\"approved_by\":\"bob\"").await;
+}
+
 #[tokio::test]
 async fn a_refusal_is_told_to_the_caller() {
     let (authority, gateway, stub) = team(r#"{ by = "subject:bob" }"#).await;

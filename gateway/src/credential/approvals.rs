@@ -29,6 +29,9 @@ const MOST_TEXT: usize = 2048;
 /// How long it is remembered that an approval was used up: only for those that are looking at it now.
 const USED: Duration = Duration::from_secs(1);
 
+/// How often those that wait look for the answers that other processes have put into the store.
+const LOOK: Duration = Duration::from_secs(3);
+
 const NAMESPACE: &str = "approvals";
 
 /// All of them.
@@ -37,6 +40,8 @@ pub struct Approvals {
     memory: MemoryStore,
     /// Whoever counts and adds, so that limits hold.
     adding: tokio::sync::Mutex<()>,
+    /// Wakes those that wait for an answer.
+    changed: tokio::sync::Notify,
 }
 
 /// A request for an approval, and what became of it.
@@ -145,7 +150,7 @@ impl Approval {
 impl Approvals {
     pub(super) fn new(token_store: Arc<TokenStore>) -> Self {
         let memory = MemoryStore::new(token_store.clock.clone());
-        Self { token_store, memory, adding: tokio::sync::Mutex::default() }
+        Self { token_store, memory, adding: tokio::sync::Mutex::default(), changed: tokio::sync::Notify::new() }
     }
 
     /// What is there for the call of this digest.
@@ -240,6 +245,25 @@ impl Approvals {
         self.swap(of, &approval, Duration::from_millis(of.approval.expires)).await
     }
 
+    /// Waits until somebody other than `own` has answered the request of this digest.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn answered(&self, digest: &str, own: &str) -> Result<(), ApprovalError> {
+        loop {
+            let changed = self.changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(there) = self.get(digest).await?
+                && let ApprovalState::Given(by) | ApprovalState::Refused(by) = &there.approval.state
+                && by != own
+            {
+                return Ok(());
+            }
+            let _ = tokio::time::timeout(LOOK, changed).await;
+        }
+    }
+
     /// Uses an approval up, or forgets a request; `false` if that was done already.
     ///
     /// # Errors
@@ -251,7 +275,9 @@ impl Approvals {
     /// Nobody needs the arguments once there is an answer.
     async fn swap(&self, of: &Listing, approval: &Approval, ttl: Duration) -> Result<bool, ApprovalError> {
         let value = value(approval, Vec::new());
-        Ok(matches!(self.store().await?.swap(&of.key, Some(of.version), &value, Some(ttl)).await?, Swap::Done(_)))
+        let swap = self.store().await?.swap(&of.key, Some(of.version), &value, Some(ttl)).await?;
+        self.changed.notify_waiters();
+        Ok(matches!(swap, Swap::Done(_)))
     }
 
     async fn store(&self) -> Result<&dyn Store, ApprovalError> {

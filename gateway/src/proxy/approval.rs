@@ -11,38 +11,40 @@
 //! A modern upstream that asks something of its own makes the client call again. That is still the approved call, if it
 //! brings the state that the upstream has given it ([`ContinuedCalls`]).
 
+mod asked;
 mod continued;
 
 use std::{
     borrow::Cow,
     pin::Pin,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use weir_mcp::{
-    Era, Field, Message, Object, answer, json, method,
+    Era, Field, Message, Object, answer, json,
     translate::{Asks, input_required},
 };
 
 use crate::{
     config::{ApprovalConfig, Approver, RuleConfig},
     credential::{Approval, ApprovalError, ApprovalState, Approvals, Listing},
-    session::{RunningRequest, Session},
+    session::Session,
     sign_in_links,
     telemetry::{CallOutcome, printable},
     upstream::Upstream,
 };
 
 use super::{
-    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, StreamItem,
+    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext,
     deadline::Deadline,
     route::Target,
     sign_in::{SignInPrompt, told},
-    translate::{InputItem, InputStream, Reporter},
+    translate::InputStream,
 };
 
+use asked::{AskedCall, PendingApproval};
 pub(super) use continued::{ApprovedCall, ContinuedCalls};
 use continued::{Digest, sha256};
 
@@ -253,7 +255,9 @@ impl Proxy {
             && session.stateless().declared.asks().form
         {
             let session = Arc::clone(session);
-            return self.ask_in_session(context, target, (session, waiting, form.clone()), record).await;
+            let key = rule.approve.as_ref().map(|approve| CallFacts::of(context, &target).approval_key(&rule, approve));
+            let request = PendingApproval { key: key.unwrap_or_default(), waiting, form: form.clone() };
+            return self.ask_in_session(context, target, (session, request), record).await;
         }
         record.fail(CallOutcome::Approval, format!("rule `{}` asks {by}", rule.name));
         if context.era == Era::Modern
@@ -286,10 +290,10 @@ impl Proxy {
         self: &Arc<Self>,
         context: &RequestContext,
         target: Target,
-        (session, waiting, form): (Arc<Session>, Box<Approval>, String),
+        (session, request): (Arc<Session>, PendingApproval),
         record: &mut CallLog,
     ) -> Answer {
-        let expires = Duration::from_millis(waiting.expires);
+        let expires = Duration::from_millis(request.waiting.expires);
         // A person may take long, and others may call meanwhile.
         record.release();
         let upstream = Arc::clone(&target.upstream);
@@ -299,8 +303,8 @@ impl Proxy {
         let part = record.part_of(context);
         let (proxy, call, asked) = (Arc::clone(self), context.clone(), Arc::clone(&session));
         let work = move |reporter| async move {
-            let asking = AskedCall { proxy, context: call, target, id: waiting.id, record: part, run };
-            asking.finish(&asked, &form, expires, &reporter).await
+            let asking = AskedCall { proxy, context: call, target, request, record: part, run };
+            asking.finish(&asked, expires, &reporter).await
         };
         let stream = InputStream::of(session, deadline.last, running, work);
         let stream = AnswerStream::input_loop(stream, &context.message, &upstream, deadline);
@@ -309,98 +313,6 @@ impl Proxy {
             Err(_) => failed(context, record, "the call came to nothing"),
         }
     }
-}
-
-/// A call whose client's person is being asked.
-struct AskedCall {
-    proxy: Arc<Proxy>,
-    context: RequestContext,
-    target: Target,
-    /// Of the request for an approval.
-    id: String,
-    record: CallLog,
-    run: Option<Arc<RunningRequest>>,
-}
-
-impl AskedCall {
-    /// Asks, and goes on with the call.
-    async fn finish(self, session: &Arc<Session>, form: &str, expires: Duration, reporter: &Reporter) -> InputItem {
-        let Self { proxy, context, mut target, id, mut record, run } = self;
-        let mut question = session.ask_for_call();
-        let number = question.id.to_string();
-        reporter.ask(answer::request(number.as_bytes(), "elicitation/create", Some(form.as_bytes()))).await;
-        let said = tokio::time::timeout(expires, question.answer()).await;
-        if said.is_err() {
-            let params = format!("{{\"requestId\":{number},\"reason\":\"the question has expired\"}}");
-            reporter.ask(answer::notification(method::CANCELLED, Some(params.as_bytes()))).await;
-        }
-        let answer = match said.ok().flatten() {
-            None => failed(&context, &mut record, "the question was not answered in time; call again"),
-            Some(said) => {
-                let reply = Reply { id, action: action(said.result()) };
-                // What denies the call may have come since.
-                let decision = proxy.authorize(&context, &target);
-                let upstream = proxy.upstream(target.upstream.name());
-                let is_there = upstream.is_some_and(|upstream| Arc::ptr_eq(&upstream, &target.upstream))
-                    && proxy.still(&context.endpoint, context.caller.as_ref());
-                if !is_there {
-                    failed(&context, &mut record, "its server is not what it was; call again")
-                } else if let Err(why) = proxy.limit(&context, &target, true, &mut record) {
-                    Answer::not_admitted(&context, &why, &mut record)
-                } else if decision.allowed {
-                    target.approvals = decision.approvals;
-                    proxy.approve(&context, target, Some(reply), &mut record).await
-                } else {
-                    failed(&context, &mut record, "it is not allowed any more")
-                }
-            }
-        };
-        deliver(answer, record, run.as_deref(), reporter, &context).await
-    }
-}
-
-/// An answer as an item of the stream of a call that has begun.
-async fn deliver(
-    answer: Answer,
-    record: CallLog,
-    run: Option<&RunningRequest>,
-    reporter: &Reporter,
-    context: &RequestContext,
-) -> InputItem {
-    reporter.attempts.store(record.attempts, Ordering::Relaxed);
-    let mut stream = match answer.body {
-        Body::Whole(parts) => {
-            let message = parts.concat().into();
-            return InputItem::Answer { message, outcome: record.outcome, failure: record.failure };
-        }
-        Body::Json(pending) => {
-            let whole = pending.gather().await;
-            return InputItem::Answer { message: whole.message, outcome: whole.outcome, failure: whole.failure };
-        }
-        Body::Events(stream) => stream,
-        Body::Empty => Box::new(AnswerStream::nothing()),
-    };
-    stream.record = Some(record);
-    loop {
-        match stream.next().await {
-            StreamItem::Message(message) => reporter.say(message, true).await,
-            StreamItem::Last(message) => {
-                let log = stream.take_log();
-                let (outcome, failure) = log.map(|log| (log.outcome, log.failure)).unwrap_or_default();
-                return InputItem::Answer { message, outcome, failure };
-            }
-            StreamItem::Replayed(_) => {}
-            StreamItem::End => break,
-        }
-    }
-    // Its client has cancelled it: it is to hear nothing more.
-    if let Some(run) = run {
-        run.cancel();
-        std::future::pending::<()>().await;
-    }
-    let why = "the call came to nothing";
-    let message = answer::error(context.message.id(), answer::INTERNAL, why, None);
-    InputItem::Answer { message, outcome: CallOutcome::Failed, failure: Some(why.to_owned()) }
 }
 
 /// What there is for a call and a rule, after what the person at the client has said; a new request if there is nothing.
@@ -425,7 +337,7 @@ async fn standing(
         // What a client says is said by its own person, so it counts where callers approve their own calls.
         let is_answer =
             |reply: &&Reply| reply.id == there.approval.id && there.approval.may_be_answered_by(call.principal, None);
-        let by = if subject.is_empty() { "caller" } else { subject };
+        let by = answerer(context);
         match reply.take().filter(is_answer).map(|reply| reply.action) {
             None => return Ok(Standing::Waiting(Box::new(there.approval))),
             Some(ReplyAction::Cancel) => return Ok(Standing::Dismissed),
@@ -464,6 +376,12 @@ async fn standing(
         waiting.record(&waiting.by.join(" or ")).asked();
     }
     Ok(Standing::Waiting(Box::new(waiting)))
+}
+
+/// As whom the person at the client answers.
+fn answerer(context: &RequestContext) -> &str {
+    let subject = context.caller.as_ref().map_or("", |caller| &caller.principal().subject);
+    if subject.is_empty() { "caller" } else { subject }
 }
 
 fn issuer(context: &RequestContext) -> Option<&str> {
