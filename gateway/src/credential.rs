@@ -49,7 +49,7 @@ pub use api_keys::{
     ApiKey, ApiKeyError, ApiKeys, ISSUER as API_KEY_ISSUER, KeyLookup, KnownKey, PREFIX as API_KEY_PREFIX,
 };
 pub use approvals::{Approval, ApprovalError, ApprovalState, Approvals, Listing, MOST_ARGUMENTS};
-pub use client_grants::{CodeBinding, Redeemed, TokenGrant};
+pub use client_grants::{ClientGrant, CodeBinding, Redeemed, TokenGrant};
 pub use identity::Identity;
 pub use issuer_store::{IssuerKeys, IssuerStore, IssuerStoreError};
 pub use settings::{NAME as CLIENT_NAME, application};

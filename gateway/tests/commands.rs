@@ -48,6 +48,8 @@ const RUNS: &[&str] = &[
     "auth logout github --principal ada",
     "auth refresh github",
     "auth metadata search",
+    "auth grants list",
+    "auth grants revoke --subject ada",
     "key list",
     "key revoke nothing",
     "audit verify",

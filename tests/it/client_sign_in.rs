@@ -12,6 +12,7 @@ use weir_tests::peer::free_port;
 use weir_tests::process::Process;
 use weir_tests::remote::Remote;
 use weir_tests::suite::program;
+use weir_tests::terminal::{auth, ended};
 use weir_tests::tokens::{claims, encoded};
 use weir_tests::wait::until;
 use weir_tests::{Authority, Bridge, Browser, Client, Gateway, Request, Response, Stub};
@@ -596,6 +597,26 @@ async fn a_client_that_is_known_no_longer_gets_nothing_more() {
     }
 }
 
+/// A name that is a URL could be that of a client with a document.
+#[tokio::test]
+async fn a_client_that_was_configured_is_no_other_client_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("store = {{ path = {:?} }}", folder.path().join("logins.redb"));
+    let url = "https://host.example/client.json";
+    let named = format!("[[authorization_server.clients]]\nclient_id = \"{url}\"\nredirect_uris = [\"{BACK}\"]\n");
+    let scene = Scene::with(&store, &named).await;
+    let token = scene.signed_in(url, "ada").await;
+    let (status, token) = scene.refresh(url, &token).await;
+    assert_eq!(status, 200, "{token}");
+    let Scene { authority, gateway, _stub: stub, root } = scene;
+    drop(gateway);
+    let port = root.rsplit(':').next().unwrap().parse().unwrap();
+    let gateway = start(port, &authority, &stub, &store, "").await;
+    let scene = Scene { authority, gateway, _stub: stub, root };
+    let (status, said) = scene.refresh(url, &token).await;
+    assert_eq!((status, &said["error"]), (400, &json!("invalid_grant")), "{said}");
+}
+
 #[tokio::test]
 async fn a_person_signs_out_their_clients() {
     let scene = Scene::new().await;
@@ -604,12 +625,59 @@ async fn a_person_signs_out_their_clients() {
     let eves = scene.signed_in(&client, "eve").await;
     let mut ada = Browser::of("ada");
     let page = ada.open(&scene.gateway.url("/connect")).await;
-    assert!(page.text.contains("2 signed in"), "{}", page.text);
+    let calls = format!("<h2>Host &lt;1&gt;</h2><p>calls {}/mcp, since ", scene.root);
+    assert!(page.text.contains("2 signed in") && page.text.contains(&calls), "{}", page.text);
+    // One of them, the latest first.
+    let page = ada.press(&page, &one_client(&page)).await;
+    assert!(page.text.contains("Signed out 1.") && page.text.contains("1 signed in"), "{}", page.text);
+    let statuses = [scene.refresh(&client, &hers).await, scene.refresh(&client, &also).await].map(|(status, _)| status);
+    assert!(statuses == [200, 400] || statuses == [400, 200], "{statuses:?}");
+    // No person signs out another's.
+    let mut eve = Browser::of("eve");
+    let hers = eve.open(&scene.gateway.url("/connect")).await;
+    let (_, fields) = hers.form("connect/clients/revoke");
+    let page = ada.open(&scene.gateway.url("/connect")).await;
+    let (to, _) = page.form(&one_client(&page));
+    let told = eve.submit(&to, &fields).await;
+    assert!(told.text.contains("Signed out 0."), "{}", told.text);
     let page = ada.press(&page, "connect/clients/revoke").await;
-    assert!(page.text.contains("Signed out 2.") && !page.text.contains("MCP clients"), "{}", page.text);
-    assert_eq!((scene.refresh(&client, &hers).await.0, scene.refresh(&client, &also).await.0), (400, 400));
+    assert!(page.text.contains("Signed out 1.") && !page.text.contains("MCP clients"), "{}", page.text);
     assert_eq!(scene.refresh(&client, &eves).await.0, 200);
-    scene.gateway.logs("\"clients signed out\"").await;
+    scene.gateway.logs("\"client signed out\"").await;
+}
+
+/// The button for the first client on the page.
+fn one_client(page: &Page) -> String {
+    let mut buttons = page.text.split("action=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    buttons.find(|to| to.starts_with("connect/clients/")).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn an_operator_lists_and_revokes_what_people_granted() {
+    let scene = Scene::new().await;
+    let client = scene.registered().await;
+    let other = scene.register(&json!({ "client_name": "Other", "redirect_uris": [BACK] })).await.1;
+    let other = other["client_id"].as_str().unwrap().to_owned();
+    let (hers, eves) = (scene.signed_in(&client, "ada").await, scene.signed_in(&client, "eve").await);
+    let more = scene.signed_in(&other, "ada").await;
+    let run = async |arguments: &[&str]| ended(auth(&scene.gateway, arguments)).await;
+
+    let (code, said) = run(&["grants", "list"]).await;
+    assert_eq!((code, said.matches("Host <1>").count(), said.matches("Other").count()), (Some(0), 2, 1), "{said}");
+    let (code, said) = run(&["grants", "list", "--subject", "eve"]).await;
+    assert!(code == Some(0) && said.contains("eve  Host <1>  since ") && !said.contains("ada"), "{said}");
+
+    let (code, said) = run(&["grants", "revoke", "--client", "Other"]).await;
+    assert!(code == Some(0) && said.contains("Revoked 1 grant.") && said.contains("\"grant revoked\""), "{said}");
+    assert_eq!((scene.refresh(&other, &more).await.0, scene.refresh(&client, &eves).await.0), (400, 200));
+    let (code, said) = run(&["grants", "revoke", "--subject", "ada", "--client", &client]).await;
+    assert_eq!((code, scene.refresh(&client, &hers).await.0), (Some(0), 400), "{said}");
+
+    let (code, said) = run(&["grants", "revoke", "--subject", "ada"]).await;
+    assert!(code == Some(1) && said.contains("there is no such grant"), "{said}");
+    assert_eq!(run(&["grants", "revoke"]).await.0, Some(2));
+    let (_, said) = run(&["grants", "list"]).await;
+    assert!(said.contains("eve  Host <1>") && !said.contains("ada  "), "{said}");
 }
 
 #[tokio::test]

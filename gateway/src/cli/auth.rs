@@ -2,6 +2,7 @@
 //! done here.
 
 mod browser;
+mod grants;
 mod login;
 mod metadata;
 pub(super) mod show;
@@ -18,6 +19,7 @@ use crate::{
 };
 
 use super::address;
+use grants::GrantsCommand;
 
 /// The exit code of what Ctrl-C has ended (128 and the number of the signal).
 const INTERRUPTED: u8 = 130;
@@ -89,6 +91,9 @@ pub(super) enum AuthCommand {
         #[command(flatten)]
         options: AuthOptions,
     },
+    /// Show or revoke what people have granted: the MCP clients that they have signed in at Weir.
+    #[command(subcommand)]
+    Grants(GrantsCommand),
     /// List the upstreams that take a login: those of which the configuration says so, and those that ask for one.
     List {
         #[command(flatten)]
@@ -129,6 +134,7 @@ pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
         | AuthCommand::Logout { options, .. }
         | AuthCommand::Refresh { options, .. }
         | AuthCommand::Metadata { options, .. }
+        | AuthCommand::Grants(GrantsCommand::List { options, .. } | GrantsCommand::Revoke { options, .. })
         | AuthCommand::List { options } => options,
     };
     let config = match command.address() {
@@ -137,7 +143,9 @@ pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
     };
     // The others change nothing, and whoever runs them may not be able to write the log.
     let _audit = match command {
-        AuthCommand::Login { .. } | AuthCommand::Logout { .. } => super::audit::start(&config)?,
+        AuthCommand::Login { .. } | AuthCommand::Logout { .. } | AuthCommand::Grants(GrantsCommand::Revoke { .. }) => {
+            super::audit::start(&config)?
+        }
         _ => None,
     };
     let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
@@ -158,6 +166,7 @@ pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {
                 AuthCommand::Logout { named, principal, .. } => login::out(&about, &named, principal.as_deref()).await,
                 AuthCommand::Refresh { named, .. } => login::refresh(&about, about.upstream(&named)?).await,
                 AuthCommand::Metadata { name, .. } => metadata::print(&about, name.as_deref()).await,
+                AuthCommand::Grants(command) => grants::run(&about, &command).await,
                 AuthCommand::List { .. } => show::list(&about).await,
             }
         };
@@ -182,6 +191,7 @@ impl AuthCommand {
             Self::Login { .. } | Self::Status { .. } | Self::Metadata { .. } | Self::List { .. } => {
                 "Nothing was changed."
             }
+            Self::Grants(_) => "What is granted still is what `weir auth grants list` says.",
             // It may have been all but done, and what a server has given meanwhile is kept.
             Self::Logout { .. } | Self::Refresh { .. } => "How far it got is what `weir auth status` says.",
         }
@@ -192,7 +202,7 @@ impl AuthCommand {
         let name = match self {
             Self::Login { named, .. } | Self::Logout { named, .. } | Self::Refresh { named, .. } => Some(&named.name),
             Self::Status { name, .. } => name.as_ref(),
-            Self::Metadata { .. } | Self::List { .. } => None,
+            Self::Metadata { .. } | Self::Grants(_) | Self::List { .. } => None,
         };
         name.map(String::as_str).filter(|name| address::is_address(name))
     }

@@ -44,6 +44,13 @@ const REFRESH: &str = "weirrt";
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct TokenGrant {
     pub client: String,
+    /// What the client called itself; empty where it proves who it is.
+    #[serde(default)]
+    pub client_name: String,
+    /// Whether the operator had configured the client. Its grants end with that: a name that is a URL makes it no other
+    /// client.
+    #[serde(default)]
+    pub configured: bool,
     /// Whom the tokens are for, as the issuer of the company names them.
     pub subject: String,
     /// The issuer of the company.
@@ -54,6 +61,17 @@ pub struct TokenGrant {
     pub claims: Map<String, Json>,
     /// The endpoint that the tokens open (RFC 8707).
     pub resource: String,
+}
+
+/// A client that is signed in.
+#[derive(Clone, Debug)]
+pub struct ClientGrant {
+    /// Names it on a page. It is no secret, and the same for as long as the grant is good.
+    pub id: String,
+    /// In seconds since 1970.
+    pub since: u64,
+    pub until: u64,
+    pub grant: TokenGrant,
 }
 
 /// What must come with a code.
@@ -100,6 +118,8 @@ impl TokenGrant {
         claims.retain(|name, value| PROFILE.contains(&name.as_str()) && value.is_string());
         Self {
             client,
+            client_name: String::new(),
+            configured: false,
             subject: principal.subject.clone(),
             vouched_by: principal.issuer.clone().unwrap_or_default(),
             groups: principal.groups.clone(),
@@ -107,6 +127,15 @@ impl TokenGrant {
             claims,
             resource,
         }
+    }
+}
+
+impl ClientGrant {
+    /// What people know the client by: its own word, or else its `client_id`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let TokenGrant { client, client_name, .. } = &self.grant;
+        if client_name.is_empty() { client } else { client_name }
     }
 }
 
@@ -235,26 +264,51 @@ impl IssuerStore {
         }
     }
 
-    /// How many grants of clients a principal has.
+    /// The clients that are signed in: of a principal, or of all. The latest comes first.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn count_grants(&self, principal: &Principal) -> Result<usize, TokenStoreError> {
-        let store = self.token_store.open().await?.store.as_ref();
-        Ok(store.list(&[grants_of(principal)]).await?.len())
+    pub async fn grants(&self, of: Option<&Principal>) -> Result<Vec<ClientGrant>, TokenStoreError> {
+        let all = self.read_grants(of).await?.into_iter();
+        let mut all: Vec<ClientGrant> = all.filter(|(_, _, is_code)| !is_code).map(|(_, grant, _)| grant).collect();
+        all.sort_by_key(|grant| std::cmp::Reverse(grant.since));
+        Ok(all)
     }
 
-    /// Revokes all grants of a principal. Returns how many there were.
+    /// Revokes the grants of a principal, or of all, that `is_meant` chooses. Returns them.
     ///
     /// # Errors
     /// If the store cannot be read or written.
-    pub async fn revoke_all(&self, principal: &Principal) -> Result<usize, TokenStoreError> {
+    pub async fn revoke_grants(
+        &self,
+        of: Option<&Principal>,
+        is_meant: impl Fn(&ClientGrant) -> bool,
+    ) -> Result<Vec<ClientGrant>, TokenStoreError> {
         let store = self.token_store.open().await?.store.as_ref();
-        let theirs = store.list(&[grants_of(principal)]).await?;
-        for listed in &theirs {
-            store.delete(&listed.key).await?;
+        let mut revoked = Vec::new();
+        for (key, grant, is_code) in self.read_grants(of).await? {
+            if is_meant(&grant) && store.delete(&key).await? && !is_code {
+                revoked.push(grant);
+            }
         }
-        Ok(theirs.len())
+        Ok(revoked)
+    }
+
+    /// Where each grant is, what it is, and whether its client has but a code so far.
+    async fn read_grants(&self, of: Option<&Principal>) -> Result<Vec<(Key, ClientGrant, bool)>, TokenStoreError> {
+        let store = self.token_store.open().await?.store.as_ref();
+        let mut all = Vec::new();
+        for listed in store.list(&[of.map_or_else(|| Key::new(GRANTS, &[]), grants_of)]).await? {
+            let Some(entry) = store.get(&listed.key).await? else { continue };
+            let Some(record) = GrantRecord::parse(&entry.value) else { continue };
+            // Microseconds since 1970.
+            let since = listed.about.parse::<u64>().unwrap_or_default() / 1_000_000;
+            // Not the one in the tokens: whoever sends that with a wrong secret has the grant revoked.
+            let id = hash(&listed.key.parts().join("_"));
+            let grant = ClientGrant { id, since, until: record.until, grant: record.grant };
+            all.push((listed.key, grant, record.code.is_some()));
+        }
+        Ok(all)
     }
 
     /// Revokes the grant of a refresh token of this client (RFC 7009). Returns what was granted.
@@ -329,123 +383,4 @@ fn random() -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-    use std::{
-        sync::{
-            Arc,
-            atomic::{AtomicU64, Ordering},
-        },
-        time::SystemTime,
-    };
-
-    use weir_store::Clock;
-
-    use super::*;
-
-    const LIFETIME: Duration = Duration::from_secs(1000);
-
-    /// A store, and what its clock shows, in seconds.
-    struct Scene {
-        store: IssuerStore,
-        time: Arc<AtomicU64>,
-    }
-
-    impl Scene {
-        fn new() -> Self {
-            let time = Arc::new(AtomicU64::new(1_000_000));
-            let shown = Arc::clone(&time);
-            let clock =
-                Clock::from_fn(move || SystemTime::UNIX_EPOCH + Duration::from_secs(shown.load(Ordering::Relaxed)));
-            Self { store: IssuerStore::in_memory(clock), time }
-        }
-
-        fn wait(&self, seconds: u64) {
-            self.time.fetch_add(seconds, Ordering::Relaxed);
-        }
-
-        async fn code(&self) -> String {
-            self.code_after(0).await
-        }
-
-        /// The same for a person who has signed in so many seconds ago.
-        async fn code_after(&self, ago: u64) -> String {
-            let grant = TokenGrant { client: "host".to_owned(), ..TokenGrant::default() };
-            let binding = CodeBinding { redirect: String::new(), challenge: String::new() };
-            let ago = Duration::from_secs(ago);
-            self.store.issue_code(grant, binding, ago).await.unwrap().unwrap().expose().to_owned()
-        }
-
-        /// The refresh token that a code becomes; none if it is not good.
-        async fn redeem(&self, code: &str) -> Option<String> {
-            token(self.store.redeem_code(code, "host", LIFETIME, |_, _| true).await.unwrap())
-        }
-
-        async fn refresh(&self, old: &str) -> Option<String> {
-            token(self.store.refresh(old, "host", |_| true).await.unwrap())
-        }
-    }
-
-    fn token(redeemed: Redeemed) -> Option<String> {
-        match redeemed {
-            Redeemed::Good(_, next) => Some(next.expose().to_owned()),
-            Redeemed::Reused(_) | Redeemed::Unknown => None,
-        }
-    }
-
-    #[tokio::test]
-    async fn a_code_expires_after_a_minute() {
-        let scene = Scene::new();
-        let (late, soon) = (scene.code().await, scene.code().await);
-        scene.wait(59);
-        assert!(scene.redeem(&soon).await.is_some());
-        scene.wait(1);
-        assert_eq!(scene.redeem(&late).await, None);
-    }
-
-    #[tokio::test]
-    async fn no_refresh_prolongs_a_grant() {
-        let scene = Scene::new();
-        let first = scene.redeem(&scene.code().await).await.unwrap();
-        scene.wait(999);
-        let second = scene.refresh(&first).await.unwrap();
-        scene.wait(1);
-        assert_eq!(scene.refresh(&second).await, None);
-    }
-
-    #[tokio::test]
-    async fn a_grant_is_as_old_as_its_sign_in() {
-        let scene = Scene::new();
-        assert_eq!(scene.redeem(&scene.code_after(1000).await).await, None);
-        let first = scene.redeem(&scene.code_after(600).await).await.unwrap();
-        scene.wait(399);
-        let second = scene.refresh(&first).await.unwrap();
-        scene.wait(1);
-        assert_eq!(scene.refresh(&second).await, None);
-    }
-
-    #[tokio::test]
-    async fn the_last_token_is_answered_again_for_a_moment() {
-        let scene = Scene::new();
-        let first = scene.redeem(&scene.code().await).await.unwrap();
-        let second = scene.refresh(&first).await.unwrap();
-        scene.wait(29);
-        assert_eq!(scene.refresh(&first).await.as_ref(), Some(&second));
-        scene.wait(1);
-        assert_eq!((scene.refresh(&first).await, scene.refresh(&second).await), (None, None), "all is revoked");
-    }
-
-    #[tokio::test]
-    async fn a_code_is_answered_once() {
-        let scene = Scene::new();
-        let code = scene.code().await;
-        let token = scene.redeem(&code).await.unwrap();
-        assert_eq!((scene.redeem(&code).await, scene.refresh(&token).await), (None, None));
-        // Neither passes for the other.
-        let code = scene.code().await;
-        assert_eq!(scene.refresh(&code.replace(CODE, REFRESH)).await, None);
-        let token = scene.redeem(&scene.code().await).await.unwrap();
-        assert_eq!(scene.redeem(&token.replace(REFRESH, CODE)).await, None);
-    }
-}
+mod tests;

@@ -178,6 +178,11 @@ impl AuthorizationServer {
         sign_in.public_clients.find(&self.tokens.store, id, principal).await
     }
 
+    /// Whether the operator has configured the client with this name.
+    pub(super) fn has_configured(&self, id: &str) -> bool {
+        self.clients.find(id).is_some()
+    }
+
     /// Registers a client (RFC 7591 §3).
     async fn register(&self, exchange: &mut HttpExchange) -> Reply {
         let sign_in = self.sign_in.as_ref().ok_or_else(OAuthError::method)?;

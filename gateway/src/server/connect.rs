@@ -203,8 +203,8 @@ impl App {
                         let answer = value(&form, "answer").unwrap_or_default();
                         self.answer_approval(&browser, (&act, &answer)).await
                     }
-                    Some(browser) if name == CLIENTS && act == "revoke" => {
-                        self.sign_out_clients(&browser, address).await
+                    Some(browser) if name == CLIENTS && !matches!(&*act, "login" | "logout") => {
+                        self.sign_out_clients(&browser, &act, address).await
                     }
                     Some(browser) => self.act(&browser, &name, &act, address).await,
                     None => {
@@ -230,7 +230,7 @@ impl App {
             (Ok(rows), Ok(waiting)) => {
                 let who = (!browser.caller().is_local()).then(|| name_of(browser.caller()));
                 let (notice, key) = (browser.notice(), browser.key());
-                BrowserReply::Page(200, page::page(&rows, who.as_deref(), notice.as_ref(), &waiting, clients, key))
+                BrowserReply::Page(200, page::page(&rows, who.as_deref(), notice.as_ref(), &waiting, &clients, key))
             }
             (Err(why), _) | (_, Err(why)) => {
                 BrowserReply::Page(500, page::message("Trouble", &why, &self.connect.invitations.page()))

@@ -18,7 +18,7 @@ impl AuthorizationServer {
         form: &Form,
         client: RequestClient<'_>,
     ) -> Result<(TokenGrant, Secret), OAuthError> {
-        self.check_known(&client).await?;
+        let is_configured = self.check_known(&client).await?;
         let (code, verifier) = (form.need("code")?, form.need("code_verifier")?);
         let lifetime = self.sign_in.as_ref().ok_or_else(OAuthError::grant_type)?.refresh_lifetime;
         // OAuth 2.1 leaves the redirect URI out here.
@@ -27,6 +27,7 @@ impl AuthorizationServer {
             is_verifier(verifier, &binding.challenge)
                 && redirect.is_none_or(|redirect| redirect == binding.redirect)
                 && is_for(form, grant)
+                && (is_configured || !grant.configured)
         };
         let redeemed = self.tokens.store.redeem_code(code, client.id, lifetime, is_good).await;
         self.granted(redeemed.map_err(|why| OAuthError::unavailable(&why))?)
@@ -41,20 +42,24 @@ impl AuthorizationServer {
         if self.sign_in.is_none() {
             return Err(OAuthError::grant_type());
         }
-        self.check_known(&client).await?;
+        let is_configured = self.check_known(&client).await?;
+        let is_good = |grant: &TokenGrant| is_for(form, grant) && (is_configured || !grant.configured);
         let token = form.need("refresh_token")?;
-        let redeemed = self.tokens.store.refresh(token, client.id, |grant| is_for(form, grant)).await;
+        let redeemed = self.tokens.store.refresh(token, client.id, is_good).await;
         self.granted(redeemed.map_err(|why| OAuthError::unavailable(&why))?)
     }
 
-    /// Whether a client may have tokens still: what it was allowed may be older than the configuration.
-    async fn check_known(&self, client: &RequestClient<'_>) -> Result<(), OAuthError> {
+    /// Whether the configuration has a client. What it was allowed may be older than that.
+    ///
+    /// # Errors
+    /// If it may have no tokens any more.
+    async fn check_known(&self, client: &RequestClient<'_>) -> Result<bool, OAuthError> {
         if client.is_proved || self.clients.find(client.id).is_some() {
-            return Ok(());
+            return Ok(true);
         }
         let Some(sign_in) = &self.sign_in else { return Err(OAuthError::grant_type()) };
         match sign_in.public_clients.may_be(&self.tokens.store, client.id).await? {
-            true => Ok(()),
+            true => Ok(false),
             false => Err(OAuthError::client("the client is not known here")),
         }
     }

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::{
     caller::Caller,
-    credential::{CodeBinding, TokenGrant},
+    credential::{ClientGrant, CodeBinding, TokenGrant},
     telemetry::AuthRecord,
 };
 
@@ -23,7 +23,7 @@ use super::{
     BrowserReply, FORM, bad_form,
     browser_sessions::BrowserSession,
     missing, name_of,
-    page::{self, Consent, Notice},
+    page::{self, ALL, Consent, Notice},
     value,
 };
 
@@ -98,7 +98,7 @@ impl App {
         };
         let principal = browser.caller().principal();
         let record = AuthRecord::of(Some(principal), Some(exchange.peer().ip()));
-        let AuthorizationRequest { client_id, state, binding, resource, .. } = request;
+        let AuthorizationRequest { client_id, client, state, binding, resource } = request;
         let redirect = binding.redirect.clone();
         let record = AuthRecord { client: Some(short_id(&client_id)), ..record };
         let back = |name: &str, value: &str| go_back(server, &redirect, state.as_deref(), (name, value));
@@ -107,7 +107,11 @@ impl App {
             return back("error", "access_denied");
         }
         let scope = self.authn.scopes(principal.issuer.as_deref()).join(" ");
-        let grant = TokenGrant::new(principal, client_id.clone(), scope, resource);
+        let grant = TokenGrant {
+            client_name: client.name.clone(),
+            configured: server.has_configured(&client_id),
+            ..TokenGrant::new(principal, client_id.clone(), scope, resource)
+        };
         match server.store().issue_code(grant, binding, browser.age()).await {
             Ok(Some(code)) => {
                 record.done("client allowed");
@@ -121,22 +125,26 @@ impl App {
         }
     }
 
-    /// How many clients may call in the name of a caller. Zero if the store cannot be read.
-    pub(super) async fn allowed_clients(&self, caller: &Caller) -> usize {
+    /// The clients that may call in the name of a caller. None if the store cannot be read.
+    pub(super) async fn allowed_clients(&self, caller: &Caller) -> Vec<ClientGrant> {
         match self.sign_in_server() {
-            Some(server) => server.store().count_grants(caller.principal()).await.unwrap_or_default(),
-            None => 0,
+            Some(server) => server.store().grants(Some(caller.principal())).await.unwrap_or_default(),
+            None => Vec::new(),
         }
     }
 
-    /// Revokes what a person has allowed all clients.
-    pub(super) async fn sign_out_clients(&self, browser: &BrowserSession, address: IpAddr) -> BrowserReply {
+    /// Revokes what a person has allowed one client, or all (`id` is [`ALL`]).
+    pub(super) async fn sign_out_clients(&self, browser: &BrowserSession, id: &str, address: IpAddr) -> BrowserReply {
         let Some(server) = self.sign_in_server() else { return missing() };
         let principal = browser.caller().principal();
-        browser.tell(match server.store().revoke_all(principal).await {
-            Ok(count) => {
-                AuthRecord::of(Some(principal), Some(address)).done("clients signed out");
-                let minutes = server.access_lifetime().as_secs().div_ceil(60);
+        let is_meant = |grant: &ClientGrant| id == ALL || grant.id == id;
+        browser.tell(match server.store().revoke_grants(Some(principal), is_meant).await {
+            Ok(revoked) => {
+                for grant in &revoked {
+                    let client = Some(short_id(&grant.grant.client));
+                    AuthRecord { client, ..AuthRecord::of(Some(principal), Some(address)) }.done("client signed out");
+                }
+                let (count, minutes) = (revoked.len(), server.access_lifetime().as_secs().div_ceil(60));
                 Notice::Done(format!("Signed out {count}. The tokens that they have expire within {minutes} min."))
             }
             Err(why) => Notice::Failed(format!("Not signed out: {why}")),

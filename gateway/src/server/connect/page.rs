@@ -3,7 +3,15 @@
 //!
 //! Whatever comes from elsewhere (names, issuers, reasons) goes through [`HtmlText`], which is the only way into the page.
 
-use std::fmt;
+use std::{
+    fmt,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use crate::credential::ClientGrant;
+
+/// Stands for all MCP clients where the id of one could be.
+pub(super) const ALL: &str = "revoke";
 
 /// What the page shows of one upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,13 +52,13 @@ pub(super) enum Notice {
 }
 
 /// The whole page, for `who` if that is not plain. `key` goes back with each form, so that no other site can send one (OWASP, synchronizer token).
-/// `waiting` is a part that is ready. So many MCP `clients` may call in the name of the caller.
+/// `waiting` is a part that is ready. The MCP `clients` may call in the name of the caller.
 pub(super) fn page(
     rows: &[Row],
     who: Option<&str>,
     notice: Option<&Notice>,
     waiting: &str,
-    clients: usize,
+    clients: &[ClientGrant],
     key: &str,
 ) -> String {
     let mut body = who.map(|who| format!("<p class=\"who\">For {}</p>", HtmlText(who))).unwrap_or_default();
@@ -71,11 +79,11 @@ pub(super) fn page(
         }
         body += "</ul>";
     }
-    if clients > 0 {
-        let all = form("clients", "revoke", "Sign out all", "plain", key);
-        let says = "You have allowed them to call in your name.";
-        body +=
-            &format!("<h2>MCP clients</h2><ul><li><div><h2>{clients} signed in</h2><p>{says}</p></div>{all}</li></ul>");
+    if !clients.is_empty() {
+        body += "<h2>MCP clients</h2><p>You have allowed them to call in your name.</p><ul>";
+        body.extend(clients.iter().map(|client| client_item(client, key)));
+        let all = form(("clients", ALL), "Sign out all", "all clients", "plain", key);
+        body += &format!("<li><div><h2>{} signed in</h2></div>{all}</li></ul>", clients.len());
     }
     document("Sign in", &body)
 }
@@ -165,8 +173,8 @@ fn item(row: &Row, key: &str) -> String {
         RowState::Unavailable(why) => ("○", "bad", HtmlText(why).to_string()),
     };
     let action = match &row.state {
-        RowState::SignedOut | RowState::Expired(_) => form(&row.name, "login", "Sign in", "primary", key),
-        RowState::SignedIn { own: true, .. } => form(&row.name, "logout", "Sign out", "plain", key),
+        RowState::SignedOut | RowState::Expired(_) => form((&row.name, "login"), "Sign in", &row.name, "primary", key),
+        RowState::SignedIn { own: true, .. } => form((&row.name, "logout"), "Sign out", &row.name, "plain", key),
         RowState::Open | RowState::SignedIn { own: false, .. } | RowState::Unavailable(_) => String::new(),
     };
     format!(
@@ -175,11 +183,23 @@ fn item(row: &Row, key: &str) -> String {
     )
 }
 
-fn form(name: &str, act: &str, label: &str, class: &str, key: &str) -> String {
-    let (name, key) = (HtmlText(name), HtmlText(key));
+fn client_item(client: &ClientGrant, key: &str) -> String {
+    let name = client.name();
+    let action = form(("clients", &client.id), "Sign out", name, "plain", key);
+    let [since, until] =
+        [client.since, client.until].map(|at| httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(at)));
+    let (name, resource) = (HtmlText(name), HtmlText(&client.grant.resource));
+    format!(
+        "<li><div><h2>{name}</h2><p>calls {resource}, since {since}, until {until} at the latest</p></div>{action}</li>"
+    )
+}
+
+/// A button that does `act` to the thing with this name; `about` is what people call it.
+fn form((name, act): (&str, &str), label: &str, about: &str, class: &str, key: &str) -> String {
+    let (name, about, key) = (HtmlText(name), HtmlText(about), HtmlText(key));
     format!(
         "<form method=\"post\" action=\"connect/{name}/{act}\"><input type=\"hidden\" name=\"key\" value=\"{key}\">\
-         <button class=\"{class}\" aria-label=\"{label}: {name}\">{label}</button></form>"
+         <button class=\"{class}\" aria-label=\"{label}: {about}\">{label}</button></form>"
     )
 }
 
@@ -215,10 +235,17 @@ impl fmt::Display for HtmlText<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::credential::TokenGrant;
+
     use super::*;
 
     fn row(name: &str, state: RowState) -> Row {
         Row { name: name.into(), state }
+    }
+
+    fn client(name: &str) -> ClientGrant {
+        let grant = TokenGrant { client: name.into(), resource: name.into(), ..TokenGrant::default() };
+        ClientGrant { id: "1".into(), since: 0, until: 1, grant }
     }
 
     #[test]
@@ -237,7 +264,7 @@ mod tests {
             (RowState::Unavailable("set client_id".into()), "set client_id", None),
         ];
         for (state, says, action) in cases {
-            let html = page(&[row("github", state.clone())], None, None, "", 1, "k");
+            let html = page(&[row("github", state.clone())], None, None, "", &[client("host")], "k");
             assert!(html.contains(says), "{state:?}: {html}");
             match action {
                 Some(action) => assert!(html.contains(&format!("action=\"{action}\"")), "{state:?}: {html}"),
@@ -254,7 +281,7 @@ mod tests {
             Some(evil),
             Some(&Notice::Failed(evil.into())),
             "",
-            1,
+            &[client(evil)],
             evil,
         );
         assert!(!html.contains("<script") && !html.contains('\u{202e}'), "{html}");
