@@ -13,6 +13,7 @@ mod crashes;
 mod credential;
 mod echo;
 mod events;
+mod guard;
 mod health;
 mod known;
 mod loss;
@@ -46,6 +47,7 @@ pub use channel::{Channel, Outgoing, SendError, Ticket};
 pub use connect::{ConnectError, Lease};
 pub use credential::{Credential, CredentialError, CredentialSource};
 pub use events::Events;
+pub use guard::{AdmittedCall, GuardReport};
 pub use health::Health;
 pub use replies::Replies;
 pub use reply::{JsonBody, Listened, Reply, ReplyBody};
@@ -55,6 +57,7 @@ pub use status::{Status, UpstreamState};
 use children::Children;
 use crashes::{CRASHED, Crashes};
 use credential::Credentials;
+use guard::CallGuard;
 use known::KnownEras;
 use pool::ProcessPool;
 use streamable::HttpEndpoint;
@@ -79,6 +82,7 @@ pub struct Upstream {
     serves: Selections,
     known: Mutex<KnownEras>,
     status: Mutex<Status>,
+    guard: CallGuard,
     /// Tells that a process was started.
     started: Notify,
     /// Whether the configuration in force has it no more.
@@ -173,6 +177,7 @@ impl Upstream {
             serves: config.serves,
             known: Mutex::default(),
             status: Mutex::default(),
+            guard: CallGuard::default(),
             started: Notify::new(),
             retired: watch::Sender::default(),
             users: Arc::default(),
@@ -206,6 +211,21 @@ impl Upstream {
             UpstreamTransport::Http(endpoint) => endpoint.proxy(),
             UpstreamTransport::Stdio { .. } => None,
         }
+    }
+
+    /// Why it is reached over the transport that it is: `configured`, `first_choice`, or `fallback` where Streamable HTTP
+    /// failed before HTTP+SSE.
+    pub fn transport_reason(&self) -> &'static str {
+        match self.required_transport {
+            Some(_) => "configured",
+            None if self.known.lock().fell_back() => "fallback",
+            None => "first_choice",
+        }
+    }
+
+    /// Whether what fails one caller there may fail the others too: a process of a caller's own is nobody else's trouble.
+    pub const fn is_shared(&self) -> bool {
+        !matches!(self.way, UpstreamTransport::Stdio { shared: false, .. })
     }
 
     /// Whether headers may travel with the messages to it.

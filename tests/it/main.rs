@@ -29,6 +29,7 @@ mod connect;
 mod crossing;
 mod damaged;
 mod device;
+mod drills;
 mod auth_server_faults;
 mod exchange;
 mod expiry;

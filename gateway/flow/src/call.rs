@@ -5,7 +5,7 @@
 //!    ↑        ↑        ├─ 401 twice, or 403 for want of scopes once ─→ Choose
 //!    │        │        ├─ session gone, first time ─→ Open
 //!    │        └────────├─ never sent, or turned away for a moment ─→ Wait ─→ Open
-//!    └─────────────────├─ broken off ─→ Open, if it is safe to repeat
+//!    └─────────────────├─ broken off, 502 to 504 ─→ Wait, if it is safe to repeat
 //!                      └─ anything else ─────────────→ Fail
 //! ```
 //!
@@ -62,6 +62,7 @@ pub struct SendAttempt(CallState);
 pub struct RetryPause {
     call: CallState,
     pause: Duration,
+    failure: Failure,
 }
 
 /// What a call remembers of its attempts.
@@ -86,16 +87,22 @@ pub enum SendError {
     /// The message never reached the upstream; the text says why.
     #[error("{0}")]
     Unsent(String),
+    /// Weir sends as many requests to the upstream as it may; the text names the limit.
+    #[error("{0}")]
+    Full(String),
     /// The upstream was too busy to look at the message, and said when to come back.
     #[error("{0}")]
     Busy(Busy),
+    /// 502, 503 or 504: whoever answered says that the upstream is not there.
+    #[error("status {0}")]
+    Unavailable(u16),
     /// The connection ended after the message may have arrived; the text says how.
     #[error("{0}")]
     BrokenOff(String),
     /// No answer in time.
     #[error("no answer in time")]
     TimedOut,
-    /// A status that means trouble at the server, or an answer that is not MCP; the text says what came instead.
+    /// Another status that means trouble at the server, or an answer that is not MCP; the text says what came instead.
     #[error("{0}")]
     NotMcp(String),
 }
@@ -116,6 +123,22 @@ pub enum Failure {
     /// No connection.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
+    /// No connection, for a reason that says nothing of the upstream: a limit, a credential, a policy, the configuration.
+    #[error("cannot be reached: {0}")]
+    NotConnected(String),
+    /// The breaker is open.
+    #[error("is not called for {} s: {failures} calls in a row failed, the last because it {why}", after.as_secs() + 1)]
+    Shed {
+        /// How many calls failed in a row.
+        failures: u32,
+        /// How the last of them failed.
+        why: String,
+        /// When the next call may go.
+        after: Duration,
+    },
+    /// 502, 503 or 504.
+    #[error("did not answer in MCP: status {0}")]
+    Unavailable(u16),
     /// Too many requests, each time.
     #[error("is busy: it answers with {0}")]
     Busy(Busy),
@@ -192,6 +215,11 @@ impl RetryPause {
     pub fn over(self) -> CallStep {
         CallStep::Open(OpenChannel(self.call))
     }
+
+    /// The request is not to be sent again.
+    pub fn give_up(self) -> CallStep {
+        CallStep::Fail(self.failure)
+    }
 }
 
 impl SendAttempt {
@@ -214,10 +242,22 @@ impl SendAttempt {
                 CallStep::Open(OpenChannel(call))
             }
             SendError::Busy(busy) => call.again(elapsed, Some(busy.after), sent.into()),
-            SendError::Unsent(_) => call.again(elapsed, None, sent.into()),
-            SendError::BrokenOff(_) if call.repeatable => call.again(elapsed, None, sent.into()),
+            SendError::Unsent(_) | SendError::Full(_) => call.again(elapsed, None, sent.into()),
+            SendError::BrokenOff(_) | SendError::Unavailable(_) if call.repeatable => {
+                call.again(elapsed, None, sent.into())
+            }
             SendError::TimedOut => CallStep::Fail(Failure::TimedOut(call.deadline)),
             sent => CallStep::Fail(sent.into()),
+        }
+    }
+}
+
+impl SendError {
+    /// A status with which no answer in MCP came.
+    pub fn of_status(status: u16) -> Self {
+        match status {
+            502..=504 => Self::Unavailable(status),
+            status => Self::NotMcp(format!("status {status}")),
         }
     }
 }
@@ -230,7 +270,9 @@ impl From<SendError> for Failure {
             }
             SendError::SessionLost => Self::SessionLost,
             SendError::Unsent(why) => Self::Unreachable(why),
+            SendError::Full(why) => Self::NotConnected(why),
             SendError::Busy(busy) => Self::Busy(busy),
+            SendError::Unavailable(status) => Self::Unavailable(status),
             SendError::BrokenOff(how) => Self::BrokenOff(how),
             SendError::TimedOut => Self::TimedOut(Duration::ZERO),
             SendError::NotMcp(what) => Self::NotMcp(what),
@@ -244,8 +286,9 @@ impl From<SendError> for Outcome {
             SendError::Refused(refusal) if refusal.status == 401 => Self::Unauthorized(refusal.challenge),
             SendError::Refused(refusal) => Self::Forbidden(refusal.challenge),
             SendError::SessionLost => Self::Unsupported(404),
-            SendError::Unsent(why) => Self::Unreachable(why),
+            SendError::Unsent(why) | SendError::Full(why) => Self::Unreachable(why),
             SendError::Busy(busy) => Self::of_status(busy.status),
+            SendError::Unavailable(status) => Self::of_status(status),
             SendError::BrokenOff(_) => Self::ConnectionTerminated,
             SendError::TimedOut => Self::TimedOut,
             SendError::NotMcp(what) => Self::NotMcp(what),
@@ -268,7 +311,7 @@ impl CallState {
         if self.attempts >= MAX_ATTEMPTS || self.deadline.saturating_sub(elapsed) <= pause {
             CallStep::Fail(failure)
         } else {
-            CallStep::Wait(RetryPause { call: self, pause })
+            CallStep::Wait(RetryPause { call: self, pause, failure })
         }
     }
 }

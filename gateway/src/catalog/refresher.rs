@@ -231,6 +231,7 @@ impl Refresher<'_> {
                 status.warnings = remarks;
             }
         });
+        self.upstream.note_answer();
         if news {
             let (name, transport) = (self.upstream.name(), lease.channel.transport());
             tracing::info!(upstream = name, %transport, era = %lease.era, tools, "upstream is healthy");

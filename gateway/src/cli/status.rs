@@ -114,6 +114,14 @@ fn reasons(upstream: &Value) -> Vec<String> {
         // Each text of an upstream is one line here.
         reasons.push(error.replace('\n', " "));
     }
+    if upstream["transport_reason"] == "fallback" {
+        reasons.push(
+            "Streamable HTTP failed, so it is reached over HTTP+SSE; `type = \"sse\"` goes there at once".to_owned(),
+        );
+    }
+    if upstream["breaker"].as_str().is_some_and(|breaker| breaker != "closed") {
+        reasons.push("breaker open: calls to it fail at once".to_owned());
+    }
     if let (Some(failures @ 1..), Some(left)) = (upstream["failures"].as_u64(), upstream["retry_in_seconds"].as_u64()) {
         let left = span(Duration::from_secs(left));
         reasons.push(format!("failed {failures} times in a row; next try in {left}"));

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir_flow::{CallStep, Failure, call};
+use weir_flow::{CallStep, Failure, Verdict, call};
 use weir_mcp::{Era, method};
 
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
 
 use super::{
     Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer::outcome, deadline::Deadline, legacy,
-    pending_answer::PendingAnswer, route::Target,
+    pending_answer::PendingAnswer, route::Target, sign_in::told,
 };
 
 /// How a request is put to an upstream: the channel that it takes, and what goes out on it.
@@ -71,7 +71,8 @@ impl From<ConnectError> for Stop {
             ConnectError::SignIn(needed) => Self::SignIn(needed),
             ConnectError::Full(reached) => Self::Full(reached),
             ConnectError::Outage(why) => Self::Outage(why),
-            why => Self::Failed(Failure::Unreachable(why.to_string())),
+            ConnectError::Silent(why) => Self::Failed(Failure::Unreachable(why)),
+            why => Self::Failed(Failure::NotConnected(why.to_string())),
         }
     }
 }
@@ -86,8 +87,41 @@ impl<'a> CallDriver<'a> {
         Self { upstream, caller, start: Instant::now(), limit, repeatable: method::safe_to_repeat(method) }
     }
 
-    /// Takes the request to the head of its reply. `attempts` counts how often it was sent.
+    /// Takes the request to the head of its reply, unless the upstream's breaker is open. `attempts` counts how often it
+    /// was sent.
     pub(super) async fn drive(&self, codec: &mut impl Codec, attempts: &mut u32) -> Result<Reply, Stop> {
+        let admitted = self.upstream.admit().map_err(Stop::Failed)?;
+        let driven = self.attempts(codec, attempts).await;
+        admitted.end(self.verdict(&driven), || match &driven {
+            Err(Stop::Failed(failure)) => failure.to_string(),
+            Ok(reply) => format!("answered with status {}", reply.status),
+            Err(_) => String::new(),
+        });
+        driven
+    }
+
+    /// What the end of the call says of the upstream.
+    ///
+    /// Each caller of a personal upstream has a credential of their own there, and Weir has none to ask it with. So
+    /// there only failed connections count: what one caller's calls come to is not the others' trouble.
+    fn verdict(&self, driven: &Result<Reply, Stop>) -> Verdict {
+        if !self.upstream.is_shared() {
+            return Verdict::Unknown;
+        }
+        let down = if self.upstream.is_personal { Verdict::Unknown } else { Verdict::Down };
+        match driven {
+            Ok(Reply { status: 502..=504, .. }) => down,
+            Ok(_) => Verdict::Up,
+            Err(Stop::Failed(Failure::Unreachable(_))) => Verdict::Down,
+            Err(Stop::Failed(Failure::BrokenOff(_) | Failure::Unavailable(_))) => down,
+            Err(Stop::Failed(Failure::Busy(busy))) if busy.status == 503 => down,
+            // A call that had next to no time says nothing.
+            Err(Stop::Failed(Failure::TimedOut(_))) if self.limit >= self.upstream.timeouts.overall / 2 => down,
+            Err(_) => Verdict::Unknown,
+        }
+    }
+
+    async fn attempts(&self, codec: &mut impl Codec, attempts: &mut u32) -> Result<Reply, Stop> {
         let before = *attempts;
         let mut credential = None;
         let mut step = call::begin(self.limit, self.repeatable);
@@ -117,6 +151,7 @@ impl<'a> CallDriver<'a> {
                         Err(sent) => state.ended(sent, self.start.elapsed()),
                     }
                 }
+                CallStep::Wait(state) if !self.upstream.take_retry() => state.give_up(),
                 CallStep::Wait(state) => {
                     tokio::time::sleep(state.pause()).await;
                     state.over()
@@ -128,9 +163,10 @@ impl<'a> CallDriver<'a> {
 
     async fn attempt(&self, codec: &mut impl Codec, credential: Option<&Credential>) -> Result<Reply, SendError> {
         match tokio::time::timeout(self.left(), codec.send(credential)).await {
-            Ok(Ok(Reply { status, body: ReplyBody::Empty, .. })) => {
-                Err(SendError::NotMcp(format!("status {status} without an answer")))
-            }
+            Ok(Ok(Reply { status, body: ReplyBody::Empty, .. })) => Err(match SendError::of_status(status) {
+                SendError::NotMcp(what) => SendError::NotMcp(format!("{what} without an answer")),
+                why => why,
+            }),
             Ok(Ok(mut reply)) => {
                 if let Some(credential) = credential.filter(|_| reply.status < 300) {
                     credential.accept();
@@ -243,7 +279,10 @@ impl Proxy {
             legacy::cancel(upstream, running);
         }
         record.fail(outcome(&failure), failure.to_string());
-        Answer::failed(&context.message, upstream.name(), &failure)
+        match &failure {
+            Failure::Shed { .. } => told(context, &format!("upstream `{}` {failure}", upstream.name()), true),
+            failure => Answer::failed(&context.message, upstream.name(), failure),
+        }
     }
 
     /// Takes a request to an upstream of its client's own era.

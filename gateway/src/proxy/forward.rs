@@ -93,7 +93,7 @@ impl Proxy {
         };
         let mut reopened = false;
         while !session.forwarders.is_running(upstream.key()) {
-            let channel = match patiently(&mut 0, || self.open_channel(session, upstream)).await {
+            let channel = match patiently(upstream, &mut 0, || self.open_channel(session, upstream)).await {
                 Ok(channel) => channel,
                 Err(ConnectError::OtherEra { .. }) => {
                     self.watch_lists(session, upstream);

@@ -24,7 +24,11 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Opens what a client waits for where no call drives it: most restarts are over in a moment, and a connection that was
 /// kept may have been closed. `attempts` counts the tries.
-pub(super) async fn patiently<T, F>(attempts: &mut u32, open: impl Fn() -> F) -> Result<T, ConnectError>
+pub(super) async fn patiently<T, F>(
+    upstream: &Upstream,
+    attempts: &mut u32,
+    open: impl Fn() -> F,
+) -> Result<T, ConnectError>
 where
     F: Future<Output = Result<T, ConnectError>>,
 {
@@ -32,7 +36,9 @@ where
     loop {
         *attempts += 1;
         match open().await {
-            Err(ConnectError::Outage(_)) if *attempts < MAX_ATTEMPTS => task::back_off(&mut backoff).await,
+            Err(ConnectError::Outage(_)) if *attempts < MAX_ATTEMPTS && upstream.take_retry() => {
+                task::back_off(&mut backoff).await;
+            }
             ended => return ended,
         }
     }
@@ -85,7 +91,7 @@ impl Proxy {
     ) -> Answer {
         record.goes_to(&upstream);
         let open = || upstream.lease_session(owner.caller.as_ref(), owner.principal(), initialize);
-        let opened = match patiently(&mut record.attempts, open).await {
+        let opened = match patiently(&upstream, &mut record.attempts, open).await {
             // It knows no sessions, so that Weir says what it is.
             Err(ConnectError::OtherEra { .. }) => upstream.lease(owner.caller.as_ref(), Some(Era::Modern)).await,
             opened => opened,

@@ -118,8 +118,9 @@ impl Proxy {
         upstream: &Arc<Upstream>,
         request: Bytes,
     ) -> Result<Message, String> {
-        let channel =
-            patiently(&mut 0, || self.open_channel(session, upstream)).await.map_err(|why| why.to_string())?;
+        let channel = patiently(upstream, &mut 0, || self.open_channel(session, upstream))
+            .await
+            .map_err(|why| why.to_string())?;
         let message = Message::parse(request).map_err(|why| why.to_string())?;
         let caller = session.caller();
         let answer = upstream.ask(caller.as_ref(), &channel, Era::Legacy, &message).await;

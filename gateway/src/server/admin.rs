@@ -16,6 +16,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
+use weir_flow::BreakerState;
 
 use crate::{
     config::Config,
@@ -137,6 +138,12 @@ struct UpstreamReport<'a> {
     /// How often in a row it could not be reached.
     failures: u32,
     retry_in_seconds: Option<u64>,
+    /// Whether its calls pass: `closed`, `open` or `probing`.
+    breaker: &'static str,
+    /// How many retries its calls have left.
+    retries_left: u32,
+    /// Why it is reached over `transport`.
+    transport_reason: Option<&'static str>,
     login: Option<LoginReport>,
     processes: usize,
 }
@@ -201,7 +208,15 @@ impl Admin {
     async fn upstream<'a>(&self, upstream: &'a Upstream) -> UpstreamReport<'a> {
         let status = upstream.status();
         let now = Instant::now();
+        let guard = upstream.guard();
         UpstreamReport {
+            breaker: match guard.breaker {
+                BreakerState::Closed => "closed",
+                BreakerState::Open => "open",
+                BreakerState::Probing => "probing",
+            },
+            retries_left: guard.retries,
+            transport_reason: status.transport.map(|_| upstream.transport_reason()),
             since_seconds: now.saturating_duration_since(status.since).as_secs(),
             error_class: status.error_class,
             failures: status.failures,

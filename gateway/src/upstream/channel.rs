@@ -321,6 +321,9 @@ impl From<http::Error> for SendError {
         if error == http::Error::ConnectTimeout {
             return Self::Unsent(format!("{error} (`timeouts.connect`)"));
         }
+        if matches!(error, http::Error::Busy(_)) {
+            return Self::Full(error.to_string());
+        }
         if !error.may_have_run() {
             return Self::Unsent(error.to_string());
         }

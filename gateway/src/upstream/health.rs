@@ -73,12 +73,21 @@ impl Health {
                 };
             });
         };
-        self.watch(|| upstream.pulse(lease), felt).await;
+        self.watch(|| upstream.pulse(lease), || upstream.guard.suspected(), felt).await;
     }
 
-    async fn watch<F: Future<Output = Pulse>>(&mut self, ask: impl Fn() -> F, felt: impl Fn(HealthChange)) {
+    /// Asks at its rhythm, and as soon as `suspected` resolves.
+    async fn watch<F: Future<Output = Pulse>, S: Future<Output = ()>>(
+        &mut self,
+        ask: impl Fn() -> F,
+        suspected: impl Fn() -> S,
+        felt: impl Fn(HealthChange),
+    ) {
         while self.unanswered < LOST {
-            tokio::time::sleep_until(self.next).await;
+            tokio::select! {
+                () = tokio::time::sleep_until(self.next) => {}
+                () = suspected() => {}
+            }
             self.next = Instant::now() + self.rhythm.every;
             match tokio::time::timeout(self.rhythm.patience, ask()).await.unwrap_or(Pulse::Misses) {
                 Pulse::Beats if self.unanswered == 0 => {}
@@ -104,9 +113,17 @@ impl Upstream {
             Era::Modern => own::discover(),
         };
         let outgoing = Outgoing::own(lease.era, &message, credential.as_ref());
-        let answered = async { lease.channel.send(outgoing).await?.answer().await };
+        let answered = async {
+            let reply = lease.channel.send(outgoing).await?;
+            let status = reply.status;
+            reply.answer().await.map(|_| status)
+        };
         match answered.await {
-            Ok(_) => Pulse::Beats,
+            Ok(502..=504) => Pulse::Misses,
+            Ok(_) => {
+                self.note_answer();
+                Pulse::Beats
+            }
             Err(SendError::SessionLost | SendError::Refused(_)) => Pulse::Stops,
             Err(_) if !lease.channel.alive() => Pulse::Stops,
             Err(_) => Pulse::Misses,
@@ -128,7 +145,9 @@ mod tests {
         let changes = RefCell::default();
         let mut health = Health::new(rhythm);
         let ask = || async { script.borrow_mut().pop_front().unwrap_or(Pulse::Stops) };
-        health.watch(ask, |change| RefCell::<Vec<HealthChange>>::borrow_mut(&changes).push(change)).await;
+        health
+            .watch(ask, std::future::pending, |change| RefCell::<Vec<HealthChange>>::borrow_mut(&changes).push(change))
+            .await;
         assert!(script.borrow().is_empty());
         changes.into_inner()
     }
@@ -148,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn silence_is_a_miss() {
         let mut health = Health::new(Rhythm { patience: Duration::from_millis(1), ..QUICK });
-        health.watch(std::future::pending, |_| ()).await;
+        health.watch(std::future::pending, std::future::pending, |_| ()).await;
         assert_eq!(health.unanswered, LOST);
     }
 }

@@ -63,6 +63,11 @@ impl KnownEras {
         }
     }
 
+    /// Whether HTTP+SSE opened it after Streamable HTTP had failed.
+    pub(super) fn fell_back(&self) -> bool {
+        self.advised && self.works(Era::Legacy) == Some(Transport::Sse)
+    }
+
     /// Whether the operator has not been advised yet how to shorten the way.
     pub(super) const fn first_advice(&mut self) -> bool {
         !std::mem::replace(&mut self.advised, true)

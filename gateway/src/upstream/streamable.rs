@@ -243,9 +243,7 @@ impl HttpSession {
         }
         let reply = reply(response, outgoing.mark(), &head, self.endpoint.limit)?;
         match reply.body {
-            ReplyBody::Empty if !(200..300).contains(&reply.status) => {
-                Err(SendError::NotMcp(format!("status {}", reply.status)))
-            }
+            ReplyBody::Empty if !(200..300).contains(&reply.status) => Err(SendError::of_status(reply.status)),
             _ => Ok(reply),
         }
     }
@@ -366,7 +364,7 @@ async fn known_session(response: Response, limit: usize) -> Result<Reply, SendEr
         return Err(SendError::SessionLost);
     }
     if !json {
-        return Err(SendError::NotMcp(format!("status {status}")));
+        return Err(SendError::of_status(status));
     }
     Ok(Reply { status, session: None, body: ReplyBody::Json(JsonBody::Whole(body)) })
 }

@@ -68,7 +68,7 @@ impl SseShared {
         if self.proven.load(Ordering::Acquire) && loss::beside_stream(status, &body) {
             return Err(SendError::SessionLost);
         }
-        Err(SendError::NotMcp(format!("status {status}")))
+        Err(SendError::of_status(status))
     }
 
     /// Reads an answer to its end, so that the connection can be used again. By the book it says `Accepted`; some servers
