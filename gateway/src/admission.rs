@@ -110,6 +110,11 @@ impl Admission {
         }
     }
 
+    /// What limits how many calls and streams run at once.
+    pub fn quotas(&self) -> impl Iterator<Item = &Quota> {
+        [Some(&self.calls), self.tool_calls.as_ref(), Some(&self.streams)].into_iter().flatten().map(|quota| &**quota)
+    }
+
     /// Lets a call go on.
     ///
     /// # Errors

@@ -23,7 +23,7 @@
 //! 8. The answer is a stream of messages. `proxy::namespace` gives what is in it a public name: the only place where an
 //!    answer of the same era is changed. Between the eras `proxy::translate` changes requests and answers.
 //! 9. [`server`] encodes the answer: JSON, events or lines. After its first byte nothing is tried again.
-//! 10. [`telemetry`] writes one line, and a record of the audit log.
+//! 10. [`telemetry`] counts the call, writes one line, and a record of the audit log.
 //!
 //! A call that needs a login of its caller says where to sign in, and goes on when that is done ([`credential`],
 //! [`sign_in_links`]).

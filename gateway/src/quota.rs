@@ -4,7 +4,15 @@
 //! of them and gives it back when dropped. Who holds nothing takes no room. Without a proved principal the caller's
 //! address stands for it ([`address`]); what a client says of itself is never a key.
 
-use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
+use std::{
+    collections::HashMap,
+    fmt,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use parking_lot::Mutex;
 
@@ -25,6 +33,7 @@ pub struct Quota {
     name: &'static str,
     shares: Shares,
     used: Mutex<QuotaUse>,
+    refused: AtomicU64,
 }
 
 #[derive(Default)]
@@ -71,7 +80,7 @@ pub struct Reached {
 impl Quota {
     /// A quota for what the configuration calls `name`.
     pub fn new(name: &'static str, shares: Shares) -> Arc<Self> {
-        Arc::new(Self { name, shares, used: Mutex::default() })
+        Arc::new(Self { name, shares, used: Mutex::default(), refused: AtomicU64::new(0) })
     }
 
     /// How many there may be.
@@ -127,12 +136,23 @@ impl Quota {
         Permit { quota: Arc::clone(self), holders, amount: 1 }
     }
 
+    /// What the keys below `limits` call it.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// How often a limit of it was reached.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
     /// How many there are.
     pub fn used(&self) -> usize {
         self.used.lock().total
     }
 
     fn reached(&self, limit: usize, scope: Scope, upstream: Option<&str>) -> Reached {
+        self.refused.fetch_add(1, Ordering::Relaxed);
         Reached { name: self.name, limit, scope, upstream: upstream.map(Arc::from) }
     }
 }

@@ -15,6 +15,7 @@ mod events;
 mod health;
 pub mod listen;
 mod messages;
+mod metrics;
 pub mod origin_check;
 mod post;
 pub mod process;

@@ -8,6 +8,7 @@ pub mod audit;
 mod auth;
 mod call;
 mod format;
+pub mod metrics;
 mod panics;
 mod printable;
 pub mod step;

@@ -41,6 +41,7 @@ use crate::{
     http::{HttpClient, HttpProxy},
     policy::Policy,
     quota::Quota,
+    telemetry::metrics::CallMetrics,
 };
 
 pub use channel::{Channel, Outgoing, SendError, Ticket};
@@ -90,6 +91,8 @@ pub struct Upstream {
     users: Arc<()>,
     /// How large a list of its may be, in bytes.
     pub list_limit: usize,
+    /// What became of its calls.
+    pub calls: CallMetrics,
 }
 
 /// A call that uses an upstream, for as long as it lasts.
@@ -182,6 +185,7 @@ impl Upstream {
             retired: watch::Sender::default(),
             users: Arc::default(),
             list_limit: limits.list,
+            calls: CallMetrics::new(),
         })
     }
 

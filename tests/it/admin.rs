@@ -1,13 +1,17 @@
 //! How a gateway stands, as its operator is told.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use rustix::process::Signal;
-use serde_json::Value;
-use weir_tests::{Gateway, Peer, Stub, paths};
+use serde_json::{Value, json as value};
+use weir_tests::wait::until;
+use weir_tests::{Client, Gateway, Peer, Stub, paths};
 
 /// A server that asks for a login, and an address where nobody listens.
 async fn start() -> (Gateway, Peer) {
@@ -144,4 +148,51 @@ async fn a_socket_that_was_left_behind_is_replaced_and_one_without_a_gateway_is_
     next.end().await;
     assert!(!socket(&gateway).exists(), "what ends takes its socket along");
     assert!(!next.log().contains("shutdown_signal"), "{}", next.log());
+}
+
+/// What Prometheus reads, without the head of the answer.
+fn metrics(gateway: &Gateway) -> String {
+    let mut stream = UnixStream::connect(socket(gateway)).expect("the socket can be opened");
+    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).expect("the request can be sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the answer is text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("the answer has a head");
+    assert!(head.contains("application/openmetrics-text"), "{head}");
+    body.to_owned()
+}
+
+#[tokio::test]
+async fn prometheus_reads_what_calls_came_to() {
+    let (gateway, _peer) = start().await;
+    let client = Client::legacy(&gateway, "/mcp").await;
+    client.call("alive__test_simple_text", value!({})).await;
+    client.ask("tools/call", value!({ "name": "nobody__knows", "arguments": {} })).await;
+    let counted = |line: &str| metrics(&gateway).lines().any(|each| each == line);
+    let lines = [
+        r#"weir_calls_total{upstream="alive",outcome="ok",blame="none"} 1"#,
+        r#"weir_calls_total{upstream="",outcome="refused",blame="client"} 1"#,
+        r#"weir_attempts_total{upstream="alive"} 1"#,
+        r#"weir_call_duration_seconds_count{upstream="alive"} 1"#,
+        r#"weir_call_duration_seconds_bucket{le="+Inf",upstream="alive"} 1"#,
+        r#"weir_upstream_healthy{upstream="alive"} 1"#,
+        r#"weir_upstream_healthy{upstream="dead"} 0"#,
+        r#"weir_limit_used{limit="sessions"} 1"#,
+    ];
+    for line in lines {
+        until(line, || counted(line)).await;
+    }
+    let text = metrics(&gateway);
+    assert!(text.ends_with("# EOF\n") && !text.contains("nobody__knows"), "{text}");
+    let report = json(&status(&gateway, &["alive", "--json"]));
+    assert_eq!(report["upstreams"][0]["calls"], value!({ "ok": 1 }), "{report}");
+
+    // The page has each of them and no other.
+    let exported: BTreeSet<_> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let page = fs::read_to_string(paths::tests().join("../docs/operations.md")).expect("the page can be read");
+    let rows = page.lines().filter(|line| line.starts_with("| `weir_"));
+    let named: BTreeSet<_> = rows.flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`')).collect();
+    let named: BTreeSet<_> = named.into_iter().filter(|word| word.starts_with("weir_")).collect();
+    assert_eq!(exported, named);
 }

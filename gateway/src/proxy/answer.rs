@@ -20,6 +20,7 @@ use crate::{
     telemetry::{
         CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN,
         audit::{self, RecordedArguments},
+        metrics::OWN_CALLS,
     },
     upstream::{Upstream, UpstreamUse},
 };
@@ -306,6 +307,9 @@ impl CallLog {
             (None, _) if status == CLIENT_GONE => CallOutcome::Cancelled,
             (_, outcome) => outcome,
         };
+        let took = self.start.elapsed();
+        let finite = (self.part(0) != method::LISTEN).then_some(took);
+        self.upstream.as_ref().map_or(&OWN_CALLS, |upstream| &upstream.calls).count(outcome, self.attempts, finite);
         let record = CallRecord {
             id: self.id,
             upstream: self.upstream.as_ref().map_or("-", |upstream| upstream.name()),
@@ -320,7 +324,7 @@ impl CallLog {
             peer: self.peer,
             status,
             attempts: self.attempts,
-            took: self.start.elapsed(),
+            took,
             received: self.received as u64,
             sent,
             outcome,

@@ -1,10 +1,12 @@
-//! For the operator of Weir, at a Unix socket: `GET /status` and `GET /readyz` say how it stands. `POST /reload` puts the
+//! For the operator of Weir, at a Unix socket: `GET /status` and `GET /readyz` say how it stands.
+//! `GET /metrics` has the counters for Prometheus. `POST /reload` puts the
 //! changed configuration in force, and `GET /reload` says what that would change.
 //!
 //! Whoever opens the socket is the user that runs Weir: it has mode 0600, in a folder that only this user can enter.
 //! So requests need no credential, and no page in a browser reaches it.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     os::unix::fs::MetadataExt,
     path::Path,
@@ -21,6 +23,7 @@ use weir_flow::BreakerState;
 use crate::{
     config::Config,
     credential::{CredentialManager, Standing},
+    http,
     quota::Shares,
     upstream::Upstream,
 };
@@ -29,7 +32,7 @@ use super::{
     App, deliver,
     health::{self, HealthLine},
     listen::{Handler, HttpExchange, ListenLimits, Listener},
-    upgrade,
+    metrics, upgrade,
 };
 
 /// Operators are few; a request has no body.
@@ -146,6 +149,10 @@ struct UpstreamReport<'a> {
     transport_reason: Option<&'static str>,
     login: Option<LoginReport>,
     processes: usize,
+    /// How many calls came to what.
+    calls: BTreeMap<&'static str, u64>,
+    /// How often requests of these calls were sent, or were to be.
+    attempts: u64,
 }
 
 #[derive(Serialize)]
@@ -223,6 +230,13 @@ impl Admin {
             retry_in_seconds: status.retry.map(|retry| retry.saturating_duration_since(now).as_secs()),
             login: self.login(upstream.name()).await,
             processes: upstream.processes(),
+            calls: upstream
+                .calls
+                .outcomes()
+                .filter(|(_, count)| *count > 0)
+                .map(|(what, count)| (what.text(), count))
+                .collect(),
+            attempts: upstream.calls.attempts(),
             health: health::line(upstream),
         }
     }
@@ -254,6 +268,10 @@ impl Handler for Admin {
                 let body = self.status().await;
                 deliver::json(exchange, 200, body).await;
             }
+            ("GET", "/metrics") => {
+                let body = metrics::text(&self.app, self.started.elapsed());
+                exchange.respond(200, &[(http::CONTENT_TYPE, metrics::OPEN_METRICS)], body).await;
+            }
             ("GET", "/readyz") => {
                 let (status, body) = health::ready(self.app.proxy.catalog(), *self.app.draining.borrow(), true);
                 deliver::json(exchange, status, body).await;
@@ -263,7 +281,7 @@ impl Handler for Admin {
                 let (status, body) = self.reload(is_preview).await;
                 deliver::json(exchange, status, body).await;
             }
-            _ => deliver::text(exchange, 404, "only /status, /readyz and /reload are here\n").await,
+            _ => deliver::text(exchange, 404, "only /status, /readyz, /metrics and /reload are here\n").await,
         }
     }
 }

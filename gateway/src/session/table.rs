@@ -33,6 +33,11 @@ impl Sessions {
         &self.memory
     }
 
+    /// What limits how many there are.
+    pub fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
     /// Room for one more session of a principal.
     ///
     /// # Errors

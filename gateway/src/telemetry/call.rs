@@ -204,7 +204,20 @@ impl CallRecord<'_> {
 }
 
 impl CallOutcome {
-    const fn text(self) -> &'static str {
+    /// Each of them, in the order of the type.
+    pub const ALL: [Self; 9] = [
+        Self::Ok,
+        Self::Error,
+        Self::ToolError,
+        Self::SignIn,
+        Self::Approval,
+        Self::Refused,
+        Self::Denied,
+        Self::Cancelled,
+        Self::Failed,
+    ];
+
+    pub const fn text(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Error => "error",
@@ -215,6 +228,16 @@ impl CallOutcome {
             Self::Denied => "denied",
             Self::Cancelled => "cancelled",
             Self::Failed => "failed",
+        }
+    }
+
+    /// Who is to blame that a call has no result; none if nobody is.
+    pub const fn blame(self) -> &'static str {
+        match self {
+            Self::Ok | Self::SignIn | Self::Approval => "none",
+            Self::Error | Self::ToolError | Self::Failed => "upstream",
+            Self::Refused | Self::Cancelled => "client",
+            Self::Denied => "policy",
         }
     }
 
