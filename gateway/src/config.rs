@@ -30,6 +30,7 @@ mod resolve;
 mod safe_url;
 mod schema;
 mod secret;
+mod secret_command;
 mod string;
 mod suggest;
 mod syntax;
@@ -62,6 +63,7 @@ pub use auth::{
 };
 pub use condition::{Condition, MOST_STEPS};
 pub use environment::{Environment, SystemEnvironment, SystemUser};
+pub use inherit::variables as inherited_variables;
 pub use name::{NameError, UpstreamName};
 pub use pattern::Pattern;
 pub use problem::{FilePosition, Problem, Problems};
@@ -72,6 +74,7 @@ pub use resolve::{default_cache_dir, default_store};
 pub use safe_url::{SafeUrl, UrlError};
 pub use schema::schema;
 pub use secret::{SecretError, SecretSource};
+pub use secret_command::SecretCommand;
 pub use weir_store::Secret;
 
 /// Everything Weir was told, checked and complete.

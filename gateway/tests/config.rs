@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use weir::config::{
-    Auth, Config, Environment, HttpTransport, Limits, LoginFlow, LoginOwner, Reach, SecretSource, SystemUser, Timeouts,
-    schema,
+    Auth, Config, Environment, HttpTransport, Limits, LoginFlow, LoginOwner, Reach, Secret, SecretCommand,
+    SecretSource, SystemUser, Timeouts, schema,
 };
 
 /// What a secret of the fake environment looks like; nothing may print it.
@@ -40,6 +40,10 @@ impl Environment for Fake {
             "forbidden" => Err(io::ErrorKind::PermissionDenied.into()),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+
+    fn output(&self, _: &SecretCommand) -> Result<Secret, String> {
+        Ok(Secret::new(SECRET.to_owned()))
     }
 
     fn names(&self) -> Vec<String> {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
-use weir::config::{Config, Environment, SystemUser, schema};
+use weir::config::{Config, Environment, Secret, SecretCommand, SystemUser, schema};
 
 /// An environment where every variable is set and every file is there.
 struct Complete;
@@ -23,6 +23,10 @@ impl Environment for Complete {
 
     fn file(&self, _: &Path) -> io::Result<Vec<u8>> {
         Ok(b"value".to_vec())
+    }
+
+    fn output(&self, _: &SecretCommand) -> Result<Secret, String> {
+        Ok(Secret::new("value".to_owned()))
     }
 
     fn names(&self) -> Vec<String> {
@@ -173,7 +177,7 @@ fn section(title: &str, table: &Value) -> String {
 fn kind(value: &Value) -> String {
     if let Some(name) = value["$ref"].as_str() {
         return match name.rsplit('/').next().unwrap() {
-            "Source" => "`{ env = … }` or `{ file = … }`".to_owned(),
+            "Source" => "[source](#where-a-secret-is)".to_owned(),
             _ => "table".to_owned(),
         };
     }

@@ -1,6 +1,9 @@
 //! What must never be seen by anybody but the one it is for.
 
+use std::{fs, process::Command, time::Duration};
+
 use serde_json::json;
+use weir_tests::paths;
 use weir_tests::peer::{Launch, free_port};
 use weir_tests::{Client, Gateway, Request, Stub};
 
@@ -137,4 +140,80 @@ async fn an_error_does_not_repeat_what_it_was_given() {
         let said = gateway.send(request).await.bytes().await;
         assert!(!String::from_utf8_lossy(&said).contains(MARK), "{said:?}");
     }
+}
+
+#[tokio::test]
+async fn a_command_prints_a_secret_that_rotates_and_stays_when_the_command_fails() {
+    let stub = Stub::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, TOKEN).unwrap();
+    // It tells its standard error what it must not.
+    let script = "cat \"$0\" >&2; cat \"$0\"";
+    let command = json!(["/bin/sh", "-c", script, token]);
+    let config = format!("{}bearer = {{ command = {command}, refresh = \"100ms\" }}\n", stub.config("stub"));
+    let mut gateway = Gateway::start(&config).await;
+    gateway.healthy(&["stub"]).await;
+    assert!(stub.tokens().iter().all(|token| token == TOKEN));
+
+    // The stub takes any token: what a call brings is the new one once the old one is refused, or a reload has come.
+    let rotated = format!("rotated-{MARK}");
+    fs::write(&token, &rotated).unwrap();
+    gateway.configure(&format!("{config}timeouts = {{ read = \"59s\" }}\n"));
+    let client = Client::modern(&gateway, "/mcp/stub");
+    while stub.tokens().last() != Some(&rotated) {
+        client.call("echo", json!({ "message": "hi" })).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+
+    fs::remove_file(&token).unwrap();
+    gateway.logs("a secret cannot be fetched anew").await;
+    client.call("echo", json!({ "message": "hi" })).await;
+    assert_eq!(stub.tokens().last(), Some(&rotated), "the last one stays");
+    let log = gateway.log();
+    assert!(!log.contains(MARK), "{log}");
+
+    // One that starts has no last one.
+    gateway.signal(rustix::process::Signal::TERM);
+    gateway.end().await;
+    let file = folder.path().join("weir.toml");
+    fs::write(&file, config).unwrap();
+    let check = Command::new(paths::weir()).args(["check", "--config"]).arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&check.stderr).into_owned() + &String::from_utf8_lossy(&check.stdout);
+    assert_eq!(check.status.code(), Some(64), "{said}");
+    assert!(said.contains("command /bin/sh gives no secret: it ended with exit status: 1"), "{said}");
+}
+
+#[tokio::test]
+async fn a_credential_of_systemd_and_a_file_of_a_mount_open_upstreams() {
+    let (stub, mounted) = (Stub::start().await, Stub::start().await);
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("stub-token"), TOKEN).unwrap();
+    // As the kubelet mounts a secret: a link that it moves to another folder at once.
+    let mount = folder.path().join("mount");
+    for (name, token) in [("one", "one"), ("two", "two")] {
+        fs::create_dir_all(mount.join(name)).unwrap();
+        fs::write(mount.join(name).join("token"), format!("{token}-{MARK}")).unwrap();
+    }
+    std::os::unix::fs::symlink("one", mount.join("data")).unwrap();
+    let path = mount.join("data/token");
+    let config = format!(
+        "{}bearer = {{ credential = \"stub-token\" }}\n{}headers = {{ X-Key = \"${{file:{}}}\" }}\n",
+        stub.config("stub"),
+        mounted.config("mounted"),
+        path.display(),
+    );
+    let environment = [("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap())];
+    let gateway = Gateway::start_with(&config, &environment).await;
+    gateway.healthy(&["stub", "mounted"]).await;
+    assert_eq!(stub.tokens().last().map(String::as_str), Some(TOKEN));
+
+    std::os::unix::fs::symlink("two", mount.join("next")).unwrap();
+    fs::rename(mount.join("next"), mount.join("data")).unwrap();
+    gateway.logs("the configuration was reloaded").await;
+    gateway.healthy(&["mounted"]).await;
+    Client::modern(&gateway, "/mcp/mounted").call("echo", json!({ "message": "hi" })).await;
+    let seen = mounted.seen();
+    let key = seen.last().and_then(|request| request.header("x-key").map(str::to_owned));
+    assert_eq!(key, Some(format!("two-{MARK}")));
 }

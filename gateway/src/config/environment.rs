@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{User, geteuid};
 
+use super::{Secret, SecretCommand};
+
 /// The largest file that is read for a configuration, in bytes. Nobody writes more by hand or keeps a token longer.
 pub(super) const FILE_LIMIT: u64 = 1 << 20;
 
@@ -21,6 +23,12 @@ pub trait Environment {
     /// # Errors
     /// Whatever keeps it from being read, its size included.
     fn file(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// What a command prints, as it was when it last ran if that is not long ago.
+    ///
+    /// # Errors
+    /// Why it gave nothing, without anything that it printed.
+    fn output(&self, command: &SecretCommand) -> Result<Secret, String>;
 
     /// The names of all environment variables, those that are no text left out.
     fn names(&self) -> Vec<String>;
@@ -70,6 +78,10 @@ impl Environment for SystemEnvironment {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "file is larger than 1 MiB"));
         }
         Ok(content)
+    }
+
+    fn output(&self, command: &SecretCommand) -> Result<Secret, String> {
+        command.fetch()
     }
 
     fn names(&self) -> Vec<String> {

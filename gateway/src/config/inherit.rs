@@ -1,11 +1,15 @@
 //! Which of Weir's own environment variables a program inherits.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 
 use super::Environment;
 
 /// The variable that has the key of the login store unless the configuration names another.
 pub(super) const STORE_KEY: &str = "WEIR_STORE_KEY";
+
+/// What each child inherits, as with the MCP SDKs. Everything else, our own secrets included, stays here.
+const ALWAYS: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 
 /// What is inherited unless the configuration says otherwise: the way out, whom to trust there, language and time.
 pub(super) const DEFAULT: [&str; 13] = [
@@ -42,4 +46,14 @@ pub(super) fn names(patterns: &[String], secret: &BTreeSet<String>, environment:
         }
     }
     names.into_iter().collect()
+}
+
+/// What a child inherits of Weir's own environment: these names and a few harmless ones.
+pub fn variables(names: &[String]) -> impl Iterator<Item = (&str, OsString)> {
+    let names = ALWAYS.into_iter().chain(names.iter().map(String::as_str));
+    names.filter_map(|name| {
+        let value = std::env::var_os(name)?;
+        // An exported shell function, which is code (the SDKs leave it out too).
+        (!value.as_encoded_bytes().starts_with(b"()")).then_some((name, value))
+    })
 }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use thiserror::Error;
-use zeroize::Zeroizing;
 
-use super::{Environment, Secret, SystemEnvironment};
+use super::{Environment, Secret, SecretCommand, SystemEnvironment};
 
 /// Where a secret is found when it is needed. Its `Display` names the place, never the secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,8 @@ pub enum SecretSource {
     Env(String),
     /// A file, read anew each time so that the secret can be rotated.
     File(PathBuf),
+    /// A program that prints it. It ran when the configuration was loaded.
+    Command(Arc<SecretCommand>),
 }
 
 /// Why a secret cannot be had. Names its source, never its content.
@@ -30,6 +32,9 @@ pub enum SecretError {
     /// The variable is not set.
     #[error("{0} is not set")]
     Missing(SecretSource),
+    /// The command has given nothing, for this reason.
+    #[error("{0} gives no secret: {1}")]
+    Failed(SecretSource, String),
     /// It is not UTF-8.
     #[error("{0} is not UTF-8 text")]
     NotText(SecretSource),
@@ -39,12 +44,13 @@ pub enum SecretError {
 }
 
 impl SecretSource {
-    /// Reads the secret from this process's environment or file system, without the line break that ends most files.
+    /// Reads the secret from this process's environment or file system, without the line break that ends most files. Runs
+    /// no command: what it printed last counts.
     ///
     /// # Errors
     /// If it is missing, empty, or nothing that a header could carry.
     pub fn read(&self) -> Result<Secret, SecretError> {
-        self.read_in(&SystemEnvironment)
+        self.printable(self.now()?)
     }
 
     /// Reads the secret from the environment given, in the same way.
@@ -52,11 +58,7 @@ impl SecretSource {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_in(&self, environment: &dyn Environment) -> Result<Secret, SecretError> {
-        let secret = self.text(environment)?;
-        if !secret.is_printable() {
-            return Err(SecretError::Character(self.clone()));
-        }
-        Ok(secret)
+        self.printable(self.text(environment)?)
     }
 
     /// Reads a secret of several lines, such as a key in PEM, from this process's environment or file system.
@@ -64,30 +66,57 @@ impl SecretSource {
     /// # Errors
     /// If it is missing, empty or no text.
     pub fn read_document(&self) -> Result<Secret, SecretError> {
-        self.text(&SystemEnvironment)
+        self.now()
+    }
+
+    /// An upstream has refused the secret. A command runs again some seconds later, and a file is read anew anyway.
+    pub fn refused(&self) {
+        if let Self::Command(command) = self {
+            command.refused();
+        }
+    }
+
+    fn printable(&self, secret: Secret) -> Result<Secret, SecretError> {
+        if !secret.is_printable() {
+            return Err(SecretError::Character(self.clone()));
+        }
+        Ok(secret)
+    }
+
+    fn now(&self) -> Result<Secret, SecretError> {
+        match self {
+            Self::Command(command) => self.trimmed(command.last().ok_or_else(|| SecretError::Missing(self.clone()))?),
+            Self::Env(_) | Self::File(_) => self.text(&SystemEnvironment),
+        }
     }
 
     /// The text found there, one final line break removed; it may have more of them inside, but is not empty.
     pub(super) fn text(&self, environment: &dyn Environment) -> Result<Secret, SecretError> {
+        let not_text = || SecretError::NotText(self.clone());
         let text = match self {
-            Self::Env(name) => environment
-                .variable(name)
-                .ok_or_else(|| SecretError::Missing(self.clone()))?
-                .into_string()
-                .map_err(|_| SecretError::NotText(self.clone()))?,
+            Self::Env(name) => {
+                let value = environment.variable(name).ok_or_else(|| SecretError::Missing(self.clone()))?;
+                Secret::new(value.into_string().map_err(|_| not_text())?)
+            }
             Self::File(path) => {
                 let bytes =
                     environment.file(path).map_err(|error| SecretError::Unreadable(self.clone(), reason(&error)))?;
-                String::from_utf8(bytes).map_err(|_| SecretError::NotText(self.clone()))?
+                Secret::new(String::from_utf8(bytes).map_err(|_| not_text())?)
+            }
+            Self::Command(command) => {
+                environment.output(command).map_err(|why| SecretError::Failed(self.clone(), why))?
             }
         };
-        let mut text = Zeroizing::new(text);
-        let kept = text.strip_suffix('\n').map_or(text.len(), |line| line.strip_suffix('\r').unwrap_or(line).len());
-        text.truncate(kept);
-        if text.is_empty() {
+        self.trimmed(text)
+    }
+
+    fn trimmed(&self, text: Secret) -> Result<Secret, SecretError> {
+        let text = text.expose();
+        let line = text.strip_suffix('\n').map_or(text, |line| line.strip_suffix('\r').unwrap_or(line));
+        if line.is_empty() {
             return Err(SecretError::Empty(self.clone()));
         }
-        Ok(text.into())
+        Ok(Secret::new(line.to_owned()))
     }
 }
 
@@ -96,6 +125,8 @@ impl fmt::Display for SecretSource {
         match self {
             Self::Env(name) => write!(f, "env {name}"),
             Self::File(path) => write!(f, "file {}", path.display()),
+            // Its arguments are the operator's, and say where the secret is.
+            Self::Command(command) => write!(f, "command {}", command.program),
         }
     }
 }

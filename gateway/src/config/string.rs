@@ -24,6 +24,9 @@ pub(super) struct Inherited(pub(super) String);
 /// The name of an environment variable.
 pub(super) struct Variable(pub(super) String);
 
+/// The name of a credential that systemd hands over.
+pub(super) struct CredentialFile(pub(super) String);
+
 /// The name of an account at a service.
 pub(super) struct AccountName(pub(super) String);
 
@@ -84,6 +87,7 @@ pub(super) use strings;
 strings! {
     AccountName: "the name of an account, as a string", { "type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,31}$" };
     Address: "an address such as \"127.0.0.1:8080\"", { "type": "string" };
+    CredentialFile: "the name of a credential, as a string", { "type": "string", "pattern": "^[^/]+$" };
     FilePath: "a path, as a string", { "type": "string", "minLength": 1 };
     Inherited: "the name of a variable or \"LC_*\", as a string", { "type": "string", "pattern": "^[^=$%*]+[*]?$" };
     Memory: "a size such as \"512MiB\"", { "type": "string", "pattern": "^[0-9]+ *(B|[kK]B|KiB|[MG]i?B)$" };
@@ -124,6 +128,18 @@ impl FromStr for SystemUserName {
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
         unexpanded(text, "a user").map(Self)
+    }
+}
+
+impl FromStr for CredentialFile {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        if text.is_empty() || text.contains(['/', '\0', '$']) || text.starts_with('.') {
+            let hint = "only its name, as in LoadCredential=: { credential = \"github-token\" }";
+            return Err(Unreadable::new("this cannot be the name of a credential", hint));
+        }
+        Ok(Self(text.to_owned()))
     }
 }
 

@@ -9,7 +9,8 @@ use super::origin::{HostName, ServiceOrigin, WebOrigin, WebUrl};
 use super::quantity::{Memory, Period, Size};
 use super::read::{Unreadable, table};
 use super::string::{
-    AccountName, Address, FilePath, Inherited, Program, SystemUserName, TemplateString, Variable, choice, strings,
+    AccountName, Address, CredentialFile, FilePath, Inherited, Program, SystemUserName, TemplateString, Variable,
+    choice, strings,
 };
 use super::value::{Count, Json, NamedValues, OneOrMore, Values};
 
@@ -355,14 +356,25 @@ table! {
         processes: Count,
     }
 
-    /// Where a secret is: an environment variable or a file, never the secret itself.
-    #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+    /// Where a secret is, never the secret itself: in one of `env`, `file`, `credential` and `command`.
+    #[schemars(extend("oneOf" = [{ "required": ["env"] }, { "required": ["file"] }, { "required": ["credential"] }, { "required": ["command"] }]))]
     #[schemars(rename = "Source")]
     struct WrittenSecret("{ env = \"NAME\" } or { file = \"PATH\" }") {
         /// The environment variable that holds it.
         env: Variable,
-        /// The file that holds it; a final line break is not part of it.
+        /// The file that holds it, read anew each time; a final line break is not part of it.
         file: FilePath,
+        /// The systemd credential that holds it (`LoadCredential=`, `SetCredentialEncrypted=`): a file in
+        /// `$CREDENTIALS_DIRECTORY`.
+        credential: CredentialFile,
+        /// A program and its arguments, which prints it within 10 seconds: `["vault", "kv", "get", "-field=token",
+        /// "secret/github"]`. There is no shell, and nothing is expanded. While it fails, Weir uses what it printed last.
+        command: Values<TemplateString>,
+        /// How long Weir uses what the `command` printed before it runs again. Default: `"5m"`.
+        refresh: Period,
+        /// Which of Weir's own variables the `command` inherits, beside `HOME`, `PATH` and the like: `["VAULT_*"]`.
+        /// Default: as for upstreams.
+        inherit_env: Values<Inherited>,
     }
 
     /// A WebAssembly component that decides about calls.

@@ -3,14 +3,22 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::expand::{ValuePart, literal, pieces};
 use crate::config::problem::Report;
 use crate::config::read::{At, Setting};
 use crate::config::secret::SecretError;
-use crate::config::string::{FilePath, TemplateString};
+use crate::config::string::{CredentialFile, FilePath, TemplateString};
+use crate::config::value::Values;
 use crate::config::written::WrittenSecret;
-use crate::config::{Environment, Secret, SecretSource};
+use crate::config::{Environment, Secret, SecretCommand, SecretSource, inherit};
+
+use super::list;
+
+/// How long Weir uses what a command printed, unless the configuration says otherwise.
+const REFRESH: Duration = Duration::from_secs(5 * 60);
 
 /// The surroundings of a value.
 pub(super) struct Context<'c, 't> {
@@ -108,20 +116,71 @@ impl Context<'_, '_> {
     }
 
     fn place(&mut self, source: &At<WrittenSecret>) -> Option<SecretSource> {
-        let resolved = match (&source.value.env, &source.value.file) {
-            (Setting::Set(name), Setting::Absent) => {
-                self.variables.insert(name.value.0.clone());
-                SecretSource::Env(name.value.0.clone())
+        let written = &source.value;
+        let places = [written.env.key(), written.file.key(), written.credential.key(), written.command.key()];
+        if places.iter().flatten().count() != 1 {
+            let hint = "{ env = \"NAME\" }, { file = \"PATH\" }, { credential = \"NAME\" } or { command = [\"…\"] }";
+            self.report.add(source.span.clone(), "a secret is in one place", Some(hint.to_owned()));
+            return None;
+        }
+        let of_command = [("refresh", written.refresh.key()), ("inherit_env", written.inherit_env.key())];
+        for (name, key) in of_command {
+            if let (Some(key), None) = (key, written.command.key()) {
+                self.report.add(key, format!("`{name}` goes with a `command`"), None);
             }
-            (Setting::Absent, Setting::Set(path)) => SecretSource::File(self.base.join(&path.value.0)),
-            (Setting::Unreadable(_), _) | (_, Setting::Unreadable(_)) => return None,
-            (Setting::Absent, Setting::Absent) | (Setting::Set(_), Setting::Set(_)) => {
-                let hint = "{ env = \"NAME\" } or { file = \"PATH\" }".to_owned();
-                self.report.add(source.span.clone(), "a secret is in one place", Some(hint));
-                return None;
-            }
+        }
+        if let Some(name) = written.env.set() {
+            self.variables.insert(name.value.0.clone());
+            return Some(SecretSource::Env(name.value.0.clone()));
+        }
+        if let Some(path) = written.file.set() {
+            return Some(SecretSource::File(self.base.join(&path.value.0)));
+        }
+        match (written.credential.set(), written.command.set()) {
+            (Some(name), _) => self.credential(name),
+            (None, Some(command)) => self.command(written, command),
+            (None, None) => None,
+        }
+    }
+
+    /// The file of a credential of systemd (systemd.exec(5), CREDENTIALS).
+    fn credential(&mut self, name: &At<CredentialFile>) -> Option<SecretSource> {
+        let folder = self.environment.variable("CREDENTIALS_DIRECTORY");
+        if self.live && folder.is_none() {
+            let hint = format!("LoadCredential={} in the unit of Weir sets it", name.value.0);
+            self.report.add(name.span.clone(), "CREDENTIALS_DIRECTORY is not set", Some(hint));
+            return None;
+        }
+        Some(SecretSource::File(Path::new(&folder.unwrap_or_default()).join(&name.value.0)))
+    }
+
+    fn command(&mut self, written: &WrittenSecret, command: &At<Values<TemplateString>>) -> Option<SecretSource> {
+        let mut words = command.value.0.iter().map(|word| word.value.0.clone());
+        let Some(program) = words.next().filter(|program| !program.is_empty()) else {
+            let hint =
+                "the program first: [\"vault\", \"kv\", \"get\", \"-field=token\", \"secret/github\"]".to_owned();
+            self.report.add(command.span.clone(), "there is no program to run", Some(hint));
+            return None;
         };
-        Some(resolved)
+        // A name is looked up in PATH, a path begins at the folder of the file.
+        let program = match program.contains('/') {
+            true => self.base.join(program).to_string_lossy().into_owned(),
+            false => program,
+        };
+        let inherit = match &written.inherit_env {
+            Setting::Absent => inherit::DEFAULT.map(str::to_owned).to_vec(),
+            given => list(given, |pattern| pattern.0.clone()),
+        };
+        let refresh = written.refresh.set().map_or(REFRESH, |at| at.value.0);
+        let inherit = inherit::names(&inherit, &BTreeSet::new(), self.environment);
+        let folder = self.base.to_owned();
+        Some(SecretSource::Command(Arc::new(SecretCommand {
+            program,
+            args: words.collect(),
+            inherit,
+            folder,
+            refresh,
+        })))
     }
 
     /// Where a secret of several lines is, such as a key in PEM; reports if it is not there now.
@@ -140,7 +199,7 @@ impl Context<'_, '_> {
         let source = match piece {
             ValuePart::Plain(text) => return Some(Secret::new(text.to_owned())),
             ValuePart::Reference(SecretSource::File(path)) => SecretSource::File(self.base.join(path)),
-            ValuePart::Reference(source @ SecretSource::Env(_)) => source,
+            ValuePart::Reference(source) => source,
         };
         source.text(self.environment).inspect_err(|error| self.unavailable(span, error)).ok()
     }

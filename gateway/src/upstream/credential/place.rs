@@ -55,7 +55,11 @@ impl CachedCredential {
 impl CredentialSource {
     /// The same choice with the secret as it is now, if it is another one: a file that was replaced.
     pub(super) fn changed(&self, before: &CachedCredential, origin: &Origin) -> Option<CachedCredential> {
-        let now = self.place(before.attachment.clone()?, origin).ok()?;
+        let attachment = before.attachment.clone()?;
+        if let Some((_, source)) = self.secrets.iter().find(|(name, _)| *name == attachment.secret) {
+            source.refused();
+        }
+        let now = self.place(attachment, origin).ok()?;
         let same = now.credential.as_ref().map(|c| &c.value) == before.credential.as_ref().map(|c| &c.value);
         (!same).then_some(now)
     }

@@ -1,19 +1,15 @@
 //! What to start, with which environment, and why it did not start.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::config::{ProcessLimits, SystemUser};
+use crate::config::{ProcessLimits, SystemUser, inherited_variables};
 
 use super::{Confinement, StdioError};
-
-/// What each child inherits, as with the MCP SDKs. Beside these it gets what its command names; everything else, our own
-/// secrets included, stays here.
-const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 
 /// A program and how to start it. Arguments and environment may be secret: `Debug` does not show them.
 #[derive(Clone, PartialEq, Eq)]
@@ -58,7 +54,8 @@ impl StdioCommand {
         command
             .args(&self.args)
             .env_clear()
-            .envs(self.inherited())
+            .envs(inherited_variables(&self.inherit))
+            .envs(self.of_user())
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -108,23 +105,12 @@ impl StdioCommand {
         self.secrets.iter().cloned().chain(inherited).collect()
     }
 
-    fn inherited(&self) -> impl Iterator<Item = (&str, OsString)> {
-        let names = INHERITED.into_iter().chain(self.inherit.iter().map(String::as_str));
-        names.filter_map(|name| {
-            let value = self.of_user(name).or_else(|| env::var_os(name))?;
-            // An exported shell function, which is code (the SDKs leave it out too).
-            (!value.as_encoded_bytes().starts_with(b"()")).then_some((name, value))
-        })
-    }
     /// The variables that tell of the user.
-    fn of_user(&self, name: &str) -> Option<OsString> {
-        let user = self.user.as_ref()?;
-        match name {
-            "HOME" => Some(user.home.clone().into()),
-            "LOGNAME" | "USER" => Some(user.name.clone().into()),
-            "SHELL" => Some(user.shell.clone().into()),
-            _ => None,
-        }
+    fn of_user(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+        self.user.iter().flat_map(|user| {
+            let name = OsStr::new(&user.name);
+            [("HOME", user.home.as_os_str()), ("LOGNAME", name), ("USER", name), ("SHELL", user.shell.as_os_str())]
+        })
     }
 }
 
