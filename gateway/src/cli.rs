@@ -19,6 +19,7 @@ mod serve;
 mod status;
 mod terminal;
 mod test;
+mod upgrade;
 
 use std::{
     path::{Path, PathBuf},
@@ -71,7 +72,8 @@ enum Command {
         listen: Option<std::net::SocketAddr>,
         /// Take over the sockets of the process that serves this configuration, so that no connection is refused.
         ///
-        /// That one hands them over at SIGQUIT, and then stops as at SIGTERM. Its sessions end with it.
+        /// That one gets SIGQUIT, hands them over, and then stops as at SIGTERM. Its sessions end with it. `weir upgrade`
+        /// does this in the background.
         #[arg(long)]
         upgrade: bool,
         /// Keep logins as plain text: whoever reads the file has them.
@@ -88,6 +90,12 @@ enum Command {
     /// Prints what has changed once it is in force. Ends with 1 if it cannot be, and says why; then nothing has changed. The
     /// gateway also looks at the file itself, every two seconds.
     Reload(running::RunningGateway),
+    /// Have this version of Weir take over from the gateway that runs.
+    ///
+    /// Starts `weir serve --upgrade` in the background and waits until it serves. No connection is refused: the gateway that
+    /// runs hands over its sockets, finishes its calls and ends. Its sessions end with it, and clients open others. Ends with 1
+    /// if the new process cannot serve; then the old one goes on.
+    Upgrade(upgrade::Options),
     /// Compare a configuration with what is in force.
     #[command(subcommand)]
     Config(changes::ConfigCommand),
@@ -176,6 +184,7 @@ pub fn run() -> ExitCode {
             serve::run(&config, listen, upgrade, allow_plaintext_token_store)
         }
         Command::Status(options) => status::run(&options),
+        Command::Upgrade(options) => upgrade::run(&options),
         Command::Reload(gateway) => changes::reload(&gateway),
         Command::Config(command) => changes::run(&command),
         Command::Check { config, live, require, caller } => match caller.principal() {

@@ -16,6 +16,7 @@ mod health;
 pub mod listen;
 mod messages;
 mod metrics;
+pub mod notify;
 pub mod origin_check;
 mod post;
 pub mod process;

@@ -1,6 +1,7 @@
 //! The end of the gateway: what runs is finished, nothing new is begun, and nobody is left behind.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -135,6 +136,65 @@ async fn an_upgrade_refuses_no_connection_and_finishes_what_runs() {
     asking.await.unwrap();
     let greeting = Client::modern(&new, "/mcp/stub").call("echo", json!({ "message": "hi" })).await;
     assert_eq!(greeting["content"][0]["text"], "hi");
+}
+
+#[tokio::test]
+async fn weir_upgrade_starts_the_next_process_and_loses_no_call() {
+    let stub = Stub::start().await;
+    let config = stub.config("stub");
+    let mut old = Gateway::start_at(free_port(), &config).await;
+    old.healthy(&["stub"]).await;
+    let address = old.address();
+    let (id, request) = Client::modern(&old, "/mcp/stub")
+        .request("tools/call", json!({ "name": "hold", "arguments": { "message": "finished" } }));
+    let held = tokio::spawn(async move { answer(request.send(address).await, id).await });
+    until("the call runs", || stub.held() == 1).await;
+
+    let done = Arc::new(AtomicUsize::new(0));
+    let calling: Vec<_> = (0..4)
+        .map(|_| {
+            let (done, client) = (Arc::clone(&done), Client::modern(&old, "/mcp/stub"));
+            tokio::spawn(async move {
+                let mut calls = 0;
+                while done.load(Ordering::Relaxed) == 0 {
+                    let (id, request) =
+                        client.request("tools/call", json!({ "name": "echo", "arguments": { "message": "hi" } }));
+                    let answer = answer(request.send(address).await, id).await;
+                    assert_eq!(answer["result"]["content"][0]["text"], "hi", "{answer}");
+                    calls += 1;
+                }
+                calls
+            })
+        })
+        .collect();
+
+    let state = old.directory().to_owned();
+    let weir = || {
+        let mut command = tokio::process::Command::new(weir_tests::paths::weir());
+        command.args(["upgrade", "--config"]).arg(state.join("weir.toml"));
+        command.env("XDG_STATE_HOME", &state).kill_on_drop(true);
+        // The next process keeps the standard error, so that nobody may wait for its end.
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        command.spawn().unwrap().wait_with_output()
+    };
+    let upgraded = weir().await.unwrap();
+    let said = String::from_utf8_lossy(&upgraded.stdout).into_owned();
+    assert!(upgraded.status.success(), "{said}{}", old.log());
+    let new = said.strip_prefix("Process ").and_then(|rest| rest.split(' ').next()?.parse::<i32>().ok());
+    let new = rustix::process::Pid::from_raw(new.unwrap()).unwrap();
+    old.logs("stopping: running calls may finish").await;
+    stub.release(1);
+    assert_eq!(held.await.unwrap()["result"]["content"][0]["text"], "finished");
+    assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
+    done.store(1, Ordering::Relaxed);
+    for calls in calling {
+        assert!(calls.await.unwrap() > 0);
+    }
+    rustix::process::kill_process(new, Signal::TERM).unwrap();
+    until("the new process has ended", || std::net::TcpStream::connect(address).is_err()).await;
+
+    let alone = weir().await.unwrap();
+    assert_eq!(alone.status.code(), Some(1), "nobody is there to take over from");
 }
 
 /// A legacy server that opens sessions and never answers the end of one.

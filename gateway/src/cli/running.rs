@@ -6,10 +6,29 @@ use anyhow::Context;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
+use rustix::process::Pid;
 use serde_json::Value;
 use tokio::{net::UnixStream, time::timeout};
 
-use crate::{config::listen_address, credential::DEFAULT_FILE, http::Method, server::admin};
+use crate::{
+    config::{Config, listen_address},
+    credential::DEFAULT_FILE,
+    http::Method,
+    server::admin,
+};
+
+/// Which process serves a configuration; none if no gateway does that this user can ask. The socket is in a folder that
+/// nobody else can enter, so nobody else can name a process.
+pub(super) fn process_id(config: &Config) -> Option<Pid> {
+    let socket = admin::path(config)?;
+    super::runtime().ok()?.block_on(process_at(&socket))
+}
+
+/// The process that listens at this socket.
+pub(super) async fn process_at(socket: &str) -> Option<Pid> {
+    let stream = UnixStream::connect(socket).await.ok()?;
+    Pid::from_raw(stream.peer_cred().ok()?.pid()?)
+}
 
 /// How long the gateway may take to answer. A reload loads policies.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,6 +53,11 @@ impl RunningGateway {
         let mut config = super::load(&self.config)?;
         config.listen = self.listen.map_or(config.listen, |address| vec![address]);
         admin::path(&config).context("the login store has no place, and the socket would be beside it")
+    }
+
+    /// The configuration as it was named, and the address in place of its own.
+    pub(super) const fn options(&self) -> (&PathBuf, Option<SocketAddr>) {
+        (&self.config, self.listen)
     }
 
     /// The answer to a request. An error that it answers with is this one's error.

@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
 };
 use url::Url;
@@ -30,6 +30,7 @@ use crate::{
         authorization::AuthorizationServer,
         connect::Connect,
         listen::{ListenLimits, Listener},
+        notify,
         origin_check::OriginCheck,
         process::{self, ListenFds},
         upgrade::{self, Fds},
@@ -46,7 +47,7 @@ use super::{
     BadConfig,
     assembly::Assembler,
     reload::{self, Reloader},
-    terminal,
+    running, terminal,
 };
 
 /// How long running calls may take to finish after Ctrl-C.
@@ -102,6 +103,12 @@ pub(super) fn gateway(
     let listener = Listener::new(config.tls.as_ref())?;
     let inherited = if upgrade {
         let path = upgrade::path(&config).context("the login store has no place, which sockets are handed over at")?;
+        match running::process_id(&config) {
+            Some(id) => {
+                upgrade::request(id).with_context(|| format!("process {id} cannot be asked for its sockets"))?
+            }
+            None => tracing::warn!("the gateway that runs cannot be found; send it SIGQUIT within some seconds"),
+        }
         upgrade::receive(&path)?
     } else {
         Fds::new()
@@ -162,11 +169,16 @@ async fn serve(
         Admin::new(Arc::clone(&app), Arc::clone(manager), (&config.file, format!("{root}/mcp")), reload),
     );
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
+    notify::ready();
 
-    tokio::select! {
-        ended = signalled() => ended?,
-        done = handing_over => done.context("SIGQUIT cannot be waited for")?,
-        gone = hangups => gone.context("SIGHUP cannot be waited for")??,
+    let is_replaced = tokio::select! {
+        ended = signalled() => ended.map(|()| false)?,
+        done = handing_over => done.map(|()| true).context("SIGQUIT cannot be waited for")?,
+        gone = hangups => gone.context("SIGHUP cannot be waited for")?.map(|()| false)?,
+    };
+    // What the service manager watches by now is the process that took the sockets.
+    if !is_replaced {
+        notify::stopping();
     }
     tracing::info!("stopping: running calls may finish, new ones are refused");
     app.drain();
@@ -329,10 +341,18 @@ async fn hear_hangups(at_terminal: bool, reload: mpsc::Sender<ReloadRequest>) ->
         if at_terminal && !io::stdin().is_terminal() {
             break;
         }
-        // One that waits is as good as two.
-        match reload.try_send(ReloadRequest { is_preview: false, answer: None }) {
+        let (answer, answered) = oneshot::channel();
+        match reload.try_send(ReloadRequest { is_preview: false, answer: Some(answer) }) {
             Err(mpsc::error::TrySendError::Closed(_)) => tracing::warn!("there is no file to reload"),
-            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => {}
+            // One that waits is as good as two.
+            Err(mpsc::error::TrySendError::Full(_)) => {}
+            Ok(()) => {
+                notify::reloading();
+                tokio::spawn(async {
+                    drop(answered.await);
+                    notify::ready();
+                });
+            }
         }
     }
     Ok(())

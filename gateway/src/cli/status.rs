@@ -29,6 +29,9 @@ pub(super) struct Options {
     /// Again every two seconds, until Ctrl-C.
     #[arg(short, long)]
     watch: bool,
+    /// End with 0 if the gateway answers, also where upstreams are not healthy: for the health check of a container.
+    #[arg(long, conflicts_with = "watch")]
+    alive: bool,
 }
 
 pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
@@ -37,7 +40,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         loop {
             let all_well = show(options, &socket).await?;
             if !options.watch {
-                return Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+                return Ok(if all_well || options.alive { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             tokio::time::sleep(EVERY).await;
         }

@@ -14,6 +14,7 @@ use std::{
 
 pub use pingora_core::server::Fds;
 use pingora_core::server::ListenFds;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Config;
@@ -50,6 +51,15 @@ pub enum UpgradeError {
     /// Systems take no longer ones.
     #[error("the path {0} is too long for a socket; `store.path` chooses another")]
     Path(String),
+}
+
+/// Has the process that runs hand over its sockets: it tries for some seconds.
+///
+/// # Errors
+///
+/// When it is gone, or another user's.
+pub fn request(process: Pid) -> io::Result<()> {
+    Ok(kill_process(process, Signal::QUIT)?)
 }
 
 /// Waits some seconds for the sockets of the process that runs. Blocks.

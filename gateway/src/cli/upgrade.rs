@@ -1,0 +1,77 @@
+//! `weir upgrade`: this version takes over from the gateway that runs.
+
+use std::{
+    env,
+    os::unix::process::CommandExt,
+    process::{Child, Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use tokio::time::{Instant, sleep};
+
+use super::running::{RunningGateway, process_at};
+
+/// How long the new process may take until it serves. It compiles policies that are new to this version.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often to look whether it does.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The options of `weir upgrade`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    #[command(flatten)]
+    gateway: RunningGateway,
+    /// Keep logins as plain text, as the gateway that runs does.
+    #[arg(long)]
+    allow_plaintext_token_store: bool,
+}
+
+pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let socket = options.gateway.socket()?;
+    super::runtime()?.block_on(async {
+        let (config, listen) = options.gateway.options();
+        let Some(old) = process_at(&socket).await else {
+            bail!("no gateway serves {} here for this user; `weir serve` starts one", config.display());
+        };
+        let mut new = start(options).context("the new process cannot be started")?;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = new.try_wait()? {
+                bail!("the new process ended ({status}), and process {old} goes on. Its log says why");
+            }
+            // Its socket for operators takes the place of the old one when it serves.
+            if process_at(&socket).await.is_some_and(|id| id.as_raw_pid().unsigned_abs() == new.id()) {
+                break;
+            }
+            if Instant::now() >= end {
+                new.kill()?;
+                new.wait()?;
+                bail!("the new process did not serve within {} seconds and was ended", PATIENCE.as_secs());
+            }
+            sleep(LOOK).await;
+        }
+        let address = listen.map(|address| format!(" at {address}")).unwrap_or_default();
+        super::terminal::say(format_args!(
+            "Process {} serves {}{address}. Process {old} finishes its calls and ends.",
+            new.id(),
+            config.display()
+        ))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// It outlives this command: its own group, and nothing to read.
+fn start(options: &Options) -> anyhow::Result<Child> {
+    let (config, listen) = options.gateway.options();
+    let mut command = Command::new(env::current_exe()?);
+    command.args(["serve", "--upgrade", "--config"]).arg(config);
+    if let Some(address) = listen {
+        command.args(["--listen", &address.to_string()]);
+    }
+    if options.allow_plaintext_token_store {
+        command.arg("--allow-plaintext-token-store");
+    }
+    Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).spawn()?)
+}
