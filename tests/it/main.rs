@@ -41,6 +41,7 @@ mod reload;
 mod reload_sessions;
 mod reregistration;
 mod healing;
+mod deployment;
 mod deprovisioning;
 mod introspection;
 mod isolation;

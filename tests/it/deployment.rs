@@ -1,0 +1,140 @@
+//! What runs Weir: a service manager, and the files that tell one how.
+
+use std::{fs, os::unix::net::UnixDatagram, path::PathBuf, process::Command, time::Duration};
+
+use rustix::process::Signal;
+use tokio::net::TcpStream;
+use weir_tests::{Gateway, Stub, wait::PATIENCE};
+
+/// A socket as systemd has one for a unit of `Type=notify`.
+struct ServiceManager {
+    folder: tempfile::TempDir,
+    socket: UnixDatagram,
+}
+
+impl ServiceManager {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { folder, socket }
+    }
+
+    fn path(&self) -> String {
+        self.folder.path().join("notify").to_str().unwrap().to_owned()
+    }
+
+    /// The next message.
+    async fn hears(&self) -> String {
+        let socket = self.socket.try_clone().unwrap();
+        let hear = move || {
+            let mut message = [0; 512];
+            let length = socket.recv(&mut message).expect("the service manager is told something");
+            String::from_utf8_lossy(&message[..length]).into_owned()
+        };
+        tokio::task::spawn_blocking(hear).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn the_service_manager_is_told_when_weir_listens_reloads_and_stops() {
+    let stub = Stub::start().await;
+    let manager = ServiceManager::start();
+    let mut gateway = Gateway::start_with(&stub.config("stub"), &[("NOTIFY_SOCKET", &manager.path())]).await;
+    let ready = format!("READY=1\nMAINPID={}\n", gateway.id());
+    let message = manager.hears().await;
+    assert!(message.starts_with(&ready), "{message}");
+    assert!(TcpStream::connect(gateway.address()).await.is_ok(), "it listens when it says so");
+
+    gateway.signal(Signal::HUP);
+    let message = manager.hears().await;
+    assert!(message.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{message}");
+    assert!(manager.hears().await.starts_with(&ready));
+
+    gateway.signal(Signal::TERM);
+    assert!(manager.hears().await.starts_with("STOPPING=1\n"));
+    assert_eq!(gateway.end().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_gateway_that_cannot_start_is_never_ready() {
+    let manager = ServiceManager::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.toml");
+    fs::write(&file, "listen = 7\n").unwrap();
+    let ended = Command::new(weir_tests::paths::weir())
+        .args(["serve", "--config"])
+        .arg(&file)
+        .env("NOTIFY_SOCKET", manager.path())
+        .output()
+        .unwrap();
+    assert_eq!(ended.status.code(), Some(64));
+    manager.socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    assert!(manager.socket.recv(&mut [0; 64]).is_err(), "nothing was said");
+}
+
+/// A file of the repository.
+fn config(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../config").join(path)
+}
+
+/// What a tool says; none, and a loud word, where this machine has no such tool.
+fn tool(program: &str, args: &[&str]) -> Option<(bool, String)> {
+    match Command::new(program).args(args).output() {
+        Ok(ended) => {
+            let said = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
+            Some((ended.status.success(), said))
+        }
+        Err(why) => {
+            eprintln!("NOT CHECKED: `{program} {}`: {why}", args.join(" "));
+            None
+        }
+    }
+}
+
+#[test]
+fn systemd_takes_the_unit_and_finds_it_confined() {
+    let unit = fs::read_to_string(config("systemd/weir.service")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    // `verify` wants the program to be there.
+    let file = folder.path().join("weir.service");
+    fs::write(&file, unit.replace("/usr/bin/weir", "/bin/true")).unwrap();
+    let file = file.to_str().unwrap();
+    if let Some((is_good, said)) = tool("systemd-analyze", &["verify", file]) {
+        assert!(is_good && !said.contains("weir.service:"), "{said}");
+    }
+    if let Some((is_good, said)) = tool("systemd-analyze", &["security", "--offline=true", "--threshold=25", file]) {
+        assert!(is_good, "{said}");
+    }
+}
+
+#[test]
+fn helm_renders_a_pod_that_is_confined() {
+    let chart = config("helm/weir");
+    let values = config("helm/weir/ci/values.yaml");
+    let (chart, values) = (chart.to_str().unwrap(), values.to_str().unwrap());
+    if let Some((is_good, said)) = tool("helm", &["lint", "--strict", chart, "-f", values]) {
+        assert!(is_good, "{said}");
+    }
+    let Some((is_good, rendered)) = tool("helm", &["template", "team", chart, "-f", values]) else { return };
+    assert!(is_good, "{rendered}");
+    for line in [
+        "readOnlyRootFilesystem: true",
+        "runAsNonRoot: true",
+        "allowPrivilegeEscalation: false",
+        "drop: [ALL]",
+        "type: Recreate",
+        "secretName: weir-secrets",
+        "kind: NetworkPolicy",
+    ] {
+        assert!(rendered.contains(line), "no {line} in\n{rendered}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rendered.yaml");
+    fs::write(&file, &rendered).unwrap();
+    if let Some((is_good, said)) = tool("kubernetes-validate", &["--strict", file.to_str().unwrap()]) {
+        assert!(is_good, "{said}");
+    }
+    let (is_good, said) = tool("helm", &["template", "team", chart]).unwrap();
+    assert!(!is_good && said.contains("the text of weir.toml is needed"), "{said}");
+}
