@@ -40,10 +40,19 @@ fn registered(authority: &mut Authority) -> usize {
 /// The server's page shows an error and leads nowhere; Weir is not told.
 #[tokio::test]
 async fn whoever_does_not_come_back_has_a_new_registration_the_next_time() {
-    let (mut authority, _upstream, gateway) = scene(3600).await;
-    authority.restart();
-    let mut process = auth(&gateway, &["login", "u", "--no-browser"]);
-    let shown = browse(&page(&mut process).await).await;
+    let (mut authority, _upstream, gateway, process, page) = loop {
+        let (mut authority, upstream, gateway) = scene(3600).await;
+        authority.restart();
+        let mut process = auth(&gateway, &["login", "u", "--no-browser"]);
+        let page = page(&mut process).await;
+        if registered(&mut authority) == 0 {
+            break (authority, upstream, gateway, process, page);
+        }
+        // Another test has the port of the first sign-in, and another port is another registration.
+        process.signal(Signal::INT);
+        ended(process).await;
+    };
+    let shown = browse(&page).await;
     assert!(shown.contains("client is invalid"), "{shown}");
     process.signal(Signal::INT);
     assert_eq!(ended(process).await.0, Some(130));
