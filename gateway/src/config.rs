@@ -10,6 +10,7 @@
 //! the structure of the file. What came from there is a [`Secret`], which cannot be printed.
 
 mod access;
+mod admin;
 mod audit;
 mod auth;
 mod condition;
@@ -56,6 +57,7 @@ pub use access::{
     AccessConfig, ApprovalConfig, Approver, Effect, ItemPattern, ItemPatterns, RuleConfig, Selection, Selections,
     ToolOverride, ToolsetConfig, Who,
 };
+pub use admin::AdminConfig;
 pub use audit::{AuditArguments, AuditConfig, AuditSync, OtlpConfig};
 pub use auth::{
     Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, IdentityProvider, InboundAuth,
@@ -104,6 +106,8 @@ pub struct Config {
     pub client_metadata_url: Option<String>,
     /// Where logins are kept.
     pub store: LoginStore,
+    /// Where programs ask how Weir stands; none if only the Unix socket is there.
+    pub admin: Option<AdminConfig>,
     /// Where and how calls are recorded for an audit; none if they are not.
     pub audit: Option<AuditConfig>,
     /// The bounds on what a client may take.

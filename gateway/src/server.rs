@@ -5,6 +5,7 @@
 //! and session; [`sse`] serves clients of HTTP+SSE. [`admin`] answers operators. [`deliver`] writes answers, and [`events`] those that are streams. Every refusal is made in [`refusal`].
 
 pub mod admin;
+pub mod admin_port;
 pub mod authn;
 pub mod authorization;
 pub mod client_metadata;

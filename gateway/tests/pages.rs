@@ -157,6 +157,7 @@ const TABLES: &[(&str, &str)] = &[
     ("PolicyLimits", "`[limits.policy]`"),
     ("Store", "`[store]`"),
     ("Tls", "`[tls]`"),
+    ("Admin", "`[admin]`"),
     ("Audit", "`[audit]`"),
     ("Otlp", "`[audit.otlp]`"),
     ("Source", "Where a secret is"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -150,13 +151,59 @@ async fn a_socket_that_was_left_behind_is_replaced_and_one_without_a_gateway_is_
     assert!(!next.log().contains("shutdown_signal"), "{}", next.log());
 }
 
-/// What Prometheus reads, without the head of the answer.
-fn metrics(gateway: &Gateway) -> String {
-    let mut stream = UnixStream::connect(socket(gateway)).expect("the socket can be opened");
-    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    stream.write_all(request).expect("the request can be sent");
+/// The whole answer to a request without a body.
+fn ask(mut stream: impl Read + Write, request: &str, headers: &str) -> String {
+    let request = format!("{request} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).expect("the request can be sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the answer is text");
+    answer
+}
+
+#[tokio::test]
+async fn programs_read_at_an_address_what_they_may_and_change_nothing() {
+    let stub = Stub::start().await;
+    let admin = "[admin]\nlisten = \"127.0.0.1:0\"\n";
+    let open = Gateway::start(&(stub.config("stub") + admin)).await;
+    let secured = format!("{}{admin}token = {{ env = \"ADMIN_TOKEN\" }}\n", stub.config("stub"));
+    let secured = Gateway::start_with(&secured, &[("ADMIN_TOKEN", "letmein")]).await;
+    let address = |gateway: &Gateway| {
+        let log = gateway.log();
+        let (_, rest) = log.split_once("metrics and status are at http://").expect("the log has the address");
+        rest.chars().take_while(|each| each.is_ascii_digit() || ".:".contains(*each)).collect::<String>()
+    };
+    let ask = async |gateway: &Gateway, request: &str, headers: &str| {
+        gateway.logs("metrics and status are at").await;
+        ask(TcpStream::connect(address(gateway)).expect("the address can be reached"), request, headers)
+    };
+    for (gateway, request, headers, status) in [
+        (&open, "GET /metrics", "Host: localhost\r\n", "200"),
+        (&open, "GET /status", "Host: 127.0.0.1\r\n", "200"),
+        (&open, "GET /readyz", "Host: localhost\r\n", "200"),
+        // A page that has its name point here.
+        (&open, "GET /status", "Host: rebound.example.com\r\n", "403"),
+        (&open, "GET /status", "Host: localhost\r\nOrigin: https://evil.example.com\r\n", "403"),
+        (&open, "POST /reload", "Host: localhost\r\nContent-Length: 0\r\n", "404"),
+        (&open, "GET /reload", "Host: localhost\r\n", "404"),
+        (&secured, "GET /metrics", "Host: weir.internal\r\nAuthorization: Bearer letmein\r\n", "200"),
+        (&secured, "GET /metrics", "Host: localhost\r\nAuthorization: Bearer letmei\r\n", "401"),
+        (&secured, "GET /status", "Host: localhost\r\n", "401"),
+    ] {
+        let answer = ask(gateway, request, headers).await;
+        assert_eq!(answer.split(' ').nth(1), Some(status), "{request} {headers}: {answer}");
+        assert!(!answer.contains("letmein"), "{answer}");
+    }
+    assert!(!secured.log().contains("letmein"), "{}", secured.log());
+    let mut open = open;
+    open.signal(Signal::TERM);
+    assert!(open.end().await.success());
+    assert!(!open.log().contains("ERROR"), "{}", open.log());
+}
+
+/// What Prometheus reads, without the head of the answer.
+fn metrics(gateway: &Gateway) -> String {
+    let stream = UnixStream::connect(socket(gateway)).expect("the socket can be opened");
+    let answer = ask(stream, "GET /metrics", "Host: localhost\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").expect("the answer has a head");
     assert!(head.contains("application/openmetrics-text"), "{head}");
     body.to_owned()
@@ -195,4 +242,14 @@ async fn prometheus_reads_what_calls_came_to() {
     let named: BTreeSet<_> = rows.flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`')).collect();
     let named: BTreeSet<_> = named.into_iter().filter(|word| word.starts_with("weir_")).collect();
     assert_eq!(exported, named);
+
+    // The alerts ask for nothing else.
+    let alerts = fs::read_to_string(paths::tests().join("../config/prometheus-alerts.yml")).expect("there are alerts");
+    let words = alerts.split(|each: char| !each.is_ascii_alphanumeric() && each != '_');
+    let asked: BTreeSet<_> = words.filter(|word| word.starts_with("weir_")).collect();
+    assert!(!asked.is_empty());
+    for metric in asked {
+        let family = ["_total", "_bucket"].iter().find_map(|suffix| metric.strip_suffix(suffix)).unwrap_or(metric);
+        assert!(exported.contains(family), "{metric} is not exported");
+    }
 }

@@ -226,9 +226,10 @@ impl Reloader {
         keep("client_metadata_url", new.client_metadata_url == now.client_metadata_url);
         keep("store", new.store == now.store);
         keep("limits", new.limits == now.limits);
-        let Config { public_url, client_metadata_url, store, limits, cache_dir, .. } = now.clone();
+        keep("admin", new.admin == now.admin);
+        let Config { public_url, client_metadata_url, store, limits, admin, cache_dir, .. } = now.clone();
         (new.public_url, new.client_metadata_url, new.store) = (public_url, client_metadata_url, store);
-        (new.limits, new.cache_dir) = (limits, cache_dir);
+        (new.limits, new.admin, new.cache_dir) = (limits, admin, cache_dir);
         (new, fixed)
     }
 }

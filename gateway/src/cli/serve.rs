@@ -19,13 +19,14 @@ use url::Url;
 
 use crate::{
     catalog::Catalog,
-    config::{Config, Limits},
+    config::{AdminConfig, Config, Limits},
     credential::{ApiKeys, CredentialManager, CredentialOwner},
     open_files,
     proxy::Proxy,
     server::{
         App,
         admin::{self, Admin, AdminSocket, ReloadRequest},
+        admin_port::AdminPort,
         authn::{self, Authenticator},
         authorization::AuthorizationServer,
         connect::Connect,
@@ -150,24 +151,14 @@ async fn serve(
     let catalog = Arc::clone(proxy.catalog());
     let (shutdown, ended) = watch::channel(false);
 
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
-    for address in &addresses {
-        tracing::info!("listening on {scheme}://{address}");
-    }
-    for upstream in proxy.snapshot().upstreams() {
-        if let Some(proxy) = upstream.forward_proxy() {
-            tracing::info!(upstream = %upstream.name(), %proxy, "requests to this upstream go through a forward proxy");
-        }
-    }
+    announce(config.tls.is_some(), &addresses, &proxy);
     catalog.start().await;
     let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy), keys));
     let reloading = tokio::spawn(task::or_never(reloader.map(|reloader| reloader.run(Arc::clone(&proxy), asked))));
     let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets));
-    let admin = listen_for_operators(
-        config,
-        Admin::new(Arc::clone(&app), Arc::clone(manager), (&config.file, format!("{root}/mcp")), reload),
-    );
+    let admin = Admin::new(Arc::clone(&app), Arc::clone(manager), (&config.file, format!("{root}/mcp")), reload);
+    let (port, admin) = listen_for_operators(config, &Arc::new(admin));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
     notify::ready();
 
@@ -182,6 +173,10 @@ async fn serve(
     }
     tracing::info!("stopping: running calls may finish, new ones are refused");
     app.drain();
+    // The process that takes over may have the address.
+    if let Some(shutdown) = port {
+        shutdown.send_replace(true);
+    }
     reloading.abort();
     summary.abort();
     shutdown.send_replace(true);
@@ -208,16 +203,66 @@ async fn serve(
     Ok(())
 }
 
+/// Ends what it was given for when it is true, or dropped.
+type ShutdownSender = watch::Sender<bool>;
+
+fn announce(is_secure: bool, addresses: &[SocketAddr], proxy: &Proxy) {
+    let scheme = if is_secure { "https" } else { "http" };
+    for address in addresses {
+        tracing::info!("listening on {scheme}://{address}");
+    }
+    for upstream in proxy.snapshot().upstreams() {
+        if let Some(proxy) = upstream.forward_proxy() {
+            tracing::info!(upstream = %upstream.name(), %proxy, "requests to this upstream go through a forward proxy");
+        }
+    }
+}
+
 /// Answers operators until what comes back is dropped. A gateway that they cannot ask serves all the same.
-fn listen_for_operators(config: &Config, admin: Admin) -> Option<(AdminSocket, watch::Sender<bool>)> {
+fn listen_for_operators(
+    config: &Config,
+    admin: &Arc<Admin>,
+) -> (Option<ShutdownSender>, Option<(AdminSocket, ShutdownSender)>) {
+    let port = config.admin.clone().map(|port| listen_for_programs(port, Arc::clone(admin)));
+    (port, listen_at_socket(config, Arc::clone(admin)))
+}
+
+fn listen_at_socket(config: &Config, admin: Arc<Admin>) -> Option<(AdminSocket, ShutdownSender)> {
     // Where no file is served, nobody could say which gateway is meant.
     let path = admin::path(config).filter(|_| !config.file.as_os_str().is_empty())?;
     let (socket, listener) = AdminSocket::bind(&path)
         .inspect_err(|why| tracing::warn!("`weir status` cannot ask this gateway: {path}: {why}"))
         .ok()?;
     let (shutdown, ended) = watch::channel(false);
-    tokio::spawn(listener.serve(Arc::new(admin), Admin::limits(), ListenFds::new(Mutex::new(Fds::new())), ended));
+    tokio::spawn(listener.serve(admin, Admin::limits(), ListenFds::new(Mutex::new(Fds::new())), ended));
     Some((socket, shutdown))
+}
+
+/// Answers programs at an address until what comes back is dropped. During an upgrade the old process has it for a while.
+fn listen_for_programs(AdminConfig { listen, token }: AdminConfig, admin: Arc<Admin>) -> ShutdownSender {
+    let (shutdown, ended) = watch::channel(false);
+    tokio::spawn(async move {
+        let mut has_told = false;
+        let listener = loop {
+            match Listener::new(None).and_then(|listener| listener.bind(&[listen], Fds::new())) {
+                Ok(listener) => break listener,
+                Err(why) if ended.has_changed().is_err() => {
+                    return tracing::debug!(error = %why, "nobody asked at `admin.listen`");
+                }
+                Err(why) if !std::mem::replace(&mut has_told, true) => {
+                    tracing::warn!(error = %why, "`admin.listen` cannot be had; Weir tries again each second");
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        };
+        for address in listener.addresses() {
+            tracing::info!("metrics and status are at http://{address}");
+        }
+        let port = Arc::new(AdminPort::new(admin, token));
+        listener.serve(port, Admin::limits(), ListenFds::new(Mutex::new(Fds::new())), ended).await;
+    });
+    shutdown
 }
 
 /// What answers requests, and the proxy behind it.

@@ -3,6 +3,7 @@
 
 mod access;
 mod account;
+mod admin;
 mod audit;
 mod auth;
 mod context;
@@ -55,6 +56,7 @@ pub(super) fn resolve(
         public_url: root.public_url.set().map(|at| at.value.0.trim_end_matches('/').to_owned()),
         client_metadata_url: client_metadata_url(root, &mut context),
         store: auth::store(root, &mut context),
+        admin: admin::admin(root, &mut context),
         audit: audit::audit(root, &mut context),
         limits: limits(&root.limits),
         access: access::access(root, &upstreams, &mut context),

@@ -52,6 +52,8 @@ table! {
         cache_dir: FilePath,
         /// Serve HTTPS with this certificate.
         tls: Tls,
+        /// Where programs such as Prometheus ask how Weir stands, beside the Unix socket of operators.
+        admin: WrittenAdmin,
         /// Record calls, refusals and sign-ins in a file that shows whether somebody has changed it.
         audit: WrittenAudit,
         /// The bounds on what clients and upstreams may take.
@@ -80,6 +82,16 @@ table! {
         /// Whether each client must show one; otherwise a client without it is refused only if it brings nothing else.
         /// Default: `false`.
         client_required: bool,
+    }
+
+    /// Where programs such as Prometheus ask how Weir stands, beside the Unix socket of operators.
+    #[schemars(extend("required" = ["listen"]))]
+    #[schemars(rename = "Admin")]
+    struct WrittenAdmin("a table such as { listen = \"127.0.0.1:9464\" }") {
+        /// The address of `GET /metrics`, `/status` and `/readyz`, over plain HTTP. Needed.
+        listen: Address,
+        /// Requests need it: `Authorization: Bearer <token>`. It may be left out on loopback.
+        token: WrittenSecret,
     }
 
     /// Record calls, refusals and sign-ins in a file that shows whether somebody has changed it.
