@@ -37,7 +37,7 @@ use crate::{
 };
 
 pub use header_params::headers;
-pub use merge::{AccountChoice, MergedLists, Offer};
+pub use merge::{AccountChoice, MergedLists, Offer, SeenLists};
 pub use sign_in::SIGN_IN;
 pub use snapshot::CatalogSnapshot;
 pub use starting::STATUS;
@@ -258,6 +258,13 @@ impl Catalog {
             let known = view::narrowed(current.entries.values().map(known).collect(), viewer.toolset, &grants);
             MergedLists::new(era, &known, viewer.toolset, paging(&current.snapshot, &self.seal))
         })
+    }
+
+    /// The lists of an era as a caller sees them now; none if that is not known without asking upstreams.
+    #[must_use]
+    pub fn seen(&self, viewer: Viewer<'_>, era: Era) -> Option<SeenLists> {
+        let is_shared = self.own(&self.current.load(), viewer.caller).is_none();
+        is_shared.then(|| self.known(viewer, era).seen())
     }
 
     /// What a caller is offered besides; none where theirs are the lists of everybody.

@@ -23,12 +23,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::{sync::watch, task::JoinSet};
-use weir_mcp::Message;
+use weir_mcp::{ListKind, Message};
 
 use crate::{
     access::Toolset,
     caller::Caller,
-    catalog::ListVersions,
+    catalog::{ListVersions, SeenLists},
     config::UpstreamName,
     http::HeaderValue,
     quota::{Permit, Reached},
@@ -147,6 +147,8 @@ pub struct Session {
     log_level: Mutex<Option<Message>>,
     /// The state of the merged lists that the client has last been told of.
     told: Mutex<ListVersions>,
+    /// The lists that the client has seen.
+    lists: Mutex<SeenLists>,
     /// What it needs at upstreams that know no sessions; most sessions need nothing.
     stateless: OnceLock<Box<StatelessState>>,
     /// The sign-ins that its client was asked for and wants to hear the end of, by upstream, and what each is called.
@@ -218,6 +220,7 @@ impl Session {
             watched: Mutex::default(),
             log_level: Mutex::default(),
             told: Mutex::default(),
+            lists: Mutex::default(),
             stateless: OnceLock::new(),
             awaited: Mutex::default(),
             running: RunningRequests::default(),
@@ -233,6 +236,11 @@ impl Session {
         let mut told = self.told.lock();
         let later = told.or_later(now);
         std::mem::replace(&mut *told, later)
+    }
+
+    /// Notes that the client sees lists of these kinds as they are `now`; whether one is another than it has seen.
+    pub fn sees(&self, now: SeenLists, kinds: &[ListKind]) -> bool {
+        self.lists.lock().note(now, kinds)
     }
 
     /// Whose it is: what the session does of its own accord it does in their name.

@@ -360,3 +360,64 @@ async fn what_a_caller_sees_is_printed_with_the_rule_that_decides() {
         assert!(text.lines().any(|own| own == line), "{line} is not in\n{text}");
     }
 }
+
+/// A stream on which a client hears of changes, in the way of its era.
+async fn hearing(client: &Client, is_modern: bool) -> weir_tests::events::Events {
+    if !is_modern {
+        return client.stream().await;
+    }
+    let wish = json!({ "notifications": { "toolsListChanged": true, "promptsListChanged": true } });
+    let (_, request) = client.request("subscriptions/listen", wish);
+    let mut events = client.send(request).await.events();
+    let first = events.next_message().await.unwrap();
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+    events
+}
+
+#[tokio::test]
+async fn a_change_is_told_to_those_who_see_it_and_to_nobody_else() {
+    let issuer = Issuer::start().await;
+    let offer = |tools: &[&str], prompts: Value| Offer {
+        tools: tools.iter().map(|name| (*name).to_owned()).collect(),
+        capabilities: json!({ "prompts": {}, "resources": {} }),
+        lists: json!({ "prompts/list": prompts }),
+        listens: true,
+        ..Offer::default()
+    };
+    let prompts = json!([{ "name": "greet" }, { "name": "scold" }]);
+    let one = Stub::offering(offer(&["echo", "fail", "burst"], prompts.clone())).await;
+    let (_, two) = stubs().await;
+    let config = auth(&issuer) + &one.config("one") + &two.config("two") + RULES;
+    let gateway = Gateway::start(&config).await;
+    gateway.logs("Weir is ready for clients").await;
+    weir_tests::wait::until("the upstream is listened to", || one.subscriptions() > 0).await;
+    let (reader, ops) = (token(&issuer, "ada", &["readers"]), token(&issuer, "bob", &["ops"]));
+    let (readers, operators) = (both(&gateway, "/mcp", &reader).await, both(&gateway, "/mcp", &ops).await);
+    for client in readers.iter().chain(&operators) {
+        shown(client).await;
+    }
+    let (mut read, mut operated) = (Vec::new(), Vec::new());
+    for (clients, streams) in [(&readers, &mut read), (&operators, &mut operated)] {
+        for (client, is_modern) in clients.iter().zip([true, false]) {
+            streams.push(hearing(client, is_modern).await);
+        }
+    }
+    // In both eras, for Weir keeps the lists of each.
+    weir_tests::wait::until("the upstream is listened to", || one.listeners() > 0).await;
+    let change = |method: &str| {
+        one.publish(method);
+        one.announce(method);
+    };
+    // Readers may use one tool alone.
+    one.offer(offer(&["echo", "fail", "burst", "secret"], prompts));
+    change("notifications/tools/list_changed");
+    for events in &mut operated {
+        assert_eq!(events.next_message().await.unwrap()["method"], "notifications/tools/list_changed");
+    }
+    let prompts = json!([{ "name": "greet", "description": "in a friendly way" }, { "name": "scold" }]);
+    one.offer(offer(&["echo", "fail", "burst", "secret"], prompts));
+    change("notifications/prompts/list_changed");
+    for events in read.iter_mut().chain(&mut operated) {
+        assert_eq!(events.next_message().await.unwrap()["method"], "notifications/prompts/list_changed");
+    }
+}

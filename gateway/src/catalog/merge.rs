@@ -93,6 +93,22 @@ pub(super) struct Paging<'a> {
     pub(super) private: bool,
 }
 
+/// Which lists somebody has seen, by what they contain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SeenLists([Option<u64>; 4]);
+
+impl SeenLists {
+    /// Takes note of the lists of these kinds, and says whether one of them is another than before.
+    pub fn note(&mut self, now: Self, kinds: &[ListKind]) -> bool {
+        let mut differs = false;
+        for kind in kinds.iter().map(|kind| *kind as usize) {
+            differs |= self.0[kind].is_none() || self.0[kind] != now.0[kind];
+            self.0[kind] = now.0[kind];
+        }
+        differs
+    }
+}
+
 impl MergedLists {
     /// Merges what is known, in the order of the configuration.
     pub(super) fn new(era: Era, upstreams: &[KnownUpstream], toolset: &Toolset, paging: Paging<'_>) -> Self {
@@ -184,6 +200,12 @@ impl MergedLists {
     /// The upstreams that declare the extension that a method belongs to.
     pub fn declaring<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a UpstreamName> + 'a {
         self.traits.iter().filter(|(_, traits)| traits.declares(method)).map(|(upstream, _)| upstream)
+    }
+
+    /// What tells these lists from others.
+    #[must_use]
+    pub fn seen(&self) -> SeenLists {
+        SeenLists(ListKind::ALL.map(|kind| Some(self.lists[kind as usize].version)))
     }
 
     /// Whether the list of a kind is the same in both.

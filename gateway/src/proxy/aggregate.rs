@@ -6,11 +6,19 @@ use bytes::Bytes;
 use weir_mcp::{Era, ListKind, answer, era, json, method, public, translate::rank};
 
 use crate::{
+    caller::Caller,
     catalog::{MergedLists, STATUS},
+    session::Endpoint,
     upstream::Upstream,
 };
 
-use super::{Answer, AnswerStream, Proxy, RequestContext, answer_stream::ListFilter, legacy::repeat, sign_in::told};
+use super::{
+    Answer, AnswerStream, Proxy, RequestContext,
+    answer_stream::{ListFilter, Looker},
+    legacy::repeat,
+    sign_in::told,
+    viewer,
+};
 
 /// Weir as a server, as JSON.
 const INFO: &str = concat!(r#"{"name":"weir","title":"Weir","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
@@ -24,6 +32,9 @@ impl Proxy {
         if let Some(kind) = ListKind::of_method(message.method()) {
             let offers = self.catalog.merged(context.viewer(), context.era).await;
             let Some(cursor) = message.cursor() else {
+                if let Some(session) = &context.session {
+                    session.sees(offers.seen(), &[kind]);
+                }
                 return Some(Answer::result(message, offers.result(kind).clone()));
             };
             return Some(match offers.page(context.era, kind, &cursor, self.catalog.seal()) {
@@ -86,9 +97,19 @@ impl Proxy {
         let id = message.id().unwrap_or(b"null");
         // Before anything is waited for, so that no change is missed.
         let changes = (self.catalog.announced(), self.catalog.latest());
+        let looks = self.looker(context.endpoint.clone(), context.caller.clone(), context.era);
+        let seen = looks().unwrap_or_default();
         let watched = self.watch(context, wish).await;
         let moved = Box::pin(Arc::clone(self).moved(context.endpoint.clone(), context.caller.clone()));
-        Answer::events(AnswerStream::subscription(id, changes, wants, (watched, moved)))
+        Answer::events(AnswerStream::subscription(id, (changes, (seen, looks)), wants, (watched, moved)))
+    }
+}
+
+impl Proxy {
+    /// What a client finds at an endpoint whenever it looks: its lists, if they are known.
+    pub(super) fn looker(&self, endpoint: Endpoint, caller: Option<Arc<Caller>>, era: Era) -> Looker {
+        let catalog = Arc::clone(&self.catalog);
+        Box::new(move || catalog.seen(viewer(Some(&endpoint), caller.as_ref()), era))
     }
 }
 

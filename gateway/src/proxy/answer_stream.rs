@@ -11,7 +11,7 @@ use weir_flow::Failure;
 use weir_mcp::{Era, Message, public::PublicNames, status::http_status};
 
 use crate::{
-    catalog::{Catalog, ListVersions},
+    catalog::{Catalog, ListVersions, SeenLists},
     session::{QueueConsumer, Replay, ReplayWriter, ReplayedEvent, RunningGuard, Session},
     telemetry::CallOutcome,
     upstream::{Listened, SendError, Upstream},
@@ -28,9 +28,9 @@ use super::{
     watch::{UpstreamWatch, WatchedPart},
 };
 
-pub(super) use changes::ListFilter;
+pub(super) use changes::{ListFilter, Looker};
 
-use changes::{MergedChanges, Moved, told};
+use changes::{MergedChanges, Moved, SessionChanges, told};
 use upstream::AnsweredRequest;
 
 /// How long an answer is held back for its first message. What comes at once gets the status that it deserves; what takes
@@ -115,7 +115,7 @@ enum StreamSource {
     /// own.
     Upstream { events: Listened, era: Era, namespace: Option<Box<Namespace>> },
     /// What waits for a session; on `/mcp` with the changes of the merged lists.
-    Queue { consumer: QueueConsumer, changes: Option<(watch::Receiver<ListVersions>, Arc<Session>)> },
+    Queue { consumer: QueueConsumer, changes: Option<SessionChanges> },
     /// Changes of the merged lists, for a modern client that listens on `/mcp`.
     Subscription(Box<MergedChanges>),
     /// The answer of a legacy upstream to a modern client.
@@ -179,12 +179,9 @@ impl AnswerStream {
     }
 
     /// What waits for a session, and what it has not been told yet of the merged lists.
-    pub(super) fn queue(
-        consumer: QueueConsumer,
-        changes: Option<(watch::Receiver<ListVersions>, Arc<Session>)>,
-    ) -> Self {
+    pub(super) fn queue(consumer: QueueConsumer, changes: Option<SessionChanges>) -> Self {
         let mut changes = changes;
-        if let Some((changes, _)) = &mut changes {
+        if let Some((changes, ..)) = &mut changes {
             changes.mark_changed();
         }
         Self::new(StreamSource::Queue { consumer, changes })
@@ -193,7 +190,7 @@ impl AnswerStream {
     /// Changes of the merged lists, after those that the client has seen, and of what it watches, until it is `moved`.
     pub(super) fn subscription(
         id: &[u8],
-        changes: (watch::Receiver<ListVersions>, ListVersions),
+        changes: ((watch::Receiver<ListVersions>, ListVersions), (SeenLists, Looker)),
         wants: ListFilter,
         (granted, moved): ((WatchedPart, Option<UpstreamWatch>), Moved),
     ) -> Self {

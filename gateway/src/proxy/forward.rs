@@ -65,7 +65,10 @@ impl Proxy {
     }
 
     fn overheard(&self, session: &Arc<Session>, taken: QueueConsumer) -> AnswerStream {
-        let changes = session.endpoint.is_merged().then(|| (self.catalog.announced(), Arc::clone(session)));
+        let changes = session.endpoint.is_merged().then(|| {
+            let looks = self.looker(session.endpoint.clone(), session.caller(), Era::Legacy);
+            (self.catalog.announced(), Arc::clone(session), looks)
+        });
         AnswerStream::queue(taken, changes).until(session.ended())
     }
 

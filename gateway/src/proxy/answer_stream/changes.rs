@@ -4,10 +4,10 @@ use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use tokio::sync::watch;
-use weir_mcp::json;
+use weir_mcp::{ListKind, json};
 
 use crate::{
-    catalog::ListVersions,
+    catalog::{ListVersions, SeenLists},
     proxy::watch::{UpstreamWatch, WatchedPart},
     session::Session,
     task,
@@ -34,11 +34,19 @@ pub(super) struct MergedChanges {
     pub(super) id: Bytes,
     changes: watch::Receiver<ListVersions>,
     known: ListVersions,
+    /// The lists that the client has seen, and how to see what they are.
+    lists: (SeenLists, Looker),
     wants: ListFilter,
     watch: Option<UpstreamWatch>,
     first: Option<Bytes>,
     moved: Moved,
 }
+
+/// What a client's lists are whenever one looks; none if that is not known.
+pub(in crate::proxy) type Looker = Box<dyn Fn() -> Option<SeenLists> + Send + Sync>;
+
+/// What a legacy session hears of the merged lists.
+pub(super) type SessionChanges = (watch::Receiver<ListVersions>, Arc<Session>, Looker);
 
 /// Resolves when something else is served to the client where it listens, or nothing.
 pub(super) type Moved = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -47,14 +55,14 @@ impl MergedChanges {
     /// What a subscription hears, from its acknowledgement on.
     pub(super) fn new(
         id: &[u8],
-        (changes, known): (watch::Receiver<ListVersions>, ListVersions),
+        ((changes, known), lists): ((watch::Receiver<ListVersions>, ListVersions), (SeenLists, Looker)),
         wants: ListFilter,
         (granted, watch): (WatchedPart, Option<UpstreamWatch>),
         moved: Moved,
     ) -> Self {
         let id = Bytes::copy_from_slice(id);
         let first = Some(acknowledged(&id, wants, &granted));
-        Self { id, changes, known, wants, watch, first, moved }
+        Self { id, changes, known, lists, wants, watch, first, moved }
     }
 
     /// What comes next; nothing if nothing more will come.
@@ -69,7 +77,9 @@ impl MergedChanges {
                         return Vec::new();
                     }
                     let now = *self.changes.borrow_and_update();
-                    let news = news(&mut self.known, now, self.wants, Some(&self.id));
+                    let (seen, looks) = &mut self.lists;
+                    let differs = |kinds: &[ListKind]| looks().is_none_or(|now| seen.note(now, kinds));
+                    let news = news(&mut self.known, now, self.wants, Some(&self.id), differs);
                     if !news.is_empty() {
                         return news;
                     }
@@ -106,11 +116,12 @@ impl AnswerStream {
 }
 
 /// What a legacy client hears of the merged lists in its own stream; nothing ever where it hears of one upstream only.
-pub(super) async fn told(changes: &mut Option<(watch::Receiver<ListVersions>, Arc<Session>)>) -> Vec<Bytes> {
-    let Some((changes, session)) = changes else { return std::future::pending().await };
+pub(super) async fn told(changes: &mut Option<SessionChanges>) -> Vec<Bytes> {
+    let Some((changes, session, looks)) = changes else { return std::future::pending().await };
     while changes.changed().await.is_ok() {
         let now = *changes.borrow_and_update();
-        let news = news(&mut session.tell(now), now, ListFilter::ALL, None);
+        let differs = |kinds: &[ListKind]| looks().is_none_or(|now| session.sees(now, kinds));
+        let news = news(&mut session.tell(now), now, ListFilter::ALL, None, differs);
         if !news.is_empty() {
             return news;
         }
@@ -118,24 +129,26 @@ pub(super) async fn told(changes: &mut Option<(watch::Receiver<ListVersions>, Ar
     std::future::pending().await
 }
 
-/// The notifications that tell of what changed since `known`, which may be later than what is announced `now`.
+/// The notifications that tell of what changed since `known`, which may be later than what is announced `now`, and
+/// `differs` from what the client has seen: what it sees nothing of is no news. What nobody knows may differ.
 pub(super) fn news(
     known: &mut ListVersions,
     now: ListVersions,
     wants: ListFilter,
     subscription: Option<&[u8]>,
+    mut differs: impl FnMut(&[ListKind]) -> bool,
 ) -> Vec<Bytes> {
     let before = std::mem::replace(known, known.or_later(now));
     let kinds = [
-        (wants.tools && before.tools < now.tools, "tools"),
-        (wants.prompts && before.prompts < now.prompts, "prompts"),
-        (wants.resources && before.resources < now.resources, "resources"),
+        (wants.tools && before.tools < now.tools, &[ListKind::Tool][..], "tools"),
+        (wants.prompts && before.prompts < now.prompts, &[ListKind::Prompt], "prompts"),
+        (wants.resources && before.resources < now.resources, &[ListKind::Resource, ListKind::Template], "resources"),
     ];
     let params = subscription.map_or_else(String::new, |id| format!(r#","params":{{"_meta":{}}}"#, meta(id)));
     kinds
         .into_iter()
-        .filter(|(changed, _)| *changed)
-        .map(|(_, kind)| format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#).into())
+        .filter(|(changed, kinds, _)| *changed && differs(kinds))
+        .map(|(.., kind)| format!(r#"{{"jsonrpc":"2.0","method":"notifications/{kind}/list_changed"{params}}}"#).into())
         .collect()
 }
 
@@ -187,19 +200,19 @@ mod tests {
     fn a_client_hears_once_of_the_lists_that_it_wants() {
         let (mut known, now) = (ListVersions::default(), versions(2, 1, 0));
         let wants = ListFilter { prompts: false, ..ListFilter::ALL };
-        let told = texts(news(&mut known, now, wants, None));
+        let told = texts(news(&mut known, now, wants, None, |_| true));
         assert_eq!(told, [r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#]);
         assert_eq!(known, now);
-        assert!(news(&mut known, now, ListFilter::ALL, None).is_empty());
+        assert!(news(&mut known, now, ListFilter::ALL, None, |_| true).is_empty());
         // A list that was fetched meanwhile is younger than what is announced.
-        assert!(news(&mut known, versions(1, 1, 0), ListFilter::ALL, None).is_empty());
+        assert!(news(&mut known, versions(1, 1, 0), ListFilter::ALL, None, |_| true).is_empty());
         assert_eq!(known, now);
     }
 
     #[test]
     fn what_belongs_to_a_subscription_says_to_which() {
         let (mut known, now) = (ListVersions::default(), versions(0, 0, 1));
-        let told = texts(news(&mut known, now, ListFilter::ALL, Some(b"\"s\"")));
+        let told = texts(news(&mut known, now, ListFilter::ALL, Some(b"\"s\""), |_| true));
         assert_eq!(
             told,
             [
