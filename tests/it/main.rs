@@ -46,6 +46,7 @@ mod deprovisioning;
 mod introspection;
 mod isolation;
 mod issuers;
+mod key_rotation;
 mod keys;
 mod lists;
 mod logging;

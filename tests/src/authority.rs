@@ -103,6 +103,20 @@ impl Authority {
         self.requests().into_iter().filter(|request| request["path"] == path).collect()
     }
 
+    /// A new private key, for [`Authority::sign_with`].
+    pub fn new_key(&mut self) -> Value {
+        self.ask("key")
+    }
+
+    /// Starts it again with these keys, of which the first one signs.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn sign_with(&mut self, keys: &[&Value]) {
+        self.settings["keys"] = json!(keys);
+        self.restart();
+    }
+
     /// What goes wrong with it from now on, by path; see `peers/oauth/trouble.js`. `{}` for nothing.
     pub fn trouble(&mut self, trouble: &Value) {
         self.ask(&format!("trouble {trouble}"));

@@ -5,12 +5,13 @@
 // client id that is a URL, more clients, whether clients may register, whether it says how people are called, whether it
 // asks them who they are, whether it names itself to those who come back (`iss`, RFC 9207), whose tokens are exchanged, whether a refresh token that was used may be used again, the
 // port, whether it binds tokens to keys (`dpop`: as a rule, `false`, or with a "nonce" in each proof), and how its access tokens look: `opaque`, for another `audience`, with more `claims`, with other `scopes`, with `scp`
-// in place of `scope` (a "list", or the "short" name of one). All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
+// in place of `scope` (a "list", or the "short" name of one), and its `keys` (private JWKs, of which the first signs). All it knows is in memory: started again, it knows nobody. The first line it prints is {"issuer": …}. Lines on its
 // standard input are commands, each answered with one line: `stats` is how often each grant was asked for, `secrets` every
 // token that was given, `requests` all that was asked of it, `trouble {…}` what is to go wrong from now on (see
-// trouble.js), `waiting` how many requests wait for that to end.
+// trouble.js), `waiting` how many requests wait for that to end, `key` a new private key for `keys`.
 import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
+import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 
 import Provider from 'oidc-provider';
@@ -86,6 +87,7 @@ const provider = new Provider(issuer, {
       : []),
     ...settings.clients,
   ],
+  ...(settings.keys ? { jwks: { keys: settings.keys } } : {}),
   ...(settings.names
     ? { claims: { openid: ['sub', 'groups'], email: ['email'], profile: ['name'] }, conformIdTokenClaims: false }
     : {}),
@@ -238,6 +240,11 @@ http.on('request', (request, response) => {
   if (!trouble.meet(pathname, response, go)) go();
 });
 
+const newKey = () => {
+  const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
+  return { ...privateKey.export({ format: 'jwk' }), use: 'sig', kid: randomUUID() };
+};
+
 console.log(JSON.stringify({ issuer }));
 const lines = createInterface({ input: process.stdin });
 lines.on('line', (line) => {
@@ -247,6 +254,7 @@ lines.on('line', (line) => {
     secrets: () => [...secrets],
     requests: () => requests,
     waiting: trouble.waiting,
+    key: newKey,
     trouble: () => trouble.make(JSON.parse(line.slice(command.length))) ?? true,
   };
   console.log(JSON.stringify(answers[command]()));

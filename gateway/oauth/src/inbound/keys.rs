@@ -22,7 +22,7 @@ use crate::{DiscoveryError, Http, discover::read, server};
 const MAX_AGE: Duration = Duration::from_secs(3600);
 /// While the issuer is away, keys that are older open nothing any more.
 const USABLE: Duration = Duration::from_secs(24 * 3600);
-/// Between two fetches, whatever the reason.
+/// After a fetch that failed, or did not bring the key that it was for: strangers can name any key.
 const PAUSE: Duration = Duration::from_secs(10);
 /// No issuer has more.
 const MAX_KEYS: usize = 100;
@@ -44,7 +44,8 @@ pub(super) struct Keys {
 struct CachedKeys {
     keys: Option<Arc<Vec<VerificationKey>>>,
     fetched: Option<SystemTime>,
-    tried: Option<SystemTime>,
+    /// When they were last asked for in vain.
+    missed: Option<SystemTime>,
 }
 
 pub(super) struct VerificationKey {
@@ -104,8 +105,8 @@ impl Keys {
         if let Some(keys) = good(&kept, now) {
             return Ok(keys);
         }
-        let rests = kept.tried.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < PAUSE));
-        let fetched = if rests { Err(None) } else { self.fetch(now).await.map_err(Some) };
+        let rests = kept.missed.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < PAUSE));
+        let fetched = if rests { Err(None) } else { self.fetch(now, &wanted).await.map_err(Some) };
         // A clock that was put back makes no key older.
         let usable = kept.fetched.is_some_and(|at| now.duration_since(at).unwrap_or_default() < USABLE);
         match (fetched, kept.keys.filter(|_| usable)) {
@@ -117,8 +118,12 @@ impl Keys {
         }
     }
 
-    async fn fetch(&self, now: SystemTime) -> Result<Arc<Vec<VerificationKey>>, DiscoveryError> {
-        self.change(|kept| kept.tried = Some(now));
+    async fn fetch(
+        &self,
+        now: SystemTime,
+        wanted: impl Fn(&VerificationKey) -> bool,
+    ) -> Result<Arc<Vec<VerificationKey>>, DiscoveryError> {
+        self.change(|kept| kept.missed = Some(now));
         let missing = || DiscoveryError::NoServerMetadata { issuer: "the issuer of the config".to_owned() };
         let http = self.http.as_ref().ok_or_else(missing)?;
         let place = match &self.place {
@@ -127,7 +132,8 @@ impl Keys {
         };
         let document = read::<Document>(http, &place).await?.ok_or_else(missing)?;
         let keys = Arc::new(document.keys.into_iter().take(MAX_KEYS).filter_map(known).collect::<Vec<_>>());
-        self.change(|kept| (kept.keys, kept.fetched) = (Some(Arc::clone(&keys)), Some(now)));
+        let missed = (!keys.iter().any(wanted)).then_some(now);
+        self.change(|kept| (kept.keys, kept.fetched, kept.missed) = (Some(Arc::clone(&keys)), Some(now), missed));
         Ok(keys)
     }
 
