@@ -187,13 +187,15 @@ impl CredentialSlot {
 
     fn keep(&self, kept: CachedCredential) -> Option<Credential> {
         let credential = kept.credential.clone();
-        // One that has ended may be shown once more, and one that is refused may be renewed again: whoever was told of that
-        // need not be told again.
+        // One that has ended may be shown once more, one that is refused may be renewed again, and news may be of what is
+        // known already: whoever was told of that need not be told again.
         let accepted = credential.as_ref().is_some_and(Credential::is_accepted);
-        if kept.login.as_ref().is_some_and(|login| !login.ended) && (kept.renewed.is_none() || accepted) {
+        let before = self.kept.lock().replace(kept.clone());
+        let version = |kept: &CachedCredential| kept.login.as_ref().map(|login| login.version);
+        let is_same = before.as_ref().and_then(version) == version(&kept);
+        if kept.login.is_some_and(|login| !login.ended) && !is_same && (kept.renewed.is_none() || accepted) {
             self.told.store(false, Ordering::Release);
         }
-        *self.kept.lock() = Some(kept);
         credential
     }
 
