@@ -133,6 +133,10 @@ pub struct Tls {
     pub key: PathBuf,
     /// The CAs of clients' certificates; none if clients are asked for none.
     pub client_ca: Option<PathBuf>,
+    /// The revocation lists of these CAs; none if none are read.
+    pub client_crl: Option<PathBuf>,
+    /// Whether a certificate alone, without a token or an API key, says who calls.
+    pub client_is_caller: bool,
     /// Whether each client must show one.
     pub client_required: bool,
 }
@@ -353,7 +357,7 @@ impl Config {
     /// Whether callers prove who they are; else everybody who reaches Weir may call.
     #[must_use]
     pub fn proves_callers(&self) -> bool {
-        let certified = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let certified = self.tls.as_ref().is_some_and(|tls| tls.client_is_caller);
         self.api_keys || certified || !self.inbound.is_empty()
     }
 

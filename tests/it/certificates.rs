@@ -1,14 +1,17 @@
 //! Certificates of clients (`[tls] client_ca`): who shows one is a caller, and a token may be bound to one.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa, KeyIdMethod,
+    KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
+};
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 use tempfile::TempDir;
-use weir_tests::{Gateway, Issuer, Stub};
+use weir_tests::{Gateway, Issuer, Stub, wait::until};
 
 use crate::callers::AUDIENCE;
 
@@ -28,6 +31,7 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
 
@@ -36,6 +40,39 @@ impl Authority {
         params.subject_alt_names = vec![name];
         let key = KeyPair::generate().unwrap();
         Shown { certificate: params.signed_by(&key, &self.issuer).unwrap().der().clone(), key }
+    }
+
+    /// Puts a certificate for the gateway and its key into a folder.
+    fn serve_from(&self, folder: &Path) {
+        let own = self.issue(SanType::DnsName("localhost".try_into().unwrap()));
+        let text = base64::engine::general_purpose::STANDARD.encode(&own.certificate);
+        let text = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+        std::fs::write(folder.join("own.key"), own.key.serialize_pem()).unwrap();
+        std::fs::write(folder.join("own.pem"), text).unwrap();
+    }
+
+    /// A certificate of a client, and a list that revokes it.
+    fn revoked_client(&self, uri: &str) -> (Shown, String) {
+        let serial = SerialNumber::from(666);
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(2036, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![RevokedCertParams {
+                serial_number: serial.clone(),
+                revocation_time: date_time_ymd(2026, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            }],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.subject_alt_names = vec![SanType::URI(uri.try_into().unwrap())];
+        params.serial_number = Some(serial);
+        let key = KeyPair::generate().unwrap();
+        let shown = Shown { certificate: params.signed_by(&key, &self.issuer).unwrap().der().clone(), key };
+        (shown, list.signed_by(&self.issuer).unwrap().pem().unwrap())
     }
 
     fn client(&self, uri: &str) -> Shown {
@@ -54,7 +91,9 @@ struct Scene {
     clients: Authority,
     server: Authority,
     issuer: Issuer,
-    _parts: (Stub, TempDir),
+    revoked: Shown,
+    folder: TempDir,
+    _stub: Stub,
 }
 
 impl Scene {
@@ -63,15 +102,12 @@ impl Scene {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (clients, server) = (Authority::new("Clients"), Authority::new("Servers"));
         let (issuer, stub, folder) = (Issuer::start().await, Stub::start().await, TempDir::new().unwrap());
-        let own = server.issue(SanType::DnsName("localhost".try_into().unwrap()));
         let pem = |name: &str| folder.path().join(name);
-        let encoded = |kind: &str, der: &[u8]| {
-            let text = base64::engine::general_purpose::STANDARD.encode(der);
-            format!("-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n")
-        };
-        std::fs::write(pem("own.pem"), encoded("CERTIFICATE", &own.certificate)).unwrap();
-        std::fs::write(pem("own.key"), own.key.serialize_pem()).unwrap();
+        server.serve_from(folder.path());
         std::fs::write(pem("clients.pem"), clients.issuer.pem()).unwrap();
+        let (revoked, list) = clients.revoked_client("spiffe://example.org/revoked");
+        std::fs::write(pem("revoked.pem"), list).unwrap();
+        let tls = tls.replace("$FOLDER", &folder.path().display().to_string());
         let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", issuer.issuer());
         let config = format!(
             "{}[tls]\ncertificate = {:?}\nkey = {:?}\nclient_ca = {:?}\n{tls}\n{}",
@@ -82,7 +118,7 @@ impl Scene {
             stub.config("stub"),
         );
         let gateway = Gateway::start(&config).await;
-        Self { gateway, clients, server, issuer, _parts: (stub, folder) }
+        Self { gateway, clients, server, issuer, revoked, folder, _stub: stub }
     }
 
     /// The status of `initialize`, with its session; none if there is no connection.
@@ -144,7 +180,7 @@ async fn a_certificate_may_be_needed_to_connect() {
     // With a token its subject is who calls.
     let (status, session) = scene.call(Some(&one), Some(&token), None).await.unwrap();
     assert_eq!(status, 200, "{}", scene.gateway.log());
-    assert_eq!(scene.call(Some(&one), None, Some(&session)).await.unwrap().0, 404);
+    assert_eq!(scene.call(Some(&one), None, Some(&session)).await.unwrap().0, 401, "it opens the connection only");
     assert_eq!(
         scene.call(Some(&one), Some("x.y.z"), None).await.unwrap().0,
         401,
@@ -168,4 +204,52 @@ async fn a_token_that_is_bound_to_a_certificate_opens_with_it_alone() {
     }
     let plain = scene.issuer.token("ada", AUDIENCE);
     assert_eq!(scene.call(None, Some(&plain), None).await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn beside_tokens_a_certificate_is_a_caller_where_the_configuration_says_so() {
+    let scene = Scene::new("client_is_caller = true", true).await;
+    let token = scene.issuer.token("ada", AUDIENCE);
+    let one = scene.clients.client("spiffe://example.org/one");
+    // With a token its subject is who calls.
+    let (status, session) = scene.call(Some(&one), Some(&token), None).await.unwrap();
+    assert_eq!(status, 200, "{}", scene.gateway.log());
+    assert_eq!(scene.call(Some(&one), None, Some(&session)).await.unwrap().0, 404, "another caller");
+    assert_eq!(scene.call(Some(&one), None, None).await.unwrap().0, 200);
+    assert_eq!(scene.call(None, None, None).await.unwrap().0, 401);
+}
+
+#[tokio::test]
+async fn new_connections_get_the_certificate_that_is_there() {
+    let scene = Scene::new("", false).await;
+    let (one, folder) = (scene.clients.client("spiffe://example.org/one"), scene.folder.path());
+    assert_eq!(scene.call(Some(&one), None, None).await.unwrap().0, 200);
+    // What cannot be used changes nothing.
+    let good = std::fs::read(folder.join("own.pem")).unwrap();
+    std::fs::write(folder.join("own.pem"), "-----BEGIN").unwrap();
+    scene.gateway.logs("the certificate stays as it was").await;
+    assert_eq!(scene.call(Some(&one), None, None).await.unwrap().0, 200);
+    std::fs::write(folder.join("own.pem"), good).unwrap();
+    // Another CA for the gateway, and another for its clients.
+    let (server, clients) = (Authority::new("Other servers"), Authority::new("Other clients"));
+    server.serve_from(folder);
+    std::fs::write(folder.join("clients.pem"), clients.issuer.pem()).unwrap();
+    let scene = Scene { server, clients, ..scene };
+    let two = scene.clients.client("spiffe://example.org/two");
+    scene.gateway.logs("new connections get the certificate").await;
+    assert_eq!(scene.call(Some(&two), None, None).await.unwrap().0, 200);
+    assert_eq!(scene.call(Some(&one), None, None).await, None, "its CA is gone");
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_opens_no_connection_and_the_audit_log_says_so() {
+    let scene =
+        Scene::new("client_crl = \"$FOLDER/revoked.pem\"\n[audit]\npath = \"$FOLDER/audit.jsonl\"", false).await;
+    let good = scene.clients.client("spiffe://example.org/good");
+    assert_eq!(scene.call(Some(&good), None, None).await.unwrap().0, 200, "{}", scene.gateway.log());
+    assert_eq!(scene.call(Some(&scene.revoked), None, None).await, None);
+    let audit = scene.folder.path().join("audit.jsonl");
+    let recorded = || std::fs::read_to_string(&audit).unwrap_or_default();
+    until("the refusal is recorded", || recorded().contains("\"event_type\":\"connection_refused\"")).await;
+    assert!(recorded().contains("evoked"), "{}", recorded());
 }

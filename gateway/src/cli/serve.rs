@@ -30,7 +30,7 @@ use crate::{
         authn::{self, Authenticator},
         authorization::AuthorizationServer,
         connect::Connect,
-        listen::{ListenLimits, Listener},
+        listen::{ListenLimits, Listener, TlsFiles},
         notify,
         origin_check::OriginCheck,
         process::{self, ListenFds},
@@ -136,6 +136,7 @@ async fn serve(
     let addresses = listener.addresses().to_vec();
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
     let limits = listen_limits(snapshot.limits());
+    let certificate = tokio::spawn(task::or_never(listener.tls().cloned().map(TlsFiles::follow)));
     let keys = callers.api_keys().cloned();
     if let Some(keys) = &keys
         && let Err(why) = keys.read().await
@@ -178,6 +179,7 @@ async fn serve(
         shutdown.send_replace(true);
     }
     reloading.abort();
+    certificate.abort();
     summary.abort();
     shutdown.send_replace(true);
     tokio::select! {

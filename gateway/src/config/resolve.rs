@@ -46,7 +46,7 @@ pub(super) fn resolve(
     let mut config = Config {
         file: file.to_owned(),
         listen: listen(root, &mut context),
-        tls: tls(&root.tls, &mut context),
+        tls: tls(&root.tls, api_keys || root.auth.key().is_some(), &mut context),
         allowed_hosts: list(&root.allowed_hosts, |host| host.0.clone()),
         allowed_origins: list(&root.allowed_origins, |origin| origin.0.clone()),
         cache_dir: cache_dir(root, &context),
@@ -122,7 +122,8 @@ fn listen(root: &Root, context: &mut Context<'_, '_>) -> Vec<SocketAddr> {
     listen
 }
 
-fn tls(written: &Setting<written::Tls>, context: &mut Context<'_, '_>) -> Option<Tls> {
+/// `has_callers` if something else than a certificate says who callers are.
+fn tls(written: &Setting<written::Tls>, has_callers: bool, context: &mut Context<'_, '_>) -> Option<Tls> {
     let at = written.set()?;
     let mut part = |field, name: &str| {
         if matches!(field, &Setting::Absent) {
@@ -142,7 +143,23 @@ fn tls(written: &Setting<written::Tls>, context: &mut Context<'_, '_>) -> Option
         let hint = "client_ca = \"clients.pem\"".to_owned();
         context.report.add(at.key.clone(), "`client_required` needs to know whose certificates", Some(hint));
     }
-    Some(Tls { certificate: certificate?, key: key?, client_ca, client_required })
+    let client_crl = at.value.client_crl.set().and_then(|file| context.existing(file));
+    let has_ca = at.value.client_ca.key().is_some();
+    for (named, key) in
+        [(at.value.client_crl.key(), "client_crl"), (at.value.client_is_caller.key(), "client_is_caller")]
+    {
+        if let Some(span) = named.filter(|_| !has_ca) {
+            let hint = "client_ca = \"clients.pem\"".to_owned();
+            context.report.add(span, format!("`{key}` needs to know whose certificates"), Some(hint));
+        }
+    }
+    // Where tokens or keys say who calls, a certificate that opens a connection is not meant to be a caller too.
+    let client_is_caller = has_ca && at.value.client_is_caller.or(!has_callers);
+    if has_ca && !client_is_caller && !has_callers {
+        let hint = "an `[auth]` table, or `api_keys = true`".to_owned();
+        context.report.add(at.key.clone(), "`client_is_caller = false` leaves nobody who may call", Some(hint));
+    }
+    Some(Tls { certificate: certificate?, key: key?, client_ca, client_crl, client_is_caller, client_required })
 }
 
 fn list<T>(written: &Setting<super::value::Values<T>>, value: impl Fn(&T) -> String) -> Vec<String> {

@@ -76,9 +76,13 @@ table! {
         certificate: FilePath,
         /// The private key.
         key: FilePath,
-        /// Clients may show a certificate of these CAs, a PEM file: whoever brings no token and no API key is who the
-        /// certificate says. Default: clients are asked for none.
+        /// Clients may show a certificate of these CAs, a PEM file. Default: clients are asked for none.
         client_ca: FilePath,
+        /// The revocation lists of these CAs, a PEM file: one for each CA. Default: none are read.
+        client_crl: FilePath,
+        /// Whether a client that brings no token and no API key is who its certificate says. Default: only where neither
+        /// `[auth]` nor `api_keys` says who callers are.
+        client_is_caller: bool,
         /// Whether each client must show one; otherwise a client without it is refused only if it brings nothing else.
         /// Default: `false`.
         client_required: bool,

@@ -68,7 +68,7 @@ struct Proved {
     /// The tokens that Weir issues itself, if it does.
     own: Option<Arc<OwnTokens>>,
     keys: Option<Arc<ApiKeys>>,
-    /// Whether clients are asked for a certificate.
+    /// Whether a certificate alone says who calls.
     certificates: bool,
     resource: Resource,
     checked: Checked,
@@ -213,7 +213,7 @@ impl Proved {
         let keys = config.api_keys.then(|| Arc::new(manager.api_keys()));
         let settings = config.authorization_server.as_ref();
         let own = settings.and_then(|settings| OwnTokens::new(config, settings, manager, &resource, clock.clone()));
-        let certificates = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let certificates = config.tls.as_ref().is_some_and(|tls| tls.client_is_caller);
         Ok(Self {
             issuers,
             own,
@@ -239,7 +239,7 @@ impl Proved {
             return self.keyed(exchange, beside, keys.find(key, self.clock.now()));
         }
         let Some(ShownToken { scheme, token }) = shown else {
-            if let Some(certificate) = exchange.certificate() {
+            if let Some(certificate) = exchange.certificate().filter(|_| self.certificates) {
                 return self.certified(exchange, certificate);
             }
             let mut ways: Vec<String> =

@@ -55,7 +55,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use pingora_core::{
     apps::ServerApp,
-    listeners::{ALPN, L4BufferSettings, ListenerConfig, tls::Acceptor},
+    listeners::{ALPN, L4BufferSettings, ListenerConfig},
     protocols::{GetSocketDigest, Stream, l4::stream::Stream as Socket},
     server::{Fds, ListenFds, ShutdownWatch},
     services::{Service as _, listening::Service},
@@ -70,11 +70,12 @@ use weir_mcp::answer;
 use crate::{
     config::Tls,
     quota::{Quota, Reached, Shares},
-    telemetry::LogThrottle,
+    telemetry::{AuthRecord, LogThrottle, Refusals},
 };
 
 pub use certificate::ClientCertificate;
 pub use exchange::{BodyError, HttpExchange};
+pub use tls::TlsFiles;
 
 use exchange::Peer;
 use wire::{ConnectionState, Wire};
@@ -163,7 +164,7 @@ pub struct Listener {
     /// The path of a Unix socket, in place of addresses.
     unix: Option<String>,
     sockets: Fds,
-    tls: Option<Acceptor>,
+    tls: Option<Arc<TlsFiles>>,
 }
 
 impl Listener {
@@ -173,7 +174,7 @@ impl Listener {
     ///
     /// When the certificate cannot be used.
     pub fn new(tls: Option<&Tls>) -> Result<Self, ListenError> {
-        let tls = tls.map(tls::acceptor).transpose()?;
+        let tls = tls.map(TlsFiles::new).transpose()?.map(Arc::new);
         Ok(Self { addresses: Vec::new(), unix: None, sockets: Fds::new(), tls })
     }
 
@@ -218,6 +219,11 @@ impl Listener {
         Ok(self)
     }
 
+    /// The certificate that it is served with.
+    pub const fn tls(&self) -> Option<&Arc<TlsFiles>> {
+        self.tls.as_ref()
+    }
+
     /// The addresses that were bound, with the ports that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -256,13 +262,15 @@ struct HttpServer<H> {
     limits: ListenLimits,
     connections: Arc<Quota>,
     bodies: Arc<Quota>,
-    tls: Option<Acceptor>,
+    tls: Option<Arc<TlsFiles>>,
     /// Whether clients come over a Unix socket.
     unix: bool,
     /// Asked at every answer, where a look at the shutdown would take a lock.
     draining: Arc<AtomicBool>,
     open: Mutex<Connections>,
     told: LogThrottle,
+    /// Those of the audit log.
+    refusals: Refusals,
 }
 
 /// The open connections.
@@ -301,6 +309,7 @@ impl<H: Handler> ServerApp for HttpServer<H> {
                 if self.told.is_due() {
                     tracing::warn!(client_address = %peer.address.ip(), "connections are turned away: {full}");
                 }
+                self.note_refusal(&peer, &full.to_string());
                 // Without TLS there are words for it.
                 if self.tls.is_none() && open.turned_away.len() < TURNED_AWAY {
                     open.turned_away.spawn(turn_away(stream, full));
@@ -330,7 +339,7 @@ impl<H: Handler> ServerApp for HttpServer<H> {
 }
 
 impl<H> HttpServer<H> {
-    fn new(handler: Arc<H>, limits: ListenLimits, tls: Option<Acceptor>) -> Self {
+    fn new(handler: Arc<H>, limits: ListenLimits, tls: Option<Arc<TlsFiles>>) -> Self {
         Self {
             handler,
             limits,
@@ -341,6 +350,18 @@ impl<H> HttpServer<H> {
             draining: Arc::default(),
             open: Mutex::default(),
             told: LogThrottle::default(),
+            refusals: Refusals::new(),
+        }
+    }
+
+    /// Has the audit log know of a connection that comes to no request.
+    fn note_refusal(&self, peer: &Peer, why: &str) {
+        if !self.unix
+            && let Some(suppressed) = self.refusals.admit(std::time::Instant::now())
+        {
+            let suppressed = Some(suppressed).filter(|count| *count > 0);
+            let record = AuthRecord { suppressed, ..AuthRecord::of(None, Some(peer.address.ip())) };
+            record.refused_unsaid("connection refused", why);
         }
     }
 
@@ -383,7 +404,14 @@ async fn connection<H: Handler>(
     let opened = async {
         let (stream, certificate): (Stream, _) = match &server.tls {
             Some(tls) => {
-                let stream = tls.tls_handshake(*stream).await.ok()?;
+                let shaken = tls.acceptor().tls_handshake(*stream).await;
+                // Where certificates say who may connect, one that does not may be somebody who tries.
+                let shaken = shaken.inspect_err(|why| {
+                    if tls.asks_clients() {
+                        server.note_refusal(&peer, &why.to_string());
+                    }
+                });
+                let stream = shaken.ok()?;
                 let certificate = ClientCertificate::of(&stream);
                 (Box::new(stream), certificate.map(Arc::new))
             }

@@ -60,6 +60,11 @@ impl<'a> AuthRecord<'a> {
         self.audit(what, "denied", Some(why));
     }
 
+    /// Has the audit log alone know that it was refused: the log has it in other words.
+    pub fn refused_unsaid(&self, what: &str, why: &str) {
+        self.audit(what, "denied", Some(why));
+    }
+
     /// The audit log has the same; its type is what was done, as one word.
     fn audit(&self, what: &str, decision: &str, why: Option<&str>) {
         audit::write(&what.replace([' ', '-'], "_"), |record| {

@@ -28,6 +28,8 @@ impl Files {
             certificate: self.0.join("certificate.pem"),
             key: self.0.join("key.pem"),
             client_ca: None,
+            client_crl: None,
+            client_is_caller: false,
             client_required: false,
         }
     }
