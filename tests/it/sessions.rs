@@ -337,3 +337,26 @@ async fn an_upstream_that_answers_404_takes_no_session_away() {
     let _stub = Stub::at(address, Offer { modern: false, ..Offer::default() }).await;
     assert_eq!(text(&clients[0].call("stub__echo", json!({ "message": "again" })).await), "again");
 }
+
+/// An upstream that was started anew knows nothing of the session, nor of what its client wants to hear.
+#[tokio::test]
+async fn a_log_level_is_set_again_where_an_upstream_has_lost_the_session() {
+    let offer = || Offer { modern: false, capabilities: json!({ "logging": {} }), ..Offer::default() };
+    for path in ["/mcp/stub", "/mcp"] {
+        let stub = Stub::offering(offer()).await;
+        let at = stub.address();
+        let gateway = Gateway::start(&stub.config("stub")).await;
+        gateway.healthy(&["stub"]).await;
+        let name = if path == "/mcp" { "stub__echo" } else { "echo" };
+        let client = Client::legacy(&gateway, path).await;
+        client.call(name, json!({ "message": "hi" })).await;
+        client.result("logging/setLevel", json!({ "level": "warning" })).await;
+        drop(stub);
+        until("the address is free", || std::net::TcpListener::bind(at).is_ok()).await;
+        let again = Stub::at(at, offer()).await;
+        client.call(name, json!({ "message": "in a new session" })).await;
+        let levels: Vec<Value> = again.asked("logging/setLevel").iter().map(|seen| seen.message()).collect();
+        let levels: Vec<&Value> = levels.iter().map(|message| &message["params"]["level"]).collect();
+        assert_eq!(levels, ["warning"], "{path}");
+    }
+}

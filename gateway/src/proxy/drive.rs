@@ -299,7 +299,7 @@ impl Proxy {
         let driver = CallDriver::new(upstream, context.caller.as_ref(), context.message.method(), limit);
         let mut codec = SameEra { proxy: self, context, target, channel: None };
         let reply = driver.drive(&mut codec, &mut record.attempts).await?;
-        note_watch(context, target);
+        remember(context, target);
         Ok(self.passed(context, target, reply, running.take(), Deadline::of(upstream, start)))
     }
 
@@ -398,9 +398,14 @@ impl Codec for SameEra<'_> {
     }
 }
 
-/// Remembers what a legacy client watches, so that it is watched on when the upstream has lost its session.
-fn note_watch(context: &RequestContext, target: &Target) {
+/// Remembers what a legacy client watches and from which severity on it wants the log, so that both go on when the upstream
+/// has lost its session.
+fn remember(context: &RequestContext, target: &Target) {
     let watches = match context.message.method() {
+        method::SET_LEVEL => {
+            context.session.iter().for_each(|session| session.set_level(&context.message));
+            return;
+        }
         method::SUBSCRIBE => true,
         method::UNSUBSCRIBE => false,
         _ => return,
