@@ -248,10 +248,13 @@ impl Proxy {
                 record.fail(CallOutcome::Refused, "nothing is called so");
                 answer
             }
-            route::Route::Upstream(target) => {
+            route::Route::Upstream(mut target) => {
                 record.goes_to(&target.upstream);
                 if let Err(why) = self.limit(context, &target, reply.is_some(), record) {
                     return Answer::not_admitted(context, &why, record);
+                }
+                if !target.upstream.carries_headers() && !context.headers.is_empty() {
+                    target.carry_trace(context);
                 }
                 if target.approvals.is_empty() {
                     return self.drive(context, target, record).await;

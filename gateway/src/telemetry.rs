@@ -12,6 +12,7 @@ pub mod metrics;
 mod panics;
 mod printable;
 pub mod step;
+mod trace;
 mod writer;
 
 use std::{
@@ -26,6 +27,7 @@ pub use approval::ApprovalRecord;
 pub use auth::{AuthRecord, Refusals};
 pub use call::{CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN};
 pub use printable::printable;
+pub use trace::TraceParent;
 use writer::Buffered;
 pub use writer::Flush;
 

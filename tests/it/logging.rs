@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use weir_tests::peer::free_port;
+use weir_tests::peer::{Launch, free_port};
 use weir_tests::process::Process;
 use weir_tests::stub::Offer;
 use weir_tests::wait::{until, until_some, within};
@@ -217,4 +217,51 @@ async fn what_a_client_calls_itself_is_bounded_in_the_log() {
     let line = call(&gateway, "ok", "").await;
     assert!(line["fields"]["client"].as_str().unwrap().len() < 140, "{line}");
     assert!(!gateway.log().contains(['\u{9b}', '\u{202e}']), "{}", gateway.log());
+}
+
+/// What a request says of its trace is in its line, and goes on to the upstream as it came.
+#[tokio::test]
+async fn a_call_is_logged_with_its_trace() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let of = |trace: &str| format!("00-{trace}-b7ad6b7169203331-01");
+    let (in_header, in_meta) = (of("0af7651916cd43dd8448eb211c80319c"), of("1bf7651916cd43dd8448eb211c80319c"));
+    let client = Client::modern(&gateway, "/mcp/stub");
+    let call = |more: Value| json!({ "name": "echo", "arguments": { "message": "hi" }, "_meta": more });
+    let (id, request) = client.request("tools/call", call(json!({})));
+    weir_tests::client::answer(client.send(request.header("traceparent", &in_header)).await, id).await;
+    gateway.logs("\"trace_id\":\"0af7651916cd43dd8448eb211c80319c\"").await;
+    let seen = stub.asked("tools/call");
+    assert_eq!(seen.last().and_then(|seen| seen.header("traceparent")), Some(in_header.as_str()));
+    client.result("tools/call", call(json!({ "traceparent": in_meta }))).await;
+    gateway.logs("\"trace_id\":\"1bf7651916cd43dd8448eb211c80319c\"").await;
+    let seen = stub.asked("tools/call");
+    assert_eq!(seen.last().map(|seen| seen.message()["params"]["_meta"]["traceparent"].clone()), Some(json!(in_meta)));
+}
+
+/// A process gets no headers, so the message says it.
+#[tokio::test]
+async fn the_trace_of_a_header_reaches_a_process_in_the_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tools");
+    std::fs::write(&file, "echo").unwrap();
+    let script = paths::peers("listing_server.py");
+    let server = Launch::new(&paths::python(), [script.to_str().unwrap(), file.to_str().unwrap()]);
+    let gateway = Gateway::start(&server.config("listing")).await;
+    gateway.healthy(&["listing"]).await;
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let own = "00-1bf7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for path in ["/mcp/listing", "/mcp"] {
+        let name = if path == "/mcp" { "listing__echo" } else { "echo" };
+        for client in [Client::modern(&gateway, path), Client::legacy(&gateway, path).await] {
+            for (meta, expected) in [(json!({}), trace), (json!({ "traceparent": own }), own)] {
+                let params = json!({ "name": name, "arguments": {}, "_meta": meta });
+                let (id, request) = client.request("tools/call", params);
+                let sent = client.send(request.header("traceparent", trace)).await;
+                let answer = weir_tests::client::answer(sent, id).await;
+                assert_eq!(answer["result"]["content"][0]["text"], expected, "{path}: {answer}");
+            }
+        }
+    }
 }

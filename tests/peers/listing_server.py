@@ -2,7 +2,7 @@
 
     python listing_server.py FILE
 
-While the file does not exist, `tools/list` fails. It says nothing when the file changes.
+A call gives back the trace that it belongs to, else the tool's name. While the file does not exist, `tools/list` fails. It says nothing when the file changes.
 """
 
 import json
@@ -24,7 +24,9 @@ def answer(request: dict, file: Path) -> dict:
         case "tools/list":
             return {"error": {"code": -32603, "message": "not this time"}}
         case "tools/call":
-            return {"result": {"content": [{"type": "text", "text": request["params"]["name"]}]}}
+            params = request["params"]
+            text = params.get("_meta", {}).get("traceparent", params["name"])
+            return {"result": {"content": [{"type": "text", "text": text}]}}
         case _:
             return {"error": {"code": -32601, "message": "no such method"}}
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use memchr::memmem;
 use weir_flow::Failure;
 use weir_mcp::{Era, Field, Kind, Message, answer, json, method};
 
@@ -18,7 +19,7 @@ use crate::{
     quota::Reached,
     session,
     telemetry::{
-        CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN,
+        CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN, TraceParent,
         audit::{self, RecordedArguments},
         metrics::OWN_CALLS,
     },
@@ -61,6 +62,9 @@ const WORD_IN_LOG: usize = 64;
 /// How much of a name.
 const NAME_IN_LOG: usize = 1024;
 
+/// Where a request says to which trace it belongs: a header, and a key of `_meta`.
+const TRACEPARENT: &str = "traceparent";
+
 /// The status of an answer whose client went away, as nginx writes it; nobody is there to receive it.
 pub const CLIENT_GONE: u16 = 499;
 
@@ -76,6 +80,7 @@ pub struct CallLog {
     era: Era,
     caller: Option<Arc<Caller>>,
     session: Option<Arc<str>>,
+    trace: Option<TraceParent>,
     received: usize,
     /// For the audit log.
     arguments: Option<RecordedArguments>,
@@ -200,8 +205,12 @@ pub(super) fn failure_message(id: Option<&[u8]>, upstream: &str, failure: &Failu
 impl CallLog {
     /// A call that begins now.
     pub fn new(context: &RequestContext) -> Self {
-        let RequestContext { message, era, caller, session, .. } = context;
+        let RequestContext { message, era, caller, session, headers, .. } = context;
         let mut record = Self::of(message, *era, caller.as_ref());
+        record.trace = record.trace.or_else(|| {
+            let (_, value) = headers.iter().find(|(name, _)| name.as_str() == TRACEPARENT)?;
+            TraceParent::parse(value.as_bytes())
+        });
         if let Some(session) = session {
             record.add(&session.client, 3);
             record.session = Some(Arc::clone(&session.shown));
@@ -219,6 +228,7 @@ impl CallLog {
             era,
             caller: caller.cloned(),
             session: None,
+            trace: traced(message),
             received: message.bytes().len(),
             arguments: RecordedArguments::of(message),
             peer: None,
@@ -321,6 +331,7 @@ impl CallLog {
             principal: self.caller.as_ref().map(|caller| caller.principal()),
             client: Some(self.part(3)).filter(|client| !client.is_empty()),
             session: self.session.as_deref(),
+            trace: self.trace.as_ref(),
             peer: self.peer,
             status,
             attempts: self.attempts,
@@ -336,6 +347,14 @@ impl CallLog {
         };
         record.write();
     }
+}
+
+/// The trace that a request says it belongs to (SEP-414).
+fn traced(message: &Message) -> Option<TraceParent> {
+    let meta = message.raw(Field::Meta)?;
+    // Few requests say so, and a look for the word costs next to nothing.
+    memmem::find(meta, TRACEPARENT.as_bytes())?;
+    TraceParent::parse(json::string(json::get(meta, &[TRACEPARENT])?)?.as_bytes())
 }
 
 /// What it comes to that an upstream has answered this.

@@ -30,6 +30,12 @@ use super::{
     unknown::{UnknownTarget, nowhere},
 };
 
+/// What says to which trace a request belongs: headers, and keys of `_meta` (SEP-414).
+const TRACE_CONTEXT: [&str; 3] = ["traceparent", "tracestate", "baggage"];
+
+/// The longest part of it that goes on in a message, in bytes (W3C Baggage, section 3.3.2).
+const LONGEST_CONTEXT: usize = 8192;
+
 /// What becomes of a request.
 #[allow(clippy::large_enum_variant, reason = "one lives for a moment; a box would cost each call an allocation")]
 pub(super) enum Route {
@@ -73,6 +79,20 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// Has the message itself say to which trace it belongs, where headers do that do not go on (SEP-414).
+    pub(super) fn carry_trace(&mut self, context: &RequestContext) {
+        let Ok(message) = self.message(context) else { return };
+        let named = |name: &str| TRACE_CONTEXT.contains(&name) && message.meta(name).is_none();
+        let said =
+            context.headers.iter().filter(|(name, value)| named(name.as_str()) && value.len() <= LONGEST_CONTEXT);
+        let said: Vec<_> =
+            said.filter_map(|(name, value)| Some((name.as_str(), json::quote(value.to_str().ok()?)))).collect();
+        if !said.is_empty() {
+            let edit = said.iter().fold(message.edit(), |edit, (name, value)| edit.put(Object::Meta, name, value));
+            self.body = edit.finish();
+        }
+    }
+
     /// What is sent, read; not again where it is what the client sent.
     pub(super) fn message(&self, context: &RequestContext) -> Result<Message, ParseError> {
         let sent = context.message.bytes();

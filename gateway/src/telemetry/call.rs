@@ -14,7 +14,10 @@ use tracing::field::display;
 use weir_flow::facts::Principal;
 use weir_mcp::Era;
 
-use super::audit::{self, RecordedArguments};
+use super::{
+    TraceParent,
+    audit::{self, RecordedArguments},
+};
 
 /// How much of a name that a client sent goes into the log, in characters.
 const NAME_IN_LOG: usize = 128;
@@ -90,6 +93,8 @@ pub struct CallRecord<'a> {
     pub client: Option<&'a str>,
     /// A hash of the session's id, which is a secret itself.
     pub session: Option<&'a str>,
+    /// The trace that it belongs to.
+    pub trace: Option<&'a TraceParent>,
     /// The other end of the connection.
     pub peer: Option<SocketAddr>,
     /// The HTTP status of the answer.
@@ -139,6 +144,7 @@ impl CallRecord<'_> {
         let proved = self.principal.filter(|principal| principal.issuer.is_some());
         let principal = proved.map(|principal| principal.subject.as_str());
         let client_address = self.peer.map(display);
+        let trace_id = self.trace.map(|trace| display(trace.trace()));
         let (bytes_received, bytes_sent) = (self.received, self.sent);
         let duration_ms = self.took.as_secs_f64() * 1000.0;
         let duration_ms = (duration_ms * 1000.0).round() / 1000.0;
@@ -147,7 +153,7 @@ impl CallRecord<'_> {
                 tracing::$level!(
                     target: "weir::call",
                     upstream, account, method, name, era, outcome, error = failure, rule, approved_by, shadow, status, attempts, duration_ms,
-                    call_id = display(self.id), request_id = request, principal, client, session, client_address, bytes_received, bytes_sent, $text
+                    call_id = display(self.id), request_id = request, principal, client, session, trace_id, client_address, bytes_received, bytes_sent, $text
                 )
             };
         }
@@ -178,6 +184,10 @@ impl CallRecord<'_> {
             record.maybe("session", self.session);
             if let Some(peer) = self.peer {
                 record.display("client_address", peer);
+            }
+            if let Some(trace) = self.trace {
+                record.display("trace_id", trace.trace());
+                record.display("parent_span_id", trace.span());
             }
             record.text("upstream", self.upstream);
             record.maybe("account", self.account);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::export;
 
 /// What needs no attribute: it has a place of its own, or is for the body alone.
-const ELSEWHERE: [&str; 4] = ["occurred_at", "event_type", "previous_hash", "arguments"];
+const ELSEWHERE: [&str; 6] = ["occurred_at", "event_type", "previous_hash", "arguments", "trace_id", "parent_span_id"];
 
 /// One request that has these lines of a log; what is no record is left out.
 #[must_use]
@@ -33,7 +33,7 @@ pub fn request<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
 fn log_record(line: &[u8]) -> Option<Value> {
     let Value::Object(record) = serde_json::from_slice(line).ok()? else { return None };
     let failed = export::has_failed(&record);
-    Some(json!({
+    let mut log = json!({
         // Numbers of 64 bits are texts in the JSON of Protocol Buffers.
         "timeUnixNano": export::time(&record).as_nanos().to_string(),
         "severityNumber": if failed { 13 } else { 9 },
@@ -41,7 +41,14 @@ fn log_record(line: &[u8]) -> Option<Value> {
         "eventName": export::text(&record, "event_type"),
         "body": { "stringValue": String::from_utf8_lossy(line) },
         "attributes": attributes(&record),
-    }))
+    });
+    // Only what has a trace may name one.
+    for (field, name) in [("trace_id", "traceId"), ("parent_span_id", "spanId")] {
+        if let Some(id) = record.get(field) {
+            log[name] = id.clone();
+        }
+    }
+    Some(log)
 }
 
 fn attributes(record: &Map<String, Value>) -> Vec<Value> {
@@ -110,7 +117,8 @@ mod tests {
         let line = json!({
             "seq": 7, "previous_hash": "00", "occurred_at": "2026-11-22T19:26:04.123Z", "event_type": "call",
             "principal_id": "ada", "groups": ["dev", "ops"], "upstream": "git", "method": "tools/call", "name": "git__push",
-            "decision": "denied", "client_address": "[2001:db8::1]:4000", "status": 200, "arguments": { "a": "b" },
+            "decision": "denied", "client_address": "[2001:db8::1]:4000", "status": 200,
+            "trace_id": "0af7651916cd43dd8448eb211c80319c", "parent_span_id": "b7ad6b7169203331", "arguments": { "a": "b" },
         })
         .to_string();
         let sent: Value = serde_json::from_slice(&request([line.as_bytes(), b"torn {"])).unwrap();
@@ -120,6 +128,8 @@ mod tests {
         assert_eq!(record["timeUnixNano"], "1795375564123000000");
         assert_eq!((&record["severityNumber"], &record["eventName"]), (&json!(13), &json!("call")));
         assert_eq!(record["body"]["stringValue"], line);
+        assert_eq!(record["traceId"], "0af7651916cd43dd8448eb211c80319c");
+        assert_eq!(record["spanId"], "b7ad6b7169203331");
         let attributes = record["attributes"].as_array().unwrap();
         let value = |name: &str| {
             attributes.iter().find(|each| each["key"] == name).map(|each| each["value"].clone()).unwrap_or_default()
