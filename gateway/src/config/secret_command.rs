@@ -1,8 +1,8 @@
 //! Secrets that a program prints, such as `vault kv get`.
 //!
 //! A command runs only where a configuration is loaded, never for a call. The configuration is looked at every two
-//! seconds, so a secret is fetched anew soon after its `refresh` is over. Until then, and while the command fails, Weir
-//! uses what it printed last.
+//! seconds, so a secret is fetched anew soon after its `refresh` is over. Until then, while the command runs again and
+//! while it fails, Weir uses what it printed last. Only the first run is waited for.
 
 use std::{
     collections::HashMap,
@@ -56,6 +56,8 @@ pub struct SecretCommand {
 struct Output {
     secret: Secret,
     due: Instant,
+    /// Whether the command runs again.
+    running: bool,
     /// When a configuration last referred to it.
     used: Instant,
 }
@@ -66,36 +68,47 @@ impl SecretCommand {
         Some(OUTPUTS.lock().get(self)?.secret.clone())
     }
 
-    /// What it prints, at most `refresh` old; what it printed last if it fails. Blocks while the command runs.
+    /// What it printed last. If that is older than `refresh`, the command runs again in the background. Blocks only
+    /// while it runs for the first time.
     ///
     /// # Errors
     /// Why it gave nothing, without anything that it printed.
     pub(super) fn fetch(&self) -> Result<Secret, String> {
         let now = Instant::now();
-        let known = OUTPUTS.lock().get_mut(self).map(|output| {
+        let mut outputs = OUTPUTS.lock();
+        if let Some(output) = outputs.get_mut(self) {
             output.used = now;
-            (output.secret.clone(), output.due)
-        });
-        let known = match known {
-            Some((secret, due)) if now < due => return Ok(secret),
-            known => known.map(|(secret, _)| secret),
-        };
-        let (secret, failure) = match (self.run(), known) {
-            (Ok(secret), _) => (secret, None),
-            (Err(why), Some(last)) => (last, Some(why)),
-            (Err(why), None) => return Err(why),
-        };
-        if let Some(why) = &failure {
-            tracing::warn!(command = %self.program, "a secret cannot be fetched anew: {why}. Weir uses the last one");
+            if now >= output.due && !output.running {
+                output.running = true;
+                let command = self.clone();
+                // It ends when the command has, or is killed.
+                thread::spawn(move || command.renew());
+            }
+            return Ok(output.secret.clone());
         }
-        let due = Instant::now() + if failure.is_some() { RETRY.min(self.refresh) } else { self.refresh };
+        drop(outputs);
+        let secret = self.run()?;
         let mut outputs = OUTPUTS.lock();
         if outputs.len() >= MAX_COMMANDS && !outputs.contains_key(self) {
             let unused = outputs.iter().min_by_key(|(_, output)| output.used).map(|(command, _)| command.clone());
             unused.map(|command| outputs.remove(&command));
         }
-        outputs.insert(self.clone(), Output { secret: secret.clone(), due, used: now });
+        let due = Instant::now() + self.refresh;
+        outputs.insert(self.clone(), Output { secret: secret.clone(), due, running: false, used: now });
         Ok(secret)
+    }
+
+    /// Runs it again. What it printed last stays while it fails.
+    fn renew(&self) {
+        let result = self.run();
+        if let Err(why) = &result {
+            tracing::warn!(command = %self.program, "a secret cannot be fetched anew: {why}. Weir uses the last one");
+        }
+        let pause = if result.is_err() { RETRY.min(self.refresh) } else { self.refresh };
+        if let Some(output) = OUTPUTS.lock().get_mut(self) {
+            (output.due, output.running) = (Instant::now() + pause, false);
+            result.into_iter().for_each(|secret| output.secret = secret);
+        }
     }
 
     /// An upstream has refused what it printed last: it runs again soon.
@@ -214,15 +227,42 @@ mod tests {
         assert_eq!(runs(), 1);
         fs::write(folder.path().join("token"), "second\n").unwrap();
         let expire = || OUTPUTS.lock().get_mut(&command).unwrap().due = Instant::now();
+        let renewed = || {
+            while OUTPUTS.lock()[&command].running {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
         expire();
+        assert_eq!(command.fetch().unwrap().expose(), "first\n", "nobody waits for it");
+        renewed();
         assert_eq!(command.fetch().unwrap().expose(), "second\n");
         fs::remove_file(folder.path().join("token")).unwrap();
         expire();
         for _ in 0..3 {
             assert_eq!(command.fetch().unwrap().expose(), "second\n");
+            renewed();
         }
         assert_eq!(runs(), 3, "a command that fails does not run each time");
         assert_eq!(command.last().unwrap().expose(), "second\n");
+    }
+
+    #[test]
+    fn a_command_that_hangs_holds_up_nobody_who_knows_its_last_output() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "echo x >> runs; test ! -e hang || sleep 1000; echo token";
+        let command = shell(folder.path(), script, Duration::from_secs(3600));
+        assert_eq!(command.fetch().unwrap().expose(), "token\n");
+        fs::write(folder.path().join("hang"), "").unwrap();
+        OUTPUTS.lock().get_mut(&command).unwrap().due = Instant::now();
+        for _ in 0..3 {
+            assert_eq!(command.fetch().unwrap().expose(), "token\n");
+            assert!(OUTPUTS.lock()[&command].running, "it hangs, and nobody has waited");
+        }
+        let runs = || fs::read_to_string(folder.path().join("runs")).unwrap().lines().count();
+        while runs() < 2 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(runs(), 2, "one at a time");
     }
 
     #[test]
