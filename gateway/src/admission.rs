@@ -24,12 +24,12 @@ pub struct Admission {
     calls: Arc<Quota>,
     tool_calls: Option<Arc<Quota>>,
     streams: Arc<Quota>,
-    principal: Option<RateLimiter>,
-    upstream: Option<RateLimiter>,
-    tool: Option<RateLimiter>,
-    repeated: Option<(RateLimiter, Duration)>,
+    principal: Option<Arc<RateLimiter>>,
+    upstream: Option<Arc<RateLimiter>>,
+    tool: Option<Arc<RateLimiter>>,
+    repeated: Option<Arc<RateLimiter>>,
     /// The same for calls that say they go on: who makes up a `requestState` is limited too.
-    continued: Option<RateLimiter>,
+    continued: Option<Arc<RateLimiter>>,
     budget: Option<Arc<DayBudget>>,
 }
 
@@ -93,20 +93,42 @@ impl Admission {
     /// The limits of a configuration.
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
-        let rate = |count: Option<usize>| count.map(|count| RateLimiter::new(count, Duration::from_secs(60)));
+        let calls = Quota::new("calls", limits.calls);
+        let streams = Quota::new("streams", limits.streams);
+        let budget = limits.calls_per_day.map(|limit| Arc::new(DayBudget::new(limit)));
+        let (tool_calls, principal, upstream, tool) = (None, None, None, None);
+        let (repeated, continued) = (None, None);
+        Self { calls, tool_calls, streams, principal, upstream, tool, repeated, continued, budget }.with(limits)
+    }
+
+    /// The same with other limits. Calls that run and rates that stay count on; a day's calls keep their limit.
+    #[must_use]
+    pub fn with(&self, limits: &Limits) -> Self {
+        let rate = |before: &Option<Arc<RateLimiter>>, count: Option<usize>, period| {
+            let same = before.as_ref().filter(|before| (Some(before.count()), before.period()) == (count, period));
+            same.cloned().or_else(|| Some(Arc::new(RateLimiter::new(count?, period))))
+        };
         let rates = limits.calls_per_minute;
-        let tool_shares = |upstream| Shares { total: usize::MAX, principal: usize::MAX, upstream };
-        let window = limits.repeated_window;
+        let (minute, window) = (Duration::from_secs(60), limits.repeated_window);
+        self.calls.resize(limits.calls);
+        self.streams.resize(limits.streams);
+        let tool_calls = limits.tool_calls.map(|upstream| {
+            let shares = Shares { total: usize::MAX, principal: usize::MAX, upstream };
+            let quota = self.tool_calls.clone().unwrap_or_else(|| Quota::new("tool.calls", shares));
+            quota.resize(shares);
+            quota
+        });
+        let rounds = limits.repeated_calls.map(|count| count.saturating_mul(ROUNDS));
         Self {
-            calls: Quota::new("calls", limits.calls),
-            tool_calls: limits.tool_calls.map(|limit| Quota::new("tool.calls", tool_shares(limit))),
-            streams: Quota::new("streams", limits.streams),
-            principal: rate(rates.principal),
-            upstream: rate(rates.upstream),
-            tool: rate(rates.tool),
-            repeated: limits.repeated_calls.map(|count| (RateLimiter::new(count, window), window)),
-            continued: limits.repeated_calls.map(|count| RateLimiter::new(count.saturating_mul(ROUNDS), window)),
-            budget: limits.calls_per_day.map(|limit| Arc::new(DayBudget::new(limit))),
+            calls: Arc::clone(&self.calls),
+            tool_calls,
+            streams: Arc::clone(&self.streams),
+            principal: rate(&self.principal, rates.principal, minute),
+            upstream: rate(&self.upstream, rates.upstream, minute),
+            tool: rate(&self.tool, rates.tool, minute),
+            repeated: rate(&self.repeated, limits.repeated_calls, window),
+            continued: rate(&self.continued, rounds, window),
+            budget: self.budget.clone(),
         }
     }
 
@@ -124,9 +146,9 @@ impl Admission {
     pub fn call(&self, call: &AdmittedCall<'_>) -> Result<CallPermit, NotAdmitted> {
         let AdmittedCall { principal, upstream, tool, arguments, continues } = *call;
         let now = Instant::now();
-        if let (Some((repeated, window)), Some(tool), Some(arguments)) = (&self.repeated, tool, arguments) {
+        if let (Some(repeated), Some(tool), Some(arguments)) = (&self.repeated, tool, arguments) {
             let limiter = self.continued.as_ref().filter(|_| continues).unwrap_or(repeated);
-            let again = |_| NotAdmitted::Repeated { limit: limiter.count(), window: *window };
+            let again = |_| NotAdmitted::Repeated { limit: limiter.count(), window: limiter.period() };
             limiter.take(&(&**principal, upstream, tool, arguments), now).map_err(again)?;
         }
         let rate = |limiter: &RateLimiter, key, scope, taken: Result<(), Duration>| {

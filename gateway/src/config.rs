@@ -198,6 +198,44 @@ pub struct Limits {
     pub repeated_window: Duration,
 }
 
+impl Limits {
+    /// These with those of `new` that can come into force while Weir serves, and the keys of the others that differ.
+    #[must_use]
+    pub fn reloaded(&self, new: &Self) -> (Self, Vec<&'static str>) {
+        let next = Self {
+            body: new.body,
+            session_idle: new.session_idle,
+            sessions: new.sessions,
+            processes: new.processes,
+            pooled_sessions: new.pooled_sessions,
+            pending_inputs: new.pending_inputs,
+            page_size: new.page_size,
+            calls: new.calls,
+            tool_calls: new.tool_calls,
+            streams: new.streams,
+            calls_per_minute: new.calls_per_minute,
+            repeated_calls: new.repeated_calls,
+            repeated_window: new.repeated_window,
+            ..self.clone()
+        };
+        let rest = [
+            ("limits.header_timeout", self.header_timeout == new.header_timeout),
+            ("limits.idle_timeout", self.idle_timeout == new.idle_timeout),
+            ("limits.body_timeout", self.body_timeout == new.body_timeout),
+            ("limits.connections", self.connections == new.connections),
+            ("limits.body_memory", self.body_memory == new.body_memory),
+            ("limits.concurrent_starts", self.concurrent_starts == new.concurrent_starts),
+            ("limits.introspections", self.introspections == new.introspections),
+            ("limits.replay_buffer", self.replay_buffer == new.replay_buffer),
+            ("limits.message", self.message == new.message),
+            ("limits.list", self.list == new.list),
+            ("limits.policy", self.policy == new.policy),
+            ("limits.principal.calls_per_day", self.calls_per_day == new.calls_per_day),
+        ];
+        (next, rest.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key).collect())
+    }
+}
+
 /// How many calls may come in a minute; any number where it is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallRates {

@@ -26,6 +26,7 @@ mod watch;
 
 use std::{borrow::Cow, sync::Arc};
 
+use arc_swap::ArcSwap;
 use weir_mcp::{Era, Field, Kind, Message, method};
 
 use crate::{
@@ -56,7 +57,7 @@ pub struct Proxy {
     /// Long lists that are translated time and again.
     list_cache: Arc<translate::ListCache>,
     /// How many calls may go to upstreams.
-    admission: Admission,
+    admission: ArcSwap<Admission>,
     /// How callers sign in; none where there is no page for it.
     prompt: Option<sign_in::SignInPrompt>,
     /// Approved calls that go on when their clients come back.
@@ -123,7 +124,7 @@ impl Proxy {
         Self {
             pool: translate::SharedSessionPool::new(limits.pooled_sessions),
             pending: Arc::new(translate::PendingInput::new(limits.pending_inputs)),
-            admission: Admission::new(limits),
+            admission: ArcSwap::from_pointee(Admission::new(limits)),
             catalog,
             sessions,
             list_cache: Arc::default(),
@@ -199,8 +200,8 @@ impl Proxy {
 
     /// The limits of calls.
     #[must_use]
-    pub const fn admission(&self) -> &Admission {
-        &self.admission
+    pub fn admission(&self) -> Arc<Admission> {
+        self.admission.load_full()
     }
 
     /// Takes a request to its answer.
@@ -209,7 +210,7 @@ impl Proxy {
             return refusal;
         }
         if method::is_endless(context.message.method()) {
-            match self.admission.stream(&context.principal) {
+            match self.admission.load().stream(&context.principal) {
                 Ok(permit) => record.hold(permit),
                 Err(reached) => return Answer::not_admitted(context, &NotAdmitted::Full(reached), record),
             }
@@ -278,7 +279,7 @@ impl Proxy {
         }
         let is_tool = message.method() == method::TOOLS_CALL;
         let name = is_tool.then(|| target.name.as_deref().map(Cow::Borrowed).or_else(|| message.name())).flatten();
-        let permit = self.admission.call(&AdmittedCall {
+        let permit = self.admission.load().call(&AdmittedCall {
             principal: &context.principal,
             upstream: target.upstream.name(),
             tool: name.as_deref(),

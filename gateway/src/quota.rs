@@ -31,13 +31,12 @@ pub struct Shares {
 pub struct Quota {
     /// What is counted, as the keys below `limits` name it.
     name: &'static str,
-    shares: Shares,
     used: Mutex<QuotaUse>,
     refused: AtomicU64,
 }
 
-#[derive(Default)]
 struct QuotaUse {
+    shares: Shares,
     total: usize,
     held: HashMap<Holder, usize>,
 }
@@ -80,12 +79,18 @@ pub struct Reached {
 impl Quota {
     /// A quota for what the configuration calls `name`.
     pub fn new(name: &'static str, shares: Shares) -> Arc<Self> {
-        Arc::new(Self { name, shares, used: Mutex::default(), refused: AtomicU64::new(0) })
+        let used = Mutex::new(QuotaUse { shares, total: 0, held: HashMap::new() });
+        Arc::new(Self { name, used, refused: AtomicU64::new(0) })
     }
 
     /// How many there may be.
-    pub const fn shares(&self) -> Shares {
-        self.shares
+    pub fn shares(&self) -> Shares {
+        self.used.lock().shares
+    }
+
+    /// Allows another number. What is held beyond it stays until it is given back.
+    pub fn resize(&self, shares: Shares) {
+        self.used.lock().shares = shares;
     }
 
     /// Takes one for a principal, at an upstream if it is held there.
@@ -111,18 +116,19 @@ impl Quota {
         let holders =
             [Some(Holder::Principal(Arc::clone(principal))), upstream.map(|name| Holder::Upstream(name.into()))];
         let mut used = self.used.lock();
+        let shares = used.shares;
         for holder in holders.iter().flatten() {
             let (limit, scope) = match holder {
-                Holder::Principal(_) => (self.shares.principal, Scope::Principal),
-                Holder::Upstream(_) => (self.shares.upstream, Scope::Upstream),
+                Holder::Principal(_) => (shares.principal, Scope::Principal),
+                Holder::Upstream(_) => (shares.upstream, Scope::Upstream),
             };
             let held = used.held.get(holder).copied().unwrap_or_default();
             if held.saturating_add(amount) > limit {
                 return Err(self.reached(limit, scope, upstream));
             }
         }
-        if used.total.saturating_add(amount) > self.shares.total {
-            return Err(self.reached(self.shares.total, Scope::All, upstream));
+        if used.total.saturating_add(amount) > shares.total {
+            return Err(self.reached(shares.total, Scope::All, upstream));
         }
         used.add(&holders, amount);
         drop(used);
@@ -287,6 +293,21 @@ mod tests {
         let _second = quota.take_many(&"eve".into(), None, 50).unwrap();
         drop(first);
         assert_eq!(quota.used(), 50);
+    }
+
+    #[test]
+    fn what_is_held_beyond_a_smaller_limit_stays() {
+        let (quota, ada) = (quota(3, 3, 3), Arc::from("ada"));
+        let mut held: Vec<Permit> = [(); 3].map(|()| quota.take(&ada, None).unwrap()).into();
+        quota.resize(Shares { total: 1, principal: 1, upstream: 1 });
+        assert_eq!(quota.used(), 3);
+        while held.pop().is_some() {
+            let refused = quota.take(&ada, None);
+            assert_eq!(refused.is_err(), !held.is_empty());
+        }
+        quota.resize(Shares { total: 2, principal: 2, upstream: 2 });
+        let _two = [quota.take(&ada, None).unwrap(), quota.take(&ada, None).unwrap()];
+        assert!(quota.take(&ada, None).unwrap_err().to_string().contains("has 2"));
     }
 
     #[test]

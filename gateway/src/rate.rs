@@ -54,6 +54,12 @@ impl RateLimiter {
         self.count
     }
 
+    /// The period.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        self.period
+    }
+
     /// Takes one for a key.
     ///
     /// # Errors

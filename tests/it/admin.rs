@@ -98,10 +98,17 @@ async fn a_reload_is_asked_for_and_tells_what_it_changes() {
             })
         };
     let more = |number: usize| {
-        let limits = format!("[limits]\nsessions = {}\n[[access.rules]]\nname = \"r{number}\"\n", 100 + number);
+        let limits = format!("[limits]\nsessions = {}\nmessage = '{}KiB'\n", 100 + number, 9000 + number);
+        let limits = limits + &format!("[[access.rules]]\nname = \"r{number}\"\n");
         stub.config(&format!("more{number}")) + &limits
     };
-    let lines = ["+ upstream more#", "- upstream ", "~ access", "! limits: changes when Weir is started again"];
+    let lines = [
+        "+ upstream more#",
+        "- upstream ",
+        "~ access",
+        "~ limits",
+        "! limits.message: changes when Weir is started again",
+    ];
     assert!(attempt(&more, &diff, &lines), "{}", gateway.log());
     let other = |number: usize| more(number + 20);
     let lines = ["+ upstream more", "- upstream more", "~ access"];

@@ -134,7 +134,7 @@ async fn a_changed_file_needs_no_signal_and_what_needs_a_restart_is_named() {
     gateway.healthy(&["stub"]).await;
     let client = Client::modern(&gateway, "/mcp");
     let rule = "[[access.rules]]\nname = 'echo only'\ntools = ['echo']\n";
-    let limits = "[limits]\nsessions = 7\n";
+    let limits = "[limits]\nsessions = 7\nmessage = '9MiB'\n";
     // As a Kubernetes ConfigMap is changed: another file takes the place of the first.
     let file = gateway.directory().join("weir.toml");
     gateway.configure(&(stub.config("stub") + rule + limits));
@@ -144,10 +144,41 @@ async fn a_changed_file_needs_no_signal_and_what_needs_a_restart_is_named() {
     fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink(&other, &file).unwrap();
     gateway.logs(RELOADED).await;
-    gateway.logs("`limits` has changed, which takes effect when Weir is started again").await;
+    gateway.logs("`limits.message` has changed, which takes effect when Weir is started again").await;
     assert_eq!(client.tools().await, ["stub__echo"]);
     let (id, request) = client.request("tools/call", json!({ "name": "stub__burst", "arguments": {} }));
     assert_eq!(answer(client.send(request).await, id).await["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn limits_come_into_force_and_what_is_held_stays() {
+    let stub = Stub::start().await;
+    let config = |limits: &str| stub.config("stub") + "[limits]\n" + limits;
+    let gateway = Gateway::start(&config("body = '1KiB'\n")).await;
+    gateway.healthy(&["stub"]).await;
+    let held = [Client::legacy(&gateway, "/mcp").await, Client::legacy(&gateway, "/mcp").await];
+    let long = json!({ "message": "x".repeat(2048) });
+    let modern = Client::modern(&gateway, "/mcp");
+    let (_, request) = modern.request("tools/call", json!({ "name": "stub__echo", "arguments": long }));
+    assert_eq!(modern.send(request).await.status, 413);
+
+    reload(&gateway, &config("sessions = 2\npage_size = 1\n[limits.principal]\ncalls_per_minute = 1\n")).await;
+    let hello = || weir_tests::client::initialize("/mcp", "2025-11-25", &json!({}));
+    let refused = gateway.send(hello()).await;
+    assert!(refused.json().await.to_string().contains("sessions"), "{}", gateway.log());
+    assert_eq!(held[0].call("stub__echo", long).await["content"][0]["text"], "x".repeat(2048));
+    let page = held[0].result("tools/list", json!({})).await;
+    assert_eq!(page["tools"].as_array().unwrap().len(), 1, "{page}");
+    let (_, request) = modern.request("tools/call", json!({ "name": "stub__echo", "arguments": {} }));
+    assert_eq!(modern.send(request).await.status, 429);
+
+    // What has not changed counts on; what is gone does not.
+    reload(&gateway, &config("[limits.principal]\ncalls_per_minute = 1\n")).await;
+    let (_, request) = modern.request("tools/call", json!({ "name": "stub__echo", "arguments": {} }));
+    assert_eq!(modern.send(request).await.status, 429);
+    assert_eq!(gateway.send(hello()).await.status, 200);
+    reload(&gateway, &stub.config("stub")).await;
+    held[1].call("stub__echo", json!({ "message": "on" })).await;
 }
 
 /// What else the file has may be meant for the callers that `[auth]` would let in.

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
 use crate::{
-    config::{self, Auth, Config},
+    config::{self, Auth, Config, Limits},
     credential::{CredentialManager, UpstreamAuth},
     http::HttpClient,
     policy::{Engine, Policy, PolicyGrant, PolicySource, shipped},
@@ -85,6 +85,11 @@ impl Assembler {
             processes: Quota::new("processes", config.limits.processes),
             starts: Arc::new(Semaphore::new(config.limits.concurrent_starts)),
         })
+    }
+
+    /// Takes those limits from a configuration that can change while Weir serves.
+    pub(super) fn resize(&self, limits: &Limits) {
+        self.processes.resize(limits.processes);
     }
 
     /// Loads everything but those `known` upstreams that would be the same.

@@ -158,6 +158,7 @@ impl Reloader {
             Ok::<_, String>((config, accounts, assembly))
         });
         let (config, accounts, assembly) = assembled.await.map_err(|why| why.to_string())??;
+        self.assembler.resize(&config.limits);
         self.manager.put(accounts);
         let retired = proxy.swap(assembly.snapshot).await;
         let proxy = Arc::clone(proxy);
@@ -185,7 +186,8 @@ impl Reloader {
         let gone = names.filter(|name| enabled().all(|entry| entry.name != **name));
         let removed = gone.map(ToString::to_string).collect();
         let (access, toolsets) = (new.access != self.config.access, new.toolsets != self.config.toolsets);
-        ReloadReport { added, changed, removed, access, toolsets, restart }
+        let limits = new.limits != self.config.limits;
+        ReloadReport { added, changed, removed, access, toolsets, limits, restart }
     }
 
     /// Refuses a configuration that changes who is let in, or what is recorded of them. What is new in it may be meant for
@@ -225,9 +227,10 @@ impl Reloader {
         keep("public_url", new.public_url == now.public_url);
         keep("client_metadata_url", new.client_metadata_url == now.client_metadata_url);
         keep("store", new.store == now.store);
-        keep("limits", new.limits == now.limits);
         keep("admin", new.admin == now.admin);
-        let Config { public_url, client_metadata_url, store, limits, admin, cache_dir, .. } = now.clone();
+        let (limits, fixed_limits) = now.limits.reloaded(&new.limits);
+        fixed.extend(fixed_limits);
+        let Config { public_url, client_metadata_url, store, admin, cache_dir, .. } = now.clone();
         (new.public_url, new.client_metadata_url, new.store) = (public_url, client_metadata_url, store);
         (new.limits, new.admin, new.cache_dir) = (limits, admin, cache_dir);
         (new, fixed)

@@ -144,8 +144,8 @@ async fn serve(
         tracing::error!("API keys open nothing until they can be read: {why}");
     }
     let (app, proxy) = app(config, snapshot, (callers, authorization), manager, &root);
-    if let Some(budget) = proxy.admission().budget()
-        && let Err(why) = manager.read_calls(budget).await
+    if let Some(budget) = proxy.admission().budget().cloned()
+        && let Err(why) = manager.read_calls(&budget).await
     {
         tracing::error!("the calls of today cannot be read, and count anew: {why}");
     }
@@ -195,8 +195,8 @@ async fn serve(
         () = close(&catalog, &proxy) => {}
         again = signalled() => again?,
     }
-    if let Some(budget) = proxy.admission().budget()
-        && let Err(why) = manager.write_calls(budget).await
+    if let Some(budget) = proxy.admission().budget().cloned()
+        && let Err(why) = manager.write_calls(&budget).await
     {
         tracing::error!("the last calls of today are not counted: {why}");
     }
@@ -319,8 +319,8 @@ async fn look_after(manager: Arc<CredentialManager>, proxy: Arc<Proxy>, keys: Op
 }
 
 async fn count_calls(manager: Arc<CredentialManager>, proxy: Arc<Proxy>) {
-    if let Some(budget) = proxy.admission().budget() {
-        manager.keep_calls(budget).await;
+    if let Some(budget) = proxy.admission().budget().cloned() {
+        manager.keep_calls(&budget).await;
     }
 }
 
@@ -407,9 +407,8 @@ async fn hear_hangups(at_terminal: bool, reload: mpsc::Sender<ReloadRequest>) ->
 
 /// Ends sessions whose clients are gone and shared processes that nobody uses.
 async fn reap(proxy: Arc<Proxy>) {
-    let mut tick = tokio::time::interval(proxy.sessions().tick());
     loop {
-        tick.tick().await;
+        tokio::time::sleep(proxy.sessions().tick()).await;
         let mut ending = JoinSet::new();
         for session in proxy.sessions().expired() {
             let proxy = Arc::clone(&proxy);

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     access::Item,
+    config::Limits,
     session::Session,
     snapshot::Snapshot,
     upstream::{Channel, Upstream},
@@ -33,8 +34,16 @@ pub struct Retired {
 }
 
 impl Proxy {
+    fn resize(&self, limits: &Limits) {
+        self.admission.store(Arc::new(self.admission.load().with(limits)));
+        self.sessions.resize(limits.sessions, limits.session_idle);
+        self.pool.resize(limits.pooled_sessions);
+        self.pending.resize(limits.pending_inputs);
+    }
+
     /// Puts a snapshot in force. Upstreams that are in it and in the one before are not touched.
     pub async fn swap(self: &Arc<Self>, snapshot: Arc<Snapshot>) -> Retired {
+        self.resize(snapshot.limits());
         let gone = self.catalog.swap(Arc::clone(&snapshot)).await;
         let is_over = |session: &Session| !self.still(&session.endpoint, session.caller().as_ref());
         let sessions = self.sessions.take_if(is_over);

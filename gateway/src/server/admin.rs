@@ -102,6 +102,8 @@ pub struct ReloadReport {
     pub access: bool,
     /// Whether the toolsets are.
     pub toolsets: bool,
+    /// Whether limits are that come into force.
+    pub limits: bool,
     /// Keys that have changed and need a restart.
     pub restart: Vec<&'static str>,
 }

@@ -56,8 +56,8 @@ impl Collector for Scrape {
         let upstreams: Vec<&Upstream> = snapshot.upstreams().map(|upstream| &**upstream).collect();
         calls(&mut to, &upstreams)?;
         states(&mut to, &upstreams)?;
-        let quotas: Vec<&Quota> =
-            self.app.proxy.admission().quotas().chain([self.app.proxy.sessions().quota()]).collect();
+        let admission = self.app.proxy.admission();
+        let quotas: Vec<&Quota> = admission.quotas().chain([self.app.proxy.sessions().quota()]).collect();
         limits(&mut to, &quotas)
     }
 }

@@ -12,7 +12,7 @@ use super::{ReplayMemory, Session};
 pub struct Sessions {
     sessions: RwLock<HashMap<Box<[u8]>, Arc<Session>>>,
     quota: Arc<Quota>,
-    idle: Duration,
+    idle: RwLock<Duration>,
     memory: Arc<ReplayMemory>,
 }
 
@@ -23,9 +23,15 @@ impl Sessions {
         Self {
             sessions: RwLock::default(),
             quota: Quota::new("sessions", sessions),
-            idle,
+            idle: RwLock::new(idle),
             memory: ReplayMemory::new(replay),
         }
+    }
+
+    /// Room for another number of sessions, each of which ends after being `idle` for so long.
+    pub fn resize(&self, sessions: Shares, idle: Duration) {
+        self.quota.resize(sessions);
+        *self.idle.write() = idle;
     }
 
     /// What the sessions' clients may ask for again.
@@ -76,7 +82,8 @@ impl Sessions {
 
     /// Takes out the sessions whose clients have been silent too long.
     pub fn expired(&self) -> Vec<Arc<Session>> {
-        self.take_if(|session| session.idle_since().is_some_and(|since| since.elapsed() >= self.idle))
+        let idle = *self.idle.read();
+        self.take_if(|session| session.idle_since().is_some_and(|since| since.elapsed() >= idle))
     }
 
     /// Takes out all sessions.
@@ -84,9 +91,9 @@ impl Sessions {
         self.take_if(|_| true)
     }
 
-    /// How often to look for silent clients.
+    /// How often to look for silent clients, as it is now.
     pub fn tick(&self) -> Duration {
-        (self.idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(60))
+        (*self.idle.read() / 4).clamp(Duration::from_millis(50), Duration::from_secs(60))
     }
 
     /// All sessions, which stay.

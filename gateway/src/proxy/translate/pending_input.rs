@@ -98,6 +98,11 @@ impl PendingInput {
         Self { seal: SealedState::default(), next: AtomicU64::new(0), calls: Mutex::default(), quota }
     }
 
+    /// Allows another number of them.
+    pub(in crate::proxy) fn resize(&self, calls: Shares) {
+        self.quota.resize(calls);
+    }
+
     /// Puts a call aside and gives the answer that asks its client, or why that cannot be. Then the call is over, which its
     /// upstream is told.
     pub(super) fn park(&self, running: SuspendedCall) -> Result<Bytes, String> {

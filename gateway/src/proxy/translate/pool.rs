@@ -75,6 +75,11 @@ impl SharedSessionPool {
         Self { slots: Mutex::default(), quota: Quota::new("pooled_sessions", sessions) }
     }
 
+    /// Allows another number of them.
+    pub(in crate::proxy) fn resize(&self, sessions: Shares) {
+        self.quota.resize(sessions);
+    }
+
     /// The session for this kind of client, of the share of `principal`; opened by `open` if there is none that still
     /// carries. It is opened whatever becomes of the client, since others may wait for it and the
     /// upstream has a session by then.
