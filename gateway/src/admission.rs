@@ -13,6 +13,7 @@ use std::{
 
 use crate::{
     config::Limits,
+    counters::LIMITS_REACHED,
     quota::{Permit, Quota, Reached, Scope, Shares},
     rate::RateLimiter,
 };
@@ -144,6 +145,15 @@ impl Admission {
     /// The first limit that it would exceed. Its caller's own come first, so that what one may not do takes nothing of what
     /// others may.
     pub fn call(&self, call: &AdmittedCall<'_>) -> Result<CallPermit, NotAdmitted> {
+        self.admit(call).inspect_err(|why| match why {
+            // A quota counts for itself.
+            NotAdmitted::Full(_) => {}
+            NotAdmitted::Rate { key, .. } => LIMITS_REACHED.count(key, ""),
+            NotAdmitted::Repeated { .. } => LIMITS_REACHED.count("repeated_calls", ""),
+        })
+    }
+
+    fn admit(&self, call: &AdmittedCall<'_>) -> Result<CallPermit, NotAdmitted> {
         let AdmittedCall { principal, upstream, tool, arguments, continues } = *call;
         let now = Instant::now();
         if let (Some(repeated), Some(tool), Some(arguments)) = (&self.repeated, tool, arguments) {

@@ -18,11 +18,13 @@ mod service;
 pub mod shipped;
 mod ticker;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Instant};
 
 use tokio::time::timeout;
 use wasmtime::{PoolConcurrencyLimitError, Store, UpdateDeadline};
 use weir_flow::facts;
+
+use crate::telemetry::metrics::PolicyMetrics;
 
 use self::{
     convert::{Broken, TooMuch},
@@ -58,6 +60,7 @@ struct Inner {
     engine: Arc<EngineShared>,
     slots: InstanceSlots,
     rate: Arc<GuestLogRate>,
+    metrics: Arc<PolicyMetrics>,
 }
 
 impl Policy {
@@ -76,6 +79,7 @@ impl Policy {
             loaded,
             engine,
             rate: Arc::default(),
+            metrics: PolicyMetrics::of(source.name),
         }))
     }
 
@@ -161,7 +165,7 @@ impl Policy {
     }
 
     async fn slot(&self) -> Result<InstanceSlot, PolicyError> {
-        self.0.slots.take().await.map_err(|busy| match busy {
+        self.0.metrics.wait(self.0.slots.take()).await.map_err(|busy| match busy {
             Busy::Running => self.fault(PolicyFault::TooBusy),
             Busy::Queued(most) => self.fault(PolicyFault::QueueFull(most)),
         })
@@ -203,7 +207,10 @@ impl Policy {
     async fn bounded<T>(&self, answer: impl Future<Output = wasmtime::Result<T>>) -> Result<T, PolicyError> {
         let _running = self.0.engine.ticker.run();
         let wall = if self.0.service.is_some() { WALL_WITH_HTTP } else { WALL };
-        match timeout(wall, answer).await {
+        let start = Instant::now();
+        let answer = timeout(wall, answer).await;
+        self.0.metrics.count(start);
+        match answer {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(self.failure(&error)),
             Err(_) => Err(self.fault(PolicyFault::TimedOut)),
@@ -223,6 +230,7 @@ impl Policy {
     }
 
     fn fault(&self, fault: PolicyFault) -> PolicyError {
+        self.0.metrics.fail();
         PolicyError { policy: self.name().to_owned(), fault }
     }
 }

@@ -16,6 +16,8 @@ use std::{
 
 use parking_lot::Mutex;
 
+use crate::counters::LIMITS_REACHED;
+
 /// How many of one kind there may be at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -32,7 +34,7 @@ pub struct Quota {
     /// What is counted, as the keys below `limits` name it.
     name: &'static str,
     used: Mutex<QuotaUse>,
-    refused: AtomicU64,
+    refused: Arc<AtomicU64>,
 }
 
 struct QuotaUse {
@@ -80,7 +82,7 @@ impl Quota {
     /// A quota for what the configuration calls `name`.
     pub fn new(name: &'static str, shares: Shares) -> Arc<Self> {
         let used = Mutex::new(QuotaUse { shares, total: 0, held: HashMap::new() });
-        Arc::new(Self { name, used, refused: AtomicU64::new(0) })
+        Arc::new(Self { name, used, refused: LIMITS_REACHED.counter(name, "") })
     }
 
     /// How many there may be.
@@ -145,11 +147,6 @@ impl Quota {
     /// What the keys below `limits` call it.
     pub const fn name(&self) -> &'static str {
         self.name
-    }
-
-    /// How often a limit of it was reached.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
     }
 
     /// How many there are.

@@ -208,7 +208,7 @@ async fn programs_read_at_an_address_what_they_may_and_change_nothing() {
 }
 
 /// What Prometheus reads, without the head of the answer.
-fn metrics(gateway: &Gateway) -> String {
+pub(super) fn metrics(gateway: &Gateway) -> String {
     let stream = UnixStream::connect(socket(gateway)).expect("the socket can be opened");
     let answer = ask(stream, "GET /metrics", "Host: localhost\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").expect("the answer has a head");
@@ -250,13 +250,53 @@ async fn prometheus_reads_what_calls_came_to() {
     let named: BTreeSet<_> = named.into_iter().filter(|word| word.starts_with("weir_")).collect();
     assert_eq!(exported, named);
 
-    // The alerts ask for nothing else.
-    let alerts = fs::read_to_string(paths::tests().join("../config/prometheus-alerts.yml")).expect("there are alerts");
-    let words = alerts.split(|each: char| !each.is_ascii_alphanumeric() && each != '_');
-    let asked: BTreeSet<_> = words.filter(|word| word.starts_with("weir_")).collect();
-    assert!(!asked.is_empty());
-    for metric in asked {
-        let family = ["_total", "_bucket"].iter().find_map(|suffix| metric.strip_suffix(suffix)).unwrap_or(metric);
-        assert!(exported.contains(family), "{metric} is not exported");
+    // Neither the alerts nor the dashboard ask for anything else.
+    for file in ["prometheus-alerts.yml", "grafana-dashboard.json"] {
+        let asking = fs::read_to_string(paths::tests().join("../config").join(file)).expect("it is there");
+        let words = asking.split(|each: char| !each.is_ascii_alphanumeric() && each != '_');
+        let asked: BTreeSet<_> = words.filter(|word| word.starts_with("weir_")).collect();
+        assert!(!asked.is_empty());
+        for metric in asked {
+            let family = ["_total", "_bucket"].iter().find_map(|suffix| metric.strip_suffix(suffix)).unwrap_or(metric);
+            assert!(exported.contains(family), "{file}: {metric} is not exported");
+        }
+    }
+    let dashboard = fs::read(paths::tests().join("../config/grafana-dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_slice(&dashboard).expect("the dashboard is JSON");
+    assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() > 10));
+}
+
+#[tokio::test]
+async fn prometheus_reads_limits_processes_and_policies() {
+    let stub = Stub::start().await;
+    let crash = "[upstreams.crash]\ncommand = \"/bin/false\"\n";
+    let config = format!("limits.tool.calls_per_minute = 1\n{}{crash}", stub.config("stub"));
+    let gateway = Gateway::start(&config).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp/stub");
+    let echo = || client.request("tools/call", value!({ "name": "echo", "arguments": { "message": "hi" } })).1;
+    assert_eq!(gateway.send(echo()).await.status, 200);
+    assert_eq!(gateway.send(echo()).await.status, 503);
+    let lines = [
+        // The limit is everybody's, and so nobody's fault who calls.
+        r#"weir_calls_total{upstream="stub",outcome="limited",blame="operator"} 1"#,
+        r#"weir_calls_total{upstream="stub",outcome="refused",blame="client"} 0"#,
+        r#"weir_limit_reached_total{limit="tool.calls_per_minute"} 1"#,
+        r#"weir_limit_reached_total{limit="processes"} 0"#,
+        r#"weir_policy_failures_total{policy="fallback"} 0"#,
+        r#"weir_policy_waiting{policy="fallback"} 0"#,
+    ];
+    for line in lines {
+        until(line, || metrics(&gateway).lines().any(|each| each == line)).await;
+    }
+    let counted = [
+        r#"weir_upstream_process_starts_total{upstream="crash"} "#,
+        r#"weir_upstream_process_exits_total{upstream="crash"} "#,
+        r#"weir_policy_decisions_total{policy="fallback"} "#,
+        r#"weir_policy_seconds_total{policy="fallback"} "#,
+    ];
+    for name in counted {
+        let value = |line: &str| line.strip_prefix(name).and_then(|value| value.parse::<f64>().ok());
+        until(name, || metrics(&gateway).lines().any(|line| value(line).is_some_and(|value| value > 0.0))).await;
     }
 }

@@ -161,7 +161,7 @@ impl Answer {
     pub(super) fn unrecorded(request: &Message, record: &mut CallLog) -> Option<Self> {
         let why = audit::refusal()?;
         let answer = Self::whole(503, answer::error(request.id(), answer::INTERNAL, &why, None));
-        record.fail(CallOutcome::Refused, why);
+        record.fail(CallOutcome::Limited, why);
         Some(answer)
     }
 
@@ -175,7 +175,7 @@ impl Answer {
                 Self { retry_after: why.retry_after(), ..Self::whole(why.status(), error) }
             }
         };
-        record.fail(CallOutcome::Refused, text);
+        record.fail(limited(why.status()), text);
         answer
     }
 
@@ -372,6 +372,11 @@ pub(super) fn outcome(failure: &Failure) -> CallOutcome {
         Failure::Policy(_) => CallOutcome::Denied,
         _ => CallOutcome::Failed,
     }
+}
+
+/// What a call comes to that a limit refuses with this status: 503 says that it is not the caller's doing.
+pub(super) const fn limited(status: u16) -> CallOutcome {
+    if status == 503 { CallOutcome::Limited } else { CallOutcome::Refused }
 }
 
 fn cut(text: &str, most: usize) -> &str {

@@ -22,8 +22,13 @@ use crate::{
 };
 
 use super::{
-    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext, answer::outcome, deadline::Deadline, legacy,
-    pending_answer::PendingAnswer, route::Target, sign_in::told,
+    Answer, AnswerStream, Body, CallLog, Proxy, RequestContext,
+    answer::{limited, outcome},
+    deadline::Deadline,
+    legacy,
+    pending_answer::PendingAnswer,
+    route::Target,
+    sign_in::told,
 };
 
 /// How a request is put to an upstream: the channel that it takes, and what goes out on it.
@@ -268,7 +273,7 @@ impl Proxy {
             Stop::Answered(answer) => return *answer,
             Stop::SignIn(needed) => return Box::pin(self.ask_to_sign_in(context, &needed, record)).await,
             Stop::Full(reached) => {
-                record.fail(CallOutcome::Refused, reached.to_string());
+                record.fail(limited(reached.status()), reached.to_string());
                 return Answer::full(context.message.id(), &reached);
             }
             Stop::Failed(failure) => failure,

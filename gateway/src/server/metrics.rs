@@ -8,15 +8,16 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, NoLabelSet, text::encode},
+    encoding::{DescriptorEncoder, EncodeLabelValue, NoLabelSet, text::encode},
     metrics::MetricType,
     registry::Registry,
 };
 
 use crate::{
+    counters::{Counters, LIMITS_REACHED, PROCESS_EXITS, PROCESS_STARTS, TOKEN_RENEWALS},
     http::HeaderValue,
     quota::Quota,
-    telemetry::metrics::{CallMetrics, OWN_CALLS},
+    telemetry::metrics::{CallMetrics, OWN_CALLS, PolicyMetrics},
     upstream::{Upstream, UpstreamState},
 };
 
@@ -49,7 +50,7 @@ impl fmt::Debug for Scrape {
 
 impl Collector for Scrape {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        gauge(&mut to, "uptime_seconds", "How long the gateway has run", [([], self.uptime.as_secs())])?;
+        gauge(&mut to, "uptime_seconds", "How long the gateway has run", [([("", ""); 0], self.uptime.as_secs())])?;
         let build = [([("version", env!("CARGO_PKG_VERSION"))], 1)];
         gauge(&mut to, "build", "The version that runs; always 1", build)?;
         let snapshot = self.app.proxy.snapshot();
@@ -58,7 +59,8 @@ impl Collector for Scrape {
         states(&mut to, &upstreams)?;
         let admission = self.app.proxy.admission();
         let quotas: Vec<&Quota> = admission.quotas().chain([self.app.proxy.sessions().quota()]).collect();
-        limits(&mut to, &quotas)
+        limits(&mut to, &quotas)?;
+        policies(&mut to)
     }
 }
 
@@ -102,7 +104,34 @@ fn states(to: &mut DescriptorEncoder<'_>, upstreams: &[&Upstream]) -> fmt::Resul
     let failures = statuses.iter().map(|(name, status)| ([("upstream", *name)], u64::from(status.failures)));
     gauge(to, "upstream_failures", "How often in a row the upstream could not be reached", failures)?;
     let processes = upstreams.iter().map(|upstream| ([("upstream", upstream.name())], upstream.processes() as u64));
-    gauge(to, "upstream_processes", "Child processes that run", processes)
+    gauge(to, "upstream_processes", "Child processes that run", processes)?;
+    let upstream = |each: &Counters| each.values().into_iter().map(|(name, _, count)| ([("upstream", name)], count));
+    let help = "Child processes that Weir started";
+    counter(to, "upstream_process_starts", help, upstream(&PROCESS_STARTS))?;
+    let help = "Child processes that ended by themselves";
+    counter(to, "upstream_process_exits", help, upstream(&PROCESS_EXITS))?;
+    let renewals = TOKEN_RENEWALS.values().into_iter();
+    let renewals =
+        renewals.map(|(name, outcome, count)| ([("upstream", name), ("outcome", outcome.to_owned())], count));
+    counter(to, "token_renewals", "Tokens that Weir renewed or obtained for an upstream", renewals)
+}
+
+/// What policies were asked, and how long they took.
+fn policies(to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let all = PolicyMetrics::all();
+    let each = |read: fn(&PolicyMetrics) -> u64| {
+        all.iter().map(move |(name, policy)| ([("policy", name.as_str())], read(policy)))
+    };
+    counter(to, "policy_decisions", "Questions that a policy worked on", each(PolicyMetrics::decisions))?;
+    counter(to, "policy_failures", "Questions without a usable answer", each(PolicyMetrics::failures))?;
+    gauge(to, "policy_waiting", "Questions that wait for an instance", each(PolicyMetrics::waiting))?;
+    let help = "How long a policy worked on its questions";
+    let mut metric = to.encode_descriptor("policy_seconds", help, None, MetricType::Counter)?;
+    for (name, policy) in &all {
+        let labels = [("policy", name.as_str())];
+        metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&policy.time().as_secs_f64(), None)?;
+    }
+    Ok(())
 }
 
 /// How much of what is limited is in use.
@@ -112,15 +141,16 @@ fn limits(to: &mut DescriptorEncoder<'_>, quotas: &[&Quota]) -> fmt::Result {
     let bounded = quotas.iter().filter(|quota| quota.shares().total != usize::MAX);
     let most = bounded.map(|quota| ([("limit", quota.name())], quota.shares().total as u64));
     gauge(to, "limit_maximum", "How many there may be in all", most)?;
-    counter(to, "limit_reached", "How often a limit was reached", each(Quota::refused))
+    let reached = LIMITS_REACHED.values().into_iter().map(|(limit, _, count)| ([("limit", limit)], count));
+    counter(to, "limit_reached", "How often a limit was reached", reached)
 }
 
 /// One metric, a value for each set of labels.
-fn gauge<'a, const N: usize>(
+fn gauge<const N: usize, L: EncodeLabelValue>(
     to: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    values: impl IntoIterator<Item = ([(&'static str, &'a str); N], u64)>,
+    values: impl IntoIterator<Item = ([(&'static str, L); N], u64)>,
 ) -> fmt::Result {
     let mut metric = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (labels, value) in values {
@@ -130,11 +160,11 @@ fn gauge<'a, const N: usize>(
     Ok(())
 }
 
-fn counter<'a, const N: usize>(
+fn counter<const N: usize, L: EncodeLabelValue>(
     to: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    values: impl IntoIterator<Item = ([(&'static str, &'a str); N], u64)>,
+    values: impl IntoIterator<Item = ([(&'static str, L); N], u64)>,
 ) -> fmt::Result {
     let mut metric = to.encode_descriptor(name, help, None, MetricType::Counter)?;
     for (labels, value) in values {

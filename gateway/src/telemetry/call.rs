@@ -62,6 +62,8 @@ pub enum CallOutcome {
     Approval,
     /// The client asked for what is not there or may not be.
     Refused,
+    /// A limit that several clients share leaves no room.
+    Limited,
     /// A policy decided against it, or did not decide.
     Denied,
     /// The client does not want the answer any more.
@@ -163,6 +165,7 @@ impl CallRecord<'_> {
             | CallOutcome::SignIn
             | CallOutcome::Approval
             | CallOutcome::Refused
+            | CallOutcome::Limited
             | CallOutcome::Cancelled => {
                 line!(info, "call");
             }
@@ -215,13 +218,14 @@ impl CallRecord<'_> {
 
 impl CallOutcome {
     /// Each of them, in the order of the type.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Ok,
         Self::Error,
         Self::ToolError,
         Self::SignIn,
         Self::Approval,
         Self::Refused,
+        Self::Limited,
         Self::Denied,
         Self::Cancelled,
         Self::Failed,
@@ -235,6 +239,7 @@ impl CallOutcome {
             Self::SignIn => "sign_in",
             Self::Approval => "approval",
             Self::Refused => "refused",
+            Self::Limited => "limited",
             Self::Denied => "denied",
             Self::Cancelled => "cancelled",
             Self::Failed => "failed",
@@ -247,6 +252,7 @@ impl CallOutcome {
             Self::Ok | Self::SignIn | Self::Approval => "none",
             Self::Error | Self::ToolError | Self::Failed => "upstream",
             Self::Refused | Self::Cancelled => "client",
+            Self::Limited => "operator",
             Self::Denied => "policy",
         }
     }
@@ -254,7 +260,7 @@ impl CallOutcome {
     /// Whether it was let through, whatever came of it.
     const fn decision(self) -> &'static str {
         match self {
-            Self::Refused | Self::Denied => "denied",
+            Self::Refused | Self::Limited | Self::Denied => "denied",
             Self::SignIn | Self::Approval => "deferred",
             Self::Ok | Self::Error | Self::ToolError | Self::Cancelled | Self::Failed => "allowed",
         }

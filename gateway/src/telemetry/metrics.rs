@@ -1,9 +1,15 @@
-//! Counters of calls. Counting takes no lock and looks nothing up: each upstream holds its own.
+//! Counters of calls and policies. Counting takes no lock and looks nothing up: each upstream and policy holds its own.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use super::CallOutcome;
 
@@ -12,6 +18,18 @@ const BOUNDS: [u64; 13] = [1, 3, 5, 10, 30, 50, 100, 300, 1_000, 3_000, 10_000, 
 
 /// The calls that Weir answered or refused before they had an upstream.
 pub static OWN_CALLS: CallMetrics = CallMetrics::new();
+
+/// The questions to each policy, by their name in the configuration.
+static POLICIES: Mutex<BTreeMap<String, Arc<PolicyMetrics>>> = Mutex::new(BTreeMap::new());
+
+/// The questions to one policy. They are counted across reloads.
+#[derive(Debug, Default)]
+pub struct PolicyMetrics {
+    decisions: AtomicU64,
+    failures: AtomicU64,
+    waiting: AtomicU64,
+    microseconds: AtomicU64,
+}
 
 /// The finished calls of one upstream, since it was last configured.
 #[derive(Debug)]
@@ -31,6 +49,63 @@ pub struct Latency {
     pub count: u64,
     /// The upper bound in seconds, and how many calls are in this bucket alone. The last bound is [`f64::MAX`].
     pub buckets: Vec<(f64, u64)>,
+}
+
+impl PolicyMetrics {
+    /// Those of the policy of this name.
+    pub fn of(policy: &str) -> Arc<Self> {
+        Arc::clone(POLICIES.lock().entry(policy.to_owned()).or_default())
+    }
+
+    /// Those of all policies, by name.
+    pub fn all() -> Vec<(String, Arc<Self>)> {
+        POLICIES.lock().iter().map(|(name, policy)| (name.clone(), Arc::clone(policy))).collect()
+    }
+
+    /// Counts a question that the policy works on since `start`.
+    pub fn count(&self, start: Instant) {
+        self.decisions.fetch_add(1, Relaxed);
+        let microseconds = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.microseconds.fetch_add(microseconds, Relaxed);
+    }
+
+    /// Counts a question without a usable answer.
+    pub fn fail(&self) {
+        self.failures.fetch_add(1, Relaxed);
+    }
+
+    /// The result of what is waited for; meanwhile one question more waits.
+    pub async fn wait<T>(&self, until: impl Future<Output = T>) -> T {
+        struct Waiting<'a>(&'a AtomicU64);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Relaxed);
+            }
+        }
+        self.waiting.fetch_add(1, Relaxed);
+        let _waiting = Waiting(&self.waiting);
+        until.await
+    }
+
+    /// The questions that the policy worked on.
+    pub fn decisions(&self) -> u64 {
+        self.decisions.load(Relaxed)
+    }
+
+    /// The questions without a usable answer.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// The questions that wait for an instance now.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.load(Relaxed)
+    }
+
+    /// The time that the policy took for all its questions.
+    pub fn time(&self) -> Duration {
+        Duration::from_micros(self.microseconds.load(Relaxed))
+    }
 }
 
 impl CallMetrics {

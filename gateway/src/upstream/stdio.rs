@@ -32,7 +32,10 @@ use weir_mcp::Message;
 use super::multiplex::{self, Multiplex, MultiplexExchange, MultiplexTransport};
 pub use super::multiplex::{ExchangeKey, OnDrop, Whose};
 use super::{SendError, crashes::CrashRecord, reply::too_long};
-use crate::quota::Permit;
+use crate::{
+    counters::{PROCESS_EXITS, PROCESS_STARTS},
+    quota::Permit,
+};
 pub use command::StdioCommand;
 pub use confinement::Confinement;
 use startup::Startup;
@@ -143,6 +146,7 @@ impl ProcessShared {
 
     /// Notes that the process has ended by itself.
     fn crashed(&self, why: String) {
+        PROCESS_EXITS.count(self.name(), "");
         if let Some(pause) = self.crashes.ended(why) {
             let (upstream, pause) = (&**self.name(), format_args!("{:.1} s", pause.as_secs_f32()).to_string());
             tracing::warn!(
@@ -193,6 +197,7 @@ impl Process {
         let (stop, stop_seen) = watch::channel(false);
         let (done_sender, done) = watch::channel(());
         let leader = life::Leader::spawn(command, permit)?;
+        PROCESS_STARTS.count(name, "");
         let limits = (command.limit, command.limits);
         tokio::spawn(life::own((leader, limits.0, limits.1), lines, Arc::clone(&shared), stop_seen, done_sender));
         Ok(Self { handle: Arc::new(ProcessHandle { shared, stop, done }) })

@@ -81,7 +81,7 @@ impl PublicClients {
             http: settings.registration.then(http).transpose()?,
             private,
             cache: Mutex::default(),
-            fetches: Quota::new("client documents", FETCHES),
+            fetches: Quota::new("client_documents", FETCHES),
             seal: OnceCell::new(),
         })
     }

@@ -14,7 +14,10 @@ use weir_flow::{
 use weir_oauth::LoginSummary;
 use weir_store::Version;
 
-use crate::credential::{TokenSubject, UpstreamAuth};
+use crate::{
+    counters::TOKEN_RENEWALS,
+    credential::{TokenSubject, UpstreamAuth},
+};
 
 use super::{
     Credential, CredentialError, CredentialSource,
@@ -99,6 +102,7 @@ impl CredentialSource {
                 }
             };
             tracing::debug!(upstream = upstream.name, ?operation, ?outcome, "credential");
+            count(&upstream.name, &outcome);
             made |= outcome == TokenOutcome::Done;
             attempts.push(TokenAttempt { operation, outcome });
             if attempts.len() >= TOKEN_OPERATIONS {
@@ -171,6 +175,15 @@ async fn obtain(
             Ok((TokenOperation::Obtain(flow), account.obtain(asker, &scopes, held, refused).await))
         }
     }
+}
+
+fn count(upstream: &str, outcome: &TokenOutcome) {
+    let word = match outcome {
+        TokenOutcome::Done => "done",
+        TokenOutcome::Denied(_) => "denied",
+        TokenOutcome::Failed(_) => "failed",
+    };
+    TOKEN_RENEWALS.count(upstream, word);
 }
 
 /// Whether what is stored has opened the upstream before.
