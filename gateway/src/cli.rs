@@ -12,6 +12,8 @@ mod demo;
 mod exec;
 mod key;
 mod live;
+mod log_options;
+mod logs;
 mod reload;
 mod running;
 mod schema;
@@ -79,12 +81,19 @@ enum Command {
         /// Keep logins as plain text: whoever reads the file has them.
         #[arg(long)]
         allow_plaintext_token_store: bool,
+        #[command(flatten)]
+        log: log_options::LogOptions,
     },
     /// Say how the gateway that runs stands, and each of its upstreams.
     ///
     /// Asks the `weir serve` of the same configuration and the same user on this machine. Ends with 0 if each upstream that
     /// is shown is healthy, with 1 if one is not or no gateway runs.
     Status(status::Options),
+    /// Show the last lines of the log of the gateway that runs.
+    ///
+    /// The gateway keeps the last 256 KiB. Lines are as it writes them: text or JSON. One that comes too fast for this
+    /// command is left out, and counted.
+    Logs(logs::Options),
     /// Have the gateway that runs put the changed configuration in force.
     ///
     /// Prints what has changed once it is in force. Ends with 1 if it cannot be, and says why; then nothing has changed. The
@@ -180,10 +189,11 @@ fn check_key(manager: &CredentialManager) -> anyhow::Result<Option<String>> {
 #[must_use]
 pub fn run() -> ExitCode {
     let ended = match Cli::parse().command {
-        Command::Serve { config, listen, upgrade, allow_plaintext_token_store } => {
-            serve::run(&config, listen, upgrade, allow_plaintext_token_store)
+        Command::Serve { config, listen, upgrade, allow_plaintext_token_store, log } => {
+            serve::run(&config, listen, upgrade, allow_plaintext_token_store, &log)
         }
         Command::Status(options) => status::run(&options),
+        Command::Logs(options) => logs::run(&options),
         Command::Upgrade(options) => upgrade::run(&options),
         Command::Reload(gateway) => changes::reload(&gateway),
         Command::Config(command) => changes::run(&command),

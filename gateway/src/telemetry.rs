@@ -11,6 +11,7 @@ mod format;
 pub mod metrics;
 mod panics;
 mod printable;
+pub mod recent;
 pub mod step;
 mod trace;
 mod writer;
@@ -31,21 +32,41 @@ pub use trace::TraceParent;
 use writer::Buffered;
 pub use writer::Flush;
 
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object for each line.
+    Json,
+}
+
 /// Starts the log on standard error: for people on a terminal, JSON otherwise.
 ///
-/// `RUST_LOG` chooses what is written; the default is `info`. Lines are written in batches, and dropped while nobody
+/// `RUST_LOG` chooses what is written, and `default` without it. Lines are written in batches, and dropped while nobody
 /// reads them; the returned guard has the rest written when it is dropped. A panic is a line of the log too.
 #[must_use]
 pub fn start(default: &str) -> Flush {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    start_as(None, default, None)
+}
+
+/// The same; `filter` chooses what is written before `RUST_LOG` does, and `format` how.
+#[must_use]
+pub fn start_as(filter: Option<&str>, default: &str, format: Option<LogFormat>) -> Flush {
+    let filter = match filter {
+        Some(filter) => EnvFilter::new(filter),
+        None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default)),
+    };
     let terminal = std::io::stderr().is_terminal();
-    let (writer, flush) = Buffered::stderr(!terminal);
+    let is_text = format.map_or(terminal, |format| format == LogFormat::Text);
+    let (writer, flush) = Buffered::stderr(!is_text);
     let shared = writer.shared();
     let registry = tracing_subscriber::registry().with(filter);
-    let started = if terminal {
-        registry.with(fmt::layer().fmt_fields(format::text()).with_writer(writer).with_target(false)).try_init()
-    } else {
-        registry.with(fmt::layer().json().with_writer(writer)).try_init()
+    let text = || fmt::layer().fmt_fields(format::text()).with_target(false);
+    let started = match (is_text, terminal) {
+        (true, true) => registry.with(text().with_timer(format::ShortClock).with_writer(writer)).try_init(),
+        (true, false) => registry.with(text().with_ansi(false).with_writer(writer)).try_init(),
+        (false, _) => registry.with(fmt::layer().json().with_writer(writer)).try_init(),
     };
     // A second start in one process (a test) keeps the first log.
     if started.is_ok() {

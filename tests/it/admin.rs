@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
 use serde_json::{Value, json as value};
@@ -298,5 +298,91 @@ async fn prometheus_reads_limits_processes_and_policies() {
     for name in counted {
         let value = |line: &str| line.strip_prefix(name).and_then(|value| value.parse::<f64>().ok());
         until(name, || metrics(&gateway).lines().any(|line| value(line).is_some_and(|value| value > 0.0))).await;
+    }
+}
+
+/// `weir` with these arguments, for this gateway.
+fn weir(gateway: &Gateway, arguments: &[&str]) -> Command {
+    let mut command = Command::new(paths::weir());
+    command.args(arguments).arg("--config").arg(gateway.directory().join("weir.toml"));
+    command.env("XDG_STATE_HOME", gateway.directory());
+    command
+}
+
+#[tokio::test]
+async fn one_upstream_is_told_with_its_calls_and_how_long_they_took() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp/stub");
+    for _ in 0..3 {
+        client.call("echo", serde_json::json!({ "message": "hi" })).await;
+    }
+    gateway.logs("\"request_id\":\"3\"").await;
+    let told = String::from_utf8(status(&gateway, &["stub"]).stdout).unwrap();
+    assert!(told.contains("calls: ok 3; 3 attempts") && told.contains("latency: p50 ≤ "), "{told}");
+    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+    let report = json(&status(&gateway, &["--json"]));
+    assert!(report["upstreams"][0]["latency_ms"]["p99"].is_number(), "{report}");
+}
+
+#[tokio::test]
+async fn the_log_is_shown_and_followed() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&(stub.config("stub") + &stub.config("other"))).await;
+    gateway.healthy(&["stub", "other"]).await;
+    let client = Client::modern(&gateway, "/mcp/stub");
+    client.call("echo", serde_json::json!({ "message": "hi" })).await;
+    gateway.logs("\"message\":\"call\"").await;
+    let shown = |arguments: &[&str]| {
+        let output = weir(&gateway, &[&["logs"], arguments].concat()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    until("the call is there", || shown(&[]).contains("\"message\":\"call\"")).await;
+    assert!(shown(&[]).contains("listening on"));
+    assert_eq!(shown(&["-n", "1"]).lines().count(), 1);
+    assert_eq!(shown(&["--level", "error"]), "");
+    let of_other = shown(&["--upstream", "other"]);
+    assert!(of_other.contains("\"other\"") && !of_other.contains("\"stub\""), "{of_other}");
+
+    let mut following = weir(&gateway, &["logs", "--follow", "-n", "0"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    let found =
+        tokio::task::spawn_blocking(move || lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("burst"))));
+    // Which calls come after it has begun to follow nobody can say, so there are several.
+    while !found.is_finished() {
+        client.call("burst", serde_json::json!({ "message": "hi" })).await;
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert!(found.await.unwrap().is_some());
+    following.kill().unwrap();
+    following.wait().unwrap();
+}
+
+#[tokio::test]
+async fn the_options_of_the_log_choose_what_is_written_and_how() {
+    let stub = Stub::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.toml");
+    fs::write(&file, format!("listen = \"127.0.0.1:0\"\n{}", stub.config("stub"))).unwrap();
+    for (options, has, has_not) in [
+        (&["--log-format", "text"][..], "INFO listening on", "{"),
+        (&["--log-format", "json", "-v"], "\"level\":\"DEBUG\"", "INFO listening on"),
+    ] {
+        let mut command = Command::new(paths::weir());
+        command.args(["serve", "--config"]).arg(&file).args(options);
+        command.env("XDG_STATE_HOME", folder.path()).env("XDG_CACHE_HOME", folder.path());
+        command.env_remove("RUST_LOG").stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut serving = command.spawn().unwrap();
+        let lines = BufReader::new(serving.stderr.take().unwrap()).lines();
+        let has_owned = has.to_owned();
+        let found =
+            tokio::task::spawn_blocking(move || lines.map(Result::unwrap).find(|line| line.contains(&has_owned)));
+        let found = weir_tests::wait::within("a line of the log", found).await.unwrap();
+        serving.kill().unwrap();
+        serving.wait().unwrap();
+        let line = found.unwrap_or_else(|| panic!("no line has {has}"));
+        assert!(!line.contains(has_not) && !line.contains('\u{1b}'), "{line}");
     }
 }

@@ -18,7 +18,7 @@ use weir_tests::remote::Remote;
 use weir_tests::{Authority, Stub, paths, terminal};
 
 /// The commands that no test runs, and why.
-const NOT_RUN: [(&str, &str); 11] = [
+const NOT_RUN: [(&str, &str); 12] = [
     (
         "UPDATE=1 cargo nextest run --workspace -E 'binary(commands) | binary(config) | binary(pages)'",
         "it rewrites files of the tree",
@@ -31,6 +31,7 @@ const NOT_RUN: [(&str, &str); 11] = [
     ("curl http://127.0.0.1:8080/readyz", "no test has a fixed port; `status` asks for the same"),
     ("curl --unix-socket PATH http://localhost/status", "`weir status` asks for the same"),
     ("weir status --watch", "it goes on until Ctrl-C"),
+    ("weir logs --follow --upstream github --level warn", "it goes on until Ctrl-C"),
     ("ss -ltnp", "a tool of the system"),
     ("cargo deb --package mcp-weir", "a tool of the release workflow"),
 ];
@@ -140,7 +141,8 @@ impl Scratch {
 
     /// Serves an upstream in good health, if there are commands that ask a gateway that runs, or its upstreams.
     async fn serve(&mut self, commands: &[String]) {
-        const ASKING: [&str; 5] = ["weir status", "weir reload", "weir config", "weir test", "weir check --live"];
+        const ASKING: [&str; 6] =
+            ["weir status", "weir logs", "weir reload", "weir config", "weir test", "weir check --live"];
         let mut asking =
             commands.iter().filter(|command| ASKING.iter().any(|asking| command.starts_with(asking))).peekable();
         if asking.peek().is_none() {

@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use crate::config::{Config, LoginStore, SystemEnvironment};
 
-use super::serve;
+use super::{log_options::LogOptions, serve};
 
 pub(super) fn run(listen: SocketAddr) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
@@ -18,7 +18,7 @@ pub(super) fn run(listen: SocketAddr) -> anyhow::Result<ExitCode> {
         "the demo listens on this machine only; use an address such as 127.0.0.1"
     );
     let program = std::env::current_exe().context("where this program is")?;
-    serve::gateway(config(listen, program)?, None, false, false)
+    serve::gateway(config(listen, program)?, None, false, false, &LogOptions::default())
 }
 
 /// The built-in server itself.

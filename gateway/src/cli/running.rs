@@ -60,16 +60,45 @@ impl RunningGateway {
         (&self.config, self.listen)
     }
 
-    /// The answer to a request. An error that it answers with is this one's error.
-    pub(super) async fn ask(&self, socket: &str, method: Method, path: &str) -> anyhow::Result<Value> {
-        let stream = UnixStream::connect(socket).await.map_err(|why| match why.kind() {
+    /// Reads the body of an answer as it comes, piece by piece.
+    pub(super) async fn read(
+        &self,
+        socket: &str,
+        path: &str,
+        mut piece: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let stream = self.connect(socket).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let request = http::Request::builder().uri(path).header("host", "localhost").body(Empty::<Bytes>::new())?;
+        let read = async move {
+            let mut answer = sender.send_request(request).await?;
+            let status = answer.status();
+            anyhow::ensure!(status.is_success(), "it answers with {status}");
+            while let Some(frame) = answer.frame().await {
+                if let Ok(data) = frame?.into_data() {
+                    piece(&data)?;
+                }
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        let (read, _) = tokio::join!(read, connection);
+        read
+    }
+
+    async fn connect(&self, socket: &str) -> anyhow::Result<UnixStream> {
+        UnixStream::connect(socket).await.map_err(|why| match why.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow::anyhow!(
                 "no gateway serves {} here; `weir serve` starts one. One that runs with `--listen` is found with the \
                  same `--listen`",
                 self.config.display()
             ),
             _ => anyhow::Error::new(why).context(format!("the gateway cannot be asked at {socket}")),
-        })?;
+        })
+    }
+
+    /// The answer to a request. An error that it answers with is this one's error.
+    pub(super) async fn ask(&self, socket: &str, method: Method, path: &str) -> anyhow::Result<Value> {
+        let stream = self.connect(socket).await?;
         let asked = async {
             let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
             let request = http::Request::builder().method(method).uri(path).header("host", "localhost");

@@ -40,13 +40,14 @@ use crate::{
     sign_in_links::SignInLinks,
     snapshot::Snapshot,
     task::{self, always},
-    telemetry::{self, printable},
+    telemetry::printable,
     upstream::Upstream,
 };
 
 use super::{
     BadConfig,
     assembly::Assembler,
+    log_options::LogOptions,
     reload::{self, Reloader},
     running, terminal,
 };
@@ -60,11 +61,17 @@ const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
 /// How long the summary waits for upstreams that are slow to say hello.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
-pub(super) fn run(path: &Path, listen: Option<SocketAddr>, upgrade: bool, plaintext: bool) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    path: &Path,
+    listen: Option<SocketAddr>,
+    upgrade: bool,
+    plaintext: bool,
+    log: &LogOptions,
+) -> anyhow::Result<ExitCode> {
     let config = super::load(path)?;
     let here = listen.is_none_or(|address| address.ip().is_loopback());
     anyhow::ensure!(here, "--listen takes an address of this machine; `listen` in {} takes any", path.display());
-    gateway(config, listen, upgrade, plaintext)
+    gateway(config, listen, upgrade, plaintext, log)
 }
 
 /// Serves a configuration until a signal ends it; at `listen` if that is given. `upgrade` to take the sockets of the
@@ -74,10 +81,11 @@ pub(super) fn gateway(
     listen: Option<SocketAddr>,
     upgrade: bool,
     plaintext: bool,
+    log: &LogOptions,
 ) -> anyhow::Result<ExitCode> {
     let mut config = written.clone();
     config.listen = listen.map_or(config.listen, |address| vec![address]);
-    let _log = telemetry::start(process::LOG_FILTER);
+    let _log = log.start();
     let _audit = super::audit::serve(&config)?;
     super::audit::note_configuration(&config);
     for warning in &config.warnings {

@@ -64,7 +64,7 @@ async fn show(options: &Options, socket: &str) -> anyhow::Result<bool> {
             report["upstreams"] = shown.into();
             report.to_string()
         }
-        false => table(&report, &shown),
+        false => table(&report, &shown, options.name.is_some()),
     };
     if options.watch && !options.json && io::stdout().is_terminal() {
         // To the top left corner of an empty screen (ECMA-48 §8.3.21, §8.3.39).
@@ -74,7 +74,8 @@ async fn show(options: &Options, socket: &str) -> anyhow::Result<bool> {
     Ok(all_well)
 }
 
-fn table(report: &Value, shown: &[Value]) -> String {
+/// `is_one` if one upstream was asked for, and all is to be told of it.
+fn table(report: &Value, shown: &[Value], is_one: bool) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut table = format!(
         "weir {} at {}: {}, process {}, for {}\n",
@@ -95,6 +96,11 @@ fn table(report: &Value, shown: &[Value]) -> String {
         table.push_str(line.trim_end());
         for reason in reasons(upstream) {
             table.push_str(&format!("\n  {:width$}  {reason}", ""));
+        }
+        if is_one {
+            for line in details(upstream) {
+                table.push_str(&format!("\n  {:width$}  {line}", ""));
+            }
         }
     }
     table
@@ -130,6 +136,29 @@ fn reasons(upstream: &Value) -> Vec<String> {
         reasons.push(format!("failed {failures} times in a row; next try in {left}"));
     }
     reasons
+}
+
+/// What an operator who asks for one upstream wants to know beside its state.
+fn details(upstream: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(calls) = upstream["calls"].as_object().filter(|calls| !calls.is_empty()) {
+        let counts: Vec<String> = calls.iter().map(|(outcome, count)| format!("{outcome} {count}")).collect();
+        lines.push(format!("calls: {}; {} attempts", counts.join(", "), upstream["attempts"]));
+    }
+    let bound = |key: &str| Some(format!("{key} ≤ {} ms", upstream["latency_ms"][key].as_f64()?));
+    let bounds: Vec<String> = ["p50", "p95", "p99"].into_iter().filter_map(bound).collect();
+    if !bounds.is_empty() {
+        lines.push(format!("latency: {}", bounds.join(", ")));
+    }
+    if let Some(processes @ 1..) = upstream["processes"].as_u64() {
+        lines.push(format!("processes: {processes}"));
+    }
+    if let Some(state) = upstream["login"]["state"].as_str() {
+        let left = upstream["login"]["expires_in_seconds"].as_u64();
+        let left = left.map_or_else(String::new, |left| format!(", expires in {}", span(Duration::from_secs(left))));
+        lines.push(format!("login: {}{left}", state.replace('_', " ")));
+    }
+    lines
 }
 
 fn seconds(value: &Value) -> Duration {

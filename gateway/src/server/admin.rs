@@ -17,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use weir_flow::BreakerState;
 
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
     credential::{CredentialManager, Standing},
     http,
     quota::Shares,
+    telemetry::recent,
     upstream::Upstream,
 };
 
@@ -34,6 +35,12 @@ use super::{
     listen::{Handler, HttpExchange, ListenLimits, Listener},
     metrics, upgrade,
 };
+
+/// How many may follow the log at once.
+const FOLLOWERS: usize = 8;
+
+/// What the next one is told.
+const FULL: &str = "so many follow the log already as may: 8";
 
 /// Operators are few; a request has no body.
 const LIMITS: ListenLimits = ListenLimits {
@@ -116,6 +123,8 @@ pub struct Admin {
     url: String,
     started: Instant,
     reload: mpsc::Sender<ReloadRequest>,
+    /// How many may follow the log.
+    followers: Semaphore,
 }
 
 /// The body of `/status`.
@@ -155,6 +164,16 @@ struct UpstreamReport<'a> {
     calls: BTreeMap<&'static str, u64>,
     /// How often requests of these calls were sent, or were to be.
     attempts: u64,
+    /// How long calls took, as upper bounds of buckets in milliseconds; none where there were none, or where the bucket has
+    /// no bound.
+    latency_ms: LatencyReport,
+}
+
+#[derive(Serialize)]
+struct LatencyReport {
+    p50: Option<f64>,
+    p95: Option<f64>,
+    p99: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -172,7 +191,15 @@ impl Admin {
         (file, url): (&Path, String),
         reload: mpsc::Sender<ReloadRequest>,
     ) -> Self {
-        Self { app, manager, file: file.display().to_string(), url, started: Instant::now(), reload }
+        Self {
+            app,
+            manager,
+            file: file.display().to_string(),
+            url,
+            started: Instant::now(),
+            reload,
+            followers: Semaphore::new(FOLLOWERS),
+        }
     }
 
     /// Has the configuration read again; the answer, and its status.
@@ -187,6 +214,28 @@ impl Admin {
             Ok(report) => (200, serde_json::to_vec(&report).unwrap_or_default().into()),
             Err(why) => (409, json!({ "error": why }).to_string().into()),
         }
+    }
+
+    /// The last lines of the log, and those that come while somebody follows.
+    async fn logs(&self, exchange: &mut HttpExchange, is_followed: bool) {
+        let Ok(_follower) = self.followers.try_acquire() else {
+            return deliver::json(exchange, 429, json!({ "error": FULL }).to_string().into()).await;
+        };
+        let mut lines = recent::follow();
+        let mut draining = self.app.draining.subscribe();
+        exchange.start(200, &[(http::CONTENT_TYPE, deliver::TEXT)], None).await;
+        let mut next = Some(lines.recent.concat().into());
+        while let Some(some) = next.take() {
+            if !exchange.write(some).await || !is_followed {
+                break;
+            }
+            next = tokio::select! {
+                some = lines.next() => some,
+                () = exchange.gone() => None,
+                _ = draining.wait_for(|draining| *draining) => None,
+            };
+        }
+        exchange.end().await;
     }
 
     /// How many clients there may be, and how long they may take.
@@ -239,6 +288,7 @@ impl Admin {
                 .map(|(what, count)| (what.text(), count))
                 .collect(),
             attempts: upstream.calls.attempts(),
+            latency_ms: latency(upstream),
             health: health::line(upstream),
         }
     }
@@ -263,6 +313,12 @@ impl Admin {
     }
 }
 
+fn latency(upstream: &Upstream) -> LatencyReport {
+    let latency = upstream.calls.latency();
+    let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|share| latency.quantile(share).map(|bound| bound * 1000.0));
+    LatencyReport { p50, p95, p99 }
+}
+
 impl Handler for Admin {
     async fn handle(self: &Arc<Self>, exchange: &mut HttpExchange) {
         match (exchange.method(), exchange.path()) {
@@ -278,12 +334,14 @@ impl Handler for Admin {
                 let (status, body) = health::ready(self.app.proxy.catalog(), *self.app.draining.borrow(), true);
                 deliver::json(exchange, status, body).await;
             }
+            ("GET", "/logs") => self.logs(exchange, false).await,
+            ("GET", "/logs/follow") => self.logs(exchange, true).await,
             (method @ ("GET" | "POST"), "/reload") => {
                 let is_preview = method == "GET";
                 let (status, body) = self.reload(is_preview).await;
                 deliver::json(exchange, status, body).await;
             }
-            _ => deliver::text(exchange, 404, "only /status, /readyz, /metrics and /reload are here\n").await,
+            _ => deliver::text(exchange, 404, "only /status, /readyz, /metrics, /logs and /reload are here\n").await,
         }
     }
 }

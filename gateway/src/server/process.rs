@@ -17,6 +17,9 @@ use tokio::sync::watch;
 /// What the log shows by default: of pingora only what is wrong.
 pub const LOG_FILTER: &str = "info,pingora_core=warn";
 
+/// The same with what Weir and its policies do.
+pub const VERBOSE_LOG_FILTER: &str = "info,weir=debug,policy=debug,pingora_core=warn";
+
 /// How long work on other threads may take to finish when the gateway has ended.
 const LAST_WORK: Duration = Duration::from_secs(5);
 

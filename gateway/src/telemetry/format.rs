@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     fmt::{Debug, Write},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use tracing::field::Field;
@@ -11,6 +12,7 @@ use tracing_subscriber::{
     fmt::{
         FormatFields,
         format::{Writer, debug_fn},
+        time::FormatTime,
     },
 };
 
@@ -26,6 +28,16 @@ pub(super) fn text() -> impl for<'a> FormatFields<'a> + 'static {
         write!(Cleaner::new(to), "{value:?}")
     })
     .delimited(" ")
+}
+
+/// The time of day in UTC, for people who look on: `12:34:56Z`. The day is known.
+pub(super) struct ShortClock;
+
+impl FormatTime for ShortClock {
+    fn format_time(&self, to: &mut Writer<'_>) -> std::fmt::Result {
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
+        write!(to, "{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    }
 }
 
 /// A line of JSON in which nothing but ASCII stands for itself where it could act: C1 controls and directions as well,

@@ -153,6 +153,24 @@ impl CallMetrics {
     }
 }
 
+impl Latency {
+    /// The upper bound in seconds of the bucket that this share of the calls does not go over; none if there were no calls,
+    /// or if that bucket has no bound.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        #[allow(clippy::cast_precision_loss, reason = "after 285 years of calls")]
+        let wanted = self.count as f64 * share;
+        let mut seen = 0;
+        let bucket = self.buckets.iter().find(|(_, count)| {
+            seen += count;
+            #[allow(clippy::cast_precision_loss, reason = "as above")]
+            let reached = seen as f64 >= wanted;
+            seen > 0 && reached
+        });
+        bucket.map(|(bound, _)| *bound).filter(|bound| *bound < f64::MAX)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +192,8 @@ mod tests {
         assert_eq!((latency.count, latency.seconds), (3, 1_000.002_001));
         assert_eq!(latency.buckets[..2], [(0.001, 1), (0.003, 1)]);
         assert_eq!(latency.buckets.last(), Some(&(f64::MAX, 1)));
+        assert_eq!([0.3, 0.5, 0.99].map(|share| latency.quantile(share)), [Some(0.001), Some(0.003), None]);
+        assert_eq!(CallMetrics::new().latency().quantile(0.5), None);
     }
 
     #[test]

@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::format;
+use super::{format, recent};
 
 /// How long a line may wait before it is written.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -130,7 +131,7 @@ impl WriterShared {
             if !lines.over && lines.bytes.len() < BATCH {
                 (lines, _) = self.waiting.wait_timeout(lines, PATIENCE).unwrap_or_else(PoisonError::into_inner);
             }
-            let batch = std::mem::take(&mut lines.bytes);
+            let batch = Bytes::from(std::mem::take(&mut lines.bytes));
             lines.busy = batch.len();
             let dropped = std::mem::take(&mut lines.dropped);
             drop(lines);
@@ -138,6 +139,7 @@ impl WriterShared {
                 // There is room for it now, behind what came before.
                 tracing::warn!(dropped, "lines of this log were dropped: whoever reads standard error was too slow");
             }
+            recent::keep(batch.clone());
             self.write_out(to, &batch);
             lines = self.lock();
         }
