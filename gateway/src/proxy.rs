@@ -225,6 +225,7 @@ impl Proxy {
             };
         }
         if let Some((call, reply)) = approval::reply_in(context) {
+            Box::pin(self.page_settled(context, &reply)).await;
             return Box::pin(self.route_and_drive(&call, Some(reply), record)).await;
         }
         self.route_and_drive(context, None, record).await

@@ -562,3 +562,93 @@ async fn a_caller_without_forms_approves_on_the_page() {
     let eve = Client::legacy_with(&gateway, "/mcp", &issuer.token("eve", AUDIENCE), &json!({})).await;
     assert_eq!(eve.call("stub__echo", json!({ "message": "hi" })).await["isError"], true);
 }
+
+/// Approves what waits for the person of this link, and gives what was shown before.
+async fn approve_at_page(gateway: &Gateway, link: &str) {
+    let mut browser = Browser::new();
+    let page = browser.open(link).await;
+    let page = browser.press(&page, "connect").await;
+    let path = page.text.split("href=\"connect/approve/").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let page = browser.open(&gateway.url(&format!("/connect/approve/{path}"))).await;
+    let (to, fields) = page.form(link_id(&page.url));
+    browser.send(&to, &format!("key={}&answer=approve", fields[0].1)).await;
+}
+
+/// Clients that open addresses and show no forms are sent to the page. That they say they have opened it approves nothing.
+#[tokio::test]
+async fn a_client_that_opens_addresses_is_sent_to_the_page() {
+    let (issuer, stub, port) = (Issuer::start().await, Stub::start().await, free_port());
+    let auth =
+        format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\ntrust_sign_in_links = true\n", issuer.issuer());
+    let root = format!("public_url = \"http://127.0.0.1:{port}\"\n");
+    let gateway = Gateway::start_at(port, &[root, auth, rules(OWN), stub.config("stub")].concat()).await;
+
+    let client = Client::modern(&gateway, "/mcp/stub").with_token(&issuer.token("ada", AUDIENCE));
+    let ask = async |message: &str, more: Value| {
+        let mut params = json!({ "name": "echo", "arguments": { "message": message } });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (id, request) =
+            client.request_with("tools/call", with_meta(params, &json!({ "elicitation": { "url": {} } })));
+        answer(client.send(client.dressed(request, "tools/call", &json!({ "name": "echo" }))).await, id).await
+    };
+    let sent = ask("hi", json!({})).await;
+    let question = &sent["result"]["inputRequests"]["approval"]["params"];
+    assert_eq!((&sent["result"]["resultType"], &question["mode"]), (&json!("input_required"), &json!("url")), "{sent}");
+    let declined = ask("hi", reply(&sent, "decline")).await;
+    assert!(text(&declined["result"]).contains("not approved"), "{declined}");
+    let sent = ask("hi", json!({})).await;
+    let link = sent["result"]["inputRequests"]["approval"]["params"]["url"].as_str().unwrap();
+    let (done, ()) = tokio::join!(ask("hi", reply(&sent, "accept")), async {
+        let mut browser = Browser::new();
+        browser.open(link).await;
+        assert_eq!(calls(&stub), 0, "to open the page is no approval");
+        approve_at_page(&gateway, link).await;
+    });
+    assert_eq!((text(&done["result"]), calls(&stub)), ("hi", 1), "{done}");
+
+    let token = issuer.token("ada", AUDIENCE);
+    let legacy = Client::legacy_with(&gateway, "/mcp/stub", &token, &json!({ "elicitation": { "url": {} } })).await;
+    let params = json!({ "name": "echo", "arguments": { "message": "again" } });
+    for _ in 0..2 {
+        let told = legacy.ask("tools/call", params.clone()).await;
+        assert_eq!(told["error"]["code"], -32042, "{told}");
+        assert_eq!(told["error"]["data"]["elicitations"][0]["mode"], "url", "{told}");
+    }
+    let told = legacy.ask("tools/call", params.clone()).await;
+    approve_at_page(&gateway, told["error"]["data"]["elicitations"][0]["url"].as_str().unwrap()).await;
+    assert_eq!(text(&legacy.result("tools/call", params).await), "again");
+}
+
+/// A call whose person is at the page has taken no slot that others may want, and waits for its own request alone.
+#[tokio::test]
+async fn a_call_that_waits_for_its_page_holds_up_nobody() {
+    let (issuer, stub, port) = (Issuer::start().await, Stub::start().await, free_port());
+    let auth =
+        format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\ntrust_sign_in_links = true\n", issuer.issuer());
+    let root = format!("public_url = \"http://127.0.0.1:{port}\"\nlimits.tool.calls = 1\n");
+    let gateway = Gateway::start_at(port, &[root, auth, rules(OWN), stub.config("stub")].concat()).await;
+    let [ada, eve] =
+        ["ada", "eve"].map(|who| Client::modern(&gateway, "/mcp/stub").with_token(&issuer.token(who, AUDIENCE)));
+    let ask = async |client: &Client, more: Value| {
+        let mut params = json!({ "name": "echo", "arguments": { "message": "hi" } });
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (id, request) =
+            client.request_with("tools/call", with_meta(params, &json!({ "elicitation": { "url": {} } })));
+        answer(client.send(client.dressed(request, "tools/call", &json!({ "name": "echo" }))).await, id).await
+    };
+    let sent = ask(&ada, json!({})).await;
+    let link = sent["result"]["inputRequests"]["approval"]["params"]["url"].as_str().unwrap();
+    let (done, ()) = tokio::join!(ask(&ada, reply(&sent, "accept")), async {
+        for _ in 0..20 {
+            assert!(is_asked(&ask(&eve, json!({})).await), "there is room for others");
+        }
+        // What is another's, or nobody's, is not waited for.
+        let made_up = json!({ "result": { "requestState": "weir-approval-page-x.y" } });
+        for state in [&sent, &made_up] {
+            let told = ask(&eve, reply(state, "accept")).await;
+            assert!(is_asked(&told), "{told}");
+        }
+        approve_at_page(&gateway, link).await;
+    });
+    assert_eq!((text(&done["result"]), calls(&stub)), ("hi", 1), "{done}");
+}

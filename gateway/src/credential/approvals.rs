@@ -250,14 +250,27 @@ impl Approvals {
     /// # Errors
     /// If the store cannot be read.
     pub async fn answered(&self, digest: &str, own: &str) -> Result<(), ApprovalError> {
+        self.until(digest, |there| match there.map(|there| &there.approval.state) {
+            Some(ApprovalState::Given(by) | ApprovalState::Refused(by)) => by != own,
+            Some(ApprovalState::Waiting | ApprovalState::Used) | None => false,
+        })
+        .await
+    }
+
+    /// Waits while the request of this digest waits for an answer.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn settled(&self, digest: &str) -> Result<(), ApprovalError> {
+        self.until(digest, |there| there.is_none_or(|there| there.approval.state != ApprovalState::Waiting)).await
+    }
+
+    async fn until(&self, digest: &str, is_so: impl Fn(Option<&Listing>) -> bool) -> Result<(), ApprovalError> {
         loop {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
             changed.as_mut().enable();
-            if let Some(there) = self.get(digest).await?
-                && let ApprovalState::Given(by) | ApprovalState::Refused(by) = &there.approval.state
-                && by != own
-            {
+            if is_so(self.get(digest).await?.as_ref()) {
                 return Ok(());
             }
             let _ = tokio::time::timeout(LOOK, changed).await;

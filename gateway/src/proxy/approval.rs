@@ -40,7 +40,7 @@ use super::{
     Answer, AnswerStream, Body, CallLog, Proxy, RequestContext,
     deadline::Deadline,
     route::Target,
-    sign_in::{SignInPrompt, told},
+    sign_in::{PATIENCE, SignInPrompt, URL_REQUIRED, opens_addresses, told},
     translate::InputStream,
 };
 
@@ -50,6 +50,9 @@ use continued::{Digest, sha256};
 
 /// What the state begins with that a modern client carries; the id of the request follows.
 const STATE: &str = "weir-approval-";
+
+/// The same where the person was sent to a page.
+const LINK_STATE: &str = "weir-approval-page-";
 
 /// The name of the question for a modern client.
 const QUESTION: &str = "approval";
@@ -61,6 +64,9 @@ const SHOWN: usize = 1024;
 pub(super) struct Reply {
     id: String,
     action: ReplyAction,
+    /// What the request stands under, where the person was sent to a page: what is said there counts, and not that it was
+    /// opened.
+    page: Option<String>,
 }
 
 /// As elicitations are answered.
@@ -94,9 +100,12 @@ struct CallFacts<'a> {
 pub(super) fn reply_in(context: &RequestContext) -> Option<(RequestContext, Reply)> {
     let message = &context.message;
     let state = message.text(Field::RequestState).filter(|_| context.era == Era::Modern)?;
-    let id = state.strip_prefix(STATE)?.to_owned();
+    let (id, page) = match state.strip_prefix(LINK_STATE) {
+        Some(rest) => rest.split_once('.').map(|(id, key)| (id, Some(key.to_owned())))?,
+        None => (state.strip_prefix(STATE)?, None),
+    };
     let given = message.raw(Field::InputResponses).unwrap_or(b"{}");
-    let reply = Reply { id, action: action(json::get(given, &[QUESTION])) };
+    let reply = Reply { id: id.to_owned(), action: action(json::get(given, &[QUESTION])), page };
     let edit = message.edit().remove(Object::Body, "requestState").remove(Object::Body, "inputResponses");
     let message = Message::parse(edit.finish()).ok()?;
     Some((RequestContext { message, ..context.clone() }, reply))
@@ -151,6 +160,22 @@ impl<'a> CallFacts<'a> {
 }
 
 impl Proxy {
+    /// Waits while a call's own person is at the page that they were sent to, for as long as a client waits for its answer.
+    /// The call has taken nothing yet that others may want, and all is decided anew when it goes on.
+    pub(super) async fn page_settled(&self, context: &RequestContext, reply: &Reply) {
+        let Some(key) = reply.page.as_deref().filter(|_| reply.action == ReplyAction::Accept) else { return };
+        let Some(prompt) = &self.prompt else { return };
+        let approvals = prompt.manager.approvals();
+        let own = context.caller.as_ref().map_or(&context.principal, |caller| caller.id());
+        if let Ok(Some(there)) = approvals.get(key).await
+            && there.approval.id == reply.id
+            && there.approval.principal == **own
+            && let Ok(_waits) = self.pending.room(&context.principal)
+        {
+            drop(tokio::time::timeout(PATIENCE, approvals.settled(key)).await);
+        }
+    }
+
     /// Takes a call to its upstream if it is approved; otherwise has somebody asked.
     pub(super) fn approve<'a>(
         self: &'a Arc<Self>,
@@ -193,7 +218,8 @@ impl Proxy {
                 Ok(Standing::Dismissed) => return refused(context, record, rule, "the question was dismissed"),
                 Ok(Standing::Waiting(waiting)) => {
                     let rule = Arc::clone(rule);
-                    return self.ask(context, target, (rule, waiting), prompt, record).await;
+                    let was_asked = reply.as_ref().is_some_and(|reply| reply.id == waiting.id);
+                    return self.ask(context, target, (rule, waiting), (prompt, was_asked), record).await;
                 }
                 Err(why) => return failed(context, record, &why.to_string()),
             }
@@ -244,7 +270,7 @@ impl Proxy {
         context: &RequestContext,
         target: Target,
         (rule, waiting): (Arc<RuleConfig>, Box<Approval>),
-        prompt: &SignInPrompt,
+        (prompt, was_asked): (&SignInPrompt, bool),
         record: &mut CallLog,
     ) -> Answer {
         let by = waiting.by.join(" or ");
@@ -272,6 +298,11 @@ impl Proxy {
         }
         // The caller's own link is for nobody else.
         let own_link = prompt.invitations.link(context.caller.as_ref()).filter(|_| own);
+        if let Some(link) = own_link.as_deref().filter(|_| !was_asked && opens_addresses(context)) {
+            let call = CallFacts::of(context, &target);
+            let key = rule.approve.as_ref().map(|approve| call.approval_key(&rule, approve)).unwrap_or_default();
+            return by_link(context, (&waiting, &key), link);
+        }
         let for_others = waiting.by.iter().any(|by| *by != Approver::Caller.to_string());
         let own_link = own_link.map(|link| format!(" Open {link} to do so yourself.")).unwrap_or_default();
         let page = format!(" Others open {}/approve/{}.", prompt.invitations.page(), waiting.id);
@@ -315,6 +346,35 @@ impl Proxy {
     }
 }
 
+/// Has the person open a page where they can approve the call (MCP 2025-11-25, client/elicitation; 2026-07-28,
+/// basic/patterns/mrtr). That they open it approves nothing.
+fn by_link(context: &RequestContext, (waiting, key): (&Approval, &str), link: &str) -> Answer {
+    let id = context.message.id();
+    let text = format!("Approve or refuse the call of `{}` at `{}`.", waiting.tool, waiting.upstream);
+    let (url, shown) = (json::quote(link), json::quote(&text));
+    match context.era {
+        Era::Legacy => {
+            let elicitation =
+                format!(r#"{{"mode":"url","elicitationId":"{}","url":{url},"message":{shown}}}"#, waiting.id);
+            let data = format!("{{\"elicitations\":[{elicitation}]}}");
+            let text = format!("{text} Open {link}, and call again with the same arguments.");
+            Answer::whole(200, answer::error(id, URL_REQUIRED, &text, Some(&data)))
+        }
+        Era::Modern => {
+            let params = format!(r#"{{"mode":"url","url":{url},"message":{shown}}}"#);
+            let question = answer::request(b"0", "elicitation/create", Some(params.as_bytes()));
+            let state = format!("{LINK_STATE}{}.{key}", waiting.id);
+            match Message::parse(question) {
+                Ok(question) => {
+                    let asked = [(QUESTION.to_owned(), &question)];
+                    Answer::whole(200, input_required(id.unwrap_or(b"null"), &asked, &state, None))
+                }
+                Err(_) => told(context, &text, true),
+            }
+        }
+    }
+}
+
 /// What there is for a call and a rule, after what the person at the client has said; a new request if there is nothing.
 async fn standing(
     approvals: &Approvals,
@@ -335,8 +395,11 @@ async fn standing(
             ApprovalState::Waiting | ApprovalState::Used => {}
         }
         // What a client says is said by its own person, so it counts where callers approve their own calls.
-        let is_answer =
-            |reply: &&Reply| reply.id == there.approval.id && there.approval.may_be_answered_by(call.principal, None);
+        let is_answer = |reply: &&Reply| {
+            (reply.page.is_none() || reply.action != ReplyAction::Accept)
+                && reply.id == there.approval.id
+                && there.approval.may_be_answered_by(call.principal, None)
+        };
         let by = answerer(context);
         match reply.take().filter(is_answer).map(|reply| reply.action) {
             None => return Ok(Standing::Waiting(Box::new(there.approval))),

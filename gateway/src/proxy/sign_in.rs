@@ -28,10 +28,10 @@ use crate::{
 use super::{Answer, CallLog, Proxy, RequestContext, authorize::is_shown};
 
 /// How long a call that came back waits for its login. Clients wait for 60 seconds before they give up.
-const PATIENCE: Duration = Duration::from_secs(50);
+pub(super) const PATIENCE: Duration = Duration::from_secs(50);
 
 /// "URL elicitation is required" (MCP 2025-11-25, client/elicitation).
-const URL_REQUIRED: i64 = -32042;
+pub(super) const URL_REQUIRED: i64 = -32042;
 
 /// What it takes to have callers sign in.
 pub(super) struct SignInPrompt {
@@ -289,7 +289,7 @@ impl SignInPrompt {
 }
 
 /// Whether a client opens addresses that it is given.
-fn opens_addresses(context: &RequestContext) -> bool {
+pub(super) fn opens_addresses(context: &RequestContext) -> bool {
     let has = |raw: Option<&[u8]>, path: &[&str]| raw.and_then(|raw| json::get(raw, path)).is_some();
     match (context.era, &context.session) {
         (Era::Modern, _) => has(context.message.raw(Field::ClientCapabilities), &["elicitation", "url"]),

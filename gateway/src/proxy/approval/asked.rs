@@ -68,7 +68,7 @@ impl AskedCall {
         let answer = match reply {
             None => failed(&context, &mut record, "the question was not answered in time; call again"),
             Some(action) => {
-                let reply = Reply { id: waiting.id, action };
+                let reply = Reply { id: waiting.id, action, page: None };
                 // What denies the call may have come since.
                 let decision = proxy.authorize(&context, &target);
                 let upstream = proxy.upstream(target.upstream.name());

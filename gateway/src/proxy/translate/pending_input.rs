@@ -21,7 +21,7 @@ use weir_mcp::{
 };
 
 use crate::{
-    quota::{Permit, Quota, Shares},
+    quota::{Permit, Quota, Reached, Shares},
     sealed_state::SealedState,
     upstream::Listened,
 };
@@ -101,6 +101,15 @@ impl PendingInput {
     /// Allows another number of them.
     pub(in crate::proxy) fn resize(&self, calls: Shares) {
         self.quota.resize(calls);
+    }
+
+    /// Room for one more that waits elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(in crate::proxy) fn room(&self, principal: &Arc<str>) -> Result<Permit, Reached> {
+        self.quota.take(principal, None)
     }
 
     /// Puts a call aside and gives the answer that asks its client, or why that cannot be. Then the call is over, which its
