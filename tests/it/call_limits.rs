@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 
 use rustix::process::Signal;
 use serde_json::json;
-use weir_tests::wait::until;
+use weir_tests::client::answer;
+use weir_tests::wait::{until, within};
 use weir_tests::{Client, Gateway, Issuer, Request, Response, Stub};
 
 /// Another caller.
@@ -174,4 +175,32 @@ async fn a_model_that_repeats_itself_is_told_so() {
         assert!(told.to_string().contains("`limits.repeated_calls`"), "{told}");
         assert_ne!(client.call(name, json!({ "message": "another" })).await["isError"], true);
     }
+}
+
+/// Its answer is there; that it does not take it is no reason to keep others from the tool.
+#[tokio::test]
+async fn a_client_that_does_not_read_its_stream_holds_no_slot() {
+    let stub = Stub::start().await;
+    let limits = "limits.tool.calls = 1\nlimits.body = \"32MiB\"\n";
+    let gateway = Gateway::start(&(limits.to_owned() + &stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::modern(&gateway, "/mcp/stub");
+    let params =
+        |text: String| json!({ "name": "burst", "arguments": { "message": text }, "_meta": { "progressToken": 1 } });
+    // More than the system takes in for a client.
+    let (_, long) = client.request("tools/call", params("x".repeat(24 << 20)));
+    let unread = client.send(long).await;
+    assert_eq!(unread.status, 200);
+    let again = async {
+        loop {
+            let (id, request) = client.request("tools/call", params("short".to_owned()));
+            let response = client.send(request).await;
+            if response.status == 200 {
+                return answer(response, id).await;
+            }
+        }
+    };
+    let answer = within("there is room again", again).await;
+    assert_eq!(answer["result"]["content"][0]["text"], "short", "{answer}");
+    drop(unread);
 }

@@ -316,6 +316,10 @@ impl AnswerStream {
     fn settle(&mut self, pulled: Result<StreamItem, SendError>) -> StreamItem {
         let item = pulled.unwrap_or_else(|why| self.fail(why));
         self.over |= matches!(item, StreamItem::Last(_) | StreamItem::End);
+        // Whoever takes the answer slowly keeps nobody from calling.
+        if let Some(record) = self.record.as_mut().filter(|_| self.over) {
+            record.release();
+        }
         if let (StreamItem::Last(answer), Some(approved)) = (&item, &self.approved) {
             approved.answered(answer);
         }
