@@ -10,6 +10,7 @@ mod check;
 mod connect;
 mod demo;
 mod exec;
+mod handover;
 mod key;
 mod live;
 mod log_options;
@@ -74,8 +75,8 @@ enum Command {
         listen: Option<std::net::SocketAddr>,
         /// Take over the sockets of the process that serves this configuration, so that no connection is refused.
         ///
-        /// That one gets SIGQUIT, hands them over, and then stops as at SIGTERM. Its sessions end with it. `weir upgrade`
-        /// does this in the background.
+        /// That one gets SIGQUIT, hands them over, and then stops as at SIGTERM. Sessions go over. `weir upgrade` does this in
+        /// the background.
         #[arg(long)]
         upgrade: bool,
         /// Keep logins as plain text: whoever reads the file has them.
@@ -102,8 +103,8 @@ enum Command {
     /// Have this version of Weir take over from the gateway that runs.
     ///
     /// Starts `weir serve --upgrade` in the background and waits until it serves. No connection is refused: the gateway that
-    /// runs hands over its sockets, finishes its calls and ends. Its sessions end with it, and clients open others. Ends with 1
-    /// if the new process cannot serve; then the old one goes on.
+    /// runs hands over its sockets, finishes its calls and ends. Sessions go over. Ends with 1 if the new process cannot
+    /// serve; then the old one goes on.
     Upgrade(upgrade::Options),
     /// Compare a configuration with what is in force.
     #[command(subcommand)]

@@ -27,6 +27,7 @@ mod renewal;
 mod subject;
 mod forget;
 mod client_grants;
+mod handed_over;
 mod identity;
 mod issuer_store;
 mod registered;

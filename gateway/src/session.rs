@@ -8,6 +8,7 @@ mod questions;
 mod channels;
 mod queue;
 mod forwarders;
+mod handover;
 mod replay;
 mod running;
 mod stateless;
@@ -193,10 +194,21 @@ impl Session {
         version: HeaderValue,
         memory: &Arc<ReplayMemory>,
     ) -> Result<Self, getrandom::Error> {
+        Self::named(new_id()?, owner, endpoint, initialize, version, memory)
+    }
+
+    /// The same with an id that the client knows.
+    fn named(
+        id: HeaderValue,
+        owner: SessionOwner,
+        endpoint: Endpoint,
+        initialize: &Message,
+        version: HeaderValue,
+        memory: &Arc<ReplayMemory>,
+    ) -> Result<Self, getrandom::Error> {
         // A copy, so that a session does not hold on to the buffer that the request was read into.
         let initialize =
             Message::parse(Bytes::copy_from_slice(initialize.bytes())).unwrap_or_else(|_| initialize.clone());
-        let id = new_id()?;
         let mut client = String::new();
         if let Some(said) = initialize.params().and_then(|params| weir_mcp::json::get(params, &["clientInfo"])) {
             add_client(said, &mut client);

@@ -13,7 +13,7 @@ use weir_tests::http::Request;
 use weir_tests::peer::{Launch, free_port};
 use weir_tests::process::runs;
 use weir_tests::wait::until;
-use weir_tests::{Client, Gateway, LEGACY, Stub};
+use weir_tests::{Client, Gateway, LEGACY, Peer, Stub};
 
 #[tokio::test]
 async fn an_idle_gateway_ends_at_once_and_takes_its_children_along() {
@@ -136,6 +136,41 @@ async fn an_upgrade_refuses_no_connection_and_finishes_what_runs() {
     asking.await.unwrap();
     let greeting = Client::modern(&new, "/mcp/stub").call("echo", json!({ "message": "hi" })).await;
     assert_eq!(greeting["content"][0]["text"], "hi");
+}
+
+#[tokio::test]
+async fn sessions_go_on_over_an_upgrade() {
+    let (stub, peer) = tokio::join!(Stub::start(), Peer::fixture("legacy"));
+    let process = Launch::fixture("legacy").config("process");
+    let config = stub.config("stub") + &peer.config("fixture") + &process;
+    let mut old = Gateway::start_at(free_port(), &config).await;
+    old.healthy(&["stub", "fixture", "process"]).await;
+    let (merged, own) = (Client::legacy(&old, "/mcp").await, Client::legacy(&old, "/mcp/fixture").await);
+    merged.result("resources/subscribe", json!({ "uri": "test://watched-resource" })).await;
+    for tool in ["stub__echo", "process__test_simple_text", "fixture__test_simple_text"] {
+        merged.call(tool, json!({ "message": "before" })).await;
+    }
+    own.call("test_simple_text", json!({})).await;
+
+    let new = old.upgrade(&config);
+    old.signal(Signal::QUIT);
+    let new = new.await;
+    new.healthy(&["stub", "fixture", "process"]).await;
+    assert_eq!(old.end().await.code(), Some(0), "{}", old.log());
+    new.logs("sessions of the process before go on").await;
+    let said = merged.call("stub__echo", json!({ "message": "after" })).await;
+    assert_eq!(said["content"][0]["text"], "after");
+    merged.call("process__test_simple_text", json!({})).await;
+    own.call("test_simple_text", json!({})).await;
+    // What was watched is watched on, at the session that was opened anew.
+    let mut told = merged.stream().await;
+    merged.call("fixture__test_simple_text", json!({})).await;
+    merged.call("fixture__touch_watched_resource", json!({})).await;
+    while told.next_message().await.unwrap()["method"] != "notifications/resources/updated" {}
+    let files = std::fs::read_dir(old.directory().join("weir")).unwrap().flatten();
+    for file in files.filter_map(|file| std::fs::read(file.path()).ok()) {
+        assert!(!String::from_utf8_lossy(&file).contains("test://watched-resource"), "it is sealed");
+    }
 }
 
 #[tokio::test]

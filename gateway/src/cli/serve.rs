@@ -47,6 +47,7 @@ use crate::{
 use super::{
     BadConfig,
     assembly::Assembler,
+    handover::{leave_sessions, take_sessions},
     log_options::LogOptions,
     reload::{self, Reloader},
     running, terminal,
@@ -146,17 +147,8 @@ async fn serve(
     let limits = listen_limits(snapshot.limits());
     let certificate = tokio::spawn(task::or_never(listener.tls().cloned().map(TlsFiles::follow)));
     let keys = callers.api_keys().cloned();
-    if let Some(keys) = &keys
-        && let Err(why) = keys.read().await
-    {
-        tracing::error!("API keys open nothing until they can be read: {why}");
-    }
     let (app, proxy) = app(config, snapshot, (callers, authorization), manager, &root);
-    if let Some(budget) = proxy.admission().budget().cloned()
-        && let Err(why) = manager.read_calls(&budget).await
-    {
-        tracing::error!("the calls of today cannot be read, and count anew: {why}");
-    }
+    read_store(&proxy, keys.as_deref(), manager).await;
     let catalog = Arc::clone(proxy.catalog());
     let (shutdown, ended) = watch::channel(false);
 
@@ -165,7 +157,8 @@ async fn serve(
     let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy), keys));
     let reloading = tokio::spawn(task::or_never(reloader.map(|reloader| reloader.run(Arc::clone(&proxy), asked))));
     let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
-    let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets));
+    let leave = leave_sessions(&proxy, manager);
+    let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets), leave);
     let admin = Admin::new(Arc::clone(&app), Arc::clone(manager), (&config.file, format!("{root}/mcp")), reload);
     let (port, admin) = listen_for_operators(config, &Arc::new(admin));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
@@ -211,6 +204,21 @@ async fn serve(
     manager.close().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Takes what the process before has left in the store. What cannot be read stops nothing.
+async fn read_store(proxy: &Arc<Proxy>, keys: Option<&ApiKeys>, manager: &Arc<CredentialManager>) {
+    if let Some(keys) = keys
+        && let Err(why) = keys.read().await
+    {
+        tracing::error!("API keys open nothing until they can be read: {why}");
+    }
+    if let Some(budget) = proxy.admission().budget().cloned()
+        && let Err(why) = manager.read_calls(&budget).await
+    {
+        tracing::error!("the calls of today cannot be read, and count anew: {why}");
+    }
+    take_sessions(proxy, manager).await;
 }
 
 /// Ends what it was given for when it is true, or dropped.

@@ -74,16 +74,21 @@ pub fn receive(path: &str) -> Result<Fds, UpgradeError> {
     Ok(sockets)
 }
 
-/// Waits for SIGQUIT and hands over the sockets. Without a process that takes them Weir goes on.
+/// Waits for SIGQUIT and hands over the sockets, once `before` is done. Without a process that takes them Weir goes on.
 ///
 /// # Errors
 ///
 /// When signals cannot be waited for.
-pub async fn hand_over(path: Option<String>, sockets: ListenFds) -> io::Result<()> {
+pub async fn hand_over<F: Future<Output = ()>>(
+    path: Option<String>,
+    sockets: ListenFds,
+    before: impl Fn() -> F,
+) -> io::Result<()> {
     let Some(path) = path else { return pending().await };
     let mut quit = signal(SignalKind::quit())?;
     loop {
         quit.recv().await;
+        before().await;
         let (path, sockets) = (path.clone(), ListenFds::clone(&sockets));
         let sent = tokio::task::spawn_blocking(move || sockets.lock().send_to_sock(path.as_str())).await?;
         match sent {

@@ -1,0 +1,61 @@
+//! Sessions go over to the process that takes over (`weir upgrade`).
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use crate::{
+    access::{ALL, Toolset},
+    caller::Caller,
+    credential::CredentialManager,
+    proxy::Proxy,
+    session::Endpoint,
+};
+
+/// What the store calls them.
+const SESSIONS: &str = "sessions";
+
+/// How long it may take to write them: the process that takes over waits for the sockets some seconds.
+const LEAVE: Duration = Duration::from_secs(2);
+
+/// Leaves the sessions for the process that takes over, before it has the sockets.
+pub(super) fn leave_sessions(
+    proxy: &Arc<Proxy>,
+    manager: &Arc<CredentialManager>,
+) -> impl Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + use<> {
+    let (proxy, manager) = (Arc::clone(proxy), Arc::clone(manager));
+    move || {
+        let (proxy, manager) = (Arc::clone(&proxy), Arc::clone(&manager));
+        Box::pin(async move { leave(&proxy, &manager).await })
+    }
+}
+
+async fn leave(proxy: &Proxy, manager: &CredentialManager) {
+    let (values, left_out) = proxy.sessions().written();
+    if left_out > 0 {
+        tracing::warn!(sessions = left_out, "sessions are too large to go over to the next process");
+    }
+    if values.is_empty() {
+        return;
+    }
+    let left = tokio::time::timeout(LEAVE, manager.leave(SESSIONS, values)).await;
+    if let Err(why) =
+        left.map_err(|_| "the store takes too long".to_owned()).and_then(|left| left.map_err(|why| why.to_string()))
+    {
+        tracing::warn!("sessions end with this process; their clients open others: {why}");
+    }
+}
+
+/// Takes the sessions that the process before has left.
+pub(super) async fn take_sessions(proxy: &Proxy, manager: &CredentialManager) {
+    match manager.take_left(SESSIONS).await {
+        Ok(values) if values.is_empty() => {}
+        Ok(values) => {
+            let endpoint = |name: &str, caller: Option<&Arc<Caller>>| match name {
+                ALL => Some(Endpoint::Merged(Arc::clone(Toolset::all()))),
+                name => proxy.endpoint(name, caller),
+            };
+            let sessions = proxy.sessions().add_written(&values, endpoint);
+            tracing::info!(sessions, "sessions of the process before go on");
+        }
+        Err(why) => tracing::warn!("sessions of the process before are lost; their clients open others: {why}"),
+    }
+}

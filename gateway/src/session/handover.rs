@@ -1,0 +1,159 @@
+//! What a session needs to go on in the process that takes over: who its client is, what it said, and what it watches.
+//!
+//! Connections to upstreams and child processes cannot move. The next process opens them anew when they are needed, with
+//! the client's own `initialize`, as after a loss.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use weir_flow::facts::Principal;
+use weir_mcp::Message;
+use zeroize::Zeroizing;
+
+use crate::{caller::Caller, config::UpstreamName, http::HeaderValue};
+
+use super::{Endpoint, Session, SessionOwner, Sessions};
+
+/// How many bytes of sessions go over, of all principals and of one.
+const MOST: usize = 32 << 20;
+const SHARE: usize = 8 << 20;
+
+/// How large one value of the store becomes, in bytes, before the next begins.
+const VALUE: usize = 1 << 20;
+
+/// One session, as it is written down.
+#[derive(Serialize, Deserialize)]
+struct StoredSession {
+    id: String,
+    caller: Option<StoredCaller>,
+    /// Whose share it is of.
+    principal: String,
+    endpoint: String,
+    /// The SHA-256 of the one upstream that is served there; none where several are.
+    reach: Option<[u8; 32]>,
+    initialize: String,
+    version: String,
+    log_level: Option<String>,
+    watched: Vec<(String, String)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredCaller {
+    subject: String,
+    issuer: Option<String>,
+    scopes: Vec<String>,
+    groups: Vec<String>,
+    key: Option<String>,
+    claims: String,
+}
+
+impl StoredCaller {
+    fn of(caller: &Caller) -> Self {
+        let Principal { subject, issuer, scopes, groups, key, claims } = caller.principal().clone();
+        Self { subject, issuer, scopes, groups, key, claims }
+    }
+
+    /// Without a token: that comes with the next request.
+    fn caller(self) -> Arc<Caller> {
+        let Self { subject, issuer, scopes, groups, key, claims } = self;
+        match issuer {
+            None => Caller::local(),
+            issuer => Caller::signed_in(Principal { subject, issuer, scopes, groups, key, claims }),
+        }
+    }
+}
+
+impl StoredSession {
+    /// None for one that is over, or is none of text.
+    fn of(session: &Session) -> Option<Self> {
+        let text = |bytes: &[u8]| Some(std::str::from_utf8(bytes).ok()?.to_owned());
+        let watched = session.watched.lock().iter().map(|(of, uri)| (of.to_string(), uri.clone())).collect();
+        (!session.is_over()).then_some(())?;
+        Some(Self {
+            id: text(session.id.as_bytes())?,
+            caller: session.caller().as_deref().map(StoredCaller::of),
+            principal: session.principal.to_string(),
+            endpoint: session.endpoint.name().to_owned(),
+            reach: reach(&session.endpoint),
+            initialize: text(session.initialize.bytes())?,
+            version: session.version().to_owned(),
+            log_level: session.log_level().and_then(|level| text(level.bytes())),
+            watched,
+        })
+    }
+}
+
+fn reach(endpoint: &Endpoint) -> Option<[u8; 32]> {
+    match endpoint {
+        Endpoint::One(upstream) => Some(*upstream.reach_digest()),
+        Endpoint::Merged(_) => None,
+    }
+}
+
+impl Sessions {
+    /// All sessions, to go over to another process; and how many had no room. They stay.
+    #[must_use]
+    pub fn written(&self) -> (Vec<Zeroizing<Vec<u8>>>, usize) {
+        let (mut values, mut total, mut left_out) = (Vec::<Zeroizing<Vec<u8>>>::new(), 0, 0);
+        let mut shares: HashMap<Arc<str>, usize> = HashMap::new();
+        for session in self.list() {
+            let Some(stored) = StoredSession::of(&session) else { continue };
+            let Ok(line) = serde_json::to_vec(&stored).map(Zeroizing::new) else { continue };
+            let share = shares.entry(Arc::clone(session.principal())).or_default();
+            if total + line.len() > MOST || *share + line.len() > SHARE {
+                left_out += 1;
+                continue;
+            }
+            total += line.len();
+            *share += line.len();
+            match values.last_mut().filter(|value| value.len() < VALUE) {
+                Some(value) => {
+                    value.push(b'\n');
+                    value.extend_from_slice(&line);
+                }
+                None => values.push(line),
+            }
+        }
+        (values, left_out)
+    }
+
+    /// Adds the sessions that another process has written, as far as there is room and `endpoint` still serves what they
+    /// were opened at; says how many. Each is of the same caller, and no request is needed to prove it: none gets in
+    /// without its own proof.
+    pub fn add_written(
+        &self,
+        values: &[Zeroizing<Vec<u8>>],
+        endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
+    ) -> usize {
+        let lines = values.iter().flat_map(|value| value.split(|byte| *byte == b'\n'));
+        let stored = lines.filter_map(|line| serde_json::from_slice::<StoredSession>(line).ok());
+        stored.filter_map(|stored| self.restore(stored, &endpoint)).map(|session| self.add(Arc::new(session))).count()
+    }
+
+    fn restore(
+        &self,
+        stored: StoredSession,
+        endpoint: impl Fn(&str, Option<&Arc<Caller>>) -> Option<Endpoint>,
+    ) -> Option<Session> {
+        let caller = stored.caller.map(StoredCaller::caller);
+        let endpoint = endpoint(&stored.endpoint, caller.as_ref())?;
+        if reach(&endpoint) != stored.reach {
+            return None;
+        }
+        let owner = SessionOwner::new(self, caller, &stored.principal.into()).ok()?;
+        let initialize = Message::parse(Bytes::from(stored.initialize)).ok()?;
+        let version = HeaderValue::from_str(&stored.version).ok()?;
+        let id = HeaderValue::from_str(&stored.id).ok()?;
+        let session = Session::named(id, owner, endpoint, &initialize, version, self.memory()).ok()?;
+        if let Some(level) = stored.log_level.and_then(|level| Message::parse(Bytes::from(level)).ok()) {
+            session.set_level(&level);
+        }
+        for (upstream, uri) in stored.watched {
+            if let Ok(upstream) = upstream.parse::<UpstreamName>() {
+                session.watch(&upstream, uri, true);
+            }
+        }
+        Some(session)
+    }
+}
