@@ -274,13 +274,19 @@ async fn what_is_watched_is_watched_again_when_its_upstream_comes_back() {
     }
 }
 
+/// Which upstreams there are is chosen by a generator with a fixed seed.
 #[tokio::test]
-async fn calls_go_on_while_the_configuration_changes_again_and_again() {
+async fn calls_go_on_while_the_configuration_changes_a_hundred_times() {
     let (steady, other) = tokio::join!(Stub::start(), Stub::start());
+    let process = Launch::fixture("both");
     let gateway = Gateway::start(&steady.config("steady")).await;
     gateway.healthy(&["steady"]).await;
-    let (stop, stopped) = tokio::sync::watch::channel(false);
     let clients = [Client::legacy(&gateway, "/mcp").await, Client::modern(&gateway, "/mcp")];
+    for client in &clients {
+        client.call("steady__echo", json!({ "message": "first" })).await;
+    }
+    let before = gateway.descriptors();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
     let calling: Vec<_> = clients
         .into_iter()
         .map(|client| {
@@ -296,15 +302,28 @@ async fn calls_go_on_while_the_configuration_changes_again_and_again() {
             })
         })
         .collect();
-    let before = gateway.descriptors();
-    for turn in 0..20 {
-        let more = if turn % 2 == 0 { other.config(&format!("other-{turn}")) } else { String::new() };
-        reload(&gateway, &(steady.config("steady") + &more)).await;
+    let mut random = 17_u32;
+    for turn in 0..100 {
+        // Numerical Recipes' linear congruential generator; its high bits are the random ones.
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let mut config = steady.config("steady");
+        for place in 0..3 {
+            if random >> (29 + place) & 1 == 1 {
+                config += &other.config(&format!("other-{place}"));
+            }
+        }
+        // A process is dear to start.
+        if turn % 10 < 3 {
+            config += &process.config("process");
+        }
+        reload(&gateway, &config).await;
     }
+    reload(&gateway, &steady.config("steady")).await;
     stop.send_replace(true);
     for calls in calling {
         assert!(calls.await.unwrap() > 20);
     }
+    until("no child is left", || gateway.children().is_empty()).await;
     until("nothing is left open", || gateway.descriptors() <= before + 8).await;
     assert_eq!(gateway.send(Request::get("/readyz")).await.status, 200);
 }
