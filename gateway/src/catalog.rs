@@ -49,6 +49,7 @@ use era_slots::{EraSlot, FetchResult};
 use header_params::HeaderParams;
 use merge::{KnownUpstream, Paging, Reported};
 use per_caller::{PerCaller, Personal};
+use snapshot::ItemVerdict;
 use view::{ViewKey, Views};
 
 /// How long refreshers may take to close what they have open at their upstreams.
@@ -258,6 +259,23 @@ impl Catalog {
             let known = view::narrowed(current.entries.values().map(known).collect(), viewer.toolset, &grants);
             MergedLists::new(era, &known, viewer.toolset, paging(&current.snapshot, &self.seal))
         })
+    }
+
+    /// Whether policies let a caller use an item, as far as its upstream has listed it. A tool or prompt that they have not
+    /// looked at may not be used; of resources, a list need not have all.
+    #[must_use]
+    pub fn shows(&self, caller: Option<&Arc<Caller>>, upstream: &Upstream, kind: ListKind, native: &str) -> bool {
+        if !upstream.policies().is_some_and(|policies| policies.decide_item(kind)) {
+            return true;
+        }
+        let views = match upstream.is_personal {
+            true => [self.personal.of(caller).and_then(|own| own.view(upstream.key())), None],
+            false => [Era::Legacy, Era::Modern].map(|era| self.view(upstream, era)),
+        };
+        let verdicts: Vec<_> = views.iter().flatten().map(|view| view.verdict(kind, native)).collect();
+        let has = |verdict| verdicts.contains(&verdict);
+        let is_open = matches!(kind, ListKind::Resource | ListKind::Template);
+        !has(ItemVerdict::Hidden) && (has(ItemVerdict::Shown) || is_open && has(ItemVerdict::Unlisted))
     }
 
     /// The lists of an era as a caller sees them now; none if that is not known without asking upstreams.

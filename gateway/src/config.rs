@@ -354,8 +354,34 @@ pub struct PolicyConfig {
     pub secrets: Vec<(String, SecretSource)>,
     /// The origins of the services that it may ask.
     pub http: Vec<String>,
+    /// Whether what it decides about calls is carried out.
+    pub mode: PolicyMode,
+    /// What becomes of calls while it fails.
+    pub on_failure: PolicyFailure,
     /// The line of the configuration where it begins; for messages.
     pub line: usize,
+}
+
+/// How a policy takes part in calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PolicyMode {
+    /// What it decides is carried out.
+    #[default]
+    Enforce,
+    /// What it decides is logged.
+    Shadow,
+}
+
+/// What becomes of calls whose policy fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PolicyFailure {
+    /// They are refused.
+    #[default]
+    Refuse,
+    /// They go on without it.
+    Skip,
+    /// The last decision about the same facts stands; without one they are refused.
+    LastGood,
 }
 
 /// How long to wait for an upstream.

@@ -15,15 +15,17 @@
 //! 5. `Proxy::authorize` asks the rules of [`access`]: **the only place where a call is refused by a rule.** The same rules
 //!    decide what [`catalog`] lists. Then [`admission`] takes what the limits allow, and gives it back when the call is over.
 //!    If a rule wants a person to approve the call, `Proxy::approve` asks one, and lets approved calls go on.
-//! 6. `proxy::drive` chooses the codec by the eras of client and upstream, in one `match`. Then one loop over
+//! 6. `Proxy::decide` asks the upstream's `calls` policies, if it has any: **the only place where a policy refuses or changes
+//!    a request.** What they want to see of the answer passes `proxy::decided_answer` on its way back.
+//! 7. `proxy::drive` chooses the codec by the eras of client and upstream, in one `match`. Then one loop over
 //!    [`weir_flow::call`] takes the request to its reply: credential, channel, attempt, outcome, and again. **This is the
 //!    only place where a call is repeated or lost.** Which credential and which channel is decided by components in
 //!    [`policy`]. Their answers are cached, so a call in the steady state asks no policy.
-//! 7. [`upstream`] places the credential and sends the request, over [`http`] or to a child process.
-//! 8. The answer is a stream of messages. `proxy::namespace` gives what is in it a public name: the only place where an
+//! 8. [`upstream`] places the credential and sends the request, over [`http`] or to a child process.
+//! 9. The answer is a stream of messages. `proxy::namespace` gives what is in it a public name: the only place where an
 //!    answer of the same era is changed. Between the eras `proxy::translate` changes requests and answers.
-//! 9. [`server`] encodes the answer: JSON, events or lines. After its first byte nothing is tried again.
-//! 10. [`telemetry`] counts the call, writes one line, and a record of the audit log.
+//! 10. [`server`] encodes the answer: JSON, events or lines. After its first byte nothing is tried again.
+//! 11. [`telemetry`] counts the call, writes one line, and a record of the audit log.
 //!
 //! A call that needs a login of its caller says where to sign in, and goes on when that is done ([`credential`],
 //! [`sign_in_links`]).

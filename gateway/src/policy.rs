@@ -6,6 +6,8 @@
 //! carried out elsewhere.
 
 mod bindings;
+mod calls;
+mod chain;
 mod convert;
 mod engine;
 mod error;
@@ -26,6 +28,17 @@ use weir_flow::facts;
 
 use crate::telemetry::metrics::PolicyMetrics;
 
+pub use self::{
+    calls::{
+        AnswerDecision, AnswerVerdict, CallDecision, CallInterest, CallQuestion, CallVerdict, Content, Denial, Detail,
+        EntryVerdict, ListedEntry,
+    },
+    chain::{Asked, CallPolicies, CallPolicy},
+    engine::{Engine, PolicySource},
+    error::{EngineError, LoadError, LoadFault, PolicyError, PolicyFault},
+    grant::{PolicyGrant, UnknownGrant},
+    service::{Service, ServiceRequest, ServiceResponse},
+};
 use self::{
     convert::{Broken, TooMuch},
     engine::EngineShared,
@@ -33,12 +46,6 @@ use self::{
     host::HostState,
     limits::{Busy, EPOCHS, HANDOVER, InstanceSlot, InstanceSlots, Meter, Overgrown, Spent, WALL, WALL_WITH_HTTP},
     load::Loaded,
-};
-pub use self::{
-    engine::{Engine, PolicySource},
-    error::{EngineError, LoadError, LoadFault, PolicyError, PolicyFault},
-    grant::{PolicyGrant, UnknownGrant},
-    service::{Service, ServiceRequest, ServiceResponse},
 };
 
 /// Where the text of secrets comes from, for the policies that may read it.

@@ -11,6 +11,8 @@ mod approval;
 mod authorize;
 mod namespace;
 mod deadline;
+mod decide;
+mod decided_answer;
 mod answer_stream;
 mod drive;
 mod legacy;
@@ -258,12 +260,46 @@ impl Proxy {
                 if !target.upstream.carries_headers() && !context.headers.is_empty() {
                     target.carry_trace(context);
                 }
-                if target.approvals.is_empty() {
-                    return self.drive(context, target, record).await;
+                if target.upstream.policies().is_some() {
+                    // Boxed: few upstreams have such policies, and every call would have room for it.
+                    return Box::pin(self.decide_and_drive(context, target, reply, record)).await;
                 }
-                self.approve(context, target, reply, record).await
+                self.approve_and_drive(context, target, reply, record).await
             }
         }
+    }
+
+    async fn decide_and_drive(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        target: route::Target,
+        reply: Option<approval::Reply>,
+        record: &mut CallLog,
+    ) -> Answer {
+        match self.decide(context, target, record).await {
+            Err(answer) => *answer,
+            Ok(decide::Forwarded { context: changed, target, after }) => {
+                let context = changed.as_deref().unwrap_or(context);
+                let answer = self.approve_and_drive(context, target, reply, record).await;
+                match after {
+                    Some(call) => answer.decided(call, record).await,
+                    None => answer,
+                }
+            }
+        }
+    }
+
+    async fn approve_and_drive(
+        self: &Arc<Self>,
+        context: &RequestContext,
+        target: route::Target,
+        reply: Option<approval::Reply>,
+        record: &mut CallLog,
+    ) -> Answer {
+        if target.approvals.is_empty() && target.policy_approvals.is_empty() {
+            return self.drive(context, target, record).await;
+        }
+        self.approve(context, target, reply, record).await
     }
 
     /// Takes what the limits of calls allow, for as long as the call lasts.

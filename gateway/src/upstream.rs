@@ -39,7 +39,7 @@ use crate::{
     access::is_served,
     config::{Account, HttpTransport, Reach, Secret, Selections, Timeouts, UpstreamName},
     http::{HttpClient, HttpProxy},
-    policy::Policy,
+    policy::{CallPolicies, CallPolicy, Policy},
     quota::Quota,
     telemetry::metrics::CallMetrics,
 };
@@ -77,6 +77,8 @@ pub struct Upstream {
     connection: Policy,
     required_transport: Option<Transport>,
     credentials: Credentials,
+    /// What decides about its calls.
+    policies: Option<CallPolicies>,
     /// Whether each caller has a credential of their own here.
     pub is_personal: bool,
     /// What of it is served at all.
@@ -122,6 +124,8 @@ pub struct UpstreamParts {
     pub connection: Policy,
     /// The policy that decides with which credential; none to go without.
     pub credentials: Option<CredentialSource>,
+    /// The policies that decide about its calls, in order.
+    pub calls: Vec<CallPolicy>,
     /// How many processes there may be of all upstreams.
     pub processes: Arc<Quota>,
     /// What a process waits for that is to be started (`limits.concurrent_starts`).
@@ -137,7 +141,7 @@ impl Upstream {
     ///
     /// When its address cannot be used.
     pub fn new(parts: UpstreamParts, client: &HttpClient) -> Result<Self, crate::http::Error> {
-        let UpstreamParts { config, connection, credentials, processes, starts, limits } = parts;
+        let UpstreamParts { config, connection, credentials, calls, processes, starts, limits } = parts;
         let timeouts = config.timeouts;
         let reach_digest = config.reach.digest();
         let (way, required_transport) = match config.reach {
@@ -167,7 +171,7 @@ impl Upstream {
             }
         };
         let credentials = Credentials::new(credentials);
-        Ok(Self {
+        let mut upstream = Self {
             name: config.name,
             account: config.account,
             reach_digest,
@@ -177,6 +181,7 @@ impl Upstream {
             required_transport,
             is_personal: credentials.are_personal(),
             credentials,
+            policies: None,
             serves: config.serves,
             known: Mutex::default(),
             status: Mutex::default(),
@@ -186,7 +191,9 @@ impl Upstream {
             users: Arc::default(),
             list_limit: limits.list,
             calls: CallMetrics::new(),
-        })
+        };
+        upstream.policies = CallPolicies::new(upstream.facts(None), calls);
+        Ok(upstream)
     }
 
     /// Its name in the configuration.
@@ -243,11 +250,18 @@ impl Upstream {
         is_served(&self.serves, kind, self.name(), native)
     }
 
+    /// What decides about its calls; none if nothing does.
+    #[must_use]
+    pub const fn policies(&self) -> Option<&CallPolicies> {
+        self.policies.as_ref()
+    }
+
     /// Whether everything that it has is served.
     #[must_use]
-    pub const fn serves_whole(&self) -> bool {
+    pub fn serves_whole(&self) -> bool {
         let Selections { tools, prompts, resources } = &self.serves;
-        tools.is_none() && prompts.is_none() && resources.is_none()
+        let decided = self.policies.as_ref().is_some_and(|policies| policies.decide_entries(None));
+        tools.is_none() && prompts.is_none() && resources.is_none() && !decided
     }
 
     /// Whether a sign-in may be what it wants.

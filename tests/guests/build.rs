@@ -1,9 +1,9 @@
-//! Builds every guest beside this file, and the example that the tests use.
+//! Builds every guest beside this file, and the examples that the tests use.
 
 use std::{env, error::Error, path::Path};
 
-const GUESTS: [&str; 10] =
-    ["bomb", "curious", "flood", "leaker", "liar", "minimal", "misfit", "spin", "stranger", "trap"];
+const GUESTS: [&str; 11] =
+    ["bomb", "curious", "flood", "judge", "leaker", "liar", "minimal", "misfit", "spin", "stranger", "trap"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
@@ -13,7 +13,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for guest in GUESTS {
         weir_guest_build::component(&here.join(guest), out).map_err(|error| error.to_string())?;
     }
-    weir_guest_build::component(&root.join("guest/examples/token-service"), out).map_err(|error| error.to_string())?;
+    for example in ["mask-cards", "token-service"] {
+        let example = root.join("guest/examples").join(example);
+        weir_guest_build::component(&example, out).map_err(|error| error.to_string())?;
+    }
     weir_guest_build::wasi_component(&here.join("wasi"), out).map_err(|error| error.to_string())?;
     Ok(())
 }

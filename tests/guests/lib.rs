@@ -13,10 +13,14 @@ guests! {
     CURIOUS = "curious";
     /// Logs far too much, and answers nevertheless.
     FLOOD = "flood";
+    /// Decides about calls as its settings say.
+    JUDGE = "judge";
     /// Reads a secret and panics with it, and has its panics logged.
     LEAKER = "leaker";
     /// Breaks the rule that its setting `lie` names.
     LIAR = "liar";
+    /// The example that masks card numbers.
+    MASK_CARDS = "mask-cards";
     /// Needs no import, and opens the upstream for callers that have a team.
     MINIMAL = "minimal";
     /// Exports the right names with the wrong types.

@@ -18,6 +18,7 @@ mod bounds;
 mod bytes;
 mod callers;
 mod call_limits;
+mod call_policies;
 mod calls;
 mod certificates;
 mod chromium;

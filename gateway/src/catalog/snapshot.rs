@@ -14,11 +14,12 @@ use weir_mcp::{
 
 use crate::{
     caller::Caller,
+    config::UpstreamName,
     telemetry::step,
     upstream::{Lease, SendError, Upstream, own},
 };
 
-use super::schema;
+use super::{schema, template::Templates};
 
 /// How many pages of a list are fetched before the server is taken to be turning in circles.
 const MAX_PAGES: usize = 1000;
@@ -53,6 +54,10 @@ pub struct CatalogSnapshot {
     /// What is not shown of the others.
     pub(super) remarks: Remarks,
     pub(super) lists: [Vec<ListEntry>; 4],
+    /// What policies have decided about the lists that they have looked at: whether each entry is shown.
+    pub(super) decided: [Option<HashMap<String, bool>>; 4],
+    /// The templates that they hide.
+    pub(super) hidden: Templates,
     /// How many bytes the entries of all lists have.
     pub(super) size: usize,
     /// The tools with arguments that travel in headers too.
@@ -66,6 +71,19 @@ pub struct Freshness {
     pub ttl: Option<Duration>,
     /// Whether callers may share it (`cacheScope`).
     pub public: bool,
+}
+
+/// What policies have decided about an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ItemVerdict {
+    /// It is in the list.
+    Shown,
+    /// It was, and clients may not use it.
+    Hidden,
+    /// They have looked at the list, which does not have it.
+    Unlisted,
+    /// They have not looked at the list.
+    Unknown,
 }
 
 /// One tool, prompt, resource or template.
@@ -128,9 +146,65 @@ impl CatalogSnapshot {
                     Some((_, why)) => step::note(kind.method(), began, why),
                     None => step::note(kind.method(), began, view.entries(kind).len()),
                 }
+                view.decide(kind, upstream).await;
             }
         }
         Ok(view)
+    }
+
+    /// Has the upstream's policies decide about the entries of a list.
+    async fn decide(&mut self, kind: ListKind, upstream: &Upstream) {
+        let Some(policies) = upstream.policies().filter(|policies| policies.see_entries(kind)) else { return };
+        let text = |entry: &ListEntry| (entry.key.clone(), String::from_utf8_lossy(&entry.raw).into_owned());
+        let listed: Vec<_> = self.entries(kind).iter().map(text).collect();
+        let entries = std::mem::take(&mut self.lists[kind as usize]);
+        match policies.entries(kind, &listed).await {
+            Ok((shown, reasons)) => {
+                reasons.into_iter().for_each(|reason| self.remarks.add(reason));
+                if policies.decide_entries(Some(kind)) {
+                    self.note(kind, upstream.key(), entries.iter().map(|entry| &entry.key).zip(&shown));
+                }
+                let decided = entries.into_iter().zip(shown);
+                let decided = decided.filter_map(|(entry, raw)| Some(ListEntry { raw: raw?.into(), ..entry }));
+                self.lists[kind as usize] = decided.collect();
+            }
+            Err(why) => self.failed.push((kind, why.to_string())),
+        }
+    }
+
+    /// Remembers what policies have decided about a list.
+    fn note<'a>(
+        &mut self,
+        kind: ListKind,
+        upstream: &UpstreamName,
+        decided: impl Iterator<Item = (&'a String, &'a Option<String>)>,
+    ) {
+        let decided: HashMap<String, bool> = decided.map(|(name, shown)| (name.clone(), shown.is_some())).collect();
+        if kind == ListKind::Template {
+            let hidden = decided.iter().filter(|(_, shown)| !**shown);
+            self.hidden = Templates::new(&hidden.map(|(name, _)| (name.clone(), upstream.clone())).collect::<Vec<_>>());
+        }
+        self.decided[kind as usize] = Some(decided);
+    }
+
+    /// What policies have decided about an item of this name or address.
+    pub(super) fn verdict(&self, kind: ListKind, name: &str) -> ItemVerdict {
+        let listed = |kind: ListKind| self.decided[kind as usize].as_ref().map(|decided| decided.get(name).copied());
+        match listed(kind) {
+            Some(Some(true)) => return ItemVerdict::Shown,
+            Some(Some(false)) => return ItemVerdict::Hidden,
+            Some(None) | None => {}
+        }
+        let is_resource = kind == ListKind::Resource;
+        if is_resource && listed(kind).is_none() && self.names(kind).any(|known| known == name) {
+            ItemVerdict::Shown
+        } else if is_resource && self.hidden.find(name).is_some() {
+            ItemVerdict::Hidden
+        } else if listed(kind).is_some() || is_resource && self.decided[ListKind::Template as usize].is_some() {
+            ItemVerdict::Unlisted
+        } else {
+            ItemVerdict::Unknown
+        }
     }
 
     /// The arguments of one tool that travel in headers too, asked of the upstream itself.
@@ -244,6 +318,10 @@ impl CatalogSnapshot {
     pub(super) fn keep(&mut self, before: &Self) {
         for (kind, _) in &self.failed {
             self.lists[*kind as usize].clone_from(&before.lists[*kind as usize]);
+            self.decided[*kind as usize].clone_from(&before.decided[*kind as usize]);
+            if *kind == ListKind::Template {
+                self.hidden.clone_from(&before.hidden);
+            }
             if *kind == ListKind::Tool {
                 self.mirrored.clone_from(&before.mirrored);
             }

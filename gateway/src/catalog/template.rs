@@ -25,7 +25,7 @@ const ADDRESS: usize = 8 * 1024;
 const STEPS: usize = 1 << 18;
 
 /// The templates of all upstreams, in the order of the configuration.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Templates {
     known: Vec<(Template, UpstreamName)>,
     /// How many of each upstream are listed and not matched, and the first of them.
@@ -69,14 +69,14 @@ impl Templates {
 }
 
 /// One template, read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Template {
     prefix: String,
     /// Each expression with the text behind it.
     parts: Vec<(Expression, Literal)>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Expression {
     /// At least one character, and no `/`.
     Segment,
@@ -151,7 +151,7 @@ impl Expression {
 }
 
 /// Text of a template, ready to be found wherever it is, overlaps included, in one pass (Knuth, Morris, Pratt).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Literal {
     bytes: Box<[u8]>,
     /// For each length of a beginning, the length of the longest shorter beginning that it ends with.

@@ -12,7 +12,7 @@ use crate::{
     config::{self, Auth, Config, Limits},
     credential::{CredentialManager, UpstreamAuth},
     http::HttpClient,
-    policy::{Engine, Policy, PolicyGrant, PolicySource, shipped},
+    policy::{CallInterest, CallPolicy, Engine, Policy, PolicyGrant, PolicySource, shipped},
     quota::Quota,
     snapshot::Snapshot,
     upstream::{CredentialSource, Services, Upstream, UpstreamParts},
@@ -58,6 +58,7 @@ pub(super) struct UpstreamSource {
 pub(super) struct Decisions {
     pub(super) connection: String,
     pub(super) credentials: Option<String>,
+    pub(super) calls: Vec<String>,
     /// The forward proxy that requests go through.
     pub(super) proxy: Option<String>,
 }
@@ -134,12 +135,18 @@ impl Assembler {
     ) -> anyhow::Result<(Upstream, Decisions)> {
         let Self { engine, client, processes, starts } = self;
         let account = accounts.iter().find(|account| account.name() == entry.name.as_str()).cloned();
-        let (mut connection, mut credentials) = (None, None);
+        let (mut connection, mut credentials, mut calls) = (None, None, Vec::new());
         for written in &entry.policies {
             let place = format!("{}:{}: upstream `{}`", config.file.display(), written.line, entry.name);
             let policy = load(engine, client, written).with_context(|| place.clone())?;
             if policy.decides_connections() && connection.replace(policy.clone()).is_some() {
                 bail!("{place}: a second policy decides about connections; one is enough");
+            }
+            if policy.decides_calls() {
+                let interest = wants(&policy).with_context(|| place.clone())?;
+                calls.push(CallPolicy::new(policy.clone(), interest, written.mode, written.on_failure));
+            } else if (written.mode, written.on_failure) != Default::default() {
+                bail!("{place}: `mode` and `on_failure` are for policies that decide about calls; this one does not");
             }
             if policy.decides_credentials() {
                 let secrets = written.secrets.clone();
@@ -173,12 +180,13 @@ impl Assembler {
         };
         let decided =
             (connection.name().to_owned(), credentials.as_ref().map(|source| source.policy.name().to_owned()));
+        let decided_calls = calls.iter().map(|policy| policy.name().to_owned()).collect();
         let (processes, starts) = (Arc::clone(processes), Arc::clone(starts));
         let limits = config.limits.clone();
-        let parts = UpstreamParts { config: entry.clone(), connection, credentials, processes, starts, limits };
+        let parts = UpstreamParts { config: entry.clone(), connection, credentials, calls, processes, starts, limits };
         let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
         let proxy = upstream.forward_proxy().map(ToString::to_string);
-        Ok((upstream, Decisions { connection: decided.0, credentials: decided.1, proxy }))
+        Ok((upstream, Decisions { connection: decided.0, credentials: decided.1, calls: decided_calls, proxy }))
     }
 }
 
@@ -225,6 +233,14 @@ fn usual(
         }
         (_, None) => None,
     })
+}
+
+/// What a policy wants to see of calls. It is asked on a thread of its own: upstreams are made wherever there may be a
+/// runtime at work.
+fn wants(policy: &Policy) -> anyhow::Result<CallInterest> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let asked = std::thread::scope(|scope| scope.spawn(|| runtime.block_on(policy.wants())).join());
+    Ok(asked.map_err(|_| anyhow::anyhow!("the policy `{}` could not be asked", policy.name()))??)
 }
 
 /// One of the policies that the binary carries.

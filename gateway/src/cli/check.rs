@@ -93,5 +93,7 @@ fn line(upstream: &UpstreamConfig, decided: Option<&Decisions>) -> String {
         (Some(policy), _) => format!("credential by `{policy}`"),
     };
     let proxy = decided.proxy.as_ref().map_or(String::new(), |proxy| format!(" through the proxy {proxy}"));
-    format!("{name}: {reach}{proxy}, connection by `{}`, {credential}", decided.connection)
+    let calls: Vec<String> = decided.calls.iter().map(|policy| format!("`{policy}`")).collect();
+    let calls = if calls.is_empty() { String::new() } else { format!(", calls by {}", calls.join(", ")) };
+    format!("{name}: {reach}{proxy}, connection by `{}`, {credential}{calls}", decided.connection)
 }

@@ -160,6 +160,24 @@ pub struct ToolOverride {
     pub hidden: Vec<String>,
 }
 
+impl RuleConfig {
+    /// A rule that restricts nothing and has a call approved.
+    #[must_use]
+    pub fn asking(name: Arc<str>, approve: ApprovalConfig) -> Self {
+        Self {
+            name,
+            effect: Effect::Allow,
+            who: Who::default(),
+            endpoints: Vec::new(),
+            upstreams: Vec::new(),
+            items: ItemPatterns::default(),
+            when: None,
+            approve: Some(approve),
+            enforce: true,
+        }
+    }
+}
+
 /// As it was written.
 impl fmt::Display for Approver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -408,8 +408,21 @@ table! {
         secrets: NamedValues<WrittenSecret>,
         /// The services it may ask, by origin: `["https://tokens.example.com"]`; needs the grant `"http"`.
         http: Values<ServiceOrigin>,
+        /// Whether what it decides about calls is carried out, or only logged. Default: `"enforce"`.
+        mode: WrittenMode,
+        /// What becomes of calls while it fails: they are refused, they go on without it, or its last decision about the
+        /// same facts stands. Default: `"refuse"`.
+        on_failure: WrittenFailure,
     }
 }
+
+/// How a policy takes part in calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct WrittenMode(pub(super) super::PolicyMode);
+
+/// What becomes of calls whose policy fails.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct WrittenFailure(pub(super) super::PolicyFailure);
 
 /// A transport that can be asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -508,6 +521,12 @@ words! {
         ["interval" => Self(super::AuditSync::Interval), "each" => Self(super::AuditSync::Each)], later [];
     WrittenArguments: "\"digest\" or \"full\"",
         ["digest" => Self(super::AuditArguments::Digest), "full" => Self(super::AuditArguments::Full)], later [];
+    WrittenMode: "\"enforce\" or \"shadow\"",
+        ["enforce" => Self(super::PolicyMode::Enforce), "shadow" => Self(super::PolicyMode::Shadow)], later [];
+    WrittenFailure: "\"refuse\", \"skip\" or \"last_good\"",
+        ["refuse" => Self(super::PolicyFailure::Refuse), "skip" => Self(super::PolicyFailure::Skip),
+            "last_good" => Self(super::PolicyFailure::LastGood)],
+        later [];
     OnFailure: "\"refuse\" or \"continue\"", ["refuse" => Self::Refuse, "continue" => Self::Continue], later [];
     Grant: "the name of a grant, as a string",
         ["log" => Self("log"), "clock" => Self("clock"), "random" => Self("random"), "secrets" => Self("secrets"),

@@ -2,6 +2,7 @@
 //!
 //! What a server wrote may be cut, for it only informs; what the policy has to know whole is refused when it is too large.
 
+mod calls;
 mod credentials;
 
 use weir_flow::facts;
@@ -14,6 +15,7 @@ use super::{
     limits::{DOCUMENT, HISTORY, MESSAGE, TEXT},
 };
 
+pub(super) use calls::{answer_decision, call, call_decision, content, entry, entry_verdicts, interest};
 pub(super) use credentials::{decision, question};
 
 /// A fact over its limit: which, and the limit in bytes.

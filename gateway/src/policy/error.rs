@@ -68,7 +68,7 @@ pub enum LoadFault {
     WrongVersion(String),
     /// No interface of a policy among these exports.
     #[error(
-        "decides nothing: it exports {}, where a policy exports weir:policy/connection@0.1.0 or weir:policy/credentials@0.1.0",
+        "decides nothing: it exports {}, where a policy exports connection, credentials or calls of weir:policy@0.1.0",
         exports(.0)
     )]
     WrongWorld(Vec<String>),
@@ -111,7 +111,7 @@ pub enum PolicyFault {
     /// This fact is larger than so many bytes, which is what is handed to a guest.
     #[error("was not asked: {0} is over {1} bytes")]
     TooMuch(&'static str, usize),
-    /// The component does not export the interface: `connections` or `credentials`.
+    /// The component does not export the interface: `connections`, `credentials` or `calls`.
     #[error("does not decide {0}")]
     NotDecided(&'static str),
 }

@@ -42,6 +42,14 @@ pub(super) const WALL_WITH_HTTP: Duration = Duration::from_secs(15);
 pub(super) const REQUESTS: u32 = 4;
 /// What a guest may hand over in one call or answer, in bytes.
 pub(super) const HANDOVER: usize = 256 << 10;
+/// The longest message that crosses to a guest, in bytes.
+pub(super) const BODY: usize = 1 << 20;
+/// The patterns of one kind that a guest may name.
+pub(super) const PATTERNS: usize = 64;
+/// The labels, and the headers, of one decision.
+pub(super) const LABELS: usize = 16;
+/// The longest name or text of a label, in bytes.
+pub(super) const LABEL: usize = 256;
 /// The longest text of a fact that a guest has to know whole (settings, claims), in bytes.
 pub(super) const DOCUMENT: usize = 64 << 10;
 /// The longest of all other texts among the facts, in bytes. What a server wrote is cut to it.

@@ -10,7 +10,7 @@ use wasmtime::component::{
 use super::{
     PolicySource,
     bindings::{
-        exports::weir::policy::{connection, credentials},
+        exports::weir::policy::{calls, connection, credentials},
         weir::policy::types::{Attempt, Upstream},
     },
     error::LoadFault,
@@ -32,6 +32,7 @@ pub(super) struct Loaded {
     pub(super) ready: InstancePre<HostState>,
     pub(super) connection: Option<connection::GuestIndices>,
     pub(super) credentials: Option<credentials::GuestIndices>,
+    pub(super) calls: Option<calls::GuestIndices>,
 }
 
 /// Compiles, links and type-checks.
@@ -45,7 +46,7 @@ pub(super) fn load(engine: &wasmtime::Engine, source: &PolicySource<'_>) -> Resu
     let mut linker = Linker::new(engine);
     host::link(&mut linker, source.grants, wasi).map_err(mismatch)?;
     let ready = linker.instantiate_pre(&component).map_err(mismatch)?;
-    let (mut connection, mut credentials) = (None, None);
+    let (mut connection, mut credentials, mut calls) = (None, None, None);
     if let Some(name) = exports.connection {
         check::<(&Upstream, &[Attempt]), (connection::Step,)>(engine, &component, &name, "next").map_err(mismatch)?;
         connection = Some(connection::GuestIndices::new(&ready).map_err(mismatch)?);
@@ -55,7 +56,11 @@ pub(super) fn load(engine: &wasmtime::Engine, source: &PolicySource<'_>) -> Resu
             .map_err(mismatch)?;
         credentials = Some(credentials::GuestIndices::new(&ready).map_err(mismatch)?);
     }
-    Ok(Loaded { ready, connection, credentials })
+    if let Some(name) = exports.calls {
+        check_calls(engine, &component, &name).map_err(mismatch)?;
+        calls = Some(calls::GuestIndices::new(&ready).map_err(mismatch)?);
+    }
+    Ok(Loaded { ready, connection, credentials, calls })
 }
 
 /// The settings as a JSON object; none are an empty one.
@@ -116,24 +121,36 @@ fn imports(engine: &wasmtime::Engine, component: &Component, source: &PolicySour
 }
 
 /// The interfaces that a component exports, under its own names for them; at least one.
+#[derive(Default)]
 struct Exports {
     connection: Option<String>,
     credentials: Option<String>,
+    calls: Option<String>,
 }
 
 fn exports(engine: &wasmtime::Engine, component: &Component) -> Result<Exports, LoadFault> {
-    let (mut exports, mut found) = (Exports { connection: None, credentials: None }, Vec::new());
+    let (mut exports, mut found) = (Exports::default(), Vec::new());
     for (export, _) in component.component_type().exports(engine) {
         match interface(export)? {
             Some("connection") => exports.connection = Some(export.to_owned()),
             Some("credentials") => exports.credentials = Some(export.to_owned()),
+            Some("calls") => exports.calls = Some(export.to_owned()),
             _ => found.push(export.to_owned()),
         }
     }
-    if exports.connection.is_none() && exports.credentials.is_none() {
+    if exports.connection.is_none() && exports.credentials.is_none() && exports.calls.is_none() {
         return Err(LoadFault::WrongWorld(found));
     }
     Ok(exports)
+}
+
+/// The same for each function of the interface `calls`.
+fn check_calls(engine: &wasmtime::Engine, component: &Component, interface: &str) -> wasmtime::Result<()> {
+    use calls::{AnswerDecision, Call, Content, Decision, Entry, EntryVerdict, Interest};
+    check::<(&str,), (Result<Interest, String>,)>(engine, component, interface, "wants")?;
+    check::<(&Call, Option<&str>), (Decision,)>(engine, component, interface, "before")?;
+    check::<(&Call, &str, &Content), (AnswerDecision,)>(engine, component, interface, "after")?;
+    check::<(&Upstream, &[Entry]), (Vec<EntryVerdict>,)>(engine, component, interface, "entries")
 }
 
 /// Whether an exported function has the type that it will be called with. wasmtime itself looks only when there is an

@@ -2,7 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, PoisonError},
     time::Instant,
 };
 
@@ -26,7 +26,9 @@ use crate::{
     upstream::{Upstream, UpstreamUse},
 };
 
-use super::{RequestContext, answer_stream::AnswerStream, pending_answer::PendingAnswer, sign_in::told};
+use super::{
+    RequestContext, answer_stream::AnswerStream, decide::Labels, pending_answer::PendingAnswer, sign_in::told,
+};
 
 /// One answer on its way to a client.
 #[must_use]
@@ -96,6 +98,8 @@ pub struct CallLog {
     approved: Option<Arc<OnceLock<String>>>,
     /// What rules that are only tried out would have decided.
     shadow: Option<String>,
+    /// What policies have said of it.
+    labels: Option<Labels>,
     /// How often the request was sent.
     pub attempts: u32,
     /// Why the call failed.
@@ -237,6 +241,7 @@ impl CallLog {
             rule: None,
             approved: None,
             shadow: None,
+            labels: None,
             attempts: 0,
             failure: None,
             outcome: CallOutcome::Ok,
@@ -265,6 +270,22 @@ impl CallLog {
         self.shadow = decision.shadow.as_ref().map(ToString::to_string);
     }
 
+    /// Notes what a policy would have decided that is only tried out.
+    pub(super) fn shadowed(&mut self, would: &str) {
+        let before = self.shadow.take().map(|before| before + "; ").unwrap_or_default();
+        self.shadow = Some(before + would);
+    }
+
+    /// Where policies put what they say of the call.
+    pub(super) fn labels(&mut self) -> Labels {
+        Arc::clone(self.labels.get_or_insert_default())
+    }
+
+    /// What the client calls itself.
+    pub(super) fn client(&self) -> Option<&str> {
+        Some(self.part(3)).filter(|client| !client.is_empty())
+    }
+
     /// Notes who has approved the call.
     pub(super) fn approved(&mut self, by: String) {
         // The first word counts.
@@ -274,7 +295,8 @@ impl CallLog {
     /// A log of work on the same call, whose line this one writes.
     pub(super) fn part_of(&mut self, context: &RequestContext) -> Self {
         let approved = Some(Arc::clone(self.approved.get_or_insert_default()));
-        Self { id: self.id, approved, ..Self::new(context) }
+        let labels = self.labels.clone();
+        Self { id: self.id, approved, labels, ..Self::new(context) }
     }
 
     /// Notes that the call came to nothing, and why.
@@ -320,6 +342,10 @@ impl CallLog {
         let took = self.start.elapsed();
         let finite = (self.part(0) != method::LISTEN).then_some(took);
         self.upstream.as_ref().map_or(&OWN_CALLS, |upstream| &upstream.calls).count(outcome, self.attempts, finite);
+        let labels = self
+            .labels
+            .as_ref()
+            .map(|labels| std::mem::take(&mut *labels.lock().unwrap_or_else(PoisonError::into_inner)));
         let record = CallRecord {
             id: self.id,
             upstream: self.upstream.as_ref().map_or("-", |upstream| upstream.name()),
@@ -329,7 +355,7 @@ impl CallLog {
             request: self.part(2),
             era: self.era,
             principal: self.caller.as_ref().map(|caller| caller.principal()),
-            client: Some(self.part(3)).filter(|client| !client.is_empty()),
+            client: self.client(),
             session: self.session.as_deref(),
             trace: self.trace.as_ref(),
             peer: self.peer,
@@ -342,6 +368,7 @@ impl CallLog {
             rule: self.rule.as_deref(),
             approved_by: self.approved.as_ref().and_then(|by| by.get()).map(String::as_str),
             shadow: self.shadow.as_deref(),
+            labels: labels.as_deref().unwrap_or_default(),
             failure: self.failure.as_deref(),
             arguments: self.arguments.as_ref(),
         };

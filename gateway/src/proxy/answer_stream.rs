@@ -22,6 +22,7 @@ use super::{
     answer::failure_message,
     approval::ApprovedCall,
     deadline::Deadline,
+    decided_answer::{DecidedCall, DecidedMessage},
     legacy,
     namespace::Namespace,
     translate::{InputItem, InputStream, TranslatedStream, TranslatedSubscription},
@@ -62,6 +63,9 @@ pub struct AnswerStream {
     other_era: bool,
     /// The approved call that it answers.
     pub(super) approved: Option<Box<ApprovedCall>>,
+    /// The policies that decide about it, and the part that they decide about.
+    decided: Option<Box<DecidedCall>>,
+    deciding: Option<StreamItem>,
 }
 
 /// Whether a stream's client may ask for it again.
@@ -261,6 +265,8 @@ impl AnswerStream {
             cancelled: false,
             other_era: false,
             approved: None,
+            decided: None,
+            deciding: None,
         }
     }
 
@@ -285,8 +291,55 @@ impl AnswerStream {
         Ok(Answer::events(self))
     }
 
+    /// The same stream, about which policies decide before the client gets it.
+    pub(super) fn decide_with(&mut self, call: Box<DecidedCall>) {
+        self.decided = Some(call);
+    }
+
     /// The next part. Cancel-safe.
     pub async fn next(&mut self) -> StreamItem {
+        loop {
+            if self.deciding.is_none() {
+                let item = self.next_undecided().await;
+                // What Weir says itself is no answer of the upstream.
+                if self.decided.is_none() || self.found.failure.is_some() {
+                    return item;
+                }
+                self.deciding = Some(item);
+            }
+            if let Some(item) = self.decide().await {
+                return item;
+            }
+        }
+    }
+
+    /// What becomes of the part that is there; nothing if the client does not get it. Cancel-safe.
+    async fn decide(&mut self) -> Option<StreamItem> {
+        let (Some(call), Some(StreamItem::Message(message) | StreamItem::Last(message))) =
+            (&mut self.decided, &self.deciding)
+        else {
+            return Some(self.deciding.take().unwrap_or(StreamItem::End));
+        };
+        let decided = call.decide(message).await;
+        let was_last = matches!(self.deciding.take(), Some(StreamItem::Last(_)));
+        match decided {
+            DecidedMessage::Pass(message) if was_last => Some(StreamItem::Last(message)),
+            DecidedMessage::Pass(message) => Some(StreamItem::Message(message)),
+            DecidedMessage::Drop => None,
+            DecidedMessage::Cut(message, why) => {
+                self.give_up();
+                if let (Some(AnsweredRequest { upstream, .. }), Some(running)) = (&self.answers, &self.running) {
+                    legacy::cancel(upstream, running);
+                }
+                (self.source, self.over) = (StreamSource::Nothing, true);
+                self.ready.clear();
+                (self.found.outcome, self.found.failure) = (Some(CallOutcome::Denied), Some(why));
+                Some(StreamItem::Last(message))
+            }
+        }
+    }
+
+    async fn next_undecided(&mut self) -> StreamItem {
         if let Some(message) = self.ready.pop_front() {
             return StreamItem::Message(message);
         }
@@ -299,6 +352,9 @@ impl AnswerStream {
 
     /// The next part, if it is there already.
     pub async fn next_ready(&mut self) -> Option<StreamItem> {
+        if self.decided.is_some() {
+            return None;
+        }
         if let Some(message) = self.ready.pop_front() {
             return Some(StreamItem::Message(message));
         }

@@ -184,10 +184,10 @@ impl Proxy {
         reply: Option<Reply>,
         record: &'a mut CallLog,
     ) -> Pin<Box<dyn Future<Output = Answer> + Send + 'a>> {
-        Box::pin(self.approve_and_drive(context, target, reply, record))
+        Box::pin(self.check_approvals(context, target, reply, record))
     }
 
-    async fn approve_and_drive(
+    async fn check_approvals(
         self: &Arc<Self>,
         context: &RequestContext,
         target: Target,
@@ -196,7 +196,8 @@ impl Proxy {
     ) -> Answer {
         let call = CallFacts::of(context, &target);
         // A rule that has come since asks anew.
-        let rules = target.approvals.iter().filter_map(|rule| Some(call.approval_key(rule, rule.approve.as_ref()?)));
+        let rules = target.approvals.iter().chain(&target.policy_approvals);
+        let rules = rules.filter_map(|rule| Some(call.approval_key(rule, rule.approve.as_ref()?)));
         let digest = sha256(&[&call.digest(), rules.collect::<String>().as_bytes()]);
         if reply.is_none() && self.continued.take(&digest, &context.message) {
             record.approved("an earlier round".to_owned());
@@ -207,7 +208,7 @@ impl Proxy {
         };
         let approvals = prompt.manager.approvals();
         let (mut given, mut names) = (Vec::new(), Vec::new());
-        for rule in &target.approvals {
+        for rule in target.approvals.iter().chain(&target.policy_approvals) {
             let Some(approve) = &rule.approve else { continue };
             match standing(approvals, (context, &call), (rule, approve), reply.as_ref(), record).await {
                 Ok(Standing::Given(listing, by)) => {

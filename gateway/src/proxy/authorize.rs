@@ -7,6 +7,7 @@ use weir_mcp::{ListKind, message::Field, method};
 use crate::{
     access::{CallFacts, Decision, Item},
     caller::Caller,
+    catalog::Catalog,
     session::Endpoint,
     snapshot::Snapshot,
     upstream::Upstream,
@@ -50,7 +51,9 @@ impl Proxy {
                 method::Route::Reference | method::Route::None => Item::Whole,
             },
         };
-        if !is_served(&context.endpoint, upstream, item) {
+        if !is_served(&context.endpoint, upstream, item)
+            || !is_in_lists(&self.catalog, context.caller.as_ref(), upstream, item)
+        {
             return Decision::default();
         }
         let arguments = target.arguments.as_deref().map(str::as_bytes).or_else(|| message.raw(Field::Arguments));
@@ -72,8 +75,27 @@ fn is_served(endpoint: &Endpoint, upstream: &Upstream, item: Item<'_>) -> bool {
     }
 }
 
+/// Whether the upstream's policies leave an item in a caller's lists.
+fn is_in_lists(catalog: &Catalog, caller: Option<&Arc<Caller>>, upstream: &Upstream, item: Item<'_>) -> bool {
+    match item {
+        Item::One(kind, native) => catalog.shows(caller, upstream, kind, native),
+        Item::Any | Item::Whole => true,
+    }
+}
+
 /// Whether a caller may know of an item at an endpoint.
 pub(super) fn is_shown(
+    catalog: &Catalog,
+    endpoint: &Endpoint,
+    caller: Option<&Arc<Caller>>,
+    upstream: &Upstream,
+    item: Item<'_>,
+) -> bool {
+    is_allowed(&catalog.snapshot(), endpoint, caller, upstream, item) && is_in_lists(catalog, caller, upstream, item)
+}
+
+/// The same, as far as the configuration says it.
+pub(super) fn is_allowed(
     snapshot: &Snapshot,
     endpoint: &Endpoint,
     caller: Option<&Arc<Caller>>,

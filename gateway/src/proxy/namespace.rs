@@ -59,7 +59,7 @@ pub(super) fn mapped(
     upstream: &Arc<Upstream>,
 ) -> Option<Bytes> {
     let caller = session.caller();
-    let is_shown = || is_shown(&catalog.snapshot(), &session.endpoint, caller.as_ref(), upstream, Item::Any);
+    let is_shown = || is_shown(catalog, &session.endpoint, caller.as_ref(), upstream, Item::Any);
     if !is_shown() && !session.is_busy_at(upstream) {
         if message.kind() == Kind::Request {
             refuse(upstream, session, message, "the client may not use this server any more");
@@ -104,7 +104,7 @@ fn cross(
             let (endpoint, caller) = (&session.endpoint, session.caller());
             let item = Item::One(ListKind::Resource, &uri);
             // Some servers tell each client of all changes.
-            if !is_shown(&catalog.snapshot(), endpoint, caller.as_ref(), upstream, item) {
+            if !is_shown(catalog, endpoint, caller.as_ref(), upstream, item) {
                 return None;
             }
             let offers = catalog.known(viewer(Some(endpoint), caller.as_ref()), Era::Legacy);

@@ -20,6 +20,7 @@ use super::{
     RequestContext,
     answer::{answered, failure_message, outcome},
     deadline::Deadline,
+    decided_answer::DecidedCall,
     legacy,
 };
 
@@ -35,6 +36,8 @@ pub struct PendingAnswer {
     pub(super) asked: Option<PublicNames>,
     pub(super) running: Option<RunningGuard>,
     pub(super) deadline: Deadline,
+    /// The policies that decide about it.
+    pub(super) decided: Option<Box<DecidedCall>>,
 }
 
 /// What came of it.
@@ -60,12 +63,22 @@ impl PendingAnswer {
         deadline: Deadline,
     ) -> Self {
         let id = Bytes::copy_from_slice(context.message.id().unwrap_or(b"null"));
-        Self { json, status, era: context.era, id, upstream: Arc::clone(upstream), asked, running, deadline }
+        Self {
+            json,
+            status,
+            era: context.era,
+            id,
+            upstream: Arc::clone(upstream),
+            asked,
+            running,
+            deadline,
+            decided: None,
+        }
     }
 
     /// All of it, if it is the answer to the request; otherwise an error that names the upstream.
     pub async fn gather(self) -> WholeAnswer {
-        let Self { json, status, era, id, upstream, asked, running, deadline } = self;
+        let Self { json, status, era, id, upstream, asked, running, deadline, decided } = self;
         let gathered = tokio::time::timeout_at(deadline.at.into(), json.gather()).await;
         let answer = gathered.unwrap_or(Err(SendError::TimedOut)).and_then(|body| answer_in(body, &id, status));
         let failure = match answer {
@@ -74,7 +87,12 @@ impl PendingAnswer {
                 // To a client with a session a 404 would say that its session is gone (2025-11-25, basic/transports).
                 let status = if (era, status) == (Era::Legacy, 404) { 200 } else { status };
                 let message = named.unwrap_or_else(|| answer.bytes().clone());
-                return WholeAnswer { status, message, outcome: answered(&answer), failure: None };
+                let (message, failure) = match decided {
+                    Some(mut call) => call.whole(message).await,
+                    None => (message, None),
+                };
+                let outcome = if failure.is_some() { CallOutcome::Denied } else { answered(&answer) };
+                return WholeAnswer { status, message, outcome, failure };
             }
             Err(SendError::TimedOut) => {
                 if let Some(running) = &running {

@@ -15,7 +15,7 @@ use crate::{
     upstream::{Channel, Upstream},
 };
 
-use super::{Proxy, authorize::is_shown, translate::SharedSessions};
+use super::{Proxy, authorize::is_allowed, translate::SharedSessions};
 
 /// How often it is looked whether calls are over.
 const LOOK: Duration = Duration::from_millis(50);
@@ -136,7 +136,7 @@ impl Proxy {
 
 /// Whether a session's caller may know of an upstream there.
 fn sees(snapshot: &Snapshot, session: &Session, upstream: &Upstream) -> bool {
-    is_shown(snapshot, &session.endpoint, session.caller().as_ref(), upstream, Item::Any)
+    is_allowed(snapshot, &session.endpoint, session.caller().as_ref(), upstream, Item::Any)
 }
 
 /// Resolves when nothing `runs` any more, or has had its time.

@@ -74,6 +74,8 @@ pub(super) struct Target {
     pub(super) arguments: Option<String>,
     /// The rules that want it approved first.
     pub(super) approvals: Vec<Arc<RuleConfig>>,
+    /// The same of policies, whatever the rules say.
+    pub(super) policy_approvals: Vec<Arc<RuleConfig>>,
     /// Ends the answer, where that would go on for ever, when what was decided about it may be decided otherwise.
     pub(super) superseded: Option<watch::Receiver<bool>>,
 }
@@ -413,6 +415,7 @@ impl Target {
             item,
             arguments: None,
             approvals: Vec::new(),
+            policy_approvals: Vec::new(),
             superseded: None,
         }
     }

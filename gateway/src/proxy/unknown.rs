@@ -65,7 +65,7 @@ impl Proxy {
             .upstreams()
             .filter(|upstream| upstream.account().is_some_and(|account| account.service.as_str() == service));
         offers.find(named_kind(&context.message), &name).is_some()
-            || accounts.all(|upstream| is_shown(&snapshot, &context.endpoint, caller, upstream, Item::Any))
+            || accounts.all(|upstream| is_shown(&self.catalog, &context.endpoint, caller, upstream, Item::Any))
     }
 }
 

@@ -117,7 +117,7 @@ impl Proxy {
         let sees = |upstream: &UpstreamName, item: Item<'_>| {
             let (snapshot, caller) = (self.snapshot(), context.caller.as_ref());
             let upstream = snapshot.upstream(upstream.as_str());
-            upstream.is_some_and(|upstream| is_shown(&snapshot, &context.endpoint, caller, upstream, item))
+            upstream.is_some_and(|upstream| is_shown(&self.catalog, &context.endpoint, caller, upstream, item))
         };
         let mut parts: IndexMap<UpstreamName, WatchedItems> = IndexMap::new();
         for uri in texts("resourceSubscriptions") {
@@ -150,8 +150,8 @@ impl Proxy {
         upstream: &Arc<Upstream>,
         part: &WatchedItems,
     ) -> Option<RequestContext> {
-        let (snapshot, caller) = (self.snapshot(), context.caller.as_ref());
-        let sees = |item: Item<'_>| is_shown(&snapshot, &context.endpoint, caller, upstream, item);
+        let caller = context.caller.as_ref();
+        let sees = |item: Item<'_>| is_shown(&self.catalog, &context.endpoint, caller, upstream, item);
         if !sees(Item::Any) {
             return None;
         }
@@ -307,8 +307,8 @@ impl SubscriptionFollower {
 
     /// Whether the client may know of what has changed.
     fn may_hear_of(&self, upstream: &Upstream, item: Item<'_>) -> bool {
-        let (snapshot, caller) = (self.proxy.snapshot(), self.context.caller.as_ref());
-        is_shown(&snapshot, &self.context.endpoint, caller, upstream, item)
+        let caller = self.context.caller.as_ref();
+        is_shown(&self.proxy.catalog, &self.context.endpoint, caller, upstream, item)
     }
 
     fn addressed(&self, upstream: &Upstream, updated: &Message) -> Bytes {

@@ -117,6 +117,8 @@ pub struct CallRecord<'a> {
     pub approved_by: Option<&'a str>,
     /// What would have been decided if all rules were enforced, where that is something else.
     pub shadow: Option<&'a str>,
+    /// What policies have said of it.
+    pub labels: &'a [(String, String)],
     /// Why the call failed; none if it did not.
     pub failure: Option<&'a str>,
     /// For the audit log.
@@ -150,11 +152,13 @@ impl CallRecord<'_> {
         let (bytes_received, bytes_sent) = (self.received, self.sent);
         let duration_ms = self.took.as_secs_f64() * 1000.0;
         let duration_ms = (duration_ms * 1000.0).round() / 1000.0;
+        let words: Vec<String> = self.labels.iter().map(|(name, text)| format!("{name}={text}")).collect();
+        let labels = (!words.is_empty()).then(|| words.join(" "));
         macro_rules! line {
             ($level:ident, $text:literal) => {
                 tracing::$level!(
                     target: "weir::call",
-                    upstream, account, method, name, era, outcome, error = failure, rule, approved_by, shadow, status, attempts, duration_ms,
+                    upstream, account, method, name, era, outcome, error = failure, rule, approved_by, shadow, labels, status, attempts, duration_ms,
                     call_id = display(self.id), request_id = request, principal, client, session, trace_id, client_address, bytes_received, bytes_sent, $text
                 )
             };
@@ -203,6 +207,7 @@ impl CallRecord<'_> {
             record.maybe("rule", self.rule);
             record.maybe("approved_by", self.approved_by);
             record.maybe("shadow", self.shadow);
+            record.pairs("labels", self.labels);
             record.maybe("error", self.failure);
             record.number("status", self.status.into());
             record.number("attempts", self.attempts.into());

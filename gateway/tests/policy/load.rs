@@ -36,7 +36,7 @@ fn what_is_no_component() {
     assert!(matches!(load(&large).fault, LoadFault::TooLarge(_)));
     assert_eq!(
         load(b"\0asm\x0d\0\x01\0").to_string(),
-        "policy policies/x.wasm decides nothing: it exports nothing, where a policy exports weir:policy/connection@0.1.0 or weir:policy/credentials@0.1.0"
+        "policy policies/x.wasm decides nothing: it exports nothing, where a policy exports connection, credentials or calls of weir:policy@0.1.0"
     );
 }
 

@@ -38,3 +38,24 @@ pub mod credentials {
         },
     });
 }
+
+/// The world `calls-policy`.
+pub mod calls {
+    wit_bindgen::generate!({
+        path: "../../wit",
+        world: "calls-policy",
+        additional_derives: [PartialEq, Eq, Hash],
+        pub_export_macro: true,
+        export_macro_name: "export_calls",
+        default_bindings_module: "weir_policy::bindings::calls",
+        type_section_suffix: "calls",
+        with: {
+            "weir:policy/types@0.1.0": super::connection::weir::policy::types,
+            "weir:policy/log@0.1.0": super::connection::weir::policy::log,
+            "weir:policy/clock@0.1.0": super::connection::weir::policy::clock,
+            "weir:policy/random@0.1.0": super::connection::weir::policy::random,
+            "weir:policy/secrets@0.1.0": super::connection::weir::policy::secrets,
+            "weir:policy/http@0.1.0": super::connection::weir::policy::http,
+        },
+    });
+}

@@ -1,6 +1,6 @@
 //! What a policy for Weir is written with.
 //!
-//! A policy is one `impl` of [`Connection`] or [`Credentials`] and one line that exports it:
+//! A policy is one `impl` of [`Connection`], [`Credentials`] or [`calls::Calls`] and one line that exports it:
 //!
 //! ```
 //! use weir_policy::{Decision, Credentials, Question};
@@ -22,6 +22,7 @@
 
 #[doc(hidden)]
 pub mod bindings;
+pub mod calls;
 pub mod capability;
 mod settings;
 mod words;
@@ -57,5 +58,16 @@ macro_rules! export_credentials {
         $crate::bindings::credentials::export_credentials!($policy with_types_in $crate::bindings::credentials);
         #[cfg(not(target_family = "wasm"))]
         const _: fn($crate::Question) -> $crate::Decision = <$policy as $crate::Credentials>::decide;
+    };
+}
+
+/// Exports a type that implements [`calls::Calls`] from the component. Outside of WebAssembly it only checks the type.
+#[macro_export]
+macro_rules! export_calls {
+    ($policy:ident) => {
+        #[cfg(target_family = "wasm")]
+        $crate::bindings::calls::export_calls!($policy with_types_in $crate::bindings::calls);
+        #[cfg(not(target_family = "wasm"))]
+        const _: fn(String) -> Result<$crate::calls::Interest, String> = <$policy as $crate::calls::Calls>::wants;
     };
 }

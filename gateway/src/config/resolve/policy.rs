@@ -32,6 +32,8 @@ fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Opt
         settings: written.settings.set().map_or_else(|| "{}".to_owned(), |settings| settings.value.0.clone()),
         secrets,
         http: written.http.set().iter().flat_map(|all| &all.value.0).map(|origin| origin.value.0.clone()).collect(),
+        mode: written.mode.set().map(|mode| mode.value.0).unwrap_or_default(),
+        on_failure: written.on_failure.set().map(|failure| failure.value.0).unwrap_or_default(),
         line: context.report.position(at.span.start).line,
     })
 }

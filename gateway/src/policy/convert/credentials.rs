@@ -51,14 +51,26 @@ pub(in crate::policy) fn decision(
     }
 }
 
-fn principal(fact: &facts::Principal) -> Result<types::Principal, TooMuch> {
+/// Who is calling.
+pub(super) fn principal(fact: &facts::Principal) -> Result<types::Principal, TooMuch> {
     Ok(types::Principal {
         subject: whole("the principal's subject", &fact.subject, TEXT)?,
         issuer: fact.issuer.as_deref().map(|issuer| whole("the principal's issuer", issuer, TEXT)).transpose()?,
         scopes: all("the principal's scopes", &fact.scopes)?,
         claims: whole("the principal's claims", &fact.claims, DOCUMENT)?,
-        extensions: Vec::new(),
+        extensions: identity(fact)?,
     })
+}
+
+/// What the record has no field for.
+fn identity(fact: &facts::Principal) -> Result<Vec<(String, String)>, TooMuch> {
+    let mut identity = Vec::new();
+    if !fact.groups.is_empty() {
+        let groups = serde_json::Value::from(all("the principal's groups", &fact.groups)?).to_string();
+        identity.push(("groups".to_owned(), groups));
+    }
+    identity.extend(fact.key.as_ref().map(|key| ("key".to_owned(), key.clone())));
+    Ok(identity)
 }
 
 fn token(fact: &facts::Token) -> Result<credentials::Token, TooMuch> {
@@ -143,7 +155,7 @@ fn obtain(answer: credentials::TokenRequest, about: &facts::CredentialQuestion) 
 }
 
 /// The header that a credential goes into, and what stands before it, if they may be used for that.
-fn place(header: &str, scheme: Option<String>) -> Result<(String, Option<String>), Broken> {
+pub(super) fn place(header: &str, scheme: Option<String>) -> Result<(String, Option<String>), Broken> {
     let header = header.to_ascii_lowercase();
     if header.len() > TEXT || !token_text(&header) {
         return broken("it chose a header whose name is not a token".to_owned());

@@ -167,8 +167,8 @@ impl SessionSubscriber {
     /// What is wished for, as far as the rules allow it; none if the session is over.
     fn allowed(&self, wish: &WatchRequest) -> Option<WatchRequest> {
         let session = self.session.upgrade()?;
-        let (snapshot, caller) = (self.catalog.snapshot(), session.caller());
-        let sees = |item: Item<'_>| is_shown(&snapshot, &session.endpoint, caller.as_ref(), &self.upstream, item);
+        let caller = session.caller();
+        let sees = |item: Item<'_>| is_shown(&self.catalog, &session.endpoint, caller.as_ref(), &self.upstream, item);
         let (turn, lists, mut addresses) = (wish.turn, wish.lists && sees(Item::Any), wish.addresses.clone());
         addresses.retain(|address| sees(Item::One(ListKind::Resource, address)));
         Some(WatchRequest { turn, lists, addresses })

@@ -64,6 +64,24 @@ impl<'a> Record<'a> {
         self.0.push(b']');
     }
 
+    /// Adds names with texts as an object, if there are any. Of a name that comes again the first text is taken.
+    pub fn pairs(&mut self, name: &str, values: &[(String, String)]) {
+        if values.is_empty() {
+            return;
+        }
+        self.name(name);
+        for (at, (key, value)) in values.iter().take(MOST).enumerate() {
+            if values[..at].iter().any(|(earlier, _)| earlier == key) {
+                continue;
+            }
+            self.0.push(if at == 0 { b'{' } else { b',' });
+            self.quoted(key);
+            self.0.push(b':');
+            self.quoted(value);
+        }
+        self.0.push(b'}');
+    }
+
     /// Adds a number.
     pub fn number(&mut self, name: &str, value: u64) {
         self.name(name);

@@ -1,0 +1,280 @@
+//! What a `calls` policy is asked, and what it answers.
+
+use wasmtime::Store;
+use weir_flow::facts::{Principal, UpstreamFacts};
+use weir_mcp::{Era, ListKind};
+
+use crate::config::{ApprovalConfig, Pattern};
+
+use super::{
+    Policy, PolicyError, PolicyFault,
+    bindings::exports::weir::policy::calls as wit,
+    convert::{self, Broken, TooMuch},
+    guest_log::Readable,
+    host::HostState,
+    limits::{BODY, HANDOVER, InstanceSlot},
+};
+
+/// How much of something a policy wants to see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Nothing: it is not asked.
+    #[default]
+    Nothing,
+    /// What there is beside the text.
+    Facts,
+    /// The text too.
+    Body,
+}
+
+/// What a policy wants to see.
+#[derive(Clone, Debug, Default)]
+pub struct CallInterest {
+    pub(super) methods: Vec<Pattern>,
+    pub(super) names: Vec<Pattern>,
+    /// Of a request.
+    pub request: Detail,
+    /// Of its answer.
+    pub answer: Detail,
+    /// Of what comes before the answer.
+    pub event: Detail,
+    /// The lists whose entries it decides about.
+    pub entries: Vec<ListKind>,
+}
+
+/// A call, as far as policies are told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct CallQuestion<'a> {
+    /// What the log calls it.
+    pub id: &'a str,
+    /// Where it goes.
+    pub upstream: &'a UpstreamFacts,
+    /// Where it came in.
+    pub endpoint: &'a str,
+    /// Who calls; none where everybody may.
+    pub principal: Option<&'a Principal>,
+    /// What the client calls itself.
+    pub client: Option<&'a str>,
+    /// The client's era.
+    pub era: Era,
+    /// The method.
+    pub method: &'a str,
+    /// What it names, as the upstream calls it.
+    pub name: Option<&'a str>,
+    /// What the policies before have said of it.
+    pub labels: &'a [(String, String)],
+}
+
+/// A refusal, and what a model is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The code of a JSON-RPC error; none for a tool error.
+    pub code: Option<i32>,
+    /// One sentence.
+    pub text: String,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallVerdict {
+    /// It goes on.
+    Allow,
+    /// It ends here.
+    Deny(Denial),
+    /// It goes on with these `params`.
+    Replace(String),
+    /// It ends here with this `result`.
+    Answer(String),
+    /// It goes on once a person has approved it.
+    Ask(ApprovalConfig),
+}
+
+/// A decision about a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallDecision {
+    /// What becomes of it.
+    pub verdict: CallVerdict,
+    /// Headers for the upstream, by names in small letters.
+    pub headers: Vec<(String, String)>,
+    /// Words for the log.
+    pub labels: Vec<(String, String)>,
+    /// What the policy is told again about this call.
+    pub memory: String,
+    /// How long it holds for the same facts, in seconds.
+    pub ttl_seconds: u32,
+}
+
+/// Something that comes back.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    /// The `result` of the answer.
+    Result(&'a str),
+    /// The `error` of the answer.
+    Error(&'a str),
+    /// A message before the answer.
+    Event(&'a str),
+}
+
+/// What becomes of something that comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnswerVerdict {
+    /// It goes on.
+    Pass,
+    /// It goes on as this.
+    Replace(String),
+    /// The client does not get it.
+    Drop,
+    /// The call ends here.
+    Cut(Denial),
+}
+
+/// A decision about something that comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerDecision {
+    /// What becomes of it.
+    pub verdict: AnswerVerdict,
+    /// Words for the log.
+    pub labels: Vec<(String, String)>,
+    /// What the policy is told again about this call.
+    pub memory: String,
+}
+
+/// What becomes of an entry of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryVerdict {
+    /// Clients see it.
+    Show,
+    /// They do not, and may not use it.
+    Hide(String),
+    /// Clients see this instead.
+    Edit(String),
+}
+
+/// One entry of a list: which list, its name, and its JSON.
+pub type ListedEntry<'a> = (ListKind, &'a str, &'a str);
+
+impl CallInterest {
+    /// Whether it concerns a request.
+    #[must_use]
+    pub fn concerns(&self, method: &str, name: Option<&str>) -> bool {
+        self.methods.iter().any(|pattern| pattern.matches(method))
+            && (self.names.is_empty()
+                || name.is_some_and(|name| self.names.iter().any(|pattern| pattern.matches(name))))
+    }
+}
+
+impl Policy {
+    /// Whether it can be asked about calls.
+    pub fn decides_calls(&self) -> bool {
+        self.0.loaded.calls.is_some()
+    }
+
+    /// What it wants to see.
+    ///
+    /// # Errors
+    ///
+    /// When it has no usable answer, or refuses its settings.
+    pub async fn wants(&self) -> Result<CallInterest, PolicyError> {
+        let (guest, _slot, mut store) = self.asks_of_calls("", 0).await?;
+        let settings = self.0.settings.as_str();
+        let answer = self
+            .bounded(async {
+                let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
+                guest.load(&mut store, &instance)?.call_wants(&mut store, settings).await
+            })
+            .await?;
+        self.kept_rules(convert::interest(answer))
+    }
+
+    /// What becomes of a request with these `params`, where it wants to see them.
+    ///
+    /// # Errors
+    ///
+    /// When it has no usable answer.
+    pub async fn before(&self, about: &CallQuestion<'_>, params: Option<&str>) -> Result<CallDecision, PolicyError> {
+        let size = self.within("the params", params)?;
+        let call = self.told(convert::call(about, &self.0.settings))?;
+        let (guest, _slot, mut store) = self.asks_of_calls(&about.upstream.name, size).await?;
+        let answer = self
+            .bounded(async {
+                let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
+                guest.load(&mut store, &instance)?.call_before(&mut store, &call, params).await
+            })
+            .await?;
+        self.kept_rules(convert::call_decision(answer, about, params))
+    }
+
+    /// What becomes of something that comes back; without its text if it is empty.
+    ///
+    /// # Errors
+    ///
+    /// When it has no usable answer.
+    pub async fn after(
+        &self,
+        about: &CallQuestion<'_>,
+        memory: &str,
+        what: Content<'_>,
+    ) -> Result<AnswerDecision, PolicyError> {
+        let (Content::Result(text) | Content::Error(text) | Content::Event(text)) = what;
+        let size = self.within("what came back", Some(text))?;
+        let call = self.told(convert::call(about, &self.0.settings))?;
+        let content = convert::content(what);
+        let (guest, _slot, mut store) = self.asks_of_calls(&about.upstream.name, size).await?;
+        let answer = self
+            .bounded(async {
+                let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
+                guest.load(&mut store, &instance)?.call_after(&mut store, &call, memory, &content).await
+            })
+            .await?;
+        self.kept_rules(convert::answer_decision(answer, what))
+    }
+
+    /// What becomes of entries of the upstream's lists: a verdict for each.
+    ///
+    /// # Errors
+    ///
+    /// When it has no usable answer.
+    pub async fn entries(
+        &self,
+        of: &UpstreamFacts,
+        entries: &[ListedEntry<'_>],
+    ) -> Result<Vec<EntryVerdict>, PolicyError> {
+        let size: usize = entries.iter().map(|(_, name, raw)| name.len() + raw.len()).sum();
+        let upstream = self.told(convert::upstream(of, &self.0.settings))?;
+        let told: Vec<wit::Entry> = entries.iter().map(convert::entry).collect();
+        let (guest, _slot, mut store) = self.asks_of_calls(&of.name, size).await?;
+        let answer = self
+            .bounded(async {
+                let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
+                guest.load(&mut store, &instance)?.call_entries(&mut store, &upstream, &told).await
+            })
+            .await?;
+        self.kept_rules(convert::entry_verdicts(answer, entries))
+    }
+
+    /// What a question needs. The guest may hand over twice as much as it is given, and what any guest may beside that.
+    async fn asks_of_calls(
+        &self,
+        upstream: &str,
+        given: usize,
+    ) -> Result<(&wit::GuestIndices, InstanceSlot, Store<HostState>), PolicyError> {
+        let Some(guest) = &self.0.loaded.calls else { return Err(self.fault(PolicyFault::NotDecided("calls"))) };
+        let slot = self.slot().await?;
+        let mut store = self.store(upstream, Readable::default());
+        store.set_hostcall_fuel(HANDOVER + 2 * given);
+        Ok((guest, slot, store))
+    }
+
+    fn within(&self, what: &'static str, text: Option<&str>) -> Result<usize, PolicyError> {
+        let size = text.map_or(0, str::len);
+        if size > BODY { Err(self.fault(PolicyFault::TooMuch(what, BODY))) } else { Ok(size) }
+    }
+
+    fn told<T>(&self, facts: Result<T, TooMuch>) -> Result<T, PolicyError> {
+        facts.map_err(|TooMuch(what, most)| self.fault(PolicyFault::TooMuch(what, most)))
+    }
+
+    fn kept_rules<T>(&self, answer: Result<T, Broken>) -> Result<T, PolicyError> {
+        answer.map_err(|Broken(rule)| self.fault(PolicyFault::Malformed(rule)))
+    }
+}

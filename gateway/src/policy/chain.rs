@@ -1,0 +1,337 @@
+//! The `calls` policies of an upstream, in the order of the configuration.
+//!
+//! Requests go through them from first to last, and what comes back from last to first. This is where decisions about mere
+//! facts are kept, and where a policy that fails is dealt with.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use weir_flow::facts::{Principal, UpstreamFacts};
+use weir_mcp::{Era, ListKind};
+
+use crate::{
+    config::{PolicyFailure, PolicyMode, RuleConfig},
+    rate::RateLimiter,
+};
+
+use super::{
+    AnswerDecision, CallDecision, CallInterest, CallQuestion, Content, Detail, EntryVerdict, ListedEntry, Policy,
+    PolicyError, limits::BODY,
+};
+
+/// How many decisions of one policy are kept.
+const KEPT: usize = 4096;
+/// How many entries of lists cross to a policy at once.
+const ENTRIES: usize = 256;
+
+/// One policy, and how it takes part.
+pub struct CallPolicy {
+    policy: Policy,
+    interest: CallInterest,
+    mode: PolicyMode,
+    on_failure: PolicyFailure,
+    kept: Mutex<HashMap<[u8; 32], KeptDecision>>,
+    failures: RateLimiter,
+}
+
+#[derive(Clone)]
+struct KeptDecision {
+    decision: Arc<CallDecision>,
+    until: Instant,
+}
+
+/// The policies of one upstream.
+pub struct CallPolicies {
+    upstream: UpstreamFacts,
+    all: Vec<CallPolicy>,
+}
+
+/// What became of asking a policy.
+pub enum Asked<T> {
+    /// It has decided.
+    Decided(T),
+    /// It has failed, and the call goes on without it.
+    Skipped,
+    /// It has failed, and the call may not go on.
+    Refused(PolicyError),
+}
+
+impl CallPolicy {
+    /// A policy that wants to see this.
+    #[must_use]
+    pub fn new(policy: Policy, interest: CallInterest, mode: PolicyMode, on_failure: PolicyFailure) -> Self {
+        let failures = RateLimiter::new(1, Duration::from_secs(60));
+        Self { policy, interest, mode, on_failure, kept: Mutex::default(), failures }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.policy.name()
+    }
+
+    /// Whether what it decides is carried out; otherwise it is logged.
+    pub fn is_enforced(&self) -> bool {
+        self.mode == PolicyMode::Enforce
+    }
+
+    /// What it wants to see.
+    #[must_use]
+    pub const fn interest(&self) -> &CallInterest {
+        &self.interest
+    }
+
+    /// Stands for it where a rule wants a call approved.
+    pub fn as_rule(&self, approve: crate::config::ApprovalConfig) -> Arc<RuleConfig> {
+        Arc::new(RuleConfig::asking(format!("policy {}", self.name()).into(), approve))
+    }
+
+    /// What becomes of a request. `params` are read if it wants to see them.
+    pub async fn before<'a>(
+        &self,
+        about: &CallQuestion<'_>,
+        params: impl FnOnce() -> Option<&'a str>,
+    ) -> Asked<Arc<CallDecision>> {
+        if self.interest.request == Detail::Body {
+            return self.settled(self.policy.before(about, Some(params().unwrap_or("{}"))).await.map(Arc::new));
+        }
+        let key = key(about);
+        let kept = self.kept.lock().get(&key).cloned();
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.until > Instant::now()) {
+            return Asked::Decided(Arc::clone(&kept.decision));
+        }
+        // The id of one call would be kept for others.
+        let decided = self.policy.before(&CallQuestion { id: "", ..*about }, None).await.map(Arc::new);
+        match (&decided, kept) {
+            (Ok(decision), _) if decision.ttl_seconds > 0 => self.keep(key, decision),
+            // What it said before is not its last word any more.
+            (Ok(_), Some(_)) => drop(self.kept.lock().remove(&key)),
+            (Err(why), Some(kept)) if self.on_failure == PolicyFailure::LastGood => {
+                self.tell(why, "its last decision stands");
+                return Asked::Decided(kept.decision);
+            }
+            _ => {}
+        }
+        self.settled(decided)
+    }
+
+    /// What becomes of something that comes back; its text crosses if the policy wants to see it.
+    pub async fn after(&self, about: &CallQuestion<'_>, memory: &str, what: Content<'_>) -> Asked<AnswerDecision> {
+        let shown = match what {
+            Content::Result(text) => Content::Result(self.seen(self.interest.answer, text)),
+            Content::Error(text) => Content::Error(self.seen(self.interest.answer, text)),
+            Content::Event(text) => Content::Event(self.seen(self.interest.event, text)),
+        };
+        self.settled(self.policy.after(about, memory, shown).await)
+    }
+
+    /// Changes an entry as it was decided. The reason, if it is not shown any more.
+    fn carry_out(
+        &self,
+        verdict: EntryVerdict,
+        (kind, name): (ListKind, &str),
+        entry: &mut Option<String>,
+    ) -> Option<String> {
+        let would = match &verdict {
+            EntryVerdict::Show => return None,
+            EntryVerdict::Hide(_) => "hide",
+            EntryVerdict::Edit(_) => "edit",
+        };
+        let policy = self.name();
+        if !self.is_enforced() {
+            tracing::info!(target: "policy", policy, name, would, "decided in shadow mode");
+            return None;
+        }
+        match verdict {
+            EntryVerdict::Show => None,
+            EntryVerdict::Hide(why) => {
+                *entry = None;
+                Some(format!("{} `{name}` is hidden by policy {policy}: {why}", kind.noun()))
+            }
+            EntryVerdict::Edit(new) => {
+                *entry = Some(new);
+                None
+            }
+        }
+    }
+
+    fn seen<'a>(&self, detail: Detail, text: &'a str) -> &'a str {
+        if detail == Detail::Body { text } else { "" }
+    }
+
+    fn keep(&self, key: [u8; 32], decision: &Arc<CallDecision>) {
+        let until = Instant::now() + Duration::from_secs(decision.ttl_seconds.into());
+        let mut kept = self.kept.lock();
+        if kept.len() >= KEPT
+            && !kept.contains_key(&key)
+            // Whichever comes first: nobody can say which one that is.
+            && let Some(any) = kept.keys().next().copied()
+        {
+            kept.remove(&any);
+        }
+        kept.insert(key, KeptDecision { decision: Arc::clone(decision), until });
+    }
+
+    fn settled<T>(&self, decided: Result<T, PolicyError>) -> Asked<T> {
+        match decided {
+            Ok(decision) => Asked::Decided(decision),
+            Err(why) if self.mode == PolicyMode::Shadow || self.on_failure == PolicyFailure::Skip => {
+                self.tell(&why, "calls go on without it");
+                Asked::Skipped
+            }
+            Err(why) => {
+                self.tell(&why, "its calls are refused");
+                Asked::Refused(why)
+            }
+        }
+    }
+
+    /// Once a minute: each call has a line of its own.
+    fn tell(&self, why: &PolicyError, consequence: &str) {
+        if self.failures.take(&(), Instant::now()).is_ok() {
+            tracing::error!(target: "policy", policy = self.name(), error = %why, "policy fails; {consequence}");
+        }
+    }
+}
+
+impl CallPolicies {
+    /// The policies of an upstream; none if there are none.
+    #[must_use]
+    pub fn new(upstream: UpstreamFacts, all: Vec<CallPolicy>) -> Option<Self> {
+        (!all.is_empty()).then(|| Self { upstream, all })
+    }
+
+    /// In their order.
+    #[must_use]
+    pub fn all(&self) -> &[CallPolicy] {
+        &self.all
+    }
+
+    /// What they are told of the upstream.
+    #[must_use]
+    pub const fn upstream(&self) -> &UpstreamFacts {
+        &self.upstream
+    }
+
+    /// Whether one decides about the entries of a list.
+    #[must_use]
+    pub fn decide_entries(&self, kind: Option<ListKind>) -> bool {
+        let decides = |one: &CallPolicy| match kind {
+            Some(kind) => one.interest.entries.contains(&kind),
+            None => !one.interest.entries.is_empty(),
+        };
+        self.all.iter().any(|one| one.is_enforced() && decides(one))
+    }
+
+    /// Whether one decides about what is called by the names of a list: resources are listed, or fit a template.
+    #[must_use]
+    pub fn decide_item(&self, kind: ListKind) -> bool {
+        self.decide_entries(Some(kind)) || kind == ListKind::Resource && self.decide_entries(Some(ListKind::Template))
+    }
+
+    /// Whether one is to see the entries of a list, if only to try it out.
+    #[must_use]
+    pub fn see_entries(&self, kind: ListKind) -> bool {
+        self.all.iter().any(|one| one.interest.entries.contains(&kind))
+    }
+
+    /// What becomes of the entries of a list, in their order: the entry that is shown, if one is, and the reasons why
+    /// others are not.
+    ///
+    /// # Errors
+    ///
+    /// When a policy has failed without which nothing may be shown.
+    pub async fn entries(
+        &self,
+        kind: ListKind,
+        listed: &[(String, String)],
+    ) -> Result<(Vec<Option<String>>, Vec<String>), PolicyError> {
+        let mut reasons = Vec::new();
+        let mut shown: Vec<Option<String>> = listed.iter().map(|(_, raw)| Some(raw.clone())).collect();
+        for policy in self.all.iter().filter(|policy| policy.interest.entries.contains(&kind)) {
+            let length = |at: usize| shown[at].as_ref().map_or(0, String::len);
+            let there = (0..listed.len()).filter(|at| shown[*at].is_some());
+            let (open, long): (Vec<usize>, Vec<usize>) = there.partition(|at| length(*at) <= BODY);
+            // One that nobody can look at must not cost the others.
+            for at in long.into_iter().filter(|_| policy.on_failure != PolicyFailure::Skip) {
+                let verdict = EntryVerdict::Hide(format!("it is over {BODY} bytes and cannot be looked at"));
+                reasons.extend(policy.carry_out(verdict, (kind, &listed[at].0), &mut shown[at]));
+            }
+            for some in batches(&open, &shown) {
+                let told = some.iter().filter_map(|at| Some((kind, listed[*at].0.as_str(), shown[*at].as_deref()?)));
+                let told: Vec<ListedEntry<'_>> = told.collect();
+                let verdicts = match policy.settled(policy.policy.entries(&self.upstream, &told).await) {
+                    Asked::Decided(verdicts) => verdicts,
+                    Asked::Skipped => continue,
+                    Asked::Refused(why) => return Err(why),
+                };
+                for (at, verdict) in some.iter().zip(verdicts) {
+                    let (name, entry) = (&listed[*at].0, &mut shown[*at]);
+                    reasons.extend(policy.carry_out(verdict, (kind, name), entry));
+                }
+            }
+        }
+        Ok((shown, reasons))
+    }
+}
+
+/// The entries in parts that cross at once, none over the longest message.
+fn batches<'a>(open: &'a [usize], shown: &[Option<String>]) -> Vec<&'a [usize]> {
+    let (mut parts, mut start, mut size) = (Vec::new(), 0, 0);
+    for (at, entry) in open.iter().enumerate() {
+        let length = shown[*entry].as_ref().map_or(0, String::len);
+        if at > start && (at - start >= ENTRIES || size + length > BODY) {
+            parts.push(&open[start..at]);
+            (start, size) = (at, 0);
+        }
+        size += length;
+    }
+    parts.push(&open[start..]);
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// The same for the same facts, and for no others.
+fn key(about: &CallQuestion<'_>) -> [u8; 32] {
+    let mut facts = FactsHash(Sha256::new());
+    facts.text(about.endpoint);
+    facts.text(about.method);
+    facts.text(if about.era == Era::Modern { "modern" } else { "legacy" });
+    facts.maybe(about.client);
+    facts.maybe(about.name);
+    facts.maybe(about.principal.map(|principal| principal.subject.as_str()));
+    if let Some(Principal { subject: _, issuer, scopes, groups, key, claims }) = about.principal {
+        facts.maybe(issuer.as_deref());
+        facts.maybe(key.as_deref());
+        facts.text(claims);
+        facts.texts(scopes.iter());
+        facts.texts(groups.iter());
+    }
+    facts.texts(about.labels.iter().flat_map(|(name, text)| [name, text]));
+    facts.0.finalize().into()
+}
+
+/// Facts one after the other, such that none can be taken for a part of another.
+struct FactsHash(Sha256);
+
+impl FactsHash {
+    fn text(&mut self, text: &str) {
+        self.0.update(text.len().to_le_bytes());
+        self.0.update(text);
+    }
+
+    /// What is not there is not empty.
+    fn maybe(&mut self, text: Option<&str>) {
+        self.0.update([u8::from(text.is_some())]);
+        self.text(text.unwrap_or_default());
+    }
+
+    fn texts<'a>(&mut self, texts: impl Iterator<Item = &'a String> + Clone) {
+        self.0.update(texts.clone().count().to_le_bytes());
+        texts.for_each(|text| self.text(text));
+    }
+}
