@@ -171,6 +171,17 @@ impl Policy {
         }
     }
 
+    /// Whether an instance can be made of it, within the limits of a question. Nothing is asked.
+    ///
+    /// # Errors
+    ///
+    /// When it traps, or takes too long or too much, before the first question.
+    pub async fn try_instance(&self) -> Result<(), PolicyError> {
+        let _slot = self.slot().await?;
+        let mut store = self.store("", Readable::default());
+        self.bounded(async { self.0.loaded.ready.instantiate_async(&mut store).await.map(drop) }).await
+    }
+
     async fn slot(&self) -> Result<InstanceSlot, PolicyError> {
         self.0.metrics.wait(self.0.slots.take()).await.map_err(|busy| match busy {
             Busy::Running => self.fault(PolicyFault::TooBusy),

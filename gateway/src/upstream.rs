@@ -39,7 +39,7 @@ use crate::{
     access::is_served,
     config::{Account, HttpTransport, Reach, Secret, Selections, Timeouts, UpstreamName},
     http::{HttpClient, HttpProxy},
-    policy::{CallPolicies, CallPolicy, Policy},
+    policy::{CallPolicies, CallPolicy, Policy, PolicyError},
     quota::Quota,
     telemetry::metrics::CallMetrics,
 };
@@ -345,6 +345,17 @@ impl Upstream {
             pool.stop().await;
             children.done().await;
         }
+    }
+
+    /// Tests the policies that decide how it is reached and with what, before it takes the place of another. Nothing is
+    /// sent: the first step to it is asked for and not taken.
+    ///
+    /// # Errors
+    ///
+    /// The first policy that gives no answer.
+    pub async fn test_policies(&self) -> Result<(), PolicyError> {
+        self.connection.next(&self.facts(None), &[]).await?;
+        self.credentials.test().await
     }
 
     /// What a policy is told of it.

@@ -1,14 +1,14 @@
 //! The configuration changes while clients call: only what has changed is touched, and a file that cannot be used changes
 //! nothing.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use rustix::process::Signal;
 use serde_json::json;
 use weir_tests::client::answer;
 use weir_tests::peer::Launch;
 use weir_tests::wait::until;
-use weir_tests::{Client, Gateway, Peer, Request, Stub};
+use weir_tests::{Client, Gateway, Peer, Request, Stub, paths};
 
 /// The log's message after a reload, as JSON writes it.
 const RELOADED: &str = "\"the configuration was reloaded\"";
@@ -125,6 +125,59 @@ async fn a_file_that_cannot_be_used_changes_nothing() {
         assert_eq!(client.call("stub__echo", json!({ "message": "still" })).await["content"][0]["text"], "still");
     }
     assert!(!gateway.log().contains(RELOADED));
+}
+
+/// Its file takes the place of one that works, as when a build is deployed.
+#[tokio::test]
+async fn a_policy_that_fails_its_test_leaves_the_last_good_one_in_force() {
+    let stub = Stub::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("team.wasm");
+    // As an upload by the name of the old one: never half of it.
+    let put = |component: &[u8]| {
+        fs::write(folder.path().join("new"), component).unwrap();
+        fs::rename(folder.path().join("new"), &file).unwrap();
+    };
+    put(weir_guests::JUDGE);
+    let settings = "settings = { see = 'facts', do = 'deny=closed today' }";
+    let policy = format!("[[upstreams.stub.policies]]\ncomponent = {file:?}\ngrants = ['clock']\n{settings}\n");
+    let gateway = Gateway::start(&(stub.config("stub") + &policy)).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::legacy(&gateway, "/mcp").await;
+    let decides = || async {
+        let (id, request) = client.request("tools/call", json!({ "name": "stub__echo", "arguments": {} }));
+        let answer = answer(client.send(request).await, id).await;
+        assert!(answer.to_string().contains("closed today"), "{answer}");
+    };
+    decides().await;
+    let sessions = stub.sessions();
+    let status = || {
+        let output = Command::new(paths::weir())
+            .args(["status", "--config"])
+            .arg(gateway.directory().join("weir.toml"))
+            .env("XDG_STATE_HOME", gateway.directory())
+            .output();
+        String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
+    };
+
+    for (component, why) in [
+        (weir_guests::TRAP, "team.wasm failed: wasm trap: wasm `unreachable` instruction executed"),
+        (weir_guests::STRANGER, "decides nothing"),
+        (weir_guests::SPIN, "team.wasm gave no answer in time"),
+    ] {
+        put(component);
+        gateway.logs(why).await;
+        until("`weir status` says so", || status().contains("the last reload failed") && status().contains(why)).await;
+        decides().await;
+    }
+    assert!(!gateway.log().contains(RELOADED));
+
+    // The old bytes in a new file are the old policy.
+    put(weir_guests::JUDGE);
+    gateway.logs(RELOADED).await;
+    until("nothing has failed", || !status().contains("the last reload failed")).await;
+    decides().await;
+    assert_eq!(stub.sessions(), sessions, "the upstream was left alone");
 }
 
 #[tokio::test]

@@ -190,6 +190,24 @@ impl Assembler {
     }
 }
 
+impl Assembly {
+    /// Tests the policies of upstreams that are not among the `known`, which a reload is about to put in force.
+    ///
+    /// # Errors
+    ///
+    /// Each upstream whose policies give no answer, one line each.
+    pub(super) async fn test_policies(&self, known: &[AssembledUpstream]) -> Result<(), String> {
+        let mut problems = Vec::new();
+        for AssembledUpstream { upstream, .. } in &self.upstreams {
+            let is_new = known.iter().all(|known| !Arc::ptr_eq(&known.upstream, upstream));
+            if is_new && let Err(why) = upstream.test_policies().await {
+                problems.push(format!("upstream `{}`: {why}", upstream.name()));
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+    }
+}
+
 impl UpstreamSource {
     /// What an entry of the configuration makes of it.
     pub(super) fn of(entry: &config::UpstreamConfig) -> Self {

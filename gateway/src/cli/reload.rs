@@ -10,7 +10,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 
 use crate::{
     config::{Config, PolicyConfig},
@@ -37,6 +40,8 @@ pub(super) struct Reloader {
     manager: Arc<CredentialManager>,
     /// When the policies in force were written.
     policies: Vec<PolicyState>,
+    /// Why the last reload has changed nothing, for `weir status`.
+    failure: watch::Sender<Option<String>>,
 }
 
 /// When a policy was written, and its length; none if it cannot be read.
@@ -80,7 +85,14 @@ impl Reloader {
         manager: &Arc<CredentialManager>,
     ) -> Option<Self> {
         let path = Some(config.file.clone()).filter(|path| !path.as_os_str().is_empty())?;
-        Some(Self { path, config, assembler: Arc::new(assembler), upstreams, manager: Arc::clone(manager), policies })
+        let (assembler, manager) = (Arc::new(assembler), Arc::clone(manager));
+        let failure = watch::Sender::default();
+        Some(Self { path, config, assembler, upstreams, manager, policies, failure })
+    }
+
+    /// Why the last reload has changed nothing; none if it has not failed.
+    pub(super) fn failure(&self) -> watch::Receiver<Option<String>> {
+        self.failure.subscribe()
     }
 
     /// Reloads whenever the file has changed, and when it is `asked` to, until it is dropped.
@@ -120,6 +132,7 @@ impl Reloader {
             if let Err(why) = &changes {
                 tracing::error!("the configuration is not reloaded, and what was in force stays so:\n{why}");
             }
+            self.failure.send_replace(changes.as_ref().err().cloned());
             drop(answer.map(|answer| answer.send(changes)));
             known = now;
         }
@@ -158,6 +171,7 @@ impl Reloader {
             Ok::<_, String>((config, accounts, assembly))
         });
         let (config, accounts, assembly) = assembled.await.map_err(|why| why.to_string())??;
+        assembly.test_policies(&self.upstreams).await?;
         self.assembler.resize(&config.limits);
         self.manager.put(accounts);
         let retired = proxy.swap(assembly.snapshot).await;

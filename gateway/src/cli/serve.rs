@@ -155,11 +155,17 @@ async fn serve(
     announce(config.tls.is_some(), &addresses, &proxy);
     catalog.start().await;
     let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy), keys));
+    let reload_failure = reloader.as_ref().map(Reloader::failure);
     let reloading = tokio::spawn(task::or_never(reloader.map(|reloader| reloader.run(Arc::clone(&proxy), asked))));
     let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
     let leave = leave_sessions(&proxy, manager);
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets), leave);
-    let admin = Admin::new(Arc::clone(&app), Arc::clone(manager), (&config.file, format!("{root}/mcp")), reload);
+    let admin = Admin::new(
+        Arc::clone(&app),
+        Arc::clone(manager),
+        (&config.file, format!("{root}/mcp")),
+        (reload, reload_failure),
+    );
     let (port, admin) = listen_for_operators(config, &Arc::new(admin));
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
     notify::ready();

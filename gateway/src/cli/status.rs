@@ -88,6 +88,10 @@ fn table(report: &Value, shown: &[Value], is_one: bool) -> String {
     if let Some(why) = report["audit"].as_str() {
         table.push_str(&format!("the audit log cannot be written: {why}\n"));
     }
+    if let Some(why) = report["reload"].as_str() {
+        let why = why.replace('\n', "; ");
+        table.push_str(&format!("the last reload failed, and what was in force stays so: {why}\n"));
+    }
     let width = shown.iter().map(|upstream| text(&upstream["name"]).len()).max().unwrap_or_default();
     for upstream in shown {
         let since = span(seconds(&upstream["since_seconds"]));

@@ -17,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use weir_flow::BreakerState;
 
 use crate::{
@@ -125,6 +125,8 @@ pub struct Admin {
     reload: mpsc::Sender<ReloadRequest>,
     /// How many may follow the log.
     followers: Semaphore,
+    /// Why the last reload has changed nothing; none where there is no file to reload.
+    reload_failure: Option<watch::Receiver<Option<String>>>,
 }
 
 /// The body of `/status`.
@@ -139,6 +141,9 @@ struct StatusReport<'a> {
     /// Why the audit log cannot be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     audit: Option<String>,
+    /// Why the last reload has changed nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reload: Option<String>,
     upstreams: Vec<UpstreamReport<'a>>,
 }
 
@@ -189,7 +194,7 @@ impl Admin {
         app: Arc<App>,
         manager: Arc<CredentialManager>,
         (file, url): (&Path, String),
-        reload: mpsc::Sender<ReloadRequest>,
+        (reload, reload_failure): (mpsc::Sender<ReloadRequest>, Option<watch::Receiver<Option<String>>>),
     ) -> Self {
         Self {
             app,
@@ -198,6 +203,7 @@ impl Admin {
             url,
             started: Instant::now(),
             reload,
+            reload_failure,
             followers: Semaphore::new(FOLLOWERS),
         }
     }
@@ -258,6 +264,7 @@ impl Admin {
             url: &self.url,
             state: health::state(self.app.proxy.catalog(), *self.app.draining.borrow()),
             audit: crate::telemetry::audit::failure(),
+            reload: self.reload_failure.as_ref().and_then(|failure| failure.borrow().clone()),
             upstreams,
         };
         serde_json::to_vec(&report).unwrap_or_default().into()

@@ -32,7 +32,7 @@ use crate::{
     config::{self, SecretSource},
     credential::{CredentialOwner, Needed, TokenSubject, UpstreamAuth},
     http::{HeaderName, HeaderValue, Method, Response},
-    policy::{Policy, Secrets},
+    policy::{Policy, PolicyError, Secrets},
 };
 
 use slot::{CredentialSlot, Look};
@@ -149,6 +149,14 @@ impl BoundToken {
 }
 
 impl Credentials {
+    /// Whether the policy that decides can be asked.
+    pub(super) async fn test(&self) -> Result<(), PolicyError> {
+        match &self.source {
+            Some(source) => source.policy.try_instance().await,
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn new(source: Option<CredentialSource>) -> Self {
         Self { source: source.map(Arc::new), shared: Arc::default(), owners: Mutex::default() }
     }
