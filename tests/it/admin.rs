@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::Signal;
 use serde_json::{Value, json as value};
-use weir_tests::wait::until;
+use weir_tests::wait::{until, within};
 use weir_tests::{Client, Gateway, Peer, Stub, paths};
 
 /// A server that asks for a login, and an address where nobody listens.
@@ -348,14 +348,19 @@ async fn the_log_is_shown_and_followed() {
 
     let mut following = weir(&gateway, &["logs", "--follow", "-n", "0"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
-    let found =
+    let mut found =
         tokio::task::spawn_blocking(move || lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("burst"))));
     // Which calls come after it has begun to follow nobody can say, so there are several.
-    while !found.is_finished() {
-        client.call("burst", serde_json::json!({ "message": "hi" })).await;
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    assert!(found.await.unwrap().is_some());
+    let calling = async {
+        loop {
+            client.call("burst", serde_json::json!({ "message": "hi" })).await;
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let found = within("a call that is followed", async {
+        tokio::select! { found = &mut found => found.unwrap(), () = calling => None }
+    });
+    assert!(found.await.is_some());
     following.kill().unwrap();
     following.wait().unwrap();
 }
@@ -379,7 +384,7 @@ async fn the_options_of_the_log_choose_what_is_written_and_how() {
         let has_owned = has.to_owned();
         let found =
             tokio::task::spawn_blocking(move || lines.map(Result::unwrap).find(|line| line.contains(&has_owned)));
-        let found = weir_tests::wait::within("a line of the log", found).await.unwrap();
+        let found = within("a line of the log", found).await.unwrap();
         serving.kill().unwrap();
         serving.wait().unwrap();
         let line = found.unwrap_or_else(|| panic!("no line has {has}"));

@@ -289,6 +289,7 @@ async fn decisions_that_cannot_be_carried_out_refuse_the_call() {
         ("facts", "blind", "replaces what it did not want to see"),
         ("body", "swap=echo>other", "changes `name`"),
         ("body", "swap={>[", "no JSON object"),
+        ("body", "swap='name'>'name':'other','name'", "`name` twice"),
         ("facts", "answer=[1]", "no JSON object"),
         ("facts", "header=authorization:x", "credentials are for"),
         ("facts", "header=mcp-name:x", "belongs to the gateway"),
@@ -317,6 +318,51 @@ async fn entries_without_a_usable_decision_are_not_served() {
         let answer = Client::modern(&gateway, "/mcp/judged").ask("tools/call", json!({ "name": "echo" })).await;
         assert!(!answer["error"].is_null(), "{what}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn a_template_that_is_hidden_hides_what_it_leads_to() {
+    let template = |name: &str| json!({ "uriTemplate": format!("stub://{name}/{{id}}"), "name": name });
+    let offer = Offer {
+        capabilities: json!({ "resources": {} }),
+        lists: json!({
+            "resources/list": [{ "uri": "stub://closed/listed", "name": "listed" }],
+            "resources/templates/list": [template("open"), template("closed")],
+        }),
+        ..Offer::default()
+    };
+    let stub = Stub::offering(offer).await;
+    let directory = tempfile::tempdir().unwrap();
+    let policies = &[&*settings("templates", "hide=stub://closed/{id}")];
+    let gateway = Gateway::start(&Judged::config(&stub, directory.path(), policies)).await;
+    gateway.healthy(&["judged", "free"]).await;
+    for client in [Client::modern(&gateway, "/mcp/judged"), Client::legacy(&gateway, "/mcp/judged").await] {
+        let templates = client.list("resources/templates/list", "resourceTemplates").await;
+        assert_eq!(templates.iter().map(|one| &one["name"]).collect::<Vec<_>>(), ["open"]);
+        for (uri, is_read) in [("stub://open/1", true), ("stub://closed/1", false), ("stub://closed/listed", true)] {
+            let answer = client.ask("resources/read", json!({ "uri": uri })).await;
+            assert_eq!(answer["result"]["contents"][0]["text"] == "read", is_read, "{uri}: {answer}");
+        }
+    }
+    let read = stub.asked("resources/read");
+    assert!(read.iter().all(|seen| seen.message()["params"]["uri"] != "stub://closed/1"));
+}
+
+#[tokio::test]
+async fn an_entry_that_is_too_long_to_be_looked_at_hides_itself_alone() {
+    let tool = |name: &str, length: usize| json!({ "name": name, "description": "x".repeat(length), "inputSchema": { "type": "object" } });
+    let lists = json!({ "tools/list": [tool("long", 1 << 20), tool("echo", 10)] });
+    let stub = Stub::offering(Offer { lists, ..Offer::default() }).await;
+    let directory = tempfile::tempdir().unwrap();
+    let gateway = Gateway::start(&Judged::config(&stub, directory.path(), &[&settings("tools", "nothing")])).await;
+    gateway.healthy(&["judged", "free"]).await;
+    for client in [Client::modern(&gateway, "/mcp"), Client::legacy(&gateway, "/mcp").await] {
+        assert_eq!(client.tools().await, ["judged__echo", "free__long", "free__echo"]);
+        let answer = client.ask("tools/call", json!({ "name": "judged__long", "arguments": {} })).await;
+        assert!(!answer["error"].is_null(), "{answer}");
+    }
+    assert!(stub.asked("tools/call").is_empty());
+    gateway.logs("`long` is hidden by policy").await;
 }
 
 #[tokio::test]

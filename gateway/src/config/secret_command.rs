@@ -79,10 +79,14 @@ impl SecretCommand {
         if let Some(output) = outputs.get_mut(self) {
             output.used = now;
             if now >= output.due && !output.running {
-                output.running = true;
                 let command = self.clone();
                 // It ends when the command has, or is killed.
-                thread::spawn(move || command.renew());
+                let started = thread::Builder::new().name("secret".to_owned()).spawn(move || command.renew());
+                output.running = started.is_ok();
+                if let Err(why) = started {
+                    output.due = now + RETRY.min(self.refresh);
+                    self.tell(&why.to_string());
+                }
             }
             return Ok(output.secret.clone());
         }
@@ -102,13 +106,17 @@ impl SecretCommand {
     fn renew(&self) {
         let result = self.run();
         if let Err(why) = &result {
-            tracing::warn!(command = %self.program, "a secret cannot be fetched anew: {why}. Weir uses the last one");
+            self.tell(why);
         }
         let pause = if result.is_err() { RETRY.min(self.refresh) } else { self.refresh };
         if let Some(output) = OUTPUTS.lock().get_mut(self) {
             (output.due, output.running) = (Instant::now() + pause, false);
             result.into_iter().for_each(|secret| output.secret = secret);
         }
+    }
+
+    fn tell(&self, why: &str) {
+        tracing::warn!(command = %self.program, "a secret cannot be fetched anew: {why}. Weir uses the last one");
     }
 
     /// An upstream has refused what it printed last: it runs again soon.
@@ -203,6 +211,15 @@ mod tests {
 
     use super::{OUTPUTS, SecretCommand};
 
+    /// Waits for what a thread does.
+    fn until(condition: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !condition() {
+            assert!(Instant::now() < end, "waited in vain");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn shell(folder: &Path, script: &str, refresh: Duration) -> SecretCommand {
         SecretCommand {
             program: "/bin/sh".to_owned(),
@@ -227,11 +244,7 @@ mod tests {
         assert_eq!(runs(), 1);
         fs::write(folder.path().join("token"), "second\n").unwrap();
         let expire = || OUTPUTS.lock().get_mut(&command).unwrap().due = Instant::now();
-        let renewed = || {
-            while OUTPUTS.lock()[&command].running {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        };
+        let renewed = || until(|| !OUTPUTS.lock()[&command].running);
         expire();
         assert_eq!(command.fetch().unwrap().expose(), "first\n", "nobody waits for it");
         renewed();
@@ -259,10 +272,9 @@ mod tests {
             assert!(OUTPUTS.lock()[&command].running, "it hangs, and nobody has waited");
         }
         let runs = || fs::read_to_string(folder.path().join("runs")).unwrap().lines().count();
-        while runs() < 2 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until(|| runs() >= 2);
         assert_eq!(runs(), 2, "one at a time");
+        assert!(OUTPUTS.lock()[&command].running, "it still hangs");
     }
 
     #[test]

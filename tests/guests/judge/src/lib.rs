@@ -1,6 +1,6 @@
 //! A guest that decides about calls as its settings say, to the point of breaking the contract.
 //!
-//! `see` names what it wants to see: `facts`, `body`, `answers`, `events`, `tools`, `nothing`. `do` names what it does, with what follows the
+//! `see` names what it wants to see: `facts`, `body`, `answers`, `events`, `tools`, `templates`, `nothing`. `do` names what it does, with what follows the
 //! first `=`.
 
 use weir_policy::{Upstream, calls::*};
@@ -47,6 +47,9 @@ impl Calls for Judge {
         interest.event = detail(sees("events"), Detail::Body);
         if sees("tools") {
             interest.entries.push(EntryKind::Tool);
+        }
+        if sees("templates") {
+            interest.entries.push(EntryKind::Template);
         }
         Ok(interest)
     }
