@@ -112,6 +112,14 @@ impl CredentialManager {
         self.accounts.load().iter().find(|account| account.name() == upstream).cloned()
     }
 
+    /// The key that marks whose task an id is of: the same for all processes at the store, and for good.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn task_key(&self) -> Result<[u8; 32], TokenStoreError> {
+        self.token_store.shared_key("task-key").await
+    }
+
     /// All accounts, in the order of the configuration.
     pub fn accounts(&self) -> Vec<Arc<UpstreamAuth>> {
         self.accounts.load().to_vec()

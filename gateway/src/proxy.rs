@@ -21,6 +21,7 @@ mod pending_answer;
 mod retire;
 mod route;
 mod sign_in;
+mod task_owner;
 mod tasks;
 mod translate;
 mod unknown;
@@ -62,6 +63,8 @@ pub struct Proxy {
     admission: ArcSwap<Admission>,
     /// How callers sign in; none where there is no page for it.
     prompt: Option<sign_in::SignInPrompt>,
+    /// Whose the tasks are; none where there is only one caller.
+    tasks: Option<task_owner::TaskMarks>,
     /// Approved calls that go on when their clients come back.
     continued: Arc<approval::ContinuedCalls>,
 }
@@ -131,6 +134,7 @@ impl Proxy {
             sessions,
             list_cache: Arc::default(),
             prompt: None,
+            tasks: None,
             continued: Arc::default(),
         }
     }
@@ -217,6 +221,15 @@ impl Proxy {
                 Err(reached) => return Answer::not_admitted(context, &NotAdmitted::Full(reached), record),
             }
         }
+        match task_owner::task_owner(context) {
+            // Boxed: few calls may become tasks.
+            Some(owner) => Box::pin(self.carry_for_owner(owner, context, record)).await,
+            None => self.carry(context, record).await,
+        }
+    }
+
+    /// The same, once it is known whose its tasks are.
+    async fn carry(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Answer {
         if context.message.raw(Field::RequestState).is_some()
             && let Some(came) = Box::pin(self.signed_in(context)).await
         {

@@ -77,7 +77,8 @@ async fn what_was_not_sent_before_the_end_is_sent_after_it() {
     until("the call is there", || calls(&collector.taken()) == 1).await;
     let first = collector.taken();
     // Records whose answer has not arrived are sent again. The collector goes away when the last answer is noted.
-    let (path, mark) = ["audit.jsonl", "audit.jsonl.sent"].map(|name| gateway.directory().join("log").join(name)).into();
+    let (path, mark) =
+        ["audit.jsonl", "audit.jsonl.sent"].map(|name| gateway.directory().join("log").join(name)).into();
     let last = first.last().expect("the call is there")["seq"].to_string();
     until("the answer is noted", || std::fs::read_to_string(&mark).is_ok_and(|sent| sent == last)).await;
     drop(collector);

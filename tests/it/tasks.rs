@@ -1,9 +1,13 @@
 //! Tasks through an endpoint of many upstreams: ids lead back to their upstream, and nobody else's session can use them.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use weir_tests::client::{answer, with_meta};
+use weir_tests::peer::free_port;
 use weir_tests::stub::{Offer, Stub};
-use weir_tests::{Client, Gateway, Peer};
+use weir_tests::{Client, Gateway, Issuer, Peer};
+
+use crate::callers::AUDIENCE;
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
@@ -76,6 +80,64 @@ async fn without_an_upstream_that_has_tasks_there_are_none() {
         let refused = client.ask(method, json!({ "taskId": "stub__1" })).await;
         assert_eq!(refused["error"]["code"], -32601, "{refused}");
     }
+}
+
+/// What an id is worth at a server that knows its callers by one credential, which is all that it has of them.
+#[tokio::test]
+async fn a_modern_task_is_nothing_to_another_caller_who_knows_its_id() {
+    let offer = Offer { capabilities: json!({ "extensions": { EXTENSION: {} } }), legacy: false, ..Offer::default() };
+    let stub = Stub::offering(Offer { tools: vec!["task".to_owned()], listens: true, ..offer }).await;
+    let issuer = Issuer::start().await;
+    let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", issuer.issuer());
+    let config = auth + &stub.config("stub");
+    let mut gateway = Gateway::start_at(free_port(), &config).await;
+    gateway.logs("upstream is healthy").await;
+    let able = json!({ "extensions": { EXTENSION: {} } });
+    let ask = async |gateway: &Gateway, path: &str, who: &str, method: &str, params: Value| {
+        let client = Client::modern(gateway, path).with_token(&issuer.token(who, AUDIENCE));
+        let (id, request) = client.request_with(method, with_meta(params, &able));
+        answer(client.send(request).await, id).await
+    };
+    for (path, tool) in [("/mcp", "stub__task"), ("/mcp/stub", "task")] {
+        let created = ask(&gateway, path, "ada", "tools/call", json!({ "name": tool, "arguments": {} })).await;
+        let task = created["result"]["taskId"].as_str().unwrap_or_else(|| panic!("no task in {created}")).to_owned();
+        assert!(task.contains("task-1."), "{task}");
+        for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+            let before = stub.asked(method).len();
+            let own = ask(&gateway, path, "ada", method, json!({ "taskId": task, "inputResponses": {} })).await;
+            assert_eq!(own["result"]["taskId"], task, "{method}: {own}");
+            let plain = task.rsplit_once('.').unwrap().0;
+            let other = if path == "/mcp" { "stub__task-2" } else { "task-2" };
+            let moved = task.replace(plain, other);
+            for (who, id) in [("eve", &*task), ("eve", plain), ("ada", plain), ("ada", &moved)] {
+                let refused = ask(&gateway, path, who, method, json!({ "taskId": id, "inputResponses": {} })).await;
+                assert_eq!(refused["error"]["code"], -32602, "{method} of {id} by {who}: {refused}");
+            }
+            let seen = stub.asked(method);
+            assert_eq!(seen.len(), before + 1, "nothing of the others has reached the server");
+            assert_eq!(seen.last().unwrap().message()["params"]["taskId"], "task-1");
+            assert_eq!(seen.last().unwrap().header("mcp-name"), Some("task-1"));
+        }
+        for (who, granted) in [("ada", json!([task])), ("eve", Value::Null)] {
+            let client = Client::modern(&gateway, path).with_token(&issuer.token(who, AUDIENCE));
+            let wish = json!({ "notifications": { "taskIds": [task], "toolsListChanged": true } });
+            let (_, request) = client.request_with("subscriptions/listen", with_meta(wish, &able));
+            let mut events = client.send(request).await.events();
+            let told = events.next_message().await.unwrap();
+            let told = &told["params"]["notifications"]["taskIds"];
+            assert!(*told == granted || who == "eve" && *told == json!([]), "{who} at {path}: {told}");
+        }
+    }
+    // The mark outlives the process.
+    let created = ask(&gateway, "/mcp", "ada", "tools/call", json!({ "name": "stub__task", "arguments": {} })).await;
+    let new = gateway.upgrade(&config);
+    gateway.signal(Signal::QUIT);
+    let new = new.await;
+    gateway.end().await;
+    new.logs("upstream is healthy").await;
+    let task = json!({ "taskId": created["result"]["taskId"] });
+    let found = ask(&new, "/mcp", "ada", "tasks/get", task.clone()).await;
+    assert_eq!(found["result"]["taskId"], task["taskId"], "{found}");
 }
 
 /// The fixture has the tasks of neither era, so a scripted upstream shows the extension.

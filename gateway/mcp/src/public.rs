@@ -106,6 +106,31 @@ pub fn inward(message: &Message, server: &str) -> Option<Bytes> {
     changes.made_to(message.bytes())
 }
 
+/// A message with other ids of tasks, where `renamed` gives one; none if it is the same. What answers a request about a
+/// task is `of_task`.
+pub fn with_task_ids(message: &Message, of_task: bool, renamed: impl Fn(&str) -> Option<String>) -> Option<Bytes> {
+    let mut changes = Replacements::default();
+    let renamed = |raw: &[u8]| json::string(raw).and_then(|id| Some(json::quote(&renamed(&id)?)));
+    changes.replace(related_task(message), renamed);
+    match message.kind() {
+        Kind::Notification if message.method() == method::ACKNOWLEDGED => {
+            let watched = at(message.params(), &["notifications", "taskIds"]).into_iter().flat_map(json::elements);
+            watched.for_each(|id| changes.replace(Some(id), renamed));
+        }
+        Kind::Notification => changes.replace(message.raw(Field::TaskId), renamed),
+        Kind::Response if of_task || message.text(Field::ResultType).as_deref() == Some("task") => {
+            changes.replace(at(message.result(), &["taskId"]), renamed);
+        }
+        Kind::Request => {
+            changes.replace(message.raw(Field::TaskId), renamed);
+            let watched = at(message.params(), &["notifications", "taskIds"]).into_iter().flat_map(json::elements);
+            watched.for_each(|id| changes.replace(Some(id), renamed));
+        }
+        Kind::Response | Kind::Error => {}
+    }
+    changes.made_to(message.bytes())
+}
+
 /// Whether a message belongs to a task.
 pub fn is_of_task(message: &Message) -> bool {
     related_task(message).is_some()

@@ -28,7 +28,6 @@ const REREAD: Duration = Duration::from_secs(60);
 /// The namespaces of the store.
 const KEYS: &str = "signing-key";
 const USED: &str = "used-assertion";
-const REGISTRATION: &str = "registration-key";
 
 /// What is kept.
 pub struct IssuerStore {
@@ -115,15 +114,7 @@ impl IssuerStore {
     /// # Errors
     /// If the store cannot be read or written.
     pub async fn registration_key(&self) -> Result<[u8; 32], IssuerStoreError> {
-        let store = self.token_store.open().await?.store.as_ref();
-        let place = Key::new(REGISTRATION, &["1"]);
-        let mut new = Zeroizing::new(vec![0; 32]);
-        getrandom::fill(&mut new).map_err(|_| IssuerStoreError::NoRandomness)?;
-        let value = Value { about: String::new(), secret: new };
-        // The first process makes it; the others lose here, and read what it has made.
-        let _ = store.swap(&place, None, &value, None).await.map_err(TokenStoreError::from)?;
-        let entry = store.get(&place).await.map_err(TokenStoreError::from)?;
-        entry.and_then(|entry| entry.value.secret.as_slice().try_into().ok()).ok_or(IssuerStoreError::NoRandomness)
+        Ok(self.token_store.shared_key("registration-key").await?)
     }
 
     /// Whether this is the first use of the assertion `id` of `issuer`, which is good for `ttl` still.

@@ -7,7 +7,8 @@ use std::{
 
 use tokio::sync::OnceCell;
 use weir_oauth::{AddressPolicy, Clock, Http, HttpError, LoginSummary, Logins, RequestLimits};
-use weir_store::{FileStore, Key, KeySources, Protection, Secret, Store, StoreError};
+use weir_store::{FileStore, Key, KeySources, Protection, Secret, Store, StoreError, Value};
+use zeroize::Zeroizing;
 
 use crate::config::{self, Config, SecretSource};
 
@@ -47,6 +48,10 @@ pub enum TokenStoreError {
     NoPlace,
     #[error("the key of the login store cannot be had: {0}")]
     Key(#[from] config::SecretError),
+    #[error("the system has no randomness to give")]
+    NoRandomness,
+    #[error("the store has something else in the place of a key")]
+    NoKey,
     #[error(transparent)]
     Store(Arc<StoreError>),
 }
@@ -98,6 +103,19 @@ impl TokenStore {
                 Ok(OpenedStore { logins: Logins::new(Arc::clone(&store), self.clock.clone()), store })
             })
             .await
+    }
+
+    /// The key of this name: the same for all processes at this store, and for good.
+    pub(super) async fn shared_key(&self, name: &str) -> Result<[u8; 32], TokenStoreError> {
+        let store = self.open().await?.store.as_ref();
+        let place = Key::new(name, &["1"]);
+        let mut new = Zeroizing::new(vec![0; 32]);
+        getrandom::fill(&mut new).map_err(|_| TokenStoreError::NoRandomness)?;
+        // The first process makes it; the others lose here, and read what it has made.
+        let _ = store.swap(&place, None, &Value { about: String::new(), secret: new }, None).await?;
+        let entry = store.get(&place).await?;
+        let key = entry.and_then(|entry| entry.value.secret.as_slice().try_into().ok());
+        key.ok_or(TokenStoreError::NoKey)
     }
 
     /// Whether the key that the operator has named is one, and that of the store. Makes no store.

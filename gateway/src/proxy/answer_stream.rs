@@ -25,6 +25,7 @@ use super::{
     decided_answer::{DecidedCall, DecidedMessage},
     legacy,
     namespace::Namespace,
+    task_owner::TaskOwner,
     translate::{InputItem, InputStream, TranslatedStream, TranslatedSubscription},
     watch::{UpstreamWatch, WatchedPart},
 };
@@ -66,6 +67,8 @@ pub struct AnswerStream {
     /// The policies that decide about it, and the part that they decide about.
     decided: Option<Box<DecidedCall>>,
     deciding: Option<StreamItem>,
+    /// Whose the tasks are that it tells of.
+    owner: Option<Box<TaskOwner>>,
 }
 
 /// Whether a stream's client may ask for it again.
@@ -267,6 +270,7 @@ impl AnswerStream {
             approved: None,
             decided: None,
             deciding: None,
+            owner: None,
         }
     }
 
@@ -296,8 +300,27 @@ impl AnswerStream {
         self.decided = Some(call);
     }
 
+    /// The same stream, with the ids of tasks that their owner knows.
+    pub(super) fn mark_with(&mut self, owner: Box<TaskOwner>) {
+        self.owner = Some(owner);
+    }
+
     /// The next part. Cancel-safe.
     pub async fn next(&mut self) -> StreamItem {
+        let item = self.next_unmarked().await;
+        self.marked(item)
+    }
+
+    fn marked(&self, mut item: StreamItem) -> StreamItem {
+        if let (Some(owner), StreamItem::Message(message) | StreamItem::Last(message)) = (&self.owner, &mut item)
+            && let Some(marked) = owner.marked(message)
+        {
+            *message = marked;
+        }
+        item
+    }
+
+    async fn next_unmarked(&mut self) -> StreamItem {
         loop {
             if self.deciding.is_none() {
                 let item = self.next_undecided().await;
@@ -352,7 +375,7 @@ impl AnswerStream {
 
     /// The next part, if it is there already.
     pub async fn next_ready(&mut self) -> Option<StreamItem> {
-        if self.decided.is_some() {
+        if self.decided.is_some() || self.owner.is_some() {
             return None;
         }
         if let Some(message) = self.ready.pop_front() {

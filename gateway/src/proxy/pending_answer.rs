@@ -22,6 +22,7 @@ use super::{
     deadline::Deadline,
     decided_answer::DecidedCall,
     legacy,
+    task_owner::TaskOwner,
 };
 
 /// The body of an upstream's answer to a request.
@@ -36,6 +37,8 @@ pub struct PendingAnswer {
     pub(super) asked: Option<PublicNames>,
     pub(super) running: Option<RunningGuard>,
     pub(super) deadline: Deadline,
+    /// Whose a task in it is.
+    pub(super) owner: Option<Box<TaskOwner>>,
     /// The policies that decide about it.
     pub(super) decided: Option<Box<DecidedCall>>,
 }
@@ -72,13 +75,14 @@ impl PendingAnswer {
             asked,
             running,
             deadline,
+            owner: None,
             decided: None,
         }
     }
 
     /// All of it, if it is the answer to the request; otherwise an error that names the upstream.
     pub async fn gather(self) -> WholeAnswer {
-        let Self { json, status, era, id, upstream, asked, running, deadline, decided } = self;
+        let Self { json, status, era, id, upstream, asked, running, deadline, owner, decided } = self;
         let gathered = tokio::time::timeout_at(deadline.at.into(), json.gather()).await;
         let answer = gathered.unwrap_or(Err(SendError::TimedOut)).and_then(|body| answer_in(body, &id, status));
         let failure = match answer {
@@ -91,6 +95,8 @@ impl PendingAnswer {
                     Some(mut call) => call.whole(message).await,
                     None => (message, None),
                 };
+                let marked = owner.and_then(|owner| owner.marked(&message));
+                let message = marked.unwrap_or(message);
                 let outcome = if failure.is_some() { CallOutcome::Denied } else { answered(&answer) };
                 return WholeAnswer { status, message, outcome, failure };
             }

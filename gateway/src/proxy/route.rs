@@ -482,7 +482,7 @@ fn may_become_task(context: &RequestContext) -> bool {
 }
 
 /// Whether a modern client has said that it can have tasks.
-fn declares_tasks(message: &Message) -> bool {
+pub(super) fn declares_tasks(message: &Message) -> bool {
     let declared = message.raw(Field::ClientCapabilities);
     declared.and_then(|declared| json::get(declared, &["extensions", TASKS])).is_some()
 }

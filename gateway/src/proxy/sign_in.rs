@@ -25,7 +25,7 @@ use crate::{
     upstream::{CredentialError, Upstream, UpstreamState as Health},
 };
 
-use super::{Answer, CallLog, Proxy, RequestContext, authorize::is_shown};
+use super::{Answer, CallLog, Proxy, RequestContext, authorize::is_shown, task_owner::TaskMarks};
 
 /// How long a call that came back waits for its login. Clients wait for 60 seconds before they give up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(50);
@@ -58,8 +58,9 @@ struct RequestedSignIn {
 }
 
 impl Proxy {
-    /// Has callers sign in at the page that these links lead to.
+    /// Has callers sign in at the page that these links lead to, and keeps their tasks apart.
     pub fn signing_in(mut self, manager: Arc<CredentialManager>, invitations: Arc<SignInLinks>) -> Self {
+        self.tasks = Some(TaskMarks::new(Arc::clone(&manager)));
         self.prompt = Some(SignInPrompt { manager, invitations, seal: SealedState::default() });
         self
     }

@@ -30,7 +30,7 @@ use super::{
 };
 
 /// How many resources and how many tasks one client may watch at once.
-const WATCHED: usize = 256;
+pub(super) const WATCHED: usize = 256;
 
 /// How many messages may wait for a client; then upstreams wait too.
 const WAITING: usize = 64;
