@@ -667,7 +667,10 @@ async fn an_operator_lists_and_revokes_what_people_granted() {
     let (code, said) = run(&["grants", "list", "--subject", "eve"]).await;
     assert!(code == Some(0) && said.contains("eve  Host <1>  since ") && !said.contains("ada"), "{said}");
 
-    let (code, said) = run(&["grants", "revoke", "--client", "Other"]).await;
+    let elsewhere = ["grants", "revoke", "--subject", "ada", "--issuer", "https://other.example"];
+    let (code, said) = run(&elsewhere).await;
+    assert!(code == Some(1) && said.contains("there is no such grant"), "{said}");
+    let (code, said) = run(&["grants", "revoke", "--client", "Other", "--issuer", scene.authority.issuer()]).await;
     assert!(code == Some(0) && said.contains("Revoked 1 grant.") && said.contains("\"grant revoked\""), "{said}");
     assert_eq!((scene.refresh(&other, &more).await.0, scene.refresh(&client, &eves).await.0), (400, 200));
     let (code, said) = run(&["grants", "revoke", "--subject", "ada", "--client", &client]).await;

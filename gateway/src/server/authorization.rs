@@ -94,7 +94,7 @@ impl AuthorizationServer {
         let rate = RateLimiter::new(RATE, Duration::from_secs(60));
         let sign_in = match &settings.sign_in {
             Some(settings) => Some(ClientSignIn {
-                public_clients: PublicClients::new(settings)?,
+                public_clients: PublicClients::new(settings, &tokens.issuer)?,
                 refresh_lifetime: settings.refresh_token_lifetime,
             }),
             None => None,

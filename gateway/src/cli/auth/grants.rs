@@ -44,9 +44,12 @@ pub(in crate::cli) enum GrantsCommand {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = true)]
 pub(in crate::cli) struct RevokedGrants {
-    /// Whose grants: the subject (`sub`) in their token, whichever issuer they are from.
+    /// Whose grants: the subject (`sub`) in their token.
     #[arg(long, value_name = "SUBJECT")]
     subject: Option<String>,
+    /// Only those of people of this issuer, as listed. Without it, of any issuer.
+    #[arg(long, value_name = "ISSUER")]
+    issuer: Option<String>,
     /// Of which client: its name or its `client_id`, as listed.
     #[arg(long, value_name = "CLIENT")]
     client: Option<String>,
@@ -85,6 +88,7 @@ async fn revoke(about: &CommandScope, which: &RevokedGrants) -> anyhow::Result<E
         let is_client =
             |client: &str| client == grant.name() || client == grant.grant.client || client == shown_id(grant);
         which.subject.as_ref().is_none_or(|subject| *subject == grant.grant.subject)
+            && which.issuer.as_ref().is_none_or(|issuer| *issuer == grant.grant.vouched_by)
             && which.client.as_deref().is_none_or(is_client)
     };
     let revoked = about.manager.issuer_store().revoke_grants(None, is_meant).await?;

@@ -66,7 +66,8 @@ table! {
         /// Whether any client may be used to sign in: one that registers itself (RFC 7591), or whose `client_id` is the URL
         /// of a document (Client ID Metadata Documents). If not, only those with `redirect_uris` below. Default: `true`.
         registration: bool,
-        /// Whether documents of clients may be at private addresses, or on this machine. Default: `false`.
+        /// Whether documents of clients may be at private addresses; on this machine if Weir's own address is there.
+        /// Default: `false`.
         private_network: bool,
         /// How long after a sign-in its client gets new access tokens. No refresh prolongs it. Default: `"7d"`; at most
         /// `"90d"`.

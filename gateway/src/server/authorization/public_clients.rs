@@ -74,9 +74,10 @@ pub(super) struct PublicClients {
 type CachedDocument = (Instant, Result<Arc<PublicClient>, String>);
 
 impl PublicClients {
-    pub(super) fn new(settings: &config::ClientSignIn) -> Result<Self, HttpError> {
+    /// Those of the authorization server of this address.
+    pub(super) fn new(settings: &config::ClientSignIn, issuer: &str) -> Result<Self, HttpError> {
         let private = settings.private_network;
-        let http = || Http::new(AddressPolicy { loopback: private, private }, LIMITS, &[]);
+        let http = || Http::new(reach(private, issuer), LIMITS, &[]);
         Ok(Self {
             http: settings.registration.then(http).transpose()?,
             private,
@@ -223,6 +224,12 @@ impl PublicClient {
 }
 
 /// Where a document may be (draft-ietf-oauth-client-id-metadata-document §3).
+/// Where documents may be. Only who signs in on this machine may have Weir look around there.
+fn reach(private: bool, issuer: &str) -> AddressPolicy {
+    let here = Url::parse(issuer).is_ok_and(|issuer| AddressPolicy::toward(&issuer).loopback);
+    AddressPolicy { loopback: private && here, private }
+}
+
 fn document_url(id: &str, private: bool) -> Result<Url, String> {
     let url = Url::parse(id).ok().filter(|url| url.as_str() == id && url.path() != "/" && url.fragment().is_none());
     let plain = |url: &Url| url.username().is_empty() && url.password().is_none() && url.query().is_none();
@@ -238,6 +245,19 @@ mod tests {
 
     fn client(redirects: &[&str]) -> Result<PublicClient, String> {
         PublicClient::parse(&json!({ "client_name": "Host", "redirect_uris": redirects }), None)
+    }
+
+    #[test]
+    fn who_signs_in_elsewhere_learns_nothing_of_this_machine() {
+        for (private, issuer, loopback) in [
+            (true, "http://127.0.0.1:8080", true),
+            (true, "http://localhost:8080", true),
+            (true, "https://weir.example", false),
+            (true, "https://10.0.0.1", false),
+            (false, "http://127.0.0.1:8080", false),
+        ] {
+            assert_eq!(reach(private, issuer), AddressPolicy { loopback, private }, "{issuer}");
+        }
     }
 
     #[test]
