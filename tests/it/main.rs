@@ -8,6 +8,7 @@
 mod access;
 mod accounts;
 mod access_attacks;
+mod access_property;
 mod admin;
 mod aggregate;
 mod approval;
