@@ -7,8 +7,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use weir_tests::peer::{Launch, free_port};
 use weir_tests::process::Process;
+use weir_tests::stub::Offer;
 use weir_tests::wait::until;
-use weir_tests::{Client, Gateway, LEGACY, Peer, paths};
+use weir_tests::{Client, Gateway, LEGACY, Peer, Stub, paths};
 
 /// A real server at a port of its own.
 struct Server {
@@ -202,4 +203,32 @@ async fn a_real_server_of_http_and_sse_is_found_by_itself() {
     let log = gateway.log();
     assert_eq!(log.matches(advice).count(), 1, "{log}");
     assert_eq!(log.matches("ERROR").count(), 0, "{log}");
+}
+
+/// A client may listen and never call: it does not notice either.
+#[tokio::test]
+async fn who_only_listens_hears_a_server_that_was_restarted() {
+    for path in ["/mcp/stub", "/mcp"] {
+        let offer = || Offer { modern: false, capabilities: json!({ "logging": {} }), ..Offer::default() };
+        let stub = Stub::offering(offer()).await;
+        let at = stub.address();
+        let gateway = Gateway::start(&stub.config("stub")).await;
+        gateway.healthy(&["stub"]).await;
+        let client = Client::legacy(&gateway, path).await;
+        client.result("logging/setLevel", json!({ "level": "warning" })).await;
+        if path == "/mcp" {
+            client.call("stub__echo", json!({ "message": "opens its session" })).await;
+        }
+        let mut events = client.stream().await;
+        until("the client hears the server", || stub.listeners_called("weir-tests") == 1).await;
+        drop(stub);
+        until("the address is free", || std::net::TcpListener::bind(at).is_ok()).await;
+        let again = Stub::at(at, offer()).await;
+        until("it hears the new one", || again.listeners_called("weir-tests") == 1).await;
+        assert_eq!(again.asked("logging/setLevel").len(), 1, "{path}: with what it has set");
+        let said = json!({ "level": "error", "data": "after the restart" });
+        again.say(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": said }).to_string());
+        let heard = events.next_message().await.unwrap();
+        assert_eq!(heard["params"]["data"], "after the restart", "{path}: {heard}");
+    }
 }

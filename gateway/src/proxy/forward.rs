@@ -73,7 +73,7 @@ impl Proxy {
     }
 
     /// Has what the session's upstreams say brought to its queue from now on.
-    pub fn hear(&self, session: &Arc<Session>) {
+    pub fn hear(self: &Arc<Self>, session: &Arc<Session>) {
         if let Endpoint::One(upstream) = &session.endpoint
             && session.channels.get(upstream).is_none()
             && upstream.only_other(Era::Legacy).is_some()
@@ -123,25 +123,56 @@ impl Proxy {
     }
 
     /// Brings what an upstream says of its own accord into the session's queue, until the session ends. Who wants to
-    /// be told how the stream opened hears the first try out, and only a stream that opened is kept up.
+    /// be told how the stream opened hears the first try out, and only a stream that opened is kept up. Once the upstream
+    /// has lost the session, a new one is opened for a client that listens.
     pub(super) fn forward(
-        &self,
+        self: &Arc<Self>,
         session: &Arc<Session>,
         upstream: &Arc<Upstream>,
         channel: Channel,
         tell: Option<oneshot::Sender<ListenHead>>,
     ) {
         let forward = NotificationForwarder {
-            channel,
+            channel: channel.clone(),
             upstream: Arc::clone(upstream),
             catalog: Arc::clone(&self.catalog),
             session: Arc::downgrade(session),
             last_event_id: None,
         };
-        let retirement = upstream.retirement();
-        session.forwarders.run(upstream.key(), |opening| async move {
-            task::until(retirement, forward.run(opening, tell)).await;
+        let (proxy, upstream, weak) = (Arc::downgrade(self), Arc::clone(upstream), Arc::downgrade(session));
+        session.forwarders.run(upstream.clone().key(), |opening| async move {
+            let forwarding = async {
+                if forward.run(opening, tell).await == Ended::Lost {
+                    open_again(&proxy, &weak, &upstream, &channel).await;
+                }
+            };
+            task::until(upstream.retirement(), forwarding).await;
         });
+    }
+}
+
+/// Opens an upstream again that has lost a session, for as long as the session's client listens: it may never call. What
+/// opens it brings a forwarder of its own, in place of the one that this belongs to.
+async fn open_again(proxy: &Weak<Proxy>, session: &Weak<Session>, upstream: &Arc<Upstream>, lost: &Channel) {
+    let mut backoff = Backoff::CONNECT;
+    loop {
+        task::back_off(&mut backoff).await;
+        let (Some(proxy), Some(session)) = (proxy.upgrade(), session.upgrade()) else { return };
+        if !session.queue.is_taken() {
+            return;
+        }
+        session.channels.forget(upstream, lost);
+        match proxy.open_channel(&session, upstream).await {
+            Err(
+                ConnectError::Outage(_) | ConnectError::Silent(_) | ConnectError::Crashed(_) | ConnectError::Full(_),
+            ) => {}
+            Err(why) => {
+                let upstream = upstream.name();
+                tracing::debug!(upstream, error = %why, "a client that listens does not hear of it any more");
+                return;
+            }
+            Ok(_) => return,
+        }
     }
 }
 
@@ -159,6 +190,15 @@ pub(super) enum ListenHead {
     Lost,
 }
 
+/// Why nothing more is brought from an upstream.
+#[derive(PartialEq, Eq)]
+enum Ended {
+    /// The upstream has lost the session.
+    Lost,
+    /// It has nothing to say, or nobody is there to hear it.
+    Over,
+}
+
 /// One upstream's way into a session's queue.
 struct NotificationForwarder {
     channel: Channel,
@@ -171,12 +211,12 @@ struct NotificationForwarder {
 }
 
 impl NotificationForwarder {
-    async fn run(mut self, opening: ForwarderOpening, tell: Option<oneshot::Sender<ListenHead>>) {
+    async fn run(mut self, opening: ForwarderOpening, tell: Option<oneshot::Sender<ListenHead>>) -> Ended {
         let (mut head, mut heard) = opening.during(self.open()).await;
         if let Some(tell) = tell {
             let opened = matches!(head, ListenHead::Open);
             if tell.send(head).is_err() || !opened {
-                return;
+                return Ended::Over;
             }
             head = ListenHead::Open;
         }
@@ -188,15 +228,15 @@ impl NotificationForwarder {
                     match self.pass_on(heard).await {
                         Some(true) => backoff.reset(),
                         Some(false) => backoff.handle_stay(since.elapsed()),
-                        None => return,
+                        None => return Ended::Over,
                     }
                 }
-                // When a session is lost, the next one brings a forwarder of its own.
-                (ListenHead::None | ListenHead::Lost, _) => return,
+                (ListenHead::Lost, _) => return Ended::Lost,
+                (ListenHead::None, _) => return Ended::Over,
                 (ListenHead::Open | ListenHead::Busy | ListenHead::Trouble(_), _) => {}
             }
             if !self.channel.alive() {
-                return;
+                return Ended::Lost;
             }
             task::back_off(&mut backoff).await;
             (head, heard) = self.open().await;

@@ -190,7 +190,11 @@ impl Proxy {
     }
 
     /// Opens an upstream and makes it ready before any call can use it.
-    async fn open_anew(&self, session: &Arc<Session>, upstream: &Arc<Upstream>) -> Result<Channel, ConnectError> {
+    async fn open_anew(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        upstream: &Arc<Upstream>,
+    ) -> Result<Channel, ConnectError> {
         let caller = session.caller();
         let Lease { channel, answer: said, .. } =
             upstream.lease_session(caller.as_ref(), session.principal(), &session.initialize).await?;
