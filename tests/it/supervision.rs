@@ -181,6 +181,7 @@ async fn calls_that_crash_their_process_do_not_start_one_after_the_other() {
         if answer
             .contains("ended soon after its start (exit status: 3); its standard error ends with: the database is gone")
         {
+            assert!(answer.contains("; the next one may start in "), "{answer}");
             return;
         }
     }

@@ -77,6 +77,10 @@ impl From<ConnectError> for Stop {
             ConnectError::Full(reached) => Self::Full(reached),
             ConnectError::Outage(why) => Self::Outage(why),
             ConnectError::Silent(why) => Self::Failed(Failure::Unreachable(why)),
+            ConnectError::Crashed { why, after } => {
+                let why = format!("{why}; the next one may start in {} s", after.as_secs() + 1);
+                Self::Failed(Failure::NotConnected(why))
+            }
             why => Self::Failed(Failure::NotConnected(why.to_string())),
         }
     }

@@ -164,7 +164,10 @@ async fn open_again(proxy: &Weak<Proxy>, session: &Weak<Session>, upstream: &Arc
         session.channels.forget(upstream, lost);
         match proxy.open_channel(&session, upstream).await {
             Err(
-                ConnectError::Outage(_) | ConnectError::Silent(_) | ConnectError::Crashed(_) | ConnectError::Full(_),
+                ConnectError::Outage(_)
+                | ConnectError::Silent(_)
+                | ConnectError::Crashed { .. }
+                | ConnectError::Full(_),
             ) => {}
             Err(why) => {
                 let upstream = upstream.name();

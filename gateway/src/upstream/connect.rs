@@ -59,9 +59,14 @@ pub enum ConnectError {
     /// Each caller has a credential of their own, and nobody is calling.
     #[error("each caller signs in here, and Weir itself does not")]
     Personal,
-    /// Its processes keep ending soon after their start, and the next one waits. The text is how the last one ended.
-    #[error("{0}")]
-    Crashed(String),
+    /// Its processes keep ending soon after their start, and the next one waits.
+    #[error("{why}")]
+    Crashed {
+        /// How the last one ended.
+        why: String,
+        /// When the next one may start, from now.
+        after: Duration,
+    },
     /// There are as many processes as there may be.
     #[error("{0}")]
     Full(Reached),
@@ -104,7 +109,7 @@ impl ConnectError {
             Self::Silent(_) => "timeout",
             Self::Denied(_) => "policy",
             Self::Unauthorized(_) | Self::SignIn(_) | Self::Personal => "authentication",
-            Self::Crashed(_) => CRASHED,
+            Self::Crashed { .. } => CRASHED,
             Self::Full(_) => "limit",
             Self::OtherEra { .. } => "protocol",
         }
@@ -112,7 +117,7 @@ impl ConnectError {
 
     /// Whether time alone may mend it.
     pub const fn is_temporary(&self) -> bool {
-        matches!(self, Self::Outage(_) | Self::Silent(_) | Self::Crashed(_))
+        matches!(self, Self::Outage(_) | Self::Silent(_) | Self::Crashed { .. })
     }
 
     /// Whether whoever calls can mend it by signing in.

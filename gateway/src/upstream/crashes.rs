@@ -88,9 +88,11 @@ impl Crashes {
         known.since.replace(known.since.unwrap_or(now)).is_none().then_some(pause)
     }
 
-    /// Why no process may start for this principal now; none if one may.
-    pub(super) fn hold(&self, whose: &Option<Arc<str>>, now: Instant) -> Option<String> {
-        self.0.lock().get(whose).filter(|known| known.until > now).map(|known| known.why.clone())
+    /// Why no process may start for this principal now, and for how long; none if one may.
+    pub(super) fn hold(&self, whose: &Option<Arc<str>>, now: Instant) -> Option<(String, Duration)> {
+        let all = self.0.lock();
+        let known = all.get(whose).filter(|known| known.until > now)?;
+        Some((known.why.clone(), known.until - now))
     }
 
     /// The loop whose next process starts last, and whether its processes are one principal's. It is over when none has ended
@@ -127,7 +129,7 @@ mod tests {
         assert!(crash(SOON).is_some(), "that is news");
         let first = left().unwrap();
         assert!(first < Duration::from_secs(2));
-        assert_eq!(crashes.hold(&None, now).as_deref(), Some("exit status: 1"));
+        assert_eq!(crashes.hold(&None, now), Some(("exit status: 1".to_owned(), first)));
         assert_eq!(crashes.hold(&None, now + first), None, "it may start again");
         for _ in 0..20 {
             assert_eq!(crash(SOON), None, "this is no news");

@@ -134,8 +134,8 @@ impl<'a> NegotiationDriver<'a> {
     /// the queue is bounded too.
     async fn room(&mut self) -> Result<Option<SemaphorePermit<'a>>, ConnectError> {
         let UpstreamTransport::Stdio { starts, processes, crashes, .. } = &self.upstream.way else { return Ok(None) };
-        if let Some(why) = crashes.hold(&self.share, Instant::now()) {
-            return Err(ConnectError::Crashed(why));
+        if let Some((why, after)) = crashes.hold(&self.share, Instant::now()) {
+            return Err(ConnectError::Crashed { why, after });
         }
         self.permit = Some(self.permit(processes).map_err(ConnectError::Full)?);
         let slot = starts.acquire().await.ok();
