@@ -28,7 +28,7 @@ pub mod sse;
 pub mod stdio;
 mod streamable;
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -53,14 +53,15 @@ pub use health::Health;
 pub use replies::Replies;
 pub use reply::{JsonBody, Listened, Reply, ReplyBody};
 pub use service::Services;
-pub use status::{Status, UpstreamState};
+pub use status::{Opened, Status};
 
 use children::Children;
-use crashes::{CRASHED, Crashes};
+use crashes::Crashes;
 use credential::Credentials;
 use guard::CallGuard;
 use known::KnownEras;
 use pool::ProcessPool;
+use status::StatusRecord;
 use streamable::HttpEndpoint;
 
 /// The transports that this version carries.
@@ -84,7 +85,7 @@ pub struct Upstream {
     /// What of it is served at all.
     serves: Selections,
     known: Mutex<KnownEras>,
-    status: Mutex<Status>,
+    status: Mutex<StatusRecord>,
     guard: CallGuard,
     /// Tells that a process was started.
     started: Notify,
@@ -267,32 +268,6 @@ impl Upstream {
     /// Whether a sign-in may be what it wants.
     pub fn takes_sign_ins(&self) -> bool {
         self.credentials.come_from_sign_ins()
-    }
-
-    /// Its state, for `/readyz`. That its processes keep ending is its state until the next one has started well.
-    pub fn status(&self) -> Status {
-        let mut status = self.status.lock().clone();
-        let now = Instant::now();
-        if let UpstreamTransport::Stdio { crashes, .. } = &self.way
-            && let Some((crash_loop, of_principal)) = crashes.worst(now)
-            && (crash_loop.until > now || !of_principal && status.state != UpstreamState::Healthy)
-        {
-            status.state = if of_principal { UpstreamState::Degraded } else { UpstreamState::Error };
-            status.since = crash_loop.since.unwrap_or(status.since);
-            (status.error, status.error_class) = (Some(crash_loop.why), Some(CRASHED));
-            (status.failures, status.retry) = (crash_loop.count, status.retry.max(Some(crash_loop.until)));
-        }
-        status
-    }
-
-    /// Changes its state.
-    pub fn set_status(&self, change: impl FnOnce(&mut Status)) {
-        let mut status = self.status.lock();
-        let before = status.state;
-        change(&mut status);
-        if status.state != before {
-            status.since = Instant::now();
-        }
     }
 
     /// How many of its processes run.

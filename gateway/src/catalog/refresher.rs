@@ -10,12 +10,12 @@ use std::{
 };
 
 use tokio::sync::{Notify, watch};
-use weir_flow::Backoff;
+use weir_flow::{Backoff, Observation, Trouble, UpstreamState};
 use weir_mcp::{Era, Message};
 
 use crate::{
     task,
-    upstream::{ConnectError, Health, Lease, Listened, ReplyBody, SendError, Upstream, UpstreamState, own},
+    upstream::{ConnectError, Health, Lease, Listened, Opened, ReplyBody, SendError, Upstream, own},
 };
 
 use super::{Catalog, CatalogEntry, CatalogSnapshot, FetchResult};
@@ -67,12 +67,8 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
     let mut absence = Absence::default();
     let mut refused = false;
     loop {
-        if reaching.failures() == 0 && wanted.is_none() {
-            upstream.set_status(|status| {
-                if !matches!(status.state, UpstreamState::Healthy | UpstreamState::Degraded) {
-                    status.state = UpstreamState::Connecting;
-                }
-            });
+        if wanted.is_none() {
+            upstream.observe(Observation::Reaching);
         }
         let began = Instant::now();
         let lease = tokio::select! {
@@ -102,6 +98,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
                 if at_once { Duration::ZERO } else { again }
             }
             Err(ConnectError::OtherEra { .. }) => {
+                upstream.observe(Observation::InOtherEra(None));
                 catalog.publish(&entry, FetchResult::Nothing { era: wanted, waiting: None });
                 OTHER_ERA
             }
@@ -111,17 +108,14 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
                 if reported.as_ref() != Some(&why) {
                     report(upstream, &why);
                 }
-                fail(upstream, &why);
                 let waiting = why.is_for_caller().then(|| Arc::new(CatalogSnapshot::waiting(upstream.name())));
+                let kept = absence.grace(Instant::now()).filter(|_| entry.knows(wanted));
+                let pause = kept.map_or(again, |left| again.min(left));
+                upstream.observe(failed(&why, wanted, Instant::now() + pause));
                 reported = Some(why);
-                let pause = match absence.grace(Instant::now()).filter(|_| entry.knows(wanted)) {
-                    Some(left) => again.min(left),
-                    None => {
-                        catalog.publish(&entry, FetchResult::Nothing { era: wanted, waiting });
-                        again
-                    }
-                };
-                upstream.set_status(|status| status.retry = Some(Instant::now() + pause));
+                if kept.is_none() {
+                    catalog.publish(&entry, FetchResult::Nothing { era: wanted, waiting });
+                }
                 pause
             }
         };
@@ -217,20 +211,17 @@ impl Refresher<'_> {
         }
         known.iter().for_each(|known| view.keep(known));
         let (tools, why, remarks) = (view.tools(), view.failure(), view.remarks.lines());
-        let before = self.upstream.status();
-        let news = before.state != UpstreamState::Healthy && why.is_none();
-        self.upstream.set_status(|status| {
-            status.state = if why.is_none() { UpstreamState::Healthy } else { UpstreamState::Degraded };
-            status.error = why;
-            status.error_class = status.error.as_ref().map(|_| "lists");
-            (status.failures, status.retry) = (0, None);
-            if alone {
-                status.era = Some(lease.era);
-                status.transport = Some(lease.channel.transport());
-                status.tools = Some(tools);
-                status.warnings = remarks;
-            }
+        let partly = why.map(|why| Trouble::new("lists", why));
+        let (is_whole, before) = (partly.is_none(), self.upstream.status().state);
+        self.upstream.observe(match alone {
+            true => Observation::Reached(partly),
+            false => Observation::InOtherEra(partly),
         });
+        if alone {
+            let (era, transport) = (Some(lease.era), Some(lease.channel.transport()));
+            self.upstream.note_opened(Opened { era, transport, tools: Some(tools), warnings: remarks });
+        }
+        let news = is_whole && before != UpstreamState::Healthy;
         self.upstream.note_answer();
         if news {
             let (name, transport) = (self.upstream.name(), lease.channel.transport());
@@ -336,20 +327,15 @@ fn tells_of_change(data: &bytes::Bytes) -> bool {
     Message::parse(data.clone()).is_ok_and(|message| message.method().ends_with("/list_changed"))
 }
 
-fn fail(upstream: &Upstream, why: &ConnectError) {
-    upstream.set_status(|status| {
-        status.error = Some(why.to_string());
-        status.error_class = Some(why.class());
-        status.failures = status.failures.saturating_add(1);
-        status.state = match (why, status.state) {
-            (ConnectError::SignIn(needed), _) if needed.ended => UpstreamState::AuthExpired,
-            (ConnectError::Unauthorized(_) | ConnectError::SignIn(_) | ConnectError::Personal, _) => {
-                UpstreamState::AuthRequired
-            }
-            (_, UpstreamState::Healthy) => UpstreamState::Degraded,
-            _ => UpstreamState::Error,
-        };
-    });
+/// What it says of an upstream that it could not be reached, in its own era or in the other one.
+fn failed(why: &ConnectError, wanted: Option<Era>, retry: Instant) -> Observation {
+    let trouble = Trouble { retry: Some(retry), ..Trouble::new(why.class(), why.to_string()) };
+    match why {
+        _ if wanted.is_some() => Observation::InOtherEra(Some(trouble)),
+        ConnectError::SignIn(needed) => Observation::Unauthorized { ended: needed.ended, trouble },
+        ConnectError::Unauthorized(_) | ConnectError::Personal => Observation::Unauthorized { ended: false, trouble },
+        _ => Observation::Unreached(trouble),
+    }
 }
 
 fn report(upstream: &Upstream, why: &ConnectError) {

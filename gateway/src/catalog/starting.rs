@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use weir_flow::UpstreamState;
 use weir_mcp::json;
 
-use crate::{access::Item, config::UpstreamName, upstream::UpstreamState};
+use crate::{access::Item, config::UpstreamName};
 
 use super::{Catalog, entry::CatalogEntry, view::Viewer};
 

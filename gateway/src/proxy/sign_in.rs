@@ -8,6 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
+use weir_flow::UpstreamState;
 use weir_mcp::{
     Era, Field, ListKind, Message, Object, answer, json, method, public,
     translate::{input_required, may_ask},
@@ -22,7 +23,7 @@ use crate::{
     session::Session,
     sign_in_links::SignInLinks,
     telemetry::{CallOutcome, NEEDS_SIGN_IN},
-    upstream::{CredentialError, Upstream, UpstreamState as Health},
+    upstream::{CredentialError, Upstream},
 };
 
 use super::{Answer, CallLog, Proxy, RequestContext, authorize::is_shown, task_owner::TaskMarks};
@@ -178,7 +179,7 @@ impl Proxy {
                 return Some(offers);
             }
             let state = upstream.status().state;
-            if !state.wants_login() && !matches!(state, Health::Connecting | Health::Healthy) {
+            if !state.wants_login() && !matches!(state, UpstreamState::Connecting | UpstreamState::Healthy) {
                 return None;
             }
             timeout_at(end, changes.changed()).await.ok()?.ok()?;

@@ -12,13 +12,14 @@ use prometheus_client::{
     metrics::MetricType,
     registry::Registry,
 };
+use weir_flow::UpstreamState;
 
 use crate::{
     counters::{Counters, LIMITS_REACHED, PROCESS_EXITS, PROCESS_STARTS, TOKEN_RENEWALS},
     http::HeaderValue,
     quota::Quota,
     telemetry::metrics::{CallMetrics, OWN_CALLS, PolicyMetrics},
-    upstream::{Upstream, UpstreamState},
+    upstream::Upstream,
 };
 
 use super::App;

@@ -10,9 +10,9 @@ use std::{
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use weir_flow::{Admission, Breaker, BreakerEvent, BreakerState, Failure, RetryBudget, Verdict};
+use weir_flow::{Admission, Breaker, BreakerEvent, BreakerState, Failure, Observation, RetryBudget, Trouble, Verdict};
 
-use super::{Upstream, UpstreamState};
+use super::Upstream;
 
 /// The `error_class` of an upstream whose calls fail.
 const CLASS: &str = "calls";
@@ -144,21 +144,11 @@ impl Upstream {
             }
             BreakerEvent::Closed => {
                 tracing::info!(upstream, "breaker closed, calls pass again");
-                return self.set_status(|status| {
-                    if status.error_class == Some(CLASS) {
-                        (status.state, status.error, status.error_class) = (UpstreamState::Healthy, None, None);
-                        status.retry = None;
-                    }
-                });
+                return self.observe(Observation::Calls(None));
             }
         };
-        self.set_status(|status| {
-            if status.state == UpstreamState::Healthy || status.error_class == Some(CLASS) {
-                status.state = UpstreamState::Degraded;
-                (status.error, status.error_class) = (Some(format!("its calls fail: it {why}")), Some(CLASS));
-                status.retry = Some(Instant::now() + retry);
-            }
-        });
+        let trouble = Trouble::new(CLASS, format!("its calls fail: it {why}"));
+        self.observe(Observation::Calls(Some(Trouble { retry: Some(Instant::now() + retry), ..trouble })));
     }
 }
 

@@ -6,12 +6,16 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use weir_flow::{Observation, Trouble};
 use weir_mcp::Era;
 
-use super::{Lease, Outgoing, SendError, Upstream, UpstreamState, own};
+use super::{Lease, Outgoing, SendError, Upstream, own};
 
 /// How often a server is asked, and how long it may take to answer.
 const RHYTHM: Rhythm = Rhythm { every: Duration::from_secs(30), patience: Duration::from_secs(10) };
+
+/// The `error_class` of an upstream that is silent.
+const CLASS: &str = "timeout";
 
 /// So many questions in a row without an answer, and the connection is given up.
 const LOST: u32 = 3;
@@ -61,17 +65,8 @@ impl Health {
     /// Asks until the connection is to be given up. May be dropped and called again at any time.
     pub async fn lost(&mut self, upstream: &Upstream, lease: &Lease) {
         let felt = |change| {
-            if change == HealthChange::Weak {
-                tracing::debug!(upstream = upstream.name(), "does not answer");
-            }
-            upstream.set_status(|status| {
-                status.state = match change {
-                    HealthChange::Weak => UpstreamState::Degraded,
-                    // It answers, if not with all of its lists.
-                    HealthChange::Well if status.error.is_some() => UpstreamState::Degraded,
-                    HealthChange::Well => UpstreamState::Healthy,
-                };
-            });
+            let trouble = (change == HealthChange::Weak).then(|| Trouble::new(CLASS, "it does not answer"));
+            upstream.observe(Observation::Probed(trouble));
         };
         self.watch(|| upstream.pulse(lease), || upstream.guard.suspected(), felt).await;
     }

@@ -1,36 +1,11 @@
 //! Where an upstream stands, in words for an operator.
 
-use std::{fmt, time::Instant};
+use std::time::Instant;
 
-use weir_flow::facts::Transport;
+use weir_flow::{Observation, Standing, UpstreamState, facts::Transport};
 use weir_mcp::Era;
 
-/// The state of an upstream's connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UpstreamState {
-    /// Known from the configuration, not tried yet.
-    #[default]
-    Configured,
-    /// Being reached.
-    Connecting,
-    /// Answers.
-    Healthy,
-    /// Answered before, does not now; being reached again.
-    Degraded,
-    /// Cannot be reached; tried again from time to time.
-    Error,
-    /// Wants a credential that it has not been given.
-    AuthRequired,
-    /// The login that opened it has ended; wants a new one.
-    AuthExpired,
-}
-
-impl UpstreamState {
-    /// Whether it wants a credential that there is not.
-    pub const fn wants_login(self) -> bool {
-        matches!(self, Self::AuthRequired | Self::AuthExpired)
-    }
-}
+use super::{Upstream, UpstreamTransport, crashes::CRASHED};
 
 /// Where an upstream stands.
 #[derive(Clone, Debug)]
@@ -45,7 +20,7 @@ pub struct Status {
     pub transport: Option<Transport>,
     /// How many tools it offers.
     pub tools: Option<usize>,
-    /// What went wrong last; none while it is healthy.
+    /// What is wrong; none while it is healthy.
     pub error: Option<String>,
     /// What kind of failure that is.
     pub error_class: Option<&'static str>,
@@ -57,33 +32,80 @@ pub struct Status {
     pub warnings: Vec<String>,
 }
 
-impl Default for Status {
+/// What Weir has found when it opened an upstream last.
+#[derive(Clone, Debug, Default)]
+pub struct Opened {
+    /// The era that opened it.
+    pub era: Option<Era>,
+    /// The transport that opened it.
+    pub transport: Option<Transport>,
+    /// How many tools it offers.
+    pub tools: Option<usize>,
+    /// What is not shown of its lists.
+    pub warnings: Vec<String>,
+}
+
+/// What is known of one upstream.
+pub(super) struct StatusRecord {
+    standing: Standing,
+    since: Instant,
+    opened: Opened,
+}
+
+impl Default for StatusRecord {
     fn default() -> Self {
-        Self {
-            state: UpstreamState::default(),
-            since: Instant::now(),
-            era: None,
-            transport: None,
-            tools: None,
-            error: None,
-            error_class: None,
-            failures: 0,
-            retry: None,
-            warnings: Vec::new(),
-        }
+        Self { standing: Standing::default(), since: Instant::now(), opened: Opened::default() }
     }
 }
 
-impl fmt::Display for UpstreamState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Configured => "configured",
-            Self::Connecting => "connecting",
-            Self::Healthy => "healthy",
-            Self::Degraded => "degraded",
-            Self::Error => "error",
-            Self::AuthRequired => "auth_required",
-            Self::AuthExpired => "auth_expired",
-        })
+impl Upstream {
+    /// Its state, for `/readyz`. That its processes keep ending is its state until the next one has started well.
+    pub fn status(&self) -> Status {
+        let mut status = self.status.lock().read();
+        let now = Instant::now();
+        if let UpstreamTransport::Stdio { crashes, .. } = &self.way
+            && let Some((crash_loop, of_principal)) = crashes.worst(now)
+            && (crash_loop.until > now || !of_principal && status.state != UpstreamState::Healthy)
+        {
+            status.state = if of_principal { UpstreamState::Degraded } else { UpstreamState::Error };
+            status.since = crash_loop.since.unwrap_or(status.since);
+            (status.error, status.error_class) = (Some(crash_loop.why), Some(CRASHED));
+            (status.failures, status.retry) = (crash_loop.count, status.retry.max(Some(crash_loop.until)));
+        }
+        status
+    }
+
+    /// Takes note of what somebody has seen of it: the only way to change its state.
+    pub fn observe(&self, seen: Observation) {
+        let mut record = self.status.lock();
+        if let Some(changed) = record.standing.handle(seen) {
+            record.since = Instant::now();
+            let error = record.standing.trouble().map(|trouble| trouble.why.as_str());
+            tracing::debug!(upstream = self.name(), from = %changed.from, to = %changed.to, error, "state changed");
+        }
+    }
+
+    /// Takes note of what Weir has found when it opened it.
+    pub fn note_opened(&self, opened: Opened) {
+        self.status.lock().opened = opened;
+    }
+}
+
+impl StatusRecord {
+    fn read(&self) -> Status {
+        let Opened { era, transport, tools, warnings } = self.opened.clone();
+        let trouble = self.standing.trouble();
+        Status {
+            state: self.standing.state(),
+            since: self.since,
+            era,
+            transport,
+            tools,
+            error: trouble.map(|trouble| trouble.why.clone()),
+            error_class: trouble.map(|trouble| trouble.class),
+            failures: self.standing.failures(),
+            retry: trouble.and_then(|trouble| trouble.retry),
+            warnings,
+        }
     }
 }
