@@ -15,6 +15,7 @@ mod key;
 mod live;
 mod log_options;
 mod logs;
+mod policy;
 mod reload;
 mod running;
 mod schema;
@@ -157,6 +158,9 @@ enum Command {
     /// Say what the rules have decided about a call.
     #[command(subcommand)]
     Access(access::AccessCommand),
+    /// Look into components that decide.
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
     /// Be the built-in server on standard input and output.
@@ -209,6 +213,7 @@ pub fn run() -> ExitCode {
         Command::Key(command) => key::run(command),
         Command::Audit(command) => audit::run(command),
         Command::Access(command) => access::explain(&command),
+        Command::Policy(command) => policy::run(command),
         Command::Schema => schema::run(),
         Command::DemoServer => demo::server(),
         Command::Exec(options) => Ok(exec::run(options)),

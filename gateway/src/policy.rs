@@ -118,6 +118,19 @@ impl Policy {
         self.0.loaded.credentials.is_some()
     }
 
+    /// What the component imports, by name.
+    pub fn imports(&self) -> Vec<String> {
+        load::imported(&self.0.engine.wasm, self.0.loaded.ready.component())
+    }
+
+    /// The capabilities among its imports.
+    pub fn imported_grants(&self) -> Vec<PolicyGrant> {
+        let imports = self.imports();
+        let mut grants: Vec<_> = imports.iter().filter_map(|import| load::grant(import)).collect();
+        grants.dedup();
+        grants
+    }
+
     /// The next step towards `upstream`, after the attempts in `history` (oldest first). The answer keeps to the upstream's
     /// transports, pin and era.
     pub async fn next(

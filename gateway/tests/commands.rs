@@ -54,6 +54,8 @@ const RUNS: &[&str] = &[
     "key revoke nothing",
     "audit verify",
     "audit tail",
+    "policy inspect nowhere.wasm",
+    "policy inspect weir.toml",
 ];
 
 /// An upstream for each way to be opened; nothing of it is called.

@@ -48,6 +48,39 @@ async fn a_component_of_the_wrong_world_stops_the_start() {
     assert!(said.contains("stranger.wasm"), "{said}");
 }
 
+/// What `weir policy inspect` says of a component, and how it ends.
+fn inspected(component: &[u8], more: &[&str]) -> (Option<i32>, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.wasm");
+    fs::write(&file, component).unwrap();
+    let mut command = std::process::Command::new(weir_tests::paths::weir());
+    let output = command.args(["policy", "inspect"]).arg(&file).args(more).output().unwrap();
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_component_is_looked_into_before_it_is_used() {
+    let (code, said) = inspected(weir_guests::MASK_CARDS, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    for line in [
+        "decides  calls: what becomes of requests, answers and entries of lists",
+        "answers with text",
+        "could    answer what it is asked, and nothing else",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let (code, said) = inspected(weir_guests::JUDGE, &["--json", "--settings", r#"{"see":"tools","do":""}"#]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|why| panic!("{why}: {said}"));
+    assert_eq!((code, &said["decides"], &said["grants"]), (Some(0), &json!(["calls"]), &json!(["clock"])));
+    assert_eq!(said["sees"]["entries"], json!(["tool"]), "{said}");
+    // What is of another world is no policy.
+    let (code, said) = inspected(weir_guests::STRANGER, &[]);
+    assert!(code == Some(1) && said.contains("policy.wasm"), "{said}");
+    let (code, said) = inspected(b"not wasm", &[]);
+    assert!(code == Some(1) && said.contains("policy.wasm"), "{said}");
+}
+
 /// A service that hands out a token for each request, on one connection each.
 async fn token_service() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -154,6 +154,16 @@ pub enum EntryVerdict {
 pub type ListedEntry<'a> = (ListKind, &'a str, &'a str);
 
 impl CallInterest {
+    /// The patterns of the methods.
+    pub fn methods(&self) -> impl Iterator<Item = &str> {
+        self.methods.iter().map(Pattern::as_str)
+    }
+
+    /// The patterns of the names; all if there are none.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(Pattern::as_str)
+    }
+
     /// Whether it concerns a request.
     #[must_use]
     pub fn concerns(&self, method: &str, name: Option<&str>) -> bool {

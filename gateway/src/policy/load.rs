@@ -120,6 +120,18 @@ fn imports(engine: &wasmtime::Engine, component: &Component, source: &PolicySour
     Err(LoadFault::NotGranted { missing, all })
 }
 
+/// What a component imports, by name and in order.
+pub(super) fn imported(engine: &wasmtime::Engine, component: &Component) -> Vec<String> {
+    let mut all: Vec<_> = component.component_type().imports(engine).map(|(name, _)| name.to_owned()).collect();
+    all.sort_unstable();
+    all
+}
+
+/// The capability that an import is.
+pub(super) fn grant(import: &str) -> Option<PolicyGrant> {
+    interface(import).ok().flatten()?.parse().ok()
+}
+
 /// The interfaces that a component exports, under its own names for them; at least one.
 #[derive(Default)]
 struct Exports {
