@@ -14,7 +14,10 @@ pub(super) fn forbidden(why: &origin_check::OriginRefusal) -> Answer {
 /// 404: nothing lives at this path.
 pub(super) fn no_such_path(path: &str, names: impl FnOnce() -> Vec<String>) -> Answer {
     let text = match path.strip_prefix("/mcp/").or_else(|| path.strip_prefix("/sse/")) {
-        Some(_) => format!("no upstream or toolset has this name; there are: {}", names().join(", ")),
+        Some(_) => match names().join(", ") {
+            none if none.is_empty() => "no upstream or toolset has this name".to_owned(),
+            all => format!("no upstream or toolset has this name; there are: {all}"),
+        },
         None => "nothing is here; MCP is at /mcp and /mcp/<upstream>, HTTP+SSE at /sse and /sse/<upstream>".to_owned(),
     };
     plain(404, answer::INVALID_REQUEST, &text)
