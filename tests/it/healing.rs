@@ -209,13 +209,19 @@ async fn a_real_server_of_http_and_sse_is_found_by_itself() {
 #[tokio::test]
 async fn who_only_listens_hears_a_server_that_was_restarted() {
     for path in ["/mcp/stub", "/mcp"] {
-        let offer = || Offer { modern: false, capabilities: json!({ "logging": {} }), ..Offer::default() };
+        let offer = || Offer {
+            modern: false,
+            capabilities: json!({ "logging": {}, "resources": { "subscribe": true } }),
+            lists: json!({ "resources/list": [{ "uri": "stub://watched", "name": "watched" }] }),
+            ..Offer::default()
+        };
         let stub = Stub::offering(offer()).await;
         let at = stub.address();
         let gateway = Gateway::start(&stub.config("stub")).await;
         gateway.healthy(&["stub"]).await;
         let client = Client::legacy(&gateway, path).await;
         client.result("logging/setLevel", json!({ "level": "warning" })).await;
+        client.result("resources/subscribe", json!({ "uri": "stub://watched" })).await;
         if path == "/mcp" {
             client.call("stub__echo", json!({ "message": "opens its session" })).await;
         }
@@ -225,7 +231,12 @@ async fn who_only_listens_hears_a_server_that_was_restarted() {
         until("the address is free", || std::net::TcpListener::bind(at).is_ok()).await;
         let again = Stub::at(at, offer()).await;
         until("it hears the new one", || again.listeners_called("weir-tests") == 1).await;
-        assert_eq!(again.asked("logging/setLevel").len(), 1, "{path}: with what it has set");
+        for method in ["logging/setLevel", "resources/subscribe"] {
+            assert_eq!(again.asked(method).len(), 1, "{path}: {method} is said again");
+        }
+        let missed = events.next_message().await.unwrap();
+        assert_eq!(missed["method"], "notifications/resources/updated", "{path}: what it may have missed: {missed}");
+        assert_eq!(missed["params"]["uri"], "stub://watched");
         let said = json!({ "level": "error", "data": "after the restart" });
         again.say(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": said }).to_string());
         let heard = events.next_message().await.unwrap();

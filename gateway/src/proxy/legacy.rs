@@ -17,7 +17,7 @@ use crate::{
     upstream::{Channel, ConnectError, Lease, Upstream, own},
 };
 
-use super::{Answer, CallLog, Proxy, RequestContext, aggregate};
+use super::{Answer, CallLog, Proxy, RequestContext, aggregate, viewer};
 
 /// How long upstreams that are being opened may take to end with their session.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
@@ -215,6 +215,12 @@ impl Proxy {
             if let Ok(request) = Message::parse(request) {
                 repeat(caller.as_ref(), upstream, &channel, &request).await;
             }
+            // What it said meanwhile nobody has heard.
+            let offers = self.catalog.known(viewer(Some(&session.endpoint), caller.as_ref()), Era::Legacy);
+            let merged = session.endpoint.is_merged();
+            let public = offers.public_address(upstream.key(), uri).filter(|_| merged).unwrap_or(uri);
+            let params = format!("{{\"uri\":{}}}", json::quote(public));
+            session.queue.push(answer::notification(method::UPDATED, Some(params.as_bytes())));
         }
         if session.queue.is_taken() {
             self.forward(session, upstream, channel.clone(), None);
