@@ -268,7 +268,14 @@ async fn what_is_only_tried_out_changes_nothing_and_is_logged() {
 
 #[tokio::test]
 async fn a_policy_that_fails_refuses_its_calls_or_is_skipped_as_configured() {
-    for (see, what) in [("facts", "trap"), ("body", "spin"), ("facts", "huge"), ("answers", "after-trap")] {
+    for (see, what) in [
+        ("facts", "trap"),
+        ("body", "spin"),
+        ("facts", "huge"),
+        ("facts", "recurse"),
+        ("facts", "fill"),
+        ("answers", "after-trap"),
+    ] {
         let judged = Judged::by(&[&settings(see, what)]).await;
         let client = Client::modern(&judged.gateway, "/mcp/judged");
         let result = client.call("echo", json!({ "message": "hello" })).await;

@@ -26,8 +26,22 @@ fn misbehave(word: &str) {
         "spin" => loop {
             std::hint::black_box(());
         },
+        "recurse" => drop(deeper(1)),
+        "fill" => {
+            let mut all: Vec<Vec<u8>> = Vec::new();
+            loop {
+                all.push(vec![1; 1 << 20]);
+                std::hint::black_box(&all);
+            }
+        }
         _ => {}
     }
+}
+
+/// Calls itself until the stack is full.
+fn deeper(depth: u64) -> u64 {
+    let room = std::hint::black_box([depth; 64]);
+    if room[0] == u64::MAX { 0 } else { 1 + std::hint::black_box(deeper(room[0] + 1)) }
 }
 
 impl Calls for Judge {
