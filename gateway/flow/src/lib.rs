@@ -6,7 +6,7 @@
 //! repeated once the first byte of an answer is out, and that a credential goes to the origin it was given for.
 //!
 //! [`Backoff`] says how long to pause between tries, with all of Weir's numbers for it. [`Breaker`] and [`RetryBudget`]
-//! hold for all calls to one upstream: whether they go at all, and how often they may be sent again. [`Standing`] brings
+//! hold for all calls to one upstream: whether they go at all, and how often they may be sent again. [`Supervision`] brings
 //! together what is known of an upstream.
 //!
 //! Time comes in as the [`Duration`](std::time::Duration) since the machine was made; nothing here reads a clock.
@@ -17,7 +17,7 @@ pub mod budget;
 pub mod call;
 pub mod facts;
 pub mod grant;
-pub mod standing;
+pub mod supervision;
 pub mod walk;
 
 pub use backoff::Backoff;
@@ -25,5 +25,5 @@ pub use breaker::{Admission, Breaker, BreakerEvent, BreakerState, Verdict};
 pub use budget::RetryBudget;
 pub use call::{CallStep, Failure, SendError};
 pub use grant::{Origin, may_travel};
-pub use standing::{Observation, Standing, Transition, Trouble, UpstreamState};
+pub use supervision::{Observation, Supervision, Transition, Trouble, UpstreamState};
 pub use walk::{Negotiation, NegotiationStep};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use weir_flow::{Observation, Standing, UpstreamState, facts::Transport};
+use weir_flow::{Observation, Supervision, UpstreamState, facts::Transport};
 use weir_mcp::Era;
 
 use super::{Upstream, UpstreamTransport, crashes::CRASHED};
@@ -47,14 +47,14 @@ pub struct Opened {
 
 /// What is known of one upstream.
 pub(super) struct StatusRecord {
-    standing: Standing,
+    supervision: Supervision,
     since: Instant,
     opened: Opened,
 }
 
 impl Default for StatusRecord {
     fn default() -> Self {
-        Self { standing: Standing::default(), since: Instant::now(), opened: Opened::default() }
+        Self { supervision: Supervision::default(), since: Instant::now(), opened: Opened::default() }
     }
 }
 
@@ -78,9 +78,9 @@ impl Upstream {
     /// Takes note of what somebody has seen of it: the only way to change its state.
     pub fn observe(&self, seen: Observation) {
         let mut record = self.status.lock();
-        if let Some(changed) = record.standing.handle(seen) {
+        if let Some(changed) = record.supervision.handle(seen) {
             record.since = Instant::now();
-            let error = record.standing.trouble().map(|trouble| trouble.why.as_str());
+            let error = record.supervision.trouble().map(|trouble| trouble.why.as_str());
             tracing::debug!(upstream = self.name(), from = %changed.from, to = %changed.to, error, "state changed");
         }
     }
@@ -94,16 +94,16 @@ impl Upstream {
 impl StatusRecord {
     fn read(&self) -> Status {
         let Opened { era, transport, tools, warnings } = self.opened.clone();
-        let trouble = self.standing.trouble();
+        let trouble = self.supervision.trouble();
         Status {
-            state: self.standing.state(),
+            state: self.supervision.state(),
             since: self.since,
             era,
             transport,
             tools,
             error: trouble.map(|trouble| trouble.why.clone()),
             error_class: trouble.map(|trouble| trouble.class),
-            failures: self.standing.failures(),
+            failures: self.supervision.failures(),
             retry: trouble.and_then(|trouble| trouble.retry),
             warnings,
         }

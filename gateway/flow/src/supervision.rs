@@ -81,7 +81,7 @@ pub struct Transition {
 
 /// All that is known of an upstream.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct Supervision {
     reach: Reach,
     /// How often in a row it could not be reached.
     failures: u32,
@@ -112,7 +112,7 @@ impl Trouble {
     }
 }
 
-impl Standing {
+impl Supervision {
     /// Takes note of what was seen. Says how the state changed, if it did.
     pub fn handle(&mut self, seen: Observation) -> Option<Transition> {
         let from = self.state();
@@ -207,23 +207,23 @@ mod tests {
         Trouble::new(class, class)
     }
 
-    fn after(seen: impl IntoIterator<Item = Observation>) -> Standing {
-        let mut standing = Standing::default();
+    fn after(seen: impl IntoIterator<Item = Observation>) -> Supervision {
+        let mut supervision = Supervision::default();
         for one in seen {
-            standing.handle(one);
+            supervision.handle(one);
         }
-        standing
+        supervision
     }
 
-    fn class(standing: &Standing) -> Option<&'static str> {
-        standing.trouble().map(|trouble| trouble.class)
+    fn class(supervision: &Supervision) -> Option<&'static str> {
+        supervision.trouble().map(|trouble| trouble.class)
     }
 
     #[test]
     fn an_upstream_comes_and_goes() {
         use Observation::{Reached, Reaching, Unauthorized, Unreached};
         use UpstreamState::{AuthExpired, Configured, Connecting, Degraded, Error, Healthy};
-        let mut standing = Standing::default();
+        let mut supervision = Supervision::default();
         for (seen, from, to) in [
             (Reaching, Configured, Connecting),
             (Unreached(trouble("unreachable")), Connecting, Error),
@@ -235,10 +235,10 @@ mod tests {
             (Unauthorized { ended: true, trouble: trouble("authentication") }, Healthy, AuthExpired),
             (Reached(None), AuthExpired, Healthy),
         ] {
-            assert_eq!(standing.handle(seen), Some(Transition { from, to }));
+            assert_eq!(supervision.handle(seen), Some(Transition { from, to }));
         }
-        assert_eq!(standing.handle(Reaching), None, "it is reached");
-        assert_eq!(standing.handle(Reached(None)), None, "it was healthy before");
+        assert_eq!(supervision.handle(Reaching), None, "it is reached");
+        assert_eq!(supervision.handle(Reached(None)), None, "it was healthy before");
     }
 
     #[test]
@@ -279,20 +279,20 @@ mod tests {
         /// Whatever is seen: who has trouble is not healthy, who has none is, and what is reached whole and well is healthy.
         #[test]
         fn a_state_has_its_reason(seen in proptest::collection::vec(observation(), 0..20)) {
-            let mut standing = after(seen);
+            let mut supervision = after(seen);
             let fine = matches!(
-                standing.state(),
+                supervision.state(),
                 UpstreamState::Configured | UpstreamState::Connecting | UpstreamState::Healthy
             );
-            prop_assert_eq!(fine, standing.trouble().is_none());
+            prop_assert_eq!(fine, supervision.trouble().is_none());
             for seen in [
                 Observation::Calls(None),
                 Observation::InOtherEra(None),
                 Observation::Reached(None),
             ] {
-                standing.handle(seen);
+                supervision.handle(seen);
             }
-            prop_assert_eq!((standing.state(), standing.failures()), (UpstreamState::Healthy, 0));
+            prop_assert_eq!((supervision.state(), supervision.failures()), (UpstreamState::Healthy, 0));
         }
     }
 }
