@@ -66,6 +66,8 @@ pub enum Observation {
     InOtherEra(Option<Trouble>),
     /// Whether it answers the probe.
     Probed(Option<Trouble>),
+    /// The same in the era that only some clients speak.
+    ProbedInOtherEra(Option<Trouble>),
     /// Whether the breaker holds its calls back.
     Calls(Option<Trouble>),
 }
@@ -87,6 +89,7 @@ pub struct Supervision {
     failures: u32,
     in_other_era: Option<Trouble>,
     probe: Option<Trouble>,
+    probe_in_other_era: Option<Trouble>,
     calls: Option<Trouble>,
 }
 
@@ -133,7 +136,8 @@ impl Supervision {
                 self.failures = self.failures.saturating_add(1);
                 self.reach = Reach::Unauthorized { ended, trouble };
             }
-            Observation::InOtherEra(trouble) => self.in_other_era = trouble,
+            Observation::InOtherEra(trouble) => (self.in_other_era, self.probe_in_other_era) = (trouble, None),
+            Observation::ProbedInOtherEra(trouble) => self.probe_in_other_era = trouble,
             Observation::Probed(trouble) => self.probe = trouble,
             Observation::Calls(trouble) => self.calls = trouble,
         }
@@ -162,7 +166,7 @@ impl Supervision {
             Reach::Untried | Reach::Begun => None,
             Reach::Lost(trouble) | Reach::Down(trouble) | Reach::Unauthorized { trouble, .. } => Some(trouble),
             Reach::Open(partly) => {
-                let all = [&self.calls, &self.probe, partly, &self.in_other_era];
+                let all = [&self.calls, &self.probe, partly, &self.in_other_era, &self.probe_in_other_era];
                 all.into_iter().find_map(Option::as_ref)
             }
         }
@@ -259,6 +263,10 @@ mod tests {
             after(reached().into_iter().chain([Unreached(trouble("timeout")), Unreached(trouble("timeout"))]));
         gone.handle(InOtherEra(None));
         gone.handle(Probed(None));
+        // Who is silent in the other era and is given up there is not silent for ever.
+        let mut silent = after([Reached(None), Observation::ProbedInOtherEra(Some(trouble("timeout")))]);
+        silent.handle(InOtherEra(None));
+        assert_eq!(silent.state(), UpstreamState::Healthy);
         assert_eq!((gone.state(), gone.failures()), (UpstreamState::Error, 2));
     }
 
@@ -271,6 +279,7 @@ mod tests {
             any::<bool>().prop_map(|ended| Observation::Unauthorized { ended, trouble: trouble("authentication") }),
             maybe().prop_map(Observation::InOtherEra),
             maybe().prop_map(Observation::Probed),
+            maybe().prop_map(Observation::ProbedInOtherEra),
             maybe().prop_map(Observation::Calls),
         ]
     }

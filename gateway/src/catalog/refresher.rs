@@ -212,7 +212,7 @@ impl Refresher<'_> {
         known.iter().for_each(|known| view.keep(known));
         let (tools, why, remarks) = (view.tools(), view.failure(), view.remarks.lines());
         let partly = why.map(|why| Trouble::new("lists", why));
-        let (is_whole, before) = (partly.is_none(), self.upstream.status().state);
+        let before = self.upstream.status().state;
         self.upstream.observe(match alone {
             true => Observation::Reached(partly),
             false => Observation::InOtherEra(partly),
@@ -221,8 +221,8 @@ impl Refresher<'_> {
             let (era, transport) = (Some(lease.era), Some(lease.channel.transport()));
             self.upstream.note_opened(Opened { era, transport, tools: Some(tools), warnings: remarks });
         }
-        let news = is_whole && before != UpstreamState::Healthy;
         self.upstream.note_answer();
+        let news = before != UpstreamState::Healthy && self.upstream.status().state == UpstreamState::Healthy;
         if news {
             let (name, transport) = (self.upstream.name(), lease.channel.transport());
             tracing::info!(upstream = name, %transport, era = %lease.era, tools, "upstream is healthy");
@@ -267,7 +267,7 @@ impl Refresher<'_> {
             tokio::select! {
                 // Elapsed or poked: either way they are fetched again.
                 _ = tokio::time::timeout(again.unwrap_or(refresh), poke.notified()) => {}
-                () = health.lost(self.upstream, lease) => return Wake::Lost,
+                () = health.lost(self.upstream, lease, self.wanted.is_none()) => return Wake::Lost,
             }
             return Wake::Changed;
         };
@@ -278,7 +278,7 @@ impl Refresher<'_> {
             tokio::select! {
                 () = poke.notified() => break,
                 () = &mut elapsed => break,
-                () = health.lost(self.upstream, lease) => return Wake::Lost,
+                () = health.lost(self.upstream, lease, self.wanted.is_none()) => return Wake::Lost,
                 event = events.next() => match event {
                     Ok(Some(event)) if tells_of_change(&event.data) => break,
                     Ok(Some(_)) => {}

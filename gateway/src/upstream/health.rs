@@ -63,10 +63,14 @@ impl Health {
     }
 
     /// Asks until the connection is to be given up. May be dropped and called again at any time.
-    pub async fn lost(&mut self, upstream: &Upstream, lease: &Lease) {
+    /// `alone` if it is Weir's own era there.
+    pub async fn lost(&mut self, upstream: &Upstream, lease: &Lease, alone: bool) {
         let felt = |change| {
             let trouble = (change == HealthChange::Weak).then(|| Trouble::new(CLASS, "it does not answer"));
-            upstream.observe(Observation::Probed(trouble));
+            upstream.observe(match alone {
+                true => Observation::Probed(trouble),
+                false => Observation::ProbedInOtherEra(trouble),
+            });
         };
         self.watch(|| upstream.pulse(lease), || upstream.guard.suspected(), felt).await;
     }
