@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 use weir_flow::{Backoff, call::MAX_ATTEMPTS};
-use weir_mcp::{Era, Message, answer, era, json, message::Field, method, translate};
+use weir_mcp::{Era, ListKind, Message, answer, era, json, message::Field, method, translate};
 
 use crate::{
-    access::Toolset,
+    access::{Item, Toolset},
     caller::Caller,
     catalog::Viewer,
     http::HeaderValue,
@@ -17,7 +17,7 @@ use crate::{
     upstream::{Channel, ConnectError, Lease, Upstream, own},
 };
 
-use super::{Answer, CallLog, Proxy, RequestContext, aggregate, viewer};
+use super::{Answer, CallLog, Proxy, RequestContext, aggregate, authorize::is_shown, viewer};
 
 /// How long upstreams that are being opened may take to end with their session.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
@@ -216,6 +216,10 @@ impl Proxy {
                 repeat(caller.as_ref(), upstream, &channel, &request).await;
             }
             // What it said meanwhile nobody has heard.
+            let item = Item::One(ListKind::Resource, uri);
+            if !is_shown(&self.catalog, &session.endpoint, caller.as_ref(), upstream, item) {
+                continue;
+            }
             let offers = self.catalog.known(viewer(Some(&session.endpoint), caller.as_ref()), Era::Legacy);
             let merged = session.endpoint.is_merged();
             let public = offers.public_address(upstream.key(), uri).filter(|_| merged).unwrap_or(uri);
