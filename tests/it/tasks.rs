@@ -109,6 +109,11 @@ async fn a_modern_task_is_nothing_to_another_caller_who_knows_its_id() {
             let plain = task.rsplit_once('.').unwrap().0;
             let other = if path == "/mcp" { "stub__task-2" } else { "task-2" };
             let moved = task.replace(plain, other);
+            let (id, undeclared) = Client::modern(&gateway, path)
+                .with_token(&issuer.token("eve", AUDIENCE))
+                .request(method, json!({ "taskId": plain }));
+            let refused = answer(gateway.send(undeclared).await, id).await;
+            assert_eq!(refused["error"]["code"], -32021, "{method} by who declares nothing: {refused}");
             for (who, id) in [("eve", &*task), ("eve", plain), ("ada", plain), ("ada", &moved)] {
                 let refused = ask(&gateway, path, who, method, json!({ "taskId": id, "inputResponses": {} })).await;
                 assert_eq!(refused["error"]["code"], -32602, "{method} of {id} by {who}: {refused}");
@@ -128,6 +133,19 @@ async fn a_modern_task_is_nothing_to_another_caller_who_knows_its_id() {
             assert!(*told == granted || who == "eve" && *told == json!([]), "{who} at {path}: {told}");
         }
     }
+    // Some servers do not tell cases apart.
+    let eve = Client::modern(&gateway, "/mcp/stub").with_token(&issuer.token("eve", AUDIENCE));
+    let before = stub.asked("subscriptions/listen").len();
+    for wish in
+        [json!({ "notifications": { "taskids": ["task-1"] } }), json!({ "Notifications": { "taskIds": ["task-1"] } })]
+    {
+        for declares in [json!({}), able.clone()] {
+            let (_, request) = eve.request_with("subscriptions/listen", with_meta(wish.clone(), &declares));
+            drop(eve.send(request).await);
+        }
+    }
+    let seen = stub.asked("subscriptions/listen");
+    assert!(seen[before..].iter().all(|seen| !seen.message().to_string().contains("task-1")), "{seen:?}");
     // The mark outlives the process.
     let created = ask(&gateway, "/mcp", "ada", "tools/call", json!({ "name": "stub__task", "arguments": {} })).await;
     let new = gateway.upgrade(&config);

@@ -117,14 +117,9 @@ pub fn with_task_ids(message: &Message, of_task: bool, renamed: impl Fn(&str) ->
             let watched = at(message.params(), &["notifications", "taskIds"]).into_iter().flat_map(json::elements);
             watched.for_each(|id| changes.replace(Some(id), renamed));
         }
-        Kind::Notification => changes.replace(message.raw(Field::TaskId), renamed),
+        Kind::Notification | Kind::Request => changes.replace(message.raw(Field::TaskId), renamed),
         Kind::Response if of_task || message.text(Field::ResultType).as_deref() == Some("task") => {
             changes.replace(at(message.result(), &["taskId"]), renamed);
-        }
-        Kind::Request => {
-            changes.replace(message.raw(Field::TaskId), renamed);
-            let watched = at(message.params(), &["notifications", "taskIds"]).into_iter().flat_map(json::elements);
-            watched.for_each(|id| changes.replace(Some(id), renamed));
         }
         Kind::Response | Kind::Error => {}
     }

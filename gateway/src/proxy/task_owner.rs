@@ -77,6 +77,10 @@ impl Proxy {
             record.fail(CallOutcome::Limited, why);
             return Answer::error(Era::Modern, &context.message, answer::INTERNAL, why);
         };
+        if of_task && !declares_tasks(&context.message) {
+            record.fail(CallOutcome::Refused, "the client does not declare tasks");
+            return nowhere(context, &UnknownTarget::Undeclared);
+        }
         let owner = TaskOwner { key, caller, endpoint: context.endpoint.clone(), of_task };
         let Some(context) = owner.unmarked(context) else {
             record.fail(CallOutcome::Refused, "the task is not the caller's, or there is none");
@@ -101,35 +105,50 @@ impl Proxy {
 pub(super) fn task_owner(context: &RequestContext) -> Option<(Arc<str>, bool)> {
     let message = &context.message;
     let of_task = method::route(message.method()) == method::Route::Task;
-    let may = of_task || matches!(message.method(), method::TOOLS_CALL | method::LISTEN);
     let caller = Caller::apart(context.caller.as_ref())?;
-    (context.era == Era::Modern && may && declares_tasks(message)).then_some((caller, of_task))
+    // Whoever declares nothing may name a task all the same.
+    let may = of_task
+        || message.method() == method::LISTEN
+        || message.method() == method::TOOLS_CALL && declares_tasks(message);
+    (context.era == Era::Modern && may).then_some((caller, of_task))
 }
 
 impl TaskOwner {
-    /// The request with the ids that its upstream knows; none if it is about a task of somebody else. Of the tasks that it
-    /// wants to watch only the caller's own are left.
+    /// The request with the ids that its upstream knows; none if it is about a task of somebody else, or if servers may
+    /// read in two ways which tasks it is about.
     fn unmarked(&self, context: &RequestContext) -> Option<RequestContext> {
         let message = &context.message;
-        let watched = |wish: &[u8]| {
-            let ids = json::get(wish, &["taskIds"]).into_iter().flat_map(json::elements).filter_map(json::string);
-            ids.take(WATCHED).filter_map(|id| self.unmark(&id)).map(|id| json::quote(&id)).collect::<Vec<_>>()
-        };
-        let wish = message.params().and_then(|params| json::get(params, &["notifications"]));
         let body = if self.of_task {
             self.unmark(&message.task_id()?)?;
             public::with_task_ids(message, true, |id| self.unmark(id))
-        } else if let Some(wish) = wish.filter(|wish| json::get(wish, &["taskIds"]).is_some()) {
-            let others = json::members(wish).filter(|(key, _)| key != "taskIds");
-            let others = others.map(|(key, raw)| format!("{}:{}", json::quote(&key), String::from_utf8_lossy(raw)));
-            let own = format!("\"taskIds\":[{}]", watched(wish).join(","));
-            let wish = others.chain([own]).collect::<Vec<_>>().join(",");
-            Some(message.edit().put(Object::Body, "notifications", format!("{{{wish}}}")).finish())
+        } else if message.method() == method::LISTEN {
+            self.wish(message)?
         } else {
             public::with_task_ids(message, false, |id| self.unmark(id))
         };
         let message = body.map_or_else(|| Some(message.clone()), |body| Message::parse(body).ok())?;
         Some(RequestContext { message, ..context.clone() })
+    }
+
+    /// What a client wants to listen to, with its own tasks alone; none inside if there are none.
+    fn wish(&self, message: &Message) -> Option<Option<Bytes>> {
+        let params = message.params().unwrap_or(b"{}");
+        let mut wishes = json::members(params).filter(|(key, _)| json::is_like(key.as_bytes(), "notifications"));
+        let Some((key, wish)) = wishes.next() else { return Some(None) };
+        if key != "notifications" || wishes.next().is_some() {
+            return None;
+        }
+        let is_tasks = |key: &str| json::is_like(key.as_bytes(), "taskIds");
+        if !json::members(wish).any(|(key, _)| is_tasks(&key)) {
+            return Some(None);
+        }
+        let ids = json::get(wish, &["taskIds"]).into_iter().flat_map(json::elements).filter_map(json::string);
+        let own = ids.take(WATCHED).filter_map(|id| self.unmark(&id)).map(|id| json::quote(&id));
+        let own = format!("\"taskIds\":[{}]", own.collect::<Vec<_>>().join(","));
+        let others = json::members(wish).filter(|(key, _)| !is_tasks(key));
+        let others = others.map(|(key, raw)| format!("{}:{}", json::quote(&key), String::from_utf8_lossy(raw)));
+        let wish = others.chain([own]).collect::<Vec<_>>().join(",");
+        Some(Some(message.edit().put(Object::Body, "notifications", format!("{{{wish}}}")).finish()))
     }
 
     /// A message with the ids that the caller knows; none if it is the same.
