@@ -344,9 +344,9 @@ pub enum HttpTransport {
 /// A component that decides about an upstream's calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyConfig {
-    /// The component's file. Absolute.
-    pub component: PathBuf,
-    /// The imports it may use: any of `log`, `clock`, `random`, `secrets`, `http`.
+    /// The component.
+    pub component: PolicyComponent,
+    /// The imports it may use: any of `log`, `clock`, `random`, `secrets`, `http`, `store`.
     pub grants: Vec<String>,
     /// Its own settings: a JSON object.
     pub settings: String,
@@ -354,12 +354,44 @@ pub struct PolicyConfig {
     pub secrets: Vec<(String, SecretSource)>,
     /// The origins of the services that it may ask.
     pub http: Vec<String>,
+    /// The methods of its requests.
+    pub http_methods: Vec<&'static str>,
+    /// How many requests it may send in a minute.
+    pub http_requests_per_minute: usize,
     /// Whether what it decides about calls is carried out.
     pub mode: PolicyMode,
     /// What becomes of calls while it fails.
     pub on_failure: PolicyFailure,
     /// The line of the configuration where it begins; for messages.
     pub line: usize,
+}
+
+/// Where a component comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyComponent {
+    /// A file. Absolute.
+    File(PathBuf),
+    /// One of those that the binary carries, by its name; `weir:redact` in the configuration.
+    Shipped(String),
+}
+
+impl PolicyComponent {
+    /// The file, if it is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Shipped(_) => None,
+        }
+    }
+}
+
+impl PolicyConfig {
+    /// Whether it may keep something in the store.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        matches!(self.component, PolicyComponent::Shipped(_)) || self.grants.iter().any(|grant| grant == "store")
+    }
 }
 
 /// How a policy takes part in calls.

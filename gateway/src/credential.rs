@@ -30,6 +30,7 @@ mod client_grants;
 mod handed_over;
 mod identity;
 mod issuer_store;
+mod policy_store;
 mod registered;
 mod settings;
 mod shell;
@@ -53,6 +54,7 @@ pub use approvals::{Approval, ApprovalError, ApprovalState, Approvals, Listing, 
 pub use client_grants::{ClientGrant, CodeBinding, Redeemed, TokenGrant};
 pub use identity::Identity;
 pub use issuer_store::{IssuerKeys, IssuerStore, IssuerStoreError};
+pub use policy_store::PolicyStores;
 pub use settings::{NAME as CLIENT_NAME, application};
 pub use sign_in::{Needed, SignInFailure, SignInState, Standing, TokenIssuer};
 pub use subject::TokenSubject;
@@ -80,8 +82,11 @@ impl CredentialManager {
         let token_store = Arc::new(TokenStore::new(config, plaintext));
         let pending = PendingSignIns::new(token_store.clock.clone());
         let mut rules = config.access.iter().flat_map(|access| &access.rules);
-        let needs_store =
-            config.api_keys || config.authorization_server.is_some() || rules.any(|rule| rule.approve.is_some());
+        let mut policies = config.upstreams.iter().flat_map(|upstream| &upstream.policies);
+        let needs_store = config.api_keys
+            || config.authorization_server.is_some()
+            || rules.any(|rule| rule.approve.is_some())
+            || policies.any(|policy| policy.keeps());
         let approvals = Approvals::new(Arc::clone(&token_store));
         let manager = Self { token_store, accounts: ArcSwap::default(), pending, approvals, needs_store };
         manager.put(manager.accounts_of(config, |_| false));

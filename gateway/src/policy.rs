@@ -17,6 +17,7 @@ mod limits;
 mod guest_log;
 mod load;
 mod service;
+mod store;
 pub mod shipped;
 mod ticker;
 
@@ -38,13 +39,14 @@ pub use self::{
     error::{EngineError, LoadError, LoadFault, PolicyError, PolicyFault},
     grant::{PolicyGrant, UnknownGrant},
     service::{Service, ServiceRequest, ServiceResponse},
+    store::{PolicyStore, PolicyStoreCondition, PolicyStoreError},
 };
 use self::{
     convert::{Broken, TooMuch},
     engine::EngineShared,
     guest_log::{GuestLines, GuestLogRate, Readable, redacted},
     host::HostState,
-    limits::{Busy, EPOCHS, HANDOVER, InstanceSlot, InstanceSlots, Meter, Overgrown, Spent, WALL, WALL_WITH_HTTP},
+    limits::{Busy, EPOCHS, HANDOVER, InstanceSlot, InstanceSlots, Meter, Overgrown, Spent, WALL, WALL_WITH_WAITING},
     load::Loaded,
 };
 
@@ -63,6 +65,7 @@ struct Inner {
     settings: String,
     grants: Arc<[PolicyGrant]>,
     service: Option<Arc<dyn Service>>,
+    store: Option<Arc<dyn PolicyStore>>,
     loaded: Arc<Loaded>,
     engine: Arc<EngineShared>,
     slots: InstanceSlots,
@@ -73,9 +76,10 @@ struct Inner {
 impl Policy {
     fn new(engine: Arc<EngineShared>, loaded: Arc<Loaded>, source: &PolicySource<'_>, settings: String) -> Self {
         let service = source.service.clone().filter(|_| source.grants.contains(&PolicyGrant::Http));
-        let (slots, limits) = match &service {
-            Some(_) => (&engine.slots_with_http, Some(engine.limits)),
-            None => (&engine.slots, None),
+        let store = source.store.clone().filter(|_| source.grants.contains(&PolicyGrant::Store));
+        let (slots, limits) = match service.is_some() || store.is_some() {
+            true => (&engine.slots_that_wait, Some(engine.limits)),
+            false => (&engine.slots, None),
         };
         Self(Arc::new(Inner {
             name: source.name.into(),
@@ -83,6 +87,7 @@ impl Policy {
             grants: source.grants.into(),
             slots: InstanceSlots::among(slots, limits),
             service,
+            store,
             loaded,
             engine,
             rate: Arc::default(),
@@ -216,6 +221,9 @@ impl Policy {
             lines: GuestLines::new(Arc::clone(&self.0.name), upstream, Arc::clone(&self.0.rate), secrets),
             service: self.0.service.clone(),
             requests: 0,
+            store: self.0.store.clone(),
+            operations: 0,
+            waited: false,
             grants: Arc::clone(&self.0.grants),
             wasi: None,
         };
@@ -224,8 +232,9 @@ impl Policy {
         store.set_hostcall_fuel(HANDOVER);
         store.set_epoch_deadline(1);
         let mut epochs = 0;
-        store.epoch_deadline_callback(move |_| {
-            epochs += 1;
+        store.epoch_deadline_callback(move |mut store| {
+            // What passed while it waited is not its own; how often it may wait is limited.
+            epochs += u128::from(!std::mem::take(&mut store.data_mut().waited));
             if epochs >= EPOCHS {
                 return Err(Spent.into());
             }
@@ -237,7 +246,7 @@ impl Policy {
     /// The answer within the time that a guest has, or what became of it.
     async fn bounded<T>(&self, answer: impl Future<Output = wasmtime::Result<T>>) -> Result<T, PolicyError> {
         let _running = self.0.engine.ticker.run();
-        let wall = if self.0.service.is_some() { WALL_WITH_HTTP } else { WALL };
+        let wall = if self.0.service.is_some() || self.0.store.is_some() { WALL_WITH_WAITING } else { WALL };
         let start = Instant::now();
         let answer = timeout(wall, answer).await;
         self.0.metrics.count(start);

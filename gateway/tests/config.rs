@@ -226,7 +226,7 @@ fn upstreams_keep_their_order_and_paths_their_folder() {
     assert_eq!(web.pinned, Some(HttpTransport::Streamable));
     assert_eq!(alpha.auth, Auth::Bearer(SecretSource::File("/etc/weir/token".into())));
     let policy = &zeta.policies[0];
-    assert_eq!(policy.component, Path::new("/etc/weir/policies/a.wasm"));
+    assert_eq!(policy.component.file(), Some(Path::new("/etc/weir/policies/a.wasm")));
     assert_eq!(policy.grants, ["log", "secrets"]);
     let settings: serde_json::Value = serde_json::from_str(&policy.settings).unwrap();
     let expected = serde_json::json!({ "b": 1, "a": [1.5, true, "2026-11-21", { "c": "${env:NOT_EXPANDED}" }] });

@@ -30,8 +30,9 @@ impl Judged {
         let mut config = stub.config("judged");
         for policy in policies {
             let component = file.display().to_string();
-            config +=
-                &format!("[[upstreams.judged.policies]]\ncomponent = {component:?}\ngrants = [\"clock\"]\n{policy}\n");
+            config += &format!(
+                "[[upstreams.judged.policies]]\ncomponent = {component:?}\ngrants = [\"clock\", \"store\"]\n{policy}\n"
+            );
         }
         config + &stub.config("free")
     }
@@ -436,4 +437,45 @@ async fn what_a_policy_asks_is_asked_beside_what_a_rule_asks() {
     assert_eq!(answer["id"], id);
     assert!(said(&answer["result"]).0.contains("group:ops"), "the policy still asks: {answer}");
     assert!(stub.asked("tools/call").is_empty());
+}
+
+#[tokio::test]
+async fn what_a_policy_keeps_outlives_a_restart() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let mut config = Judged::config(&stub, directory.path(), &[&settings("facts", "calls=3")]);
+    // The same component at another upstream begins anew.
+    config += &Judged::config(&stub, directory.path(), &[&settings("facts", "calls=3")])
+        .replace("upstreams.judged", "upstreams.other")
+        .split("[upstreams.free]")
+        .next()
+        .unwrap()
+        .to_owned();
+    let state = directory.path().join("state");
+    let environment = [("XDG_STATE_HOME", state.to_str().unwrap())];
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        let gateway = Gateway::start_with(&config, &environment).await;
+        gateway.healthy(&["judged", "other"]).await;
+        let client = Client::modern(&gateway, "/mcp");
+        for _ in 0..2 {
+            answers.push(client.call("judged__echo", json!({ "message": "hello" })).await);
+        }
+        assert_eq!(said(&client.call("other__echo", json!({ "message": "hello" })).await), ("hello", false));
+    }
+    let answers: Vec<_> = answers.iter().map(said).collect();
+    let hello = ("hello", false);
+    assert_eq!(answers, [hello, hello, hello, ("these were your 3 calls", true)]);
+}
+
+#[tokio::test]
+async fn a_policy_that_hoards_fills_its_own_store_alone() {
+    let judged = Judged::by(&[&settings("facts", "hoard"), &settings("body", "allow")]).await;
+    let client = Client::modern(&judged.gateway, "/mcp");
+    let result = client.call("judged__echo", json!({ "message": "hello" })).await;
+    assert_eq!(
+        said(&result).0,
+        "Err(StoreError::Limit(\"a policy keeps at most 2 MiB for one upstream\"))",
+        "{result}"
+    );
+    assert_eq!(said(&client.call("free__echo", json!({ "message": "hello" })).await), ("hello", false));
 }

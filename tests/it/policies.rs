@@ -72,7 +72,7 @@ fn a_component_is_looked_into_before_it_is_used() {
     }
     let (code, said) = inspected(weir_guests::JUDGE, &["--json", "--settings", r#"{"see":"tools","do":""}"#]);
     let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|why| panic!("{why}: {said}"));
-    assert_eq!((code, &said["decides"], &said["grants"]), (Some(0), &json!(["calls"]), &json!(["clock"])));
+    assert_eq!((code, &said["decides"], &said["grants"]), (Some(0), &json!(["calls"]), &json!(["clock", "store"])));
     assert_eq!(said["sees"]["entries"], json!(["tool"]), "{said}");
     // What is of another world is no policy.
     let (code, said) = inspected(weir_guests::STRANGER, &[]);
@@ -115,6 +115,8 @@ async fn a_policy_gets_its_token_from_a_service_that_the_configuration_names() {
     };
     let config = stub.config("minted") + &policy("minted", &service.to_string());
     let config = config + &stub.config("elsewhere") + &policy("elsewhere", "tokens.example.com");
+    let config = config + &stub.config("reading") + &policy("reading", &service.to_string());
+    let config = config + "http_methods = [\"GET\"]\n";
     let gateway = Gateway::start(&config).await;
     gateway.healthy(&["minted"]).await;
     let client = Client::legacy(&gateway, "/mcp/minted").await;
@@ -123,6 +125,7 @@ async fn a_policy_gets_its_token_from_a_service_that_the_configuration_names() {
         assert_eq!(seen.header("authorization"), Some("Bearer minted-1"), "one answer of the service is kept");
     }
     gateway.logs("is not named in the configuration; to allow it, write: http = ").await;
+    gateway.logs("POST is not allowed; to allow it, write: http_methods = ").await;
     assert!(!gateway.log().contains("minted-1"), "{}", gateway.log());
 }
 

@@ -140,7 +140,8 @@ async fn a_policy_that_fails_its_test_leaves_the_last_good_one_in_force() {
     };
     put(weir_guests::JUDGE);
     let settings = "settings = { see = 'facts', do = 'deny=closed today' }";
-    let policy = format!("[[upstreams.stub.policies]]\ncomponent = {file:?}\ngrants = ['clock']\n{settings}\n");
+    let policy =
+        format!("[[upstreams.stub.policies]]\ncomponent = {file:?}\ngrants = ['clock', 'store']\n{settings}\n");
     let gateway = Gateway::start(&(stub.config("stub") + &policy)).await;
     gateway.healthy(&["stub"]).await;
     let client = Client::legacy(&gateway, "/mcp").await;

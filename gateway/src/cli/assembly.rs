@@ -1,7 +1,7 @@
 //! From a configuration to upstreams that are ready to be reached: loads every policy, checks what it may do, and gives
 //! each upstream the ones that decide about it.
 
-use std::sync::Arc;
+use std::{borrow::Cow, ffi::OsStr, path::Path, sync::Arc};
 
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
 use crate::{
-    config::{self, Auth, Config, Limits},
-    credential::{CredentialManager, UpstreamAuth},
+    config::{self, Auth, Config, Limits, PolicyComponent},
+    credential::{CredentialManager, PolicyStores, UpstreamAuth},
     http::HttpClient,
     policy::{CallInterest, CallPolicy, Engine, Policy, PolicyGrant, PolicySource, shipped},
     quota::Quota,
@@ -26,6 +26,7 @@ pub(super) struct Assembler {
     client: HttpClient,
     processes: Arc<Quota>,
     starts: Arc<Semaphore>,
+    stores: PolicyStores,
 }
 
 /// What a configuration comes to.
@@ -69,7 +70,7 @@ pub(super) struct Decisions {
 ///
 /// Everything that is wrong, one line each.
 pub(super) fn assemble(config: &Config, manager: &CredentialManager) -> Result<Assembly, BadConfig> {
-    Assembler::new(config)?.assemble(config, &manager.accounts(), &[])
+    Assembler::new(config, manager)?.assemble(config, &manager.accounts(), &[])
 }
 
 impl Assembler {
@@ -78,13 +79,14 @@ impl Assembler {
     /// # Errors
     ///
     /// When policies cannot run here.
-    pub(super) fn new(config: &Config) -> Result<Self, BadConfig> {
+    pub(super) fn new(config: &Config, manager: &CredentialManager) -> Result<Self, BadConfig> {
         let engine = Engine::new(config.cache_dir.as_deref(), config.limits.policy);
         Ok(Self {
             engine: engine.map_err(|why| BadConfig(format!("the policy engine cannot be started: {why:#}")))?,
             client: HttpClient::new().limited(config.limits.connections.upstream),
             processes: Quota::new("processes", config.limits.processes),
             starts: Arc::new(Semaphore::new(config.limits.concurrent_starts)),
+            stores: manager.policy_stores(),
         })
     }
 
@@ -133,12 +135,12 @@ impl Assembler {
         entry: &config::UpstreamConfig,
         accounts: &[Arc<UpstreamAuth>],
     ) -> anyhow::Result<(Upstream, Decisions)> {
-        let Self { engine, client, processes, starts } = self;
+        let Self { engine, processes, starts, .. } = self;
         let account = accounts.iter().find(|account| account.name() == entry.name.as_str()).cloned();
         let (mut connection, mut credentials, mut calls) = (None, None, Vec::new());
         for written in &entry.policies {
             let place = format!("{}:{}: upstream `{}`", config.file.display(), written.line, entry.name);
-            let policy = load(engine, client, written).with_context(|| place.clone())?;
+            let policy = self.load(entry.name.as_str(), written).with_context(|| place.clone())?;
             if policy.decides_connections() && connection.replace(policy.clone()).is_some() {
                 bail!("{place}: a second policy decides about connections; one is enough");
             }
@@ -184,9 +186,31 @@ impl Assembler {
         let (processes, starts) = (Arc::clone(processes), Arc::clone(starts));
         let limits = config.limits.clone();
         let parts = UpstreamParts { config: entry.clone(), connection, credentials, calls, processes, starts, limits };
-        let upstream = Upstream::new(parts, client).with_context(|| format!("upstream `{}`", entry.name))?;
+        let upstream = Upstream::new(parts, &self.client).with_context(|| format!("upstream `{}`", entry.name))?;
         let proxy = upstream.forward_proxy().map(ToString::to_string);
         Ok((upstream, Decisions { connection: decided.0, credentials: decided.1, calls: decided_calls, proxy }))
+    }
+
+    /// The policy that an upstream's configuration names, with what it is granted.
+    fn load(&self, upstream: &str, written: &config::PolicyConfig) -> anyhow::Result<Policy> {
+        let (name, wasm, grants) = match &written.component {
+            PolicyComponent::File(path) => {
+                let name = path.display().to_string();
+                let wasm = std::fs::read(path).with_context(|| format!("policy `{name}` cannot be read"))?;
+                let grants = written.grants.iter().map(|grant| grant.parse()).collect::<Result<Vec<_>, _>>()?;
+                (name, Cow::from(wasm), grants)
+            }
+            // Whoever trusts the binary trusts what it carries.
+            PolicyComponent::Shipped(name) => {
+                (format!("weir:{name}"), Cow::from(shipped_by_name(name)?), PolicyGrant::ALL.to_vec())
+            }
+        };
+        let kept_as = Path::new(&name).file_name().map_or(name.as_str().into(), OsStr::to_string_lossy);
+        let store = self.stores.of(upstream, &kept_as);
+        let service = Arc::new(Services::new(self.client.clone(), written));
+        let settings = written.settings.clone();
+        let (service, store) = (Some(service as _), Some(store as _));
+        Ok(self.engine.load(PolicySource { name: &name, wasm, grants: &grants, settings, service, store })?)
     }
 }
 
@@ -217,7 +241,7 @@ impl UpstreamSource {
             policy.line = 0;
         }
         let digest = |policy: &config::PolicyConfig| {
-            std::fs::read(&policy.component).ok().map(|wasm| Sha256::digest(wasm).into())
+            std::fs::read(policy.component.file()?).ok().map(|wasm| Sha256::digest(wasm).into())
         };
         let policies = entry.policies.iter().map(digest).collect();
         Self { config, policies }
@@ -261,21 +285,16 @@ fn wants(policy: &Policy) -> anyhow::Result<CallInterest> {
     Ok(asked.map_err(|_| anyhow::anyhow!("the policy `{}` could not be asked", policy.name()))??)
 }
 
-/// One of the policies that the binary carries.
-fn ship(engine: &Engine, name: &str, wasm: &'static [u8], settings: String) -> anyhow::Result<Policy> {
-    Ok(engine.load(PolicySource { name, wasm: wasm.into(), grants: &[], settings, service: None })?)
+/// A policy about calls that the binary carries.
+fn shipped_by_name(name: &str) -> anyhow::Result<&'static [u8]> {
+    let found = shipped::CALLS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, wasm)| *wasm).with_context(|| {
+        let known: Vec<_> = shipped::CALLS.iter().map(|(name, _)| format!("`weir:{name}`")).collect();
+        format!("there is no policy `weir:{name}`; there are {}", known.join(", "))
+    })
 }
 
-fn load(engine: &Engine, client: &HttpClient, written: &config::PolicyConfig) -> anyhow::Result<Policy> {
-    let name = written.component.display().to_string();
-    let wasm = std::fs::read(&written.component).with_context(|| format!("policy `{name}` cannot be read"))?;
-    let grants = written.grants.iter().map(|grant| grant.parse::<PolicyGrant>()).collect::<Result<Vec<_>, _>>()?;
-    let services = Services::new(client.clone(), written.http.clone());
-    Ok(engine.load(PolicySource {
-        name: &name,
-        wasm: wasm.into(),
-        grants: &grants,
-        settings: written.settings.clone(),
-        service: Some(Arc::new(services)),
-    })?)
+/// A policy that decides unless the operator brings another.
+fn ship(engine: &Engine, name: &str, wasm: &'static [u8], settings: String) -> anyhow::Result<Policy> {
+    Ok(engine.load(PolicySource { name, wasm: wasm.into(), grants: &[], settings, service: None, store: None })?)
 }

@@ -75,8 +75,14 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
     let wasm = fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
     let engine = Engine::new(None, PolicyLimits::default())?;
     let name = file.display().to_string();
-    let source =
-        PolicySource { name: &name, wasm: wasm.as_slice().into(), grants: &PolicyGrant::ALL, settings, service: None };
+    let source = PolicySource {
+        name: &name,
+        wasm: wasm.as_slice().into(),
+        grants: &PolicyGrant::ALL,
+        settings,
+        service: None,
+        store: None,
+    };
     let policy = match engine.load(source) {
         Ok(policy) => policy,
         Err(why) => bail!("{why}"),
@@ -190,5 +196,6 @@ fn could(grant: PolicyGrant) -> &'static str {
         PolicyGrant::Random => "draw random numbers",
         PolicyGrant::Secrets => "read the text of the secrets that its upstream has",
         PolicyGrant::Http => "send requests to the services that its configuration names",
+        PolicyGrant::Store => "keep up to 2 MiB for each upstream, for itself alone",
     }
 }

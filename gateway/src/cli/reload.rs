@@ -70,7 +70,7 @@ impl FileContent {
 /// What the policies of a configuration are now.
 pub(super) fn policy_states(config: &Config) -> Vec<PolicyState> {
     let state = |policy: &PolicyConfig| {
-        let data = fs::metadata(&policy.component).ok()?;
+        let data = fs::metadata(policy.component.file()?).ok()?;
         Some((data.modified().ok()?, data.len()))
     };
     config.upstreams.iter().flat_map(|upstream| &upstream.policies).map(state).collect()

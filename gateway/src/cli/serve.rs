@@ -102,7 +102,7 @@ pub(super) fn gateway(
     }
     let manager = CredentialManager::new(&config, plaintext);
     let policies = reload::policy_states(&config);
-    let assembler = Assembler::new(&config)?;
+    let assembler = Assembler::new(&config, &manager)?;
     let assembly = assembler.assemble(&config, &manager.accounts(), &[])?;
     if let Some(why) = super::check_key(&manager)? {
         return Err(BadConfig(why).into());

@@ -397,7 +397,8 @@ table! {
     #[schemars(extend("required" = ["component"]))]
     #[schemars(rename = "Policy")]
     struct WrittenPolicy("a table with a `component`") {
-        /// The component's file.
+        /// The component's file, or one that Weir brings along: `"weir:pin"`, `"weir:redact"`, `"weir:schema"` or
+        /// `"weir:shape"`.
         component: FilePath,
         /// The imports it may use.
         grants: Values<Grant>,
@@ -408,6 +409,10 @@ table! {
         secrets: NamedValues<WrittenSecret>,
         /// The services it may ask, by origin: `["https://tokens.example.com"]`; needs the grant `"http"`.
         http: Values<ServiceOrigin>,
+        /// The methods of its requests. Default: `["GET", "POST"]`.
+        http_methods: Values<HttpMethod>,
+        /// How many requests it may send in a minute, to all services together. Default: 1000.
+        http_requests_per_minute: Count,
         /// Whether what it decides about calls is carried out, or only logged. Default: `"enforce"`.
         mode: WrittenMode,
         /// What becomes of calls while it fails: they are refused, they go on without it, or its last decision about the
@@ -419,6 +424,10 @@ table! {
 /// How a policy takes part in calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct WrittenMode(pub(super) super::PolicyMode);
+
+/// A method of HTTP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct HttpMethod(pub(super) &'static str);
 
 /// What becomes of calls whose policy fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -530,6 +539,10 @@ words! {
     OnFailure: "\"refuse\" or \"continue\"", ["refuse" => Self::Refuse, "continue" => Self::Continue], later [];
     Grant: "the name of a grant, as a string",
         ["log" => Self("log"), "clock" => Self("clock"), "random" => Self("random"), "secrets" => Self("secrets"),
-            "http" => Self("http")],
-        later ["store"];
+            "http" => Self("http"), "store" => Self("store")],
+        later [];
+    HttpMethod: "a method, such as \"GET\"",
+        ["GET" => Self("GET"), "HEAD" => Self("HEAD"), "POST" => Self("POST"), "PUT" => Self("PUT"),
+            "PATCH" => Self("PATCH"), "DELETE" => Self("DELETE")],
+        later [];
 }

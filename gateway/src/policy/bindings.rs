@@ -4,6 +4,12 @@
 wasmtime::component::bindgen!({
     path: "../wit",
     world: "policy",
-    imports: { "weir:policy/http.send": async },
+    imports: {
+        "weir:policy/http.send": async,
+        "weir:policy/store.get": async,
+        "weir:policy/store.set": async,
+        "weir:policy/store.delete": async,
+        "weir:policy/store.keys": async,
+    },
     exports: { default: async },
 });

@@ -20,9 +20,10 @@ use super::{
     Policy,
     error::{EngineError, LoadError},
     grant::PolicyGrant,
-    limits::{MEMORY, MODULES, SLOTS, SLOTS_WITH_HTTP, TABLE},
+    limits::{MEMORY, MODULES, SLOTS, SLOTS_THAT_WAIT, TABLE},
     load::{self, Loaded},
     service::Service,
+    store::PolicyStore,
     ticker::Ticker,
 };
 
@@ -44,6 +45,8 @@ pub struct PolicySource<'a> {
     pub settings: String,
     /// The services that it may ask, if it is granted [`PolicyGrant::Http`].
     pub service: Option<Arc<dyn Service>>,
+    /// What it keeps, if it is granted [`PolicyGrant::Store`].
+    pub store: Option<Arc<dyn PolicyStore>>,
 }
 
 /// What the policies of an engine have in common.
@@ -51,7 +54,7 @@ pub(super) struct EngineShared {
     pub(super) wasm: wasmtime::Engine,
     pub(super) ticker: Ticker,
     pub(super) slots: Arc<Semaphore>,
-    pub(super) slots_with_http: Arc<Semaphore>,
+    pub(super) slots_that_wait: Arc<Semaphore>,
     pub(super) limits: PolicyLimits,
     loaded: Mutex<HashMap<[u8; 32], Weak<Loaded>>>,
 }
@@ -59,7 +62,7 @@ pub(super) struct EngineShared {
 impl Engine {
     /// An engine that keeps compiled code in the directory `cache`, or compiles anew at each start without one. The
     /// directory is made if it is missing; it has to be private, for code in it is run unseen. `limits` are those of each
-    /// policy that may ask services.
+    /// policy that may ask services or a store.
     pub fn new(cache: Option<&Path>, limits: PolicyLimits) -> Result<Self, EngineError> {
         let failed = |error: wasmtime::Error| EngineError::Engine(format!("{error:#}"));
         let mut config = configuration();
@@ -74,8 +77,8 @@ impl Engine {
         let wasm = wasmtime::Engine::new(&config).map_err(failed)?;
         let ticker = Ticker::start(wasm.weak()).map_err(|error| EngineError::Engine(error.to_string()))?;
         let slots = |count| Arc::new(Semaphore::new(usize::try_from(count).unwrap_or(1)));
-        let (slots, slots_with_http) = (slots(SLOTS), slots(SLOTS_WITH_HTTP));
-        Ok(Self(Arc::new(EngineShared { wasm, ticker, slots, slots_with_http, limits, loaded: Mutex::default() })))
+        let (slots, slots_that_wait) = (slots(SLOTS), slots(SLOTS_THAT_WAIT));
+        Ok(Self(Arc::new(EngineShared { wasm, ticker, slots, slots_that_wait, limits, loaded: Mutex::default() })))
     }
 
     /// A policy that can be asked. The same component with the same grants is compiled and kept once, whatever its
@@ -108,7 +111,7 @@ impl fmt::Debug for Engine {
 /// Wasm as it is everywhere, minus what no policy needs, in slots that are reserved once and filled when used.
 fn configuration() -> Config {
     let mut pool = PoolingAllocationConfig::new();
-    let slots = SLOTS + SLOTS_WITH_HTTP;
+    let slots = SLOTS + SLOTS_THAT_WAIT;
     pool.total_component_instances(slots)
         .total_core_instances(slots * 8)
         .max_core_instances_per_component(MODULES)

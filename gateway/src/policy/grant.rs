@@ -17,6 +17,8 @@ pub enum PolicyGrant {
     Secrets,
     /// Requests to services whose origins the configuration names.
     Http,
+    /// A small store of its own.
+    Store,
 }
 
 /// A name that grants nothing.
@@ -29,7 +31,7 @@ pub struct UnknownGrant {
 
 impl PolicyGrant {
     /// Every capability, in the order in which messages list them.
-    pub const ALL: [Self; 5] = [Self::Log, Self::Clock, Self::Random, Self::Secrets, Self::Http];
+    pub const ALL: [Self; 6] = [Self::Log, Self::Clock, Self::Random, Self::Secrets, Self::Http, Self::Store];
 
     /// The name in the configuration, which is that of the WIT interface too.
     pub const fn name(self) -> &'static str {
@@ -39,6 +41,7 @@ impl PolicyGrant {
             Self::Random => "random",
             Self::Secrets => "secrets",
             Self::Http => "http",
+            Self::Store => "store",
         }
     }
 }
@@ -81,10 +84,10 @@ mod tests {
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        let error = "store".parse::<PolicyGrant>().map_err(|error| error.to_string());
+        let error = "disk".parse::<PolicyGrant>().map_err(|error| error.to_string());
         assert_eq!(
             error.as_ref().map_err(String::as_str),
-            Err("no capability is called \"store\"; there are log, clock, random, secrets, http")
+            Err("no capability is called \"disk\"; there are log, clock, random, secrets, http, store")
         );
     }
 

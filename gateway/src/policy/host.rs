@@ -10,11 +10,11 @@ use wasmtime::component::{HasSelf, Linker, ResourceTable};
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxView, WasiView, random::Deterministic};
 
 use super::{
-    Service, ServiceRequest,
-    bindings::weir::policy::{clock, http, log, random, secrets, types},
+    PolicyStore, PolicyStoreCondition, PolicyStoreError, Service, ServiceRequest,
+    bindings::weir::policy::{clock, http, log, random, secrets, store, types},
     grant::PolicyGrant,
     guest_log::{GuestLines, Printed},
-    limits::{Meter, REQUESTS},
+    limits::{Meter, OPERATIONS, REQUESTS},
 };
 
 /// The most bytes of randomness in one call.
@@ -29,6 +29,11 @@ pub(super) struct HostState {
     /// The services that may be asked; none unless that is granted.
     pub(super) service: Option<Arc<dyn Service>>,
     pub(super) requests: u32,
+    /// What it keeps; none unless that is granted.
+    pub(super) store: Option<Arc<dyn PolicyStore>>,
+    pub(super) operations: u32,
+    /// Whether it has waited for a service or its store since its processor time was last counted.
+    pub(super) waited: bool,
     pub(super) grants: Arc<[PolicyGrant]>,
     pub(super) wasi: Option<Box<Wasi>>,
 }
@@ -52,6 +57,7 @@ pub(super) fn link(linker: &mut Linker<HostState>, grants: &[PolicyGrant], wasi:
             PolicyGrant::Random => random::add_to_linker::<HostState, HasSelf<HostState>>(linker, |state| state),
             PolicyGrant::Secrets => secrets::add_to_linker::<HostState, HasSelf<HostState>>(linker, |state| state),
             PolicyGrant::Http => http::add_to_linker::<HostState, HasSelf<HostState>>(linker, |state| state),
+            PolicyGrant::Store => store::add_to_linker::<HostState, HasSelf<HostState>>(linker, |state| state),
         }?;
     }
     if wasi {
@@ -99,8 +105,16 @@ impl http::Host for HostState {
             return Err(format!("{REQUESTS} requests were sent already, as many as one question may send"));
         }
         self.requests += 1;
-        let post = request.method == http::Method::Post;
-        let request = ServiceRequest { post, url: request.url, headers: request.headers, body: request.body };
+        self.waited = true;
+        let method = match request.method {
+            http::Method::Get => "GET",
+            http::Method::Head => "HEAD",
+            http::Method::Post => "POST",
+            http::Method::Put => "PUT",
+            http::Method::Patch => "PATCH",
+            http::Method::Delete => "DELETE",
+        };
+        let request = ServiceRequest { method, url: request.url, headers: request.headers, body: request.body };
         let response = service.send(request).await?;
         Ok(http::Response {
             status: response.status,
@@ -108,6 +122,62 @@ impl http::Host for HostState {
             body: response.body,
             extensions: Vec::new(),
         })
+    }
+}
+
+impl store::Host for HostState {
+    async fn get(&mut self, key: String) -> Result<Option<store::Item>, store::StoreError> {
+        let found = self.kept()?.get(&key).await?;
+        Ok(found.map(|(value, version)| store::Item { value, version, extensions: Vec::new() }))
+    }
+
+    async fn set(
+        &mut self,
+        key: String,
+        value: Vec<u8>,
+        ttl_seconds: u32,
+        when: store::Condition,
+    ) -> Result<u64, store::StoreError> {
+        let when = match when {
+            store::Condition::Always => PolicyStoreCondition::Always,
+            store::Condition::Absent => PolicyStoreCondition::Absent,
+            store::Condition::Version(version) => PolicyStoreCondition::Version(version),
+        };
+        Ok(self.kept()?.set(&key, value, ttl_seconds, when).await?)
+    }
+
+    async fn delete(&mut self, key: String) -> Result<(), store::StoreError> {
+        Ok(self.kept()?.delete(&key).await?)
+    }
+
+    async fn keys(&mut self, prefix: String) -> Result<Vec<String>, store::StoreError> {
+        Ok(self.kept()?.keys(&prefix).await?)
+    }
+}
+
+impl HostState {
+    /// What the policy keeps, for one more operation.
+    fn kept(&mut self) -> Result<Arc<dyn PolicyStore>, store::StoreError> {
+        let Some(kept) = &self.store else {
+            return Err(store::StoreError::Unavailable("no store is configured".to_owned()));
+        };
+        if self.operations >= OPERATIONS {
+            let text = format!("{OPERATIONS} operations were done already, as many as one question may do");
+            return Err(store::StoreError::Limit(text));
+        }
+        self.operations += 1;
+        self.waited = true;
+        Ok(Arc::clone(kept))
+    }
+}
+
+impl From<PolicyStoreError> for store::StoreError {
+    fn from(error: PolicyStoreError) -> Self {
+        match error {
+            PolicyStoreError::Changed => Self::Changed,
+            PolicyStoreError::Limit(text) => Self::Limit(text),
+            PolicyStoreError::Unavailable(text) => Self::Unavailable(text),
+        }
     }
 }
 

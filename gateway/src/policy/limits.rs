@@ -21,11 +21,11 @@ pub(super) const MEMORY: usize = 16 << 20;
 pub(super) const TABLE: usize = 20_000;
 /// Core modules in one component. A Rust guest has one to three, a Python guest a few dozen.
 pub(super) const MODULES: u32 = 64;
-/// Questions that are answered at the same time, of all policies that ask no services.
+/// Questions that are answered at the same time, of all policies that wait for nobody.
 pub(super) const SLOTS: u32 = 64;
-/// The same of all that may ask services: they wait for those, and must not keep the rest waiting.
-pub(super) const SLOTS_WITH_HTTP: u32 = 64;
-/// Questions that one policy answers at the same time where it asks no services, so that one that hangs leaves slots for
+/// The same of all that may ask services, or a store: they wait for those, and must not keep the rest waiting.
+pub(super) const SLOTS_THAT_WAIT: u32 = 64;
+/// Questions that one policy answers at the same time where it waits for nobody, so that one that hangs leaves slots for
 /// the rest. For the others there is `limits.policy.running`.
 const SLOTS_OF_ONE: usize = 16;
 /// How long a question waits for a slot. It is enough for any number of honest questions.
@@ -36,10 +36,12 @@ pub(super) const BUDGET: Duration = Duration::from_millis(100);
 pub(super) const EPOCHS: u128 = BUDGET.as_millis() / TICK.as_millis();
 /// The time of one question by the clock on the wall: epochs do not pass for a guest that waits.
 pub(super) const WALL: Duration = Duration::from_secs(2);
-/// The same for a policy that may ask services, which are slower than guests.
-pub(super) const WALL_WITH_HTTP: Duration = Duration::from_secs(15);
+/// The same for a policy that waits for services or a store, which are slower than guests.
+pub(super) const WALL_WITH_WAITING: Duration = Duration::from_secs(15);
 /// The requests that one question may send.
 pub(super) const REQUESTS: u32 = 4;
+/// The operations at its store that one question may do.
+pub(super) const OPERATIONS: u32 = 64;
 /// What a guest may hand over in one call or answer, in bytes.
 pub(super) const HANDOVER: usize = 256 << 10;
 /// The longest message that crosses to a guest, in bytes.

@@ -13,8 +13,8 @@ pub trait Service: Send + Sync {
 
 /// A policy's request.
 pub struct ServiceRequest {
-    /// Whether it is a POST; otherwise it is a GET.
-    pub post: bool,
+    /// How it asks: GET, HEAD, POST, PUT, PATCH or DELETE.
+    pub method: &'static str,
     /// Where it goes.
     pub url: String,
     /// Its headers.

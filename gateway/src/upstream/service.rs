@@ -1,12 +1,19 @@
 //! Carries the requests of policies to the services that the configuration names for them, and to no others.
 
-use std::{future::Future, pin::Pin, str::FromStr, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    str::FromStr,
+    time::{Duration, Instant},
+};
 
 use url::Url;
 
 use crate::{
+    config::PolicyConfig,
     http::{HeaderName, HeaderValue, HttpClient, HttpTimeouts, Method, Request},
     policy::{Service, ServiceRequest, ServiceResponse},
+    rate::RateLimiter,
 };
 
 /// The longest answer of a service, in bytes.
@@ -18,13 +25,17 @@ const TIMEOUTS: HttpTimeouts = HttpTimeouts { connect: Duration::from_secs(3), r
 /// The services of one policy.
 pub struct Services {
     client: HttpClient,
+    /// Each as browsers write it: `https://tokens.example.com`.
     origins: Vec<String>,
+    methods: Vec<&'static str>,
+    rate: RateLimiter,
 }
 
 impl Services {
-    /// The services at these origins, each as browsers write it: `https://tokens.example.com`.
-    pub fn new(client: HttpClient, origins: Vec<String>) -> Self {
-        Self { client, origins }
+    /// The services that the configuration names for a policy.
+    pub fn new(client: HttpClient, policy: &PolicyConfig) -> Self {
+        let rate = RateLimiter::new(policy.http_requests_per_minute, Duration::from_secs(60));
+        Self { client, origins: policy.http.clone(), methods: policy.http_methods.clone(), rate }
     }
 
     async fn carry(&self, request: ServiceRequest) -> Result<ServiceResponse, String> {
@@ -35,10 +46,19 @@ impl Services {
                 "{origin} is not named in the configuration; to allow it, write: http = [\"{origin}\"]"
             ));
         }
+        if !self.methods.contains(&request.method) {
+            return Err(format!(
+                "{method} is not allowed; to allow it, write: http_methods = [\"{method}\"]",
+                method = request.method
+            ));
+        }
+        if let Err(wait) = self.rate.take(&(), Instant::now()) {
+            return Err(format!("too many requests in a minute; the next may go in {} s", wait.as_secs() + 1));
+        }
         let target = self.client.target(&url, TIMEOUTS).map_err(|why| why.to_string())?;
         let headers = request.headers.iter().map(header).collect::<Result<Vec<_>, _>>()?;
-        let method = if request.post { Method::POST } else { Method::GET };
-        let body = request.post.then(|| request.body.into());
+        let method = Method::from_str(request.method).map_err(|why| why.to_string())?;
+        let body = (!request.body.is_empty() || request.method == "POST").then(|| request.body.into());
         // A redirect within the origin is followed, one that leads elsewhere is an error.
         let sent = self.client.send(&target, Request { method, headers: &headers, body }).await;
         let response = sent.map_err(|why| why.to_string())?;

@@ -143,6 +143,20 @@ impl fmt::Debug for Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(pub(crate) u64);
 
+impl Version {
+    /// The one of this number.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number, for whoever names it outside of this process.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// A value as it was found.
 #[derive(Clone, Debug)]
 pub struct Entry {

@@ -30,7 +30,14 @@ pub(crate) fn engine() -> &'static Engine {
 }
 
 pub(crate) fn try_load(name: &str, wasm: &[u8], grants: &[PolicyGrant], settings: &str) -> Result<Policy, LoadError> {
-    engine().load(PolicySource { name, wasm: Cow::Borrowed(wasm), grants, settings: settings.into(), service: None })
+    engine().load(PolicySource {
+        name,
+        wasm: Cow::Borrowed(wasm),
+        grants,
+        settings: settings.into(),
+        service: None,
+        store: None,
+    })
 }
 
 pub(crate) fn load(name: &str, wasm: &[u8]) -> Policy {

@@ -141,7 +141,7 @@ async fn capabilities_give_what_was_granted_and_no_more() {
     let CredentialDecision::Stop(found) = choice else { panic!("{choice:?}") };
     let year: u32 = found.strip_prefix("year ").and_then(|rest| rest.get(..4)?.parse().ok()).unwrap();
     assert!((2025..2100).contains(&year), "{found}");
-    let rest = r#", 1024 random bytes, token Some("[secret token]"), other None, settings {"a":1}"#;
+    let rest = r#", 1024 random bytes, token Some("[secret token]"), other None, store Err(StoreError::Unavailable("no store is configured")), settings {"a":1}"#;
     assert!(found.ends_with(rest), "{found}");
 }
 
@@ -226,7 +226,7 @@ fn asks(engine: &Engine, name: &str, service: &Arc<Closed>) -> Policy {
     let service = Some(Arc::clone(service) as Arc<dyn Service>);
     let settings = r#"{"service":"https://tokens.example.com/mcp"}"#.to_owned();
     let wasm = weir_guests::TOKEN_SERVICE.into();
-    engine.load(PolicySource { name, wasm, grants: &[PolicyGrant::Http], settings, service }).unwrap()
+    engine.load(PolicySource { name, wasm, grants: &[PolicyGrant::Http], settings, service, store: None }).unwrap()
 }
 
 #[tokio::test]

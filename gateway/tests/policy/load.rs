@@ -72,7 +72,7 @@ fn a_capability_that_nobody_granted() {
     let refused = try_load("curious", weir_guests::CURIOUS, &[PolicyGrant::Secrets, PolicyGrant::Log], "").unwrap_err();
     assert_eq!(
         refused.to_string(),
-        r#"policy curious uses clock, random, which it is not granted; to grant it, write: grants = ["log", "clock", "random", "secrets"]"#
+        r#"policy curious uses clock, random, store, which it is not granted; to grant it, write: grants = ["log", "clock", "random", "secrets", "store"]"#
     );
     assert!(try_load("curious", weir_guests::CURIOUS, &PolicyGrant::ALL, "").is_ok());
 }
@@ -95,7 +95,7 @@ fn a_capability_that_does_not_exist() {
     let refused = try_load("curious", &wasm, &PolicyGrant::ALL, "").unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "policy curious imports weir:policy/dns@0.1.0, which does not exist here; the capabilities are log, clock, random, secrets, http"
+        "policy curious imports weir:policy/dns@0.1.0, which does not exist here; the capabilities are log, clock, random, secrets, http, store"
     );
 }
 
@@ -111,6 +111,7 @@ fn compiled_code_is_kept_in_a_directory_of_our_own() {
                 grants: &[],
                 settings: String::new(),
                 service: None,
+                store: None,
             })
             .unwrap();
     };

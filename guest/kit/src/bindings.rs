@@ -35,6 +35,7 @@ pub mod credentials {
             "weir:policy/random@0.1.0": super::connection::weir::policy::random,
             "weir:policy/secrets@0.1.0": super::connection::weir::policy::secrets,
             "weir:policy/http@0.1.0": super::connection::weir::policy::http,
+            "weir:policy/store@0.1.0": super::connection::weir::policy::store,
         },
     });
 }
@@ -56,6 +57,7 @@ pub mod calls {
             "weir:policy/random@0.1.0": super::connection::weir::policy::random,
             "weir:policy/secrets@0.1.0": super::connection::weir::policy::secrets,
             "weir:policy/http@0.1.0": super::connection::weir::policy::http,
+            "weir:policy/store@0.1.0": super::connection::weir::policy::store,
         },
     });
 }

@@ -112,3 +112,81 @@ pub mod http {
         Err("there are no services outside of Weir".to_owned())
     }
 }
+
+/// A small store of the policy's own; granted by `"store"`. Outside of WebAssembly it is the memory of the thread.
+pub mod store {
+    pub use crate::bindings::connection::weir::policy::store::{Condition, Item, StoreError};
+
+    /// What is kept under a key; none if there is nothing, or its time is over.
+    #[cfg(target_family = "wasm")]
+    pub fn get(key: &str) -> Result<Option<Item>, StoreError> {
+        crate::bindings::connection::weir::policy::store::get(key)
+    }
+
+    /// Keeps a value for so many seconds, 0 for good, and answers with the version of this writing.
+    #[cfg(target_family = "wasm")]
+    pub fn set(key: &str, value: &[u8], ttl_seconds: u32, when: Condition) -> Result<u64, StoreError> {
+        crate::bindings::connection::weir::policy::store::set(key, value, ttl_seconds, when)
+    }
+
+    /// Forgets what is under a key.
+    #[cfg(target_family = "wasm")]
+    pub fn delete(key: &str) -> Result<(), StoreError> {
+        crate::bindings::connection::weir::policy::store::delete(key)
+    }
+
+    /// The keys that begin with this text, in order.
+    #[cfg(target_family = "wasm")]
+    pub fn keys(prefix: &str) -> Result<Vec<String>, StoreError> {
+        crate::bindings::connection::weir::policy::store::keys(prefix)
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    pub use native::{delete, get, keys, set};
+
+    /// Nothing expires here.
+    #[cfg(not(target_family = "wasm"))]
+    mod native {
+        use std::{cell::RefCell, collections::BTreeMap};
+
+        use super::{Condition, Item, StoreError};
+
+        thread_local! {
+            static KEPT: RefCell<(u64, BTreeMap<String, Item>)> = const { RefCell::new((0, BTreeMap::new())) };
+        }
+
+        /// What is kept under a key; none if there is nothing.
+        pub fn get(key: &str) -> Result<Option<Item>, StoreError> {
+            Ok(KEPT.with_borrow(|(_, kept)| kept.get(key).cloned()))
+        }
+
+        /// Keeps a value, and answers with the version of this writing.
+        pub fn set(key: &str, value: &[u8], _: u32, when: Condition) -> Result<u64, StoreError> {
+            KEPT.with_borrow_mut(|(version, kept)| {
+                let there = kept.get(key).map(|item| item.version);
+                let holds = match when {
+                    Condition::Always => true,
+                    Condition::Absent => there.is_none(),
+                    Condition::Version(expected) => there == Some(expected),
+                };
+                if !holds {
+                    return Err(StoreError::Changed);
+                }
+                *version += 1;
+                kept.insert(key.into(), Item { value: value.into(), version: *version, extensions: Vec::new() });
+                Ok(*version)
+            })
+        }
+
+        /// Forgets what is under a key.
+        pub fn delete(key: &str) -> Result<(), StoreError> {
+            KEPT.with_borrow_mut(|(_, kept)| kept.remove(key));
+            Ok(())
+        }
+
+        /// The keys that begin with this text, in order.
+        pub fn keys(prefix: &str) -> Result<Vec<String>, StoreError> {
+            Ok(KEPT.with_borrow(|(_, kept)| kept.keys().filter(|key| key.starts_with(prefix)).cloned().collect()))
+        }
+    }
+}

@@ -4,8 +4,14 @@ use super::context::Context;
 use crate::config::read::{At, Setting};
 use crate::config::value::{NamedValues, Values};
 use crate::config::written::{self, Grant, WrittenSecret};
-use crate::config::{PolicyConfig, SecretSource};
+use crate::config::{PolicyComponent, PolicyConfig, SecretSource};
 
+/// How a component that the binary carries is told from a file.
+const SHIPPED: &str = "weir:";
+/// The methods that a policy may use if the configuration names none.
+const METHODS: [&str; 2] = ["GET", "POST"];
+/// The requests that it may send in a minute if the configuration says nothing.
+const REQUESTS: usize = 1000;
 /// The longest name of a policy's secret.
 const SECRET_NAME: usize = 64;
 
@@ -23,7 +29,10 @@ fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Opt
         let hint = "component = \"policies/example.wasm\"".to_owned();
         context.report.add(at.span.clone(), "a policy needs a `component`", Some(hint));
     }
-    let component = written.component.set().and_then(|path| context.existing(path));
+    let component = written.component.set().and_then(|path| match path.value.0.strip_prefix(SHIPPED) {
+        Some(name) => Some(PolicyComponent::Shipped(name.to_owned())),
+        None => context.existing(path).map(PolicyComponent::File),
+    });
     let grants = grants(&written.grants);
     let secrets = secrets(&written.secrets, context);
     Some(PolicyConfig {
@@ -32,6 +41,11 @@ fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Opt
         settings: written.settings.set().map_or_else(|| "{}".to_owned(), |settings| settings.value.0.clone()),
         secrets,
         http: written.http.set().iter().flat_map(|all| &all.value.0).map(|origin| origin.value.0.clone()).collect(),
+        http_methods: match written.http_methods.set() {
+            Some(methods) => methods.value.0.iter().map(|method| method.value.0).collect(),
+            None => METHODS.to_vec(),
+        },
+        http_requests_per_minute: written.http_requests_per_minute.set().map_or(REQUESTS, |count| count.value.0),
         mode: written.mode.set().map(|mode| mode.value.0).unwrap_or_default(),
         on_failure: written.on_failure.set().map(|failure| failure.value.0).unwrap_or_default(),
         line: context.report.position(at.span.start).line,

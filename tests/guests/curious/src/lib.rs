@@ -2,7 +2,7 @@
 
 use weir_policy::{
     Credentials, Decision, Question,
-    capability::{clock, log, random, secrets},
+    capability::{clock, log, random, secrets, store},
 };
 
 struct Curious;
@@ -11,11 +11,12 @@ impl Credentials for Curious {
     fn decide(about: Question) -> Decision {
         log::info("I look at everything");
         Decision::Stop(format!(
-            "year {}, {} random bytes, token {:?}, other {:?}, settings {}",
+            "year {}, {} random bytes, token {:?}, other {:?}, store {:?}, settings {}",
             1970 + clock::now().as_secs() / 31_556_952,
             random::bytes(u32::MAX).len(),
             secrets::read("token"),
             secrets::read("other"),
+            store::get("k"),
             about.upstream.settings,
         ))
     }

@@ -3,7 +3,7 @@
 //! `see` names what it wants to see: `facts`, `body`, `answers`, `events`, `tools`, `templates`, `nothing`. `do` names what it does, with what follows the
 //! first `=`.
 
-use weir_policy::{Upstream, calls::*};
+use weir_policy::{Upstream, calls::*, capability::store};
 
 struct Judge;
 
@@ -35,6 +35,19 @@ fn misbehave(word: &str) {
             }
         }
         _ => {}
+    }
+}
+
+/// How many calls somebody has made, with this one.
+fn counted(who: &str) -> Result<u64, store::StoreError> {
+    loop {
+        let found = store::get(who)?;
+        let when = found.as_ref().map_or(store::Condition::Absent, |item| store::Condition::Version(item.version));
+        let count = found.map_or(0, |item| u64::from_le_bytes(item.value.try_into().unwrap_or_default())) + 1;
+        match store::set(who, &count.to_le_bytes(), 0, when) {
+            Err(store::StoreError::Changed) => {}
+            written => return written.map(|_| count),
+        }
     }
 }
 
@@ -108,6 +121,20 @@ impl Calls for Judge {
                 Decision::deny(format!("at {}", weir_policy::capability::clock::now().as_nanos())).for_seconds(60)
             }
             "memory" => Decision::allow().remember(with),
+            "calls" => {
+                let most = with.parse().unwrap_or(0);
+                match counted(&about.principal.map_or_else(String::new, |principal| principal.subject)) {
+                    Ok(count) if count > most => Decision::deny(format!("these were your {most} calls")),
+                    Ok(count) => Decision::allow().label("count", count.to_string()),
+                    Err(why) => Decision::deny(format!("{why:?}")),
+                }
+            }
+            "hoard" => {
+                let kept = (0..100).try_for_each(|number: u32| {
+                    store::set(&number.to_string(), &[1; 100 << 10], 0, store::Condition::Always).map(drop)
+                });
+                Decision::deny(format!("{kept:?}"))
+            }
             "huge" => Decision::deny("x".repeat(4 << 20)),
             _ => Decision::allow(),
         }
