@@ -24,6 +24,7 @@
 pub mod bindings;
 pub mod calls;
 pub mod capability;
+pub mod json;
 mod settings;
 mod words;
 
