@@ -23,6 +23,7 @@ mod serve;
 mod status;
 mod terminal;
 mod test;
+mod tools;
 mod upgrade;
 
 use std::{
@@ -158,9 +159,12 @@ enum Command {
     /// Say what the rules have decided about a call.
     #[command(subcommand)]
     Access(access::AccessCommand),
-    /// Look into components that decide.
+    /// Look into components that decide, and try them.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// See and approve what tools say of themselves.
+    #[command(subcommand)]
+    Tools(tools::ToolsCommand),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
     /// Be the built-in server on standard input and output.
@@ -214,6 +218,7 @@ pub fn run() -> ExitCode {
         Command::Audit(command) => audit::run(command),
         Command::Access(command) => access::explain(&command),
         Command::Policy(command) => policy::run(command),
+        Command::Tools(command) => tools::run(command),
         Command::Schema => schema::run(),
         Command::DemoServer => demo::server(),
         Command::Exec(options) => Ok(exec::run(options)),

@@ -371,7 +371,7 @@ pub struct PolicyConfig {
 pub enum PolicyComponent {
     /// A file. Absolute.
     File(PathBuf),
-    /// One of those that the binary carries, by its name; `weir:redact` in the configuration.
+    /// One of those that the binary carries, by its name; `weir:pin` in the configuration.
     Shipped(String),
 }
 

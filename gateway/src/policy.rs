@@ -13,6 +13,7 @@ mod engine;
 mod error;
 mod grant;
 mod host;
+mod json;
 mod limits;
 mod guest_log;
 mod load;
@@ -20,6 +21,7 @@ mod service;
 mod store;
 pub mod shipped;
 mod ticker;
+mod trial;
 
 use std::{fmt, sync::Arc, time::Instant};
 

@@ -444,12 +444,9 @@ async fn what_a_policy_keeps_outlives_a_restart() {
     let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
     let mut config = Judged::config(&stub, directory.path(), &[&settings("facts", "calls=3")]);
     // The same component at another upstream begins anew.
-    config += &Judged::config(&stub, directory.path(), &[&settings("facts", "calls=3")])
-        .replace("upstreams.judged", "upstreams.other")
-        .split("[upstreams.free]")
-        .next()
-        .unwrap()
-        .to_owned();
+    let again = Judged::config(&stub, directory.path(), &[&settings("facts", "calls=3")]);
+    let again = again.replace("upstreams.judged", "upstreams.other");
+    config += again.split("[upstreams.free]").next().unwrap();
     let state = directory.path().join("state");
     let environment = [("XDG_STATE_HOME", state.to_str().unwrap())];
     let mut answers = Vec::new();

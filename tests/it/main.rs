@@ -73,6 +73,7 @@ mod routing;
 mod secrets;
 mod sessionless;
 mod sessions;
+mod shipped_policies;
 mod shutdown;
 mod sign_in;
 mod sign_in_log;

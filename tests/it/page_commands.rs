@@ -124,6 +124,7 @@ impl Scratch {
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("bin")).unwrap();
         symlink(paths::weir(), folder.path().join("bin/weir")).unwrap();
+        symlink(paths::tests().with_file_name("guest"), folder.path().join("guest")).unwrap();
         let config = terminal::config(&upstream, &format!("auth = \"oauth\"\n{accounts}"));
         let config = config.replace("upstreams.u", &format!("upstreams.{}", name.unwrap_or("u")));
         let config = format!("listen = \"127.0.0.1:0\"\ncache_dir = {:?}\n{config}", paths::cache());

@@ -81,6 +81,65 @@ fn a_component_is_looked_into_before_it_is_used() {
     assert!(code == Some(1) && said.contains("policy.wasm"), "{said}");
 }
 
+/// What `weir policy` says of a component and a case file, and how it ends.
+fn tried(component: &[u8], case: &serde_json::Value) -> (Option<i32>, String) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("policy.wasm"), component).unwrap();
+    fs::create_dir(directory.path().join("cases")).unwrap();
+    fs::write(directory.path().join("cases/one.json"), case.to_string()).unwrap();
+    let mut command = std::process::Command::new(weir_tests::paths::weir());
+    let output = command.current_dir(&directory).args(["policy", "test", "policy.wasm"]).output().unwrap();
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    (output.status.code(), said)
+}
+
+#[test]
+fn a_component_is_tried_without_a_gateway() {
+    let case = |text: &str| {
+        json!({
+            "questions": [{
+                "ask": "after",
+                "with": { "what": { "result": { "text": "paid with 4111 1111 1111 1111" } } },
+                "expect": { "verdict": { "replace": { "text": text } } },
+            }]
+        })
+    };
+    let (code, said) = tried(weir_guests::MASK_CARDS, &case("paid with **** **** **** 1111"));
+    assert_eq!((code, said.contains("1 questions")), (Some(0), true), "{said}");
+    let (code, said) = tried(weir_guests::MASK_CARDS, &case("paid with something else"));
+    assert_eq!(code, Some(1), "{said}");
+    let expected = "question 1 (after): verdict.replace.text\n        expected  \"paid with something else\"\n        found     \
+                    \"paid with **** **** **** 1111\"";
+    assert!(said.contains(expected), "{said}");
+    let mut wrong = case("");
+    wrong["questions"][0]["with"] = json!({ "about": { "nam": "echo" } });
+    let (code, said) = tried(weir_guests::MASK_CARDS, &wrong);
+    assert!(code == Some(1) && said.contains("with.about has no nam; it has id, upstream, endpoint"), "{said}");
+    // Counts in the store last for a file; services answer as it says.
+    let calls = json!({
+        "settings": { "see": "facts", "do": "calls=1" },
+        "questions": [
+            { "ask": "before", "expect": { "verdict": "allow", "labels": [["count", "1"]] } },
+            { "ask": "before", "expect": { "verdict": { "deny": { "text": "these were your 1 calls" } } } },
+        ]
+    });
+    let (code, said) = tried(weir_guests::JUDGE, &calls);
+    assert_eq!(code, Some(0), "{said}");
+    let tokens = json!({
+        "settings": { "service": "https://tokens.example.com/mcp" },
+        "services": [{ "method": "POST", "url": "https://tokens.example.com/mcp", "body": "minted" }],
+        "questions": [
+            { "ask": "decide", "expect": { "mint": { "text": "minted", "scheme": "Bearer" } } },
+            { "ask": "decide", "with": { "about": { "upstream": { "name": "u" } } }, "expect":
+                { "stop": "the token service of u cannot be asked: the case has no answer to POST https://tokens.example.com/mcp" } },
+        ]
+    });
+    let (code, said) = tried(weir_guests::TOKEN_SERVICE, &tokens);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = tried(weir_guests::SPIN, &json!({ "questions": [{ "ask": "next", "expect": "stop" }] }));
+    assert!(code == Some(1) && said.contains("policy.wasm gave no answer in time"), "{said}");
+}
+
 /// A service that hands out a token for each request, on one connection each.
 async fn token_service() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -202,7 +202,7 @@ impl Assembler {
             }
             // Whoever trusts the binary trusts what it carries.
             PolicyComponent::Shipped(name) => {
-                (format!("weir:{name}"), Cow::from(shipped_by_name(name)?), PolicyGrant::ALL.to_vec())
+                (format!("{}{name}", shipped::PREFIX), Cow::from(shipped::by_name(name)?), PolicyGrant::ALL.to_vec())
             }
         };
         let kept_as = Path::new(&name).file_name().map_or(name.as_str().into(), OsStr::to_string_lossy);
@@ -283,15 +283,6 @@ fn wants(policy: &Policy) -> anyhow::Result<CallInterest> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let asked = std::thread::scope(|scope| scope.spawn(|| runtime.block_on(policy.wants())).join());
     Ok(asked.map_err(|_| anyhow::anyhow!("the policy `{}` could not be asked", policy.name()))??)
-}
-
-/// A policy about calls that the binary carries.
-fn shipped_by_name(name: &str) -> anyhow::Result<&'static [u8]> {
-    let found = shipped::CALLS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, wasm)| *wasm).with_context(|| {
-        let known: Vec<_> = shipped::CALLS.iter().map(|(name, _)| format!("`weir:{name}`")).collect();
-        format!("there is no policy `weir:{name}`; there are {}", known.join(", "))
-    })
 }
 
 /// A policy that decides unless the operator brings another.

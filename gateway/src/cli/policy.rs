@@ -1,15 +1,18 @@
-//! `weir policy`: what a component is, before anything is granted to it.
+//! `weir policy`: a component looked into, tried and measured, before a gateway uses it.
 
-use std::{fs, path::PathBuf, process::ExitCode};
+mod case;
+mod inspect;
+mod trial;
 
-use anyhow::{Context, bail};
-use clap::Subcommand;
-use serde::Serialize;
-use sha2::{Digest, Sha256};
+use std::{borrow::Cow, convert::Infallible, fs, path::PathBuf, process::ExitCode, str::FromStr, sync::Arc};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
 
 use crate::{
     config::PolicyLimits,
-    policy::{CallInterest, Detail, Engine, Policy, PolicyGrant, PolicySource},
+    policy::{Engine, Policy, PolicyGrant, PolicySource, PolicyStore, Service, shipped},
+    telemetry,
 };
 
 use super::terminal;
@@ -21,8 +24,8 @@ pub(super) enum PolicyCommand {
     /// Loads it as the gateway would, with every capability that it asks for. Of a policy about calls it asks which calls it
     /// wants to see. Ends with 1 if it is no policy, and says why.
     Inspect {
-        /// The component.
-        file: PathBuf,
+        /// The component: a file, or one that Weir brings along, such as `weir:pin`.
+        component: Component,
         /// The settings that it would have, as JSON: what it wants to see may depend on them.
         #[arg(long, value_name = "JSON", default_value = "{}")]
         settings: String,
@@ -30,172 +33,90 @@ pub(super) enum PolicyCommand {
         #[arg(long)]
         json: bool,
     },
-}
-
-/// What is found out about a component.
-#[derive(Serialize)]
-struct Inspection {
-    file: String,
-    /// In bytes.
-    size: usize,
-    sha256: String,
-    decides: Vec<&'static str>,
-    imports: Vec<String>,
-    /// The capabilities that it asks for.
-    grants: Vec<&'static str>,
-    /// What it wants to see of calls.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sees: Option<Sees>,
-}
-
-/// What a policy about calls wants to see.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Sees {
-    Wants(Interest),
-    /// It has not said so.
-    Unknown {
-        error: String,
+    /// Ask a component one question, and print its answer as JSON.
+    ///
+    /// What the question leaves out is empty. Lines that the component logs go to standard error.
+    #[command(after_help = "Example: weir policy run policy.wasm --ask before --with \
+                            '{\"about\": {\"method\": \"tools/call\", \"name\": \"echo\"}, \"params\": {\"name\": \"echo\"}}'")]
+    Run {
+        /// The component: a file, or one that Weir brings along, such as `weir:pin`.
+        component: Component,
+        /// The function of the contract: next, decide, wants, before, after or entries.
+        #[arg(long, value_name = "FUNCTION")]
+        ask: String,
+        /// Its parameters by their names in the contract, as JSON; `-` reads them from standard input.
+        #[arg(long, value_name = "JSON", default_value = "{}")]
+        with: String,
+        /// The settings that it has, as JSON.
+        #[arg(long, value_name = "JSON", default_value = "{}")]
+        settings: String,
+    },
+    /// Ask a component the questions of case files, and compare its answers with what they expect.
+    ///
+    /// Nothing is reached: services answer as the case says, and what the component keeps is forgotten after each file. Ends
+    /// with 1 if an answer differs.
+    Test(Cases),
+    /// Measure how long a component takes for the questions of case files.
+    Bench {
+        #[command(flatten)]
+        cases: Cases,
+        /// How often each question is asked.
+        #[arg(long, value_name = "NUMBER", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        count: u32,
     },
 }
 
-#[derive(Serialize)]
-struct Interest {
-    methods: Vec<String>,
-    /// All if there are none.
-    names: Vec<String>,
-    requests: &'static str,
-    answers: &'static str,
-    events: &'static str,
-    entries: Vec<&'static str>,
+#[derive(Debug, Args)]
+pub(super) struct Cases {
+    /// The component: a file, or one that Weir brings along, such as `weir:pin`.
+    component: Component,
+    /// Case files, or folders of them.
+    #[arg(default_value = "cases")]
+    cases: Vec<PathBuf>,
+}
+
+/// Where a component is found.
+#[derive(Clone, Debug)]
+pub(super) struct Component(String);
+
+impl FromStr for Component {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl Component {
+    /// The policy with every capability that there is, and its bytes.
+    fn load(
+        &self,
+        settings: String,
+        service: Option<Arc<dyn Service>>,
+        store: Option<Arc<dyn PolicyStore>>,
+    ) -> anyhow::Result<(Policy, Cow<'static, [u8]>)> {
+        let name = self.0.as_str();
+        let wasm: Cow<'static, [u8]> = match name.strip_prefix(shipped::PREFIX) {
+            Some(name) => shipped::by_name(name)?.into(),
+            None => fs::read(name).with_context(|| format!("{name} cannot be read"))?.into(),
+        };
+        let engine = Engine::new(None, PolicyLimits::default())?;
+        let source = PolicySource { name, wasm: wasm.clone(), grants: &PolicyGrant::ALL, settings, service, store };
+        Ok((engine.load(source)?, wasm))
+    }
 }
 
 pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
-    let PolicyCommand::Inspect { file, settings, json } = command;
-    let wasm = fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let engine = Engine::new(None, PolicyLimits::default())?;
-    let name = file.display().to_string();
-    let source = PolicySource {
-        name: &name,
-        wasm: wasm.as_slice().into(),
-        grants: &PolicyGrant::ALL,
-        settings,
-        service: None,
-        store: None,
-    };
-    let policy = match engine.load(source) {
-        Ok(policy) => policy,
-        Err(why) => bail!("{why}"),
-    };
-    let inspection = Inspection::of(&policy, &wasm)?;
-    match json {
-        true => terminal::say(serde_json::to_string_pretty(&inspection)?)?,
-        false => terminal::say(inspection.text())?,
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-impl Inspection {
-    fn of(policy: &Policy, wasm: &[u8]) -> anyhow::Result<Self> {
-        let decides = [
-            (policy.decides_connections(), "connection"),
-            (policy.decides_credentials(), "credentials"),
-            (policy.decides_calls(), "calls"),
-        ];
-        let sees = match policy.decides_calls() {
-            true => Some(match super::runtime()?.block_on(policy.wants()) {
-                Ok(interest) => Sees::Wants((&interest).into()),
-                Err(why) => Sees::Unknown { error: why.to_string() },
-            }),
-            false => None,
-        };
-        let sha256: String = Sha256::digest(wasm).iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self {
-            file: policy.name().to_owned(),
-            size: wasm.len(),
-            sha256,
-            decides: decides.into_iter().filter_map(|(does, what)| does.then_some(what)).collect(),
-            imports: policy.imports(),
-            grants: policy.imported_grants().into_iter().map(PolicyGrant::name).collect(),
-            sees,
-        })
-    }
-
-    fn text(&self) -> String {
-        let Self { file, size, sha256, decides, imports, grants, sees } = self;
-        let mut lines =
-            vec![file.clone(), format!("  size     {} KiB", size.div_ceil(1024)), format!("  sha256   {sha256}")];
-        lines.extend(decides.iter().map(|what| format!("  decides  {}", decided(what))));
-        lines.extend(sees.iter().flat_map(Sees::lines));
-        lines.extend(imports.iter().map(|import| format!("  imports  {import}")));
-        let could: Vec<&str> =
-            PolicyGrant::ALL.iter().filter(|grant| grants.contains(&grant.name())).map(|it| could(*it)).collect();
-        if could.is_empty() {
-            lines.push("  could    answer what it is asked, and nothing else".to_owned());
+    match command {
+        PolicyCommand::Inspect { component, settings, json } => inspect::run(&component, settings, json),
+        PolicyCommand::Run { component, ask, with, settings } => {
+            let _log = telemetry::start("info");
+            trial::run(&component, &ask, &with, settings)
         }
-        lines.extend(could.iter().map(|what| format!("  could    {what}")));
-        let quoted: Vec<String> = grants.iter().map(|grant| format!("\"{grant}\"")).collect();
-        if !quoted.is_empty() {
-            lines.push(format!("  needs    grants = [{}]", quoted.join(", ")));
+        PolicyCommand::Test(cases) => {
+            let _log = telemetry::start("warn");
+            trial::test(&cases)
         }
-        lines.join("\n")
-    }
-}
-
-impl Sees {
-    fn lines(&self) -> Vec<String> {
-        let Interest { methods, names, requests, answers, events, entries } = match self {
-            Self::Unknown { error } => return vec![format!("  sees     unknown: {error}")],
-            Self::Wants(interest) => interest,
-        };
-        let mut lines = Vec::new();
-        let names = if names.is_empty() { String::new() } else { format!(" of {}", names.join(", ")) };
-        if !methods.is_empty() {
-            lines.push(format!(
-                "  sees     {}{names}: requests {requests}, answers {answers}, events {events}",
-                methods.join(", ")
-            ));
-        }
-        if !entries.is_empty() {
-            lines.push(format!("  sees     lists of: {}", entries.join(", ")));
-        }
-        lines
-    }
-}
-
-impl From<&CallInterest> for Interest {
-    fn from(interest: &CallInterest) -> Self {
-        let detail = |detail: Detail| match detail {
-            Detail::Nothing => "not",
-            Detail::Facts => "without text",
-            Detail::Body => "with text",
-        };
-        Self {
-            methods: interest.methods().map(str::to_owned).collect(),
-            names: interest.names().map(str::to_owned).collect(),
-            requests: detail(interest.request),
-            answers: detail(interest.answer),
-            events: detail(interest.event),
-            entries: interest.entries.iter().map(|kind| kind.noun()).collect(),
-        }
-    }
-}
-
-fn decided(interface: &str) -> &'static str {
-    match interface {
-        "connection" => "connection: how an upstream is reached",
-        "credentials" => "credentials: which of the configured secrets goes into which header",
-        _ => "calls: what becomes of requests, answers and entries of lists",
-    }
-}
-
-fn could(grant: PolicyGrant) -> &'static str {
-    match grant {
-        PolicyGrant::Log => "write lines to the log of the gateway",
-        PolicyGrant::Clock => "read the time",
-        PolicyGrant::Random => "draw random numbers",
-        PolicyGrant::Secrets => "read the text of the secrets that its upstream has",
-        PolicyGrant::Http => "send requests to the services that its configuration names",
-        PolicyGrant::Store => "keep up to 2 MiB for each upstream, for itself alone",
+        PolicyCommand::Bench { cases, count } => trial::bench(&cases, count),
     }
 }

@@ -111,6 +111,9 @@ pub enum PolicyFault {
     /// This fact is larger than so many bytes, which is what is handed to a guest.
     #[error("was not asked: {0} is over {1} bytes")]
     TooMuch(&'static str, usize),
+    /// The question is none that the contract has.
+    #[error("was not asked: {0}")]
+    Question(String),
     /// The component does not export the interface: `connections`, `credentials` or `calls`.
     #[error("does not decide {0}")]
     NotDecided(&'static str),

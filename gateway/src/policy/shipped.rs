@@ -1,5 +1,7 @@
 //! The components that the binary carries; the normal build makes them from `guest/policies`.
 
+use thiserror::Error;
+
 /// Decides how an upstream is reached: Streamable HTTP first, then what the answers point to.
 pub const FALLBACK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fallback.wasm"));
 
@@ -9,8 +11,33 @@ pub const BEARER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bearer.wasm"
 /// Decides when a token of an authorization server is used, renewed or fetched anew.
 pub const OAUTH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/oauth.wasm"));
 
-/// Those that decide about calls, by the names that follow `weir:` in the configuration.
-pub const CALLS: [(&str, &[u8]); 0] = [];
+/// How those are told from files that somebody has to name.
+pub const PREFIX: &str = "weir:";
+
+/// Those that decide about calls, by the names that follow the [`PREFIX`].
+pub const CALLS: [(&str, &[u8]); 1] = [("pin", include_bytes!(concat!(env!("OUT_DIR"), "/pin.wasm")))];
 
 /// What those are called that nobody has to name.
 pub const NAMES: [&str; 3] = ["fallback", "bearer", "oauth"];
+
+/// No component that the binary carries has this name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("there is no policy `{PREFIX}{name}`; there are {}", known())]
+pub struct UnknownPolicy {
+    /// The name.
+    pub name: String,
+}
+
+/// The component that follows the [`PREFIX`] under this name.
+///
+/// # Errors
+///
+/// If there is none.
+pub fn by_name(name: &str) -> Result<&'static [u8], UnknownPolicy> {
+    let found = CALLS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, wasm)| *wasm).ok_or_else(|| UnknownPolicy { name: name.to_owned() })
+}
+
+fn known() -> String {
+    CALLS.iter().map(|(name, _)| format!("`{PREFIX}{name}`")).collect::<Vec<_>>().join(", ")
+}

@@ -1,6 +1,7 @@
 //! For the operator of Weir, at a Unix socket: `GET /status` and `GET /readyz` say how it stands.
 //! `GET /metrics` has the counters for Prometheus. `POST /reload` puts the
-//! changed configuration in force, and `GET /reload` says what that would change.
+//! changed configuration in force, and `GET /reload` says what that would change. `POST /refresh/NAME` has the lists of an
+//! upstream fetched anew.
 //!
 //! Whoever opens the socket is the user that runs Weir: it has mode 0600, in a folder that only this user can enter.
 //! So requests need no credential, and no page in a browser reaches it.
@@ -41,6 +42,9 @@ const FOLLOWERS: usize = 8;
 
 /// What the next one is told.
 const FULL: &str = "so many follow the log already as may: 8";
+
+/// What stands before the name of an upstream whose lists are to be fetched anew.
+const REFRESH: &str = "/refresh/";
 
 /// Operators are few; a request has no body.
 const LIMITS: ListenLimits = ListenLimits {
@@ -222,6 +226,18 @@ impl Admin {
         }
     }
 
+    /// Has the lists of an upstream fetched anew.
+    fn refresh(&self, upstream: &str) -> (u16, Bytes) {
+        let catalog = self.app.proxy.catalog();
+        match catalog.snapshot().upstream(upstream) {
+            Some(upstream) => {
+                catalog.poke(upstream);
+                (200, "{}".into())
+            }
+            None => (404, json!({ "error": format!("there is no upstream `{upstream}`") }).to_string().into()),
+        }
+    }
+
     /// The last lines of the log, and those that come while somebody follows.
     async fn logs(&self, exchange: &mut HttpExchange, is_followed: bool) {
         let Ok(_follower) = self.followers.try_acquire() else {
@@ -348,7 +364,18 @@ impl Handler for Admin {
                 let (status, body) = self.reload(is_preview).await;
                 deliver::json(exchange, status, body).await;
             }
-            _ => deliver::text(exchange, 404, "only /status, /readyz, /metrics, /logs and /reload are here\n").await,
+            ("POST", path) if path.starts_with(REFRESH) => {
+                let (status, body) = self.refresh(&path[REFRESH.len()..]);
+                deliver::json(exchange, status, body).await;
+            }
+            _ => {
+                deliver::text(
+                    exchange,
+                    404,
+                    "only /status, /readyz, /metrics, /logs, /refresh/NAME and /reload are here\n",
+                )
+                .await
+            }
         }
     }
 }

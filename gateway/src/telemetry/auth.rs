@@ -22,6 +22,8 @@ pub struct AuthRecord<'a> {
     pub issuer: Option<&'a str>,
     /// The name of an API key.
     pub key: Option<&'a str>,
+    /// The tool, prompt or resource that is approved.
+    pub entry: Option<&'a str>,
     /// The client that asked Weir for a token.
     pub client: Option<&'a str>,
     /// The other end of the connection.
@@ -46,9 +48,9 @@ impl<'a> AuthRecord<'a> {
 
     /// Writes that it was done.
     pub fn done(&self, what: &str) {
-        let Self { upstream, subject, issuer, key, client, suppressed, .. } = self;
+        let Self { upstream, subject, issuer, key, entry, client, suppressed, .. } = self;
         let client_address = self.address.map(tracing::field::display);
-        tracing::info!(target: "weir::auth", upstream, subject, issuer, key, client, client_address, suppressed, "{what}");
+        tracing::info!(target: "weir::auth", upstream, subject, issuer, key, entry, client, client_address, suppressed, "{what}");
         self.audit(what, "allowed", None);
     }
 
@@ -71,6 +73,7 @@ impl<'a> AuthRecord<'a> {
             record.maybe("principal_id", self.subject);
             record.maybe("issuer", self.issuer);
             record.maybe("key", self.key);
+            record.maybe("entry", self.entry);
             record.maybe("client_id", self.client);
             record.maybe("client_address", self.address.map(|address| address.to_string()).as_deref());
             record.maybe("upstream", self.upstream);

@@ -1,0 +1,108 @@
+//! `weir policy run`, `test` and `bench`: questions for a component, without a gateway.
+
+use std::{
+    io::Read,
+    path::Path,
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::policy::Policy;
+
+use super::{
+    Cases, Component,
+    case::{self, CaseFile, MemoryOfCase, WrittenServices},
+    terminal,
+};
+
+pub(super) fn run(component: &Component, function: &str, with: &str, settings: String) -> anyhow::Result<ExitCode> {
+    let mut text = with.to_owned();
+    if with == "-" {
+        text.clear();
+        std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
+    }
+    let with = serde_json::from_str(&text).context("--with takes a JSON object")?;
+    let services = WrittenServices::new(&[]);
+    let with = case::parameters(function, with, &serde_json::from_str(&settings).context("--settings takes JSON")?);
+    let (policy, _) = component.load(settings, Some(Arc::new(services)), Some(Arc::new(MemoryOfCase::default())))?;
+    let answer = super::super::runtime()?.block_on(policy.ask(function, &with, &[]))?;
+    terminal::say(serde_json::to_string_pretty(&answer)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn test(cases: &Cases) -> anyhow::Result<ExitCode> {
+    let (mut files, mut questions, mut failed) = (0, 0, 0);
+    let runtime = super::super::runtime()?;
+    for path in case::found(&cases.cases)? {
+        let file = CaseFile::read(&path)?;
+        let differences = runtime.block_on(tried(&cases.component, &file))?;
+        let verdict = if differences.is_empty() { "ok  " } else { "FAIL" };
+        terminal::say(format_args!("{verdict}  {}  {} questions", path.display(), file.questions.len()))?;
+        for difference in &differences {
+            terminal::say(indented(difference))?;
+        }
+        (files, questions, failed) =
+            (files + 1, questions + file.questions.len(), failed + usize::from(!differences.is_empty()));
+    }
+    terminal::say(format_args!("{files} files, {questions} questions, {failed} files failed"))?;
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(super) fn bench(cases: &Cases, count: u32) -> anyhow::Result<ExitCode> {
+    let runtime = super::super::runtime()?;
+    for path in case::found(&cases.cases)? {
+        let file = CaseFile::read(&path)?;
+        let policy = loaded(&cases.component, &file)?;
+        let secrets: Vec<_> = file.secrets.clone().into_iter().collect();
+        for (number, question) in file.questions.iter().enumerate() {
+            let with = file.parameters(question);
+            let mut taken: Vec<Duration> = Vec::new();
+            for _ in 0..count {
+                let start = Instant::now();
+                runtime.block_on(policy.ask(&question.ask, &with, &secrets))?;
+                taken.push(start.elapsed());
+            }
+            taken.sort_unstable();
+            let (median, slow) = (taken[taken.len() / 2], taken[taken.len() * 99 / 100]);
+            let place = name(&path, number, &question.ask);
+            terminal::say(format_args!("{place}  median {median:.1?}  p99 {slow:.1?}"))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn loaded(component: &Component, file: &CaseFile) -> anyhow::Result<Policy> {
+    let settings = Value::Object(file.settings.clone()).to_string();
+    let services = WrittenServices::new(&file.services);
+    let (policy, _) = component.load(settings, Some(Arc::new(services)), Some(Arc::new(MemoryOfCase::default())))?;
+    Ok(policy)
+}
+
+/// How the answers differ from what a file expects.
+async fn tried(component: &Component, file: &CaseFile) -> anyhow::Result<Vec<String>> {
+    let policy = loaded(component, file)?;
+    let secrets: Vec<_> = file.secrets.clone().into_iter().collect();
+    let mut all = Vec::new();
+    for (number, question) in file.questions.iter().enumerate() {
+        let mut differences = Vec::new();
+        match policy.ask(&question.ask, &file.parameters(question), &secrets).await {
+            Ok(answer) => case::differences(&question.expect, &answer, "", &mut differences),
+            Err(why) => differences.push(why.to_string()),
+        }
+        let place = format!("question {} ({})", number + 1, question.ask);
+        all.extend(differences.into_iter().map(|difference| format!("{place}: {difference}")));
+    }
+    Ok(all)
+}
+
+fn name(path: &Path, number: usize, function: &str) -> String {
+    format!("{}  question {} ({function})", path.display(), number + 1)
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("      {line}")).collect::<Vec<_>>().join("\n")
+}
