@@ -125,33 +125,34 @@ fn a_component_is_tried_without_a_gateway() {
     });
     let (code, said) = tried(weir_guests::JUDGE, &calls);
     assert_eq!(code, Some(0), "{said}");
-    let tokens = json!({
-        "settings": { "service": "https://tokens.example.com/mcp" },
-        "services": [{ "method": "POST", "url": "https://tokens.example.com/mcp", "body": "minted" }],
-        "questions": [
-            { "ask": "decide", "expect": { "mint": { "text": "minted", "scheme": "Bearer" } } },
-            { "ask": "decide", "with": { "about": { "upstream": { "name": "u" } } }, "expect":
-                { "stop": "the token service of u cannot be asked: the case has no answer to POST https://tokens.example.com/mcp" } },
-        ]
-    });
-    let (code, said) = tried(weir_guests::TOKEN_SERVICE, &tokens);
+    let cases = weir_tests::paths::tests().with_file_name("guest/examples/token-service/cases/keys.json");
+    let keys = serde_json::from_slice(&fs::read(cases).unwrap()).unwrap();
+    let (code, said) = tried(weir_guests::TOKEN_SERVICE, &keys);
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = tried(weir_guests::SPIN, &json!({ "questions": [{ "ask": "next", "expect": "stop" }] }));
     assert!(code == Some(1) && said.contains("policy.wasm gave no answer in time"), "{said}");
 }
 
-/// A service that hands out a token for each request, on one connection each.
-async fn token_service() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
+/// A service that hands out a key for each request, named after the team that asks, on one connection each.
+async fn key_service() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move {
         for number in 1.. {
             let (mut connection, _) = listener.accept().await.unwrap();
-            let mut head = vec![0; 4096];
-            let length = connection.read(&mut head).await.unwrap();
-            let status = if head[..length].starts_with(b"POST /mcp ") { "200 OK" } else { "404 Not Found" };
-            let body = format!("minted-{number}\n");
-            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            let (mut request, mut part) = (String::new(), vec![0; 4096]);
+            while !request.ends_with('}') {
+                let length = connection.read(&mut part).await.unwrap();
+                request += std::str::from_utf8(&part[..length]).unwrap();
+            }
+            assert!(request.starts_with("POST /mint "), "{request}");
+            let (_, body) = request.split_once("\r\n\r\n").unwrap();
+            let asked: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!(asked["upstream"], "minted");
+            let body =
+                json!({ "key": format!("minted-{}-{number}", asked["team"].as_str().unwrap()), "expires_in": 600 });
+            let body = body.to_string();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
             connection.write_all(answer.as_bytes()).await.unwrap();
         }
     });
@@ -159,33 +160,41 @@ async fn token_service() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) 
 }
 
 #[tokio::test]
-async fn a_policy_gets_its_token_from_a_service_that_the_configuration_names() {
-    let stub = Stub::start().await;
-    let (service, _serving) = token_service().await;
+async fn a_policy_gets_a_key_for_each_team_from_a_service_that_the_configuration_names() {
+    const AUDIENCE: &str = "https://weir.example/mcp";
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let (service, _serving) = key_service().await;
     let directory = tempfile::tempdir().unwrap();
     let component = directory.path().join("token_service.wasm");
     fs::write(&component, weir_guests::TOKEN_SERVICE).unwrap();
-    let policy = |name: &str, allowed: &str| {
-        format!(
-            "[[upstreams.{name}.policies]]\ncomponent = {:?}\ngrants = [\"http\"]\nhttp = [\"http://{allowed}\"]\n\
-             settings = {{ service = \"http://{service}/mcp\" }}\n",
-            component.display().to_string()
-        )
+    let policy = |name: &str, allowed: &str, more: &str| {
+        let granted = format!("grants = [\"http\", \"log\"]\nhttp = [\"http://{allowed}\"]\n{more}\n");
+        decided(&stub, name, &component, &format!("{granted}settings = {{ service = \"http://{service}/mint\" }}\n"))
     };
-    let config = stub.config("minted") + &policy("minted", &service.to_string());
-    let config = config + &stub.config("elsewhere") + &policy("elsewhere", "tokens.example.com");
-    let config = config + &stub.config("reading") + &policy("reading", &service.to_string());
-    let config = config + "http_methods = [\"GET\"]\n";
+    let config = format!("[auth]\nissuer = {:?}\naudience = {AUDIENCE:?}\n", issuer.issuer())
+        + &policy("minted", &service.to_string(), "")
+        + &policy("elsewhere", "tokens.example.com", "")
+        + &policy("reading", &service.to_string(), "http_methods = [\"GET\"]");
     let gateway = Gateway::start(&config).await;
-    gateway.healthy(&["minted"]).await;
-    let client = Client::legacy(&gateway, "/mcp/minted").await;
-    client.call("echo", json!({ "message": "hello" })).await;
-    for seen in stub.asked("tools/call") {
-        assert_eq!(seen.header("authorization"), Some("Bearer minted-1"), "one answer of the service is kept");
+    for (caller, team) in [("ada", "blue"), ("eve", "red")] {
+        let mut claims = issuer.claims(caller, AUDIENCE);
+        claims["team"] = json!(team);
+        let client = Client::legacy_with(&gateway, "/mcp/minted", &issuer.sign(&claims), &json!({})).await;
+        for _ in 0..2 {
+            client.call("echo", json!({ "message": team })).await;
+        }
+        let used: Vec<_> =
+            stub.asked("tools/call").iter().map(|seen| seen.header("authorization").unwrap().to_owned()).collect();
+        let of_team: Vec<_> = used.iter().filter(|key| key.starts_with(&format!("Bearer minted-{team}-"))).collect();
+        assert_eq!(of_team.len(), 2, "{used:?}");
+        assert_eq!(of_team[0], of_team[1], "one answer of the service is kept");
+        let client = Client::modern(&gateway, "/mcp").with_token(&issuer.sign(&claims));
+        client.ask("tools/call", json!({ "name": "elsewhere__echo", "arguments": {} })).await;
+        client.ask("tools/call", json!({ "name": "reading__echo", "arguments": {} })).await;
     }
     gateway.logs("is not named in the configuration; to allow it, write: http = ").await;
     gateway.logs("POST is not allowed; to allow it, write: http_methods = ").await;
-    assert!(!gateway.log().contains("minted-1"), "{}", gateway.log());
+    assert!(!gateway.log().contains("minted-blue"), "{}", gateway.log());
 }
 
 /// What a component knows when it fails stays with it, with all that can be logged: its message is there without the secret.

@@ -1,24 +1,63 @@
 //! `weir policy`: a component looked into, tried and measured, before a gateway uses it.
 
+mod build;
 mod case;
 mod inspect;
+mod new;
 mod trial;
 
-use std::{borrow::Cow, convert::Infallible, fs, path::PathBuf, process::ExitCode, str::FromStr, sync::Arc};
+use std::{
+    borrow::Cow,
+    convert::Infallible,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    str::FromStr,
+    sync::Arc,
+    time::Instant,
+};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use crate::{
-    config::PolicyLimits,
+    config::{self, PolicyLimits, SystemEnvironment},
+    credential::DEFAULT_FILE,
     policy::{Engine, Policy, PolicyGrant, PolicySource, PolicyStore, Service, shipped},
     telemetry,
 };
 
+use self::new::{Interface, Language};
 use super::terminal;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
+    /// Make a folder with a policy to start from, its cases, and everything that it is built with.
+    New {
+        /// The folder; its last part is the name of the policy.
+        path: PathBuf,
+        /// The language.
+        #[arg(long, value_enum, default_value = "rust")]
+        lang: Language,
+        /// What it decides about.
+        #[arg(long = "for", value_enum, value_name = "INTERFACE", default_value = "calls")]
+        interface: Interface,
+    },
+    /// Build the policy of a folder into `policy.wasm`, with the tools of its language.
+    Build {
+        /// The folder.
+        #[arg(default_value = ".")]
+        folder: PathBuf,
+    },
+    /// Compile components for this machine and keep the result, so that no gateway waits for it.
+    Compile {
+        /// The components: files.
+        #[arg(required = true)]
+        components: Vec<Component>,
+        /// The configuration, which says where compiled policies are kept.
+        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+        config: PathBuf,
+    },
     /// Say what a component decides, what it imports, and what it could do.
     ///
     /// Loads it as the gateway would, with every capability that it asks for. Of a policy about calls it asks which calls it
@@ -95,19 +134,30 @@ impl Component {
         service: Option<Arc<dyn Service>>,
         store: Option<Arc<dyn PolicyStore>>,
     ) -> anyhow::Result<(Policy, Cow<'static, [u8]>)> {
-        let name = self.0.as_str();
-        let wasm: Cow<'static, [u8]> = match name.strip_prefix(shipped::PREFIX) {
+        let wasm = self.read()?;
+        let source =
+            PolicySource { name: &self.0, wasm: wasm.clone(), grants: &PolicyGrant::ALL, settings, service, store };
+        // What is compiled once is there for the next command. Where it cannot be kept, it is compiled each time.
+        let cache = config::default_cache_dir(&SystemEnvironment);
+        let kept = cache.and_then(|cache| Engine::new(Some(&cache), PolicyLimits::default()).ok());
+        let engine = kept.map_or_else(|| Engine::new(None, PolicyLimits::default()), Ok)?;
+        Ok((engine.load(source)?, wasm))
+    }
+
+    fn read(&self) -> anyhow::Result<Cow<'static, [u8]>> {
+        let Self(name) = self;
+        Ok(match name.strip_prefix(shipped::PREFIX) {
             Some(name) => shipped::by_name(name)?.into(),
             None => fs::read(name).with_context(|| format!("{name} cannot be read"))?.into(),
-        };
-        let engine = Engine::new(None, PolicyLimits::default())?;
-        let source = PolicySource { name, wasm: wasm.clone(), grants: &PolicyGrant::ALL, settings, service, store };
-        Ok((engine.load(source)?, wasm))
+        })
     }
 }
 
 pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
     match command {
+        PolicyCommand::New { path, lang, interface } => new::run(&path, lang, interface),
+        PolicyCommand::Build { folder } => build::run(&folder),
+        PolicyCommand::Compile { components, config } => compile(&components, &config),
         PolicyCommand::Inspect { component, settings, json } => inspect::run(&component, settings, json),
         PolicyCommand::Run { component, ask, with, settings } => {
             let _log = telemetry::start("info");
@@ -119,4 +169,19 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
         }
         PolicyCommand::Bench { cases, count } => trial::bench(&cases, count),
     }
+}
+
+/// Compiles as a gateway with this configuration would, and so into the same place.
+fn compile(components: &[Component], config: &Path) -> anyhow::Result<ExitCode> {
+    let config = super::load(config)?;
+    let directory = config.cache_dir.as_deref().context("there is no place for compiled policies; set `cache_dir`")?;
+    let engine = Engine::new(Some(directory), config.limits.policy)?;
+    for component in components {
+        let (begun, wasm) = (Instant::now(), component.read()?);
+        let (service, store) = (None, None);
+        let settings = String::new();
+        engine.load(PolicySource { name: &component.0, wasm, grants: &PolicyGrant::ALL, settings, service, store })?;
+        terminal::say(format_args!("{}  compiled in {:.1?}", component.0, begun.elapsed()))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

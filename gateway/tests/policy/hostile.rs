@@ -16,7 +16,7 @@ use weir::policy::{
     Engine, Policy, PolicyError, PolicyFault, PolicyGrant, PolicySource, Service, ServiceRequest, ServiceResponse,
     shipped,
 };
-use weir_flow::facts::{CredentialDecision, Step};
+use weir_flow::facts::{CredentialDecision, CredentialQuestion, Principal, Step};
 
 use crate::bench::{MODERN, Vault, engine, load, question, try_load, upstream};
 
@@ -216,9 +216,20 @@ impl Service for Closed {
         Box::pin(async {
             self.1.fetch_add(1, Ordering::SeqCst);
             let _turn = self.0.acquire().await.map_err(|why| why.to_string())?;
-            Ok(ServiceResponse { status: 200, headers: Vec::new(), body: b"minted".to_vec() })
+            Ok(ServiceResponse {
+                status: 200,
+                headers: Vec::new(),
+                body: br#"{"key":"minted","expires_in":60}"#.to_vec(),
+            })
         })
     }
+}
+
+/// A question about somebody who has a team.
+fn of_a_team() -> CredentialQuestion {
+    let mut ada = Principal::named("ada", None);
+    ada.claims = r#"{"team":"blue"}"#.to_owned();
+    CredentialQuestion { principal: Some(ada), ..question(&[], None) }
 }
 
 /// A policy that asks this service.
@@ -226,7 +237,16 @@ fn asks(engine: &Engine, name: &str, service: &Arc<Closed>) -> Policy {
     let service = Some(Arc::clone(service) as Arc<dyn Service>);
     let settings = r#"{"service":"https://tokens.example.com/mcp"}"#.to_owned();
     let wasm = weir_guests::TOKEN_SERVICE.into();
-    engine.load(PolicySource { name, wasm, grants: &[PolicyGrant::Http], settings, service, store: None }).unwrap()
+    engine
+        .load(PolicySource {
+            name,
+            wasm,
+            grants: &[PolicyGrant::Http, PolicyGrant::Log],
+            settings,
+            service,
+            store: None,
+        })
+        .unwrap()
 }
 
 #[tokio::test]
@@ -237,7 +257,7 @@ async fn a_full_queue_of_a_policy_names_its_limit() {
     let mut questions = JoinSet::new();
     for _ in 0..6 {
         let policy = policy.clone();
-        questions.spawn(async move { policy.decide(&question(&[], None), &Vault).await });
+        questions.spawn(async move { policy.decide(&of_a_team(), &Vault).await });
     }
     // Two run and three are queued: the only one that ends is refused.
     let refused = questions.join_next().await.unwrap().unwrap().unwrap_err();
@@ -262,7 +282,7 @@ async fn questions_that_wait_for_a_service_wait_for_one_another_and_keep_nobody_
     for policy in ["one", "other"].map(|name| asks(engine(), name, &service)) {
         for _ in 0..40 {
             let policy = policy.clone();
-            questions.spawn(async move { policy.decide(&question(&[], None), &Vault).await });
+            questions.spawn(async move { policy.decide(&of_a_team(), &Vault).await });
         }
     }
     while service.1.load(Ordering::SeqCst) < 32 {

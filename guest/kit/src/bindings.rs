@@ -7,7 +7,7 @@
 /// The world `connection-policy`, and the capabilities.
 pub mod connection {
     wit_bindgen::generate!({
-        path: "../../wit",
+        path: "wit",
         world: "connection-policy",
         additional_derives: [PartialEq, Eq, Hash],
         pub_export_macro: true,
@@ -21,7 +21,7 @@ pub mod connection {
 /// The world `credentials-policy`.
 pub mod credentials {
     wit_bindgen::generate!({
-        path: "../../wit",
+        path: "wit",
         world: "credentials-policy",
         additional_derives: [PartialEq, Eq, Hash],
         pub_export_macro: true,
@@ -43,7 +43,7 @@ pub mod credentials {
 /// The world `calls-policy`.
 pub mod calls {
     wit_bindgen::generate!({
-        path: "../../wit",
+        path: "wit",
         world: "calls-policy",
         additional_derives: [PartialEq, Eq, Hash],
         pub_export_macro: true,

@@ -1,47 +1,74 @@
-//! A policy that gets its token from a service of your own: it asks the service named in its settings, and places what the
-//! service answers.
+//! A policy that gets a key for each team from a service of your own, and uses it until it expires. `../javascript` and
+//! `../python` are the same in other languages.
 //!
 //! ```toml
+//! [upstreams.internal]
+//! url   = "https://tickets.example.com/mcp"
+//! owner = "principal"
+//!
 //! [[upstreams.internal.policies]]
 //! component = "target/wasm32-wasip2/release/token_service.wasm"
-//! grants    = ["http"]
-//! http      = ["https://tokens.example.com"]
-//! settings  = { service = "https://tokens.example.com/mcp" }
+//! grants    = ["http", "log"]
+//! http      = ["https://keys.example.com"]
+//! settings  = { service = "https://keys.example.com/mint" }
 //! ```
 
 use weir_policy::{
     Credentials, Decision, MintedToken, Question, Settings,
-    capability::http::{self, Method, Request},
+    capability::{
+        http::{self, Method, Request, Response},
+        log,
+    },
+    json::Json,
 };
-
-/// How long a token is used before the service is asked again, in seconds.
-const TTL_SECONDS: u32 = 300;
 
 struct TokenService;
 
 impl Credentials for TokenService {
     fn decide(about: Question) -> Decision {
         let name = &about.upstream.name;
-        let Some(url) = Settings::of(&about.upstream).text("service") else {
-            return Decision::Stop(format!("{name} has no token service; set service in its policy's settings"));
+        let Some(service) = Settings::of(&about.upstream).text("service") else {
+            return Decision::Stop(format!("{name} has no key service; set `service` in the settings of its policy"));
         };
-        let body = name.as_bytes().to_vec();
-        let request = Request { method: Method::Post, url, headers: Vec::new(), body, extensions: Vec::new() };
-        match http::send(&request) {
-            Ok(answer) if answer.status == 200 => match String::from_utf8(answer.body) {
-                Ok(token) => Decision::Mint(MintedToken {
-                    header: "authorization".into(),
-                    scheme: Some("Bearer".into()),
-                    text: token.trim().into(),
-                    ttl_seconds: TTL_SECONDS,
-                    extensions: Vec::new(),
-                }),
-                Err(_) => Decision::Stop(format!("the token service of {name} answered with something else than text")),
-            },
-            Ok(answer) => Decision::Stop(format!("the token service of {name} answered with status {}", answer.status)),
-            Err(why) => Decision::Stop(format!("the token service of {name} cannot be asked: {why}")),
-        }
+        let claims = about.principal.and_then(|principal| Json::parse(&principal.claims)).unwrap_or_default();
+        let Some(team) = claims.get("team").and_then(Json::as_text) else {
+            return Decision::Stop(format!("your token has no team, which {name} needs; ask whoever gives out tokens"));
+        };
+        let answer = match asked(service, &Json::from([("upstream", name.as_str().into()), ("team", team.into())])) {
+            Ok(answer) if answer.status == 200 => answer,
+            Ok(Response { status, .. }) => {
+                return Decision::Stop(format!(
+                    "the key service of {name} answered with status {status}; try again later"
+                ));
+            }
+            Err(why) => return Decision::Stop(format!("the key service of {name} cannot be asked: {why}")),
+        };
+        let Some((text, ttl_seconds)) = read(answer.body) else {
+            return Decision::Stop(format!("the key service of {name} gave no key; ask whoever runs it"));
+        };
+        log::info(&format!("a key for the team {team}, for {ttl_seconds} s"));
+        Decision::Mint(MintedToken {
+            header: "authorization".into(),
+            scheme: Some("Bearer".into()),
+            text,
+            ttl_seconds,
+            extensions: Vec::new(),
+        })
     }
+}
+
+/// The answer of the service, or what went wrong.
+fn asked(url: String, question: &Json) -> Result<Response, String> {
+    let headers = vec![("content-type".into(), "application/json".into())];
+    let body = question.to_string().into_bytes();
+    http::send(&Request { method: Method::Post, url, headers, body, extensions: Vec::new() })
+}
+
+/// The key in an answer, and for how many seconds it is good.
+fn read(body: Vec<u8>) -> Option<(String, u32)> {
+    let answer = Json::parse(&String::from_utf8(body).ok()?)?;
+    let seconds = answer.get("expires_in")?.as_number()?;
+    Some((answer.get("key")?.as_text()?.to_owned(), seconds.try_into().ok()?))
 }
 
 weir_policy::export_credentials!(TokenService);

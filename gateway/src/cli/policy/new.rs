@@ -1,0 +1,185 @@
+//! `weir policy new`: a policy to start from, with everything that it is built with.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, ensure};
+use clap::ValueEnum;
+
+use super::terminal;
+
+/// A file of the tree: of the templates, or of the kit.
+macro_rules! template {
+    ($path:literal) => {
+        include_str!(concat!("../../../../guest/templates/", $path))
+    };
+    (kit $path:literal) => {
+        (concat!("weir-policy/", $path), include_str!(concat!("../../../../guest/kit/", $path)))
+    };
+}
+
+/// The kit, which goes along with a policy in Rust.
+const KIT: [(&str, &str); 8] = [
+    template!(kit "src/bindings.rs"),
+    template!(kit "src/calls.rs"),
+    template!(kit "src/capability.rs"),
+    template!(kit "src/json.rs"),
+    template!(kit "src/lib.rs"),
+    template!(kit "src/settings.rs"),
+    template!(kit "src/words.rs"),
+    template!(kit "wit/policy.wit"),
+];
+
+/// The contract.
+const CONTRACT: &str = include_str!("../../../../wit/policy.wit");
+const README: &str = template!("README.md");
+const WORLD: &str = template!("world.wit");
+
+/// The language of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum Language {
+    /// Small and quick; needs cargo and the target wasm32-wasip2.
+    Rust,
+    /// With QuickJS, 1 MB; needs npm.
+    Js,
+    /// With CPython, 18 MB; needs python3.
+    Python,
+}
+
+/// What a policy decides about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum Interface {
+    /// How an upstream is reached.
+    Connection,
+    /// Which credential opens an upstream.
+    Credentials,
+    /// What becomes of calls.
+    Calls,
+}
+
+impl Language {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Rust => "Rust",
+            Self::Js => "JavaScript",
+            Self::Python => "Python",
+        }
+    }
+
+    /// The file with the code.
+    const fn source(self) -> &'static str {
+        match self {
+            Self::Rust => "src/lib.rs",
+            Self::Js => "policy.js",
+            Self::Python => "policy.py",
+        }
+    }
+
+    /// What `weir policy build` runs.
+    const fn command(self) -> &'static str {
+        match self {
+            Self::Rust => "cargo build --release --target wasm32-wasip2",
+            Self::Js => "npm install && npm run build",
+            Self::Python => "componentize-py -d wit -w policy componentize policy -o policy.wasm",
+        }
+    }
+}
+
+impl Interface {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Credentials => "credentials",
+            Self::Calls => "calls",
+        }
+    }
+
+    fn code(self, language: Language) -> &'static str {
+        match (language, self) {
+            (Language::Rust, Self::Connection) => template!("rust/connection.rs"),
+            (Language::Rust, Self::Credentials) => template!("rust/credentials.rs"),
+            (Language::Rust, Self::Calls) => template!("rust/calls.rs"),
+            (Language::Js, Self::Connection) => template!("js/connection.js"),
+            (Language::Js, Self::Credentials) => template!("js/credentials.js"),
+            (Language::Js, Self::Calls) => template!("js/calls.js"),
+            (Language::Python, Self::Connection) => template!("python/connection.py"),
+            (Language::Python, Self::Credentials) => template!("python/credentials.py"),
+            (Language::Python, Self::Calls) => template!("python/calls.py"),
+        }
+    }
+
+    const fn cases(self) -> &'static str {
+        match self {
+            Self::Connection => template!("cases/connection.json"),
+            Self::Credentials => template!("cases/credentials.json"),
+            Self::Calls => template!("cases/calls.json"),
+        }
+    }
+}
+
+pub(super) fn run(path: &Path, language: Language, interface: Interface) -> anyhow::Result<ExitCode> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    ensure!(
+        name.starts_with(|first: char| first.is_ascii_lowercase()) && name.bytes().all(is_letter),
+        "`{name}` cannot be its name: begin with a small letter, and go on with small letters, digits and `-`"
+    );
+    fs::create_dir(path).with_context(|| format!("the folder {} cannot be made", path.display()))?;
+    for (file, text) in files(name, language, interface) {
+        let file = path.join(file);
+        let written = file.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&file, text));
+        written.with_context(|| format!("{} cannot be written", file.display()))?;
+    }
+    let (folder, source) = (path.display(), language.source());
+    terminal::say(format_args!(
+        "{folder} has a policy about {} in {}: {folder}/{source}.\nNext:\n  cd {folder}\n  weir policy build\n  weir policy test \
+         policy.wasm",
+        interface.name(),
+        language.name(),
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn files(name: &str, language: Language, interface: Interface) -> Vec<(PathBuf, String)> {
+    let wit = if language == Language::Rust { "weir-policy/wit/policy.wit" } else { "wit/deps/weir-policy/policy.wit" };
+    // The tools of these languages import all that their world has.
+    let grants = if language == Language::Rust { "[]" } else { "[\"log\"]" };
+    let filled = |text: &str| {
+        text.replace("NAME", name)
+            .replace("INTERFACE", interface.name())
+            .replace("LANGUAGE", language.name())
+            .replace("SOURCE", language.source())
+            .replace("COMMAND", language.command())
+            .replace("GRANTS", grants)
+            .replace("WIT", wit)
+    };
+    let mut files = vec![
+        ("README.md", filled(README)),
+        ("cases/first.json", interface.cases().to_owned()),
+        (language.source(), interface.code(language).to_owned()),
+    ];
+    match language {
+        Language::Rust => {
+            files.extend(KIT.map(|(path, text)| (path, text.to_owned())));
+            files.push(("weir-policy/Cargo.toml", template!("rust/kit.toml.txt").to_owned()));
+            files.push(("Cargo.toml", filled(template!("rust/Cargo.toml.txt"))));
+            files.push((".gitignore", "target\npolicy.wasm\n".to_owned()));
+        }
+        Language::Js => {
+            files.push(("package.json", filled(template!("js/package.json"))));
+            files.push((".gitignore", "node_modules\npolicy.wasm\n".to_owned()));
+        }
+        Language::Python => {
+            files.push(("requirements.txt", template!("python/requirements.txt").to_owned()));
+            files.push((".gitignore", ".venv\npolicy.wasm\n".to_owned()));
+        }
+    }
+    if language != Language::Rust {
+        files.push(("wit/world.wit", filled(WORLD)));
+        files.push((wit, CONTRACT.to_owned()));
+    }
+    files.into_iter().map(|(path, text)| (path.into(), text)).collect()
+}
