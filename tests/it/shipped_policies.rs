@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use serde_json::json;
 use weir_tests::{
-    Client, Gateway, paths,
+    Client, Gateway, Issuer, paths,
     stub::{Offer, Stub},
     wait::until,
 };
@@ -73,4 +73,48 @@ async fn a_tool_that_says_something_else_is_hidden_until_somebody_approves_it() 
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     assert!(diff(&[]).status.success(), "{}", said(&diff(&[])));
+}
+
+#[tokio::test]
+async fn what_a_model_may_not_see_comes_back_for_its_caller_alone() {
+    const AUDIENCE: &str = "https://weir.example/mcp";
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let auth = format!("[auth]\nissuer = {:?}\naudience = {AUDIENCE:?}\n", issuer.issuer());
+    let gateway =
+        Gateway::start(&(auth + &stub.config("bank") + &policy("bank", "redact", "{ reversible = true }"))).await;
+    gateway.logs("upstream is healthy").await;
+    let (ada, eve) = (issuer.token("ada", AUDIENCE), issuer.token("eve", AUDIENCE));
+    let text = |result: &serde_json::Value| result["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    for client in [
+        Client::modern(&gateway, "/mcp").with_token(&ada),
+        Client::legacy_with(&gateway, "/mcp", &ada, &json!({})).await,
+    ] {
+        let seen = client
+            .call("bank__echo", json!({ "message": "pay DE89 3704 0044 0532 0130 00, ask ada@example.com" }))
+            .await;
+        assert_eq!(text(&seen), "pay <iban:1>, ask <email:1>", "{seen}");
+        let again = client.call("bank__echo", json!({ "message": "to <iban:1>" })).await;
+        assert_eq!(text(&again), "to <iban:1>");
+        let sent = stub.asked("tools/call").last().map(|seen| seen.message()["params"]["arguments"]["message"].clone());
+        assert_eq!(sent, Some(json!("to DE89 3704 0044 0532 0130 00")), "the upstream has the value");
+    }
+    let other = Client::modern(&gateway, "/mcp").with_token(&eve);
+    other.call("bank__echo", json!({ "message": "to <iban:1>" })).await;
+    let sent = stub.asked("tools/call").last().map(|seen| seen.message()["params"]["arguments"]["message"].clone());
+    assert_eq!(sent, Some(json!("to <iban:1>")), "nobody has the values of another caller");
+    assert!(!gateway.log().contains("3704"), "{}", gateway.log());
+}
+
+#[test]
+fn each_is_small_and_passes_its_cases() {
+    for name in ["pin", "redact"] {
+        let component = format!("weir:{name}");
+        let cases = paths::tests().with_file_name("guest").join("policies").join(name).join("cases");
+        let mut command = Command::new(paths::weir());
+        let tried = command.args(["policy", "test", &component]).arg(cases).output().unwrap();
+        assert!(tried.status.success(), "{}", said(&tried));
+        let looked = Command::new(paths::weir()).args(["policy", "inspect", &component, "--json"]).output().unwrap();
+        let looked: serde_json::Value = serde_json::from_slice(&looked.stdout).unwrap();
+        assert!(looked["size"].as_u64().is_some_and(|size| size <= 150 << 10), "{looked}");
+    }
 }

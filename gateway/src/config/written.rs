@@ -397,7 +397,7 @@ table! {
     #[schemars(extend("required" = ["component"]))]
     #[schemars(rename = "Policy")]
     struct WrittenPolicy("a table with a `component`") {
-        /// The component's file, or one that Weir brings along: `"weir:pin"`.
+        /// The component's file, or one that Weir brings along: `"weir:pin"` or `"weir:redact"`.
         component: FilePath,
         /// The imports it may use.
         grants: Values<Grant>,

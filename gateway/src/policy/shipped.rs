@@ -15,7 +15,10 @@ pub const OAUTH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/oauth.wasm"))
 pub const PREFIX: &str = "weir:";
 
 /// Those that decide about calls, by the names that follow the [`PREFIX`].
-pub const CALLS: [(&str, &[u8]); 1] = [("pin", include_bytes!(concat!(env!("OUT_DIR"), "/pin.wasm")))];
+pub const CALLS: [(&str, &[u8]); 2] = [
+    ("pin", include_bytes!(concat!(env!("OUT_DIR"), "/pin.wasm"))),
+    ("redact", include_bytes!(concat!(env!("OUT_DIR"), "/redact.wasm"))),
+];
 
 /// What those are called that nobody has to name.
 pub const NAMES: [&str; 3] = ["fallback", "bearer", "oauth"];
