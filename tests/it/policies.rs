@@ -133,6 +133,25 @@ fn a_component_is_tried_without_a_gateway() {
     assert!(code == Some(1) && said.contains("policy.wasm gave no answer in time"), "{said}");
 }
 
+/// What the contract promises to those who have built a component: it is asked the same, and understood, by each later Weir.
+#[test]
+fn components_built_against_released_contracts_are_still_asked_and_understood() {
+    let contracts = weir_tests::paths::tests().join("contracts");
+    let folders = |path: &std::path::Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let mut tried = 0;
+    for version in folders(&contracts).filter(|path| path.is_dir()) {
+        for component in folders(&version).filter(|file| file.extension().is_some_and(|name| name == "wasm")) {
+            let mut command = std::process::Command::new(weir_tests::paths::weir());
+            command.args(["policy", "test"]).args([&component, &component.with_extension("json")]);
+            let output = command.output().unwrap();
+            let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+            assert!(output.status.success(), "{}: {said}", component.display());
+            tried += 1;
+        }
+    }
+    assert!(tried >= 3, "each interface has a component");
+}
+
 /// A service that hands out a key for each request, named after the team that asks, on one connection each.
 async fn key_service() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
