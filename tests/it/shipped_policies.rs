@@ -105,9 +105,38 @@ async fn what_a_model_may_not_see_comes_back_for_its_caller_alone() {
     assert!(!gateway.log().contains("3704"), "{}", gateway.log());
 }
 
+#[tokio::test]
+async fn schemas_that_a_vendor_rejects_are_rewritten_and_one_bad_tool_is_withheld() {
+    let schemas = [
+        ("plain", json!({ "type": "object", "properties": { "a": { "type": "string" } } })),
+        (
+            "pydantic",
+            json!({ "$defs": { "Kind": { "enum": ["a", "b"], "type": "string" } }, "type": "object",
+                    "properties": { "kind": { "anyOf": [{ "$ref": "#/$defs/Kind" }, { "type": "null" }] } } }),
+        ),
+        ("bad", json!({ "type": "object", "properties": { "a b": { "type": "string" } } })),
+    ];
+    let tools: Vec<_> = schemas.iter().map(|(name, schema)| json!({ "name": name, "inputSchema": schema })).collect();
+    let stub = Stub::offering(Offer { lists: json!({ "tools/list": tools }), ..Offer::default() }).await;
+    let config = stub.config("u") + &policy("u", "schema", "{ for = \"gemini\" }");
+    let gateway = Gateway::start(&config).await;
+    gateway.healthy(&["u"]).await;
+    for client in [Client::legacy(&gateway, "/mcp/u").await, Client::modern(&gateway, "/mcp/u")] {
+        let listed = client.ask("tools/list", json!({})).await["result"]["tools"].clone();
+        let schema = |name: &str| {
+            let tool = listed.as_array().unwrap().iter().find(|tool| tool["name"] == name);
+            tool.map(|tool| tool["inputSchema"].clone())
+        };
+        assert_eq!(schema("plain").as_ref(), Some(&schemas[0].1), "{listed}");
+        let kind = json!({ "type": "string", "enum": ["a", "b"], "nullable": true });
+        assert_eq!(schema("pydantic").map(|schema| schema["properties"]["kind"].clone()), Some(kind), "{listed}");
+        assert_eq!(schema("bad"), None, "{listed}");
+    }
+}
+
 #[test]
 fn each_is_small_and_passes_its_cases() {
-    for name in ["pin", "redact"] {
+    for name in ["pin", "redact", "schema"] {
         let component = format!("weir:{name}");
         let cases = paths::tests().with_file_name("guest").join("policies").join(name).join("cases");
         let mut command = Command::new(paths::weir());

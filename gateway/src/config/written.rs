@@ -397,7 +397,8 @@ table! {
     #[schemars(extend("required" = ["component"]))]
     #[schemars(rename = "Policy")]
     struct WrittenPolicy("a table with a `component`") {
-        /// The component's file, or one that Weir brings along: `"weir:pin"` or `"weir:redact"`.
+        /// The component's file, or one that Weir brings along: `"weir:pin"`, `"weir:redact"` or
+        /// `"weir:schema"`.
         component: FilePath,
         /// The imports it may use.
         grants: Values<Grant>,

@@ -15,9 +15,10 @@ pub const OAUTH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/oauth.wasm"))
 pub const PREFIX: &str = "weir:";
 
 /// Those that decide about calls, by the names that follow the [`PREFIX`].
-pub const CALLS: [(&str, &[u8]); 2] = [
+pub const CALLS: [(&str, &[u8]); 3] = [
     ("pin", include_bytes!(concat!(env!("OUT_DIR"), "/pin.wasm"))),
     ("redact", include_bytes!(concat!(env!("OUT_DIR"), "/redact.wasm"))),
+    ("schema", include_bytes!(concat!(env!("OUT_DIR"), "/schema.wasm"))),
 ];
 
 /// What those are called that nobody has to name.

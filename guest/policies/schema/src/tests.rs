@@ -1,0 +1,162 @@
+#![allow(clippy::expect_used, reason = "a test stops at the first surprise")]
+
+use weir_policy::json::Json;
+
+use crate::{
+    family::Family,
+    rewrite::{input, same},
+};
+
+/// Schemas as generators and people write them.
+const CORPUS: [&str; 16] = [
+    r#"{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}"#,
+    // zod
+    r##"{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"url":{"type":"string","format":"uri"},
+        "n":{"type":"integer","exclusiveMinimum":0,"maximum":9007199254740991}},"required":["url"],"additionalProperties":false}"##,
+    // pydantic
+    r##"{"$defs":{"Kind":{"enum":["a","b"],"type":"string"},"Item":{"type":"object","properties":{"kind":{"$ref":"#/$defs/Kind"},
+        "note":{"anyOf":[{"type":"string"},{"type":"null"}],"default":null}},"required":["kind"]}},
+        "type":"object","properties":{"items":{"type":"array","items":{"$ref":"#/$defs/Item"}}},"required":["items"]}"##,
+    // A tree.
+    r##"{"$defs":{"Node":{"type":"object","properties":{"name":{"type":"string"},"children":{"type":"array",
+        "items":{"$ref":"#/$defs/Node"}}}}},"type":"object","properties":{"root":{"$ref":"#/$defs/Node"}}}"##,
+    // Forms at the root.
+    r#"{"oneOf":[{"type":"object","properties":{"id":{"type":"integer"},"x":{"type":"string"}},"required":["id","x"]},
+        {"type":"object","properties":{"name":{"type":"string"},"x":{"type":"string"}},"required":["name","x"]}]}"#,
+    r#"{"type":"object","properties":{"v":{"anyOf":[{"type":"string"},{"type":"integer"},{"type":"null"}]}}}"#,
+    r#"{"type":"object","properties":{"v":{"type":["string","null"]},"w":{"type":["integer","string"]},"x":{"type":["null"]}}}"#,
+    r#"{"type":"object","properties":{"point":{"type":"array","prefixItems":[{"type":"number"},{"type":"number"}],"items":false}}}"#,
+    r#"{"type":"object","properties":{"any":{},"all":true,"none":false,"list":{"type":"array"}},"required":["any","none","gone"]}"#,
+    r#"{"type":"object","properties":{"v":{"const":"fixed"},"n":{"enum":[1,2,3]},"m":{"enum":["a",1,null]}}}"#,
+    r#"{"type":"object","allOf":[{"properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"boolean"}}}]}"#,
+    r#"{"type":"object","properties":{"a":{"type":"string"}},"if":{"properties":{"a":{"const":"x"}}},"then":{"required":["b"]},
+        "not":{"required":["c"]},"patternProperties":{"^x":{"type":"string"}},"propertyNames":{"minLength":1}}"#,
+    r#"{}"#,
+    r#"{"type":"object"}"#,
+    // It refers to itself at once.
+    r##"{"type":"object","properties":{"a":{"$ref":"#/properties/a"},"b":{"allOf":[{"$ref":"#/properties/b"}]}}}"##,
+    r##"{"type":"object","properties":{"m":{"type":"object","additionalProperties":{"type":"integer"}},"t":{"type":"string",
+        "format":"date-time","description":"When."}}}"##,
+];
+
+fn schema(text: &str) -> Json {
+    Json::parse(text).expect(text)
+}
+
+/// What a family rejects, wherever it stands; its words and where.
+fn rejected(value: &Json, family: Family, at: &str, all: &mut Vec<String>) {
+    for (key, inner) in value.members() {
+        let here = format!("{at}/{key}");
+        if !family.takes(key) || (key == "format" && !family.takes_format(inner.as_text().unwrap_or_default())) {
+            all.push(here.clone());
+        }
+        match key.as_str() {
+            "properties" => {
+                inner.members().iter().for_each(|(name, it)| rejected(it, family, &format!("{here}/{name}"), all))
+            }
+            "items" => rejected(inner, family, &here, all),
+            "anyOf" => inner.elements().iter().for_each(|it| rejected(it, family, &here, all)),
+            "type" if inner.as_text().is_none() && !family.has_type_lists() => all.push(here),
+            "enum" if !family.has_mixed_enums() && inner.elements().iter().any(|it| it.as_text().is_none()) => {
+                all.push(here)
+            }
+            "required" => {
+                let properties = value.get("properties").cloned().unwrap_or_default();
+                let lost = inner.elements().iter().filter_map(Json::as_text).any(|name| properties.get(name).is_none());
+                all.extend(lost.then_some(here));
+            }
+            _ => {}
+        }
+    }
+    let is_array = value.get("type") == Some(&"array".into());
+    if is_array && value.get("items").is_none() {
+        all.push(format!("{at}: an array of nothing"));
+    }
+    if !family.has_untyped() && value.get("type").is_none() && value.get("anyOf").is_none() {
+        all.push(format!("{at}: no type"));
+    }
+}
+
+#[test]
+fn nothing_is_left_that_the_family_rejects_and_a_second_time_changes_nothing() {
+    for text in CORPUS {
+        for family in Family::EACH {
+            let once = input(&schema(text), family, 1024).unwrap_or_else(|why| panic!("{family:?} {text}: {why}"));
+            let mut all = Vec::new();
+            rejected(&once, family, "", &mut all);
+            assert!(all.is_empty(), "{family:?} {text}: {all:?} in {once}");
+            assert_eq!(once.get("type"), Some(&"object".into()), "{family:?} {text}: {once}");
+            let twice = input(&once, family, 1024).expect("it was good before");
+            assert!(same(&once, &twice), "{family:?} {text}: {once} became {twice}");
+        }
+    }
+}
+
+fn rewritten(text: &str, family: Family) -> String {
+    input(&schema(text), family, 1024).expect(text).to_string()
+}
+
+#[test]
+fn references_and_nulls_are_said_in_place() {
+    assert_eq!(
+        rewritten(CORPUS[2], Family::Gemini),
+        r#"{"type":"object","properties":{"items":{"type":"array","items":{"type":"object","properties":{"kind":{"enum":["a","b"],"type":"string"},"note":{"default":null,"type":"string","nullable":true}},"required":["kind"]}}},"required":["items"]}"#
+    );
+    let node = rewritten(CORPUS[3], Family::Any);
+    assert!(node.contains("children") && node.contains("(goes on in the same way)"), "{node}");
+    assert!(
+        rewritten(CORPUS[6], Family::OpenAi)
+            .contains(r#""v":{"type":["string","null"]},"w":{"type":["integer","string"]}"#)
+    );
+}
+
+#[test]
+fn forms_become_one_object_that_takes_each_of_them() {
+    let one = rewritten(CORPUS[4], Family::Any);
+    let one = schema(&one);
+    let names: Vec<&str> =
+        one.get("properties").expect("it has some").members().iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["id", "x", "name"]);
+    assert_eq!(one.get("required").map(ToString::to_string).as_deref(), Some(r#"["x"]"#));
+}
+
+#[test]
+fn what_cannot_be_rewritten_says_why() {
+    let bomb = {
+        let levels: Vec<String> = (0..30)
+            .map(|level| {
+                let next = format!(r##"{{"$ref":"#/$defs/l{}"}}"##, level + 1);
+                format!(r#""l{level}":{{"type":"object","properties":{{"a":{next},"b":{next}}}}}"#)
+            })
+            .collect();
+        format!(
+            r##"{{"$defs":{{{},"l30":{{}}}},"type":"object","properties":{{"x":{{"$ref":"#/$defs/l0"}}}}}}"##,
+            levels.join(",")
+        )
+    };
+    for (text, why) in [
+        (r#"{"type":"string"}"#, "no object"),
+        (r#"{"type":"object","properties":{"a b":{}}}"#, "property"),
+        (r##"{"type":"object","properties":{"a":{"$ref":"#/nowhere"}}}"##, "leads nowhere"),
+        (r##"{"type":"object","properties":{"a":{"$ref":"https://example.com/schema"}}}"##, "leads nowhere"),
+        (&bomb, "too large"),
+    ] {
+        let refused = input(&schema(text), Family::Any, 1024).expect_err(text);
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
+fn depth_has_an_end() {
+    let deep = r#"{"type":"object","properties":{"a":"#.repeat(60) + "{}" + &"}}".repeat(60);
+    let rewritten = rewritten(&deep, Family::Any);
+    assert!(rewritten.contains("(goes on in the same way)") && rewritten.len() < deep.len(), "{rewritten}");
+}
+
+#[test]
+fn descriptions_are_cut_at_a_character() {
+    let text = format!(r#"{{"type":"object","description":"{}"}}"#, "é".repeat(200));
+    let rewritten = input(&schema(&text), Family::Any, 64).expect("it is good");
+    let description = rewritten.get("description").and_then(Json::as_text).expect("it has one");
+    assert_eq!((description.chars().count(), description.ends_with('…')), (64, true));
+}
