@@ -11,7 +11,11 @@ pub(crate) enum Family {
 }
 
 /// Keywords that say something to all of them.
-const ALL: [&str; 11] = [
+///
+/// `x-mcp-header` is no word of schemas: it tells MCP clients which header repeats the argument (SEP-2243), and calls
+/// without that header are refused.
+const ALL: [&str; 12] = [
+    "x-mcp-header",
     "type",
     "title",
     "description",
@@ -88,6 +92,16 @@ impl Family {
     /// Whether a schema without `type` says "anything".
     pub(crate) const fn has_untyped(self) -> bool {
         matches!(self, Self::OpenAi | Self::Anthropic)
+    }
+
+    /// Whether names of properties are held to a pattern.
+    pub(crate) fn has_plain_names(self) -> bool {
+        self != Self::Gemini
+    }
+
+    /// Whether a union may have a type beside it.
+    pub(crate) fn has_typed_unions(self) -> bool {
+        self != Self::Gemini
     }
 
     /// Whether `enum` may hold anything but strings.

@@ -21,6 +21,9 @@ struct Schema;
 /// The longest description unless the settings say otherwise, in characters.
 const DESCRIPTION: u64 = 1024;
 
+/// How much longer than twice a tool may become, in bytes.
+const SLACK: usize = 1000;
+
 fn read(text: &str) -> Result<(Family, usize), String> {
     let settings = Settings::read(text);
     let known = ["for", "description"];
@@ -79,7 +82,13 @@ fn tool(entry: &Entry, family: Family, longest: usize) -> Result<Option<String>,
     if let Some(description) = after.remove("description") {
         edited.set("description", description);
     }
-    Ok(Some(edited.to_string()))
+    // All of them together have to cross to Weir.
+    let text = edited.to_string();
+    if text.len() > 2 * entry.body.len() + SLACK {
+        Err("it is too large, references followed".into())
+    } else {
+        Ok(Some(text))
+    }
 }
 
 weir_policy::export_calls!(Schema);

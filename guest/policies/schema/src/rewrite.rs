@@ -4,8 +4,10 @@ use weir_policy::json::Json;
 
 use crate::family::Family;
 
-/// As many values are looked at, all references followed: each takes a while, and references to references double.
-const VALUES: usize = 50_000;
+/// As much is looked at, in bytes, all references followed: references to references double.
+const WORK: usize = 2 << 20;
+/// What each value costs beside its text, in bytes.
+const VALUE: usize = 16;
 /// As deep as they lie in each other.
 const DEPTH: usize = 24;
 /// How a name of a property may look to OpenAI and Anthropic, but for its letters: its length.
@@ -15,7 +17,7 @@ const CUT_OFF: &str = "(goes on in the same way)";
 
 /// The input schema of a tool.
 pub(crate) fn input(schema: &Json, family: Family, longest: usize) -> Result<Json, String> {
-    let mut rewriter = Rewriter { root: schema, family, longest, left: VALUES, depth: 0, followed: Vec::new() };
+    let mut rewriter = Rewriter { root: schema, family, longest, left: WORK, depth: 0, followed: Vec::new() };
     let mut rewritten = rewriter.schema(schema)?;
     match rewritten.get("type").and_then(Json::as_text) {
         Some("object") => {}
@@ -82,7 +84,7 @@ impl Rewriter<'_> {
     /// Puts what a schema says, what it refers to and all of its `allOf` into one.
     fn gather(&mut self, schema: &Json, into: &mut Json) -> Result<(), String> {
         let Json::Object(members) = schema else { return Ok(()) };
-        self.left = self.left.checked_sub(values(schema)).ok_or("it is too large, references followed")?;
+        self.left = self.left.checked_sub(weight(schema)).ok_or("it is too large, references followed")?;
         for (key, value) in members {
             match (key.as_str(), value) {
                 ("$ref" | "allOf", _) => {}
@@ -105,7 +107,10 @@ impl Rewriter<'_> {
         }
         let Some(reference) = schema.get("$ref").and_then(Json::as_text) else { return Ok(()) };
         if self.followed.iter().any(|followed| followed == reference) || self.followed.len() >= DEPTH {
-            end(into);
+            // What it says beside that stays.
+            if into.members().is_empty() {
+                end(into);
+            }
             return Ok(());
         }
         let target = resolved(self.root, reference).ok_or_else(|| format!("{reference} leads nowhere in it"))?;
@@ -125,8 +130,9 @@ impl Rewriter<'_> {
                 ("format", Json::Text(format)) if !self.family.takes_format(format) => {}
                 ("properties", Json::Object(properties)) => out.set("properties", self.properties(properties)?),
                 ("items" | "prefixItems" | "anyOf" | "oneOf" | "required" | "description", _) => {}
-                ("additionalProperties", Json::Object(_)) => {}
-                (key, value) if self.family.takes(key) => out.set(key, value.clone()),
+                // What patterns allow would be forbidden.
+                ("additionalProperties", _) if schema.get("patternProperties").is_some() => {}
+                (key, value) if self.family.takes(key) && fits(key, value) => out.set(key, value.clone()),
                 _ => {}
             }
         }
@@ -137,6 +143,13 @@ impl Rewriter<'_> {
             if let Some(Json::Array(variants)) = schema.get(union) {
                 is_nullable |= self.union(variants, &mut out)?;
             }
+        }
+        let is_object = out.get("type").is_none_or(|kind| *kind == "object".into());
+        if !is_object && out.get("type").is_some_and(|kind| kind.as_text().is_some()) {
+            drop(out.remove("properties"));
+        }
+        if out.get("anyOf").is_some() && !self.family.has_typed_unions() {
+            drop(out.remove("type"));
         }
         self.elements(schema, &mut out)?;
         self.required(schema, &mut out);
@@ -158,6 +171,11 @@ impl Rewriter<'_> {
 
     /// Says in the words of OpenAI and Anthropic that it may be null.
     fn null(&self, out: &mut Json) {
+        if let Some(Json::Array(values)) = out.get_mut("enum")
+            && !values.contains(&Json::Null)
+        {
+            values.push(Json::Null);
+        }
         if let Some(Json::Text(kind)) = out.get("type").cloned() {
             out.set("type", vec![kind.into(), "null".into()]);
         } else if let Some(Json::Array(variants)) = out.get_mut("anyOf") {
@@ -182,9 +200,13 @@ impl Rewriter<'_> {
     }
 
     fn constants(&self, values: &[Json], out: &mut Json) {
-        let texts: Vec<Json> = values.iter().filter(|value| matches!(value, Json::Text(_))).cloned().collect();
-        if texts.len() == values.len() || self.family.has_mixed_enums() {
+        let is_word = |value: &&Json| value.as_text().is_some_and(|text| !text.is_empty());
+        let words: Vec<Json> = values.iter().filter(is_word).cloned().collect();
+        if words.len() == values.len() || self.family.has_mixed_enums() {
             out.set("enum", values.to_vec());
+        } else {
+            let all: Vec<String> = values.iter().map(ToString::to_string).collect();
+            note(out, &format!("One of: {}.", all.join(", ")));
         }
         if out.get("type").is_none() && !self.family.has_untyped() {
             let kind = match values.first() {
@@ -201,7 +223,8 @@ impl Rewriter<'_> {
         let mut out = Vec::with_capacity(properties.len());
         for (name, property) in properties {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-            if name.is_empty() || name.len() > NAME || !name.bytes().all(is_plain) {
+            let is_name = !name.is_empty() && name.len() <= NAME && name.bytes().all(is_plain);
+            if !is_name && self.family.has_plain_names() {
                 return Err(format!("the name of its property {name:?} is not one that models are given"));
             }
             // `false`: there is no such property.
@@ -217,11 +240,24 @@ impl Rewriter<'_> {
         let null = Json::from("null");
         let is_null = |variant: &Json| variant.get("type") == Some(&null) || variant.get("const") == Some(&Json::Null);
         let others: Vec<&Json> = variants.iter().filter(|variant| !is_null(variant)).collect();
+        let is_object = |variant: &Json| variant.get("type").and_then(Json::as_text) == Some("object");
+        // Arguments are an object, and what only says which properties it needs is about one, too.
+        let is_root = self.depth == 1;
+        let about_object = is_root || is_object(out) || out.get("properties").is_some();
         let mut rewritten = Vec::with_capacity(others.len());
         for variant in &others {
-            rewritten.push(self.schema(variant)?);
+            let mut variant = (*variant).clone();
+            let is_open = ["type", "$ref", "enum", "const", "anyOf", "oneOf", "allOf"]
+                .iter()
+                .all(|key| variant.get(key).is_none());
+            if about_object && is_open {
+                variant.set("type", "object");
+            }
+            rewritten.push(self.schema(&variant)?);
         }
-        let is_object = |variant: &Json| variant.get("type").and_then(Json::as_text) == Some("object");
+        if is_root {
+            rewritten.retain(is_object);
+        }
         match &rewritten[..] {
             [] => {}
             [one] => one.members().iter().for_each(|(key, value)| add(out, key, value)),
@@ -230,7 +266,7 @@ impl Rewriter<'_> {
             }
             // At the root there is an object, and no union (OpenAI, Anthropic).
             all if self.family.has_unions() && !all.iter().all(is_object) => out.set("anyOf", all.to_vec()),
-            all if self.family.has_unions() => self.forms(all, out),
+            all if all.iter().all(is_object) => self.forms(all, out),
             [first, ..] => {
                 first.members().iter().for_each(|(key, value)| add(out, key, value));
                 note(out, "Other forms are taken too.");
@@ -246,7 +282,7 @@ impl Rewriter<'_> {
         for (name, property) in all.iter().filter_map(|form| form.get("properties")).flat_map(Json::members) {
             match properties.get_mut(name) {
                 None => properties.set(name, property.clone()),
-                Some(there) => widen(there, property),
+                Some(there) => self.widen(there, property),
             }
         }
         out.set("properties", properties);
@@ -259,6 +295,36 @@ impl Rewriter<'_> {
             out.set("required", there);
         }
         note(out, "It has one of several forms; each has some of these properties.");
+    }
+
+    /// A property that has another meaning in another form takes both, as far as that can be said.
+    fn widen(&self, there: &mut Json, other: &Json) {
+        if same(there, other) {
+            return;
+        }
+        let both = match (there.get("enum"), other.get("enum")) {
+            (Some(Json::Array(values)), Some(Json::Array(more))) => {
+                let more = more.iter().filter(|value| !values.contains(value));
+                Some(values.iter().chain(more).cloned().collect::<Vec<_>>())
+            }
+            _ => None,
+        };
+        if there.get("type") == other.get("type") {
+            drop(there.remove("enum"));
+            both.into_iter().for_each(|both| there.set("enum", both));
+        } else if self.family.has_unions() {
+            let mut variants = match there.get("anyOf") {
+                Some(Json::Array(variants)) => variants.clone(),
+                _ => vec![there.clone()],
+            };
+            if !variants.iter().any(|variant| same(variant, other)) {
+                variants.push(other.clone());
+            }
+            *there = Json::from([("anyOf", variants.into())]);
+        } else {
+            drop(there.remove("enum"));
+            note(there, "Other forms are taken too.");
+        }
     }
 
     fn elements(&mut self, schema: &Json, out: &mut Json) -> Result<(), String> {
@@ -299,28 +365,30 @@ impl Rewriter<'_> {
     }
 }
 
-/// How many values there are in one.
-fn values(value: &Json) -> usize {
-    1 + value.elements().iter().chain(value.members().iter().map(|(_, value)| value)).map(values).sum::<usize>()
+/// What it costs to look at a value.
+fn weight(value: &Json) -> usize {
+    let text = value.as_text().map_or(0, str::len);
+    let members = value.members().iter().map(|(name, value)| name.len() + weight(value));
+    VALUE + text + members.chain(value.elements().iter().map(weight)).sum::<usize>()
+}
+
+/// Whether the value of a keyword is one that it can have.
+fn fits(keyword: &str, value: &Json) -> bool {
+    const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
+    match keyword {
+        "type" => value.as_text().is_some_and(|kind| TYPES.contains(&kind)),
+        "title" | "format" => value.as_text().is_some(),
+        // Lookaround and the like are not of the patterns that vendors have.
+        "pattern" => value.as_text().is_some_and(|pattern| !pattern.contains("(?")),
+        "uniqueItems" | "additionalProperties" => value.as_bool().is_some(),
+        "default" | "x-mcp-header" => true,
+        _ => matches!(value, Json::Number(_)),
+    }
 }
 
 /// Stands for a schema that has no end.
 fn end(into: &mut Json) {
     *into = Json::from([("type", "object".into()), ("description", CUT_OFF.into())]);
-}
-
-/// A property that has another meaning in another form takes both, as far as that can be said.
-fn widen(there: &mut Json, other: &Json) {
-    if there == other {
-        return;
-    }
-    let (Some(Json::Array(values)), Some(Json::Array(more))) = (there.get("enum"), other.get("enum")) else {
-        drop(there.remove("enum"));
-        return;
-    };
-    let mut all = values.clone();
-    all.extend(more.iter().filter(|value| !values.contains(value)).cloned());
-    there.set("enum", all);
 }
 
 fn add(out: &mut Json, key: &str, value: &Json) {
@@ -340,7 +408,7 @@ fn note(out: &mut Json, sentence: &str) {
 
 /// What a reference within the document leads to (RFC 6901).
 fn resolved<'s>(root: &'s Json, reference: &str) -> Option<&'s Json> {
-    let path = reference.strip_prefix('#')?;
+    let path = reference.strip_prefix('#').filter(|path| path.is_empty() || path.starts_with('/'))?;
     path.split('/').skip(1).try_fold(root, |here, part| {
         let part = part.replace("~1", "/").replace("~0", "~");
         match here {

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Schemas as generators and people write them.
-const CORPUS: [&str; 16] = [
+const CORPUS: [&str; 22] = [
     r#"{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}"#,
     // zod
     r##"{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"url":{"type":"string","format":"uri"},
@@ -37,6 +37,15 @@ const CORPUS: [&str; 16] = [
     r##"{"type":"object","properties":{"a":{"$ref":"#/properties/a"},"b":{"allOf":[{"$ref":"#/properties/b"}]}}}"##,
     r##"{"type":"object","properties":{"m":{"type":"object","additionalProperties":{"type":"integer"}},"t":{"type":"string",
         "format":"date-time","description":"When."}}}"##,
+    // Either this or that.
+    r#"{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string"}},"anyOf":[{"required":["a"]},{"required":["b"]}]}"#,
+    // Draft 4, and mistakes.
+    r#"{"type":"object","properties":{"n":{"type":"number","minimum":0,"exclusiveMinimum":true},"x":{"type":"any"},"e":{"enum":"a"},
+        "s":{"type":"string","properties":{"y":{}}},"v":{"type":"string","enum":["","a"]},"p":{"type":"string","pattern":"^(?!x).*$"}}}"#,
+    r#"{"type":"object","properties":{"m":{"type":"object","patternProperties":{"^x":{"type":"string"}},"additionalProperties":false}}}"#,
+    r#"{"type":"object","properties":{"e":{"anyOf":[{"type":"string","enum":["a"]},{"type":"null"}],"description":"Either."}}}"#,
+    r#"{"oneOf":[{"type":"object","properties":{"v":{"type":"string"}}},{"type":"object","properties":{"v":{"type":"number"}}}]}"#,
+    r#"{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}"#,
 ];
 
 fn schema(text: &str) -> Json {
@@ -67,6 +76,16 @@ fn rejected(value: &Json, family: Family, at: &str, all: &mut Vec<String>) {
             }
             _ => {}
         }
+    }
+    if value.get("anyOf").is_some() && (at.is_empty() || value.get("type").is_some() && family == Family::Gemini) {
+        all.push(format!("{at}: a union at the root, or beside a type"));
+    }
+    let is_text = |key: &str| value.get(key).is_none_or(|value| value.as_text().is_some());
+    let lookaround = value.get("pattern").and_then(Json::as_text).is_some_and(|pattern| pattern.contains("(?"));
+    let bound = value.get("exclusiveMinimum").is_some_and(|bound| bound.as_bool().is_some());
+    let empty = !family.has_mixed_enums() && value.get("enum").is_some_and(|all| all.elements().contains(&"".into()));
+    if lookaround || bound || empty || !is_text("pattern") || value.get("type") == Some(&"any".into()) {
+        all.push(format!("{at}: a value that it does not take"));
     }
     let is_array = value.get("type") == Some(&"array".into());
     if is_array && value.get("items").is_none() {
@@ -159,4 +178,37 @@ fn descriptions_are_cut_at_a_character() {
     let rewritten = input(&schema(&text), Family::Any, 64).expect("it is good");
     let description = rewritten.get("description").and_then(Json::as_text).expect("it has one");
     assert_eq!((description.chars().count(), description.ends_with('…')), (64, true));
+}
+
+#[test]
+fn what_is_valid_stays_valid_where_it_can_be_said() {
+    let rewritten = |at: usize, family| rewritten(CORPUS[at], family);
+    let either = rewritten(16, Family::OpenAi);
+    assert!(
+        !either.contains("anyOf") && !either.contains("required") && either.contains(r#""b":{"type":"string"}"#),
+        "{either}"
+    );
+    assert!(!rewritten(18, Family::Anthropic).contains("additionalProperties"));
+    assert!(
+        rewritten(19, Family::OpenAi).contains(r#""enum":["a",null],"type":["string","null"]"#)
+            || rewritten(19, Family::OpenAi).contains(r#""type":["string","null"],"enum":["a",null]"#),
+        "{}",
+        rewritten(19, Family::OpenAi)
+    );
+    assert!(rewritten(20, Family::OpenAi).contains(r#""v":{"anyOf":[{"type":"string"},{"type":"number"}]}"#));
+    assert!(rewritten(9, Family::Gemini).contains("One of: 1, 2, 3."));
+    for family in Family::EACH {
+        assert!(rewritten(21, family).contains(r#""x-mcp-header":"Region""#), "calls without the header are refused");
+    }
+}
+
+#[test]
+fn text_that_is_referred_to_over_and_over_is_counted() {
+    let uses: Vec<String> = (0..400).map(|at| format!(r##""p{at}":{{"$ref":"#/$defs/long"}}"##)).collect();
+    let long = "x".repeat(40_000);
+    let text = format!(
+        r##"{{"$defs":{{"long":{{"type":"string","default":"{long}"}}}},"type":"object","properties":{{{}}}}}"##,
+        uses.join(",")
+    );
+    assert!(input(&schema(&text), Family::OpenAi, 1024).expect_err("it is 16 MB").contains("too large"));
 }
