@@ -72,7 +72,7 @@ deny:
 	@deny=$$(command -v cargo-deny || true)
 	if [[ -z $$deny ]]; then
 	  deny=$(TOOLS)/bin/cargo-deny
-	  [[ -x $$deny ]] || $(CARGO) install --quiet --locked --debug --root $(TOOLS) cargo-deny@$(CARGO_DENY)
+	  [[ -x $$deny ]] || CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install --quiet --locked --debug --root $(TOOLS) cargo-deny@$(CARGO_DENY)
 	fi
 	# What is built here is here: no other platform's crates need be fetched.
 	deny() { "$$deny" --log-level error --target "$$(rustc -vV | sed -n 's/^host: //p')" "$$@"; }
