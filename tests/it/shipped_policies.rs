@@ -114,7 +114,7 @@ async fn schemas_that_a_vendor_rejects_are_rewritten_and_one_bad_tool_is_withhel
             json!({ "$defs": { "Kind": { "enum": ["a", "b"], "type": "string" } }, "type": "object",
                     "properties": { "kind": { "anyOf": [{ "$ref": "#/$defs/Kind" }, { "type": "null" }] } } }),
         ),
-        ("bad", json!({ "type": "object", "properties": { "a b": { "type": "string" } } })),
+        ("bad", json!({ "type": "object", "properties": { "a": { "$ref": "#/$defs/Nowhere" } } })),
     ];
     let tools: Vec<_> = schemas.iter().map(|(name, schema)| json!({ "name": name, "inputSchema": schema })).collect();
     let stub = Stub::offering(Offer { lists: json!({ "tools/list": tools }), ..Offer::default() }).await;
