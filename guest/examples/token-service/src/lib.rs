@@ -27,11 +27,11 @@ struct TokenService;
 impl Credentials for TokenService {
     fn decide(about: Question) -> Decision {
         let name = &about.upstream.name;
-        let Some(service) = Settings::of(&about.upstream).text("service") else {
+        let Some(service) = Settings::of(&about.upstream).text("service").filter(|url| !url.is_empty()) else {
             return Decision::Stop(format!("{name} has no key service; set `service` in the settings of its policy"));
         };
         let claims = about.principal.and_then(|principal| Json::parse(&principal.claims)).unwrap_or_default();
-        let Some(team) = claims.get("team").and_then(Json::as_text) else {
+        let Some(team) = claims.get("team").and_then(Json::as_text).filter(|team| !team.is_empty()) else {
             return Decision::Stop(format!("your token has no team, which {name} needs; ask whoever gives out tokens"));
         };
         let answer = match asked(service, &Json::from([("upstream", name.as_str().into()), ("team", team.into())])) {
@@ -68,7 +68,8 @@ fn asked(url: String, question: &Json) -> Result<Response, String> {
 fn read(body: Vec<u8>) -> Option<(String, u32)> {
     let answer = Json::parse(&String::from_utf8(body).ok()?)?;
     let seconds = answer.get("expires_in")?.as_number()?;
-    Some((answer.get("key")?.as_text()?.to_owned(), seconds.try_into().ok()?))
+    let key = answer.get("key")?.as_text().filter(|key| !key.is_empty())?;
+    Some((key.to_owned(), seconds.try_into().ok()?))
 }
 
 weir_policy::export_credentials!(TokenService);
