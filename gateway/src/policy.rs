@@ -48,7 +48,9 @@ use self::{
     engine::EngineShared,
     guest_log::{GuestLines, GuestLogRate, Readable, redacted},
     host::HostState,
-    limits::{Busy, EPOCHS, HANDOVER, InstanceSlot, InstanceSlots, Meter, Overgrown, Spent, WALL, WALL_WITH_WAITING},
+    limits::{
+        Busy, HANDOVER, InstanceSlot, InstanceSlots, Meter, Overgrown, ProcessorTime, Spent, WALL, WALL_WITH_WAITING,
+    },
     load::Loaded,
 };
 
@@ -225,7 +227,7 @@ impl Policy {
             requests: 0,
             store: self.0.store.clone(),
             operations: 0,
-            waited: false,
+            time: ProcessorTime::default(),
             grants: Arc::clone(&self.0.grants),
             wasi: None,
         };
@@ -233,14 +235,9 @@ impl Policy {
         store.limiter(|state| &mut state.meter);
         store.set_hostcall_fuel(HANDOVER);
         store.set_epoch_deadline(1);
-        let mut epochs = 0;
-        store.epoch_deadline_callback(move |mut store| {
-            // What passed while it waited is not its own; how often it may wait is limited.
-            epochs += u128::from(!std::mem::take(&mut store.data_mut().waited));
-            if epochs >= EPOCHS {
-                return Err(Spent.into());
-            }
-            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+        store.epoch_deadline_callback(|mut store| {
+            let others = store.data_mut().time.tick()?;
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(others)))
         });
         store
     }

@@ -14,7 +14,7 @@ use super::{
     bindings::weir::policy::{clock, http, log, random, secrets, store, types},
     grant::PolicyGrant,
     guest_log::{GuestLines, Printed},
-    limits::{Meter, OPERATIONS, REQUESTS},
+    limits::{Meter, OPERATIONS, ProcessorTime, REQUESTS},
 };
 
 /// The most bytes of randomness in one call.
@@ -32,8 +32,7 @@ pub(super) struct HostState {
     /// What it keeps; none unless that is granted.
     pub(super) store: Option<Arc<dyn PolicyStore>>,
     pub(super) operations: u32,
-    /// Whether it has waited for a service or its store since its processor time was last counted.
-    pub(super) waited: bool,
+    pub(super) time: ProcessorTime,
     pub(super) grants: Arc<[PolicyGrant]>,
     pub(super) wasi: Option<Box<Wasi>>,
 }
@@ -100,12 +99,11 @@ impl secrets::Host for HostState {
 
 impl http::Host for HostState {
     async fn send(&mut self, request: http::Request) -> Result<http::Response, String> {
-        let Some(service) = &self.service else { return Err("no service is configured".to_owned()) };
+        let Some(service) = self.service.clone() else { return Err("no service is configured".to_owned()) };
         if self.requests >= REQUESTS {
             return Err(format!("{REQUESTS} requests were sent already, as many as one question may send"));
         }
         self.requests += 1;
-        self.waited = true;
         let method = match request.method {
             http::Method::Get => "GET",
             http::Method::Head => "HEAD",
@@ -115,7 +113,7 @@ impl http::Host for HostState {
             http::Method::Delete => "DELETE",
         };
         let request = ServiceRequest { method, url: request.url, headers: request.headers, body: request.body };
-        let response = service.send(request).await?;
+        let response = self.waiting(service.send(request)).await?;
         Ok(http::Response {
             status: response.status,
             headers: response.headers,
@@ -127,7 +125,8 @@ impl http::Host for HostState {
 
 impl store::Host for HostState {
     async fn get(&mut self, key: String) -> Result<Option<store::Item>, store::StoreError> {
-        let found = self.kept()?.get(&key).await?;
+        let kept = self.kept()?;
+        let found = self.waiting(kept.get(&key)).await?;
         Ok(found.map(|(value, version)| store::Item { value, version, extensions: Vec::new() }))
     }
 
@@ -143,15 +142,18 @@ impl store::Host for HostState {
             store::Condition::Absent => PolicyStoreCondition::Absent,
             store::Condition::Version(version) => PolicyStoreCondition::Version(version),
         };
-        Ok(self.kept()?.set(&key, value, ttl_seconds, when).await?)
+        let kept = self.kept()?;
+        Ok(self.waiting(kept.set(&key, value, ttl_seconds, when)).await?)
     }
 
     async fn delete(&mut self, key: String) -> Result<(), store::StoreError> {
-        Ok(self.kept()?.delete(&key).await?)
+        let kept = self.kept()?;
+        Ok(self.waiting(kept.delete(&key)).await?)
     }
 
     async fn keys(&mut self, prefix: String) -> Result<Vec<String>, store::StoreError> {
-        Ok(self.kept()?.keys(&prefix).await?)
+        let kept = self.kept()?;
+        Ok(self.waiting(kept.keys(&prefix)).await?)
     }
 }
 
@@ -166,8 +168,15 @@ impl HostState {
             return Err(store::StoreError::Limit(text));
         }
         self.operations += 1;
-        self.waited = true;
         Ok(Arc::clone(kept))
+    }
+
+    /// What the guest waits for; others have its thread meanwhile.
+    async fn waiting<T>(&mut self, wanted: impl Future<Output = T>) -> T {
+        self.time.pause();
+        let got = wanted.await;
+        self.time.resume();
+        got
     }
 }
 

@@ -1,10 +1,15 @@
 //! How much a guest may take. The numbers are far above what a decision needs and far below what would be felt.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
+use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
+    task::yield_now,
     time::timeout,
 };
 use wasmtime::ResourceLimiter;
@@ -32,9 +37,7 @@ const SLOTS_OF_ONE: usize = 16;
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 /// The processor time of one question.
 pub(super) const BUDGET: Duration = Duration::from_millis(100);
-/// The same in epochs: the guest is asked to yield after each, and stopped after the last.
-pub(super) const EPOCHS: u128 = BUDGET.as_millis() / TICK.as_millis();
-/// The time of one question by the clock on the wall: epochs do not pass for a guest that waits.
+/// The time of one question by the clock on the wall. What a guest waits is no processor time.
 pub(super) const WALL: Duration = Duration::from_secs(2);
 /// The same for a policy that waits for services or a store, which are slower than guests.
 pub(super) const WALL_WITH_WAITING: Duration = Duration::from_secs(15);
@@ -74,10 +77,60 @@ pub(super) const PRINTED: usize = 8 << 10;
 #[error("more memory than allowed")]
 pub(super) struct Overgrown;
 
-/// Ends a guest that ran through its [`EPOCHS`].
+/// Ends a guest that has used its [`BUDGET`].
 #[derive(Debug, Error)]
 #[error("out of time")]
 pub(super) struct Spent;
+
+/// The processor time of one question: that of the thread, for as long as the guest has it.
+///
+/// A guest is looked at once for each [`TICK`] of the clock on the wall. On a busy machine it has had only some of that.
+#[derive(Default)]
+pub(super) struct ProcessorTime {
+    used: Duration,
+    /// The thread's processor time when the guest got it. None before the first look: what that costs would be paid for
+    /// each question, and most are answered sooner.
+    since: Option<Arc<OnceLock<Duration>>>,
+}
+
+impl ProcessorTime {
+    /// The guest gives its thread away.
+    pub(super) fn pause(&mut self) {
+        let since = self.since.take().and_then(|since| since.get().copied());
+        self.used += since.map_or(Duration::ZERO, |since| thread_time().saturating_sub(since)).min(TICK);
+    }
+
+    /// The guest has a thread again.
+    pub(super) fn resume(&mut self) {
+        self.since = Some(Arc::new(thread_time().into()));
+    }
+
+    /// Counts what was used at the end of a tick. The answer lets others have the thread.
+    ///
+    /// # Errors
+    ///
+    /// If the guest has used its [`BUDGET`].
+    pub(super) fn tick(&mut self) -> Result<impl Future<Output = ()> + Send + use<>, Spent> {
+        match self.since {
+            Some(_) => self.pause(),
+            None => self.used += TICK,
+        }
+        if self.used >= BUDGET {
+            return Err(Spent);
+        }
+        let since = Arc::new(OnceLock::new());
+        self.since = Some(Arc::clone(&since));
+        Ok(async move {
+            yield_now().await;
+            since.get_or_init(thread_time);
+        })
+    }
+}
+
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
 
 /// The memory that one guest holds.
 #[derive(Default)]
@@ -149,5 +202,42 @@ impl InstanceSlots {
                 both.await.ok_or(Busy::Running)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use std::{hint, thread};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn time_that_others_had_is_not_the_guests() {
+        let mut time = ProcessorTime::default();
+        for _ in 0..100 {
+            time.tick().unwrap().await;
+            thread::sleep(Duration::from_millis(2));
+        }
+        time.pause();
+        thread::sleep(Duration::from_millis(2));
+        time.resume();
+        assert!(time.used < BUDGET, "{:?}", time.used);
+    }
+
+    #[tokio::test]
+    async fn a_guest_that_never_rests_has_its_budget_and_no_more() {
+        let mut time = ProcessorTime::default();
+        let mut ticks = 0;
+        while let Ok(others) = time.tick() {
+            others.await;
+            let start = thread_time();
+            while thread_time() - start < TICK {
+                hint::spin_loop();
+            }
+            ticks += 1;
+        }
+        assert_eq!(ticks, BUDGET.as_millis() / TICK.as_millis() - 1, "the first tick is one, too");
     }
 }
