@@ -58,7 +58,7 @@ pub use access::{
     ToolOverride, ToolsetConfig, Who,
 };
 pub use admin::AdminConfig;
-pub use audit::{AuditArguments, AuditConfig, AuditSync, OtlpConfig};
+pub use audit::{AuditArguments, AuditConfig, AuditSync, OtlpConfig, RecordConfig};
 pub use auth::{
     Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, IdentityProvider, InboundAuth,
     LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType, TokenIntrospection,
@@ -78,6 +78,9 @@ pub use schema::schema;
 pub use secret::{SecretError, SecretSource};
 pub use secret_command::SecretCommand;
 pub use weir_store::Secret;
+
+/// How a component that the binary carries is told from a file.
+pub const SHIPPED: &str = "weir:";
 
 /// Everything Weir was told, checked and complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +113,8 @@ pub struct Config {
     pub admin: Option<AdminConfig>,
     /// Where and how calls are recorded for an audit; none if they are not.
     pub audit: Option<AuditConfig>,
+    /// Which questions for policies are recorded; none if this is none.
+    pub record: Option<RecordConfig>,
     /// The bounds on what a client may take.
     pub limits: Limits,
     /// Who may see and call what; none if everybody may who may call.
@@ -376,6 +381,15 @@ pub enum PolicyComponent {
 }
 
 impl PolicyComponent {
+    /// What messages call it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Shipped(name) => format!("{SHIPPED}{name}"),
+        }
+    }
+
     /// The file, if it is one.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {

@@ -17,6 +17,7 @@ mod json;
 mod limits;
 mod guest_log;
 mod load;
+mod record;
 mod service;
 mod store;
 pub mod shipped;
@@ -25,6 +26,8 @@ mod trial;
 
 use std::{fmt, sync::Arc, time::Instant};
 
+use serde::Serialize;
+use serde_json::Value;
 use tokio::time::timeout;
 use wasmtime::{PoolConcurrencyLimitError, Store, UpdateDeadline};
 use weir_flow::facts;
@@ -40,6 +43,7 @@ pub use self::{
     engine::{Engine, PolicySource},
     error::{EngineError, LoadError, LoadFault, PolicyError, PolicyFault},
     grant::{PolicyGrant, UnknownGrant},
+    record::{QuestionRecorder, RecordedQuestion, mask_token},
     service::{Service, ServiceRequest, ServiceResponse},
     store::{PolicyStore, PolicyStoreCondition, PolicyStoreError},
 };
@@ -52,6 +56,7 @@ use self::{
         Busy, HANDOVER, InstanceSlot, InstanceSlots, Meter, Overgrown, ProcessorTime, Spent, WALL, WALL_WITH_WAITING,
     },
     load::Loaded,
+    record::{QuestionName, contract_json},
 };
 
 /// Where the text of secrets comes from, for the policies that may read it.
@@ -160,8 +165,10 @@ impl Policy {
                 let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
                 guest.load(&mut store, &instance)?.call_next(&mut store, &to, &past).await
             })
-            .await?;
-        convert::step(answer, upstream).map_err(|Broken(rule)| self.fault(PolicyFault::Malformed(rule)))
+            .await;
+        let question = QuestionName { function: "next", upstream: &upstream.name, call: "" };
+        self.record(question, || [("to", contract_json(&to)), ("history", contract_json(&past))], &answer, &store);
+        convert::step(answer?, upstream).map_err(|Broken(rule)| self.fault(PolicyFault::Malformed(rule)))
     }
 
     /// The credential that opens an upstream. `secrets` is read only if the policy was granted their text, and only for the
@@ -184,8 +191,10 @@ impl Policy {
                 let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
                 guest.load(&mut store, &instance)?.call_decide(&mut store, &about).await
             })
-            .await?;
-        match convert::decision(answer, question).map_err(|Broken(rule)| self.fault(PolicyFault::Malformed(rule)))? {
+            .await;
+        let asked = QuestionName { function: "decide", upstream: &question.upstream.name, call: "" };
+        self.record(asked, || [("about", contract_json(&about))], &answer, &store);
+        match convert::decision(answer?, question).map_err(|Broken(rule)| self.fault(PolicyFault::Malformed(rule)))? {
             facts::CredentialDecision::Stop(text) => {
                 Ok(facts::CredentialDecision::Stop(redacted(&text, &readable).into_owned()))
             }
@@ -202,6 +211,31 @@ impl Policy {
         let _slot = self.slot().await?;
         let mut store = self.store("", Readable::default());
         self.bounded(async { self.0.loaded.ready.instantiate_async(&mut store).await.map(drop) }).await
+    }
+
+    /// Records a question, if that is wanted.
+    fn record<const N: usize>(
+        &self,
+        asked: QuestionName<'_>,
+        with: impl FnOnce() -> [(&'static str, Value); N],
+        answer: &Result<impl Serialize, PolicyError>,
+        store: &Store<HostState>,
+    ) {
+        let recorder = self.0.engine.recorder.load();
+        let Some(recorder) = recorder.as_ref().filter(|recorder| recorder.takes(self.name())) else { return };
+        let state = store.data();
+        let question = RecordedQuestion {
+            at: String::new(),
+            policy: self.name().to_owned(),
+            upstream: asked.upstream.to_owned(),
+            call: asked.call.to_owned(),
+            ask: asked.function.to_owned(),
+            with: with().map(|(name, value)| (name.to_owned(), value)).into_iter().collect(),
+            answer: answer.as_ref().ok().map(contract_json),
+            error: answer.as_ref().err().map(ToString::to_string),
+            without: state.has_waited().then(|| "what services or the store told the policy".to_owned()),
+        };
+        recorder.write(question, &state.lines.secrets);
     }
 
     async fn slot(&self) -> Result<InstanceSlot, PolicyError> {

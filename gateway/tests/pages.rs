@@ -159,6 +159,7 @@ const TABLES: &[(&str, &str)] = &[
     ("Tls", "`[tls]`"),
     ("Admin", "`[admin]`"),
     ("Audit", "`[audit]`"),
+    ("Record", "`[record]`"),
     ("Otlp", "`[audit.otlp]`"),
     ("Source", "Where a secret is"),
 ];

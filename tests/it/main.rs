@@ -62,6 +62,7 @@ mod as_migration;
 mod outage;
 mod page_commands;
 mod policies;
+mod policy_records;
 mod policy_languages;
 mod processes;
 mod proofs;

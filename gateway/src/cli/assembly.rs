@@ -12,7 +12,7 @@ use crate::{
     config::{self, Auth, Config, Limits, PolicyComponent},
     credential::{CredentialManager, PolicyStores, UpstreamAuth},
     http::HttpClient,
-    policy::{CallInterest, CallPolicy, Engine, Policy, PolicyGrant, PolicySource, shipped},
+    policy::{CallInterest, CallPolicy, Engine, Policy, PolicyGrant, PolicySource, QuestionRecorder, shipped},
     quota::Quota,
     snapshot::Snapshot,
     upstream::{CredentialSource, Services, Upstream, UpstreamParts},
@@ -93,6 +93,23 @@ impl Assembler {
     /// Takes those limits from a configuration that can change while Weir serves.
     pub(super) fn resize(&self, limits: &Limits) {
         self.processes.resize(limits.processes);
+    }
+
+    /// From now on has the questions recorded that a configuration names.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be opened.
+    pub(super) fn record(&self, config: &Config) -> Result<(), BadConfig> {
+        let Some(record) = &config.record else {
+            self.engine.record(None);
+            return Ok(());
+        };
+        let recorder = QuestionRecorder::start(record).map_err(|why| {
+            BadConfig(format!("questions for policies cannot be recorded in {}: {why}", record.path.display()))
+        })?;
+        self.engine.record(Some(recorder));
+        Ok(())
     }
 
     /// Loads everything but those `known` upstreams that would be the same.
@@ -193,17 +210,15 @@ impl Assembler {
 
     /// The policy that an upstream's configuration names, with what it is granted.
     fn load(&self, upstream: &str, written: &config::PolicyConfig) -> anyhow::Result<Policy> {
-        let (name, wasm, grants) = match &written.component {
+        let name = written.component.name();
+        let (wasm, grants) = match &written.component {
             PolicyComponent::File(path) => {
-                let name = path.display().to_string();
                 let wasm = std::fs::read(path).with_context(|| format!("policy `{name}` cannot be read"))?;
                 let grants = written.grants.iter().map(|grant| grant.parse()).collect::<Result<Vec<_>, _>>()?;
-                (name, Cow::from(wasm), grants)
+                (Cow::from(wasm), grants)
             }
             // Whoever trusts the binary trusts what it carries.
-            PolicyComponent::Shipped(name) => {
-                (format!("{}{name}", shipped::PREFIX), Cow::from(shipped::by_name(name)?), PolicyGrant::ALL.to_vec())
-            }
+            PolicyComponent::Shipped(name) => (Cow::from(shipped::by_name(name)?), PolicyGrant::ALL.to_vec()),
         };
         let kept_as = Path::new(&name).file_name().map_or(name.as_str().into(), OsStr::to_string_lossy);
         let store = self.stores.of(upstream, &kept_as);

@@ -4,6 +4,7 @@ mod build;
 mod case;
 mod inspect;
 mod new;
+mod replay;
 mod trial;
 
 use std::{
@@ -95,6 +96,31 @@ pub(super) enum PolicyCommand {
     /// Nothing is reached: services answer as the case says, and what the component keeps is forgotten after each file. Ends
     /// with 1 if an answer differs.
     Test(Cases),
+    /// Ask a component recorded questions again, and show where it would decide otherwise.
+    ///
+    /// The gateway records questions where `[record]` of its configuration says so. Nothing is reached, so a question for
+    /// which a service or the store was asked is left out. Ends with 1 if a decision differs.
+    Replay {
+        /// The component: a file, or one that Weir brings along, such as `weir:pin`.
+        component: Component,
+        /// The recording: the `path` of `[record]`.
+        recording: PathBuf,
+        /// Only questions for this policy, as the recording names it. Default: those for the file, or for its name in
+        /// another folder; all if there are none.
+        #[arg(long, value_name = "NAME")]
+        policy: Option<String>,
+    },
+    /// Say what policies were asked about a call, and what they answered.
+    ///
+    /// The gateway records questions where `[record]` of its configuration says so. A decision that holds for several calls
+    /// is there with the first of them.
+    Explain {
+        /// The `call_id` of the call, as its line in the log has it.
+        #[arg(value_name = "CALL-ID")]
+        call: String,
+        /// The recording: the `path` of `[record]`.
+        recording: PathBuf,
+    },
     /// Measure how long a component takes for the questions of case files.
     Bench {
         #[command(flatten)]
@@ -147,7 +173,7 @@ impl Component {
     fn read(&self) -> anyhow::Result<Cow<'static, [u8]>> {
         let Self(name) = self;
         Ok(match name.strip_prefix(shipped::PREFIX) {
-            Some(name) => shipped::by_name(name)?.into(),
+            Some(name) => shipped::any_by_name(name)?.into(),
             None => fs::read(name).with_context(|| format!("{name} cannot be read"))?.into(),
         })
     }
@@ -167,6 +193,11 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
             let _log = telemetry::start("warn");
             trial::test(&cases)
         }
+        PolicyCommand::Replay { component, recording, policy } => {
+            let _log = telemetry::start("warn");
+            replay::run(&component, &recording, policy.as_deref())
+        }
+        PolicyCommand::Explain { call, recording } => replay::explain(&call, &recording),
         PolicyCommand::Bench { cases, count } => trial::bench(&cases, count),
     }
 }

@@ -172,6 +172,9 @@ impl Reloader {
         });
         let (config, accounts, assembly) = assembled.await.map_err(|why| why.to_string())??;
         assembly.test_policies(&self.upstreams).await?;
+        if config.record != self.config.record {
+            self.assembler.record(&config).map_err(|why| why.to_string())?;
+        }
         self.assembler.resize(&config.limits);
         self.manager.put(accounts);
         let retired = proxy.swap(assembly.snapshot).await;
@@ -200,8 +203,8 @@ impl Reloader {
         let gone = names.filter(|name| enabled().all(|entry| entry.name != **name));
         let removed = gone.map(ToString::to_string).collect();
         let (access, toolsets) = (new.access != self.config.access, new.toolsets != self.config.toolsets);
-        let limits = new.limits != self.config.limits;
-        ReloadReport { added, changed, removed, access, toolsets, limits, restart }
+        let (record, limits) = (new.record != self.config.record, new.limits != self.config.limits);
+        ReloadReport { added, changed, removed, access, toolsets, record, limits, restart }
     }
 
     /// Refuses a configuration that changes who is let in, or what is recorded of them. What is new in it may be meant for

@@ -104,6 +104,7 @@ pub(super) fn gateway(
     let policies = reload::policy_states(&config);
     let assembler = Assembler::new(&config, &manager)?;
     let assembly = assembler.assemble(&config, &manager.accounts(), &[])?;
+    assembler.record(&config)?;
     if let Some(why) = super::check_key(&manager)? {
         return Err(BadConfig(why).into());
     }

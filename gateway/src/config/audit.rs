@@ -25,6 +25,19 @@ pub struct AuditConfig {
     pub otlp: Option<OtlpConfig>,
 }
 
+/// Where and how questions for policies are recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordConfig {
+    /// The file that they are appended to. Absolute.
+    pub path: PathBuf,
+    /// The names of the policies.
+    pub policies: Vec<String>,
+    /// Whether texts of calls are recorded too.
+    pub bodies: bool,
+    /// The size at which a file is put aside, in bytes.
+    pub max_size: usize,
+}
+
 /// A collector of OpenTelemetry's logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtlpConfig {

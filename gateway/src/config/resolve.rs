@@ -58,6 +58,7 @@ pub(super) fn resolve(
         store: auth::store(root, &mut context),
         admin: admin::admin(root, &mut context),
         audit: audit::audit(root, &mut context),
+        record: audit::record(root, &upstreams, &mut context),
         limits: limits(&root.limits),
         access: access::access(root, &upstreams, &mut context),
         toolsets: access::toolsets(root, &upstreams, &mut context),

@@ -56,6 +56,8 @@ table! {
         admin: WrittenAdmin,
         /// Record calls, refusals and sign-ins in a file that shows whether somebody has changed it.
         audit: WrittenAudit,
+        /// Record the questions that policies are asked, and what they answer: `weir policy replay` asks them again.
+        record: WrittenRecord,
         /// The bounds on what clients and upstreams may take.
         limits: WrittenLimits,
         /// What holds for each upstream that says nothing else.
@@ -131,6 +133,21 @@ table! {
         url: TemplateString,
         /// Headers for each request: `{ authorization = "Bearer ${file:collector-token}" }`.
         headers: NamedValues<TemplateString>,
+    }
+
+    /// Record the questions that policies are asked, and what they answer.
+    #[schemars(extend("required" = ["path", "policies"]))]
+    #[schemars(rename = "Record")]
+    struct WrittenRecord("a table with `path` and `policies`") {
+        /// The file: JSON Lines.
+        path: FilePath,
+        /// The policies, as `policies` of upstreams name them: `"weir:pin"`, `"./team-key.wasm"`.
+        policies: Values<TemplateString>,
+        /// Whether the texts of calls are recorded too: arguments, results and entries of lists. They may hold secrets.
+        /// Default: `false`.
+        bodies: bool,
+        /// A file that has grown to this size takes the place of `<path>.1`, and the next one begins. Default: `"16MiB"`.
+        max_size: Size,
     }
 
     /// The bounds on what clients and upstreams may take.

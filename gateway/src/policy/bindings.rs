@@ -12,4 +12,6 @@ wasmtime::component::bindgen!({
         "weir:policy/store.keys": async,
     },
     exports: { default: async },
+    // What a recording says of questions and answers.
+    additional_derives: [serde::Serialize],
 });

@@ -13,6 +13,7 @@ use super::{
     guest_log::Readable,
     host::HostState,
     limits::{BODY, HANDOVER, InstanceSlot},
+    record::{QuestionName, contract_json},
 };
 
 /// How much of something a policy wants to see.
@@ -203,15 +204,24 @@ impl Policy {
     /// When it has no usable answer.
     pub async fn before(&self, about: &CallQuestion<'_>, params: Option<&str>) -> Result<CallDecision, PolicyError> {
         let size = self.within("the params", params)?;
-        let call = self.told(convert::call(about, &self.0.settings))?;
+        // The id of one call would be kept for others, where the answer may be kept.
+        let told = CallQuestion { id: params.map_or("", |_| about.id), ..*about };
+        let call = self.told(convert::call(&told, &self.0.settings))?;
         let (guest, _slot, mut store) = self.asks_of_calls(&about.upstream.name, size).await?;
         let answer = self
             .bounded(async {
                 let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
                 guest.load(&mut store, &instance)?.call_before(&mut store, &call, params).await
             })
-            .await?;
-        self.kept_rules(convert::call_decision(answer, about, params))
+            .await;
+        let question = QuestionName { function: "before", upstream: &about.upstream.name, call: about.id };
+        self.record(
+            question,
+            || [("about", contract_json(&call)), ("params", contract_json(&params))],
+            &answer,
+            &store,
+        );
+        self.kept_rules(convert::call_decision(answer?, about, params))
     }
 
     /// What becomes of something that comes back; without its text if it is empty.
@@ -235,8 +245,11 @@ impl Policy {
                 let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
                 guest.load(&mut store, &instance)?.call_after(&mut store, &call, memory, &content).await
             })
-            .await?;
-        self.kept_rules(convert::answer_decision(answer, what))
+            .await;
+        let question = QuestionName { function: "after", upstream: &about.upstream.name, call: about.id };
+        let with = || [("about", contract_json(&call)), ("memory", memory.into()), ("what", contract_json(&content))];
+        self.record(question, with, &answer, &store);
+        self.kept_rules(convert::answer_decision(answer?, what))
     }
 
     /// What becomes of entries of the upstream's lists: a verdict for each.
@@ -258,8 +271,15 @@ impl Policy {
                 let instance = self.0.loaded.ready.instantiate_async(&mut store).await?;
                 guest.load(&mut store, &instance)?.call_entries(&mut store, &upstream, &told).await
             })
-            .await?;
-        self.kept_rules(convert::entry_verdicts(answer, entries))
+            .await;
+        let question = QuestionName { function: "entries", upstream: &of.name, call: "" };
+        self.record(
+            question,
+            || [("of", contract_json(&upstream)), ("entries", contract_json(&told))],
+            &answer,
+            &store,
+        );
+        self.kept_rules(convert::entry_verdicts(answer?, entries))
     }
 
     /// What a question needs. The guest may hand over twice as much as it is given, and what any guest may beside that.

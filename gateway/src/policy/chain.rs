@@ -104,8 +104,7 @@ impl CallPolicy {
         if let Some(kept) = kept.as_ref().filter(|kept| kept.until > Instant::now()) {
             return Asked::Decided(Arc::clone(&kept.decision));
         }
-        // The id of one call would be kept for others.
-        let decided = self.policy.before(&CallQuestion { id: "", ..*about }, None).await.map(Arc::new);
+        let decided = self.policy.before(about, None).await.map(Arc::new);
         match (&decided, kept) {
             (Ok(decision), _) if decision.ttl_seconds > 0 => self.keep(key, decision),
             // What it said before is not its last word any more.

@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
@@ -17,7 +18,7 @@ use wasmtime::{Cache, CacheConfig, Config, PoolingAllocationConfig};
 use crate::config::PolicyLimits;
 
 use super::{
-    Policy,
+    Policy, QuestionRecorder,
     error::{EngineError, LoadError},
     grant::PolicyGrant,
     limits::{MEMORY, MODULES, SLOTS, SLOTS_THAT_WAIT, TABLE},
@@ -56,6 +57,8 @@ pub(super) struct EngineShared {
     pub(super) slots: Arc<Semaphore>,
     pub(super) slots_that_wait: Arc<Semaphore>,
     pub(super) limits: PolicyLimits,
+    /// Who records questions; nobody as a rule.
+    pub(super) recorder: ArcSwapOption<QuestionRecorder>,
     loaded: Mutex<HashMap<[u8; 32], Weak<Loaded>>>,
 }
 
@@ -78,7 +81,13 @@ impl Engine {
         let ticker = Ticker::start(wasm.weak()).map_err(|error| EngineError::Engine(error.to_string()))?;
         let slots = |count| Arc::new(Semaphore::new(usize::try_from(count).unwrap_or(1)));
         let (slots, slots_that_wait) = (slots(SLOTS), slots(SLOTS_THAT_WAIT));
-        Ok(Self(Arc::new(EngineShared { wasm, ticker, slots, slots_that_wait, limits, loaded: Mutex::default() })))
+        let (recorder, loaded) = (ArcSwapOption::empty(), Mutex::default());
+        Ok(Self(Arc::new(EngineShared { wasm, ticker, slots, slots_that_wait, limits, recorder, loaded })))
+    }
+
+    /// From now on has questions recorded, or not any more.
+    pub fn record(&self, recorder: Option<QuestionRecorder>) {
+        self.0.recorder.store(recorder.map(Arc::new));
     }
 
     /// A policy that can be asked. The same component with the same grants is compiled and kept once, whatever its

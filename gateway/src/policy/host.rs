@@ -158,6 +158,11 @@ impl store::Host for HostState {
 }
 
 impl HostState {
+    /// Whether it has asked a service or its store.
+    pub(super) const fn has_waited(&self) -> bool {
+        self.requests > 0 || self.operations > 0
+    }
+
     /// What the policy keeps, for one more operation.
     fn kept(&mut self) -> Result<Arc<dyn PolicyStore>, store::StoreError> {
         let Some(kept) = &self.store else {

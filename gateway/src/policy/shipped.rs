@@ -12,7 +12,7 @@ pub const BEARER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bearer.wasm"
 pub const OAUTH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/oauth.wasm"));
 
 /// How those are told from files that somebody has to name.
-pub const PREFIX: &str = "weir:";
+pub use crate::config::SHIPPED as PREFIX;
 
 /// Those that decide about calls, by the names that follow the [`PREFIX`].
 pub const CALLS: [(&str, &[u8]); 3] = [
@@ -20,6 +20,9 @@ pub const CALLS: [(&str, &[u8]); 3] = [
     ("redact", include_bytes!(concat!(env!("OUT_DIR"), "/redact.wasm"))),
     ("schema", include_bytes!(concat!(env!("OUT_DIR"), "/schema.wasm"))),
 ];
+
+/// Those that decide where nobody has named one.
+const UNNAMED: [(&str, &[u8]); 3] = [("fallback", FALLBACK), ("bearer", BEARER), ("oauth", OAUTH)];
 
 /// What those are called that nobody has to name.
 pub const NAMES: [&str; 3] = ["fallback", "bearer", "oauth"];
@@ -40,6 +43,16 @@ pub struct UnknownPolicy {
 pub fn by_name(name: &str) -> Result<&'static [u8], UnknownPolicy> {
     let found = CALLS.iter().find(|(known, _)| *known == name);
     found.map(|(_, wasm)| *wasm).ok_or_else(|| UnknownPolicy { name: name.to_owned() })
+}
+
+/// The same among all, for those who look into them.
+///
+/// # Errors
+///
+/// If there is none.
+pub fn any_by_name(name: &str) -> Result<&'static [u8], UnknownPolicy> {
+    let unnamed = UNNAMED.iter().find(|(known, _)| *known == name);
+    unnamed.map_or_else(|| by_name(name), |(_, wasm)| Ok(*wasm))
 }
 
 fn known() -> String {

@@ -113,6 +113,8 @@ pub struct ReloadReport {
     pub access: bool,
     /// Whether the toolsets are.
     pub toolsets: bool,
+    /// Whether other questions for policies are recorded.
+    pub record: bool,
     /// Whether limits are that come into force.
     pub limits: bool,
     /// Keys that have changed and need a restart.

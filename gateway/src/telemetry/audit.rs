@@ -47,7 +47,7 @@ pub use follow::{AuditBatch, AuditReader};
 pub use otlp::request as otlp_request;
 use queue::AuditQueue;
 pub use read::LogLines;
-pub use record::Record;
+pub use record::{Record, now};
 pub use verify::{Anchor, ChainReport, verify};
 
 /// How many bytes of arguments a record holds at most.

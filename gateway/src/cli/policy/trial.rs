@@ -103,6 +103,6 @@ fn name(path: &Path, number: usize, function: &str) -> String {
     format!("{}  question {} ({function})", path.display(), number + 1)
 }
 
-fn indented(text: &str) -> String {
+pub(super) fn indented(text: &str) -> String {
     text.lines().map(|line| format!("      {line}")).collect::<Vec<_>>().join("\n")
 }

@@ -1,11 +1,14 @@
-//! The audit log.
+//! The audit log, and the questions of policies that are recorded.
 
 use super::{context::Context, http};
 use crate::config::quantity::Size;
 use crate::config::read::Setting;
 use crate::config::value::Count;
-use crate::config::written::{OnFailure, Root, WrittenArguments, WrittenOtlp, WrittenSync};
-use crate::config::{AuditArguments, AuditConfig, AuditSync, OtlpConfig};
+use crate::config::written::{OnFailure, Root, WrittenArguments, WrittenOtlp, WrittenRecord, WrittenSync};
+use crate::config::{AuditArguments, AuditConfig, AuditSync, OtlpConfig, RecordConfig, SHIPPED, UpstreamConfig};
+
+/// The policies that decide where the configuration names none.
+const UNNAMED: [&str; 3] = ["fallback", "bearer", "oauth"];
 
 pub(super) fn audit(root: &Root, context: &mut Context<'_, '_>) -> Option<AuditConfig> {
     let at = root.audit.set()?;
@@ -24,6 +27,41 @@ pub(super) fn audit(root: &Root, context: &mut Context<'_, '_>) -> Option<AuditC
         refuse: written.on_failure.or(OnFailure::Refuse) == OnFailure::Refuse,
         otlp: otlp(&written.otlp, context),
     })
+}
+
+pub(super) fn record(root: &Root, upstreams: &[UpstreamConfig], context: &mut Context<'_, '_>) -> Option<RecordConfig> {
+    let at = root.record.set()?;
+    let written = &at.value;
+    if matches!(written.path, Setting::Absent) || matches!(written.policies, Setting::Absent) {
+        let hint = "path = \"/var/lib/weir/questions.jsonl\"\npolicies = [\"weir:pin\"]".to_owned();
+        context.report.add(at.key.clone(), "`record` needs a `path` and `policies`", Some(hint));
+    }
+    Some(RecordConfig {
+        path: context.base.join(&written.path.set()?.value.0),
+        policies: policies(written, upstreams, context),
+        bodies: written.bodies.or(false),
+        max_size: written.max_size.or(Size(16 << 20)).0,
+    })
+}
+
+/// The names of policies, each of an upstream.
+fn policies(written: &WrittenRecord, upstreams: &[UpstreamConfig], context: &mut Context<'_, '_>) -> Vec<String> {
+    let mut names = Vec::new();
+    for at in written.policies.set().iter().flat_map(|all| &all.value.0) {
+        let name = match at.value.0.strip_prefix(SHIPPED) {
+            Some(name) if UNNAMED.contains(&name) => name.to_owned(),
+            Some(_) => at.value.0.clone(),
+            None => context.base.join(&at.value.0).display().to_string(),
+        };
+        let mut used = upstreams.iter().flat_map(|upstream| &upstream.policies);
+        let clean = context.report.is_clean();
+        if clean && !UNNAMED.contains(&&*name) && used.all(|policy| policy.component.name() != name) {
+            let hint = "name it as `component` of the upstream does".to_owned();
+            context.report.add(at.span.clone(), format!("no upstream has the policy {name}"), Some(hint));
+        }
+        names.push(name);
+    }
+    names
 }
 
 fn otlp(at: &Setting<WrittenOtlp>, context: &mut Context<'_, '_>) -> Option<OtlpConfig> {

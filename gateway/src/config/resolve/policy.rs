@@ -4,10 +4,8 @@ use super::context::Context;
 use crate::config::read::{At, Setting};
 use crate::config::value::{NamedValues, Values};
 use crate::config::written::{self, Grant, WrittenSecret};
-use crate::config::{PolicyComponent, PolicyConfig, SecretSource};
+use crate::config::{PolicyComponent, PolicyConfig, SHIPPED, SecretSource};
 
-/// How a component that the binary carries is told from a file.
-const SHIPPED: &str = "weir:";
 /// The methods that a policy may use if the configuration names none.
 const METHODS: [&str; 2] = ["GET", "POST"];
 /// The requests that it may send in a minute if the configuration says nothing.

@@ -155,6 +155,13 @@ pub(super) fn put_hex(bytes: &[u8], to: &mut Vec<u8>) {
     }
 }
 
+/// The time as records have it.
+pub fn now() -> String {
+    let mut text = Vec::new();
+    put_time(SystemTime::now(), &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// Adds a time as RFC 3339 has it, in UTC and milliseconds: all are of one length, so that they compare as texts.
 pub(super) fn put_time(at: SystemTime, to: &mut Vec<u8>) {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();

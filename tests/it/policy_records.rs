@@ -1,0 +1,101 @@
+//! Questions for policies that a gateway records, asked again without it.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use serde_json::{Value, json};
+use weir_tests::{Client, Gateway, Stub, wait::until};
+
+/// The configuration of a stub behind a judge of these settings, whose questions are recorded.
+fn config(stub: &Stub, directory: &Path, settings: &str, bodies: bool) -> String {
+    let (judge, recording) = (directory.join("judge.wasm"), directory.join("questions.jsonl"));
+    fs::write(&judge, weir_guests::JUDGE).unwrap();
+    format!(
+        "[record]\npath = {recording:?}\npolicies = [{judge:?}, \"weir:bearer\", \"weir:fallback\"]\n\
+         bodies = {bodies}\n{}bearer = {{ env = \"TOKEN\" }}\n\
+         [[upstreams.stub.policies]]\ncomponent = {judge:?}\ngrants = [\"clock\", \"store\"]\nsettings = {settings}\n",
+        stub.config("stub")
+    )
+}
+
+/// Calls `echo`, and waits until the question about that is recorded.
+async fn recorded(gateway: &Gateway, directory: &Path) -> Vec<Value> {
+    gateway.healthy(&["stub"]).await;
+    Client::modern(gateway, "/mcp").call("stub__echo", json!({ "message": "hello" })).await;
+    let file = directory.join("questions.jsonl");
+    let lines = || -> Vec<Value> {
+        let text = fs::read_to_string(&file).unwrap();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+    until("the question is recorded", || lines().iter().any(|line| line["ask"] == "before")).await;
+    lines()
+}
+
+/// What `weir policy` prints, and whether it ends well.
+fn policy(directory: &Path, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(weir_tests::paths::weir());
+    command.arg("policy").args(arguments).current_dir(directory).env("XDG_CACHE_HOME", directory);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), text)
+}
+
+#[tokio::test]
+async fn what_was_decided_can_be_decided_again_and_explained() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let settings = "{ see = \"body\", do = \"swap=hello>goodbye\" }";
+    let gateway =
+        Gateway::start_with(&config(&stub, directory.path(), settings, true), &[("TOKEN", "a-token-of-a-stub")]).await;
+    let lines = recorded(&gateway, directory.path()).await;
+    let mode = fs::metadata(directory.path().join("questions.jsonl")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let asked = |function: &str| lines.iter().find(|line| line["ask"] == function).unwrap();
+    assert_eq!(asked("next")["answer"], json!({ "attempt": { "transport": "http", "era": "modern" } }));
+    assert_eq!(asked("decide")["answer"]["attach"]["secret"], "token");
+    let before = asked("before");
+    assert_eq!(before["with"]["about"]["method"], "tools/call");
+    assert!(before["answer"]["verdict"]["replace"].as_str().unwrap().contains("goodbye"));
+    assert!(!json!(lines).to_string().contains("a-token-of-a-stub"), "no secret is recorded");
+
+    // The same components decide the same, and of another one it is shown what it decides otherwise.
+    for component in ["judge.wasm", "weir:fallback", "weir:bearer"] {
+        let (well, text) = policy(directory.path(), &["replay", component, "questions.jsonl"]);
+        assert!(well && text.contains("0 differ") && !text.contains("cannot be asked"), "{text}");
+    }
+    let judge = directory.path().join("judge.wasm");
+    let other = ["replay", "weir:redact", "questions.jsonl", "--policy", judge.to_str().unwrap()];
+    let (well, text) = policy(directory.path(), &other);
+    assert!(!well && text.contains("before tools/call echo  (stub, call "), "{text}");
+
+    let call = before["call"].as_str().unwrap();
+    let (well, text) = policy(directory.path(), &["explain", call, "questions.jsonl"]);
+    assert!(well && text.contains("goodbye") && text.contains("before tools/call echo"), "{text}");
+    assert!(!policy(directory.path(), &["explain", "no-such-call", "questions.jsonl"]).0);
+}
+
+#[tokio::test]
+async fn texts_of_calls_are_recorded_only_where_that_is_wanted() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let settings = "{ see = \"body\", do = \"swap=ell>ors\" }";
+    let config = config(&stub, directory.path(), settings, false);
+    let gateway = Gateway::start_with(&config, &[("TOKEN", "a-token-of-a-stub")]).await;
+    let lines = json!(recorded(&gateway, directory.path()).await).to_string();
+    assert!(!lines.contains("hello") && !lines.contains("horso"), "{lines}");
+    let (well, text) = policy(directory.path(), &["replay", "judge.wasm", "questions.jsonl"]);
+    assert!(well && text.contains("cannot be asked again"), "{text}");
+}
+
+#[tokio::test]
+async fn recording_begins_and_ends_with_a_reload() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let settings = "{ see = \"facts\", do = \"deny=no\" }";
+    let config = config(&stub, directory.path(), settings, false);
+    let (recording, silent) = (config.clone(), config[config.find("[upstreams").unwrap()..].to_owned());
+    let gateway = Gateway::start_with(&silent, &[("TOKEN", "a-token-of-a-stub")]).await;
+    gateway.healthy(&["stub"]).await;
+    assert!(!directory.path().join("questions.jsonl").exists());
+    gateway.configure(&recording);
+    gateway.logs("the configuration was reloaded").await;
+    let lines = recorded(&gateway, directory.path()).await;
+    assert!(lines.iter().all(|line| line["without"].is_null()), "facts can be recorded whole: {lines:?}");
+    assert!(policy(directory.path(), &["replay", "judge.wasm", "questions.jsonl"]).0);
+}
