@@ -30,6 +30,9 @@ use interfaces::Interfaces;
 use list::{ListWriter, PreparedList};
 pub(super) use report::Reported;
 
+/// How the addresses begin that policies have made: of `weir:shape`, which keeps what is too long for a model.
+const OF_POLICIES: &str = "weir-shape://";
+
 /// The merged lists of one era.
 ///
 /// One for all callers, of what is asked for in Weir's own name and with the credential that all share; where callers have
@@ -173,16 +176,27 @@ impl MergedLists {
         self.lists[kind as usize].offers.get(name)
     }
 
-    /// Which upstream has the resource at `uri`, and what it calls it: the one that lists it, else the one with a template
-    /// that it fits, else the only one that has such resources at all, since not everything needs to be listed.
+    /// Which upstream has the resource at `uri`, and what it calls it: the one whose policy has made the address, else the
+    /// one that lists it, else the one with a template that it fits, else the only one that has such resources at all, since
+    /// not everything needs to be listed.
     #[must_use]
     pub fn find_resource<'a>(&'a self, uri: &'a str) -> Option<(&'a UpstreamName, &'a str)> {
+        if let Some(upstream) = self.of_policy(uri) {
+            return Some((upstream, uri));
+        }
         let listed = self.find(ListKind::Resource, uri).or_else(|| self.find(ListKind::Template, uri));
         if let Some(offer) = listed {
             return Some((&offer.upstream, &offer.native));
         }
         let fits = self.templates.find(uri);
         fits.or_else(|| self.only_with(uri)).map(|upstream| (upstream, uri))
+    }
+
+    /// The upstream of `weir-shape://<upstream>/<id>`, where a policy answers instead of it. No upstream can take such an
+    /// address for itself.
+    fn of_policy(&self, uri: &str) -> Option<&UpstreamName> {
+        let (upstream, _) = uri.strip_prefix(OF_POLICIES)?.split_once('/')?;
+        self.traits.get_key_value(upstream).map(|(name, _)| name)
     }
 
     /// The address by which clients know a resource of an upstream, where it is another one.

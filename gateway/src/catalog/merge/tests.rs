@@ -175,6 +175,18 @@ fn a_modern_list_lives_as_long_as_its_shortest_part() {
 }
 
 #[test]
+fn an_address_of_a_policy_leads_to_the_upstream_that_it_names_whoever_lists_it() {
+    let merged = merge(
+        Era::Modern,
+        &["a", "b"],
+        &[view(&["tool"], &[]), view(&["tool"], &["weir-shape://a/0123", "weir-shape://c/0123"])],
+    );
+    assert_eq!(found(&merged, "weir-shape://a/0123"), Some(("a", "weir-shape://a/0123")));
+    assert_eq!(found(&merged, "weir-shape://b/0123"), Some(("b", "weir-shape://b/0123")));
+    assert_eq!(found(&merged, "weir-shape://c/0123"), Some(("b", "weir-shape://c/0123")), "there is no upstream `c`");
+}
+
+#[test]
 fn capabilities_are_what_some_upstream_has() {
     let merged = merge(Era::Legacy, &["a"], &[view(&[], &[])]);
     assert_eq!(
