@@ -19,6 +19,7 @@ mod policy;
 mod reload;
 mod running;
 mod schema;
+mod servers;
 mod serve;
 mod status;
 mod terminal;
@@ -97,6 +98,28 @@ enum Command {
     /// The gateway keeps the last 256 KiB. Lines are as it writes them: text or JSON. One that comes too fast for this
     /// command is left out, and counted.
     Logs(logs::Options),
+    /// Begin a configuration.
+    Init(servers::ConfigOption),
+    /// Add a server to the configuration.
+    ///
+    /// A file that is not there is begun. What `weir check` would refuse is not written; comments and order stay.
+    Add(servers::AddOptions),
+    /// List the servers of the configuration.
+    ///
+    /// `weir status` says how those stand that a gateway serves.
+    List(servers::ListOptions),
+    /// Show one server of the configuration, in TOML. What may be secret is left out.
+    Show(servers::ShowOptions),
+    /// Edit the configuration with $VISUAL or $EDITOR. What `weir check` would refuse does not take its place.
+    Edit(servers::ConfigOption),
+    /// Remove servers from the configuration.
+    Remove(servers::NamesOptions),
+    /// Use servers that are disabled.
+    Enable(servers::NamesOptions),
+    /// Keep servers in the configuration without using them.
+    Disable(servers::NamesOptions),
+    /// Give a server another name.
+    Rename(servers::RenameOptions),
     /// Have the gateway that runs put the changed configuration in force.
     ///
     /// Prints what has changed once it is in force. Ends with 1 if it cannot be, and says why; then nothing has changed. The
@@ -203,6 +226,15 @@ pub fn run() -> ExitCode {
         }
         Command::Status(options) => status::run(&options),
         Command::Logs(options) => logs::run(&options),
+        Command::Init(file) => servers::init(&file),
+        Command::Add(options) => servers::add(&options),
+        Command::List(options) => servers::list(&options),
+        Command::Show(options) => servers::show(&options),
+        Command::Edit(file) => servers::edit(&file),
+        Command::Remove(options) => servers::remove(&options),
+        Command::Enable(options) => servers::enable(&options, true),
+        Command::Disable(options) => servers::enable(&options, false),
+        Command::Rename(options) => servers::rename(&options),
         Command::Upgrade(options) => upgrade::run(&options),
         Command::Reload(gateway) => changes::reload(&gateway),
         Command::Config(command) => changes::run(&command),

@@ -14,6 +14,7 @@ mod admin;
 mod audit;
 mod auth;
 mod condition;
+mod edit;
 mod environment;
 mod expand;
 mod import;
@@ -64,6 +65,7 @@ pub use auth::{
     LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType, TokenIntrospection,
 };
 pub use condition::{Condition, MOST_STEPS};
+pub use edit::{ConfigFile, EditError};
 pub use environment::{Environment, SystemEnvironment, SystemUser};
 pub use inherit::variables as inherited_variables;
 pub use name::{NameError, UpstreamName};

@@ -73,6 +73,7 @@ mod quotas;
 mod resume;
 mod routing;
 mod secrets;
+mod servers;
 mod sessionless;
 mod sessions;
 mod shipped_policies;

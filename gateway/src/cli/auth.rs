@@ -7,7 +7,11 @@ mod login;
 mod metadata;
 pub(super) mod show;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
@@ -124,6 +128,13 @@ pub(super) struct AuthOptions {
 struct CommandScope {
     config: Config,
     manager: Arc<CredentialManager>,
+}
+
+/// Signs in at an upstream, as `weir auth login NAME` does.
+pub(super) fn sign_in(name: &str, config: &Path) -> anyhow::Result<ExitCode> {
+    let options = AuthOptions { config: config.to_owned(), allow_plaintext_token_store: false };
+    let named = NamedUpstream { name: name.to_owned(), account: None };
+    run(AuthCommand::Login { named, device: false, no_browser: false, port: None, scopes: None, options })
 }
 
 pub(super) fn run(command: AuthCommand) -> anyhow::Result<ExitCode> {

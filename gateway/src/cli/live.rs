@@ -30,6 +30,9 @@ pub(super) struct Report {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     repair: Option<String>,
+    /// Whether somebody has to sign in.
+    #[serde(skip)]
+    pub(super) needs_login: bool,
     milliseconds: f64,
     steps: Vec<StepLine>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,6 +82,7 @@ pub(super) async fn probe(upstream: &Upstream, call: Option<&ToolCall<'_>>) -> R
             Fault::Lists(why) => ("lists", why.clone()),
             Fault::Call(why) => ("call", why.clone()),
         };
+        report.needs_login = matches!(fault, Fault::Connect(ConnectError::SignIn(_)));
         report.repair = repair(upstream.name(), &fault, class);
         (report.error_class, report.error) = (Some(class), Some(error));
     }

@@ -1,6 +1,9 @@
 //! `weir test`: one upstream, reached step by step.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -34,13 +37,36 @@ pub(super) struct Options {
     allow_plaintext_token_store: bool,
 }
 
+/// How an upstream of a configuration is found.
+pub(super) fn probe_one(name: &str, config: &Path) -> anyhow::Result<live::Report> {
+    let _log = telemetry::start("error");
+    let options = Options {
+        name: name.to_owned(),
+        config: config.to_owned(),
+        tool: None,
+        args: String::new(),
+        json: false,
+        allow_plaintext_token_store: false,
+    };
+    reached(&options, &Value::Null)
+}
+
 pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let _log = telemetry::start("warn");
-    let mut config = super::load(&options.config)?;
     let arguments: Value = serde_json::from_str(&options.args).context("--args is no JSON")?;
     if !arguments.is_object() {
         bail!("--args is no JSON object, such as '{{\"a\": 1}}'");
     }
+    let report = reached(options, &arguments)?;
+    match options.json {
+        true => terminal::say(serde_json::to_string(&report)?)?,
+        false => terminal::say(report.text())?,
+    }
+    Ok(live::exit_code([&report]))
+}
+
+fn reached(options: &Options, arguments: &Value) -> anyhow::Result<live::Report> {
+    let mut config = super::load(&options.config)?;
     let known: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.to_string()).collect();
     let Some(named) = config.upstreams.iter_mut().find(|upstream| upstream.name.as_str() == options.name) else {
         bail!("the configuration has no upstream `{}`; it has {}", options.name, known.join(", "));
@@ -51,15 +77,10 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     config.upstreams = vec![only];
     let assembly = assembly::assemble(&config, &manager)?;
     let upstream = &assembly.upstreams.first().context("the upstream was not assembled")?.upstream;
-    let call = options.tool.as_deref().map(|name| live::ToolCall { name, arguments: &arguments });
-    let report = super::runtime()?.block_on(async {
+    let call = options.tool.as_deref().map(|name| live::ToolCall { name, arguments });
+    Ok(super::runtime()?.block_on(async {
         let report = live::probe(upstream, call.as_ref()).await;
         manager.close().await;
         report
-    });
-    match options.json {
-        true => terminal::say(serde_json::to_string(&report)?)?,
-        false => terminal::say(report.text())?,
-    }
-    Ok(live::exit_code([&report]))
+    }))
 }

@@ -82,6 +82,11 @@ pub(super) fn tree(text: &str, environment: &dyn Environment, report: &mut Repor
     Some(Spanned::new(whole, DeValue::Table(tree)))
 }
 
+/// Upstreams as TOML to look at, without what may be secret.
+pub(super) fn shown(upstreams: &DeTable<'_>) -> String {
+    render::toml(upstreams)
+}
+
 /// The servers, and where the property of the root begins that has them.
 fn servers<'v, 't>(root: &'v Object<'t>) -> Option<(usize, &'v Object<'t>)> {
     let inside = |key: &str, object: &'v Object<'t>| Some((object.get(key)?.range.start, object.get_object(key)?));

@@ -286,8 +286,8 @@ fn defaults(written: &Setting<written::Defaults>) -> Defaults {
 fn upstreams(root: &Root, context: &mut Context<'_, '_>) -> Vec<UpstreamConfig> {
     let named = root.upstreams.set().map_or(&[][..], |at| &at.value.0);
     if named.is_empty() && context.report.is_clean() {
-        let hint = "[upstreams.example]\nurl = \"https://mcp.example.com/mcp\"".to_owned();
-        context.report.add(0..0, "there is no upstream to call", Some(hint));
+        let hint = "add one: weir add NAME URL, or weir add NAME -- COMMAND".to_owned();
+        context.report.warn(0..0, "there is no upstream to call yet", Some(hint));
     }
     let defaults = defaults(&root.defaults);
     let mut taken: BTreeMap<String, String> = BTreeMap::new();

@@ -1,9 +1,8 @@
 //! Imported servers as TOML to paste, without what may be secret: JSON files of hosts often have tokens in them.
 
 use toml::Value;
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
-use super::Table;
 use crate::config::name::UpstreamName;
 use crate::config::read::entries;
 use crate::config::safe_url::masked;
@@ -13,7 +12,7 @@ const LEFT_OUT: &str = "…";
 /// A text without blanks that is longer may be a token.
 const LONGEST_WORD: usize = 64;
 
-pub(super) fn toml(upstreams: &Table) -> String {
+pub(super) fn toml(upstreams: &DeTable<'_>) -> String {
     let mut text = String::new();
     for (name, _, node) in entries(upstreams) {
         // What is no name is told as a mistake.

@@ -1,0 +1,162 @@
+//! `weir init`, `add`, `list`, `show`, `edit`, `remove`, `enable`, `disable` and `rename`, and what they leave in the file.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use weir_tests::{Gateway, Stub, paths, wait::until};
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(paths::weir());
+        let here = self.path().to_str().unwrap();
+        command.args(arguments).current_dir(self.path()).env("XDG_CACHE_HOME", here).env("XDG_STATE_HOME", here);
+        command
+    }
+
+    /// What a command prints, and how it ends.
+    fn weir(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.command(arguments).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    }
+
+    /// The same for a command that ends well.
+    fn done(&self, arguments: &[&str]) -> String {
+        let (code, text) = self.weir(arguments);
+        assert_eq!(code, Some(0), "weir {arguments:?}: {text}");
+        text
+    }
+
+    fn file(&self) -> String {
+        fs::read_to_string(self.path().join("weir.toml")).unwrap()
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.path().join("weir.toml"), text).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_nothing_to_a_server_that_is_served() {
+    let (folder, stub) = (Folder::new(), Stub::start().await);
+    assert!(folder.done(&["init"]).contains("weir add NAME URL"));
+    assert_eq!(folder.weir(&["init"]).0, Some(1), "what is there is not replaced");
+    let text = folder.done(&["add", "stub", &stub.url()]);
+    assert!(text.contains("[upstreams.stub]") && text.contains("stub: fine after"), "{text}");
+    assert!(folder.done(&["list"]).starts_with("stub  http://127.0.0.1:"));
+    let listed: serde_json::Value = serde_json::from_str(&folder.done(&["list", "--json"])).unwrap();
+    assert_eq!((&listed[0]["name"], &listed[0]["enabled"]), (&"stub".into(), &true.into()));
+
+    // A gateway that runs follows the file.
+    let gateway = Gateway::start(&folder.file().replace("listen = \"127.0.0.1:8080\"\n", "")).await;
+    gateway.healthy(&["stub"]).await;
+}
+
+#[test]
+fn what_an_edit_does_not_mean_stays_byte_for_byte() {
+    let folder = Folder::new();
+    let before = "# The servers of the desk.\nlisten   = '127.0.0.1:0' # any port\n\n[upstreams.one]   # first\n\
+                  url=\"https://one.example.com/mcp\"\n\n# Slow on Mondays.\n[upstreams.two]\nurl = \"https://two.example.com/mcp\"\n\
+                  timeouts.overall = \"2m\"\n\n[limits]\ncalls = 100\n";
+    folder.write(before);
+    folder.done(&["add", "three", "https://three.example.com/mcp", "--no-test"]);
+    folder.done(&["disable", "two"]);
+    assert!(folder.file().contains("timeouts.overall = \"2m\"\nenabled = false\n"), "{}", folder.file());
+    assert!(folder.done(&["list"]).contains("disabled"));
+    folder.done(&["rename", "one", "first"]);
+    let renamed = folder.file();
+    assert!(
+        renamed.contains("listen   = '127.0.0.1:0' # any port\n\n[upstreams.first]   # first\nurl=\"https"),
+        "{renamed}"
+    );
+    assert!(renamed.find("first").unwrap() < renamed.find("[upstreams.two]").unwrap(), "the order stays: {renamed}");
+    folder.done(&["rename", "first", "one"]);
+    folder.done(&["remove", "three"]);
+    let (code, text) = folder.weir(&["remove", "tow"]);
+    assert!(code == Some(64) && text.contains("did you mean `two`?"), "{text}");
+    assert_eq!(folder.file().replace("enabled = false\n", ""), before);
+}
+
+#[test]
+fn what_weir_would_refuse_is_not_written() {
+    let folder = Folder::new();
+    folder.write("listen = \"127.0.0.1:0\"\n[upstreams.one]\nurl = \"https://one.example.com/mcp\"\n");
+    fs::set_permissions(folder.path().join("weir.toml"), fs::Permissions::from_mode(0o640)).unwrap();
+    let before = folder.file();
+    for (arguments, why) in [
+        (&["add", "bad", "ftp://one.example.com/"][..], "http"),
+        (&["add", "bad", "--", "no-such-program-anywhere"], "no-such-program-anywhere"),
+        (&["add", "one", "https://two.example.com/mcp"], "weir remove one"),
+        (&["add", "bad", "https://two.example.com/mcp", "--auth", "magic"], "magic"),
+        (&["add", "bad", "https://two.example.com/mcp", "--transport", "stdio"], "after `--`"),
+        (
+            &["add", "bad", "https://two.example.com/mcp", "--header", "Authorization: Bearer ${env:NOT_THERE}"],
+            "NOT_THERE",
+        ),
+        (&["rename", "one", "two words"], "cannot contain"),
+    ] {
+        let (code, text) = folder.weir(arguments);
+        assert!(code != Some(0) && text.contains(why), "{arguments:?}: {text}");
+        assert_eq!(folder.file(), before, "{arguments:?}");
+    }
+    assert!(!folder.path().join("secrets").exists());
+    folder.done(&["disable", "one"]);
+    let mode = fs::metadata(folder.path().join("weir.toml")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640, "who may read the file stays");
+    folder.write("{ \"mcpServers\": {} }");
+    assert!(folder.weir(&["add", "one", "https://one.example.com/mcp"]).1.contains("JSON of another host"));
+}
+
+#[test]
+fn secrets_of_a_command_line_are_in_files_of_their_owner() {
+    let folder = Folder::new();
+    let arguments =
+        ["add", "one", "https://one.example.com/mcp", "--no-test", "--header", "Authorization: Bearer t0p-s3cret"];
+    let text = folder.done(&[&arguments[..], &["--header", "X-Api-Key: k3y-k3y", "--header", "X-Team: desk"]].concat());
+    let script = "echo"; // any program that is there
+    let more =
+        folder.done(&["add", "two", "--env", "SOME_TOKEN=v3ry-s3cret", "--env", "MODE=fast", "--", script, "hello"]);
+    for (name, secret) in [("one-token", "t0p-s3cret"), ("one-x-api-key", "k3y-k3y"), ("two-some-token", "v3ry-s3cret")]
+    {
+        let path = folder.path().join("secrets").join(name);
+        assert_eq!(fs::read_to_string(&path).unwrap(), secret);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(
+            ![&text, &more, &folder.file(), &folder.done(&["show", "one"])].iter().any(|text| text.contains(secret))
+        );
+    }
+    let file = folder.file();
+    assert!(file.contains("bearer = { file = \"secrets/one-token\" }") && file.contains("X-Team = \"desk\""), "{file}");
+    assert!(
+        file.contains("SOME_TOKEN = \"${file:secrets/two-some-token}\"") && file.contains("MODE = \"fast\""),
+        "{file}"
+    );
+    folder.done(&["check"]);
+}
+
+#[tokio::test]
+async fn an_edit_takes_the_place_of_the_file_only_if_weir_takes_it() {
+    let folder = Folder::new();
+    folder.write("listen = \"127.0.0.1:0\"\n[upstreams.one]\nurl = \"https://one.example.com/mcp\"\n");
+    let edit = |editor: &str| {
+        let output = folder.command(&["edit"]).env("EDITOR", editor).env_remove("VISUAL").output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, text) = edit("sed -i s/listen/lisen/");
+    assert!(code == Some(64) && text.contains("did you mean `listen`?"), "{text}");
+    assert!(folder.file().starts_with("listen"));
+    // What was written is not lost, and goes on from there.
+    assert_eq!(edit("sed -i s/lisen/listen/;s/one.example/two.example/").0, Some(0));
+    assert!(folder.file().contains("two.example.com"));
+    assert!(!folder.path().join("weir.toml.edited").exists());
+    until("an editor that fails changes nothing", || edit("false").0 == Some(1)).await;
+}
