@@ -1,0 +1,22 @@
+//! The configuration files of MCP hosts: where they are, which servers they have, and how Weir gets into them.
+//!
+//! [`read`] takes the servers out of a host's file. What a host resolves itself, such as `${env:TOKEN}`, comes as a
+//! [`Template`]; whatever Weir cannot carry comes as a sentence.
+//!
+//! Everything here is pure: paths, texts and names come from arguments, and nothing is read from the machine.
+
+mod error;
+mod host;
+mod read;
+mod secret;
+mod server;
+mod template;
+mod value;
+
+pub use error::{EditError, ReadError};
+pub use host::{Directories, Host, HostFile, Os, Scope, detect};
+pub use read::{MAX_SERVERS, read};
+pub use secret::looks_secret;
+pub use server::{HostServers, OAuth, Server, ToolFilter, Transport};
+pub use template::{Piece, Template};
+pub use value::{MAX_BYTES, MAX_DEPTH};
