@@ -42,6 +42,12 @@ pub enum EditError {
         /// The host's title.
         host: &'static str,
     },
+    /// The host takes tokens from the environment only.
+    #[error("{host} reads tokens from the environment only. Give the name of a variable that holds the token")]
+    NeedsVariable {
+        /// The host's title.
+        host: &'static str,
+    },
     /// The host cannot take a header from the environment.
     #[error("{host} cannot read a token from the environment. Give the token as text, or sign in with OAuth")]
     NoReference {

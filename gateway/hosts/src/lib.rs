@@ -1,10 +1,11 @@
 //! The configuration files of MCP hosts: where they are, which servers they have, and how Weir gets into them.
 //!
 //! [`read`] takes the servers out of a host's file. What a host resolves itself, such as `${env:TOKEN}`, comes as a
-//! [`Template`]; whatever Weir cannot carry comes as a sentence.
+//! [`Template`]; whatever Weir cannot carry comes as a sentence. [`connect`] writes one entry into a file, and [`disconnect`] restores it byte for byte.
 //!
 //! Everything here is pure: paths, texts and names come from arguments, and nothing is read from the machine.
 
+mod edit;
 mod error;
 mod host;
 mod read;
@@ -13,6 +14,7 @@ mod server;
 mod template;
 mod value;
 
+pub use edit::{Bearer, Command, Entry, Snippet, connect, disconnect, link, snippet};
 pub use error::{EditError, ReadError};
 pub use host::{Directories, Host, HostFile, Os, Scope, detect};
 pub use read::{MAX_SERVERS, read};

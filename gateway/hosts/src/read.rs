@@ -28,7 +28,7 @@ pub fn read(host: Host, text: &str) -> Result<HostServers, ReadError> {
 }
 
 /// The maps of servers in a file, the one that wins first.
-pub(crate) fn containers<'a>(host: Host, root: &'a Value) -> Vec<(&'static [&'static str], &'a Value)> {
+pub(crate) fn containers(host: Host, root: &Value) -> Vec<(&'static [&'static str], &Value)> {
     let usable = |(path, value): &(&[&str], &Value)| match (host, *path) {
         // A server of the first form may be called `servers`.
         (Host::OpenCode, ["mcp", "servers"]) => !is_server(value),

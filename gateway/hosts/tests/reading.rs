@@ -1,5 +1,7 @@
 //! The files of every host, as the host itself writes them, and what Weir reads there.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed test may panic")]
+
 use std::{fmt::Write, fs, path::Path};
 
 use proptest::prelude::*;

@@ -42,9 +42,9 @@ pub(super) fn replace(server: &mut Server) {
     let Some((bridge, args)) = find(server) else { return };
     let Some(remote) = understand(bridge, &args, server.env.clone()) else { return };
     let env = std::mem::take(&mut server.env);
-    let used = |name: &str| args.iter().any(|arg| mentions(arg, name));
-    for (name, _) in env.iter().filter(|(name, _)| !used(name) && !(bridge.name == "mcp-proxy" && name == PROXY_TOKEN))
-    {
+    let used =
+        |name: &str| args.iter().any(|arg| mentions(arg, name)) || bridge.name == "mcp-proxy" && name == PROXY_TOKEN;
+    for (name, _) in env.iter().filter(|(name, _)| !used(name)) {
         server.not_carried.push(format!("The variable `{name}` is for {}.", bridge.name));
     }
     server.not_carried.extend(remote.server.not_carried);
