@@ -1,9 +1,15 @@
 //! Writes one entry into a host's file, and takes it out again. All other bytes stay as they are.
 //!
-//! [`disconnect`] gives back the bytes from before [`connect`]. It cannot know what the file was like, so the layout says
-//! it. Weir writes into braces that were there on one line, and gives braces of its own a line each. An entry alone in
-//! braces with lines of their own therefore goes with the braces, their key and, where nothing else is left, the file.
-//! In YAML, a key `extensions` with nothing below it goes too.
+//! [`disconnect`] gives back the bytes from before [`connect`]. What was there before shows in the layout:
+//!
+//! - Weir writes on one line into empty braces that it finds.
+//! - Braces of Weir's own have a line for each property. Weir removes them and their key with their last entry.
+//! - A file with nothing but such braces becomes empty.
+//! - In YAML, Weir removes a key `extensions` without a value too. This is the one exception.
+//!
+//! A host that writes its file anew may change the layout. Then Weir may also remove empty braces from before.
+//!
+//! Each edit is read back. Weir refuses it if anything but the entry differs.
 
 mod json;
 mod shape;
@@ -63,7 +69,9 @@ struct Place<'a> {
     name: &'a str,
 }
 
-/// Adds the entry to the text of a file, if there is one. An entry of this name for the same URL is replaced.
+/// Adds the entry to the text of a file, or starts a file.
+///
+/// It replaces an entry of this name for the same URL, and refuses any other entry of this name.
 pub fn connect(host: Host, text: Option<&str>, entry: &Entry) -> Result<String, EditError> {
     let fields = shape::fields(host, entry)?;
     let whole = text.unwrap_or_default();
@@ -98,7 +106,7 @@ pub fn connect(host: Host, text: Option<&str>, entry: &Entry) -> Result<String, 
     Ok(with_bom(whole, edited))
 }
 
-/// Removes the entry of this name, whoever wrote it. Nothing comes back if there is none.
+/// Removes the entry of this name, whoever wrote it. Returns none if the file has no such entry.
 ///
 /// An empty text means that the file held nothing else: it may be deleted.
 pub fn disconnect(host: Host, text: &str, name: &str) -> Result<Option<String>, EditError> {

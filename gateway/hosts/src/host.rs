@@ -189,7 +189,7 @@ impl Host {
             Self::Cursor => &[Form::EnvPrefix, Form::Workspace, Form::Home],
             Self::Windsurf => &[Form::EnvPrefix],
             Self::GeminiCli => &[Form::Braces, Form::Default, Form::Bare],
-            Self::Goose => &[Form::Braces, Form::Bare],
+            Self::Goose => &[Form::Spaced, Form::Bare],
             Self::OpenCode => &[Form::CurlyEnv],
             Self::McpHub => &[Form::Braces, Form::EnvPrefix, Form::Input, Form::Workspace, Form::Home, Form::Command],
             Self::ClaudeDesktop | Self::Codex | Self::Zed | Self::Inspector | Self::FastMcp | Self::McpToml => &[],

@@ -32,6 +32,8 @@ pub struct Template(pub Vec<Piece>);
 pub(crate) enum Form {
     /// `${VAR}`
     Braces,
+    /// `${ VAR }`
+    Spaced,
     /// `${VAR:-default}`
     Default,
     /// `$VAR`
@@ -165,6 +167,7 @@ fn braced(body: &str, forms: &[Form]) -> Option<Piece> {
         None if body == "workspaceFolder" && known(Form::Workspace) => Some(Piece::WorkspaceFolder),
         None if body == "userHome" && known(Form::Home) => Some(Piece::UserHome),
         None if known(Form::Braces) && is_name(body) => Some(env(body)),
+        None if known(Form::Spaced) && is_name(body.trim()) => Some(env(body.trim())),
         _ => None,
     }
 }

@@ -116,7 +116,7 @@ fn settings_of_vscode_and_both_forms_of_opencode_are_extended() {
     assert!(connected.contains("\"mcp\": {\n        \"inputs\": [],\n        \"servers\": {\n            \"weir\": {"));
     let second = "{\"mcp\": {\"servers\": {}}}";
     let connected = assert_restores(Host::OpenCode, Some(second), &entry());
-    assert!(connected.contains("\"servers\": {\"weir\": {"));
+    assert!(connected.contains("\"servers\": {\"weir\": { \"type\""));
     let first = "{\n  \"mcp\": {\n    \"a\": { \"type\": \"remote\", \"url\": \"http://a\" }\n  }\n}\n";
     assert!(assert_restores(Host::OpenCode, Some(first), &entry()).contains("    },\n") || first.len() > 1);
 }
@@ -235,14 +235,14 @@ fn links_carry_no_token() {
     assert_eq!(
         link(Host::Cursor, &entry()).as_deref(),
         Some(
-            "cursor://anysphere.cursor-deeplink/mcp/install?name=weir&config=eyJ1cmwiOiAiaHR0cDovLzEyNy4wLjAuMTo4MDgwL21jcCJ9"
+            "cursor://anysphere.cursor-deeplink/mcp/install?name=weir&config=eyAidXJsIjogImh0dHA6Ly8xMjcuMC4wLjE6ODA4MC9tY3AiIH0%3D"
         )
     );
     assert_eq!(
         link(Host::VsCode, &env).as_deref(),
         Some(
-            "vscode:mcp/install?%7B%22name%22%3A%20%22weir%22%2C%20%22type%22%3A%20%22http%22%2C%20%22url%22%3A%20%22http%3A%2F%2F127.0.0.1\
-             %3A8080%2Fmcp%22%2C%20%22headers%22%3A%20%7B%22Authorization%22%3A%20%22Bearer%20%24%7Benv%3AT%7D%22%7D%7D"
+            "vscode:mcp/install?%7B%20%22name%22%3A%20%22weir%22%2C%20%22type%22%3A%20%22http%22%2C%20%22url%22%3A%20%22http%3A%2F%2F127.0.0.1\
+             %3A8080%2Fmcp%22%2C%20%22headers%22%3A%20%7B%20%22Authorization%22%3A%20%22Bearer%20%24%7Benv%3AT%7D%22%20%7D%20%7D"
         )
     );
     assert_eq!(link(Host::Cursor, &Entry { bearer: Some(Bearer::Token("t".into())), ..entry() }), None);

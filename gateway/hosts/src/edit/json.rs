@@ -10,7 +10,7 @@ use jsonc_parser::{
 
 use super::{
     Place, append, newline,
-    shape::{Field, Fields, join, quote},
+    shape::{Field, Fields, braces, inline, quote},
 };
 use crate::value::{Format, json_options};
 
@@ -26,7 +26,7 @@ struct Trivia {
     line_comment: bool,
 }
 
-fn trivia(text: &str, range: Range<usize>) -> Trivia {
+fn scan_trivia(text: &str, range: Range<usize>) -> Trivia {
     let mut found = Trivia { comma: None, end: range.start, comment: false, line_comment: false };
     let mut at = range.start;
     while let Some(c) = text[at..range.end].chars().next() {
@@ -77,7 +77,7 @@ impl Layout {
                 let pairs = map.iter().map(|(key, value)| format!("{}: {}", quote(key), quote(value)));
                 format!("{}: {}", quote(key), self.braces(pairs, &inner))
             }
-            field => format!("{}: {}", quote(key), value(field)),
+            field => format!("{}: {}", quote(key), inline(field, quote, ": ")),
         });
         format!("{}: {}", quote(name), self.braces(lines, indent))
     }
@@ -114,19 +114,7 @@ fn indent_of(text: &str, at: usize) -> &str {
 
 /// The fields on one line.
 pub(super) fn line(fields: &Fields) -> String {
-    format!("{{{}}}", join(fields.iter().map(|(key, field)| format!("{}: {}", quote(key), value(field)))))
-}
-
-fn value(field: &Field) -> String {
-    match field {
-        Field::Text(text) => quote(text),
-        Field::Number(number) => number.to_string(),
-        Field::Bool(bool) => bool.to_string(),
-        Field::List(list) => format!("[{}]", join(list.iter().map(|text| quote(text)))),
-        Field::Map(map) => {
-            format!("{{{}}}", join(map.iter().map(|(key, text)| format!("{}: {}", quote(key), quote(text)))))
-        }
-    }
+    braces(fields.iter().map(|(key, field)| format!("{}: {}", quote(key), inline(field, quote, ": "))))
 }
 
 fn root<'a>(place: &Place<'a>) -> Result<Option<Object<'a>>, &'static str> {
@@ -162,13 +150,13 @@ pub(super) fn insert(place: &Place<'_>, fields: &Fields) -> Result<String, &'sta
         }
     }
     Ok(match object.properties.last() {
-        Some(last) => after(place, &layout, object, last, missing, fields),
-        None => within(place, &layout, object, missing, fields),
+        Some(last) => insert_after(place, &layout, object, last, missing, fields),
+        None => insert_into_empty(place, &layout, object, missing, fields),
     })
 }
 
 /// Adds a property behind the last one and the comments that follow it.
-fn after(
+fn insert_after(
     place: &Place<'_>,
     layout: &Layout,
     object: &Object<'_>,
@@ -177,7 +165,7 @@ fn after(
     fields: &Fields,
 ) -> String {
     let text = place.text;
-    let tail = trivia(text, last.range.end..object.range.end - 1);
+    let tail = scan_trivia(text, last.range.end..object.range.end - 1);
     let line = own_line(text, last.range.start);
     let (indent, break_line) = (line.unwrap_or_else(|| indent_of(text, object.range.start)), line.is_some());
     let separator = match break_line || tail.line_comment {
@@ -194,9 +182,15 @@ fn after(
 }
 
 /// Adds the first property of braces that were there: on their line, unless a comment ends it.
-fn within(place: &Place<'_>, layout: &Layout, object: &Object<'_>, missing: &[&str], fields: &Fields) -> String {
+fn insert_into_empty(
+    place: &Place<'_>,
+    layout: &Layout,
+    object: &Object<'_>,
+    missing: &[&str],
+    fields: &Fields,
+) -> String {
     let text = place.text;
-    let inside = trivia(text, object.range.start + 1..object.range.end - 1);
+    let inside = scan_trivia(text, object.range.start + 1..object.range.end - 1);
     let outer = indent_of(text, object.range.start);
     let indent = format!("{outer}{}", layout.unit);
     let lines = inside.comment && text[object.range.start..object.range.end].contains('\n');
@@ -226,7 +220,7 @@ pub(super) fn remove(place: &Place<'_>) -> Result<String, &'static str> {
     while let Some(object) = objects.pop() {
         let index = object.properties.iter().rposition(|property| property.name.as_str() == name).ok_or(NO_MAP)?;
         if !is_own(place.text, object) {
-            return Ok(cut(place.text, object, index));
+            return Ok(remove_property(place.text, object, index));
         }
         name = place.path.get(objects.len().wrapping_sub(1)).copied().unwrap_or_default();
     }
@@ -237,7 +231,7 @@ pub(super) fn remove(place: &Place<'_>) -> Result<String, &'static str> {
 fn is_own(text: &str, object: &Object<'_>) -> bool {
     let [property] = object.properties.as_slice() else { return false };
     let before = &text[object.range.start + 1..property.range.start];
-    let tail = trivia(text, property.range.end..object.range.end - 1);
+    let tail = scan_trivia(text, property.range.end..object.range.end - 1);
     before.trim().is_empty() && before.contains('\n') && !tail.comment
 }
 
@@ -255,12 +249,12 @@ fn without_root(text: &str, start: usize, end: usize) -> String {
 }
 
 /// Takes out one property with the white space before it and the comma that it needed.
-fn cut(text: &str, object: &Object<'_>, index: usize) -> String {
+fn remove_property(text: &str, object: &Object<'_>, index: usize) -> String {
     let removed = object.properties[index].range;
     let previous = index.checked_sub(1).map(|index| object.properties[index].range.end);
-    let head = trivia(text, previous.unwrap_or(object.range.start + 1)..removed.start);
+    let head = scan_trivia(text, previous.unwrap_or(object.range.start + 1)..removed.start);
     let next = object.properties.get(index + 1).map_or(object.range.end - 1, |next| next.range.start);
-    let tail = trivia(text, removed.end..next);
+    let tail = scan_trivia(text, removed.end..next);
     let mut after = text[removed.end..].to_owned();
     if let Some(comma) = tail.comma {
         after.remove(comma - removed.end);

@@ -129,9 +129,20 @@ pub(super) fn quote(text: &str) -> String {
     quoted
 }
 
-/// A list or the values of a map on one line.
-pub(super) fn join(values: impl Iterator<Item = String>) -> String {
-    values.collect::<Vec<_>>().join(", ")
+/// A field on one line, with keys as the format has them.
+pub(super) fn inline(field: &Field, key: fn(&str) -> String, equals: &str) -> String {
+    match field {
+        Field::Text(text) => quote(text),
+        Field::Number(number) => number.to_string(),
+        Field::Bool(bool) => bool.to_string(),
+        Field::List(list) => format!("[{}]", list.iter().map(|text| quote(text)).collect::<Vec<_>>().join(", ")),
+        Field::Map(map) => braces(map.iter().map(|(name, text)| format!("{}{equals}{}", key(name), quote(text)))),
+    }
+}
+
+/// Pairs on one line.
+pub(super) fn braces(pairs: impl Iterator<Item = String>) -> String {
+    format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", "))
 }
 
 /// The usual file, as people write it.

@@ -2,7 +2,7 @@
 
 use super::{
     Place, append, cut_lines, newline,
-    shape::{Field, Fields, join, quote},
+    shape::{Fields, inline, quote},
 };
 use crate::value::toml_blocks;
 
@@ -12,7 +12,7 @@ pub(super) fn insert(place: &Place<'_>, fields: &Fields) -> String {
     let blank = if place.text.is_empty() { "" } else { end };
     let mut lines = format!("[{}]", keys.join("."));
     for (name, field) in fields {
-        lines.push_str(&format!("{end}{} = {}", key(name), value(field)));
+        lines.push_str(&format!("{end}{} = {}", key(name), inline(field, key, " = ")));
     }
     if !place.text.is_empty() && !place.text.ends_with('\n') {
         return append(place.text, end, &format!("{blank}{lines}"));
@@ -42,16 +42,4 @@ pub(super) fn remove(place: &Place<'_>) -> Result<String, &'static str> {
 fn key(key: &str) -> String {
     let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     if bare { key.to_owned() } else { quote(key) }
-}
-
-fn value(field: &Field) -> String {
-    match field {
-        Field::Text(text) => quote(text),
-        Field::Number(number) => number.to_string(),
-        Field::Bool(bool) => bool.to_string(),
-        Field::List(list) => format!("[{}]", join(list.iter().map(|text| quote(text)))),
-        Field::Map(map) => {
-            format!("{{ {} }}", join(map.iter().map(|(name, text)| format!("{} = {}", key(name), quote(text)))))
-        }
-    }
 }

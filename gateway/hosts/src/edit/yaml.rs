@@ -2,7 +2,7 @@
 
 use super::{
     Place, append, cut_lines, newline,
-    shape::{Field, Fields, join, quote},
+    shape::{Field, Fields, braces, inline, quote},
 };
 
 const OTHER_STYLE: &str = "The file is not in plain block style";
@@ -99,9 +99,9 @@ pub(super) fn remove(place: &Place<'_>) -> Result<String, &'static str> {
 
 /// An entry alone in braces: they were empty.
 fn remove_flow(place: &Place<'_>, head: Line<'_>, rest: &str) -> Result<String, &'static str> {
-    let prefixes = [place.name.to_owned(), quote(place.name)].map(|name| format!("{{{name}: {{"));
+    let prefixes = [place.name.to_owned(), quote(place.name)].map(|name| format!("{{{name}: {{ "));
     let known = prefixes.iter().any(|prefix| rest.starts_with(prefix.as_str()));
-    let length = rest.rfind("}}").ok_or(OTHER_STYLE)? + 2;
+    let length = rest.rfind(" }}").ok_or(OTHER_STYLE)? + 3;
     let at = head.text.find('{').filter(|_| known).ok_or(OTHER_STYLE)? + head.start;
     Ok(format!("{}{{}}{}", &place.text[..at], &place.text[at + length..]))
 }
@@ -117,15 +117,15 @@ fn entry(name: &str, fields: &Fields, indent: usize, end: &str) -> String {
                     map.iter().map(|(name, text)| format!("{end}{:inner$}  {}: {}", "", key(name), quote(text)));
                 lines.extend(pairs);
             }
-            field => lines.push_str(&format!(" {}", value(field))),
+            field => lines.push_str(&format!(" {}", inline(field, key, ": "))),
         }
     }
     lines
 }
 
 fn flow(name: &str, fields: &Fields) -> String {
-    let fields = fields.iter().map(|(name, field)| format!("{name}: {}", value(field)));
-    format!("{}: {{{}}}", key(name), join(fields))
+    let fields = fields.iter().map(|(name, field)| format!("{name}: {}", inline(field, key, ": ")));
+    format!("{}: {}", key(name), braces(fields))
 }
 
 /// A word that no reader takes for another value stands plain.
@@ -134,16 +134,4 @@ fn key(key: &str) -> String {
     let special = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
     let plain = word && key.starts_with(|c: char| c.is_ascii_alphabetic());
     if plain && !special.contains(&key.to_ascii_lowercase().as_str()) { key.to_owned() } else { quote(key) }
-}
-
-fn value(field: &Field) -> String {
-    match field {
-        Field::Text(text) => quote(text),
-        Field::Number(number) => number.to_string(),
-        Field::Bool(bool) => bool.to_string(),
-        Field::List(list) => format!("[{}]", join(list.iter().map(|text| quote(text)))),
-        Field::Map(map) => {
-            format!("{{{}}}", join(map.iter().map(|(name, text)| format!("{}: {}", key(name), quote(text)))))
-        }
-    }
 }
