@@ -11,6 +11,7 @@ mod connect;
 mod demo;
 mod exec;
 mod handover;
+mod hosts;
 mod key;
 mod live;
 mod log_options;
@@ -104,6 +105,10 @@ enum Command {
     ///
     /// A file that is not there is begun. What `weir check` would refuse is not written; comments and order stay.
     Add(servers::AddOptions),
+    /// Take the servers of other MCP hosts into the configuration.
+    ///
+    /// Shows what it would add and what it cannot carry, and asks. The files of the hosts stay as they are.
+    Import(servers::ImportOptions),
     /// List the servers of the configuration.
     ///
     /// `weir status` says how those stand that a gateway serves.
@@ -170,6 +175,9 @@ enum Command {
         #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = listen_address)]
         listen: std::net::SocketAddr,
     },
+    /// Point hosts at Weir, and away from it again.
+    #[command(subcommand)]
+    Client(hosts::ClientCommand),
     /// Sign in at upstreams and out again, and see how that stands.
     #[command(subcommand)]
     Auth(auth::AuthCommand),
@@ -228,6 +236,7 @@ pub fn run() -> ExitCode {
         Command::Logs(options) => logs::run(&options),
         Command::Init(file) => servers::init(&file),
         Command::Add(options) => servers::add(&options),
+        Command::Import(options) => servers::import(&options),
         Command::List(options) => servers::list(&options),
         Command::Show(options) => servers::show(&options),
         Command::Edit(file) => servers::edit(&file),
@@ -245,6 +254,7 @@ pub fn run() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Connect(options) => connect::run(options),
         Command::Demo { listen } => demo::run(listen),
+        Command::Client(command) => hosts::run(&command),
         Command::Auth(command) => auth::run(command),
         Command::Key(command) => key::run(command),
         Command::Audit(command) => audit::run(command),

@@ -65,10 +65,10 @@ pub use auth::{
     LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType, TokenIntrospection,
 };
 pub use condition::{Condition, MOST_STEPS};
-pub use edit::{ConfigFile, EditError};
+pub use edit::{ConfigFile, EditError, replace};
 pub use environment::{Environment, SystemEnvironment, SystemUser};
 pub use inherit::variables as inherited_variables;
-pub use name::{NameError, UpstreamName};
+pub use name::{NameError, UpstreamName, nearest as nearest_name};
 pub use pattern::Pattern;
 pub use problem::{FilePosition, Problem, Problems};
 pub use process::{ProcessLimits, StdioReach};

@@ -45,6 +45,7 @@ mod reregistration;
 mod healing;
 mod deployment;
 mod deprovisioning;
+mod hosts;
 mod introspection;
 mod isolation;
 mod issuers;

@@ -42,6 +42,16 @@ pub struct Server {
     pub not_carried: Vec<String>,
 }
 
+impl Server {
+    /// The transport, where it must not be found out by trying: `http` means all of HTTP to most hosts.
+    pub const fn required_type(&self) -> Option<&'static str> {
+        match self.transport {
+            Some(Transport::Sse) => Some("sse"),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OAuth {
     pub client_id: Option<Template>,

@@ -1,7 +1,9 @@
 //! `weir init`, `add`, `list`, `show`, `edit`, `remove`, `enable`, `disable` and `rename`: the servers in the configuration.
 
 mod add;
+mod import;
 mod list;
+mod new;
 
 use std::{
     fs,
@@ -20,6 +22,7 @@ use crate::{
 use super::{BadConfig, terminal};
 
 pub(super) use add::AddOptions;
+pub(super) use import::{ImportOptions, import};
 pub(super) use list::{ListOptions, ShowOptions, list, show};
 
 /// What a new file begins with.
@@ -30,7 +33,7 @@ const BEGIN: &str = "# The configuration of Weir: `weir add NAME URL` adds a ser
 pub(super) struct ConfigOption {
     /// The configuration, as for `serve`.
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
-    config: PathBuf,
+    pub(super) config: PathBuf,
 }
 
 #[derive(Args, Debug)]

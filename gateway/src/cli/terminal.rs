@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
 };
 
 use crate::telemetry::printable;
@@ -15,6 +15,22 @@ pub(super) fn say(text: impl Display) -> io::Result<()> {
 /// Says it on standard error.
 pub(super) fn complain(text: impl Display) {
     eprint!("{}", lines(text));
+}
+
+/// Whether the person at the terminal agrees, or presses return where that means yes. Nobody does where there is none.
+pub(super) fn asks(question: &str, otherwise: bool) -> io::Result<bool> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(false);
+    }
+    eprint!("{question}");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(match answer.trim().to_ascii_lowercase().as_str() {
+        "" => otherwise && !answer.is_empty(),
+        "y" | "yes" => true,
+        _ => false,
+    })
 }
 
 /// Each line of a text by itself.

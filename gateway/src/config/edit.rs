@@ -190,6 +190,22 @@ impl ConfigFile {
         Ok(DeTable::parse(&text).map(|table| import::shown(table.get_ref())).unwrap_or_default())
     }
 
+    /// What would be missing on this machine, of what has been added, if Weir took the file as it is now.
+    ///
+    /// # Errors
+    /// When Weir would not.
+    pub fn missing(&self) -> Result<Vec<Problem>, EditError> {
+        let environment = SystemEnvironment;
+        let parsed = |text: &str| Config::parse(text, &self.path, &environment);
+        let before = self.text.as_deref().and_then(|text| parsed(text).ok());
+        let is_new = |problem: &Problem| {
+            before.iter().flat_map(|config| &config.missing).all(|before| before.message != problem.message)
+        };
+        let mut config = parsed(&self.document.to_string()).map_err(EditError::Refused)?;
+        config.missing.retain(is_new);
+        Ok(config.missing)
+    }
+
     /// Writes the file, all of it or nothing, if Weir would take it. What it warns of now, and has not before, is told.
     ///
     /// # Errors
@@ -199,7 +215,9 @@ impl ConfigFile {
         let warnings = self.checked(&text, &SystemEnvironment)?;
         let failed = |why| EditError::Io { path: self.path.display().to_string(), why };
         if self.text.as_deref() != Some(&*text) {
-            self.put(&text).map_err(failed)?.ok_or_else(|| EditError::Changed(self.path.display().to_string()))?;
+            replace(&self.path, self.text.as_deref(), &text)
+                .map_err(failed)?
+                .ok_or_else(|| EditError::Changed(self.path.display().to_string()))?;
         }
         Ok(warnings)
     }
@@ -220,27 +238,6 @@ impl ConfigFile {
         Ok(warnings.cloned().collect())
     }
 
-    /// Replaces the file; none if somebody else has changed it.
-    fn put(&self, text: &str) -> io::Result<Option<()>> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
-        let mode = fs::metadata(&self.path).map_or(0o600, |found| found.permissions().mode() & 0o777);
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let other = folder.join(format!(".{name}.{}", std::process::id()));
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&other)?;
-        let replaced = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| {
-            if fs::read_to_string(&self.path).ok() != self.text {
-                return Ok(None);
-            }
-            fs::rename(&other, &self.path).map(Some)
-        });
-        if !matches!(replaced, Ok(Some(()))) {
-            // It may be gone already; nothing else can be done about it.
-            let _ = fs::remove_file(&other);
-        }
-        replaced
-    }
-
     fn upstreams(&self) -> Option<&dyn TableLike> {
         self.document.get("upstreams").and_then(Item::as_table_like)
     }
@@ -256,6 +253,31 @@ impl ConfigFile {
         let names: Vec<&str> = self.upstreams().into_iter().flat_map(|all| all.iter().map(|(name, _)| name)).collect();
         EditError::Unknown { name: name.to_owned(), hint: hint(name, &names) }
     }
+}
+
+/// Replaces a file whole, with the rights that it has; none if it is not as it was `before`.
+///
+/// # Errors
+/// When it cannot be written. Then it is as it was.
+pub fn replace(path: &Path, before: Option<&str>, text: &str) -> io::Result<Option<()>> {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let mode = fs::metadata(&path).map_or(0o600, |found| found.permissions().mode() & 0o777);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let other = folder.join(format!(".{name}.{}", std::process::id()));
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&other)?;
+    let replaced = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| {
+        if fs::read_to_string(&path).ok().as_deref() != before {
+            return Ok(None);
+        }
+        fs::rename(&other, &path).map(Some)
+    });
+    if !matches!(replaced, Ok(Some(()))) {
+        // It may be gone already; nothing else can be done about it.
+        let _ = fs::remove_file(&other);
+    }
+    replaced
 }
 
 impl fmt::Debug for ConfigFile {

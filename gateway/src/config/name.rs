@@ -52,7 +52,8 @@ impl UpstreamName {
 }
 
 /// The name that comes nearest to a text, if the text is none.
-pub(super) fn nearest(text: &str) -> Option<UpstreamName> {
+#[must_use]
+pub fn nearest(text: &str) -> Option<UpstreamName> {
     let mut name = String::new();
     for letter in text.chars() {
         let letter = if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '-' };

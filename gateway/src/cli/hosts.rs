@@ -1,0 +1,308 @@
+//! `weir client`: hosts that are pointed at Weir, and where they keep that.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use weir_hosts::{Bearer, Command, Directories, EditError, Entry, Host, HostFile, Os, Scope};
+
+use crate::{
+    config::{self, Config},
+    credential::DEFAULT_FILE,
+};
+
+use super::terminal;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ClientCommand {
+    /// List the hosts that Weir knows, and which of them point at it.
+    List(EntryOptions),
+    /// Print what to paste into a host's file.
+    Print {
+        /// The host.
+        #[arg(value_name = "HOST")]
+        host: HostName,
+        #[command(flatten)]
+        options: EntryOptions,
+    },
+    /// Point hosts at Weir: write an entry into their files. Everything else in them stays.
+    Connect(HostsOptions),
+    /// Take that entry out of the files of hosts again.
+    Disconnect(HostsOptions),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct HostsOptions {
+    /// The hosts; `weir client list` names them.
+    #[arg(value_name = "HOST", required_unless_present = "all")]
+    hosts: Vec<HostName>,
+    /// Every host that has a configuration here.
+    #[arg(long, conflicts_with = "hosts")]
+    all: bool,
+    /// Use the files of this folder, such as `.mcp.json`, instead of those of the user.
+    #[arg(long)]
+    project: bool,
+    /// Print what would be written, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    options: EntryOptions,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct EntryOptions {
+    /// What the hosts call it.
+    #[arg(long, value_name = "NAME", default_value = "weir")]
+    name: String,
+    /// Where Weir is. Default: as the configuration has it.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// The endpoint: what follows `/mcp/`, an upstream or a toolset. Default: all servers.
+    #[arg(long, value_name = "NAME", conflicts_with = "url")]
+    endpoint: Option<String>,
+    /// The variable from which the hosts read an API key or a token.
+    #[arg(long, value_name = "VARIABLE")]
+    bearer_env: Option<String>,
+    /// The configuration, as for `serve`.
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    config: PathBuf,
+}
+
+/// Where Weir is if nothing says otherwise.
+const USUAL: &str = "http://127.0.0.1:8080";
+
+/// A host by its name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostName(Host);
+
+impl std::str::FromStr for HostName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Host::parse(text).map(Self).ok_or_else(|| format!("hosts are {}", names()))
+    }
+}
+
+/// The names of hosts that Weir knows.
+pub(super) fn names() -> String {
+    Host::ALL.map(Host::name).join(", ")
+}
+
+/// Where files of hosts are on this machine.
+pub(super) fn directories() -> anyhow::Result<Directories> {
+    let home = PathBuf::from(env::var_os("HOME").context("HOME is not set, so no host's files can be found")?);
+    let config = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let os = if cfg!(target_os = "macos") { Os::MacOs } else { Os::Linux };
+    Ok(Directories {
+        config: config.unwrap_or_else(|| home.join(".config")),
+        home,
+        project: env::current_dir().ok(),
+        os,
+    })
+}
+
+pub(super) fn run(command: &ClientCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        ClientCommand::List(options) => list(options),
+        ClientCommand::Print { host: HostName(host), options } => print(*host, options),
+        ClientCommand::Connect(options) => each(options, connect),
+        ClientCommand::Disconnect(options) => each(options, disconnect),
+    }
+}
+
+fn list(options: &EntryOptions) -> anyhow::Result<ExitCode> {
+    let directories = directories()?;
+    for host in Host::ALL {
+        let files: Vec<HostFile> = host.files(&directories).into_iter().filter(|file| file.path.exists()).collect();
+        let connected = files.iter().find(|file| is_connected(host, &file.path, &options.name));
+        let state = match (connected, files.first()) {
+            (Some(file), _) => format!("connected  {}", file.path.display()),
+            (None, Some(file)) => format!("-          {}", file.path.display()),
+            (None, None) => "no file".to_owned(),
+        };
+        terminal::say(format_args!("{:<14}  {state}", host.name()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_connected(host: Host, path: &Path, name: &str) -> bool {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    matches!(weir_hosts::disconnect(host, &text, name), Ok(Some(_)))
+}
+
+fn print(host: Host, options: &EntryOptions) -> anyhow::Result<ExitCode> {
+    let entry = entry(host, options)?;
+    let snippet = weir_hosts::snippet(host, &entry)?;
+    terminal::complain(format_args!("for {}:", snippet.file));
+    terminal::say(snippet.text.trim_end())?;
+    if let Some(link) = weir_hosts::link(host, &entry) {
+        terminal::complain(format_args!("or open: {link}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Does something about each host. One that fails is told, and the others go on.
+fn each(
+    options: &HostsOptions,
+    act: fn(Host, &Path, &HostsOptions) -> anyhow::Result<Option<String>>,
+) -> anyhow::Result<ExitCode> {
+    let directories = directories()?;
+    let scope = if options.project { Scope::Project } else { Scope::User };
+    let file = |host: Host| {
+        let mut files = host.files(&directories).into_iter().filter(|file| file.scope == scope).map(|file| file.path);
+        let first = files.next();
+        first.as_ref().filter(|path| path.exists()).cloned().or_else(|| files.find(|path| path.exists())).or(first)
+    };
+    let hosts: Vec<Host> = match options.all {
+        true => Host::ALL.into_iter().filter(|host| file(*host).is_some_and(|path| path.exists())).collect(),
+        false => options.hosts.iter().map(|HostName(host)| *host).collect(),
+    };
+    let mut failed = false;
+    for host in hosts {
+        let done = match file(host) {
+            Some(path) => act(host, &path, options),
+            None => {
+                Err(anyhow::anyhow!("it has no such file; `weir client print {}` shows what to paste", host.name()))
+            }
+        };
+        match done {
+            Ok(Some(done)) => terminal::say(format_args!("{}: {done}", host.name()))?,
+            Ok(None) => {}
+            Err(why) => {
+                failed = true;
+                terminal::complain(format_args!("{}: {why:#}", host.name()));
+            }
+        }
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn connect(host: Host, path: &Path, options: &HostsOptions) -> anyhow::Result<Option<String>> {
+    let entry = entry(host, &options.options)?;
+    let before = text_of(path)?;
+    let after = weir_hosts::connect(host, before.as_deref(), &entry).map_err(|why| match why {
+        EditError::Taken { name } => {
+            anyhow::anyhow!("it has another server called `{name}`; choose a name with --name")
+        }
+        why => why.into(),
+    })?;
+    let shown = path.display();
+    if before.as_deref() == Some(&*after) {
+        return Ok(Some(format!("{shown} says so already")));
+    }
+    if options.dry_run {
+        terminal::say(format_args!("{shown} would be:\n{}", after.trim_end()))?;
+        return Ok(None);
+    }
+    let Some(before) = before else {
+        replace(path, None, &after)?;
+        return Ok(Some(format!("wrote {shown}")));
+    };
+    let backup = backup(path);
+    fs::copy(path, &backup).with_context(|| backup.display().to_string())?;
+    replace(path, Some(&before), &after)?;
+    Ok(Some(format!("wrote {shown}; what was there is in {}", backup.display())))
+}
+
+fn disconnect(host: Host, path: &Path, options: &HostsOptions) -> anyhow::Result<Option<String>> {
+    let before = text_of(path)?;
+    let text = before.as_deref().unwrap_or_default();
+    let Some(after) = weir_hosts::disconnect(host, text, &options.options.name)? else {
+        return Ok(Some("there is nothing to take out".to_owned()));
+    };
+    let shown = path.display();
+    if options.dry_run {
+        terminal::say(format_args!("{shown} would be:\n{}", after.trim_end()))?;
+        return Ok(None);
+    }
+    if after.is_empty() {
+        fs::remove_file(path).with_context(|| shown.to_string())?;
+        return Ok(Some(format!("removed {shown}, which held nothing else")));
+    }
+    replace(path, before.as_deref(), &after)?;
+    let backup = backup(path);
+    if fs::read_to_string(&backup).is_ok_and(|kept| kept == after) {
+        fs::remove_file(&backup).with_context(|| backup.display().to_string())?;
+    }
+    Ok(Some(format!("wrote {shown}")))
+}
+
+/// Where that is kept which was in a host's file before.
+fn backup(path: &Path) -> PathBuf {
+    let mut backup = path.to_owned().into_os_string();
+    backup.push(".before-weir");
+    backup.into()
+}
+
+fn text_of(path: &Path) -> anyhow::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(why) => Err(why).with_context(|| path.display().to_string()),
+    }
+}
+
+fn replace(path: &Path, before: Option<&str>, after: &str) -> anyhow::Result<()> {
+    let shown = || path.display().to_string();
+    let replaced = config::replace(path, before, after).with_context(shown)?;
+    replaced.with_context(|| format!("{} has changed meanwhile, so nothing was written; try again", shown()))
+}
+
+/// What a host is told of Weir.
+fn entry(host: Host, options: &EntryOptions) -> anyhow::Result<Entry> {
+    let url = match &options.url {
+        Some(url) => url.clone(),
+        None if !options.config.exists() && options.config.as_os_str() == DEFAULT_FILE => {
+            at(USUAL, options.endpoint.as_deref())
+        }
+        None => url(&super::load(&options.config)?, options.endpoint.as_deref())?,
+    };
+    let needs_command = host == Host::ClaudeDesktop;
+    let program = if needs_command { env::current_exe()?.display().to_string() } else { String::new() };
+    let command = needs_command.then(|| {
+        let mut args = vec!["connect".to_owned(), url.clone()];
+        if let Some(variable) = &options.bearer_env {
+            args.extend(["--header".to_owned(), format!("Authorization: Bearer ${{env:{variable}}}")]);
+        }
+        Command { program, args, env: Vec::new() }
+    });
+    let bearer = options.bearer_env.clone().filter(|_| !needs_command).map(Bearer::Env);
+    Ok(Entry { name: options.name.clone(), url, bearer, command })
+}
+
+/// Where clients reach a gateway of this configuration.
+fn url(config: &Config, endpoint: Option<&str>) -> anyhow::Result<String> {
+    let base = match (&config.public_url, config.listen.first()) {
+        (Some(url), _) => url.clone(),
+        (None, Some(address)) if address.port() == 0 => {
+            bail!("the port is chosen at the start; name the address with --url")
+        }
+        (None, Some(address)) => {
+            let scheme = if config.tls.is_some() { "https" } else { "http" };
+            let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { address.ip().to_string() };
+            let host = if host.contains(':') { format!("[{host}]") } else { host };
+            format!("{scheme}://{host}:{}", address.port())
+        }
+        (None, None) => bail!("name the address with --url"),
+    };
+    Ok(at(&base, endpoint))
+}
+
+fn at(base: &str, endpoint: Option<&str>) -> String {
+    match endpoint {
+        Some(endpoint) => format!("{base}/mcp/{endpoint}"),
+        None => format!("{base}/mcp"),
+    }
+}
+
+/// Where clients reach a gateway of this configuration; none if that cannot be known.
+pub(super) fn gateway_url(config: &Path) -> Option<String> {
+    if !config.exists() {
+        return Some(at(USUAL, None));
+    }
+    url(&Config::load(config).ok()?, None).ok()
+}

@@ -1,0 +1,335 @@
+//! `weir import`: servers out of the files of other hosts.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use toml_edit::{Array, InlineTable, Value};
+use weir_hosts::{Host, Piece, Server, Template, detect, looks_secret, read};
+
+use crate::{
+    cli::{hosts, terminal},
+    config::{ConfigFile, EditError, UpstreamName, nearest_name},
+};
+
+use super::{BEGIN, ConfigOption, new, new::NewUpstream, save, unusable};
+
+/// The largest file that is read.
+const LARGEST: u64 = weir_hosts::MAX_BYTES as u64;
+
+#[derive(clap::Args, Debug)]
+pub(in crate::cli) struct ImportOptions {
+    /// Hosts such as `cursor`, or their files; all hosts of this user and this folder if nothing is named.
+    #[arg(value_name = "HOST|FILE")]
+    from: Vec<String>,
+    /// Add them without asking. Programs are added disabled, unless `--trust` is there too.
+    #[arg(long)]
+    yes: bool,
+    /// Enable programs at once: Weir will start them as you.
+    #[arg(long)]
+    trust: bool,
+    #[command(flatten)]
+    file: ConfigOption,
+}
+
+/// One server that may be added.
+struct Candidate {
+    new: NewUpstream,
+    /// Whether it starts a program.
+    is_program: bool,
+    /// Why it cannot be used yet.
+    missing: Vec<String>,
+    /// What of it is lost.
+    lost: Vec<String>,
+}
+
+pub(in crate::cli) fn import(options: &ImportOptions) -> anyhow::Result<ExitCode> {
+    let path = &options.file.config;
+    let mut file = ConfigFile::open(path)?;
+    if !file.exists() {
+        file.begin(BEGIN)?;
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let (own, mut added) = (hosts::gateway_url(path), Vec::new());
+    for source in sources(&options.from)? {
+        terminal::say(format_args!("{}:", source.display()))?;
+        let found = servers(&source, !options.from.is_empty())?;
+        for server in found {
+            if own.as_ref().is_some_and(|own| leads_to(&server, own)) {
+                terminal::say(format_args!("  {}: it is Weir itself", server.name))?;
+            } else if let Some(candidate) = candidate(&server) {
+                added.extend(add(&mut file, folder, candidate, options.trust)?);
+            } else {
+                terminal::say(format_args!("  {}: no name for it; add it with `weir add`", server.name))?;
+            }
+        }
+    }
+    if added.is_empty() {
+        terminal::say("there is nothing to add")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let question = format!("Add {} to {}? [y/N] ", counted(added.len()), path.display());
+    if !options.yes && !terminal::asks(&question, false)? {
+        added.iter().for_each(|candidate| new::forget(folder, &candidate.new.secrets));
+        terminal::say("nothing was written; --yes writes it")?;
+        return Ok(ExitCode::FAILURE);
+    }
+    if let Err(why) = save(file) {
+        added.iter().for_each(|candidate| new::forget(folder, &candidate.new.secrets));
+        return Err(why);
+    }
+    terminal::say(format_args!("added {} to {}", counted(added.len()), path.display()))?;
+    let disabled: Vec<_> =
+        added.iter().filter(|it| it.is_disabled(options.trust)).map(|it| it.new.name.as_str()).collect();
+    if !disabled.is_empty() {
+        terminal::say(format_args!("disabled until you have looked at them: weir enable {}", disabled.join(" ")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a server is the gateway at this address.
+fn leads_to(server: &Server, own: &str) -> bool {
+    let is_own = |template: &Template| template.as_literal().is_some_and(|text| text.starts_with(own));
+    server.url.as_ref().is_some_and(is_own) || (server.url.is_none() && server.args.iter().any(is_own))
+}
+
+fn counted(count: usize) -> String {
+    if count == 1 { "1 server".to_owned() } else { format!("{count} servers") }
+}
+
+/// Adds a server to the file that is not written yet, and says what it would be; none if it is left out.
+fn add(
+    file: &mut ConfigFile,
+    folder: &Path,
+    mut candidate: Candidate,
+    trust: bool,
+) -> anyhow::Result<Option<Candidate>> {
+    let name = candidate.new.name.clone();
+    if let Err(EditError::Taken(_)) = file.add(&name, candidate.new.keys.clone()) {
+        terminal::say(format_args!("  {name}: there is one of this name already, so it is left out"))?;
+        return Ok(None);
+    }
+    // Whether Weir would take it can be seen once its secrets are there.
+    new::keep(folder, &candidate.new.secrets)?;
+    if candidate.is_disabled(trust) {
+        file.enable(name.as_str(), false).map_err(unusable)?;
+    }
+    match file.missing() {
+        Ok(missing) => candidate.missing.extend(missing.into_iter().map(|problem| problem.message)),
+        Err(EditError::Refused(problems)) => {
+            for problem in problems.0 {
+                terminal::say(format_args!("  {name}: it is left out: {}", problem.message))?;
+            }
+            file.remove(name.as_str()).map_err(unusable)?;
+            new::forget(folder, &candidate.new.secrets);
+            return Ok(None);
+        }
+        Err(why) => return Err(unusable(why)),
+    }
+    if candidate.is_disabled(trust) {
+        file.enable(name.as_str(), false).map_err(unusable)?;
+    }
+    for line in file.shown(name.as_str()).map_err(unusable)?.trim_end().lines() {
+        terminal::say(format_args!("    {line}"))?;
+    }
+    for note in candidate.missing.iter().chain(&candidate.lost) {
+        terminal::say(format_args!("  {name}: {note}"))?;
+    }
+    Ok(Some(candidate))
+}
+
+/// The files to read, without those that are not there where nobody has named them.
+fn sources(from: &[String]) -> anyhow::Result<Vec<PathBuf>> {
+    let directories = hosts::directories()?;
+    let files = |host: Host| host.files(&directories).into_iter().map(|file| file.path).filter(|path| path.exists());
+    if from.is_empty() {
+        return Ok(Host::ALL.into_iter().flat_map(files).collect());
+    }
+    let mut all = Vec::new();
+    for named in from {
+        match Host::parse(named) {
+            Some(host) => {
+                let before = all.len();
+                all.extend(files(host));
+                if all.len() == before {
+                    bail!("{} has no configuration here; name its file", host.title());
+                }
+            }
+            None if Path::new(named).exists() => all.push(named.into()),
+            None => bail!("`{named}` is no file and no host; hosts are {}", hosts::names()),
+        }
+    }
+    Ok(all)
+}
+
+/// The servers of a file. One that is no host's is an error only where it was named.
+fn servers(path: &Path, named: bool) -> anyhow::Result<Vec<Server>> {
+    let shown = path.display();
+    let size = fs::metadata(path).with_context(|| format!("{shown} cannot be read"))?.len();
+    if size > LARGEST {
+        bail!("{shown} is larger than {LARGEST} bytes");
+    }
+    let text = fs::read_to_string(path).with_context(|| format!("{shown} cannot be read"))?;
+    let Some(host) = detect(path, &text) else {
+        if named {
+            bail!("{shown} has no servers in a form that Weir knows");
+        }
+        return Ok(Vec::new());
+    };
+    let found = read(host, &text).map_err(|why| anyhow::anyhow!("{shown}:{why}"))?;
+    let here = env::current_dir().unwrap_or_default();
+    let found = found.in_project(&here.to_string_lossy());
+    for lost in &found.not_carried {
+        terminal::say(format_args!("  {lost}"))?;
+    }
+    Ok(found.servers)
+}
+
+/// A server as Weir has it; none if it has no name that Weir can take.
+fn candidate(server: &Server) -> Option<Candidate> {
+    let name: UpstreamName = server.name.parse().ok().or_else(|| nearest_name(&server.name))?;
+    let mut candidate = Candidate {
+        new: NewUpstream::new(name),
+        is_program: server.url.is_none(),
+        missing: Vec::new(),
+        lost: server.not_carried.clone(),
+    };
+    candidate.reach(server);
+    candidate.credentials(server);
+    candidate.rest(server);
+    Some(candidate)
+}
+
+impl Candidate {
+    fn is_disabled(&self, trust: bool) -> bool {
+        (self.is_program && !trust) || !self.missing.is_empty()
+    }
+
+    fn reach(&mut self, server: &Server) {
+        if let Some(url) = &server.url {
+            let url = self.text(url);
+            self.new.put("url", url);
+            if let Some(required) = server.required_type() {
+                self.new.put("type", required);
+            }
+            if let Some(bridge) = &server.bridge {
+                self.lost.push(format!("Weir reaches it itself, without `{bridge}`"));
+            }
+        } else if let Some(command) = &server.command {
+            let program = self.text(command);
+            let arguments: Vec<String> = server.args.iter().map(|argument| self.text(argument)).collect();
+            if server.args.iter().any(|argument| looks_secret("", argument)) {
+                self.lost.push("an argument looks like a secret; give it in `env`".to_owned());
+            }
+            self.new.command(&program, &arguments);
+        }
+        if let Some(cwd) = &server.cwd {
+            let cwd = self.text(cwd);
+            self.new.put("cwd", cwd);
+        }
+    }
+
+    fn credentials(&mut self, server: &Server) {
+        let pairs = |this: &mut Self, all: &[(String, Template)]| -> Vec<(String, String)> {
+            all.iter().map(|(name, value)| (name.clone(), this.text(value))).collect()
+        };
+        let (headers, variables) = (pairs(self, &server.headers), pairs(self, &server.env));
+        self.new.headers(&headers);
+        self.new.variables(&variables);
+        if let Some(variable) = &server.bearer_env {
+            let reference = self.text(&Template::env(variable.clone()));
+            self.new.bearer(&reference);
+        }
+        let Some(oauth) = &server.oauth else { return };
+        if self.new.keys.iter().any(|(key, _)| *key == "bearer") {
+            self.lost.push("its OAuth is left out, since it has a token".to_owned());
+            return;
+        }
+        self.new.put("auth", "oauth");
+        let mut table = InlineTable::new();
+        if let Some(id) = &oauth.client_id {
+            table.insert("client_id", self.text(id).into());
+        }
+        if let Some(secret) = &oauth.client_secret {
+            let secret = self.text(secret);
+            let source = self.new.source("client-secret", &secret);
+            table.insert("client_secret", Value::InlineTable(source));
+        }
+        if !oauth.scopes.is_empty() {
+            table.insert("scopes", Value::Array(oauth.scopes.iter().map(String::as_str).collect()));
+        }
+        self.new.table("oauth", table);
+        for (given, key) in [
+            (oauth.resource.is_some(), "resource"),
+            (oauth.callback_port.is_some(), "callback port"),
+            (oauth.metadata_url.is_some(), "metadata URL"),
+        ] {
+            if given {
+                self.lost.push(format!("the {key} of its OAuth is left out; Weir finds it out"));
+            }
+        }
+    }
+
+    fn rest(&mut self, server: &Server) {
+        if let Some(seconds) = server.timeout_seconds {
+            self.new.put("timeouts", InlineTable::from_iter([("overall", format!("{seconds}s"))]));
+        }
+        let mut tools = InlineTable::new();
+        let list = |names: &[String]| Value::Array(names.iter().map(String::as_str).collect::<Array>());
+        if let Some(allowed) = &server.tools.allowed {
+            tools.insert("allow", list(allowed));
+        }
+        if !server.tools.denied.is_empty() {
+            tools.insert("deny", list(&server.tools.denied));
+        }
+        self.new.table("tools", tools);
+        if !server.enabled {
+            self.missing.push("the host has it disabled".to_owned());
+        }
+        if server.env_file.is_some() {
+            self.lost.push("its file of variables is left out; name them in `env`".to_owned());
+        }
+    }
+
+    /// A text with its references as Weir writes them.
+    fn text(&mut self, template: &Template) -> String {
+        template.0.iter().map(|piece| self.piece(piece)).collect()
+    }
+
+    fn piece(&mut self, piece: &Piece) -> String {
+        match piece {
+            Piece::Literal(text) => text.replace("${", "$${"),
+            Piece::Env { name, default } => match default.as_ref().filter(|_| env::var_os(name).is_none()) {
+                Some(default) => default.clone(),
+                None => self.variable(name, ""),
+            },
+            Piece::Input { id, description, .. } => {
+                let plain =
+                    |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
+                let name: String = id.chars().map(plain).collect();
+                let about = description.as_ref().map_or_else(String::new, |about| format!(" ({about})"));
+                self.variable(&name, &about)
+            }
+            Piece::WorkspaceFolder => env::current_dir().unwrap_or_default().display().to_string(),
+            Piece::UserHome => env::var("HOME").unwrap_or_default(),
+            Piece::Command(command) => {
+                self.missing.push(format!(
+                    "the output of `{command}` is left out; `bearer = {{ command = [...] }}` can have it"
+                ));
+                String::new()
+            }
+        }
+    }
+
+    /// A reference to a variable, which has to be there before Weir can use the server.
+    fn variable(&mut self, name: &str, about: &str) -> String {
+        let missing = format!("set {name}{about} in Weir's environment");
+        if env::var_os(name).is_none() && !self.missing.contains(&missing) {
+            self.missing.push(missing);
+        }
+        format!("${{env:{name}}}")
+    }
+}

@@ -1,0 +1,169 @@
+//! `weir import` and `weir client`: servers out of the files of hosts, and Weir into them.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::{Value, json};
+use weir_tests::{Client, Gateway, Stub, paths};
+
+/// A person with hosts, and a folder that they are in.
+struct Person(tempfile::TempDir);
+
+impl Person {
+    fn new() -> Self {
+        let person = Self(tempfile::tempdir().unwrap());
+        fs::create_dir_all(person.folder()).unwrap();
+        person
+    }
+
+    fn home(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.home().join("work")
+    }
+
+    fn has(&self, path: &str, text: &str) {
+        let path = self.home().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn reads(&self, path: &str) -> String {
+        fs::read_to_string(self.home().join(path)).unwrap()
+    }
+
+    /// What a command prints, and how it ends.
+    fn weir(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(paths::weir());
+        command.args(arguments).current_dir(self.folder()).env_clear().env("HOME", self.home()).env("KEY", "a-key");
+        let output = command.env("PATH", std::env::var_os("PATH").unwrap()).output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    }
+
+    /// The same for a command that ends well.
+    fn done(&self, arguments: &[&str]) -> String {
+        let (code, text) = self.weir(arguments);
+        assert_eq!(code, Some(0), "weir {arguments:?}: {text}");
+        text
+    }
+}
+
+/// Files that real hosts have written, and where they are.
+const WRITTEN: [(&str, &str); 6] = [
+    (".cursor/mcp.json", include_str!("../../gateway/hosts/tests/fixtures/cursor/mcp.json")),
+    (".gemini/settings.json", include_str!("../../gateway/hosts/tests/fixtures/gemini-cli/settings.json")),
+    (".codex/config.toml", include_str!("../../gateway/hosts/tests/fixtures/codex/config.toml")),
+    (".claude.json", include_str!("../../gateway/hosts/tests/fixtures/claude-code/claude.json")),
+    (".config/goose/config.yaml", include_str!("../../gateway/hosts/tests/fixtures/goose/config.yaml")),
+    (".config/zed/settings.json", include_str!("../../gateway/hosts/tests/fixtures/zed/settings.json")),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_of_a_host_are_called_through_weir() {
+    let (person, stub) = (Person::new(), Stub::start().await);
+    let servers = json!({ "theme": "dark", "mcpServers": {
+        "stub": { "httpUrl": stub.url(), "headers": { "Authorization": "Bearer t0p-s3cret", "X-Key": "$KEY" } },
+        "my files": { "command": "echo", "args": ["hello"], "env": { "SOME_TOKEN": "v3ry-s3cret" } },
+        "later": { "url": "https://later.example.com/mcp", "headers": { "X-Key": "${NOT_SET}" } },
+    } });
+    person.has(".gemini/settings.json", &servers.to_string());
+    let (code, text) = person.weir(&["import", "gemini-cli"]);
+    assert!(code == Some(1) && text.contains("[upstreams.stub]") && text.contains("--yes"), "{text}");
+    assert!(!person.folder().join("weir.toml").exists(), "nobody has agreed");
+
+    let text = person.done(&["import", "gemini-cli", "--yes"]);
+    assert!(text.contains("added 3 servers") && text.contains("weir enable later my-files"), "{text}");
+    assert!(text.contains("set NOT_SET in Weir's environment"), "{text}");
+    let file = person.reads("work/weir.toml");
+    for secret in ["t0p-s3cret", "v3ry-s3cret"] {
+        assert!(!file.contains(secret) && !text.contains(secret), "{secret} is elsewhere: {file} {text}");
+    }
+    let kept = person.folder().join("secrets/my-files-some-token");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "v3ry-s3cret");
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(person.reads(".gemini/settings.json"), servers.to_string(), "the host keeps its file");
+    let others = servers.to_string().replace("v3ry-s3cret", "another-secret");
+    person.has(".gemini/settings.json", &others);
+    assert!(person.done(&["import", "--yes"]).contains("there is nothing to add"));
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "v3ry-s3cret", "what is there already is not touched");
+    person.done(&["check"]);
+
+    let token = person.folder().join("secrets/stub-token");
+    let config =
+        file.replace("listen = \"127.0.0.1:8080\"\n", "").replace("secrets/stub-token", token.to_str().unwrap());
+    let gateway = Gateway::start_with(&config, &[("KEY", "a-key")]).await;
+    gateway.healthy(&["stub"]).await;
+    let said = Client::modern(&gateway, "/mcp").call("stub__echo", json!({ "message": "hello" })).await;
+    assert_eq!(said["content"][0]["text"], "hello");
+    let seen = stub.asked("tools/call");
+    let call = seen.last().unwrap();
+    assert_eq!((call.header("authorization"), call.header("x-key")), (Some("Bearer t0p-s3cret"), Some("a-key")));
+}
+
+#[test]
+fn what_hosts_have_written_is_imported_and_checks() {
+    let person = Person::new();
+    WRITTEN.iter().for_each(|(path, text)| person.has(path, text));
+    let text = person.done(&["import", "--yes"]);
+    for (path, _) in WRITTEN {
+        assert!(text.contains(path), "{path} is read: {text}");
+    }
+    person.done(&["check"]);
+    let listed: Value = serde_json::from_str(&person.done(&["list", "--json"])).unwrap();
+    let listed = listed.as_array().unwrap();
+    assert!(listed.len() >= 12, "{listed:?}");
+    let programs = listed.iter().filter(|one| one["command"].is_string());
+    assert!(programs.clone().count() > 2);
+    assert!(programs.clone().all(|one| one["enabled"] == false), "no program starts that nobody has looked at");
+    assert!(person.weir(&["import", "no-such-host"]).1.contains("claude-code, claude-desktop"));
+}
+
+#[test]
+fn hosts_point_at_weir_and_away_again_without_another_byte() {
+    let person = Person::new();
+    WRITTEN.iter().for_each(|(path, text)| person.has(path, text));
+    let before = |path: &str| WRITTEN.iter().find(|(known, _)| *known == path).unwrap().1;
+    let shown = person.done(&["client", "connect", "--all", "--dry-run"]);
+    assert!(shown.contains("would be") && WRITTEN.iter().all(|(path, text)| person.reads(path) == *text));
+    person.done(&["client", "connect", "--all"]);
+    for (path, _) in WRITTEN {
+        assert!(person.reads(path).contains("http://127.0.0.1:8080/mcp"), "{path}: {}", person.reads(path));
+        assert_eq!(person.reads(&format!("{path}.before-weir")), before(path));
+    }
+    let list = person.done(&["client", "list"]);
+    assert_eq!(list.matches("connected").count(), WRITTEN.len(), "{list}");
+    assert!(person.done(&["client", "connect", "cursor"]).contains("says so already"));
+    assert!(person.weir(&["import", "cursor"]).1.contains("it is Weir itself"), "Weir is not its own upstream");
+    person.done(&["client", "disconnect", "--all"]);
+    for (path, text) in WRITTEN {
+        assert_eq!(person.reads(path), text, "{path}");
+        assert!(!person.home().join(format!("{path}.before-weir")).exists(), "what is as before needs no copy");
+    }
+    person.has(".cursor/mcp.json", "{ \"mcpServers\": { \"weir\": { \"url\": \"https://other.example.com/mcp\" } } }");
+    let (code, text) = person.weir(&["client", "connect", "cursor"]);
+    assert!(code == Some(1) && text.contains("--name"), "{text}");
+}
+
+#[test]
+fn a_host_without_a_file_gets_one_and_loses_it_again() {
+    let person = Person::new();
+    person.has("work/weir.toml", "listen = \"0.0.0.0:9000\"\nallow_unauthenticated = true\n");
+    person.done(&["client", "connect", "claude-code", "--project", "--endpoint", "desk"]);
+    let written: Value = serde_json::from_str(&person.reads("work/.mcp.json")).unwrap();
+    assert_eq!(written["mcpServers"]["weir"], json!({ "type": "http", "url": "http://127.0.0.1:9000/mcp/desk" }));
+    person.done(&["client", "disconnect", "claude-code", "--project"]);
+    assert!(!person.folder().join(".mcp.json").exists());
+    let snippet: Value = serde_json::from_str(&{
+        let mut command = Command::new(paths::weir());
+        command.args(["client", "print", "claude-desktop"]).current_dir(person.folder()).env("HOME", person.home());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    })
+    .unwrap();
+    assert_eq!(snippet["mcpServers"]["weir"]["args"], json!(["connect", "http://127.0.0.1:9000/mcp"]));
+}
