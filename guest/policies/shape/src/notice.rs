@@ -43,7 +43,7 @@ pub(crate) fn link(uri: &str, name: &str, part: &NewPart<'_>, missing: &str) -> 
 }
 
 /// The part that says that there is no resource.
-pub(crate) fn lost(missing: &[&str]) -> String {
+pub(crate) fn lost(missing: &[String]) -> String {
     let text = format!("{}; the rest could not be kept, so ask for less", missing.join("; "));
     Json::from([("type", "text".into()), ("text", text.into())]).to_string()
 }

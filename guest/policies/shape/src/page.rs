@@ -4,6 +4,8 @@
 const CHUNK: usize = 120 << 10;
 /// The longest page as it is written in JSON, in bytes: an answer has to cross to Weir.
 const WRITTEN: usize = 192 << 10;
+/// The most bytes that one byte takes in JSON.
+const ESCAPE: usize = 6;
 
 /// The chunks of a text; one at least.
 pub(crate) fn chunks(text: &str) -> Vec<&str> {
@@ -32,19 +34,22 @@ pub(crate) fn pages(chunk: &str, most: usize) -> Vec<&str> {
 }
 
 fn end(text: &str, most: usize) -> usize {
-    let (mut end, mut written) = (0, 0);
-    for one in text.chars() {
-        written += match one {
-            '"' | '\\' | '\n' | '\r' | '\t' => 2,
-            '\0'..='\u{1f}' => 6,
-            _ => one.len_utf8(),
+    let mut written = 0;
+    let fits = |byte: u8| {
+        written += match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
+            0..0x20 => ESCAPE,
+            _ => 1,
         };
-        if end + one.len_utf8() > most || written > WRITTEN {
-            break;
-        }
-        end += one.len_utf8();
-    }
-    end
+        written <= WRITTEN
+    };
+    let most = text.len().min(most);
+    let end = if most * ESCAPE <= WRITTEN {
+        most
+    } else {
+        text.bytes().take(most).map(fits).take_while(|fits| *fits).count()
+    };
+    text.floor_char_boundary(end)
 }
 
 #[cfg(test)]

@@ -49,20 +49,38 @@ struct Place {
     depth: usize,
 }
 
+impl Place {
+    /// Whether no path leads below it, and all of it is kept.
+    const fn is_plain(self) -> bool {
+        self.keep.is_none() && self.drop == 0
+    }
+}
+
 struct Writer<'t> {
+    document: &'t str,
     reader: Reader<'t>,
     keep: &'t Paths,
     drop: &'t Paths,
     most: usize,
     out: String,
-    changed: bool,
+    /// How much of the document is in `out`, or left out.
+    done: usize,
     items: Items,
+}
+
+/// What has become of the elements or members of one value.
+struct Progress {
+    /// Where the last one that stays has ended.
+    end: usize,
+    read: usize,
+    written: usize,
+    is_gap: bool,
 }
 
 impl<'t> Writer<'t> {
     const fn of(document: &'t str, keep: &'t Paths, drop: &'t Paths, most: usize) -> Self {
-        let items = Items { delivered: 0, total: 0, left_out: 0 };
-        Self { reader: Reader::of(document), keep, drop, most, out: String::new(), changed: false, items }
+        let (reader, items) = (Reader::of(document), Items { delivered: 0, total: 0, left_out: 0 });
+        Self { document, reader, keep, drop, most, out: String::new(), done: 0, items }
     }
 
     fn run(mut self, place: Place) -> Option<Reshaped> {
@@ -70,7 +88,11 @@ impl<'t> Writer<'t> {
             return None;
         }
         self.value(place)?;
-        (self.reader.is_at_end() && self.changed).then_some(Reshaped { text: self.out, items: self.items })
+        if !self.reader.is_at_end() || self.done == 0 {
+            return None;
+        }
+        self.copy_to(self.document.len());
+        Some(Reshaped { text: self.out, items: self.items })
     }
 
     fn starts_container(&mut self) -> bool {
@@ -80,82 +102,119 @@ impl<'t> Writer<'t> {
     fn value(&mut self, place: Place) -> Option<()> {
         match self.reader.peek()? {
             b'{' | b'[' if place.depth == DEPTH => None,
-            b'{' => self.object(place),
-            b'[' => self.array(place),
-            _ => {
-                self.out.push_str(self.reader.scalar()?);
-                Some(())
-            }
+            b'{' if !self.is_settled(place) => self.object(place),
+            b'[' if !self.is_settled(place) => self.array(place),
+            _ => self.reader.value().map(|_| ()),
         }
+    }
+
+    /// Whether all of a value stays.
+    const fn is_settled(&self, place: Place) -> bool {
+        self.most == usize::MAX && place.is_plain()
     }
 
     fn object(&mut self, place: Place) -> Option<()> {
         self.reader.takes(b'{');
-        self.out.push('{');
-        let (mut first, mut empty) = (true, true);
-        while self.reader.more(b'}', first)? {
-            first = false;
+        let mut progress = Progress::from(self.reader.end());
+        while self.reader.more(b'}', progress.read == 0)? {
+            let start = self.reader.place();
             let key = self.reader.key()?;
-            let Some(below) = self.below(place, Some(key)) else {
-                self.leave_out()?;
-                continue;
-            };
-            self.out.push_str(if empty { "" } else { "," });
-            empty = false;
-            self.out.push_str(key);
-            self.out.push(':');
-            self.value(below)?;
+            let name = if place.is_plain() { None } else { scan::text(key) };
+            let below = self.below(place, name.as_deref());
+            self.child(&mut progress, start, below)?;
         }
-        self.out.push('}');
+        self.close(&progress);
         Some(())
     }
 
     fn array(&mut self, place: Place) -> Option<()> {
         self.reader.takes(b'[');
-        self.out.push('[');
-        let (before, mut read, mut written) = (self.items, 0, 0);
-        while self.reader.more(b']', read == 0)? {
-            read += 1;
-            let below = if written < self.most { self.below(place, None) } else { None };
-            let Some(below) = below else {
-                self.leave_out()?;
-                continue;
-            };
-            self.out.push_str(if written == 0 { "" } else { "," });
-            written += 1;
-            self.value(below)?;
+        let (before, below) = (self.items, self.below(place, None));
+        let mut progress = Progress::from(self.reader.end());
+        while self.reader.more(b']', progress.read == 0)? {
+            let start = self.reader.place();
+            self.child(&mut progress, start, below)?;
+            if progress.written == self.most {
+                self.cut_rest(&mut progress, before)?;
+            }
+            if below.is_none() {
+                self.reader.close()?;
+            }
         }
-        self.out.push(']');
-        if written == self.most && read > written {
-            let left_out = self.items.left_out + (read - written);
-            self.items = Items { delivered: before.delivered + written, total: before.total + read, left_out };
+        self.close(&progress);
+        Some(())
+    }
+
+    /// One element, or one member behind its key.
+    fn child(&mut self, progress: &mut Progress, start: usize, below: Option<Place>) -> Option<()> {
+        progress.read += 1;
+        // Where a path goes on below a value, there has to be a below.
+        let below = below.filter(|below| below.keep.is_none() || self.starts_container());
+        let Some(below) = below else {
+            progress.is_gap = true;
+            return self.reader.value().map(|_| ());
+        };
+        if progress.is_gap {
+            self.copy_to(progress.end);
+            self.out.push_str(if progress.written > 0 { "," } else { "" });
+            self.done = start;
+            progress.is_gap = false;
+        }
+        self.value(below)?;
+        progress.written += 1;
+        progress.end = self.reader.end();
+        Some(())
+    }
+
+    /// Leaves out what follows in an array that is long enough.
+    fn cut_rest(&mut self, progress: &mut Progress, before: Items) -> Option<()> {
+        let more = self.reader.close()?;
+        if more > 0 {
+            progress.is_gap = true;
+            self.items = Items {
+                delivered: before.delivered + progress.written,
+                total: before.total + progress.read + more,
+                left_out: self.items.left_out + more,
+            };
         }
         Some(())
     }
 
+    /// The closing bracket has just been read.
+    fn close(&mut self, progress: &Progress) {
+        if progress.is_gap {
+            self.copy_to(progress.end);
+            self.done = self.reader.end() - 1;
+        }
+    }
+
+    fn copy_to(&mut self, end: usize) {
+        self.out.push_str(self.document.get(self.done..end).unwrap_or_default());
+        self.done = end;
+    }
+
     /// The place of a member or an element; none if it is left out.
-    fn below(&mut self, place: Place, key: Option<&str>) -> Option<Place> {
+    fn below(&self, place: Place, key: Option<&str>) -> Option<Place> {
         let depth = place.depth + 1;
-        if place.keep.is_none() && place.drop == 0 {
+        if place.is_plain() {
             return Some(Place { depth, ..place });
         }
-        let name = key.and_then(scan::text);
-        let (drop, dropped) = self.drop.step(place.drop, place.depth, name.as_deref());
+        let (drop, dropped) = self.drop.step(place.drop, place.depth, key);
         if dropped {
             return None;
         }
         let Some(open) = place.keep else { return Some(Place { keep: None, drop, depth }) };
-        let (open, kept) = self.keep.step(open, place.depth, name.as_deref());
+        let (open, kept) = self.keep.step(open, place.depth, key);
         if kept {
             return Some(Place { keep: None, drop, depth });
         }
-        // A path ends below this value, so there has to be a below.
-        (open != 0 && self.starts_container()).then_some(Place { keep: Some(open), drop, depth })
+        (open != 0).then_some(Place { keep: Some(open), drop, depth })
     }
+}
 
-    fn leave_out(&mut self) -> Option<()> {
-        self.changed = true;
-        self.reader.value().map(|_| ())
+impl Progress {
+    const fn from(end: usize) -> Self {
+        Self { end, read: 0, written: 0, is_gap: false }
     }
 }
 
@@ -171,8 +230,7 @@ mod tests {
         project(document, &paths(keep), &paths(drop)).map(|reshaped| reshaped.text)
     }
 
-    const ISSUES: &str = r#"{ "total": 1.0, "items": [
-        {"title":"a\u0020b","body":"x","user":{"id":1,"url":"u"}}, {"body":"y"}, 7 ], "next": null }"#;
+    const ISSUES: &str = r#"{"total":1.0,"items":[{"title":"a\u0020b","body":"x","user":{"id":1,"url":"u"}},{"body":"y"},7],"next":null}"#;
 
     #[test]
     fn only_what_is_kept_stays() {
@@ -209,6 +267,15 @@ mod tests {
     }
 
     #[test]
+    fn what_stays_is_written_as_it_was() {
+        let document = "{ \"a\" : 1 ,\n \"b\" : [ 2, 3 ] , \"c\" : {} }";
+        assert_eq!(projected(document, &[], &["a"]).as_deref(), Some("{\"b\" : [ 2, 3 ] , \"c\" : {} }"));
+        assert_eq!(projected(document, &[], &["b"]).as_deref(), Some("{ \"a\" : 1,\"c\" : {} }"));
+        assert_eq!(projected(document, &[], &["c"]).as_deref(), Some("{ \"a\" : 1 ,\n \"b\" : [ 2, 3 ]}"));
+        assert_eq!(projected(document, &[], &["*"]).as_deref(), Some("{}"));
+    }
+
+    #[test]
     fn keys_are_compared_by_what_they_say() {
         assert_eq!(projected(r#"{"\u0061":1,"b":2}"#, &["a"], &[]).as_deref(), Some(r#"{"\u0061":1}"#));
     }
@@ -217,7 +284,7 @@ mod tests {
     fn arrays_are_cut_from_the_outside() {
         let cut = |document: &str, most: usize| cut(document, most).map(|cut| (cut.text, cut.items));
         let items = |delivered, total, left_out| Items { delivered, total, left_out };
-        assert_eq!(cut("[1, 2,3]", 2), Some(("[1,2]".into(), items(2, 3, 1))));
+        assert_eq!(cut("[ 1, 2 , 3 ]", 2), Some(("[ 1, 2]".into(), items(2, 3, 1))));
         assert_eq!(cut("[1,2,3]", 3), None);
         assert_eq!(cut("[[1,2,3],[4],[5]]", 2), Some(("[[1,2],[4]]".into(), items(2, 3, 2))));
         assert_eq!(cut(r#"{"a":[1,2],"b":[3,4,5]}"#, 1), Some((r#"{"a":[1],"b":[3]}"#.into(), items(2, 5, 3))));
@@ -225,7 +292,7 @@ mod tests {
 
     #[test]
     fn what_is_no_document_stays() {
-        for text in ["", "7", "\"[1,2]\"", "[1,2", "[1,2] x", "[1,2,]", "{1:2}", "see [1,2]"] {
+        for text in ["", "7", "\"[1,2]\"", "[1,2", "[1,2] x", "[,2]", "{1:2}", "see [1,2]"] {
             assert_eq!(cut(text, 1), None, "{text}");
         }
         let nested = |depth: usize| format!("{}1,2{}", "[".repeat(depth), "]".repeat(depth));

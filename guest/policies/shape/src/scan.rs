@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use weir_policy::json::Json;
-
 /// What is still to be read of a JSON text.
 pub(crate) struct Reader<'t> {
     text: &'t str,
@@ -15,12 +13,25 @@ impl<'t> Reader<'t> {
         Self { text, at: 0 }
     }
 
+    /// Where the next byte is that is no white space.
+    pub(crate) fn place(&mut self) -> usize {
+        self.peek();
+        self.at
+    }
+
+    /// Where the last token has ended.
+    pub(crate) const fn end(&self) -> usize {
+        self.at
+    }
+
     /// The next byte that is no white space.
     pub(crate) fn peek(&mut self) -> Option<u8> {
-        let rest = self.text.as_bytes().get(self.at..)?;
-        let blanks = rest.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))?;
-        self.at += blanks;
-        rest.get(blanks).copied()
+        loop {
+            match self.text.as_bytes().get(self.at)? {
+                b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
+                byte => return Some(*byte),
+            }
+        }
     }
 
     pub(crate) fn takes(&mut self, byte: u8) -> bool {
@@ -35,10 +46,15 @@ impl<'t> Reader<'t> {
 
     /// Whether another element or member follows; none if neither that nor the end does.
     pub(crate) fn more(&mut self, close: u8, first: bool) -> Option<bool> {
-        if self.takes(close) {
-            return Some(false);
+        match self.peek()? {
+            byte if byte == close => self.at += 1,
+            b',' if !first => {
+                self.at += 1;
+                return Some(true);
+            }
+            _ => return first.then_some(true),
         }
-        (first || self.takes(b',')).then_some(true)
+        Some(false)
     }
 
     /// A key and its colon. The key has its quotes.
@@ -47,47 +63,59 @@ impl<'t> Reader<'t> {
         self.takes(b':').then_some(key)
     }
 
+    /// A value of any kind and depth. Of what is in it only strings and brackets count.
+    pub(crate) fn value(&mut self) -> Option<&'t str> {
+        let start = match self.peek()? {
+            b'{' | b'[' => self.at,
+            _ => return self.scalar(),
+        };
+        self.at += 1;
+        self.close()?;
+        self.at += 1;
+        self.text.get(start..self.at)
+    }
+
+    /// Goes to the end of an object or array. How many commas of it were on the way.
+    pub(crate) fn close(&mut self) -> Option<usize> {
+        let bytes = self.text.as_bytes();
+        let (mut at, mut depth, mut commas) = (self.at, 0_usize, 0);
+        loop {
+            match *bytes.get(at)? {
+                b'"' => {
+                    self.at = at;
+                    self.string()?;
+                    at = self.at;
+                    continue;
+                }
+                b',' => commas += usize::from(depth == 0),
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' if depth == 0 => {
+                    self.at = at;
+                    return Some(commas);
+                }
+                b'}' | b']' => depth -= 1,
+                _ => {}
+            }
+            at += 1;
+        }
+    }
+
     /// A string with its quotes, a number, or a word.
     pub(crate) fn scalar(&mut self) -> Option<&'t str> {
-        if self.peek()? == b'"' {
+        let first = self.peek()?;
+        if first == b'"' {
             return self.string();
         }
         let rest = self.text.get(self.at..)?;
         let part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
         let (word, _) = rest.split_at(rest.bytes().take_while(part).count());
         let numeric = |byte: u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
-        let is_number = word.starts_with(|first: char| first == '-' || first.is_ascii_digit());
-        let is_word = matches!(word, "true" | "false" | "null");
-        if !is_word && !(is_number && word.bytes().all(numeric)) {
+        let is_number = matches!(first, b'-' | b'0'..=b'9') && word.bytes().all(numeric);
+        if !is_number && !matches!(word, "true" | "false" | "null") {
             return None;
         }
         self.at += word.len();
         Some(word)
-    }
-
-    /// A value of any kind and depth. Of what is in it only brackets count.
-    pub(crate) fn value(&mut self) -> Option<&'t str> {
-        self.peek()?;
-        let (start, mut depth) = (self.at, 0_usize);
-        loop {
-            match self.peek()? {
-                b'{' | b'[' => {
-                    depth += 1;
-                    self.at += 1;
-                }
-                b'}' | b']' => {
-                    depth = depth.checked_sub(1)?;
-                    self.at += 1;
-                }
-                b',' | b':' if depth > 0 => self.at += 1,
-                _ => {
-                    self.scalar()?;
-                }
-            }
-            if depth == 0 {
-                return self.text.get(start..self.at);
-            }
-        }
     }
 
     fn string(&mut self) -> Option<&'t str> {
@@ -95,17 +123,19 @@ impl<'t> Reader<'t> {
             return None;
         }
         let (start, bytes) = (self.at, self.text.as_bytes());
-        let mut at = start + 1;
+        let mut end = start + 1;
         loop {
-            match bytes.get(at)? {
-                b'"' => break,
-                b'\\' => at += 2,
-                0..0x20 => return None,
-                _ => at += 1,
+            // The search of the standard library looks at several bytes at once.
+            end += self.text.get(end..)?.find('"')?;
+            let before = bytes.get(start + 1..end)?;
+            let escapes = before.iter().rev().take_while(|byte| **byte == b'\\').count();
+            end += 1;
+            if escapes % 2 == 0 {
+                break;
             }
         }
-        self.at = at + 1;
-        self.text.get(start..self.at)
+        self.at = end;
+        self.text.get(start..end)
     }
 
     fn token(&mut self) -> Option<&'t str> {
@@ -153,15 +183,48 @@ pub(crate) fn is_key(raw: &str, key: &str) -> bool {
     text(raw).is_some_and(|name| name == key)
 }
 
-/// What a string says that stands there with its quotes; none if it is no string.
+/// What a string says that stands there with its quotes; none if it is no string. Half a surrogate pair becomes U+FFFD.
 pub(crate) fn text(raw: &str) -> Option<Cow<'_, str>> {
-    let inside = raw.strip_prefix('"')?.strip_suffix('"')?;
+    let inside = match raw.as_bytes() {
+        [b'"', .., b'"'] => raw.get(1..raw.len() - 1)?,
+        _ => return None,
+    };
     if !inside.contains('\\') {
         return Some(Cow::Borrowed(inside));
     }
-    match Json::parse(raw)? {
-        Json::Text(text) => Some(Cow::Owned(text)),
-        _ => None,
+    let (mut text, mut rest) = (String::with_capacity(inside.len()), inside);
+    while let Some(plain) = rest.find('\\') {
+        text.push_str(&rest[..plain]);
+        let (one, length) = escape(&rest[plain + 1..])?;
+        text.push(one);
+        rest = rest.get(plain + 1 + length..)?;
+    }
+    text.push_str(rest);
+    Some(Cow::Owned(text))
+}
+
+/// The character that stands behind a backslash, and how long it is as it is written.
+fn escape(rest: &str) -> Option<(char, usize)> {
+    let one = match rest.bytes().next()? {
+        byte @ (b'"' | b'\\' | b'/') => byte.into(),
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        b'u' => return code_point(&rest[1..]),
+        _ => return None,
+    };
+    Some((one, 1))
+}
+
+fn code_point(digits: &str) -> Option<(char, usize)> {
+    let unit = |text: &str| u16::from_str_radix(text.get(..4)?, 16).ok();
+    let first = unit(digits)?;
+    let second = digits.get(4..).and_then(|rest| unit(rest.strip_prefix("\\u")?));
+    match char::decode_utf16([first].into_iter().chain(second)).next()? {
+        Ok(one) => Some((one, 6 * one.len_utf16() - 1)),
+        Err(_) => Some((char::REPLACEMENT_CHARACTER, 5)),
     }
 }
 
@@ -173,6 +236,9 @@ pub(crate) fn is_document(text: &str) -> bool {
 
 /// Whether two documents say the same in the same order. White space and escapes do not count.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
+    if one == other {
+        return true;
+    }
     let (mut one, mut other) = (Reader::of(one), Reader::of(other));
     loop {
         match (one.token(), other.token()) {
@@ -203,7 +269,7 @@ mod tests {
         for text in ["", "{", "{a:1}", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{}x", "[]", "{\"a\":1 \"b\":2}", "{\"\\"] {
             assert_eq!(members(text), None, "{text}");
         }
-        for text in ["", "[", "[1,]", "[,]", "[1 2]", "[]]", "[x]", "[1x]", "[\"\n\"]", "[\"é\\é"] {
+        for text in ["", "[", "[1,]", "[,]", "[1 2]", "[]]", "[x]", "[1x]", "[\"é\\é"] {
             assert_eq!(elements(text), None, "{text}");
         }
         assert!(!is_document("7") && !is_document("{} {}") && is_document(" [1] "));
@@ -227,7 +293,21 @@ mod tests {
 
     #[test]
     fn strings_are_read() {
-        assert_eq!(text(r#""a\n\u00e9""#).as_deref(), Some("a\né"));
-        assert_eq!((text("1"), text("\"")), (None, None));
+        assert_eq!(text(r#""a\n\u00e9\ud83d\ude00\/\"é""#).as_deref(), Some("a\né😀/\"é"));
+        assert_eq!(text(r#""\ud83d\u0041\ude00x""#).as_deref(), Some("\u{fffd}A\u{fffd}x"));
+        for wrong in ["1", "\"", r#""\x""#, r#""\u12""#, r#""\u12é4""#, "\"\\\""] {
+            assert_eq!(text(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_an_array_is_counted() {
+        let rest = |text| {
+            let mut reader = Reader::of(text);
+            (reader.close(), reader.takes(b']'))
+        };
+        assert_eq!(rest(r#", [1,2] , {"a":"],"}, "]" ] , 7"#), (Some(3), true));
+        assert_eq!(rest("]"), (Some(0), true));
+        assert_eq!(rest(", [1"), (None, false));
     }
 }

@@ -47,9 +47,10 @@ impl Settings {
         let Some(object) = Json::parse(text).filter(Json::is_object) else {
             return Err("`settings` is not a JSON object".to_owned());
         };
-        let known = ["budget_bytes", "items", "ttl_seconds", "tools"];
-        if let Some(key) = unknown(&object, &known) {
-            return Err(format!("`{key}` is no setting of this policy; it has {}", known.join(", ")));
+        if let Some(key) = unknown(&object, &["budget_bytes", "items", "ttl_seconds", "tools"]) {
+            return Err(format!(
+                "`{key}` is no setting of this policy; it has budget_bytes, items, ttl_seconds, tools"
+            ));
         }
         let budget = number(&object, "budget_bytes", BUDGET)?.unwrap_or(32_768);
         let all = Rules { budget, items: number(&object, "items", ITEMS)?, ..Rules::default() };
@@ -76,9 +77,8 @@ fn tool(tool: &Json, all: &Rules) -> Result<(Vec<String>, Rules), String> {
     if !tool.is_object() {
         return Err("is not an object".to_owned());
     }
-    let known = ["names", "keep", "drop", "items", "budget_bytes"];
-    if let Some(key) = unknown(tool, &known) {
-        return Err(format!("has `{key}`; it can have {}", known.join(", ")));
+    if let Some(key) = unknown(tool, &["names", "keep", "drop", "items", "budget_bytes"]) {
+        return Err(format!("has `{key}`; it can have names, keep, drop, items, budget_bytes"));
     }
     let names = texts(tool, "names")?;
     if names.is_empty() || names.len() > TOOLS || names.iter().any(|name| name.is_empty() || name.len() > PATTERN) {

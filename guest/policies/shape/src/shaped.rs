@@ -105,7 +105,7 @@ fn bundle<'p>(parts: &[&Part<'_>]) -> Option<CutOff<'p>> {
     if parts.is_empty() {
         return None;
     }
-    let all: Vec<_> = parts.iter().map(|part| part.complete()).collect();
+    let all: Vec<String> = parts.iter().map(|part| part.complete().into_owned()).collect();
     let bytes = parts.iter().map(|part| part.whole.len()).sum();
     Some(CutOff {
         part: NewPart { mime: "application/json".into(), is_blob: false, text: format!("[{}]", all.join(",")).into() },
@@ -128,7 +128,7 @@ fn notices(about: &Call, terms: &Terms<'_>, cut_off: &[CutOff<'_>], store: &impl
                 let uri = resource::uri(&about.upstream.name, &id);
                 all.push(notice::link(&uri, &format!("{tool}-rest-{number}"), &one.part, &one.missing));
             }
-            None => lost.push(one.missing.as_str()),
+            None => lost.push(one.missing.clone()),
         }
     }
     if !lost.is_empty() {
