@@ -123,19 +123,12 @@ impl<'t> Reader<'t> {
             return None;
         }
         let (start, bytes) = (self.at, self.text.as_bytes());
-        let mut end = start + 1;
-        loop {
-            // The search of the standard library looks at several bytes at once.
-            end += self.text.get(end..)?.find('"')?;
-            let before = bytes.get(start + 1..end)?;
-            let escapes = before.iter().rev().take_while(|byte| **byte == b'\\').count();
-            end += 1;
-            if escapes % 2 == 0 {
-                break;
-            }
+        let mut at = special(bytes, start + 1)?;
+        while *bytes.get(at)? == b'\\' {
+            at = special(bytes, at + 2)?;
         }
-        self.at = end;
-        self.text.get(start..end)
+        self.at = at + 1;
+        self.text.get(start..self.at)
     }
 
     fn token(&mut self) -> Option<&'t str> {
@@ -147,6 +140,24 @@ impl<'t> Reader<'t> {
             _ => self.scalar(),
         }
     }
+}
+
+/// Where the next quote or backslash is. It looks at eight bytes at once, for most of a result is strings.
+fn special(bytes: &[u8], mut at: usize) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const HIGH: u64 = ONES << 7;
+    // The high bit of the first zero byte is set, and none below it.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
+    while let Some(chunk) = bytes.get(at..)?.first_chunk() {
+        let word = u64::from_le_bytes(*chunk);
+        let hits = zeros(word ^ (ONES * 0x22)) | zeros(word ^ (ONES * 0x5c));
+        if hits != 0 {
+            return Some(at + hits.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let rest = bytes.get(at..)?;
+    Some(at + rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?)
 }
 
 /// The members of an object as they are written, keys with their quotes.
@@ -193,7 +204,7 @@ pub(crate) fn text(raw: &str) -> Option<Cow<'_, str>> {
         return Some(Cow::Borrowed(inside));
     }
     let (mut text, mut rest) = (String::with_capacity(inside.len()), inside);
-    while let Some(plain) = rest.find('\\') {
+    while let Some(plain) = special(rest.as_bytes(), 0) {
         text.push_str(&rest[..plain]);
         let (one, length) = escape(&rest[plain + 1..])?;
         text.push(one);
@@ -298,6 +309,18 @@ mod tests {
         for wrong in ["1", "\"", r#""\x""#, r#""\u12""#, r#""\u12é4""#, "\"\\\""] {
             assert_eq!(text(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn quotes_and_backslashes_are_found_anywhere() {
+        for one in ['"', '\\'] {
+            for (before, after) in (0..20).flat_map(|before| (0..20).map(move |after| (before, after))) {
+                let text = format!("{}{one}{}", "#".repeat(before), "\"]\\#!".repeat(after));
+                assert_eq!(special(text.as_bytes(), 0), Some(before), "{text}");
+            }
+        }
+        assert_eq!(special("é!#[]\u{a2}\u{dc}ÿ!!!".as_bytes(), 0), None);
+        assert_eq!((special(b"", 0), special(b"a", 2)), (None, None));
     }
 
     #[test]
