@@ -11,6 +11,9 @@ use crate::{
     settings::Rules,
 };
 
+/// The longest media type that is passed on, in bytes.
+const MIME: usize = 128;
+
 /// What a part is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -190,7 +193,7 @@ impl<'r> Part<'r> {
             Kind::Image | Kind::Audio | Kind::Resource if self.is_blob => "application/octet-stream",
             Kind::Image | Kind::Audio | Kind::Resource => "text/plain",
         };
-        let mime = self.mime.as_deref().unwrap_or(mime);
+        let mime = self.mime.as_deref().filter(|mime| mime.len() <= MIME).unwrap_or(mime);
         NewPart { mime: Cow::Borrowed(mime), is_blob: self.is_blob, text: Cow::Borrowed(&self.whole) }
     }
 }

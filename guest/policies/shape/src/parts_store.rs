@@ -22,8 +22,6 @@ use crate::{caller::hex, page};
 const OPERATIONS: usize = 64;
 /// How often the index is written when others write too. Each try has two operations.
 const TRIES: usize = 4;
-/// The longest media type that is kept, in bytes.
-const MIME: usize = 128;
 
 /// The store, or what stands for it in a test.
 pub(crate) trait Store {
@@ -211,10 +209,13 @@ fn encode(part: &NewPart<'_>, page_bytes: usize) -> Vec<String> {
     let chunks = page::chunks(&part.text);
     let count = |count: usize| Json::from(count as u64);
     let pages: Vec<_> = chunks.iter().map(|chunk| count(page::pages(chunk, page_bytes).len())).collect();
-    let mime = if part.mime.len() > MIME { "application/octet-stream" } else { &part.mime };
-    let header: Json =
-        [("mime", mime.into()), ("blob", part.is_blob.into()), ("page", count(page_bytes)), ("pages", pages.into())]
-            .into();
+    let header: Json = [
+        ("mime", (&*part.mime).into()),
+        ("blob", part.is_blob.into()),
+        ("page", count(page_bytes)),
+        ("pages", pages.into()),
+    ]
+    .into();
     let mut values: Vec<_> = chunks.into_iter().map(str::to_owned).collect();
     if let Some(first) = values.first_mut() {
         *first = format!("{header}\n{first}");
