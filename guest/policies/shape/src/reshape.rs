@@ -220,6 +220,8 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn paths(texts: &[&str]) -> Paths {
@@ -299,5 +301,99 @@ mod tests {
         assert!(cut(&nested(DEPTH), 1).is_some());
         assert_eq!(cut(&nested(DEPTH + 1), 1), None);
         assert_eq!(cut(&"[".repeat(1 << 20), 1), None);
+    }
+
+    /// The same, slowly. A path that goes on below nothing is left out.
+    fn expected(value: &Value, keep: Option<&[&[&str]]>, drop: &[&[&str]]) -> Value {
+        let child = |key: Option<&str>, value: &Value| {
+            let step = |paths: &[&[&str]]| -> Vec<usize> {
+                let fits = |path: &&[&str]| path.first().is_some_and(|step| *step == "*" || Some(*step) == key);
+                paths.iter().enumerate().filter(|(_, path)| fits(path)).map(|(at, _)| at).collect()
+            };
+            let dropped: Vec<_> = step(drop).into_iter().map(|at| &drop[at][1..]).collect();
+            let kept: Option<Vec<_>> = keep.map(|keep| step(keep).into_iter().map(|at| &keep[at][1..]).collect());
+            let kept = kept.filter(|kept| !kept.iter().any(|path| path.is_empty()));
+            let is_scalar = !value.is_object() && !value.is_array();
+            if dropped.iter().any(|path| path.is_empty())
+                || kept.as_ref().is_some_and(|kept| kept.is_empty() || is_scalar)
+            {
+                return None;
+            }
+            Some(expected(value, kept.as_deref(), &dropped))
+        };
+        match value {
+            Value::Object(members) => {
+                let members = members.iter().filter_map(|(key, value)| Some((key.clone(), child(Some(key), value)?)));
+                members.collect::<serde_json::Map<_, _>>().into()
+            }
+            Value::Array(elements) => elements.iter().filter_map(|value| child(None, value)).collect(),
+            other => other.clone(),
+        }
+    }
+
+    /// A document of some kind: the same number gives the same one.
+    fn some_document(seed: &mut u32, depth: usize) -> Value {
+        *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let (kind, count) = ((*seed >> 20) % 5, (*seed >> 10) % 4);
+        match kind {
+            0 | 1 if depth < 4 => (0..count).map(|_| some_document(seed, depth + 1)).collect(),
+            2 | 3 if depth < 4 => {
+                let member = |at| (["a", "b", "c\"\\"][at as usize % 3].to_owned(), some_document(seed, depth + 1));
+                (0..count).map(member).collect::<serde_json::Map<_, _>>().into()
+            }
+            3 => "],\"{\\".into(),
+            _ => count.into(),
+        }
+    }
+
+    #[test]
+    fn a_projection_is_what_a_slow_one_is() {
+        let lists: [&[&str]; 6] =
+            [&[], &["a"], &["*.b", "a.*"], &["*.*.a", "b", "a.b.c\"\\"], &["*.*"], &["b.*", "c\"\\"]];
+        let mut seed = 1;
+        for round in 0..300 {
+            let value = Value::Array(vec![some_document(&mut seed, 0), some_document(&mut seed, 0)]);
+            let value = if round % 2 == 0 { value } else { serde_json::json!({"a": value[0], "b": value[1]}) };
+            let pretty = serde_json::to_string_pretty(&value).expect("it is JSON");
+            for document in [value.to_string(), pretty] {
+                for (keep, drop) in lists.iter().flat_map(|keep| lists.iter().map(move |drop| (*keep, *drop))) {
+                    let split = |list: &[&'static str]| -> Vec<Vec<&'static str>> {
+                        list.iter().map(|path| path.split('.').collect()).collect()
+                    };
+                    let (kept, dropped) = (split(keep), split(drop));
+                    let kept: Vec<_> = kept.iter().map(Vec::as_slice).collect();
+                    let dropped: Vec<_> = dropped.iter().map(Vec::as_slice).collect();
+                    let expected = expected(&value, (!kept.is_empty()).then_some(&kept[..]), &dropped);
+                    let found = projected(&document, keep, drop).unwrap_or_else(|| document.clone());
+                    let found: Value = serde_json::from_str(&found).expect(&found);
+                    assert_eq!(found, expected, "{document} {keep:?} {drop:?}");
+                }
+            }
+        }
+    }
+
+    fn shortened(value: &Value, most: usize) -> Value {
+        match value {
+            Value::Object(members) => {
+                let members = members.iter().map(|(key, value)| (key.clone(), shortened(value, most)));
+                members.collect::<serde_json::Map<_, _>>().into()
+            }
+            Value::Array(elements) => elements.iter().take(most).map(|value| shortened(value, most)).collect(),
+            other => other.clone(),
+        }
+    }
+
+    #[test]
+    fn a_cut_is_what_a_slow_one_is() {
+        let mut seed = 7;
+        for round in 0..3000 {
+            let (value, most) = (Value::Array(vec![some_document(&mut seed, 0)]), round % 3 + 1);
+            let pretty = serde_json::to_string_pretty(&value).expect("it is JSON");
+            for document in [value.to_string(), pretty] {
+                let found = cut(&document, most).map_or_else(|| document.clone(), |cut| cut.text);
+                let found: Value = serde_json::from_str(&found).expect(&found);
+                assert_eq!(found, shortened(&value, most), "{document} {most}");
+            }
+        }
     }
 }
