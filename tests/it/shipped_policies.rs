@@ -134,9 +134,51 @@ async fn schemas_that_a_vendor_rejects_are_rewritten_and_one_bad_tool_is_withhel
     }
 }
 
+#[tokio::test]
+async fn what_is_too_long_for_a_model_can_be_read_by_its_caller_alone() {
+    const AUDIENCE: &str = "https://weir.example/mcp";
+    let (issuer, stub) = (Issuer::start().await, Stub::start().await);
+    let auth = format!("[auth]\nissuer = {:?}\naudience = {AUDIENCE:?}\n", issuer.issuer());
+    // Two servers with resources: the address alone says whose it is.
+    let shape = policy("long", "shape", "{ budget_bytes = 1024 }");
+    let gateway = Gateway::start(&(auth + &stub.config("long") + &shape + &stub.config("other"))).await;
+    gateway.logs("upstream is healthy").await;
+    let (ada, eve) = (issuer.token("ada", AUDIENCE), issuer.token("eve", AUDIENCE));
+    let whole: String = (0..400).map(|line| format!("line {line}\n")).collect();
+    let eve = Client::modern(&gateway, "/mcp").with_token(&eve);
+    for client in [
+        Client::modern(&gateway, "/mcp").with_token(&ada),
+        Client::legacy_with(&gateway, "/mcp", &ada, &json!({})).await,
+    ] {
+        let short = client.call("long__echo", json!({ "message": "hello" })).await;
+        assert_eq!(short["content"], json!([{ "type": "text", "text": "hello" }]));
+        let cut = client.call("long__echo", json!({ "message": whole })).await;
+        let text = cut["content"][0]["text"].as_str().unwrap();
+        assert!(whole.starts_with(text) && text.len() <= 1024 && text.len() > 500, "{cut}");
+        let link = cut["content"].as_array().unwrap().iter().find(|part| part["type"] == "resource_link");
+        let first = link.unwrap()["uri"].as_str().unwrap().to_owned();
+        assert!(first.starts_with("weir-shape://long/"), "{cut}");
+        let (mut read, mut page) = (String::new(), 1);
+        while read.len() < whole.len() {
+            let uri = if page == 1 { first.clone() } else { format!("{first}/{page}") };
+            let parts = client.ask("resources/read", json!({ "uri": uri })).await["result"]["contents"].clone();
+            read += parts[0]["text"].as_str().unwrap_or_else(|| panic!("{parts}"));
+            page += 1;
+            let next = parts[1]["text"].as_str().is_some_and(|text| text.contains(&format!("{first}/{page}")));
+            assert_eq!(next, read.len() < whole.len(), "each page but the last names the next: {parts}");
+        }
+        assert_eq!(read, whole, "all of it can be read, page by page");
+        let others = eve.ask("resources/read", json!({ "uri": first })).await;
+        assert!(others["error"]["code"].is_i64(), "nobody else can: {others}");
+    }
+    let client = Client::modern(&gateway, "/mcp").with_token(&ada);
+    let free = client.call("other__echo", json!({ "message": whole })).await;
+    assert_eq!(free["content"][0]["text"], json!(whole), "others are as they were");
+}
+
 #[test]
 fn each_is_small_and_passes_its_cases() {
-    for name in ["pin", "redact", "schema"] {
+    for name in ["pin", "redact", "schema", "shape"] {
         let component = format!("weir:{name}");
         let cases = paths::tests().with_file_name("guest").join("policies").join(name).join("cases");
         let mut command = Command::new(paths::weir());

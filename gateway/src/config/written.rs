@@ -414,8 +414,8 @@ table! {
     #[schemars(extend("required" = ["component"]))]
     #[schemars(rename = "Policy")]
     struct WrittenPolicy("a table with a `component`") {
-        /// The component's file, or one that Weir brings along: `"weir:pin"`, `"weir:redact"` or
-        /// `"weir:schema"`.
+        /// The component's file, or one that Weir brings along: `"weir:pin"`, `"weir:redact"`, `"weir:schema"` or
+        /// `"weir:shape"`.
         component: FilePath,
         /// The imports it may use.
         grants: Values<Grant>,

@@ -15,10 +15,11 @@ pub const OAUTH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/oauth.wasm"))
 pub use crate::config::SHIPPED as PREFIX;
 
 /// Those that decide about calls, by the names that follow the [`PREFIX`].
-pub const CALLS: [(&str, &[u8]); 3] = [
+pub const CALLS: [(&str, &[u8]); 4] = [
     ("pin", include_bytes!(concat!(env!("OUT_DIR"), "/pin.wasm"))),
     ("redact", include_bytes!(concat!(env!("OUT_DIR"), "/redact.wasm"))),
     ("schema", include_bytes!(concat!(env!("OUT_DIR"), "/schema.wasm"))),
+    ("shape", include_bytes!(concat!(env!("OUT_DIR"), "/shape.wasm"))),
 ];
 
 /// Those that decide where nobody has named one.
