@@ -25,8 +25,6 @@ ALONE := env -u RUST_LOG -u BROWSER -u DISPLAY -u WAYLAND_DISPLAY XDG_CURRENT_DE
 # What checks the dependencies, and where it is installed if the machine has none: it takes a while to build.
 CARGO_DENY := 0.20.2
 TOOLS := $${CARGO_TARGET_DIR:-target}/tools
-# The tests wait for a good part of their time: three of them keep two processors busy.
-THREADS := $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))
 # Where the pure crates are built to prove that they are pure, and what the policies are built for.
 WASM := wasm32-wasip2
 GUEST := wasm32-unknown-unknown
@@ -87,7 +85,7 @@ deny:
 
 all-tests: build peers browser
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
-	  $(ALONE) $(CARGO) nextest run --workspace --test-threads "$(THREADS)"
+	  $(ALONE) $(CARGO) nextest run --workspace
 	else
 	  $(ALONE) $(CARGO) test --workspace --all-targets
 	fi

@@ -90,7 +90,7 @@ fn what_an_edit_does_not_mean_stays_byte_for_byte() {
 fn what_weir_would_refuse_is_not_written() {
     let folder = Folder::new();
     folder.write("listen = \"127.0.0.1:0\"\n[upstreams.one]\nurl = \"https://one.example.com/mcp\"\n");
-    fs::set_permissions(folder.path().join("weir.toml"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(folder.path().join("weir.toml"), fs::Permissions::from_mode(0o664)).unwrap();
     let before = folder.file();
     for (arguments, why) in [
         (&["add", "bad", "ftp://one.example.com/"][..], "http"),
@@ -111,7 +111,13 @@ fn what_weir_would_refuse_is_not_written() {
     assert!(!folder.path().join("secrets").exists());
     folder.done(&["disable", "one"]);
     let mode = fs::metadata(folder.path().join("weir.toml")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o640, "who may read the file stays");
+    assert_eq!(mode & 0o777, 0o664, "who may read the file stays");
+    folder.write(
+        "[upstreams.one]\nurl = \"magic\"\n[upstreams.two]\nurl = \"https://two.example.com/mcp\"\n\
+                  bearer = { env = \"NOT_THERE\" }\n",
+    );
+    folder.done(&["remove", "one"]);
+    assert!(folder.file().starts_with("[upstreams.two]"), "what is wrong can be removed: {}", folder.file());
     folder.write("{ \"mcpServers\": {} }");
     assert!(folder.weir(&["add", "one", "https://one.example.com/mcp"]).1.contains("JSON of another host"));
 }

@@ -3,7 +3,7 @@
 use std::{
     fmt, fs,
     io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, fchown},
     path::{Path, PathBuf},
 };
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 use toml::de::DeTable;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
-use super::{Config, Environment, Problem, Problems, SystemEnvironment, UpstreamName, import, suggest};
+use super::{Config, Problem, Problems, SystemEnvironment, UpstreamName, import, suggest};
 
 /// A file, as far as it has been changed.
 pub struct ConfigFile {
@@ -195,15 +195,7 @@ impl ConfigFile {
     /// # Errors
     /// When Weir would not.
     pub fn missing(&self) -> Result<Vec<Problem>, EditError> {
-        let environment = SystemEnvironment;
-        let parsed = |text: &str| Config::parse(text, &self.path, &environment);
-        let before = self.text.as_deref().and_then(|text| parsed(text).ok());
-        let is_new = |problem: &Problem| {
-            before.iter().flat_map(|config| &config.missing).all(|before| before.message != problem.message)
-        };
-        let mut config = parsed(&self.document.to_string()).map_err(EditError::Refused)?;
-        config.missing.retain(is_new);
-        Ok(config.missing)
+        self.parsed().map(|config| config.missing)
     }
 
     /// Writes the file, all of it or nothing, if Weir would take it. What it warns of now, and has not before, is told.
@@ -211,31 +203,34 @@ impl ConfigFile {
     /// # Errors
     /// When Weir would not, or the file cannot be written, or has changed since it was read.
     pub fn save(self) -> Result<Vec<Problem>, EditError> {
-        let text = self.document.to_string();
-        let warnings = self.checked(&text, &SystemEnvironment)?;
-        let failed = |why| EditError::Io { path: self.path.display().to_string(), why };
-        if self.text.as_deref() != Some(&*text) {
-            replace(&self.path, self.text.as_deref(), &text)
-                .map_err(failed)?
-                .ok_or_else(|| EditError::Changed(self.path.display().to_string()))?;
+        let config = self.parsed()?;
+        if !config.missing.is_empty() {
+            return Err(EditError::Refused(Problems(config.missing)));
         }
-        Ok(warnings)
+        let shown = || self.path.display().to_string();
+        let (before, text) = (self.text.as_deref(), self.document.to_string());
+        if before != Some(&*text) {
+            let replaced = replace(&self.path, before, &text);
+            replaced.map_err(|why| EditError::Io { path: shown(), why })?.ok_or_else(|| EditError::Changed(shown()))?;
+        }
+        Ok(config.warnings)
     }
 
-    /// What Weir warns of, if it takes it and misses nothing that it has not missed before.
-    fn checked(&self, text: &str, environment: &dyn Environment) -> Result<Vec<Problem>, EditError> {
-        let before = Config::parse(self.text.as_deref().unwrap_or_default(), &self.path, environment).ok();
-        let config = Config::parse(text, &self.path, environment).map_err(EditError::Refused)?;
-        let is_new = |all: fn(&Config) -> &Vec<Problem>, problem: &Problem| {
-            before.iter().flat_map(all).all(|before| before.message != problem.message)
-        };
-        let missing: Vec<_> =
-            config.missing.iter().filter(|problem| is_new(|config| &config.missing, problem)).cloned().collect();
-        if !missing.is_empty() {
-            return Err(EditError::Refused(Problems(missing)));
+    /// What Weir makes of the file as it is now, with those warnings and missing things that were not there before.
+    fn parsed(&self) -> Result<Config, EditError> {
+        let parsed = |text: &str| Config::parse(text, &self.path, &SystemEnvironment);
+        let mut config = parsed(&self.document.to_string()).map_err(EditError::Refused)?;
+        match self.text.as_deref().map(parsed) {
+            None => {}
+            Some(Ok(before)) => {
+                let is_in = |all: &[Problem], new: &Problem| all.iter().any(|before| before.message == new.message);
+                config.missing.retain(|problem| !is_in(&before.missing, problem));
+                config.warnings.retain(|problem| !is_in(&before.warnings, problem));
+            }
+            // Whoever mends a file need not bring all that others in it miss.
+            Some(Err(_)) => config.missing.clear(),
         }
-        let warnings = config.warnings.iter().filter(|problem| is_new(|config| &config.warnings, problem));
-        Ok(warnings.cloned().collect())
+        Ok(config)
     }
 
     fn upstreams(&self) -> Option<&dyn TableLike> {
@@ -255,7 +250,7 @@ impl ConfigFile {
     }
 }
 
-/// Replaces a file whole, with the rights that it has; none if it is not as it was `before`.
+/// Replaces a file whole, with the owner and the rights that it has; none if it is not as it was `before`.
 ///
 /// # Errors
 /// When it cannot be written. Then it is as it was.
@@ -263,11 +258,17 @@ pub fn replace(path: &Path, before: Option<&str>, text: &str) -> io::Result<Opti
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    let mode = fs::metadata(&path).map_or(0o600, |found| found.permissions().mode() & 0o777);
+    let found = fs::metadata(&path).ok();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let other = folder.join(format!(".{name}.{}", std::process::id()));
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&other)?;
-    let replaced = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| {
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&other)?;
+    let dressed = found.map_or(Ok(()), |found| {
+        // Only root can, and only root needs to.
+        drop(fchown(&file, Some(found.uid()), Some(found.gid())));
+        file.set_permissions(found.permissions())
+    });
+    let written = dressed.and_then(|()| file.write_all(text.as_bytes())).and_then(|()| file.sync_all());
+    let replaced = written.and_then(|()| {
         if fs::read_to_string(&path).ok().as_deref() != before {
             return Ok(None);
         }
