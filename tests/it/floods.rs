@@ -79,7 +79,7 @@ async fn a_flood_on_the_stream_of_http_sse_is_bounded() {
             };
             let Some(why) = refusal.as_str() else { break };
             assert!(why.contains("upstream `stub`") && why.contains("more messages arrived"), "{why}");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
             answer = client.ask("tools/call", call.clone()).await;
         }
         assert_eq!(answer["result"]["content"][0]["text"], "behind");
