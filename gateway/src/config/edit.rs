@@ -62,6 +62,12 @@ pub enum EditError {
     },
 }
 
+/// What Weir would say of a file that it takes.
+struct Findings {
+    missing: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
 impl ConfigFile {
     /// Reads a file; one that is not there is empty.
     ///
@@ -195,7 +201,7 @@ impl ConfigFile {
     /// # Errors
     /// When Weir would not.
     pub fn missing(&self) -> Result<Vec<Problem>, EditError> {
-        self.parsed().map(|config| config.missing)
+        self.findings().map(|findings| findings.missing)
     }
 
     /// Writes the file, all of it or nothing, if Weir would take it. What it warns of now, and has not before, is told.
@@ -203,9 +209,9 @@ impl ConfigFile {
     /// # Errors
     /// When Weir would not, or the file cannot be written, or has changed since it was read.
     pub fn save(self) -> Result<Vec<Problem>, EditError> {
-        let config = self.parsed()?;
-        if !config.missing.is_empty() {
-            return Err(EditError::Refused(Problems(config.missing)));
+        let findings = self.findings()?;
+        if !findings.missing.is_empty() {
+            return Err(EditError::Refused(Problems(findings.missing)));
         }
         let shown = || self.path.display().to_string();
         let (before, text) = (self.text.as_deref(), self.document.to_string());
@@ -213,24 +219,27 @@ impl ConfigFile {
             let replaced = replace(&self.path, before, &text);
             replaced.map_err(|why| EditError::Io { path: shown(), why })?.ok_or_else(|| EditError::Changed(shown()))?;
         }
-        Ok(config.warnings)
+        Ok(findings.warnings)
     }
 
-    /// What Weir makes of the file as it is now, with those warnings and missing things that were not there before.
-    fn parsed(&self) -> Result<Config, EditError> {
+    /// What the edit brings that was not there before. A file that was broken may stay so, if the edit breaks nothing more.
+    fn findings(&self) -> Result<Findings, EditError> {
         let parsed = |text: &str| Config::parse(text, &self.path, &SystemEnvironment);
-        let mut config = parsed(&self.document.to_string()).map_err(EditError::Refused)?;
-        match self.text.as_deref().map(parsed) {
-            None => {}
-            Some(Ok(before)) => {
-                let is_in = |all: &[Problem], new: &Problem| all.iter().any(|before| before.message == new.message);
-                config.missing.retain(|problem| !is_in(&before.missing, problem));
-                config.warnings.retain(|problem| !is_in(&before.warnings, problem));
+        let known = |before: &[Problem], new: &Problem| before.iter().any(|before| before.message == new.message);
+        match (parsed(&self.document.to_string()), self.text.as_deref().map(parsed)) {
+            (Ok(now), None) => Ok(Findings { missing: now.missing, warnings: now.warnings }),
+            (Ok(mut now), Some(Ok(before))) => {
+                now.missing.retain(|problem| !known(&before.missing, problem));
+                now.warnings.retain(|problem| !known(&before.warnings, problem));
+                Ok(Findings { missing: now.missing, warnings: now.warnings })
             }
             // Whoever mends a file need not bring all that others in it miss.
-            Some(Err(_)) => config.missing.clear(),
+            (Ok(now), Some(Err(_))) => Ok(Findings { missing: Vec::new(), warnings: now.warnings }),
+            (Err(now), Some(Err(before))) if now.0.iter().all(|problem| known(&before.0, problem)) => {
+                Ok(Findings { missing: Vec::new(), warnings: now.0 })
+            }
+            (Err(now), _) => Err(EditError::Refused(now)),
         }
-        Ok(config)
     }
 
     fn upstreams(&self) -> Option<&dyn TableLike> {
