@@ -1,6 +1,6 @@
 //! The configuration files of MCP hosts: where they are, which servers they have, and how Weir gets into them.
 //!
-//! [`read`] takes the servers out of a host's file. What a host resolves itself, such as `${env:TOKEN}`, comes as a
+//! [`read()`] takes the servers out of a host's file. What a host resolves itself, such as `${env:TOKEN}`, comes as a
 //! [`Template`]; whatever Weir cannot carry comes as a sentence. [`connect`] writes one entry into a file, and [`disconnect`] restores it byte for byte.
 //!
 //! Everything here is pure: paths, texts and names come from arguments, and nothing is read from the machine.
