@@ -32,7 +32,7 @@ PURE := -p weir-mcp -p weir-flow
 # The tests of `check`: beside the code, properties for any input, configuration, policies, pages and the order of modules.
 UNIT := --lib --bins --test properties --test negotiation --test config --test policy --test pages --test order --test security
 
-.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser matrix soak bench clean
+.PHONY: run build test check lint unit doc pure deny all-tests peers tools browser registry matrix soak bench clean
 
 # Whoever tries Weir waits for the build: the profile of the tests builds faster, and is there after `make test`.
 run: tools
@@ -83,7 +83,7 @@ deny:
 	  echo "deny: ADVISORIES WERE NOT CHECKED: the database of known vulnerabilities cannot be fetched from here" >&2
 	fi
 
-all-tests: build peers browser
+all-tests: build peers browser registry
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then
 	  $(ALONE) $(CARGO) nextest run --workspace
 	else
@@ -122,6 +122,12 @@ endef
 browser:
 	@if [[ -z $${WEIR_CHROMIUM:-} ]] && ! command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null; then
 	$(call install,chromium fonts-liberation)
+	fi
+
+# Where components of policies are published: an OCI registry.
+registry:
+	@if ! command -v docker-registry >/dev/null; then
+	$(call install,docker-registry)
 	fi
 
 # What the build itself needs: cmake for the TLS library, the standard library for the WebAssembly target.

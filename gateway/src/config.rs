@@ -13,6 +13,7 @@ mod access;
 mod admin;
 mod audit;
 mod auth;
+mod component;
 mod condition;
 mod edit;
 mod environment;
@@ -64,6 +65,7 @@ pub use auth::{
     Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, IdentityProvider, InboundAuth,
     LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType, TokenIntrospection,
 };
+pub use component::{ComponentDigest, ComponentLock, ComponentPlace, RemoteComponent, is_here};
 pub use condition::{Condition, MOST_STEPS};
 pub use edit::{ConfigFile, EditError, replace};
 pub use environment::{Environment, SystemEnvironment, SystemUser};
@@ -380,6 +382,8 @@ pub enum PolicyComponent {
     File(PathBuf),
     /// One of those that the binary carries, by its name; `weir:pin` in the configuration.
     Shipped(String),
+    /// One that is fetched.
+    Remote(RemoteComponent),
 }
 
 impl PolicyComponent {
@@ -389,6 +393,7 @@ impl PolicyComponent {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Shipped(name) => format!("{SHIPPED}{name}"),
+            Self::Remote(component) => component.to_string(),
         }
     }
 
@@ -397,7 +402,7 @@ impl PolicyComponent {
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
-            Self::Shipped(_) => None,
+            Self::Shipped(_) | Self::Remote(_) => None,
         }
     }
 }

@@ -42,6 +42,7 @@ pub mod access;
 pub mod admission;
 pub mod caller;
 pub mod telemetry;
+pub mod components;
 pub mod policy;
 pub mod http;
 pub mod audit_export;

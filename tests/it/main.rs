@@ -25,6 +25,7 @@ mod certificates;
 mod chromium;
 mod client_sign_in;
 mod clients;
+mod components;
 mod configuration;
 mod conformance;
 mod connect;

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
 use crate::{
+    components::ComponentCache,
     config::{self, Auth, Config, Limits, PolicyComponent},
     credential::{CredentialManager, PolicyStores, UpstreamAuth},
     http::HttpClient,
@@ -27,6 +28,7 @@ pub(super) struct Assembler {
     processes: Arc<Quota>,
     starts: Arc<Semaphore>,
     stores: PolicyStores,
+    components: ComponentCache,
 }
 
 /// What a configuration comes to.
@@ -87,6 +89,7 @@ impl Assembler {
             processes: Quota::new("processes", config.limits.processes),
             starts: Arc::new(Semaphore::new(config.limits.concurrent_starts)),
             stores: manager.policy_stores(),
+            components: ComponentCache::new(config.cache_dir.as_deref()),
         })
     }
 
@@ -216,6 +219,10 @@ impl Assembler {
                 let wasm = std::fs::read(path).with_context(|| format!("policy `{name}` cannot be read"))?;
                 let grants = written.grants.iter().map(|grant| grant.parse()).collect::<Result<Vec<_>, _>>()?;
                 (Cow::from(wasm), grants)
+            }
+            PolicyComponent::Remote(component) => {
+                let grants = written.grants.iter().map(|grant| grant.parse()).collect::<Result<Vec<_>, _>>()?;
+                (Cow::from(self.components.read(component)?), grants)
             }
             // Whoever trusts the binary trusts what it carries.
             PolicyComponent::Shipped(name) => (Cow::from(shipped::by_name(name)?), PolicyGrant::ALL.to_vec()),

@@ -3,6 +3,7 @@
 mod build;
 mod case;
 mod inspect;
+mod lock;
 mod new;
 mod replay;
 mod trial;
@@ -22,7 +23,8 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use crate::{
-    config::{self, PolicyLimits, SystemEnvironment},
+    components::{self, ComponentCache},
+    config::{self, PolicyLimits, RemoteComponent, SystemEnvironment},
     credential::DEFAULT_FILE,
     policy::{Engine, Policy, PolicyGrant, PolicySource, PolicyStore, Service, shipped},
     telemetry,
@@ -52,19 +54,32 @@ pub(super) enum PolicyCommand {
     },
     /// Compile components for this machine and keep the result, so that no gateway waits for it.
     Compile {
-        /// The components: files.
+        /// The components: files, or where they are fetched.
         #[arg(required = true)]
         components: Vec<Component>,
         /// The configuration, which says where compiled policies are kept.
         #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
         config: PathBuf,
     },
+    /// Fetch the components that the configuration names in the network, and pin those that it names without a digest.
+    ///
+    /// The digests come into the lock file: `weir.lock` beside `weir.toml`. Keep it with the configuration. A gateway uses
+    /// no component without a digest, and fetches what it does not have.
+    #[command(after_help = "Example: weir policy lock --update")]
+    Lock {
+        /// The configuration, as for `serve`.
+        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+        config: PathBuf,
+        /// Pin what is there now, also where the lock file has another digest.
+        #[arg(long)]
+        update: bool,
+    },
     /// Say what a component decides, what it imports, and what it could do.
     ///
     /// Loads it as the gateway would, with every capability that it asks for. Of a policy about calls it asks which calls it
     /// wants to see. Ends with 1 if it is no policy, and says why.
     Inspect {
-        /// The component: a file, or one that Weir brings along, such as `weir:pin`.
+        /// The component: a file, one that Weir brings along, such as `weir:pin`, or a URL.
         component: Component,
         /// The settings that it would have, as JSON: what it wants to see may depend on them.
         #[arg(long, value_name = "JSON", default_value = "{}")]
@@ -79,7 +94,7 @@ pub(super) enum PolicyCommand {
     #[command(after_help = "Example: weir policy run policy.wasm --ask before --with \
                             '{\"about\": {\"method\": \"tools/call\", \"name\": \"echo\"}, \"params\": {\"name\": \"echo\"}}'")]
     Run {
-        /// The component: a file, or one that Weir brings along, such as `weir:pin`.
+        /// The component: a file, one that Weir brings along, such as `weir:pin`, or a URL.
         component: Component,
         /// The function of the contract: next, decide, wants, before, after or entries.
         #[arg(long, value_name = "FUNCTION")]
@@ -101,7 +116,7 @@ pub(super) enum PolicyCommand {
     /// The gateway records questions where `[record]` of its configuration says so. Nothing is reached, so a question for
     /// which a service or the store was asked is left out. Ends with 1 if a decision differs.
     Replay {
-        /// The component: a file, or one that Weir brings along, such as `weir:pin`.
+        /// The component: a file, one that Weir brings along, such as `weir:pin`, or a URL.
         component: Component,
         /// The recording: the `path` of `[record]`.
         recording: PathBuf,
@@ -133,7 +148,7 @@ pub(super) enum PolicyCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct Cases {
-    /// The component: a file, or one that Weir brings along, such as `weir:pin`.
+    /// The component: a file, one that Weir brings along, such as `weir:pin`, or a URL.
     component: Component,
     /// Case files, or folders of them.
     #[arg(default_value = "cases")]
@@ -172,6 +187,16 @@ impl Component {
 
     fn read(&self) -> anyhow::Result<Cow<'static, [u8]>> {
         let Self(name) = self;
+        if let Some(remote) = RemoteComponent::parse(name) {
+            let remote = remote.map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
+            let cache = ComponentCache::new(config::default_cache_dir(&SystemEnvironment).as_deref());
+            // Who looks into it decides nothing yet, so it need not be pinned.
+            return Ok(match remote.digest {
+                Some(_) => cache.read(&remote)?,
+                None => components::fetch_apart(&remote)?.into_wasm(),
+            }
+            .into());
+        }
         Ok(match name.strip_prefix(shipped::PREFIX) {
             Some(name) => shipped::any_by_name(name)?.into(),
             None => fs::read(name).with_context(|| format!("{name} cannot be read"))?.into(),
@@ -184,6 +209,7 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
         PolicyCommand::New { path, lang, interface } => new::run(&path, lang, interface),
         PolicyCommand::Build { folder } => build::run(&folder),
         PolicyCommand::Compile { components, config } => compile(&components, &config),
+        PolicyCommand::Lock { config, update } => lock::run(&config, update),
         PolicyCommand::Inspect { component, settings, json } => inspect::run(&component, settings, json),
         PolicyCommand::Run { component, ask, with, settings } => {
             let _log = telemetry::start("info");

@@ -40,7 +40,7 @@ pub(super) fn resolve(
     let api_keys = root.api_keys.or(false);
     let certified = root.tls.set().is_some_and(|at| at.value.client_ca.key().is_some());
     let callers = api_keys || certified || root.auth.key().is_some();
-    let mut context = Context { base, environment, report, live: true, callers, variables: BTreeSet::new() };
+    let mut context = Context { file, base, environment, report, live: true, callers, variables: BTreeSet::new() };
     let upstreams = upstreams(root, &mut context);
     let inbound = auth::issuers(root, &mut context);
     let mut config = Config {

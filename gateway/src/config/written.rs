@@ -48,7 +48,7 @@ table! {
         allowed_hosts: Values<HostName>,
         /// Browser origins that may call Weir, beside those on loopback: `"https://app.example.com"`.
         allowed_origins: Values<WebOrigin>,
-        /// Where compiled policies are kept. Default: `weir` in `$XDG_CACHE_HOME`, else in `~/.cache`.
+        /// Where policies are kept that were fetched or compiled. Default: `weir` in `$XDG_CACHE_HOME`, else in `~/.cache`.
         cache_dir: FilePath,
         /// Serve HTTPS with this certificate.
         tls: Tls,
@@ -415,8 +415,10 @@ table! {
     #[schemars(rename = "Policy")]
     struct WrittenPolicy("a table with a `component`") {
         /// The component's file, or one that Weir brings along: `"weir:pin"`, `"weir:redact"`, `"weir:schema"` or
-        /// `"weir:shape"`.
+        /// `"weir:shape"`. Or where Weir fetches it: `"https://…"`, or `"oci://HOST/REPOSITORY:TAG@sha256:…"` in a registry.
         component: FilePath,
+        /// The SHA-256 of a component at a URL. Default: as the lock file says, which `weir policy lock` writes.
+        sha256: WrittenDigest,
         /// The imports it may use.
         grants: Values<Grant>,
         /// Its own settings, handed to it as JSON. Nothing is expanded in them; they are no place for secrets.
@@ -436,6 +438,22 @@ table! {
         /// same facts stands. Default: `"refuse"`.
         on_failure: WrittenFailure,
     }
+}
+
+/// The SHA-256 of a component.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct WrittenDigest(pub(super) super::ComponentDigest);
+
+impl FromStr for WrittenDigest {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        text.parse().map(Self).map_err(|why: String| Unreadable::new(why, "`sha256sum FILE` prints it"))
+    }
+}
+
+strings! {
+    WrittenDigest: "a SHA-256 in hexadecimal digits", { "type": "string", "pattern": "^(sha256:)?[0-9a-fA-F]{64}$" };
 }
 
 /// How a policy takes part in calls.

@@ -69,9 +69,11 @@ impl Engine {
     pub fn new(cache: Option<&Path>, limits: PolicyLimits) -> Result<Self, EngineError> {
         let failed = |error: wasmtime::Error| EngineError::Engine(format!("{error:#}"));
         let mut config = configuration();
-        if let Some(directory) = cache {
-            let refused = |reason| EngineError::Cache { path: directory.display().to_string(), reason };
-            private(directory).map_err(refused)?;
+        if let Some(cache) = cache {
+            let refused = |reason| EngineError::Cache { path: cache.display().to_string(), reason };
+            // wasmtime removes what it does not know from the directory that it is given.
+            let directory = cache.join("compiled");
+            private(cache).and_then(|()| private(&directory)).map_err(refused)?;
             let path = directory.canonicalize().map_err(|error| refused(error.to_string()))?;
             let mut settings = CacheConfig::new();
             settings.with_directory(path);

@@ -13,7 +13,7 @@ use crate::config::secret::SecretError;
 use crate::config::string::{CredentialFile, FilePath, TemplateString};
 use crate::config::value::Values;
 use crate::config::written::WrittenSecret;
-use crate::config::{Environment, Secret, SecretCommand, SecretSource, inherit};
+use crate::config::{ComponentLock, Environment, Secret, SecretCommand, SecretSource, inherit};
 
 use super::list;
 
@@ -22,7 +22,9 @@ const REFRESH: Duration = Duration::from_secs(5 * 60);
 
 /// The surroundings of a value.
 pub(super) struct Context<'c, 't> {
-    /// The folder of the file, absolute.
+    /// The file.
+    pub(super) file: &'c Path,
+    /// Its folder, absolute.
     pub(super) base: &'c Path,
     pub(super) environment: &'c dyn Environment,
     pub(super) report: &'c mut Report<'t>,
@@ -44,6 +46,11 @@ pub(super) struct Expanded {
 }
 
 impl Context<'_, '_> {
+    /// The lock file of this configuration.
+    pub(super) fn lock(&self) -> Result<ComponentLock, String> {
+        ComponentLock::read(&ComponentLock::path(self.file), self.environment)
+    }
+
     /// The absolute path, which must exist.
     pub(super) fn existing(&mut self, path: &At<FilePath>) -> Option<PathBuf> {
         let absolute = self.base.join(&path.value.0);

@@ -2,9 +2,10 @@
 
 use super::context::Context;
 use crate::config::read::{At, Setting};
+use crate::config::string::FilePath;
 use crate::config::value::{NamedValues, Values};
-use crate::config::written::{self, Grant, WrittenSecret};
-use crate::config::{PolicyComponent, PolicyConfig, SHIPPED, SecretSource};
+use crate::config::written::{self, Grant, WrittenDigest, WrittenSecret};
+use crate::config::{ComponentPlace, PolicyComponent, PolicyConfig, RemoteComponent, SHIPPED, SecretSource};
 
 /// The methods that a policy may use if the configuration names none.
 const METHODS: [&str; 2] = ["GET", "POST"];
@@ -27,10 +28,7 @@ fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Opt
         let hint = "component = \"policies/example.wasm\"".to_owned();
         context.report.add(at.span.clone(), "a policy needs a `component`", Some(hint));
     }
-    let component = written.component.set().and_then(|path| match path.value.0.strip_prefix(SHIPPED) {
-        Some(name) => Some(PolicyComponent::Shipped(name.to_owned())),
-        None => context.existing(path).map(PolicyComponent::File),
-    });
+    let component = written.component.set().and_then(|path| component(path, &written.sha256, context));
     let grants = grants(&written.grants);
     let secrets = secrets(&written.secrets, context);
     Some(PolicyConfig {
@@ -48,6 +46,46 @@ fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Opt
         on_failure: written.on_failure.set().map(|failure| failure.value.0).unwrap_or_default(),
         line: context.report.position(at.span.start).line,
     })
+}
+
+fn component(
+    path: &At<FilePath>,
+    sha256: &Setting<WrittenDigest>,
+    context: &mut Context<'_, '_>,
+) -> Option<PolicyComponent> {
+    let text = &path.value.0;
+    let Some(remote) = RemoteComponent::parse(text) else {
+        if let Some(key) = sha256.key() {
+            context.report.add(key, "`sha256` goes with a `component` at a URL", None);
+        }
+        return match text.strip_prefix(SHIPPED) {
+            Some(name) => Some(PolicyComponent::Shipped(name.to_owned())),
+            None => context.existing(path).map(PolicyComponent::File),
+        };
+    };
+    let pinned = remote.and_then(|component| match (component.place.clone(), sha256.set()) {
+        (ComponentPlace::Registry(_), Some(_)) => {
+            Err("in a registry the digest is part of the name: @sha256:…".to_owned())
+        }
+        (_, Some(digest)) => Ok(RemoteComponent { digest: Some(digest.value.0.clone()), ..component }),
+        (_, None) if component.digest.is_some() => Ok(component),
+        (_, None) => {
+            let digest = context.lock()?.digest(&component)?;
+            Ok(RemoteComponent { digest, is_locked: true, ..component })
+        }
+    });
+    let component = match pinned {
+        Ok(component) => component,
+        Err(why) => {
+            context.report.add(path.span.clone(), why, None);
+            return None;
+        }
+    };
+    if context.live && component.digest.is_none() {
+        let message = format!("{component} has no digest, so it may become another component at any time");
+        context.report.miss(path.span.clone(), message, Some("`weir policy lock` pins it".to_owned()));
+    }
+    Some(PolicyComponent::Remote(component))
 }
 
 fn grants(written: &Setting<Values<Grant>>) -> Vec<String> {
