@@ -38,8 +38,8 @@ use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
-    config::{Config, listen_address},
-    credential::{CredentialManager, DEFAULT_FILE},
+    config::{Config, default_file, listen_address},
+    credential::CredentialManager,
 };
 
 /// The exit code for a configuration that cannot be used (`EX_USAGE` of sysexits.h).
@@ -72,7 +72,7 @@ enum Command {
     /// A configuration that cannot be used is explained as a whole and ends with exit code 64.
     Serve {
         /// The configuration: TOML, or the JSON in which another host keeps its MCP servers; see `config/` for examples.
-        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+        #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
         config: PathBuf,
         /// Where to listen on this machine instead of at the `listen` of the configuration.
         #[arg(short, long, value_name = "ADDRESS", value_parser = listen_address)]
@@ -146,7 +146,7 @@ enum Command {
     /// on this machine.
     Check {
         /// The configuration, as for `serve`.
-        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+        #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
         config: PathBuf,
         /// Also reach every upstream, as `weir test` does. Nothing listens. The exit codes are those of `weir test`.
         #[arg(long)]

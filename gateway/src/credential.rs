@@ -59,7 +59,7 @@ pub use settings::{NAME as CLIENT_NAME, application};
 pub use sign_in::{Needed, SignInFailure, SignInState, Standing, TokenIssuer};
 pub use subject::TokenSubject;
 pub use token_store::TokenStoreError;
-pub use upstream_auth::{DEFAULT_FILE, UpstreamAuth};
+pub use upstream_auth::UpstreamAuth;
 pub use watch::Mark;
 pub use weir_oauth::{CredentialOwner, Redirect, Secret};
 

@@ -25,6 +25,8 @@ const RUNS: &[&str] = &[
     "status",
     "reload",
     "config diff",
+    "list --sources",
+    "list --sources --json",
     "check",
     "check --config bad.toml",
     "check --config nowhere.toml",

@@ -62,6 +62,32 @@ async fn from_nothing_to_a_server_that_is_served() {
 }
 
 #[test]
+fn the_first_configuration_that_exists_is_read() {
+    let folder = Folder::new();
+    let user = folder.path().join("home/weir/weir.toml");
+    fs::create_dir_all(user.parent().unwrap()).unwrap();
+    fs::write(&user, "[upstreams.of-user]\nurl = \"https://a.example/mcp\"\n").unwrap();
+    let other = folder.path().join("other.toml");
+    fs::write(&other, "[upstreams.of-variable]\nurl = \"https://a.example/mcp\"\n").unwrap();
+    let weir = |arguments: &[&str], variable: &str| {
+        let mut command = folder.command(arguments);
+        command.env("XDG_CONFIG_HOME", folder.path().join("home")).env("WEIR_CONFIG", variable);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    assert!(weir(&["list"], "").1.starts_with("of-user "));
+    folder.write("[upstreams.of-folder]\nurl = \"https://a.example/mcp\"\n");
+    assert!(weir(&["list"], "").1.starts_with("of-folder "));
+    let sources = weir(&["list", "--sources"], "").1;
+    assert!(sources.starts_with("weir.toml\n  of the current folder: in force\n"), "{sources}");
+    assert!(sources.contains("of the user: not read: the one in force comes before it"), "{sources}");
+    assert!(weir(&["list"], "other.toml").1.starts_with("of-variable "));
+    let (code, text) = weir(&["list"], "missing.toml");
+    assert!(code != Some(0) && text.contains("missing.toml"), "{text}");
+    assert!(weir(&["list", "--config", "other.toml"], "missing.toml").1.starts_with("of-variable "));
+}
+
+#[test]
 fn what_an_edit_does_not_mean_stays_byte_for_byte() {
     let folder = Folder::new();
     let before = "# The servers of the desk.\nlisten   = '127.0.0.1:0' # any port\n\n[upstreams.one]   # first\n\

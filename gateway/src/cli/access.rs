@@ -15,7 +15,8 @@ use weir_mcp::{Era, ListKind};
 use crate::{
     access::{Decision, Grants, Item, Toolset},
     catalog::{Catalog, Viewer},
-    credential::{CredentialManager, DEFAULT_FILE},
+    config::default_file,
+    credential::CredentialManager,
     snapshot::Snapshot,
     telemetry::audit,
 };
@@ -32,7 +33,7 @@ pub(super) enum AccessCommand {
         #[arg(value_name = "CALL-ID")]
         call: String,
         /// The configuration, as for `weir serve`.
-        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+        #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
         config: PathBuf,
     },
 }

@@ -13,8 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     audit_export::{AuditExport, AuditExporter},
-    config::Config,
-    credential::DEFAULT_FILE,
+    config::{Config, default_file},
     http::HttpClient,
     telemetry::{
         self,
@@ -71,7 +70,7 @@ pub(super) struct AuditLog {
     /// The file that records are appended to; the `audit.path` of the configuration if it is left out.
     path: Option<PathBuf>,
     /// The configuration, as for `weir serve`.
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
     config: PathBuf,
 }
 

@@ -17,8 +17,8 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 
 use crate::{
-    config::{self, Auth, Config},
-    credential::{CredentialManager, DEFAULT_FILE, TokenSubject, UpstreamAuth},
+    config::{self, Auth, Config, default_file},
+    credential::{CredentialManager, TokenSubject, UpstreamAuth},
     telemetry,
 };
 
@@ -117,7 +117,7 @@ pub(super) struct NamedUpstream {
 #[derive(Args, Debug)]
 pub(super) struct AuthOptions {
     /// The configuration, as for `weir serve`.
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
     config: PathBuf,
     /// Keep logins as plain text: whoever reads the file has them.
     #[arg(long)]

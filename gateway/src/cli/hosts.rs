@@ -10,10 +10,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use weir_hosts::{Bearer, Command, Directories, EditError, Entry, Host, HostFile, Os, Scope};
 
-use crate::{
-    config::{self, Config},
-    credential::DEFAULT_FILE,
-};
+use crate::config::{self, Config, DEFAULT_FILE, default_file};
 
 use super::terminal;
 
@@ -68,7 +65,7 @@ pub(super) struct EntryOptions {
     #[arg(long, value_name = "VARIABLE")]
     bearer_env: Option<String>,
     /// The configuration, as for `serve`.
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
     config: PathBuf,
 }
 

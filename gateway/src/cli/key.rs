@@ -12,8 +12,8 @@ use clap::{Args, Subcommand};
 
 use crate::{
     caller::Caller,
-    config::{Config, period},
-    credential::{ApiKey, ApiKeys, CredentialManager, DEFAULT_FILE},
+    config::{Config, default_file, period},
+    credential::{ApiKey, ApiKeys, CredentialManager},
     telemetry::{self, AuthRecord},
 };
 
@@ -69,7 +69,7 @@ pub(super) enum KeyCommand {
 #[derive(Args, Debug)]
 pub(super) struct KeyOptions {
     /// The configuration, as for `weir serve`.
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
     config: PathBuf,
     /// The store is plain text.
     #[arg(long)]

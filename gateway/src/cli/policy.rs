@@ -24,8 +24,7 @@ use clap::{Args, Subcommand};
 
 use crate::{
     components::{self, ComponentCache},
-    config::{self, PolicyLimits, RemoteComponent, SystemEnvironment},
-    credential::DEFAULT_FILE,
+    config::{self, PolicyLimits, RemoteComponent, SystemEnvironment, default_file},
     policy::{Engine, Policy, PolicyGrant, PolicySource, PolicyStore, Service, shipped},
     telemetry,
 };
@@ -58,7 +57,7 @@ pub(super) enum PolicyCommand {
         #[arg(required = true)]
         components: Vec<Component>,
         /// The configuration, which says where compiled policies are kept.
-        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+        #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
         config: PathBuf,
     },
     /// Fetch the components that the configuration names in the network, and pin those that it names without a digest.
@@ -68,7 +67,7 @@ pub(super) enum PolicyCommand {
     #[command(after_help = "Example: weir policy lock --update")]
     Lock {
         /// The configuration, as for `serve`.
-        #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+        #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
         config: PathBuf,
         /// Pin what is there now, also where the lock file has another digest.
         #[arg(long)]

@@ -11,8 +11,7 @@ use serde_json::Value;
 use tokio::{net::UnixStream, time::timeout};
 
 use crate::{
-    config::{Config, listen_address},
-    credential::DEFAULT_FILE,
+    config::{Config, default_file, listen_address},
     http::Method,
     server::admin,
 };
@@ -40,7 +39,7 @@ const MAX_ANSWER: usize = 16 << 20;
 #[derive(Debug, clap::Args)]
 pub(super) struct RunningGateway {
     /// The configuration that the gateway serves.
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
     config: PathBuf,
     /// The `--listen` that the gateway was started with, if it was.
     #[arg(short, long, value_name = "ADDRESS", value_parser = listen_address)]

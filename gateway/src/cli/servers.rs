@@ -14,10 +14,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::{
-    config::{ConfigFile, EditError, UpstreamName},
-    credential::DEFAULT_FILE,
-};
+use crate::config::{ConfigFile, EditError, UpstreamName, default_file};
 
 use super::{BadConfig, terminal};
 
@@ -32,7 +29,7 @@ const BEGIN: &str = "# The configuration of Weir: `weir add NAME URL` adds a ser
 #[derive(Args, Debug)]
 pub(super) struct ConfigOption {
     /// The configuration, as for `serve`.
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
     pub(super) config: PathBuf,
 }
 
@@ -62,7 +59,9 @@ pub(super) fn init(options: &ConfigOption) -> anyhow::Result<ExitCode> {
     let mut file = ConfigFile::open(&options.config)?;
     let shown = options.config.display();
     if file.exists() {
-        bail!("{shown} is there already; `weir add NAME URL` adds a server to it");
+        bail!(
+            "{shown} is there already; `weir add NAME URL` adds a server to it, and `weir init --config FILE` begins another"
+        );
     }
     file.begin(BEGIN)?;
     save(file)?;

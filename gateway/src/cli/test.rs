@@ -8,10 +8,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::{
-    credential::{CredentialManager, DEFAULT_FILE},
-    telemetry,
-};
+use crate::{config::default_file, credential::CredentialManager, telemetry};
 
 use super::{assembly, live, terminal};
 
@@ -21,7 +18,7 @@ pub(super) struct Options {
     /// The upstream.
     name: String,
     /// The configuration, as for `serve`.
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
     config: PathBuf,
     /// Also call this tool, by its name at the upstream.
     #[arg(long)]

@@ -51,9 +51,6 @@ pub(super) struct SignInRequest {
     pub(super) scopes: Vec<String>,
 }
 
-/// The configuration that a command is about unless it is told another one.
-pub const DEFAULT_FILE: &str = "weir.toml";
-
 /// Owners whose wishes are remembered at once. One that is forgotten is learned again from the next refusal.
 const MAX_WANTED: usize = 10_000;
 
@@ -249,7 +246,7 @@ fn argument(config: &Config, upstream: &config::UpstreamConfig, url: &str, plain
     } else {
         quoted(url)
     };
-    if !file.is_empty() && file != DEFAULT_FILE {
+    if !file.is_empty() && file != config::DEFAULT_FILE {
         argument.push_str(&format!(" --config {}", quoted(&file)));
     }
     if plaintext {

@@ -1,12 +1,12 @@
 //! `weir list` and `weir show`.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use serde::Serialize;
 
 use crate::{
     cli::{self, terminal},
-    config::{Auth, ConfigFile, Reach, UpstreamConfig},
+    config::{Auth, ConfigFile, Layer, Reach, UpstreamConfig, default_file, layers},
 };
 
 use super::{ConfigOption, unusable};
@@ -19,6 +19,9 @@ pub(in crate::cli) struct ListOptions {
     /// As JSON.
     #[arg(long)]
     json: bool,
+    /// List the places where a configuration is looked for instead, and say which file is in force.
+    #[arg(long, conflicts_with = "config")]
+    sources: bool,
     #[command(flatten)]
     file: ConfigOption,
 }
@@ -60,7 +63,18 @@ impl<'a> From<&'a UpstreamConfig> for Listed<'a> {
     }
 }
 
+/// A place where a configuration is looked for.
+#[derive(Serialize)]
+struct Source {
+    file: PathBuf,
+    origin: &'static str,
+    state: &'static str,
+}
+
 pub(in crate::cli) fn list(options: &ListOptions) -> anyhow::Result<ExitCode> {
+    if options.sources {
+        return list_sources(options.json);
+    }
     let config = cli::load(&options.file.config)?;
     let all: Vec<Listed<'_>> = config.upstreams.iter().map(Listed::from).collect();
     if options.json {
@@ -76,6 +90,27 @@ pub(in crate::cli) fn list(options: &ListOptions) -> anyhow::Result<ExitCode> {
         let target: String = target.chars().take(SHOWN).collect();
         let state = if *enabled { auth } else { "disabled" };
         terminal::say(format!("{name:width$}  {target:SHOWN$}  {state}").trim_end())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list_sources(as_json: bool) -> anyhow::Result<ExitCode> {
+    let in_force = default_file();
+    let source = |Layer { path: file, origin }: Layer| {
+        let state = match file.exists() {
+            false => "does not exist",
+            true if file == in_force => "in force",
+            true => "not read: the one in force comes before it",
+        };
+        Source { file, origin, state }
+    };
+    let sources: Vec<Source> = layers().into_iter().map(source).collect();
+    if as_json {
+        terminal::say(serde_json::to_string(&sources)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for Source { file, origin, state } in &sources {
+        terminal::say(format_args!("{}\n  of {origin}: {state}", file.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
