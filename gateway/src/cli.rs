@@ -71,7 +71,7 @@ enum Command {
     /// Ctrl-C or SIGTERM stops accepting, lets running calls finish and exits with 0; a second Ctrl-C ends at once.
     /// A configuration that cannot be used is explained as a whole and ends with exit code 64.
     Serve {
-        /// The configuration: TOML, or the JSON in which another host keeps its MCP servers; see `config/` for examples.
+        /// The configuration: TOML, or the file in which another host keeps its MCP servers; see `config/` for examples.
         #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
         config: PathBuf,
         /// Where to listen on this machine instead of at the `listen` of the configuration.
@@ -117,6 +117,8 @@ enum Command {
     Show(servers::ShowOptions),
     /// Edit the configuration with $VISUAL or $EDITOR. What `weir check` would refuse does not take its place.
     Edit(servers::ConfigOption),
+    /// Bring an older configuration to the present form, and keep the old one beside it.
+    Migrate(servers::MigrateOptions),
     /// Remove servers from the configuration.
     Remove(servers::NamesOptions),
     /// Use servers that are disabled.
@@ -240,6 +242,7 @@ pub fn run() -> ExitCode {
         Command::List(options) => servers::list(&options),
         Command::Show(options) => servers::show(&options),
         Command::Edit(file) => servers::edit(&file),
+        Command::Migrate(options) => servers::migrate(&options),
         Command::Remove(options) => servers::remove(&options),
         Command::Enable(options) => servers::enable(&options, true),
         Command::Disable(options) => servers::enable(&options, false),

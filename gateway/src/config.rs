@@ -1,6 +1,6 @@
 //! What the operator wrote, checked before anything starts.
 //!
-//! A configuration is read in three steps: the TOML text (or the JSON of another host: `import`) becomes a tree with
+//! A configuration is read in three steps: the TOML text (or the file of another host: `import`) becomes a tree with
 //! positions, the tree becomes the tables of
 //! `written` (each value still where it was found), and `resolve` turns those into a [`Config`] that the rest of
 //! Weir can use without asking again whether it makes sense. No step stops at the first mistake: whatever is wrong
@@ -510,12 +510,13 @@ impl Config {
     /// Checks the text of a file that is, or would be, at `path`: relative paths in it begin there.
     ///
     /// # Errors
-    /// Everything that is wrong with it. A text that is neither TOML nor JSON is not looked into any further.
+    /// Everything that is wrong with it. A text that is neither Weir's TOML nor a file of another host is not looked into any further.
     pub fn parse(text: &str, path: &Path, environment: &dyn Environment) -> Result<Self, Problems> {
         let mut report = Report::new(path, text);
-        let tree = match import::is_json(text) {
-            true => import::tree(text, environment, &mut report),
-            false => toml_tree(text, &mut report),
+        let tree = match import::host::host(path, text) {
+            _ if import::is_json(text) => import::tree(text, environment, &mut report),
+            Some(host) => import::host::tree(host, text, environment, &mut report),
+            None => toml_tree(text, &mut report),
         };
         let Some(tree) = tree else { return Err(report.into_problems()) };
         let folder = path.parent().unwrap_or(Path::new("")).join(".");

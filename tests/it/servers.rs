@@ -113,6 +113,42 @@ fn what_an_edit_does_not_mean_stays_byte_for_byte() {
 }
 
 #[test]
+fn older_keys_get_their_present_names_and_the_old_file_stays() {
+    let folder = Folder::new();
+    let before = "[upstreams.one]\n# Fast.\nhttpUrl = 'https://one.example.com/mcp' # always\nurl = \"https://one.example.com/sse\"\n\
+                  timeouts = { read = \"1s\" }\n\n[upstreams.two]\ntype = \"http\"\nhttpUrl = \"https://two.example.com/mcp\"\n";
+    folder.write(before);
+    let text = folder.done(&["migrate", "--dry-run"]);
+    assert!(text.contains("`one`") && text.contains("`two`") && text.contains("nothing was written"), "{text}");
+    assert_eq!(folder.file(), before);
+    folder.done(&["migrate"]);
+    let after = "[upstreams.one]\n# Fast.\nurl = 'https://one.example.com/mcp' # always\ntype = \"http\"\n\
+                 timeouts = { read = \"1s\" }\n\n[upstreams.two]\ntype = \"http\"\nurl = \"https://two.example.com/mcp\"\n";
+    assert_eq!(folder.file(), after);
+    assert_eq!(fs::read_to_string(folder.path().join("weir.toml.bak")).unwrap(), before);
+    assert!(folder.done(&["migrate"]).contains("has the present form"));
+    folder.write(before);
+    let (code, text) = folder.weir(&["migrate"]);
+    assert!(code == Some(1) && text.contains("weir.toml.bak"), "an older backup is not replaced: {text}");
+    assert_eq!(folder.file(), before);
+}
+
+#[test]
+fn the_file_of_another_host_is_read_and_never_written() {
+    let folder = Folder::new();
+    let codex = "model = \"o4\"\n[mcp_servers.one]\nurl = \"https://one.example.com/mcp\"\n";
+    fs::write(folder.path().join("config.toml"), codex).unwrap();
+    assert!(folder.done(&["list", "--config", "config.toml"]).starts_with("one  https://one.example.com/mcp"));
+    for edit in [&["add", "two", "https://two.example.com/mcp"][..], &["remove", "one"], &["migrate"]] {
+        let (code, text) = folder.weir(&[edit, &["--config", "config.toml"]].concat());
+        assert!(code == Some(1) && text.contains("weir import"), "{edit:?}: {text}");
+    }
+    assert_eq!(fs::read_to_string(folder.path().join("config.toml")).unwrap(), codex);
+    folder.done(&["import", "config.toml", "--yes"]);
+    assert!(folder.file().contains("[upstreams.one]"), "{}", folder.file());
+}
+
+#[test]
 fn what_weir_would_refuse_is_not_written() {
     let folder = Folder::new();
     folder.write("listen = \"127.0.0.1:0\"\n[upstreams.one]\nurl = \"https://one.example.com/mcp\"\n");

@@ -1,8 +1,9 @@
-//! `weir init`, `add`, `list`, `show`, `edit`, `remove`, `enable`, `disable` and `rename`: the servers in the configuration.
+//! `weir init`, `add`, `list`, `show`, `edit`, `migrate`, `remove`, `enable`, `disable` and `rename`: the servers in the configuration.
 
 mod add;
 mod import;
 mod list;
+mod migrate;
 mod new;
 
 use std::{
@@ -21,6 +22,7 @@ use super::{BadConfig, terminal};
 pub(super) use add::AddOptions;
 pub(super) use import::{ImportOptions, import};
 pub(super) use list::{ListOptions, ShowOptions, list, show};
+pub(super) use migrate::{MigrateOptions, migrate};
 
 /// What a new file begins with.
 const BEGIN: &str = "# The configuration of Weir: `weir add NAME URL` adds a server, `weir check` reads it all.\n\

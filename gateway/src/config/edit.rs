@@ -1,5 +1,7 @@
 //! Changes of a configuration file: what is not meant stays as it is, comments and order included.
 
+mod migrate;
+
 use std::{
     fmt, fs,
     io::{self, Write},
@@ -41,8 +43,16 @@ pub enum EditError {
         why: toml_edit::TomlError,
     },
     /// It belongs to another host.
-    #[error("{0} is the JSON of another host, which Weir only reads; write the servers in TOML to change them")]
-    Json(String),
+    #[error(
+        "{path} is the {format} of another host, which Weir only reads; `weir import {path} --config weir.toml` takes \
+         its servers over"
+    )]
+    OfHost {
+        /// The file.
+        path: String,
+        /// What it is written in.
+        format: &'static str,
+    },
     /// Weir would not take it.
     #[error("{0}")]
     Refused(Problems),
@@ -82,8 +92,8 @@ impl ConfigFile {
             Err(why) if why.kind() == io::ErrorKind::NotFound => None,
             Err(why) => return Err(EditError::Io { path: shown(), why }),
         };
-        if text.as_deref().is_some_and(import::is_json) {
-            return Err(EditError::Json(shown()));
+        if let Some(format) = text.as_deref().and_then(|text| import::format(&path, text)) {
+            return Err(EditError::OfHost { path: shown(), format });
         }
         let document = text.as_deref().unwrap_or_default().parse();
         let document = document.map_err(|why| EditError::Syntax { path: shown(), why })?;

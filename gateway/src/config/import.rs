@@ -1,4 +1,5 @@
-//! The JSON that other MCP hosts keep their servers in (`mcpServers`, or `servers` in VS Code), taken as it is.
+//! The JSON that other MCP hosts keep their servers in (`mcpServers`, or `servers` in VS Code), taken as it is. [`host`]
+//! has those whose files are TOML or YAML.
 //!
 //! It becomes the tree that the same servers would be in TOML, each value where it stands in the JSON, so everything is
 //! checked and reported as in a file of Weir's own. What Weir has no place for is said once for each server.
@@ -6,18 +7,21 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
 use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
+use weir_hosts::Host;
 
 use super::Environment;
 use super::name::{UpstreamName, nearest};
 use super::problem::Report;
 use super::read::Node;
 
+pub(super) mod host;
 mod render;
 mod variable;
 
@@ -36,6 +40,15 @@ const NAMED: usize = 8;
 /// Whether the text is JSON: no TOML begins so.
 pub(super) fn is_json(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '/'])
+}
+
+/// What the file is written in, if it is another host's.
+pub(super) fn format(path: &Path, text: &str) -> Option<&'static str> {
+    match host::host(path, text) {
+        _ if is_json(text) => Some("JSON"),
+        Some(Host::Goose) => Some("YAML"),
+        other => other.map(|_| "TOML"),
+    }
 }
 
 /// The tree of the same servers in TOML; none if that has been reported to be impossible.
@@ -70,16 +83,21 @@ pub(super) fn tree(text: &str, environment: &dyn Environment, report: &mut Repor
     if !unused.is_empty() {
         import.report.warn(0..0, format!("only the servers of this file are used, not {}", listed(&unused)), None);
     }
-    let toml = render::toml(&upstreams);
+    announce("the JSON of another MCP host", &upstreams, report);
+    Some(file_tree(range(servers.range), upstreams, 0..text.len()))
+}
+
+/// Says that the file is not Weir's own, and how the same would be.
+fn announce(file: &str, upstreams: &Table, report: &mut Report<'_>) {
+    let toml = render::toml(upstreams);
     let hint = format!("the same in TOML, where \"…\" stands for what may be secret:\n{toml}");
-    report.warn(0..0, "this is the JSON of another MCP host; Weir takes its servers as they are", Some(hint));
-    let whole = 0..text.len();
-    let mut tree = Table::new();
-    tree.insert(
-        Spanned::new(range(servers.range), "upstreams".into()),
-        Spanned::new(whole.clone(), DeValue::Table(upstreams)),
-    );
-    Some(Spanned::new(whole, DeValue::Table(tree)))
+    report.warn(0..0, format!("this is {file}; Weir takes its servers as they are"), Some(hint));
+}
+
+/// The tree of a file that has these upstreams alone.
+fn file_tree(key: Range<usize>, upstreams: Table, whole: Range<usize>) -> Node<'static> {
+    let upstreams = Spanned::new(whole.clone(), DeValue::Table(upstreams));
+    Spanned::new(whole, DeValue::Table(Table::from_iter([(Spanned::new(key, "upstreams".into()), upstreams)])))
 }
 
 /// Upstreams as TOML to look at, without what may be secret.
