@@ -195,7 +195,7 @@ impl Handler for App {
                 deliver::json(exchange, status, body).await;
             }
             // Boxed: calls go another way, and would have room for all that is awaited there.
-            path if connect::is_page(path) => Box::pin(self.connect(exchange)).await,
+            path if connect::is_page(path) || connect::is_console(exchange) => Box::pin(self.connect(exchange)).await,
             _ => {
                 if let Some(answer) = self.answer(exchange).await {
                     deliver::deliver(exchange, answer, self.draining.subscribe()).await;

@@ -1,9 +1,11 @@
-//! `/connect` in a real browser without scripts, on a desk and on a phone: from the link that a call shows to connected.
+//! The pages in a real browser without scripts, on a desk and on a phone: from the link that a call shows to connected, and
+//! from the first page of the console to the result of a tool.
 
 use std::path::Path;
 
 use serde_json::json;
-use weir_tests::chromium::{Window, tour};
+use weir_tests::chromium::{Window, tour, walk};
+use weir_tests::{Gateway, Stub};
 
 use crate::client_sign_in;
 use crate::oidc_login::{Scene, gets_through};
@@ -24,7 +26,7 @@ async fn from_click_to_connected(window: Window) {
     for sight in &sights {
         assert!(sight.url == connect && sight.text.contains("For ada@example.com (ada)"), "{sight:?}");
         assert!(sight.width <= window.width, "{} of {} pixels: {sight:?}", sight.width, window.width);
-        assert!(sight.complaints.is_empty(), "{sight:?}");
+        assert!(sight.complaints.is_empty() && sight.barriers.is_empty(), "{sight:?}");
         // The page is one answer: nothing is fetched beside it.
         assert_eq!(sight.fetched.last(), Some(&connect), "{sight:?}");
         assert_eq!(sight.fetched.iter().filter(|url| **url == connect).count(), 1, "{sight:?}");
@@ -44,7 +46,7 @@ async fn a_person_allows_a_client_with_a_phone() {
     let about = json!({ "client_name": "A".repeat(80), "redirect_uris": [back] });
     let client = scene.register(&about).await.1["client_id"].as_str().unwrap().to_owned();
     let page = scene.page(&client, &[("redirect_uri", &back)]);
-    let window = Window { name: "phone-consent", width: 390, height: 844 };
+    let window = Window::light("phone-consent", 390, 844);
     let sights = tour(window, "ada", &page, &["Do not allow"], pictures).await;
     assert!(sights[0].text.contains("Allow this client?") && sights[0].text.contains(&back), "{sights:?}");
     assert!(sights[0].width <= window.width && sights[0].complaints.is_empty(), "{sights:?}");
@@ -53,10 +55,39 @@ async fn a_person_allows_a_client_with_a_phone() {
 
 #[tokio::test]
 async fn a_person_connects_at_a_desk() {
-    from_click_to_connected(Window { name: "desk", width: 1280, height: 800 }).await;
+    from_click_to_connected(Window::light("desk", 1280, 800)).await;
 }
 
 #[tokio::test]
 async fn a_person_connects_with_a_phone() {
-    from_click_to_connected(Window { name: "phone", width: 390, height: 844 }).await;
+    from_click_to_connected(Window::light("phone", 390, 844)).await;
+}
+
+async fn from_first_page_to_result(window: Window) {
+    let stub = Stub::start().await;
+    let gateway =
+        Gateway::start(&format!("{}[upstreams.down]\nurl = \"http://127.0.0.1:1/mcp\"\n", stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let steps = json!([
+        { "open": "Claude Code" }, { "link": "Tools: stub" }, { "link": "echo" }, { "fill": ["message", "<b>hi</b>"] }, "Call",
+    ]);
+    let sights = walk(window, "nobody", &gateway.url("/"), &steps, pictures).await;
+    for sight in &sights {
+        assert!(sight.width <= window.width, "{} of {} pixels: {sight:?}", sight.width, window.width);
+        assert!(sight.complaints.is_empty() && sight.barriers.is_empty(), "{sight:?}");
+        assert_eq!(sight.fetched.len(), 1, "the page is one answer: {sight:?}");
+    }
+    assert!(sights[0].text.contains("healthy") && sights[0].text.contains("Try again"), "{sights:?}");
+    assert!(sights[3].text.contains("Result") && sights[3].text.contains("<b>hi</b>"), "{sights:?}");
+}
+
+#[tokio::test]
+async fn a_tool_is_tried_at_a_desk() {
+    from_first_page_to_result(Window::light("console-desk", 1280, 800)).await;
+}
+
+#[tokio::test]
+async fn a_tool_is_tried_with_a_phone_in_the_dark() {
+    from_first_page_to_result(Window { is_dark: true, ..Window::light("console-phone", 390, 844) }).await;
 }

@@ -29,6 +29,7 @@ mod components;
 mod configuration;
 mod conformance;
 mod connect;
+mod console;
 mod crossing;
 mod damaged;
 mod device;

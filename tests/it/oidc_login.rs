@@ -152,6 +152,23 @@ async fn whoever_was_somebody_else_can_say_so() {
     assert!(before.open(&scene.gateway.url("/connect")).await.text.contains("Not signed in"), "eve's visit is over");
 }
 
+#[tokio::test]
+async fn the_console_is_of_whoever_signs_in_and_another_can_take_over() {
+    let scene = Scene::new(&json!({})).await;
+    let mut browser = Browser::of("eve");
+    let page = browser.open(&scene.gateway.url("/")).await;
+    assert!(page.url == scene.gateway.url("/") && page.text.contains("For eve"), "{page:?}");
+    assert!(page.text.contains("connect/github/tools") && page.text.contains("Not you?"), "{}", page.text);
+    assert!(!page.text.contains("Try again"), "only the operator has Weir reach for a server");
+    let (_, fields) = page.form("connect/github/login");
+    let retried = browser.submit(&scene.gateway.url("/connect/github/retry"), &fields).await;
+    assert_eq!(retried.status, 404);
+    browser.is_of("ada");
+    let page = browser.submit(&scene.gateway.url("/connect"), &[]).await;
+    let page = browser.press(&page, "session/end").await;
+    assert!(is_own(&page) && page.text.contains("For ada"), "{}", page.text);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_browsers_that_race_for_a_link_one_wins() {
     let scene = Scene::new(&json!({})).await;

@@ -124,7 +124,7 @@ impl Browser {
             }
             let (address, path) = parts(&url);
             let mut request = match form.take() {
-                None => Request::get(path),
+                None => Request::get(path).header("accept", "text/html,application/xhtml+xml,*/*;q=0.8"),
                 Some(body) => Request::new("POST", path)
                     .header("content-type", "application/x-www-form-urlencoded")
                     .header("origin", &format!("http://{address}"))

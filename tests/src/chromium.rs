@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{env, path::Path, path::PathBuf};
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::paths::{node, peers};
@@ -26,6 +26,15 @@ pub struct Window {
     pub width: u32,
     /// In pixels.
     pub height: u32,
+    /// Whether its person likes it dark.
+    pub is_dark: bool,
+}
+
+impl Window {
+    /// A window in light colours.
+    pub const fn light(name: &'static str, width: u32, height: u32) -> Self {
+        Self { name, width, height, is_dark: false }
+    }
 }
 
 /// What somebody sees after a page has come.
@@ -41,6 +50,8 @@ pub struct Sight {
     pub fetched: Vec<String>,
     /// What the browser has to say of the page.
     pub complaints: Vec<String>,
+    /// What of it keeps people out, as axe finds: only what is serious or critical.
+    pub barriers: Vec<String>,
 }
 
 /// Opens `link` as `person` and presses the buttons with these words, one after another; gives what is seen at first and
@@ -49,10 +60,18 @@ pub struct Sight {
 /// # Panics
 /// When there is no such browser, or no such button.
 pub async fn tour(window: Window, person: &str, link: &str, press: &[&str], pictures: &Path) -> Vec<Sight> {
-    let Window { name, width, height } = window;
+    walk(window, person, link, &json!(press), pictures).await
+}
+
+/// The same with any steps: beside words of buttons `{"link": WORDS}`, `{"open": SUMMARY}` and `{"fill": [LABEL, TEXT]}`.
+///
+/// # Panics
+/// As [`tour`].
+pub async fn walk(window: Window, person: &str, link: &str, steps: &Value, pictures: &Path) -> Vec<Sight> {
+    let Window { name, width, height, is_dark } = window;
     let tour = json!({
-        "program": program(), "link": link, "press": press, "person": person,
-        "width": width, "height": height, "pictures": pictures.join(name),
+        "program": program(), "link": link, "steps": steps, "person": person, "width": width, "height": height,
+        "scheme": if is_dark { "dark" } else { "light" }, "pictures": pictures.join(name),
     });
     let mut command = Command::new(node());
     command.arg(peers("clients/chromium.mjs")).arg(tour.to_string()).stdin(Stdio::null());

@@ -10,10 +10,13 @@ mod actions;
 mod approve;
 mod authorize;
 mod browser_sessions;
+mod console;
+mod console_page;
 mod cookie;
 mod enter;
 mod page;
 mod oidc;
+mod schema_form;
 
 use std::sync::Arc;
 
@@ -110,6 +113,18 @@ impl Connect {
     }
 }
 
+/// Whether a browser opens the console.
+pub(super) fn is_console(exchange: &HttpExchange) -> bool {
+    let is_page = |accept: &str| accept.split(',').any(|range| range.trim().starts_with("text/html"));
+    (exchange.method(), exchange.path()) == ("GET", "/") && exchange.header("accept").is_some_and(is_page)
+}
+
+/// The server that a path of the console names.
+fn console_path<'p>(path: &'p str, page: &str) -> Option<&'p str> {
+    let (name, rest) = path.strip_prefix("/connect/")?.split_once('/')?;
+    (rest == page).then_some(name)
+}
+
 /// Whether browsers come there.
 pub(super) fn is_page(path: &str) -> bool {
     path == "/connect" || path == AUTHORIZE || path.starts_with("/connect/") || is_callback(path)
@@ -179,7 +194,7 @@ impl App {
         let browser = self.connect.browser_sessions.get(&exchange.cookies());
         let address = exchange.peer().ip();
         match (exchange.method(), path) {
-            ("GET", "/connect") => self.arrive(exchange, browser, cookie).await,
+            ("GET", "/" | "/connect") => self.arrive(exchange, browser, cookie).await,
             ("POST", "/connect") => {
                 let Ok(form) = exchange.read_body(FORM).await else { return bad_form() };
                 let ticket = value(&form, "ticket").unwrap_or_default();
@@ -190,6 +205,9 @@ impl App {
             ("GET", path) if is_callback(path) => self.come_back(&target(exchange), browser, address).await,
             ("GET", path) if path.starts_with(VISIT) => {
                 self.vouched_for(exchange, &target(exchange), browser.as_ref(), cookie).await
+            }
+            ("POST", path) if let Some(name) = console_path(path, "call") => {
+                self.try_tool(exchange, browser, name).await
             }
             ("POST", path) => {
                 let Some((name, act)) = path.strip_prefix("/connect/").and_then(|rest| rest.split_once('/')) else {
@@ -206,11 +224,18 @@ impl App {
                     Some(browser) if name == CLIENTS && !matches!(&*act, "login" | "logout") => {
                         self.sign_out_clients(&browser, &act, address).await
                     }
+                    Some(browser) if act == "retry" => self.retry(&browser, &name),
                     Some(browser) => self.act(&browser, &name, &act, address).await,
-                    None => {
-                        let text = "This page is too old, or was not made for this browser. Open it again.";
-                        BrowserReply::Page(403, page::message("Not done", text, &self.connect.invitations.page()))
-                    }
+                    None => self.old_page(),
+                }
+            }
+            ("GET", path) if let Some(name) = console_path(path, "tools") => {
+                if let Some(reply) = self.elsewhere(exchange) {
+                    return reply;
+                }
+                match browser.or_else(|| self.enter_locally(cookie)) {
+                    Some(browser) => self.tools(exchange, &browser, name).await,
+                    None => self.arrive(exchange, None, cookie).await,
                 }
             }
             ("GET", path) => match (path.strip_prefix("/connect/approve/"), browser) {
@@ -223,14 +248,26 @@ impl App {
         }
     }
 
-    async fn overview(&self, browser: &BrowserSession) -> BrowserReply {
+    /// The form is not of a page that was made for this browser, or too old.
+    fn old_page(&self) -> BrowserReply {
+        let text = "This page is too old, or was not made for this browser. Open it again.";
+        BrowserReply::Page(403, page::message("Not done", text, &self.connect.invitations.page()))
+    }
+
+    /// The page with all servers: for signing in, or the console.
+    async fn overview(&self, browser: &BrowserSession, is_console: bool) -> BrowserReply {
         let waiting = self.waiting_for(browser.caller()).await.map_err(|why| why.to_string());
         let clients = self.allowed_clients(browser.caller()).await;
-        match (self.rows(browser.caller()).await, waiting) {
+        match (self.rows(browser.caller(), is_console).await, waiting) {
             (Ok(rows), Ok(waiting)) => {
                 let who = (!browser.caller().is_local()).then(|| name_of(browser.caller()));
-                let (notice, key) = (browser.notice(), browser.key());
-                BrowserReply::Page(200, page::page(&rows, who.as_deref(), notice.as_ref(), &waiting, &clients, key))
+                let (who, notice) = (who.as_deref(), browser.notice());
+                let (notice, key) = (notice.as_ref(), browser.key());
+                let (clients, waiting) = (&clients[..], &*waiting);
+                let can_change = !self.connect.logins.is_empty();
+                let overview = page::Overview { rows: &rows, who, notice, waiting, clients, key, can_change };
+                let html = if is_console { self.console(&overview) } else { page::page(&overview) };
+                BrowserReply::Page(200, html)
             }
             (Err(why), _) | (_, Err(why)) => {
                 BrowserReply::Page(500, page::message("Trouble", &why, &self.connect.invitations.page()))
@@ -238,15 +275,16 @@ impl App {
         }
     }
 
-    /// How a caller stands with every upstream.
-    async fn rows(&self, caller: &Arc<Caller>) -> Result<Vec<Row>, String> {
+    /// How a caller stands with every upstream, and if wanted how it stands itself.
+    async fn rows(&self, caller: &Arc<Caller>, with_health: bool) -> Result<Vec<Row>, String> {
         let states = self.connect.manager.states(Some(caller)).await.map_err(|why| why.to_string())?;
         let row = |upstream: &Arc<crate::upstream::Upstream>| {
             let name = upstream.name();
             let state = states.iter().find(|state| state.upstream == name).filter(|state| state.for_people);
             let asks = upstream.status().state.wants_login();
             let state = state.map_or(RowState::Open, |state| self.state(state, caller, asks));
-            Row { name: name.to_owned(), state }
+            let health = with_health.then(|| console::server_health(upstream, caller));
+            Row { name: name.to_owned(), state, health }
         };
         let snapshot = self.proxy.snapshot();
         let usable = |upstream: &&Arc<crate::upstream::Upstream>| snapshot.may_use(Some(caller), upstream.name());

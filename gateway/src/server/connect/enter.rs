@@ -29,10 +29,14 @@ impl App {
     ) -> BrowserReply {
         let ticket = value(exchange.query().unwrap_or_default().as_bytes(), "ticket");
         match (self.connect.logins.is_empty(), ticket, browser) {
+            (false, None, None) if exchange.path() != "/connect" => {
+                let next = format!("{}/", self.connect.invitations.root());
+                self.sign_in_for(exchange, &next, cookie).await
+            }
             (false, ticket, None) => self.ask(exchange, ticket.as_deref(), cookie).await,
             (false, Some(ticket), Some(browser)) => self.redeem(&ticket, &browser, exchange.peer().ip()),
             (true, Some(ticket), browser) => self.invited(&ticket, browser),
-            (_, None, Some(browser)) => self.overview(&browser).await,
+            (_, None, Some(browser)) => self.overview(&browser, exchange.path() == "/").await,
             (true, None, None) => self.stranger(exchange, cookie).await,
         }
     }
@@ -45,7 +49,7 @@ impl App {
         cookie: &mut Option<String>,
     ) -> BrowserReply {
         if !self.connect.logins.is_empty() {
-            return self.send(exchange, Some(ticket), true, cookie).await;
+            return self.send(exchange, Some(ticket).filter(|ticket| !ticket.is_empty()), true, cookie).await;
         }
         match self.connect.invitations.take(ticket).and_then(|caller| self.connect.browser_sessions.open(caller)) {
             Some((browser, set)) => {
@@ -185,18 +189,26 @@ impl App {
         if let Some(reply) = self.elsewhere(exchange) {
             return reply;
         }
-        let Some((browser, set)) = self.connect.browser_sessions.open(Caller::local()) else { return no_randomness() };
+        match self.enter_locally(cookie) {
+            Some(browser) => self.overview(&browser, exchange.path() == "/").await,
+            None => no_randomness(),
+        }
+    }
+
+    /// Lets a browser in without a question, where only this machine reaches Weir.
+    pub(super) fn enter_locally(&self, cookie: &mut Option<String>) -> Option<Arc<BrowserSession>> {
+        let (browser, set) = self.connect.browser_sessions.open(self.authn.are_local().then(Caller::local)?)?;
         *cookie = Some(set);
-        self.overview(&browser).await
+        Some(browser)
     }
 
     /// Sends a browser to the name that it will be sent back to, for its cookie belongs to that.
-    fn elsewhere(&self, exchange: &HttpExchange) -> Option<BrowserReply> {
+    pub(super) fn elsewhere(&self, exchange: &HttpExchange) -> Option<BrowserReply> {
         let root = self.connect.invitations.root();
         let by_name = exchange.host().is_some_and(|host| host.starts_with("localhost"));
         let differs = by_name && !root.contains("://localhost") && root.contains("://127.0.0.1");
         let query = exchange.query().map(|query| format!("?{query}")).unwrap_or_default();
-        differs.then(|| BrowserReply::Go(format!("{}{query}", self.connect.invitations.page())))
+        differs.then(|| BrowserReply::Go(format!("{root}{}{query}", exchange.path())))
     }
 
     /// The page, with the ticket that somebody came with.

@@ -10,6 +10,8 @@ use std::{
 
 use crate::credential::ClientGrant;
 
+use super::console_page::ServerHealth;
+
 /// Stands for all MCP clients where the id of one could be.
 pub(super) const ALL: &str = "revoke";
 
@@ -18,8 +20,26 @@ pub(super) const ALL: &str = "revoke";
 pub(super) struct Row {
     /// Its name in the configuration.
     pub(super) name: String,
-    /// How it stands.
+    /// How the caller stands there.
     pub(super) state: RowState,
+    /// How it stands itself, where that is shown.
+    pub(super) health: Option<ServerHealth>,
+}
+
+/// What the pages with all servers have in common.
+pub(super) struct Overview<'a> {
+    pub(super) rows: &'a [Row],
+    /// For whom, if that is not plain.
+    pub(super) who: Option<&'a str>,
+    pub(super) notice: Option<&'a Notice>,
+    /// What waits for an approval, as HTML.
+    pub(super) waiting: &'a str,
+    /// Those that may call in the name of the caller.
+    pub(super) clients: &'a [ClientGrant],
+    /// Goes back with each form, so that no other site can send one (OWASP, synchronizer token).
+    pub(super) key: &'a str,
+    /// Whether the caller may sign in as somebody else.
+    pub(super) can_change: bool,
 }
 
 /// How an upstream stands for the caller.
@@ -51,16 +71,24 @@ pub(super) enum Notice {
     Failed(String),
 }
 
-/// The whole page, for `who` if that is not plain. `key` goes back with each form, so that no other site can send one (OWASP, synchronizer token).
-/// `waiting` is a part that is ready. The MCP `clients` may call in the name of the caller.
-pub(super) fn page(
-    rows: &[Row],
-    who: Option<&str>,
-    notice: Option<&Notice>,
-    waiting: &str,
-    clients: &[ClientGrant],
-    key: &str,
-) -> String {
+/// The page for signing in.
+pub(super) fn page(overview: &Overview<'_>) -> String {
+    let more = "<p><a href=\"./\">Tools, hosts and more</a></p>";
+    document("Sign in", &format!("{}{more}{}", servers(overview), not_you(overview)))
+}
+
+/// Leads to a sign-in as somebody else.
+pub(super) fn not_you(overview: &Overview<'_>) -> &'static str {
+    match overview.can_change {
+        true => {
+            "<form class=\"alone\" method=\"post\" action=\"connect\"><button class=\"plain\">Not you?</button></form>"
+        }
+        false => "",
+    }
+}
+
+/// The servers, with what the caller can do about each, and the clients of the caller.
+pub(super) fn servers(&Overview { rows, who, notice, waiting, clients, key, .. }: &Overview<'_>) -> String {
     let mut body = who.map(|who| format!("<p class=\"who\">For {}</p>", HtmlText(who))).unwrap_or_default();
     match notice {
         Some(Notice::Done(text)) => body += &format!("<p class=\"notice done\" role=\"status\">{}</p>", HtmlText(text)),
@@ -85,7 +113,7 @@ pub(super) fn page(
         let all = form(("clients", ALL), "Sign out all", "all clients", "plain", key);
         body += &format!("<li><div><h2>{} signed in</h2></div>{all}</li></ul>", clients.len());
     }
-    document("Sign in", &body)
+    body
 }
 
 /// A page with one sentence, and the way to the list, which is at `home`.
@@ -177,9 +205,21 @@ fn item(row: &Row, key: &str) -> String {
         RowState::SignedIn { own: true, .. } => form((&row.name, "logout"), "Sign out", &row.name, "plain", key),
         RowState::Open | RowState::SignedIn { own: false, .. } | RowState::Unavailable(_) => String::new(),
     };
+    let Some(health) = &row.health else {
+        return format!(
+            "<li><div><h2><span class=\"mark {class}\" aria-hidden=\"true\">{mark}</span> {name}</h2>\
+             <p>{says}</p></div>{action}</li>"
+        );
+    };
+    let (mark, class) = if health.is_fine { ("●", "good") } else { ("○", "bad") };
+    let retry = if health.can_retry && !health.is_fine {
+        form((&row.name, "retry"), "Try again", &row.name, "plain", key)
+    } else {
+        String::new()
+    };
     format!(
-        "<li><div><h2><span class=\"mark {class}\" aria-hidden=\"true\">{mark}</span> {name}</h2>\
-         <p>{says}</p></div>{action}</li>"
+        "<li><div><h2><span class=\"mark {class}\" aria-hidden=\"true\">{mark}</span> {name}</h2>{health}<p>{says}</p></div>\
+         <a href=\"connect/{name}/tools\" aria-label=\"Tools: {name}\">Tools</a>{retry}{action}</li>"
     )
 }
 
@@ -240,7 +280,11 @@ mod tests {
     use super::*;
 
     fn row(name: &str, state: RowState) -> Row {
-        Row { name: name.into(), state }
+        Row { name: name.into(), state, health: None }
+    }
+
+    fn overview<'a>(rows: &'a [Row], clients: &'a [ClientGrant], key: &'a str) -> Overview<'a> {
+        Overview { rows, who: None, notice: None, waiting: "", clients, key, can_change: false }
     }
 
     fn client(name: &str) -> ClientGrant {
@@ -264,7 +308,7 @@ mod tests {
             (RowState::Unavailable("set client_id".into()), "set client_id", None),
         ];
         for (state, says, action) in cases {
-            let html = page(&[row("github", state.clone())], None, None, "", &[client("host")], "k");
+            let html = page(&overview(&[row("github", state.clone())], &[client("host")], "k"));
             assert!(html.contains(says), "{state:?}: {html}");
             match action {
                 Some(action) => assert!(html.contains(&format!("action=\"{action}\"")), "{state:?}: {html}"),
@@ -276,14 +320,9 @@ mod tests {
     #[test]
     fn nothing_from_elsewhere_becomes_markup() {
         let evil = "\"><script>alert(1)</script>'\u{202e}&";
-        let html = page(
-            &[row(evil, RowState::Expired(evil.into())), row(evil, RowState::Unavailable(evil.into()))],
-            Some(evil),
-            Some(&Notice::Failed(evil.into())),
-            "",
-            &[client(evil)],
-            evil,
-        );
+        let rows = [row(evil, RowState::Expired(evil.into())), row(evil, RowState::Unavailable(evil.into()))];
+        let failed = Notice::Failed(evil.into());
+        let html = page(&Overview { who: Some(evil), notice: Some(&failed), ..overview(&rows, &[client(evil)], evil) });
         assert!(!html.contains("<script") && !html.contains('\u{202e}'), "{html}");
         let others = [
             message(evil, evil, evil),
