@@ -51,7 +51,7 @@ use sha2::{Digest, Sha256};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use self::problem::Report;
+use self::problem::ProblemReport;
 use self::read::{Node, SettingKind};
 
 use crate::quota::Shares;
@@ -512,7 +512,7 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with it. A text that is neither Weir's TOML nor a file of another host is not looked into any further.
     pub fn parse(text: &str, path: &Path, environment: &dyn Environment) -> Result<Self, Problems> {
-        let mut report = Report::new(path, text);
+        let mut report = ProblemReport::new(path, text);
         let tree = match import::host::host(path, text) {
             _ if import::is_json(text) => import::tree(text, environment, &mut report),
             Some(host) => import::host::tree(host, text, environment, &mut report),
@@ -552,7 +552,7 @@ pub fn period(text: &str) -> Result<Duration, String> {
 }
 
 /// The tree of a TOML file; none if it has mistakes, which have been reported.
-fn toml_tree<'t>(text: &'t str, report: &mut Report<'_>) -> Option<Node<'t>> {
+fn toml_tree<'t>(text: &'t str, report: &mut ProblemReport<'_>) -> Option<Node<'t>> {
     let (tree, errors) = DeTable::parse_recoverable(text);
     syntax::report(&errors, text, report);
     report.is_clean().then(|| Spanned::new(tree.span(), DeValue::Table(tree.into_inner())))

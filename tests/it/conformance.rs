@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use weir_tests::client::{answer, with_meta};
 use weir_tests::peer::Launch;
-use weir_tests::suite::{Verdict, Way, client_scenarios, run, run_client};
+use weir_tests::suite::{SuiteVerdict, Way, client_scenarios, run, run_client};
 use weir_tests::{Client, Gateway, Peer, paths};
 
 const LEGACY: &str = "2025-11-25";
@@ -19,7 +19,7 @@ const MODERN_COUNT: usize = 37;
 const LEGACY_CLIENTS: usize = 4;
 const MODERN_CLIENTS: usize = 7;
 
-fn assert_all(verdict: &Verdict, count: usize) {
+fn assert_all(verdict: &SuiteVerdict, count: usize) {
     let failed = verdict.failed.join("\n");
     assert!(verdict.failed.is_empty(), "{} of {count} scenarios failed:\n{failed}", verdict.failed.len());
     assert_eq!(verdict.passed.len(), count, "{}", verdict.output);
@@ -28,7 +28,7 @@ fn assert_all(verdict: &Verdict, count: usize) {
 }
 
 /// What is not required may fail, but somebody should know. Shown with `--no-capture`.
-fn report(verdict: &Verdict) {
+fn report(verdict: &SuiteVerdict) {
     if !verdict.unscored_failures.is_empty() {
         eprintln!("not required, and failed:\n{}", verdict.unscored_failures.join("\n"));
     }

@@ -20,7 +20,7 @@ const SCENARIO: Duration = Duration::from_secs(60);
 
 /// What came of a run.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct SuiteVerdict {
     /// The required scenarios that passed.
     pub passed: Vec<String>,
     /// The required scenarios that did not, each with its failed checks.
@@ -45,7 +45,7 @@ pub type Checks = BTreeMap<(String, String, usize), String>;
 ///
 /// # Panics
 /// When the suite does not run to its end.
-pub async fn run(url: &str, revision: &str, baseline: Option<&Path>) -> Verdict {
+pub async fn run(url: &str, revision: &str, baseline: Option<&Path>) -> SuiteVerdict {
     let results = TempDir::new().expect("a temporary directory can be made");
     let mut command = conformance();
     command.arg("server").args(["--url", url, "--requirements", revision, "--output-dir"]).arg(results.path());
@@ -57,7 +57,7 @@ pub async fn run(url: &str, revision: &str, baseline: Option<&Path>) -> Verdict 
 
     let (summary, unscored) = split(&text);
     let unscored: Vec<&str> = unscored.lines().filter_map(scenario).map(|(_, name)| name).collect();
-    let mut verdict = Verdict {
+    let mut verdict = SuiteVerdict {
         passed: Vec::new(),
         failed: Vec::new(),
         unscored_failures: Vec::new(),

@@ -24,7 +24,7 @@ impl Challenge {
         let mut all = Vec::new();
         for header in headers {
             let shown = header.get(..MAX_HEADER).unwrap_or(header);
-            Reader { rest: shown }.challenges(&mut all);
+            ChallengeReader { rest: shown }.challenges(&mut all);
         }
         all
     }
@@ -59,11 +59,11 @@ impl Challenge {
     }
 }
 
-struct Reader<'a> {
+struct ChallengeReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ChallengeReader<'a> {
     fn challenges(&mut self, all: &mut Vec<Challenge>) {
         // Whether a parameter or a token68 may follow the last scheme without a comma (RFC 9110 §11.2).
         let mut open = false;

@@ -18,7 +18,7 @@ use weir_hosts::Host;
 
 use super::Environment;
 use super::name::{UpstreamName, nearest};
-use super::problem::Report;
+use super::problem::ProblemReport;
 use super::read::Node;
 
 pub(super) mod host;
@@ -52,7 +52,7 @@ pub(super) fn format(path: &Path, text: &str) -> Option<&'static str> {
 }
 
 /// The tree of the same servers in TOML; none if that has been reported to be impossible.
-pub(super) fn tree(text: &str, environment: &dyn Environment, report: &mut Report<'_>) -> Option<Node<'static>> {
+pub(super) fn tree(text: &str, environment: &dyn Environment, report: &mut ProblemReport<'_>) -> Option<Node<'static>> {
     let parsed = match parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default()) {
         Ok(parsed) => parsed.value,
         Err(error) => {
@@ -88,7 +88,7 @@ pub(super) fn tree(text: &str, environment: &dyn Environment, report: &mut Repor
 }
 
 /// Says that the file is not Weir's own, and how the same would be.
-fn announce(file: &str, upstreams: &Table, report: &mut Report<'_>) {
+fn announce(file: &str, upstreams: &Table, report: &mut ProblemReport<'_>) {
     let toml = render::toml(upstreams);
     let hint = format!("the same in TOML, where \"…\" stands for what may be secret:\n{toml}");
     report.warn(0..0, format!("this is {file}; Weir takes its servers as they are"), Some(hint));
@@ -123,7 +123,7 @@ fn is_silent(key: &str) -> bool {
 /// One file on its way.
 struct Import<'i, 't> {
     environment: &'i dyn Environment,
-    report: &'i mut Report<'t>,
+    report: &'i mut ProblemReport<'t>,
     /// The names given so far in lower case, and the lines of their servers.
     names: BTreeMap<String, usize>,
 }

@@ -60,7 +60,7 @@ impl Error for Problem {}
 impl Error for Problems {}
 
 /// Collects the mistakes in one file while it is being read.
-pub(super) struct Report<'t> {
+pub(super) struct ProblemReport<'t> {
     file: &'t Path,
     text: &'t str,
     problems: Vec<Problem>,
@@ -68,7 +68,7 @@ pub(super) struct Report<'t> {
     missing: Vec<Problem>,
 }
 
-impl<'t> Report<'t> {
+impl<'t> ProblemReport<'t> {
     /// Nothing wrong so far with this text from this file.
     pub(super) fn new(file: &'t Path, text: &'t str) -> Self {
         Self { file, text, problems: Vec::new(), warnings: Vec::new(), missing: Vec::new() }

@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::Report;
+use super::problem::ProblemReport;
 use super::suggest;
 
 /// A value of the tree, and the bytes of the file that it takes up.
@@ -25,7 +25,7 @@ pub(super) trait SettingKind: Sized {
     const EXAMPLE: Option<&'static str> = None;
 
     /// Reads the value, or reports why not. Reports whatever is wrong inside as well.
-    fn read(node: &Node<'_>, report: &mut Report) -> Option<Self>;
+    fn read(node: &Node<'_>, report: &mut ProblemReport) -> Option<Self>;
 }
 
 /// Why a text cannot be read as what it should be.
@@ -110,7 +110,7 @@ impl<T> Default for Setting<T> {
 }
 
 /// Reports that the value is of the wrong type.
-pub(super) fn mistyped<T: SettingKind>(node: &Node<'_>, report: &mut Report) -> Option<T> {
+pub(super) fn mistyped<T: SettingKind>(node: &Node<'_>, report: &mut ProblemReport) -> Option<T> {
     let found = match node.get_ref() {
         DeValue::String(_) => "a string",
         DeValue::Integer(_) => "an integer",
@@ -132,7 +132,7 @@ pub(super) fn entries<'t, 'n>(table: &'t DeTable<'n>) -> Vec<(&'t str, Range<usi
 }
 
 /// Reports every key of the table that is not among the known ones.
-pub(super) fn refuse_unknown(table: &DeTable<'_>, known: &[&str], report: &mut Report) {
+pub(super) fn refuse_unknown(table: &DeTable<'_>, known: &[&str], report: &mut ProblemReport) {
     for (key, span, _) in entries(table) {
         if !known.contains(&key) {
             report.add(span, format!("unknown key `{}`", key.escape_debug()), Some(suggest::hint(key, known)));
@@ -141,7 +141,7 @@ pub(super) fn refuse_unknown(table: &DeTable<'_>, known: &[&str], report: &mut R
 }
 
 /// Reads one setting of a table.
-pub(super) fn field<T: SettingKind>(table: &DeTable<'_>, name: &str, report: &mut Report) -> Setting<T> {
+pub(super) fn field<T: SettingKind>(table: &DeTable<'_>, name: &str, report: &mut ProblemReport) -> Setting<T> {
     let Some((key, node)) = table.get_key_value(name) else {
         return Setting::Absent;
     };
@@ -170,7 +170,7 @@ macro_rules! table {
 
             fn read(
                 node: &$crate::config::read::Node<'_>,
-                report: &mut $crate::config::problem::Report,
+                report: &mut $crate::config::problem::ProblemReport,
             ) -> Option<Self> {
                 const KEYS: &[&str] = &[$($crate::config::read::key(stringify!($field))),*];
                 let Some(table) = node.get_ref().as_table() else {

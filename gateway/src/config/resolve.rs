@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use self::context::Context;
-use super::problem::Report;
+use super::problem::ProblemReport;
 use super::quantity::{Period, Size};
 use super::read::Setting;
 use super::value::Count;
@@ -35,7 +35,7 @@ pub(super) fn resolve(
     file: &Path,
     base: &Path,
     environment: &dyn Environment,
-    report: &mut Report<'_>,
+    report: &mut ProblemReport<'_>,
 ) -> Config {
     let api_keys = root.api_keys.or(false);
     let certified = root.tls.set().is_some_and(|at| at.value.client_ca.key().is_some());

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use super::inherit::STORE_KEY;
-use super::problem::Report;
+use super::problem::ProblemReport;
 use super::quantity::{Memory, Period, Size};
 use super::read::{Node, SettingKind, Unreadable, mistyped};
 use super::suggest;
@@ -40,7 +40,7 @@ pub(super) struct Address(pub(super) SocketAddr);
 /// Reads a string by its `FromStr`.
 pub(super) fn parsed<T: SettingKind + FromStr<Err = Unreadable>>(
     node: &Node<'_>,
-    report: &mut Report<'_>,
+    report: &mut ProblemReport<'_>,
 ) -> Option<T> {
     let Some(text) = node.get_ref().as_str() else {
         return mistyped(node, report);
@@ -61,7 +61,7 @@ macro_rules! strings {
 
             fn read(
                 node: &$crate::config::read::Node<'_>,
-                report: &mut $crate::config::problem::Report<'_>,
+                report: &mut $crate::config::problem::ProblemReport<'_>,
             ) -> Option<Self> {
                 $crate::config::string::parsed(node, report)
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use toml::de::Error;
 
 use super::name::{UpstreamName, nearest};
-use super::problem::Report;
+use super::problem::ProblemReport;
 use super::string::Address;
 
 /// Keys whose values may be shown: nobody writes a secret there.
@@ -31,7 +31,7 @@ const PLAIN: &[&str] = &[
 const SHORT: usize = 6;
 
 /// Reports what the parser stumbled over, once for each line: what follows on the same one follows from it.
-pub(super) fn report(errors: &[Error], text: &str, report: &mut Report<'_>) {
+pub(super) fn report(errors: &[Error], text: &str, report: &mut ProblemReport<'_>) {
     let mut lines = BTreeSet::new();
     for error in errors.iter().take(MOST) {
         let span = error.span().unwrap_or_default();

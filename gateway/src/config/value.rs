@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::DeValue;
 
-use super::problem::Report;
+use super::problem::ProblemReport;
 use super::read::{At, Node, SettingKind, entries, mistyped};
 
 /// A number above zero.
@@ -27,7 +27,7 @@ pub(super) struct Json(pub(super) String);
 impl SettingKind for bool {
     const EXPECTED: &'static str = "`true` or `false`";
 
-    fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
+    fn read(node: &Node<'_>, report: &mut ProblemReport<'_>) -> Option<Self> {
         node.get_ref().as_bool().or_else(|| mistyped(node, report))
     }
 }
@@ -35,7 +35,7 @@ impl SettingKind for bool {
 impl SettingKind for Count {
     const EXPECTED: &'static str = "a whole number above zero";
 
-    fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
+    fn read(node: &Node<'_>, report: &mut ProblemReport<'_>) -> Option<Self> {
         let Some(number) = node.get_ref().as_integer() else {
             return mistyped(node, report);
         };
@@ -54,7 +54,7 @@ impl<T: SettingKind> SettingKind for Values<T> {
     const EXPECTED: &'static str = "a list";
     const EXAMPLE: Option<&'static str> = Some("each value in quotes, all in brackets: [\"-y\", \"server\"]");
 
-    fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
+    fn read(node: &Node<'_>, report: &mut ProblemReport<'_>) -> Option<Self> {
         let Some(array) = node.get_ref().as_array() else {
             return mistyped(node, report);
         };
@@ -69,7 +69,7 @@ impl<T: SettingKind> SettingKind for Values<T> {
 impl<T: SettingKind> SettingKind for OneOrMore<T> {
     const EXPECTED: &'static str = T::EXPECTED;
 
-    fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
+    fn read(node: &Node<'_>, report: &mut ProblemReport<'_>) -> Option<Self> {
         if node.get_ref().is_array() {
             return Values::read(node, report).map(|list| Self(list.0));
         }
@@ -82,7 +82,7 @@ impl<T: SettingKind> SettingKind for NamedValues<T> {
     const EXPECTED: &'static str = "a table";
     const EXAMPLE: Option<&'static str> = Some("names and values in braces: { NAME = \"value\" }");
 
-    fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
+    fn read(node: &Node<'_>, report: &mut ProblemReport<'_>) -> Option<Self> {
         let Some(table) = node.get_ref().as_table() else {
             return mistyped(node, report);
         };
@@ -97,7 +97,7 @@ impl<T: SettingKind> SettingKind for NamedValues<T> {
 impl SettingKind for Json {
     const EXPECTED: &'static str = "a table";
 
-    fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
+    fn read(node: &Node<'_>, report: &mut ProblemReport<'_>) -> Option<Self> {
         if !node.get_ref().is_table() {
             return mistyped(node, report);
         }
@@ -106,7 +106,7 @@ impl SettingKind for Json {
 }
 
 /// The value as JSON; dates become strings. Reports every number that JSON does not have.
-fn json(node: &Node<'_>, report: &mut Report<'_>) -> Option<serde_json::Value> {
+fn json(node: &Node<'_>, report: &mut ProblemReport<'_>) -> Option<serde_json::Value> {
     let number = match node.get_ref() {
         DeValue::String(text) => return Some(text.as_ref().into()),
         DeValue::Boolean(yes) => return Some((*yes).into()),

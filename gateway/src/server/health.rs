@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{catalog::Catalog, telemetry::audit, upstream::Upstream};
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct ReadyReport<'a> {
     state: &'static str,
     /// Why the audit log cannot be written.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool, names: bool) -> (u16
     let snapshot = catalog.snapshot();
     let upstreams = snapshot.upstreams().filter(|_| names);
     let report =
-        Report { state, audit: audit::failure(), upstreams: upstreams.map(|upstream| line(upstream)).collect() };
+        ReadyReport { state, audit: audit::failure(), upstreams: upstreams.map(|upstream| line(upstream)).collect() };
     let body = serde_json::to_vec(&report).unwrap_or_default();
     (if state == "ready" { 200 } else { 503 }, body.into())
 }

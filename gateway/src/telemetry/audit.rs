@@ -187,7 +187,7 @@ pub fn tail(path: &Path, count: usize) -> io::Result<(Vec<Vec<u8>>, LogLines)> {
 /// A line as a terminal may show it; none if it is no record.
 #[must_use]
 pub fn shown(line: &[u8]) -> Option<Cow<'_, [u8]>> {
-    read::Entry::read(line).map(|_| format::json(line))
+    read::AuditEntry::read(line).map(|_| format::json(line))
 }
 
 /// The log goes on in a new file: the lines of that, if what was read is not at `path` any more.

@@ -14,12 +14,12 @@ const BELIEVED: Duration = Duration::from_secs(10 * 60);
 #[derive(Debug, Default)]
 pub(super) struct KnownEras {
     /// Of each era.
-    verdicts: [Verdict; 2],
+    verdicts: [EraVerdict; 2],
     advised: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum Verdict {
+enum EraVerdict {
     #[default]
     Unknown,
     Works(Transport),
@@ -39,8 +39,8 @@ impl KnownEras {
     /// The transport that opened `era`.
     pub(super) fn works(&self, era: Era) -> Option<Transport> {
         match self.verdicts[era as usize] {
-            Verdict::Works(transport) => Some(transport),
-            Verdict::Unknown | Verdict::Not(_) => None,
+            EraVerdict::Works(transport) => Some(transport),
+            EraVerdict::Unknown | EraVerdict::Not(_) => None,
         }
     }
 
@@ -59,7 +59,7 @@ impl KnownEras {
     /// Forgets that `era` works: it did not in a call.
     pub(super) fn doubt(&mut self, era: Era) {
         if self.works(era).is_some() {
-            self.change(era, Verdict::Unknown);
+            self.change(era, EraVerdict::Unknown);
         }
     }
 
@@ -77,27 +77,27 @@ impl KnownEras {
     pub(super) fn learn(&mut self, ended: &NegotiationEnd) {
         for era in [Era::Legacy, Era::Modern] {
             if ended.speaks_against(era) && !is_held(&ended.history, era) {
-                self.change(era, Verdict::Not(Instant::now()));
+                self.change(era, EraVerdict::Not(Instant::now()));
             }
         }
         if let (Ok(opened), Some(last)) = (&ended.opened, ended.history.last()) {
-            self.verdicts[opened.era as usize] = Verdict::Works(last.transport);
+            self.verdicts[opened.era as usize] = EraVerdict::Works(last.transport);
         }
     }
 
     /// An era that worked and does not any more is another server, or another version of it: that the one before did not
     /// speak the other era says nothing of this one.
-    fn change(&mut self, era: Era, verdict: Verdict) {
+    fn change(&mut self, era: Era, verdict: EraVerdict) {
         let worked = self.works(era).is_some();
         self.verdicts[era as usize] = verdict;
         let other = &mut self.verdicts[era.other() as usize];
-        if worked && matches!(other, Verdict::Not(_)) {
-            *other = Verdict::Unknown;
+        if worked && matches!(other, EraVerdict::Not(_)) {
+            *other = EraVerdict::Unknown;
         }
     }
 
     fn lacks(&self, era: Era) -> bool {
-        matches!(self.verdicts[era as usize], Verdict::Not(since) if since.elapsed() < BELIEVED)
+        matches!(self.verdicts[era as usize], EraVerdict::Not(since) if since.elapsed() < BELIEVED)
     }
 }
 

@@ -29,7 +29,7 @@ pub enum Json {
 impl Json {
     /// The value that a text is; none if it is no JSON, or deeper than 128.
     pub fn parse(text: &str) -> Option<Self> {
-        let mut reader = Reader { rest: text };
+        let mut reader = JsonReader { rest: text };
         let value = reader.value(0)?;
         reader.blank();
         reader.rest.is_empty().then_some(value)
@@ -205,11 +205,11 @@ fn quoted(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// What is still to be read.
-struct Reader<'t> {
+struct JsonReader<'t> {
     rest: &'t str,
 }
 
-impl Reader<'_> {
+impl JsonReader<'_> {
     fn blank(&mut self) {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
     }

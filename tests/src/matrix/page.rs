@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{Cell, Column, Row, columns::npm};
-use crate::suite::{Verdict, Way};
+use crate::suite::{SuiteVerdict, Way};
 
 /// A client's row: its cells in the order of the columns, none where it cannot go.
 pub type Line = (Row, Vec<Option<Cell>>);
@@ -16,7 +16,7 @@ pub struct Suite {
     /// The revision that is required.
     pub revision: &'static str,
     /// What came of it.
-    pub verdict: Verdict,
+    pub verdict: SuiteVerdict,
 }
 
 /// A run of the suite's client scenarios.
@@ -107,7 +107,7 @@ fn conformance(suites: &[Suite]) -> String {
          `{version}`, at `/mcp/<server>` in front of the fixture of the tests: required scenarios that passed, of those\n\
          that the revision has.\n\n"
     );
-    let mut table: BTreeMap<&str, BTreeMap<&str, &Verdict>> = BTreeMap::new();
+    let mut table: BTreeMap<&str, BTreeMap<&str, &SuiteVerdict>> = BTreeMap::new();
     let mut fixtures = Vec::new();
     for Suite { fixture, revision, verdict } in suites {
         table.entry(revision).or_default().insert(fixture, verdict);
@@ -128,7 +128,7 @@ fn conformance(suites: &[Suite]) -> String {
     }
     text += "\n";
     for (kind, failures) in [
-        ("Required and not passed", (|verdict| &verdict.failed) as fn(&Verdict) -> &Vec<String>),
+        ("Required and not passed", (|verdict| &verdict.failed) as fn(&SuiteVerdict) -> &Vec<String>),
         ("Run, not required, and not passed", |verdict| &verdict.unscored_failures),
     ] {
         let mut where_: BTreeMap<&str, Vec<String>> = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::{ops::Range, path::Path};
 use toml::{Spanned, de::DeValue};
 use weir_hosts::{Host, MAX_BYTES, OAuth, Piece, Server, Template, detect, read};
 
-use crate::config::{Environment, name, problem::Report, read::Node};
+use crate::config::{Environment, name, problem::ProblemReport, read::Node};
 
 use super::Table;
 
@@ -24,7 +24,7 @@ pub(in crate::config) fn tree(
     host: Host,
     text: &str,
     environment: &dyn Environment,
-    report: &mut Report<'_>,
+    report: &mut ProblemReport<'_>,
 ) -> Option<Node<'static>> {
     let lines = Lines::of(text);
     let servers = match read(host, text) {
@@ -91,7 +91,7 @@ struct ServerImport<'i, 't> {
     at: Range<usize>,
     table: toml::Table,
     environment: &'i dyn Environment,
-    report: &'i mut Report<'t>,
+    report: &'i mut ProblemReport<'t>,
 }
 
 impl ServerImport<'_, '_> {

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use crate::config::Environment;
-use crate::config::problem::Report;
+use crate::config::problem::ProblemReport;
 
 /// The text with each `${…}` as Weir has it. Reports what only the other host could know.
 pub(super) fn translated(
     text: &str,
     at: &Range<usize>,
     environment: &dyn Environment,
-    report: &mut Report<'_>,
+    report: &mut ProblemReport<'_>,
 ) -> String {
     let mut translated = String::with_capacity(text.len());
     let mut rest = text;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::expand::{ValuePart, literal, pieces};
-use crate::config::problem::Report;
+use crate::config::problem::ProblemReport;
 use crate::config::read::{At, Setting};
 use crate::config::secret::SecretError;
 use crate::config::string::{CredentialFile, FilePath, TemplateString};
@@ -27,7 +27,7 @@ pub(super) struct Context<'c, 't> {
     /// Its folder, absolute.
     pub(super) base: &'c Path,
     pub(super) environment: &'c dyn Environment,
-    pub(super) report: &'c mut Report<'t>,
+    pub(super) report: &'c mut ProblemReport<'t>,
     /// Whether what is resolved will be used. What a disabled upstream refers to need not exist.
     pub(super) live: bool,
     /// Whether callers prove who they are.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::config::access::{Approver, Effect, ItemPattern};
-use crate::config::problem::Report;
+use crate::config::problem::ProblemReport;
 use crate::config::quantity::Period;
 use crate::config::read::{Node, Setting, SettingKind, field, mistyped, refuse_unknown, table};
 use crate::config::string::{TemplateString, choice, strings};
@@ -123,7 +123,7 @@ pub(in crate::config) struct WrittenSelection {
 impl SettingKind for WrittenSelection {
     const EXPECTED: &'static str = "a list of patterns, or a table with `allow` or `deny`";
 
-    fn read(node: &Node<'_>, report: &mut Report<'_>) -> Option<Self> {
+    fn read(node: &Node<'_>, report: &mut ProblemReport<'_>) -> Option<Self> {
         let at = |value| {
             let (key, span) = (node.span(), node.span());
             Setting::Set(crate::config::read::At { key, span, value })

@@ -22,7 +22,7 @@ pub(super) const MAX_PAIRS: usize = MAX_FIELDS + 8;
 
 /// One argument.
 #[derive(Debug, PartialEq, Eq)]
-struct Field<'s> {
+struct FormField<'s> {
     name: &'s str,
     kind: FieldKind,
     is_required: bool,
@@ -40,7 +40,7 @@ enum FieldKind {
 }
 
 /// The fields of a schema; none if one field has to do for all.
-fn fields(schema: &Value) -> Option<Vec<Field<'_>>> {
+fn fields(schema: &Value) -> Option<Vec<FormField<'_>>> {
     let Some(properties) = schema.get("properties") else {
         // Without properties nothing is known of what may be given, unless nothing may.
         return (schema.get("additionalProperties") == Some(&Value::Bool(false))).then(Vec::new);
@@ -48,7 +48,7 @@ fn fields(schema: &Value) -> Option<Vec<Field<'_>>> {
     let properties = properties.as_object().filter(|all| all.len() <= MAX_FIELDS)?;
     let required = schema.get("required").and_then(Value::as_array);
     let is_required = |name: &str| required.is_some_and(|all| all.iter().any(|one| one == name));
-    let fields = properties.iter().map(|(name, schema)| Field {
+    let fields = properties.iter().map(|(name, schema)| FormField {
         name,
         kind: kind(schema),
         is_required: is_required(name),
@@ -85,7 +85,7 @@ pub(super) fn html(schema: &Value) -> String {
     html
 }
 
-impl Field<'_> {
+impl FormField<'_> {
     fn write(&self, html: &mut String, at: usize) -> std::fmt::Result {
         let (name, about) = (HtmlText(self.name), HtmlText(self.about));
         let hint = match (&self.kind, self.is_required) {
@@ -145,7 +145,7 @@ pub(super) fn arguments(schema: &Value, form: &[(String, String)]) -> Result<Map
     Ok(arguments)
 }
 
-impl Field<'_> {
+impl FormField<'_> {
     fn read(&self, text: &str) -> Result<Value, String> {
         let wrong = |what: &str| format!("`{}` is no {what}.", self.name);
         let json = || serde_json::from_str::<Value>(text);

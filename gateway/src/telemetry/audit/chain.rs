@@ -20,7 +20,7 @@ use ring::{
 };
 
 use super::{
-    read::{Entry, complete_files},
+    read::{AuditEntry, complete_files},
     record::{Record, put_hex, put_number},
 };
 use crate::config::AuditConfig;
@@ -283,7 +283,7 @@ impl Tail {
         while end > first {
             let begin = bytes[first..end].iter().rposition(|byte| *byte == b'\n').map_or(first, |at| first + at + 1);
             let line = &bytes[begin..end];
-            if let Some(entry) = Entry::read(line) {
+            if let Some(entry) = AuditEntry::read(line) {
                 tail.last = Some(Head { seq: entry.seq, hash: hash(line) });
                 tail.torn = bytes[whole.min(end + 1)..whole].to_vec();
                 return Ok(tail);

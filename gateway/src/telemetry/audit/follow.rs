@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::read::{Entry, LogLines, complete_files};
+use super::read::{AuditEntry, LogLines, complete_files};
 
 /// How many records are read at once, and how long they may be together, in bytes.
 const MOST: usize = 512;
@@ -110,7 +110,7 @@ impl AuditReader {
             let is_now = lines.is_at(&self.path);
             match lines.next_line()? {
                 Some(line) => {
-                    if let Some(entry) = Entry::read(&line).filter(|entry| entry.seq > self.last) {
+                    if let Some(entry) = AuditEntry::read(&line).filter(|entry| entry.seq > self.last) {
                         return Ok(Some((line, entry.seq)));
                     }
                 }
@@ -175,7 +175,7 @@ fn newest(path: &Path) -> io::Result<u64> {
     /// Some of the last lines may be torn.
     const LINES: usize = 16;
     let last = match super::tail(path, LINES) {
-        Ok((last, _)) => last.iter().rev().find_map(|line| Entry::read(line)).map(|entry| entry.seq),
+        Ok((last, _)) => last.iter().rev().find_map(|line| AuditEntry::read(line)).map(|entry| entry.seq),
         Err(why) if why.kind() == io::ErrorKind::NotFound => None,
         Err(why) => return Err(why),
     };
@@ -205,7 +205,7 @@ mod tests {
 
     fn numbers(reader: &mut AuditReader) -> (Vec<u64>, u64) {
         let batch = reader.next_batch().unwrap();
-        (batch.lines.iter().map(|line| Entry::read(line).unwrap().seq).collect(), batch.missing)
+        (batch.lines.iter().map(|line| AuditEntry::read(line).unwrap().seq).collect(), batch.missing)
     }
 
     #[test]

@@ -16,7 +16,7 @@ const LONGEST: u64 = 1 << 20;
 
 /// What the chain needs to know of a record.
 #[derive(Debug, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct AuditEntry {
     pub(super) seq: u64,
     pub(super) previous_hash: Option<String>,
     pub(super) event_type: String,
@@ -39,7 +39,7 @@ pub struct LogLines {
     begun: Vec<u8>,
 }
 
-impl Entry {
+impl AuditEntry {
     /// Reads a line; none if it is no record.
     pub(super) fn read(line: &[u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     chain::{Head, hash},
-    read::{self, Entry},
+    read::{self, AuditEntry},
 };
 
 /// How many faults are told one by one.
@@ -104,7 +104,7 @@ pub fn verify(path: &Path, anchor: Option<&Anchor>) -> io::Result<ChainReport> {
 
 impl Check<'_> {
     fn line(&mut self, path: &Path, number: u64, line: Vec<u8>) {
-        let Some(entry) = Entry::read(&line) else {
+        let Some(entry) = AuditEntry::read(&line) else {
             self.strange.push(line);
             return;
         };

@@ -12,7 +12,7 @@
 
 mod pins;
 
-use pins::{Change, Pins, label};
+use pins::{PinChange, Pins, label};
 use weir_policy::{Upstream, calls::*, capability::log, json::Json};
 
 struct Pin;
@@ -25,13 +25,13 @@ enum Reaction {
     Hide,
 }
 
-struct Settings {
+struct PinSettings {
     lists: Vec<EntryKind>,
     on_change: Reaction,
     on_new: Reaction,
 }
 
-impl Settings {
+impl PinSettings {
     fn read(text: &str) -> Result<Self, String> {
         let written = weir_policy::Settings::read(text);
         let known = ["lists", "on_change", "on_new"];
@@ -71,7 +71,7 @@ fn list(word: &Json) -> Option<EntryKind> {
 
 impl Calls for Pin {
     fn wants(settings: String) -> Result<Interest, String> {
-        Ok(Interest::in_entries(Settings::read(&settings)?.lists))
+        Ok(Interest::in_entries(PinSettings::read(&settings)?.lists))
     }
 
     fn before(_: Call, _: Option<String>) -> Decision {
@@ -83,7 +83,7 @@ impl Calls for Pin {
     }
 
     fn entries(of: Upstream, entries: Vec<Entry>) -> Vec<EntryVerdict> {
-        let settings = Settings::read(&of.settings);
+        let settings = PinSettings::read(&of.settings);
         match settings.and_then(|settings| Ok((Pins::load()?, settings))) {
             Ok((mut pins, settings)) => {
                 let all = entries.iter().map(|entry| verdict(&mut pins, &settings, &of.name, entry)).collect();
@@ -102,19 +102,19 @@ fn hidden(count: usize, why: &str) -> Vec<EntryVerdict> {
     vec![EntryVerdict::Hide(why.to_owned()); count]
 }
 
-fn verdict(pins: &mut Pins, settings: &Settings, upstream: &str, entry: &Entry) -> EntryVerdict {
+fn verdict(pins: &mut Pins, settings: &PinSettings, upstream: &str, entry: &Entry) -> EntryVerdict {
     let name = label(entry);
     let Some(body) = pins::described(&entry.body) else {
         return EntryVerdict::Hide(format!("{name} is no JSON object"));
     };
     let (reaction, happened) = match pins.compare(&name, &body, settings.on_new == Reaction::Pin) {
-        Change::Same => return EntryVerdict::Show,
-        Change::First => {
+        PinChange::Same => return EntryVerdict::Show,
+        PinChange::First => {
             log::info(&format!("{name} is pinned"));
             return EntryVerdict::Show;
         }
-        Change::New => (settings.on_new, "is new"),
-        Change::Other => (settings.on_change, "says something else than when it was pinned"),
+        PinChange::New => (settings.on_new, "is new"),
+        PinChange::Other => (settings.on_change, "says something else than when it was pinned"),
     };
     let advice = format!("see `weir tools diff {upstream}`, then `weir tools approve {upstream} {}`", entry.name);
     match reaction {

@@ -25,7 +25,7 @@ const UNREAD: [&str; 2] = ["_meta", "icons"];
 
 /// How an entry compares with what is pinned.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum PinChange {
     /// It is what is pinned.
     Same,
     /// It is pinned now.
@@ -101,7 +101,7 @@ impl Pins {
     }
 
     /// Compares an entry, and remembers what it says where that is news.
-    pub(crate) fn compare(&mut self, label: &str, text: &str, trusts_new: bool) -> Change {
+    pub(crate) fn compare(&mut self, label: &str, text: &str, trusts_new: bool) -> PinChange {
         let share = share(label);
         let pinned = self.approved[share].get(label);
         let is_new = pinned.is_none();
@@ -109,16 +109,16 @@ impl Pins {
             if self.changed[share].get(label).is_some() {
                 self.put("changed", label, None);
             }
-            return Change::Same;
+            return PinChange::Same;
         }
         if is_new && (self.is_first || trusts_new) {
             self.put("approved", label, Some(text));
-            return Change::First;
+            return PinChange::First;
         }
         if !is(self.changed[share].get(label), text) {
             self.put("changed", label, Some(text));
         }
-        if is_new { Change::New } else { Change::Other }
+        if is_new { PinChange::New } else { PinChange::Other }
     }
 
     fn put(&mut self, kind: &'static str, label: &str, text: Option<&str>) {

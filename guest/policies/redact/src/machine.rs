@@ -10,7 +10,7 @@ use crate::{
     detect::{Detectors, TooMuch},
     document::Place,
     search::Found,
-    settings::Settings,
+    settings::RedactSettings,
     vault::{self, Keys, Vault},
 };
 
@@ -19,7 +19,7 @@ const METHODS: [&str; 4] = ["tools/call", "resources/read", "prompts/get", "task
 const LABELS: usize = 14;
 
 pub(crate) fn wants(settings: &str) -> Result<Interest, String> {
-    let settings = Settings::read(settings)?;
+    let settings = RedactSettings::read(settings)?;
     Ok(Interest {
         request: if settings.reversible { Detail::Body } else { Detail::Nothing },
         answer: Detail::Body,
@@ -29,7 +29,7 @@ pub(crate) fn wants(settings: &str) -> Result<Interest, String> {
 }
 
 pub(crate) fn before(about: &Call, params: Option<&str>, vault: &impl Vault) -> Decision {
-    match (Settings::read(&about.upstream.settings), params) {
+    match (RedactSettings::read(&about.upstream.settings), params) {
         (Ok(settings), Some(params)) if settings.reversible => restore::restored(about, &settings, params, vault),
         (Ok(_), _) => Decision::allow(),
         (Err(why), _) => Decision::deny(misconfigured(&why)),
@@ -37,7 +37,7 @@ pub(crate) fn before(about: &Call, params: Option<&str>, vault: &impl Vault) -> 
 }
 
 pub(crate) fn after(about: &Call, memory: String, what: Content, vault: &impl Vault) -> AnswerDecision {
-    let settings = match Settings::read(&about.upstream.settings) {
+    let settings = match RedactSettings::read(&about.upstream.settings) {
         Ok(settings) => settings,
         Err(why) => return AnswerDecision::cut(misconfigured(&why)),
     };
@@ -61,7 +61,7 @@ type Labels = Vec<(String, String)>;
 /// The message without personal data, and the labels; none if there is none in it.
 fn redacted(
     about: &Call,
-    settings: &Settings,
+    settings: &RedactSettings,
     json: &str,
     root: Place,
     vault: &impl Vault,

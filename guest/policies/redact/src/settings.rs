@@ -13,14 +13,14 @@ const KEEP_LAST: u64 = 16;
 const TTL_SECONDS: u64 = 7 * 24 * 3600;
 
 /// What the operator has chosen.
-pub(crate) struct Settings {
+pub(crate) struct RedactSettings {
     pub(crate) detectors: Detectors,
     pub(crate) reversible: bool,
     pub(crate) keep_last: usize,
     pub(crate) ttl_seconds: u32,
 }
 
-impl Settings {
+impl RedactSettings {
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let Some(object) = Json::parse(text).filter(Json::is_object) else {
             return Err("`settings` is not a JSON object".to_owned());
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn everything_has_a_default() {
-        let settings = Settings::read("{}").expect("nothing is needed");
+        let settings = RedactSettings::read("{}").expect("nothing is needed");
         assert!(!settings.reversible);
         assert_eq!((settings.keep_last, settings.ttl_seconds), (0, 3600));
         assert_eq!(settings.detectors.names().collect::<Vec<_>>(), ["card", "iban", "email", "phone", "ssn", "key"]);
@@ -122,7 +122,7 @@ mod tests {
     fn reads_what_is_set() {
         let json =
             r#"{"find":["iban"],"patterns":{"staff":"EMP-####"},"reversible":true,"keep_last":4,"ttl_seconds":60}"#;
-        let settings = Settings::read(json).expect("these are right");
+        let settings = RedactSettings::read(json).expect("these are right");
         assert!(settings.reversible);
         assert_eq!((settings.keep_last, settings.ttl_seconds), (4, 60));
         assert_eq!(settings.detectors.names().collect::<Vec<_>>(), ["iban", "staff"]);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn an_empty_list_finds_nothing() {
-        let settings = Settings::read(r#"{"find":[]}"#).expect("it is a list");
+        let settings = RedactSettings::read(r#"{"find":[]}"#).expect("it is a list");
         assert_eq!(settings.detectors.names().count(), 0);
     }
 
@@ -158,7 +158,7 @@ mod tests {
             (r#"{"ttl_seconds":0}"#, "`ttl_seconds`"),
             (r#"{"ttl_seconds":604801}"#, "`ttl_seconds`"),
         ] {
-            let Err(why) = Settings::read(json) else { panic!("{json} is wrong") };
+            let Err(why) = RedactSettings::read(json) else { panic!("{json} is wrong") };
             assert!(why.contains(setting), "{json}: {why}");
             assert!(why.split_whitespace().count() <= 20, "{why}");
         }
@@ -168,7 +168,7 @@ mod tests {
     fn refuses_more_patterns_than_fit() {
         let of = |count: usize| {
             let patterns: Vec<_> = (0..count).map(|at| format!(r#""p{at}":"A-#""#)).collect();
-            Settings::read(&format!(r#"{{"patterns":{{{}}}}}"#, patterns.join(",")))
+            RedactSettings::read(&format!(r#"{{"patterns":{{{}}}}}"#, patterns.join(",")))
         };
         assert!(of(32).is_ok());
         assert!(of(33).is_err());

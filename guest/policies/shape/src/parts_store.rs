@@ -24,7 +24,7 @@ const OPERATIONS: usize = 64;
 const TRIES: usize = 4;
 
 /// The store, or what stands for it in a test.
-pub(crate) trait Store {
+pub(crate) trait PartStorage {
     fn get(&self, key: &str) -> Result<Option<Item>, StoreError>;
     fn set(&self, key: &str, value: &[u8], ttl_seconds: u32, when: Condition) -> Result<u64, StoreError>;
     fn delete(&self, key: &str) -> Result<(), StoreError>;
@@ -33,7 +33,7 @@ pub(crate) trait Store {
 /// The capability.
 pub(crate) struct Granted;
 
-impl Store for Granted {
+impl PartStorage for Granted {
     fn get(&self, key: &str) -> Result<Option<Item>, StoreError> {
         store::get(key)
     }
@@ -53,7 +53,7 @@ struct Counted<'s, S> {
     left: Cell<usize>,
 }
 
-impl<S: Store> Counted<'_, S> {
+impl<S: PartStorage> Counted<'_, S> {
     fn count(&self) -> Result<(), StoreError> {
         let left = self.left.get().checked_sub(1).ok_or_else(|| StoreError::Limit("operations".to_owned()))?;
         self.left.set(left);
@@ -61,7 +61,7 @@ impl<S: Store> Counted<'_, S> {
     }
 }
 
-impl<S: Store> Store for Counted<'_, S> {
+impl<S: PartStorage> PartStorage for Counted<'_, S> {
     fn get(&self, key: &str) -> Result<Option<Item>, StoreError> {
         self.count()?;
         self.store.get(key)
@@ -105,7 +105,7 @@ pub(crate) struct Page {
 
 /// Stores parts. Each gets an id, or none where it could not be kept.
 pub(crate) fn keep<'p>(
-    store: &impl Store,
+    store: &impl PartStorage,
     terms: &Terms<'_>,
     parts: impl Iterator<Item = &'p NewPart<'p>>,
 ) -> Vec<Option<String>> {
@@ -122,7 +122,12 @@ pub(crate) fn keep<'p>(
 }
 
 /// A page of a part, the first being 1; none if there is none.
-pub(crate) fn read(store: &impl Store, caller: &str, id: &str, number: usize) -> Result<Option<Page>, StoreError> {
+pub(crate) fn read(
+    store: &impl PartStorage,
+    caller: &str,
+    id: &str,
+    number: usize,
+) -> Result<Option<Page>, StoreError> {
     let Some(first) = value(store, &chunk_key(caller, id, 0))? else { return Ok(None) };
     let Some(header) = Header::read(&first) else { return Ok(None) };
     let Some((chunk, place)) = header.place(number) else { return Ok(None) };
@@ -133,7 +138,7 @@ pub(crate) fn read(store: &impl Store, caller: &str, id: &str, number: usize) ->
     Ok(page.map(|text| Page { mime: header.mime, is_blob: header.is_blob, text, pages }))
 }
 
-fn value(store: &impl Store, key: &str) -> Result<Option<String>, StoreError> {
+fn value(store: &impl PartStorage, key: &str) -> Result<Option<String>, StoreError> {
     Ok(store.get(key)?.and_then(|item| String::from_utf8(item.value).ok()))
 }
 
@@ -149,7 +154,7 @@ fn entry(caller: &str, values: &[String]) -> IndexEntry {
 }
 
 /// Puts parts into the index of the caller, and removes older ones to make room. Which of them there is room for.
-fn admit(store: &impl Store, terms: &Terms<'_>, entries: &[IndexEntry]) -> Result<Vec<bool>, StoreError> {
+fn admit(store: &impl PartStorage, terms: &Terms<'_>, entries: &[IndexEntry]) -> Result<Vec<bool>, StoreError> {
     let key = format!("{}/index", terms.caller);
     for _ in 0..TRIES {
         let there = store.get(&key)?;
@@ -174,14 +179,14 @@ fn admit(store: &impl Store, terms: &Terms<'_>, entries: &[IndexEntry]) -> Resul
 }
 
 /// What cannot be deleted now expires.
-fn remove(store: &impl Store, caller: &str, entry: &IndexEntry) {
+fn remove(store: &impl PartStorage, caller: &str, entry: &IndexEntry) {
     for chunk in 0..entry.chunks {
         let _ = store.delete(&chunk_key(caller, &entry.id, chunk));
     }
 }
 
 /// Writes all chunks of a part, or none.
-fn write(store: &impl Store, terms: &Terms<'_>, entry: &IndexEntry, values: &[String]) -> Result<(), StoreError> {
+fn write(store: &impl PartStorage, terms: &Terms<'_>, entry: &IndexEntry, values: &[String]) -> Result<(), StoreError> {
     for (chunk, value) in values.iter().enumerate() {
         let key = chunk_key(terms.caller, &entry.id, chunk);
         if let Err(why) = store.set(&key, value.as_bytes(), terms.ttl_seconds, Condition::Always) {

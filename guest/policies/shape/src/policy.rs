@@ -6,9 +6,9 @@ mod tests;
 use weir_policy::calls::*;
 
 use crate::{
-    parts_store::Store,
+    parts_store::PartStorage,
     resource, scan,
-    settings::Settings,
+    settings::ShapeSettings,
     shaped::{self, TooManyParts},
 };
 
@@ -19,7 +19,7 @@ const READ: &str = "resources/read";
 const HOLDS: u32 = 3600;
 
 pub(crate) fn wants(settings: &str) -> Result<Interest, String> {
-    Settings::read(settings)?;
+    ShapeSettings::read(settings)?;
     Ok(Interest {
         request: Detail::Facts,
         answer: Detail::Body,
@@ -28,8 +28,8 @@ pub(crate) fn wants(settings: &str) -> Result<Interest, String> {
     })
 }
 
-pub(crate) fn before(about: &Call, store: &impl Store) -> Decision {
-    if let Err(why) = Settings::read(&about.upstream.settings) {
+pub(crate) fn before(about: &Call, store: &impl PartStorage) -> Decision {
+    if let Err(why) = ShapeSettings::read(&about.upstream.settings) {
         return Decision::deny(misconfigured(&why));
     }
     match about.name.as_deref() {
@@ -38,12 +38,12 @@ pub(crate) fn before(about: &Call, store: &impl Store) -> Decision {
     }
 }
 
-pub(crate) fn after(about: &Call, memory: String, what: Content, store: &impl Store) -> AnswerDecision {
+pub(crate) fn after(about: &Call, memory: String, what: Content, store: &impl PartStorage) -> AnswerDecision {
     let result = match what {
         Content::Result(Some(result)) if matches!(about.method.as_str(), CALL | TASK) => result,
         _ => return AnswerDecision::pass(memory),
     };
-    let settings = match Settings::read(&about.upstream.settings) {
+    let settings = match ShapeSettings::read(&about.upstream.settings) {
         Ok(settings) => settings,
         Err(why) => return AnswerDecision::cut(misconfigured(&why)),
     };

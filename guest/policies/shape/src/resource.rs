@@ -4,7 +4,7 @@ use weir_policy::{Era, calls::*, json::Json};
 
 use crate::{
     caller,
-    parts_store::{self, Page, Store},
+    parts_store::{self, Page, PartStorage},
 };
 
 /// What the URIs of this policy begin with.
@@ -21,7 +21,7 @@ pub(crate) fn uri(upstream: &str, id: &str) -> String {
 }
 
 /// The answer to a client that reads one.
-pub(crate) fn read(about: &Call, requested: &str, store: &impl Store) -> Decision {
+pub(crate) fn read(about: &Call, requested: &str, store: &impl PartStorage) -> Decision {
     let caller = caller::key(about.principal.as_ref());
     let page = match parse(requested, &about.upstream.name) {
         Some((id, number)) => {

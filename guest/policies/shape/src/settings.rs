@@ -15,7 +15,7 @@ const TOOLS: usize = 64;
 const PATTERN: usize = 128;
 
 /// What the operator has chosen.
-pub(crate) struct Settings {
+pub(crate) struct ShapeSettings {
     all: Rules,
     tools: Vec<(Vec<String>, Rules)>,
     pub(crate) ttl_seconds: u32,
@@ -42,7 +42,7 @@ impl Rules {
     }
 }
 
-impl Settings {
+impl ShapeSettings {
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let Some(object) = Json::parse(text).filter(Json::is_object) else {
             return Err("`settings` is not a JSON object".to_owned());
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn everything_has_a_default() {
-        let settings = Settings::read("{}").expect("nothing is needed");
+        let settings = ShapeSettings::read("{}").expect("nothing is needed");
         let expected = Rules { budget: 32_768, ..Rules::default() };
         assert_eq!((settings.rules(Some("any")), settings.ttl_seconds), (&expected, 3600));
     }
@@ -132,7 +132,7 @@ mod tests {
     fn the_first_entry_that_fits_counts() {
         let json = r#"{"items":50,"ttl_seconds":60,"tools":[
             {"names":["list_*","find"],"keep":["a.*.b"],"budget_bytes":1024},{"names":["*"],"drop":["c"],"items":1}]}"#;
-        let settings = Settings::read(json).expect("these are right");
+        let settings = ShapeSettings::read(json).expect("these are right");
         let first = settings.rules(Some("find"));
         assert_eq!((first.budget, first.items, first.drop.is_empty()), (1024, Some(50), true));
         assert_eq!(settings.rules(Some("list_a")), first);
@@ -167,7 +167,7 @@ mod tests {
             (r#"{"tools":[{"names":["a"],"items":-1}]}"#, "`items`"),
             (r#"{"tools":[{"names":["a"],"budget_bytes":1}]}"#, "`budget_bytes`"),
         ] {
-            let Err(why) = Settings::read(json) else { panic!("{json} is wrong") };
+            let Err(why) = ShapeSettings::read(json) else { panic!("{json} is wrong") };
             assert!(why.contains(setting), "{json}: {why}");
             assert!(why.split_whitespace().count() <= 20, "{why}");
         }

@@ -7,7 +7,7 @@ use weir_policy::calls::Call;
 use crate::{
     caller, notice,
     part::{Kind, Part},
-    parts_store::{self, NewPart, Store, Terms},
+    parts_store::{self, NewPart, PartStorage, Terms},
     resource, scan,
     settings::Rules,
 };
@@ -44,7 +44,7 @@ pub(crate) fn shape(
     rules: &Rules,
     ttl_seconds: u32,
     result: &str,
-    store: &impl Store,
+    store: &impl PartStorage,
 ) -> Result<Option<Shaped>, TooManyParts> {
     // No part is longer than what is written.
     if rules.is_budget_only() && result.len() <= rules.budget {
@@ -114,7 +114,7 @@ fn bundle<'p>(parts: &[&Part<'_>]) -> Option<CutOff<'p>> {
 }
 
 /// Stores what was cut. The parts that say where it is, or that it is nowhere.
-fn notices(about: &Call, terms: &Terms<'_>, cut_off: &[CutOff<'_>], store: &impl Store) -> Vec<String> {
+fn notices(about: &Call, terms: &Terms<'_>, cut_off: &[CutOff<'_>], store: &impl PartStorage) -> Vec<String> {
     if cut_off.is_empty() {
         return Vec::new();
     }

@@ -136,7 +136,7 @@ fn a_chain_goes_on_over_files_and_processes_and_old_files_are_removed_openly() {
     assert!(log.faults()[0].contains("those before it are missing"));
 
     let (last, _) = tail(&log.config.path, 5).unwrap();
-    let seqs: Vec<u64> = last.iter().map(|line| Entry::read(line).unwrap().seq).collect();
+    let seqs: Vec<u64> = last.iter().map(|line| AuditEntry::read(line).unwrap().seq).collect();
     assert_eq!(seqs, (report.last.seq - 4..=report.last.seq).collect::<Vec<_>>());
 }
 

@@ -8,13 +8,13 @@ use crate::{
     document::{Place, Strings},
     mapping::Mapping,
     placeholder,
-    settings::Settings,
+    settings::RedactSettings,
     text::{Change, rewrite_raw, unescape, within_message},
     vault::{self, Keys, Vault},
 };
 
 /// The request with the values of its caller in place of placeholders.
-pub(super) fn restored(about: &Call, settings: &Settings, params: &str, vault: &impl Vault) -> Decision {
+pub(super) fn restored(about: &Call, settings: &RedactSettings, params: &str, vault: &impl Vault) -> Decision {
     if !has_placeholders(params, settings) {
         return Decision::allow();
     }
@@ -39,7 +39,7 @@ pub(super) fn restored(about: &Call, settings: &Settings, params: &str, vault: &
 }
 
 /// Whether the arguments have a placeholder of a known kind.
-fn has_placeholders(params: &str, settings: &Settings) -> bool {
+fn has_placeholders(params: &str, settings: &RedactSettings) -> bool {
     Strings::of(params, Place::Request).any(|(string, _)| {
         let text = unescape(&params[string]);
         placeholder::all(&text).any(|one| settings.detectors.kind(one.name).is_some())
@@ -47,7 +47,7 @@ fn has_placeholders(params: &str, settings: &Settings) -> bool {
 }
 
 /// The params with values, and the kind of each. What has no value stays.
-fn rewritten(params: &str, settings: &Settings, mapping: &mut Mapping) -> Result<(String, Vec<u8>), TooMuch> {
+fn rewritten(params: &str, settings: &RedactSettings, mapping: &mut Mapping) -> Result<(String, Vec<u8>), TooMuch> {
     let index = mapping.placeholders(|name| settings.detectors.kind(name));
     let (mut out, mut written, mut kinds) = (String::with_capacity(params.len()), 0, Vec::new());
     for (string, _) in Strings::of(params, Place::Request) {

@@ -21,7 +21,7 @@ pub(super) struct IndexEntry {
 pub(super) struct Index(VecDeque<IndexEntry>);
 
 /// What becomes of parts that are to be stored.
-pub(super) struct Admission {
+pub(super) struct AdmittedParts {
     /// Whether there is room for each.
     pub(super) admitted: Vec<bool>,
     /// What has to go for them.
@@ -44,7 +44,7 @@ impl Index {
     }
 
     /// Takes new parts in. The oldest others go if there is no room. A part without chunks is not taken in.
-    pub(super) fn admit(&mut self, entries: &[IndexEntry]) -> Admission {
+    pub(super) fn admit(&mut self, entries: &[IndexEntry]) -> AdmittedParts {
         let (mut removed, mut deleted) = (Vec::new(), 0);
         let mut new: Vec<IndexEntry> = Vec::new();
         let mut admit = |entry: &IndexEntry| {
@@ -65,7 +65,7 @@ impl Index {
         };
         let admitted = entries.iter().map(&mut admit).collect();
         self.0.extend(new);
-        Admission { admitted, removed }
+        AdmittedParts { admitted, removed }
     }
 
     fn bytes(&self) -> usize {

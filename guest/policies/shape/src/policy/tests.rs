@@ -40,7 +40,7 @@ fn call(settings: &str, subject: Option<&str>) -> Call {
     }
 }
 
-fn decision(about: &Call, result: &str, store: &impl Store) -> AnswerDecision {
+fn decision(about: &Call, result: &str, store: &impl PartStorage) -> AnswerDecision {
     let decision = after(about, "kept".into(), Content::Result(Some(result.into())), store);
     assert_eq!(decision.memory, "kept");
     decision
@@ -322,7 +322,7 @@ impl Difficult {
     }
 }
 
-impl Store for Difficult {
+impl PartStorage for Difficult {
     fn get(&self, key: &str) -> Result<Option<Item>, StoreError> {
         self.count(key)?;
         Granted.get(key)
@@ -346,7 +346,7 @@ impl Store for Difficult {
 }
 
 /// The last part of the result of a long text.
-fn notice(about: &Call, length: usize, store: &impl Store) -> Value {
+fn notice(about: &Call, length: usize, store: &impl PartStorage) -> Value {
     let decision = decision(about, &text_result(&"x".repeat(length)).to_string(), store);
     let AnswerVerdict::Replace(text) = decision.verdict else { panic!("{decision:?}") };
     let mut result: Value = serde_json::from_str(&text).expect("it is JSON");
