@@ -5,6 +5,7 @@
 //!
 //! Everything here is pure: paths, texts and names come from arguments, and nothing is read from the machine.
 
+mod budget;
 mod edit;
 mod error;
 mod host;
