@@ -60,6 +60,7 @@ mod logins;
 mod malformed_entries;
 mod matrix;
 mod messages;
+mod migrating;
 mod mix_up;
 mod as_migration;
 mod outage;

@@ -11,8 +11,13 @@ impl Host {
         match self {
             Self::Cursor => Some(60),
             Self::GeminiCli => Some(63),
-            Self::ClaudeCode | Self::ClaudeDesktop | Self::VsCode | Self::Codex => Some(64),
-            Self::Goose | Self::Zed | Self::OpenCode => Some(64),
+            Self::ClaudeCode
+            | Self::ClaudeDesktop
+            | Self::VsCode
+            | Self::Codex
+            | Self::Goose
+            | Self::Zed
+            | Self::OpenCode => Some(64),
             Self::Windsurf => Some(128),
             Self::Inspector | Self::FastMcp | Self::McpHub | Self::McpToml => None,
         }

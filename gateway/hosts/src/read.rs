@@ -2,7 +2,11 @@
 
 mod bridge;
 mod entry;
+mod gateway;
 mod oauth;
+
+pub use bridge::read_command;
+pub use gateway::{DockerFiles, read_gateway};
 
 use std::collections::HashSet;
 

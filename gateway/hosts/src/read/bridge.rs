@@ -1,8 +1,8 @@
-//! Commands that only reach a remote server: `mcp-remote`, `supergateway`, `mcp-proxy`.
+//! Commands that only carry MCP from one transport to another: `mcp-remote`, `supergateway`, `mcp-proxy`.
 
 use super::entry::BRACES;
 use crate::{
-    Piece, Server, Template, Transport,
+    HostServers, Piece, Server, Template, Transport,
     value::{self, Format, Value},
 };
 
@@ -35,12 +35,19 @@ struct Remote {
     server: Server,
     /// Whether the arguments ask for a command to be served instead.
     serves: bool,
+    /// The command that is served, in words.
+    words: Vec<Template>,
+    /// Commands that are served under a name of their own.
+    named: Vec<(String, Vec<Template>)>,
 }
 
 /// Turns a server that starts a bridge into the remote server behind it.
 pub(super) fn replace(server: &mut Server) {
     let Some((bridge, args)) = find(server) else { return };
-    let Some(remote) = understand(bridge, &args, server.env.clone()) else { return };
+    let remote = understand(bridge, &args, &server.env);
+    if remote.serves || remote.server.url.is_none() {
+        return;
+    }
     let env = std::mem::take(&mut server.env);
     let used =
         |name: &str| args.iter().any(|arg| mentions(arg, name)) || bridge.name == "mcp-proxy" && name == PROXY_TOKEN;
@@ -56,6 +63,66 @@ pub(super) fn replace(server: &mut Server) {
     server.bridge = Some(bridge.name.to_owned());
     server.command = None;
     server.args = Vec::new();
+}
+
+/// The servers behind a command line such as `supergateway --stdio COMMAND` or `mcp-remote URL`, which Weir reaches itself.
+///
+/// None if the program is no such bridge, or nothing is behind it.
+pub fn read_command(words: &[String]) -> Option<HostServers> {
+    let (program, args) = words.split_first()?;
+    let mut server = Server {
+        command: Some(Template::literal(program)),
+        args: args.iter().map(Template::literal).collect(),
+        line: 1,
+        enabled: true,
+        ..Server::default()
+    };
+    let (bridge, args) = find(&server)?;
+    let mut remote = understand(bridge, &args, &[]);
+    let mut servers = Vec::new();
+    if let Some(url) = remote.server.url.as_ref().filter(|_| !remote.serves) {
+        server.name = name_of_url(url.0.first());
+        replace(&mut server);
+        servers.push(server);
+    } else {
+        let served = Server { line: 1, enabled: true, bridge: Some(bridge.name.to_owned()), ..remote.server };
+        let stdio = |name: String, words: Vec<Template>, server: Server| {
+            let mut words = words.into_iter();
+            let (command, transport) = (words.next(), Some(Transport::Stdio));
+            Server { name, transport, command, args: words.collect(), headers: Vec::new(), ..server }
+        };
+        for (name, words) in std::mem::take(&mut remote.named) {
+            // Variables and a directory are those of the command without a name.
+            let own = Server { env: Vec::new(), cwd: None, ..served.clone() };
+            servers.push(stdio(name, words, own));
+        }
+        if !remote.words.is_empty() {
+            servers.push(stdio(name_of_program(&remote.words), remote.words, served));
+        }
+    }
+    servers.retain(|server| server.url.is_some() || server.command.is_some());
+    (!servers.is_empty()).then_some(HostServers { servers, not_carried: Vec::new() })
+}
+
+/// `https://mcp.linear.app/sse` is `linear`.
+fn name_of_url(first: Option<&Piece>) -> String {
+    let Some(Piece::Literal(url)) = first else { return "remote".to_owned() };
+    let host = url.split("://").nth(1).unwrap_or_default().split(['/', ':', '?']).next().unwrap_or_default();
+    let labels: Vec<&str> = host.split('.').collect();
+    match labels.as_slice() {
+        _ if host.parse::<std::net::IpAddr>().is_ok() => "remote".to_owned(),
+        [.., name, _] => (*name).to_owned(),
+        _ => host.to_owned(),
+    }
+}
+
+/// `npx -y @modelcontextprotocol/server-filesystem /data` is `filesystem`.
+fn name_of_program(words: &[Template]) -> String {
+    let words = words.iter().filter_map(Template::as_literal);
+    let mut names = words.filter(|word| !word.starts_with('-')).map(base).filter(|word| !RUNNERS.contains(word));
+    let name = names.next().unwrap_or("server");
+    let short = ["mcp-server-", "server-", "mcp-"].iter().find_map(|start| name.strip_prefix(start)).unwrap_or(name);
+    ["-mcp-server", "-mcp"].iter().find_map(|end| short.strip_suffix(end)).unwrap_or(short).to_owned()
 }
 
 const PROXY_TOKEN: &str = "API_ACCESS_TOKEN";
@@ -100,13 +167,17 @@ fn references(arg: &Template) -> Template {
     parsed
 }
 
-fn understand(bridge: &Bridge, args: &[Template], env: Vec<(String, Template)>) -> Option<Remote> {
+fn understand(bridge: &Bridge, args: &[Template], env: &[(String, Template)]) -> Remote {
     let mut remote = Remote::default();
     let mut rest = args;
     while let Some((arg, after)) = rest.split_first() {
         rest = after;
+        if arg.as_literal() == Some("--") {
+            remote.serve(rest);
+            break;
+        }
         let Some(option) = arg.as_literal().filter(|text| text.starts_with('-')) else {
-            positional(&mut remote, arg);
+            positional(bridge, &mut remote, arg);
             continue;
         };
         let (option, inline) = match option.split_once('=') {
@@ -117,11 +188,10 @@ fn understand(bridge: &Bridge, args: &[Template], env: Vec<(String, Template)>) 
         let (values, after) = rest.split_at(count);
         rest = after;
         let values = if inline.is_empty() { values } else { &inline };
-        if !(bridge.option)(&mut remote, option, values) {
-            remote
-                .server
-                .not_carried
-                .push(format!("The option `{option}` of {} has no counterpart in Weir.", bridge.name));
+        if bridge.name != "mcp-remote" && LISTENING.contains(&option) {
+            remote.note(format!("The option `{option}` is `listen` in Weir's configuration."));
+        } else if !(bridge.option)(&mut remote, option, values) {
+            remote.note(format!("The option `{option}` of {} has no counterpart in Weir.", bridge.name));
         }
     }
     if bridge.name == "mcp-proxy" {
@@ -130,25 +200,33 @@ fn understand(bridge: &Bridge, args: &[Template], env: Vec<(String, Template)>) 
             remote.bearer(&Template::env(PROXY_TOKEN));
         }
     }
-    remote.server.headers.iter_mut().for_each(|(_, value)| value.substitute(&env));
-    remote.server.url.as_mut()?.substitute(&env);
-    (!remote.serves).then_some(remote)
+    let Server { headers, url, .. } = &mut remote.server;
+    headers.iter_mut().map(|(_, value)| value).chain(url).for_each(|value| value.substitute(env));
+    remote
 }
 
-/// A URL; or the port for the callback of `mcp-remote`, behind the URL.
-fn positional(remote: &mut Remote, arg: &Template) {
+/// A URL, the command of `mcp-proxy`, or the port for the callback of `mcp-remote`, behind the URL.
+fn positional(bridge: &Bridge, remote: &mut Remote, arg: &Template) {
     let text = match arg.0.first() {
         Some(Piece::Literal(text)) => text.as_str(),
         _ => "",
     };
     match text.parse::<u16>() {
-        _ if remote.server.url.is_none() && is_url(text) => remote.server.url = Some(arg.clone()),
-        Ok(port) if remote.server.url.is_some() => {
-            remote.server.not_carried.push(format!("The port {port} is for the callback of mcp-remote."));
+        // Origins, behind `--cors`.
+        _ if bridge.name == "supergateway" => {}
+        _ if remote.server.url.is_none() && remote.words.is_empty() && is_url(text) => {
+            remote.server.url = Some(arg.clone());
         }
+        Ok(port) if remote.server.url.is_some() => {
+            remote.note(format!("The port {port} is for the callback of mcp-remote."));
+        }
+        _ if bridge.name == "mcp-proxy" => remote.serve(std::slice::from_ref(arg)),
         _ => remote.serves = true,
     }
 }
+
+/// Where a bridge that serves a command listens.
+const LISTENING: &[&str] = &["--port", "--host", "--sse-port", "--sse-host"];
 
 fn is_url(text: &str) -> bool {
     text.starts_with("https://") || text.starts_with("http://")
@@ -187,7 +265,7 @@ fn supergateway_option(remote: &mut Remote, option: &str, values: &[Template]) -
         ("--streamableHttp", Some(url)) => remote.at(Transport::Http, url),
         ("--header", Some(header)) => return remote.header(header),
         ("--oauth2Bearer", Some(token)) => remote.bearer(token),
-        ("--stdio", _) => remote.serves = true,
+        ("--stdio", Some(command)) => remote.serve(&shell(command)),
         ("--outputTransport", Some(output)) => remote.serves |= output.as_literal() != Some("stdio"),
         ("--logLevel", _) => {}
         _ => return false,
@@ -197,7 +275,7 @@ fn supergateway_option(remote: &mut Remote, option: &str, values: &[Template]) -
 
 fn proxy_values(option: &str) -> usize {
     match option {
-        "-H" | "--headers" => 2,
+        "-H" | "--headers" | "-e" | "--env" | "--named-server" => 2,
         "--debug" | "--no-debug" | "--pass-environment" | "--no-pass-environment" | "--stateless" | "--version" => 0,
         _ => 1,
     }
@@ -213,14 +291,47 @@ fn proxy_option(remote: &mut Remote, option: &str, values: &[Template]) -> bool 
             let http = transport.as_literal().is_some_and(|text| text.starts_with("streamable"));
             remote.server.transport = Some(if http { Transport::Http } else { Transport::Sse });
         }
-        ("--port" | "--sse-port" | "--named-server", _) => remote.serves = true,
+        ("-e" | "--env", [name, value]) => {
+            let Some(name) = name.as_literal() else { return false };
+            remote.server.env.push((name.to_owned(), value.clone()));
+        }
+        ("--cwd", [directory]) => remote.server.cwd = Some(directory.clone()),
+        ("--named-server", [name, command]) => {
+            let Some(name) = name.as_literal() else { return false };
+            remote.serves = true;
+            remote.named.push((name.to_owned(), shell(command)));
+        }
+        ("--pass-environment", _) => {
+            remote.note(
+                "`--pass-environment` passes all variables; name those that it needs in `inherit_env`.".to_owned(),
+            );
+        }
         ("--debug" | "--no-debug", _) => {}
         _ => return false,
     }
     true
 }
 
+/// The words of a command that a shell would start. What only a shell can do stays with `sh -c`.
+fn shell(command: &Template) -> Vec<Template> {
+    let plain = |text: &&str| !text.contains(['|', '&', ';', '<', '>', '$', '`', '(', '*', '?', '~']);
+    let words = command.as_literal().filter(plain).and_then(shlex::split).filter(|words| !words.is_empty());
+    match words {
+        Some(words) => words.into_iter().map(Template::literal).collect(),
+        None => vec![Template::literal("sh"), Template::literal("-c"), command.clone()],
+    }
+}
+
 impl Remote {
+    fn serve(&mut self, words: &[Template]) {
+        self.serves = true;
+        self.words.extend_from_slice(words);
+    }
+
+    fn note(&mut self, sentence: String) {
+        self.server.not_carried.push(sentence);
+    }
+
     fn at(&mut self, transport: Transport, url: &Template) {
         self.server.transport = Some(transport);
         self.server.url = Some(url.clone());

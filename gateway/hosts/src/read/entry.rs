@@ -171,6 +171,11 @@ impl<'a> Entry<'a> {
         } else {
             server.headers = self.pairs(&["headers", "http_headers"]);
         }
+        // MetaMCP's.
+        if let Some(token) = self.text("bearerToken").filter(|token| !token.is_empty()) {
+            let token = self.template("bearerToken", &format!("Bearer {token}"));
+            server.headers.push(("Authorization".to_owned(), token));
+        }
     }
 
     fn command(&mut self, server: &mut Server) {

@@ -8,7 +8,9 @@ use std::{
 
 use anyhow::{Context, bail};
 use toml_edit::{Array, InlineTable, Value};
-use weir_hosts::{Host, Piece, Server, Template, detect, looks_secret, read};
+use weir_hosts::{
+    DockerFiles, Host, HostServers, Piece, Server, Template, detect, looks_secret, read, read_command, read_gateway,
+};
 
 use crate::{
     cli::{hosts, terminal},
@@ -21,10 +23,18 @@ use super::{BEGIN, ConfigOption, new, new::NewUpstream, save, unusable};
 const LARGEST: u64 = weir_hosts::MAX_BYTES as u64;
 
 #[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  weir import\n  weir import cursor\n  weir import agentgateway.yaml\n  weir import -- \
+                        npx -y supergateway --stdio 'npx -y @modelcontextprotocol/server-everything'"
+)]
 pub(in crate::cli) struct ImportOptions {
-    /// Hosts such as `cursor`, or their files; all hosts of this user and this folder if nothing is named.
+    /// Hosts such as `cursor`, or files of hosts and of other gateways; all hosts of this user and this folder if nothing
+    /// is named.
     #[arg(value_name = "HOST|FILE")]
     from: Vec<String>,
+    /// The command line of `supergateway`, `mcp-proxy` or `mcp-remote`, after `--`: Weir serves what is behind it.
+    #[arg(value_name = "COMMAND", last = true)]
+    command: Vec<String>,
     /// Add them without asking. Programs are added disabled, unless `--trust` is there too.
     #[arg(long)]
     yes: bool,
@@ -48,46 +58,103 @@ struct Candidate {
 
 pub(in crate::cli) fn import(options: &ImportOptions) -> anyhow::Result<ExitCode> {
     let path = &options.file.config;
-    let mut file = ConfigFile::open(path)?;
-    if !file.exists() {
-        file.begin(BEGIN)?;
+    let mut intake = Intake::open(path, options.trust)?;
+    if !options.command.is_empty() {
+        let found = read_command(&options.command);
+        let found = found.context("it is no bridge that Weir knows; `weir add NAME -- COMMAND` adds a program")?;
+        terminal::say("the command line:")?;
+        intake.take_all(&found)?;
     }
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let (own, mut added) = (hosts::gateway_url(path), Vec::new());
-    for source in sources(&options.from)? {
+    let nothing_else = !options.command.is_empty() && options.from.is_empty();
+    for source in if nothing_else { Vec::new() } else { sources(&options.from)? } {
         terminal::say(format_args!("{}:", source.display()))?;
-        let found = servers(&source, !options.from.is_empty())?;
-        for server in found {
-            if own.as_ref().is_some_and(|own| leads_to(&server, own)) {
-                terminal::say(format_args!("  {}: it is Weir itself", server.name))?;
-            } else if let Some(candidate) = candidate(&server) {
-                added.extend(add(&mut file, folder, candidate, options.trust)?);
-            } else {
-                terminal::say(format_args!("  {}: no name for it; add it with `weir add`", server.name))?;
-            }
-        }
+        intake.take_all(&servers(&source, !options.from.is_empty())?)?;
     }
-    if added.is_empty() {
+    let count = intake.added.len();
+    if count == 0 {
         terminal::say("there is nothing to add")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let question = format!("Add {} to {}? [y/N] ", counted(added.len()), path.display());
+    let question = format!("Add {} to {}? [y/N] ", counted(count), path.display());
     if !options.yes && !terminal::asks(&question, false)? {
-        added.iter().for_each(|candidate| new::forget(folder, &candidate.new.secrets));
+        intake.forget();
         terminal::say("nothing was written; --yes writes it")?;
         return Ok(ExitCode::FAILURE);
     }
-    if let Err(why) = save(file) {
-        added.iter().for_each(|candidate| new::forget(folder, &candidate.new.secrets));
-        return Err(why);
-    }
-    terminal::say(format_args!("added {} to {}", counted(added.len()), path.display()))?;
-    let disabled: Vec<_> =
-        added.iter().filter(|it| it.is_disabled(options.trust)).map(|it| it.new.name.as_str()).collect();
-    if !disabled.is_empty() {
-        terminal::say(format_args!("disabled until you have looked at them: weir enable {}", disabled.join(" ")))?;
-    }
+    intake.save()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Servers on their way into the configuration, which is not written yet.
+pub(in crate::cli) struct Intake<'p> {
+    file: ConfigFile,
+    path: &'p Path,
+    /// Where this gateway is, so that it does not become its own upstream.
+    own: Option<String>,
+    trust: bool,
+    added: Vec<Candidate>,
+}
+
+impl<'p> Intake<'p> {
+    pub(in crate::cli) fn open(path: &'p Path, trust: bool) -> anyhow::Result<Self> {
+        let mut file = ConfigFile::open(path)?;
+        if !file.exists() {
+            file.begin(BEGIN)?;
+        }
+        Ok(Self { file, path, own: hosts::gateway_url(path), trust, added: Vec::new() })
+    }
+
+    fn folder(&self) -> &'p Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
+
+    fn take_all(&mut self, found: &HostServers) -> anyhow::Result<()> {
+        for lost in &found.not_carried {
+            terminal::say(format_args!("  {lost}"))?;
+        }
+        for server in &found.servers {
+            self.take(server)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a server, and says what it would be. Its name in Weir; none if it is left out, which is said too.
+    pub(in crate::cli) fn take(&mut self, server: &Server) -> anyhow::Result<Option<UpstreamName>> {
+        if self.own.as_ref().is_some_and(|own| leads_to(server, own)) {
+            terminal::say(format_args!("  {}: it is Weir itself", server.name))?;
+            return Ok(None);
+        }
+        let Some(candidate) = candidate(server) else {
+            terminal::say(format_args!("  {}: no name for it; add it with `weir add`", server.name))?;
+            return Ok(None);
+        };
+        let folder = self.folder();
+        let added = add(&mut self.file, folder, candidate, self.trust)?;
+        let name = added.as_ref().map(|added| added.new.name.clone());
+        self.added.extend(added);
+        Ok(name)
+    }
+
+    /// Removes the secrets of servers that are not added after all.
+    pub(in crate::cli) fn forget(&self) {
+        self.added.iter().for_each(|candidate| new::forget(self.folder(), &candidate.new.secrets));
+    }
+
+    /// Writes the configuration, and says which of the servers are disabled. If it cannot be written, no secret stays.
+    pub(in crate::cli) fn save(self) -> anyhow::Result<()> {
+        let (path, folder, trust) = (self.path, self.folder(), self.trust);
+        if let Err(why) = save(self.file) {
+            self.added.iter().for_each(|candidate| new::forget(folder, &candidate.new.secrets));
+            return Err(why);
+        }
+        terminal::say(format_args!("added {} to {}", counted(self.added.len()), path.display()))?;
+        let disabled = self.added.iter().filter(|candidate| candidate.is_disabled(trust));
+        let disabled: Vec<&str> = disabled.map(|candidate| candidate.new.name.as_str()).collect();
+        if !disabled.is_empty() {
+            terminal::say(format_args!("disabled until you have looked at them: weir enable {}", disabled.join(" ")))?;
+        }
+        Ok(())
+    }
 }
 
 /// Whether a server is the gateway at this address.
@@ -166,26 +233,41 @@ fn sources(from: &[String]) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// The servers of a file. One that is no host's is an error only where it was named.
-fn servers(path: &Path, named: bool) -> anyhow::Result<Vec<Server>> {
+fn servers(path: &Path, named: bool) -> anyhow::Result<HostServers> {
+    let shown = path.display();
+    let text = text_of(path)?;
+    if named {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        // Docker keeps catalogs in a folder of their own.
+        let above = folder.parent().filter(|_| folder.file_name().is_some_and(|name| name == "catalogs"));
+        let beside = |name: &str| {
+            let beside = above.unwrap_or(folder).join(name);
+            beside.exists().then(|| text_of(&beside)).transpose()
+        };
+        let (registry, config) = (beside("registry.yaml")?, beside("config.yaml")?);
+        let beside = DockerFiles { registry: registry.as_deref(), config: config.as_deref() };
+        if let Some(found) = read_gateway(&text, beside) {
+            return found.map_err(|why| anyhow::anyhow!("{shown}:{why}"));
+        }
+    }
+    let Some(host) = detect(path, &text) else {
+        if named {
+            bail!("{shown} has no servers in a form that Weir knows");
+        }
+        return Ok(HostServers::default());
+    };
+    let found = read(host, &text).map_err(|why| anyhow::anyhow!("{shown}:{why}"))?;
+    let here = env::current_dir().unwrap_or_default();
+    Ok(found.in_project(&here.to_string_lossy()))
+}
+
+fn text_of(path: &Path) -> anyhow::Result<String> {
     let shown = path.display();
     let size = fs::metadata(path).with_context(|| format!("{shown} cannot be read"))?.len();
     if size > LARGEST {
         bail!("{shown} is larger than {LARGEST} bytes");
     }
-    let text = fs::read_to_string(path).with_context(|| format!("{shown} cannot be read"))?;
-    let Some(host) = detect(path, &text) else {
-        if named {
-            bail!("{shown} has no servers in a form that Weir knows");
-        }
-        return Ok(Vec::new());
-    };
-    let found = read(host, &text).map_err(|why| anyhow::anyhow!("{shown}:{why}"))?;
-    let here = env::current_dir().unwrap_or_default();
-    let found = found.in_project(&here.to_string_lossy());
-    for lost in &found.not_carried {
-        terminal::say(format_args!("  {lost}"))?;
-    }
-    Ok(found.servers)
+    fs::read_to_string(path).with_context(|| format!("{shown} cannot be read"))
 }
 
 /// A server as Weir has it; none if it has no name that Weir can take.
@@ -225,6 +307,9 @@ impl Candidate {
                 self.lost.push("an argument looks like a secret; give it in `env`".to_owned());
             }
             self.new.command(&program, &arguments);
+            if let Some(bridge) = &server.bridge {
+                self.lost.push(format!("Weir starts it itself, without `{bridge}`"));
+            }
         }
         if let Some(cwd) = &server.cwd {
             let cwd = self.text(cwd);
