@@ -167,3 +167,33 @@ fn a_host_without_a_file_gets_one_and_loses_it_again() {
     .unwrap();
     assert_eq!(snippet["mcpServers"]["weir"]["args"], json!(["connect", "http://127.0.0.1:9000/mcp"]));
 }
+
+#[test]
+fn a_server_that_is_removed_takes_its_secrets_along() {
+    let person = Person::new();
+    let server = |name: &str| {
+        format!(
+            "\"{name}\": {{ \"url\": \"https://{name}.example.com/mcp\", \"headers\": {{ \"Authorization\": \"Bearer t0p-s3cret\" }} }}"
+        )
+    };
+    person.has(".cursor/mcp.json", &format!("{{ \"mcpServers\": {{ {}, {} }} }}", server("a"), server("a-b")));
+    person.done(&["import", "cursor", "--yes"]);
+    assert_eq!(secrets(&person), ["a-b-token", "a-token"]);
+    person.has("work/secrets/a-note", "mine");
+    let text = person.done(&["remove", "a"]);
+    assert!(text.contains("a-token") && !text.contains("s3cret"), "{text}");
+    assert_eq!(secrets(&person), ["a-b-token", "a-note"], "what the server did not name stays");
+    let shared = person.reads("work/weir.toml")
+        + "\n[upstreams.c]\nurl = \"https://c.example.com/mcp\"\nbearer = { file = \"secrets/a-b-token\" }\n";
+    person.has("work/weir.toml", &shared);
+    person.done(&["remove", "a-b"]);
+    assert_eq!(secrets(&person), ["a-b-token", "a-note"], "another server names it");
+}
+
+/// The files in `secrets` beside the configuration.
+fn secrets(person: &Person) -> Vec<String> {
+    let files = fs::read_dir(person.folder().join("secrets")).into_iter().flatten();
+    let mut names: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}

@@ -78,7 +78,24 @@ pub(super) fn add(options: &AddOptions) -> anyhow::Result<ExitCode> {
 
 /// `weir remove`.
 pub(super) fn remove(options: &NamesOptions) -> anyhow::Result<ExitCode> {
-    change_each(options, "removed", ConfigFile::remove)
+    let path = &options.file.config;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let file = ConfigFile::open(path)?;
+    let mut secrets = Vec::new();
+    for name in &options.names {
+        let own = new::secrets_of(folder, name).into_iter();
+        secrets.extend(own.filter(|secret| file.names_file(Some(name), secret)));
+    }
+    let removed = change_each(options, "removed", ConfigFile::remove)?;
+    let file = ConfigFile::open(path)?;
+    for secret in secrets.iter().filter(|secret| !file.names_file(None, secret)) {
+        let secret = folder.join(secret);
+        match fs::remove_file(&secret) {
+            Ok(()) => terminal::say(format_args!("removed its secret {}", secret.display()))?,
+            Err(why) => terminal::complain(format_args!("its secret {} stays: {why}", secret.display())),
+        }
+    }
+    Ok(removed)
 }
 
 /// `weir enable` and `weir disable`.
@@ -92,7 +109,10 @@ pub(super) fn rename(RenameOptions { name, new, file }: &RenameOptions) -> anyho
     let mut changed = ConfigFile::open(&file.config)?;
     changed.rename(name, new).map_err(unusable)?;
     save(changed)?;
-    terminal::say(format_args!("`{name}` is called `{new}` now; its login, if it has one, stays with the old name"))?;
+    terminal::say(format_args!(
+        "`{name}` is called `{new}` now; a login does not come along: `weir auth login {new}` signs in again, and \
+         `weir auth logout {name}` forgets the old login"
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -206,6 +206,20 @@ impl ConfigFile {
         Ok(DeTable::parse(&text).map(|table| import::shown(table.get_ref())).unwrap_or_default())
     }
 
+    /// Whether a text of the file names this path; or one of an upstream, if one is given.
+    #[must_use]
+    pub fn names_file(&self, upstream: Option<&str>, path: &str) -> bool {
+        let text = match upstream {
+            None => self.document.to_string(),
+            Some(name) => {
+                let mut one = Table::new();
+                one.insert(name, self.upstreams().and_then(|all| all.get(name)).cloned().unwrap_or_default());
+                DocumentMut::from(one).to_string()
+            }
+        };
+        ['"', '\'', '}'].iter().any(|end| text.contains(&format!("{path}{end}")))
+    }
+
     /// What would be missing on this machine, of what has been added, if Weir took the file as it is now.
     ///
     /// # Errors

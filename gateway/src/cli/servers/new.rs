@@ -122,6 +122,14 @@ pub(super) fn keep(folder: &Path, secrets: &[(PathBuf, String)]) -> anyhow::Resu
     Ok(())
 }
 
+/// The files of secrets that were written for a server of this name, as the configuration names them.
+pub(super) fn secrets_of(folder: &Path, name: &str) -> Vec<String> {
+    let files = fs::read_dir(folder.join(SECRETS)).into_iter().flatten().flatten();
+    let names = files.filter_map(|file| file.file_name().into_string().ok());
+    let own = names.filter(|file| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')));
+    own.map(|file| format!("{SECRETS}/{file}")).collect()
+}
+
 /// Removes them again, since nothing names them.
 pub(super) fn forget(folder: &Path, secrets: &[(PathBuf, String)]) {
     secrets.iter().for_each(|(secret, _)| drop(fs::remove_file(folder.join(secret))));
