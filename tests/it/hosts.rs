@@ -168,6 +168,89 @@ fn a_host_without_a_file_gets_one_and_loses_it_again() {
     assert_eq!(snippet["mcpServers"]["weir"]["args"], json!(["connect", "http://127.0.0.1:9000/mcp"]));
 }
 
+/// Files whose servers are moved, and the name of one of them.
+const MOVED: [(&str, &str); 3] =
+    [(".cursor/mcp.json", "cursor"), (".gemini/settings.json", "gemini-cli"), (".codex/config.toml", "codex")];
+
+#[test]
+fn servers_of_hosts_move_into_weir_and_back() {
+    for (path, host) in MOVED {
+        let person = Person::new();
+        let before = WRITTEN.iter().find(|(known, _)| *known == path).unwrap().1;
+        person.has(path, before);
+        let asked = person.weir(&["client", "connect", host, "--move"]);
+        assert!(asked.0 == Some(1) && asked.1.contains("--yes"), "{host}: nobody agrees: {asked:?}");
+        person.done(&["client", "connect", host, "--move", "--dry-run"]);
+        assert_eq!(person.reads(path), before, "{host}: nothing was written");
+        assert!(!person.folder().join("weir.toml").exists() && secrets(&person).is_empty(), "{host}");
+        let text = person.done(&["client", "connect", host, "--move", "--yes"]);
+        assert!(text.contains("moved `"), "{host}: {text}");
+        let now = person.reads(path);
+        assert!(now.contains("http://127.0.0.1:8080/mcp"), "{host}: {now}");
+        let listed: Value = serde_json::from_str(&person.done(&["list", "--json"])).unwrap();
+        let moved = listed.as_array().unwrap().len();
+        assert!(moved > 1, "{host}: {text}");
+        assert!(person.weir(&["import", host]).1.contains("it is Weir itself"), "{host}: nothing else is left");
+        let again = person.weir(&["client", "connect", host, "--move", "--yes"]);
+        assert!(again.0 == Some(1) && again.1.contains("disconnect"), "{host}: the copy stays: {again:?}");
+        person.done(&["client", "disconnect", host]);
+        assert_eq!(person.reads(path), before, "{host}: all is as before");
+        assert!(!person.home().join(format!("{path}.before-move")).exists(), "{host}");
+    }
+}
+
+#[test]
+fn a_file_that_has_changed_since_a_move_keeps_its_change() {
+    let person = Person::new();
+    let before = "{\n  \"mcpServers\": {\n    \"docs\": { \"url\": \"https://docs.example.com/mcp\" }\n  }\n}\n";
+    person.has(".cursor/mcp.json", before);
+    person.done(&["client", "connect", "cursor", "--move", "--yes"]);
+    let changed = person.reads(".cursor/mcp.json").replacen('{', "{\n  \"mine\": true,", 1);
+    person.has(".cursor/mcp.json", &changed);
+    let text = person.done(&["client", "disconnect", "cursor"]);
+    assert!(text.contains("has changed since") && text.contains(".before-move"), "{text}");
+    let now = person.reads(".cursor/mcp.json");
+    assert!(now.contains("mine") && !now.contains("docs") && !now.contains("8080"), "{now}");
+    assert_eq!(person.reads(".cursor/mcp.json.before-move"), before);
+}
+
+#[test]
+fn permission_rules_move_with_their_servers() {
+    let person = Person::new();
+    person.has(
+        ".claude.json",
+        "{ \"mcpServers\": { \"my docs\": { \"type\": \"http\", \"url\": \"https://docs.example.com/mcp\" } } }",
+    );
+    let rules = "{\n  // mine\n  \"permissions\": {\n    \"allow\": [\"mcp__my_docs__read\", \"mcp__other__x\"],\n    \
+                 \"deny\": [\"mcp__my_docs\"]\n  }\n}\n";
+    person.has(".claude/settings.json", rules);
+    let text = person.done(&["client", "connect", "claude-code", "--move", "--yes"]);
+    let name = if text.contains("mcp__weir__my-docs__read") { "my-docs" } else { "my_docs" };
+    let expected = rules
+        .replace("mcp__my_docs__read", &format!("mcp__weir__{name}__read"))
+        .replace("\"mcp__my_docs\"", &format!("\"mcp__weir__{name}__*\""));
+    assert_eq!(person.reads(".claude/settings.json"), expected, "{text}");
+    assert!(person.done(&["list"]).contains(name), "rules name the server as Weir does");
+    person.done(&["client", "disconnect", "claude-code"]);
+    assert_eq!(person.reads(".claude/settings.json"), rules);
+    assert!(!person.home().join(".claude/settings.json.before-move").exists());
+}
+
+#[test]
+fn names_that_are_too_long_for_a_host_are_told() {
+    let person = Person::new();
+    let tool = "a".repeat(50);
+    person.has(
+        "work/weir.toml",
+        &format!(
+            "[upstreams.docs]\nurl = \"https://docs.example.com/mcp\"\ntools = {{ allow = [\"{tool}\", \"b\"] }}\n"
+        ),
+    );
+    let text = person.done(&["client", "connect", "claude-code"]);
+    assert!(text.contains(&format!("`mcp__weir__docs__{tool}` is longer")) && !text.contains("docs__b"), "{text}");
+    assert!(!person.done(&["client", "connect", "windsurf"]).contains("longer"));
+}
+
 #[test]
 fn a_server_that_is_removed_takes_its_secrets_along() {
     let person = Person::new();

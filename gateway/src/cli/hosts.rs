@@ -1,5 +1,7 @@
 //! `weir client`: hosts that are pointed at Weir, and where they keep that.
 
+mod moving;
+
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
@@ -27,9 +29,31 @@ pub(super) enum ClientCommand {
         options: EntryOptions,
     },
     /// Point hosts at Weir: write an entry into their files. Everything else in them stays.
-    Connect(HostsOptions),
+    Connect {
+        #[command(flatten)]
+        options: HostsOptions,
+        #[command(flatten)]
+        moving: MoveOptions,
+    },
     /// Take that entry out of the files of hosts again.
+    ///
+    /// Servers that `connect --move` has taken out come back, if the file was not changed since.
     Disconnect(HostsOptions),
+}
+
+#[derive(Args, Debug)]
+pub(super) struct MoveOptions {
+    /// Move the servers of these files into Weir's configuration, as `weir import` does. A copy stays beside each file.
+    ///
+    /// Permission rules of Claude Code that name their tools are rewritten.
+    #[arg(long = "move", conflicts_with = "endpoint")]
+    moves: bool,
+    /// Move them without asking. Programs are added disabled, unless `--trust` is there too.
+    #[arg(long, requires = "moves")]
+    yes: bool,
+    /// Enable programs at once: Weir will start them as you.
+    #[arg(long, requires = "moves")]
+    trust: bool,
 }
 
 #[derive(Args, Debug)]
@@ -106,8 +130,14 @@ pub(super) fn run(command: &ClientCommand) -> anyhow::Result<ExitCode> {
     match command {
         ClientCommand::List(options) => list(options),
         ClientCommand::Print { host: HostName(host), options } => print(*host, options),
-        ClientCommand::Connect(options) => each(options, connect),
-        ClientCommand::Disconnect(options) => each(options, disconnect),
+        ClientCommand::Connect { options, moving } => each(options, |host, path| {
+            let connected = match moving.moves {
+                true => moving::connect(host, path, options, moving),
+                false => connect(host, path, options),
+            };
+            connected.inspect(|_| warn_of_long_names(host, &options.options))
+        }),
+        ClientCommand::Disconnect(options) => each(options, |host, path| disconnect(host, path, options)),
     }
 }
 
@@ -145,7 +175,7 @@ fn print(host: Host, options: &EntryOptions) -> anyhow::Result<ExitCode> {
 /// Does something about each host. One that fails is told, and the others go on.
 fn each(
     options: &HostsOptions,
-    act: fn(Host, &Path, &HostsOptions) -> anyhow::Result<Option<String>>,
+    act: impl Fn(Host, &Path) -> anyhow::Result<Option<String>>,
 ) -> anyhow::Result<ExitCode> {
     let directories = directories()?;
     let scope = if options.project { Scope::Project } else { Scope::User };
@@ -161,7 +191,7 @@ fn each(
     let mut failed = false;
     for host in hosts {
         let done = match file(host) {
-            Some(path) => act(host, &path, options),
+            Some(path) => act(host, &path),
             None => {
                 Err(anyhow::anyhow!("it has no such file; `weir client print {}` shows what to paste", host.name()))
             }
@@ -216,6 +246,13 @@ fn disconnect(host: Host, path: &Path, options: &HostsOptions) -> anyhow::Result
         terminal::say(format_args!("{shown} would be:\n{}", after.trim_end()))?;
         return Ok(None);
     }
+    let original = moving::restored(host, path, &after, &options.options.name)?;
+    if let Some(original) = original {
+        replace(path, before.as_deref(), &original)?;
+        moving::finish(host, path, options)?;
+        let note = "with the servers that were moved; Weir keeps them too, until `weir remove`";
+        return Ok(Some(format!("wrote {shown} {note}")));
+    }
     if after.is_empty() {
         fs::remove_file(path).with_context(|| shown.to_string())?;
         return Ok(Some(format!("removed {shown}, which held nothing else")));
@@ -228,11 +265,35 @@ fn disconnect(host: Host, path: &Path, options: &HostsOptions) -> anyhow::Result
     Ok(Some(format!("wrote {shown}")))
 }
 
+/// Warns of tools whose names are too long for the host, as far as the configuration names tools.
+fn warn_of_long_names(host: Host, options: &EntryOptions) {
+    let Ok(config) = Config::load(&options.config) else { return };
+    let mut names = Vec::new();
+    for upstream in config.upstreams.iter().filter(|upstream| upstream.enabled) {
+        let allowed = upstream.serves.tools.iter().filter_map(|tools| tools.allow.as_ref()).flatten();
+        let exact = allowed.filter_map(|tool| tool.native.exact());
+        names.extend(exact.map(|tool| format!("{}__{tool}", upstream.name)));
+    }
+    let (budget, prefix) = (host.name_budget().unwrap_or_default(), host.tool_prefix(&options.name));
+    for name in host.over_budget(&options.name, names.iter().map(String::as_str)) {
+        terminal::complain(format_args!(
+            "warning: {} takes names of {budget} characters, and `{prefix}{name}` is longer; give the tool a shorter name \
+             in `[toolsets.<name>.overrides.<tool>]`",
+            host.title()
+        ));
+    }
+}
+
 /// Where that is kept which was in a host's file before.
 fn backup(path: &Path) -> PathBuf {
-    let mut backup = path.to_owned().into_os_string();
-    backup.push(".before-weir");
-    backup.into()
+    beside(path, ".before-weir")
+}
+
+/// A file beside another one, with more at the end of its name.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut beside = path.to_owned().into_os_string();
+    beside.push(suffix);
+    beside.into()
 }
 
 fn text_of(path: &Path) -> anyhow::Result<Option<String>> {

@@ -20,7 +20,7 @@ use crate::config::{ConfigFile, EditError, UpstreamName, default_file};
 use super::{BadConfig, terminal};
 
 pub(super) use add::AddOptions;
-pub(super) use import::{ImportOptions, import};
+pub(super) use import::{ImportOptions, Intake, import};
 pub(super) use list::{ListOptions, ShowOptions, list, show};
 pub(super) use migrate::{MigrateOptions, migrate};
 

@@ -1,0 +1,136 @@
+//! The permission rules of Claude Code: `mcp__github__create_issue` in lists of `permissions`.
+
+use crate::{
+    Directories, Host, HostFile, ReadError, Scope,
+    value::{self, Format, Value, without_bom},
+};
+
+/// The lists of rules.
+const LISTS: &[&str] = &["allow", "ask", "deny"];
+
+/// A server that was moved into Weir.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedServer {
+    /// What the host called it.
+    pub from: String,
+    /// What Weir calls it.
+    pub to: String,
+}
+
+/// A file whose rules name tools of Weir.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleEdit {
+    pub text: String,
+    /// Each rule before and after.
+    pub rules: Vec<(String, String)>,
+}
+
+impl Host {
+    /// The files with permission rules for tools, where the host has such files.
+    pub fn permission_files(self, directories: &Directories) -> Vec<HostFile> {
+        if self != Self::ClaudeCode {
+            return Vec::new();
+        }
+        let mut files = vec![HostFile { path: directories.home.join(".claude/settings.json"), scope: Scope::User }];
+        if let Some(project) = &directories.project {
+            files.push(HostFile { path: project.join(".claude/settings.local.json"), scope: Scope::User });
+            files.push(HostFile { path: project.join(".claude/settings.json"), scope: Scope::Project });
+        }
+        files
+    }
+}
+
+/// Rewrites the rules for servers that were moved, where the host calls Weir `entry`. All other bytes stay.
+///
+/// A rule for a whole server becomes one with a wildcard: `mcp__github` is `mcp__weir__github__*`.
+pub fn rewrite_rules(text: &str, entry: &str, moved: &[MovedServer]) -> Result<RuleEdit, ReadError> {
+    replace(text, |rule| {
+        let (server, to) = moved.iter().find_map(|server| Some((covered(rule, &server.from)?, &server.to)))?;
+        let tool = if server.is_empty() { "*" } else { server };
+        Some(format!("mcp__{}__{to}__{tool}", plain(entry)))
+    })
+}
+
+/// Whether the texts differ in nothing but rules that [`rewrite_rules`] may have written.
+pub fn is_rewritten(text: &str, original: &str, entry: &str) -> bool {
+    let without = |text: &str| {
+        let edit = replace(text, |rule| rule.starts_with("mcp__").then(String::new)).ok()?;
+        Some((edit.text, edit.rules.into_iter().map(|(rule, _)| rule).collect::<Vec<_>>()))
+    };
+    let (Some((now, rules)), Some((then, originals))) = (without(text), without(original)) else { return false };
+    let prefix = format!("mcp__{}__", plain(entry));
+    let pairs = || rules.iter().zip(&originals);
+    now == then && rules.len() == originals.len() && pairs().all(|(rule, was)| rule == was || rule.starts_with(&prefix))
+}
+
+/// The tool that a rule for this server names; nothing for all of them.
+fn covered<'r>(rule: &'r str, server: &str) -> Option<&'r str> {
+    let rest = rule.strip_prefix("mcp__")?.strip_prefix(plain(server).as_str())?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix("__").filter(|tool| !tool.is_empty()) }
+}
+
+/// The name of a server within the names of its tools.
+fn plain(server: &str) -> String {
+    server.chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' }).collect()
+}
+
+fn replace(text: &str, new: impl Fn(&str) -> Option<String>) -> Result<RuleEdit, ReadError> {
+    let root = value::parse(Format::Jsonc, text)?;
+    let body = without_bom(text);
+    let mut found = Vec::new();
+    for list in LISTS.iter().filter_map(|list| root.at(&["permissions", list])?.list()) {
+        for rule in list {
+            let Some(old) = rule.text() else { continue };
+            // A rule that is written with escapes is no rule that this has to find.
+            let literal = body.get(rule.at + 1..).is_some_and(|rest| rest.starts_with(old));
+            found.extend(new(old).filter(|_| literal).map(|new| (rule, old, new)));
+        }
+    }
+    found.sort_by_key(|(rule, ..)| rule.at);
+    let mut edited = String::from(&text[..text.len() - body.len()]);
+    let mut end = 0;
+    let mut rules = Vec::new();
+    for (&Value { at, .. }, old, new) in found {
+        edited += &body[end..=at];
+        edited += &new;
+        end = at + 1 + old.len();
+        rules.push((old.to_owned(), new));
+    }
+    edited += &body[end..];
+    Ok(RuleEdit { text: edited, rules })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: &str = "\u{feff}{ // mine\n  \"permissions\": {\n    \"allow\": [\"mcp__my_files__read\", \"Bash(ls)\", \"mcp__github\"],\n    \"deny\": [\"mcp__githubs__x\", \"mcp__other__y\", \"mcp__github__delete\"]\n  }\n}\n";
+
+    fn moved() -> Vec<MovedServer> {
+        let server = |from: &str, to: &str| MovedServer { from: from.into(), to: to.into() };
+        vec![server("my files", "my-files"), server("github", "github")]
+    }
+
+    #[test]
+    fn rules_of_moved_servers_alone_are_rewritten() {
+        let edit = rewrite_rules(RULES, "weir", &moved()).unwrap_or_else(|why| panic!("{why}"));
+        let expected = RULES
+            .replace("mcp__my_files__read", "mcp__weir__my-files__read")
+            .replace("\"mcp__github\"", "\"mcp__weir__github__*\"")
+            .replace("mcp__github__delete", "mcp__weir__github__delete");
+        assert_eq!(edit.text, expected);
+        assert_eq!(edit.rules.len(), 3);
+        assert!(is_rewritten(&edit.text, RULES, "weir"));
+        assert!(!is_rewritten(&edit.text.replace("Bash(ls)", "Bash(rm)"), RULES, "weir"), "somebody has changed it");
+        assert!(!is_rewritten(&RULES.replace("mcp__other__y", "mcp__other__z"), RULES, "weir"));
+    }
+
+    #[test]
+    fn a_file_without_rules_stays() {
+        for text in ["", "{}", "{\"permissions\": {\"allow\": [1, null]}}"] {
+            let edit = rewrite_rules(text, "weir", &moved());
+            assert_eq!(edit, Ok(RuleEdit { text: text.to_owned(), rules: Vec::new() }));
+        }
+        assert!(rewrite_rules("{", "weir", &moved()).is_err());
+    }
+}
