@@ -125,6 +125,9 @@ fn bridges_show_what_they_serve() {
         (vec!["uvx", "mcp-server-time", "--utc"], "time")
     );
     assert!(named.servers[0].env.is_empty() && named.servers[1].env.len() == 1, "{named:?}");
+    let flags = command(&["mcp-proxy", "--no-verify-ssl", "--digest", "https://a.example.com/sse"]).unwrap();
+    assert_eq!(flags.servers[0].transport, Some(Transport::Sse));
+    assert_eq!(flags.servers[0].not_carried.len(), 2, "{flags:?}");
     for other in [&["npx", "x"][..], &["mcp-remote"], &["supergateway", "--port", "1"], &[]] {
         assert!(command(other).is_none(), "{other:?}");
     }

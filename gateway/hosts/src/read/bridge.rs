@@ -276,7 +276,13 @@ fn supergateway_option(remote: &mut Remote, option: &str, values: &[Template]) -
 fn proxy_values(option: &str) -> usize {
     match option {
         "-H" | "--headers" | "-e" | "--env" | "--named-server" => 2,
-        "--debug" | "--no-debug" | "--pass-environment" | "--no-pass-environment" | "--stateless" | "--version" => 0,
+        "--debug"
+        | "--no-debug"
+        | "--pass-environment"
+        | "--no-pass-environment"
+        | "--stateless"
+        | "--no-stateless" => 0,
+        "--digest" | "--no-verify-ssl" | "--version" => 0,
         _ => 1,
     }
 }
