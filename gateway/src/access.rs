@@ -9,6 +9,7 @@
 mod address;
 mod arguments;
 mod condition;
+mod evaluation;
 mod grants;
 mod rule_set;
 mod toolset;

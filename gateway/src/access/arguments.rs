@@ -1,6 +1,7 @@
 //! The arguments of a call, as conditions see them.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashMap},
     fmt,
     sync::{
@@ -13,7 +14,10 @@ use cel::common::{
     types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt},
     value::Val,
 };
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::{
+    Deserialize,
+    de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor},
+};
 
 use crate::config::{Condition, MOST_STEPS};
 
@@ -27,7 +31,7 @@ const BYTES: usize = 64;
 pub(super) struct Arguments<'a> {
     raw: &'a [u8],
     /// With their size; none if they cannot be judged.
-    read: OnceLock<Option<(Box<dyn Val>, u64)>>,
+    read: OnceLock<Option<(Box<dyn Val + 'a>, u64)>>,
     steps: AtomicU64,
 }
 
@@ -44,17 +48,17 @@ impl<'a> Arguments<'a> {
     }
 
     /// What conditions see; nothing if it cannot be judged.
-    pub(super) fn value(&self) -> Option<&dyn Val> {
+    pub(super) fn value(&self) -> Option<&(dyn Val + 'a)> {
         self.read().map(|(value, _)| &**value)
     }
 
-    fn read(&self) -> Option<&(Box<dyn Val>, u64)> {
+    fn read(&self) -> Option<&(Box<dyn Val + 'a>, u64)> {
         self.read.get_or_init(|| read(self.raw)).as_ref()
     }
 }
 
 /// Reads arguments, and says how large they are.
-fn read(raw: &[u8]) -> Option<(Box<dyn Val>, u64)> {
+fn read<'a>(raw: &'a [u8]) -> Option<(Box<dyn Val + 'a>, u64)> {
     let mut values = 0;
     let mut from = serde_json::Deserializer::from_slice(raw);
     let value = Strict(&mut values).deserialize(&mut from).ok()?;
@@ -74,14 +78,19 @@ impl Strict<'_> {
     }
 }
 
-/// What is the same for readers that do not tell cases apart. In this way those letters beyond ASCII are folded too that
-/// have a counterpart in it.
-fn folded(key: &str) -> String {
-    if key.is_ascii() { key.to_ascii_lowercase() } else { key.to_uppercase().to_lowercase() }
+/// A key, borrowed where nothing in it is escaped.
+#[derive(Deserialize)]
+struct MemberKey<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// What is the same for readers that do not tell cases apart; none if that is the key itself. In this way those letters
+/// beyond ASCII are folded too that have a counterpart in it.
+fn folded(key: &str) -> Option<String> {
+    let plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase();
+    (!key.bytes().all(plain)).then(|| key.to_uppercase().to_lowercase()).filter(|folded| folded != key)
 }
 
 impl<'de> DeserializeSeed<'de> for Strict<'_> {
-    type Value = Box<dyn Val>;
+    type Value = Box<dyn Val + 'de>;
 
     fn deserialize<D: Deserializer<'de>>(mut self, from: D) -> Result<Self::Value, D::Error> {
         self.count()?;
@@ -90,7 +99,7 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
 }
 
 impl<'de> Visitor<'de> for Strict<'_> {
-    type Value = Box<dyn Val>;
+    type Value = Box<dyn Val + 'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
@@ -119,6 +128,10 @@ impl<'de> Visitor<'de> for Strict<'_> {
         Ok(Box::new(CelDouble::from(value)))
     }
 
+    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Self::Value, E> {
+        Ok(Box::new(CelString::from(value)))
+    }
+
     fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
         Ok(Box::new(CelString::from(value.to_owned())))
     }
@@ -132,13 +145,16 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut all, mut known) = (HashMap::new(), BTreeSet::new());
-        while let Some(key) = map.next_key::<String>()? {
+        let (mut all, mut folds) = (HashMap::new(), BTreeSet::new());
+        let mut twice = false;
+        while let Some(MemberKey(key)) = map.next_key()? {
             self.count()?;
-            if !known.insert(folded(&key)) {
-                return Err(A::Error::custom("a key is there twice"));
-            }
-            all.insert(CelMapKey::from(key), map.next_value_seed(Strict(self.0))?);
+            twice |= folded(&key).is_some_and(|folded| !folds.insert(folded));
+            let key = CelMapKey::String(CelString::from(key));
+            twice |= all.insert(key, map.next_value_seed(Strict(self.0))?).is_some();
+        }
+        if twice || folds.into_iter().any(|folded| all.contains_key(&CelMapKey::from(folded))) {
+            return Err(A::Error::custom("a key is there twice"));
         }
         Ok(Box::new(CelMap::from(all)))
     }

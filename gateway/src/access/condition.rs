@@ -19,7 +19,14 @@ use weir_mcp::ListKind;
 
 use crate::config::Condition;
 
-use super::{CallFacts, Item, arguments::Arguments};
+use super::{
+    CallFacts, Item,
+    arguments::Arguments,
+    evaluation::{Unevaluated, evaluate, truth},
+};
+
+/// What conditions call the call.
+pub(super) const CALL: &str = "call";
 
 /// The functions of CEL.
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
@@ -36,15 +43,15 @@ pub(super) enum Verdict {
 }
 
 /// What conditions know. All that are asked about a call share it, and what none of them asks for is not made.
-pub(super) struct Facts<'a> {
+pub(super) struct Facts<'a, 'json> {
     caller: &'a dyn Val,
     call: Option<(&'a CallFacts<'a>, &'a str)>,
     /// The call as conditions see it.
     seen: OnceLock<Box<dyn Val + 'a>>,
-    arguments: Option<&'a Arguments<'a>>,
+    arguments: Option<&'a Arguments<'json>>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a, 'json> Facts<'a, 'json> {
     /// A caller, as [`caller`] makes it, and nothing else.
     pub(super) const fn of_caller(caller: &'a dyn Val) -> Self {
         Self { caller, call: None, seen: OnceLock::new(), arguments: None }
@@ -54,7 +61,7 @@ impl<'a> Facts<'a> {
     pub(super) const fn of_call(
         caller: &'a dyn Val,
         call: (&'a CallFacts<'a>, &'a str),
-        arguments: Option<&'a Arguments<'a>>,
+        arguments: Option<&'a Arguments<'json>>,
     ) -> Self {
         Self { caller, call: Some(call), seen: OnceLock::new(), arguments }
     }
@@ -71,6 +78,16 @@ impl<'a> Facts<'a> {
                 Some(_) => {}
             }
         }
+        match evaluate(condition.program().expression(), self).and_then(truth) {
+            Ok(true) => Verdict::Yes,
+            Ok(false) => Verdict::No,
+            Err(Unevaluated::Failed) => Verdict::Failed,
+            Err(Unevaluated::NotPlain) => self.interpret(condition),
+        }
+    }
+
+    /// Has the interpreter of CEL evaluate a condition.
+    pub(super) fn interpret(&self, condition: &Condition) -> Verdict {
         let mut context = Context::with_env(Arc::clone(&ENV));
         context.set_variable_resolver(self);
         match condition.program().execute(&context) {
@@ -79,13 +96,19 @@ impl<'a> Facts<'a> {
             Ok(_) | Err(_) => Verdict::Failed,
         }
     }
+
+    /// A member of the call; none if there is no such, or no call.
+    pub(super) fn of_the_call(&self, member: &str) -> Option<&str> {
+        let (_, text) = members(self.call?).into_iter().find(|(name, _)| *name == member)?;
+        Some(text)
+    }
 }
 
-impl VariableResolver for Facts<'_> {
+impl VariableResolver for Facts<'_, '_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
         let value: &'b dyn Val = match variable {
             "caller" => self.caller,
-            "call" => &**self.seen.get_or_init(|| seen(self.call)),
+            CALL => &**self.seen.get_or_init(|| seen(self.call)),
             "args" => self.arguments?.value()?,
             _ => return None,
         };
@@ -125,23 +148,27 @@ pub(super) fn nobody() -> &'static dyn Val {
 
 /// The call as conditions see it.
 fn seen<'a>(call: Option<(&'a CallFacts<'a>, &'a str)>) -> Box<dyn Val + 'a> {
-    let Some((CallFacts { endpoint, method, upstream, item, .. }, account)) = call else { return Box::new(CelNull) };
-    let (kind, name) = match *item {
+    let Some(call) = call else { return Box::new(CelNull) };
+    let member = |(key, text)| (CelMapKey::from(key), Box::new(CelString::from(text)) as Box<dyn Val + 'a>);
+    Box::new(CelMap::from(members(call).map(member).into_iter().collect::<HashMap<_, _>>()))
+}
+
+fn members<'a>((call, account): (&'a CallFacts<'a>, &'a str)) -> [(&'static str, &'a str); 6] {
+    let CallFacts { endpoint, method, upstream, item, .. } = *call;
+    let (kind, name) = match item {
         Item::One(ListKind::Tool, name) => ("tool", name),
         Item::One(ListKind::Prompt, name) => ("prompt", name),
         Item::One(ListKind::Resource | ListKind::Template, name) => ("resource", name),
         Item::Any | Item::Whole => ("", ""),
     };
-    let members = [
-        ("endpoint", *endpoint),
-        ("method", *method),
-        ("upstream", *upstream),
+    [
+        ("endpoint", endpoint),
+        ("method", method),
+        ("upstream", upstream),
         ("account", account),
         ("kind", kind),
         ("name", name),
-    ];
-    let member = |(key, text)| (CelMapKey::from(key), Box::new(CelString::from(text)) as Box<dyn Val + 'a>);
-    Box::new(CelMap::from(members.map(member).into_iter().collect::<HashMap<_, _>>()))
+    ]
 }
 
 /// JSON as CEL has it. A whole number is an `int` where it fits, so that conditions can reckon with it.

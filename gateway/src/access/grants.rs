@@ -230,7 +230,7 @@ impl Grants {
 }
 
 /// Whether a rule allows a call only once it is approved. What cannot be evaluated wants an approval.
-fn wants_approval(rule: &RuleConfig, call: &CallFacts<'_>, facts: &Facts<'_>) -> bool {
+fn wants_approval(rule: &RuleConfig, call: &CallFacts<'_>, facts: &Facts<'_, '_>) -> bool {
     let is_tool = matches!(call.item, Item::One(ListKind::Tool, _));
     let wanted = |approve: &ApprovalConfig| approve.when.as_ref().is_none_or(|when| facts.satisfy(when) != Verdict::No);
     is_tool && rule.approve.as_ref().is_some_and(wanted)

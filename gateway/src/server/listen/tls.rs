@@ -121,8 +121,9 @@ fn config(tls: &Tls) -> Result<ServerConfig, String> {
     Ok(config)
 }
 
-/// Checks certificates of clients against the CAs in a file, and against their revocation lists. A list that is past its
-/// `nextUpdate` still counts: what it has revoked stays so.
+/// Checks certificates of clients against the CAs in a file. With revocation lists each certificate below such a CA needs
+/// one of its issuer, those of intermediate CAs too. A list that is past its `nextUpdate` still counts: what it has revoked
+/// stays so.
 fn clients(file: &Path, tls: &Tls) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let name = file.display();
     let mut roots = RootCertStore::empty();
@@ -132,8 +133,87 @@ fn clients(file: &Path, tls: &Tls) -> Result<Arc<dyn ClientCertVerifier>, String
         let lists = CertificateRevocationListDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let lists = lists.ok().filter(|lists| !lists.is_empty());
         let lists = lists.ok_or_else(|| format!("{} is no PEM file of revocation lists", file.display()))?;
-        verifier = verifier.with_crls(lists).only_check_end_entity_revocation();
+        verifier = verifier.with_crls(lists);
     }
     let verifier = if tls.client_required { verifier } else { verifier.allow_unauthenticated() };
     verifier.build().map_err(|why| format!("{name}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa,
+        KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+    };
+    use rustls::pki_types::UnixTime;
+
+    use super::*;
+
+    type Ca = CertifiedIssuer<'static, KeyPair>;
+
+    fn params(name: &str, serial: u64) -> CertificateParams {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.serial_number = Some(SerialNumber::from(serial));
+        params
+    }
+
+    fn ca(name: &str, serial: u64) -> CertificateParams {
+        let mut params = params(name, serial);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params
+    }
+
+    fn list(issuer: &Ca, revoked: Option<u64>) -> String {
+        let revoked = revoked.map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: date_time_ymd(2026, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(2036, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.into_iter().collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(issuer).unwrap().pem().unwrap()
+    }
+
+    #[test]
+    fn each_certificate_below_the_ca_has_to_be_in_good_standing() {
+        install_default_crypto_provider();
+        let key = || KeyPair::generate().unwrap();
+        let root = Ca::self_signed(ca("root", 1), key()).unwrap();
+        let between = Ca::signed_by(ca("between", 2), key(), &root).unwrap();
+        let client = params("client", 3).signed_by(&key(), &between).unwrap();
+        let folder = std::env::temp_dir().join(format!("weir-between-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = |name: &str| folder.join(name);
+        fs::write(path("ca.pem"), root.pem()).unwrap();
+        let tls = Tls {
+            certificate: PathBuf::new(),
+            key: PathBuf::new(),
+            client_ca: None,
+            client_crl: Some(path("crl.pem")),
+            client_is_caller: true,
+            client_required: true,
+        };
+        let is_good = |lists: &[String]| {
+            fs::write(path("crl.pem"), lists.concat()).unwrap();
+            let verifier = clients(&path("ca.pem"), &tls).unwrap();
+            verifier.verify_client_cert(client.der(), &[between.der().clone()], UnixTime::now()).is_ok()
+        };
+        let good = [list(&root, None), list(&between, None)];
+        assert!(is_good(&good));
+        assert!(!is_good(&[list(&root, Some(2)), list(&between, None)]), "the CA between was revoked");
+        assert!(!is_good(&[list(&root, None), list(&between, Some(3))]), "the client was revoked");
+        assert!(!is_good(&good[..1]) && !is_good(&good[1..]), "nothing says that both are good");
+        fs::remove_dir_all(folder).unwrap();
+    }
 }
