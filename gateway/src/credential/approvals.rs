@@ -277,11 +277,6 @@ impl Approvals {
         }
     }
 
-    /// Waits until some request may have been answered, by this process or another one.
-    pub async fn changed(&self) {
-        let _ = tokio::time::timeout(LOOK, self.changed.notified()).await;
-    }
-
     /// Uses an approval up, or forgets a request; `false` if that was done already.
     ///
     /// # Errors

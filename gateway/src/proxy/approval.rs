@@ -40,7 +40,7 @@ use super::{
     Answer, AnswerStream, Body, CallLog, Proxy, RequestContext,
     deadline::Deadline,
     route::Target,
-    sign_in::{PATIENCE, SignInPrompt, URL_REQUIRED, elicitation_complete, opens_addresses, told},
+    sign_in::{PATIENCE, SignInPrompt, URL_REQUIRED, opens_addresses, told},
     translate::InputStream,
 };
 
@@ -173,32 +173,6 @@ impl Proxy {
             && let Ok(_waits) = self.pending.room(&context.principal)
         {
             drop(tokio::time::timeout(PATIENCE, approvals.settled(key)).await);
-        }
-    }
-
-    /// Tells legacy clients whose persons have approved or refused a call at the page that they can call again. Ends with
-    /// the process.
-    pub async fn announce_approvals(&self) {
-        let Some(prompt) = &self.prompt else { return };
-        let approvals = prompt.manager.approvals();
-        loop {
-            approvals.changed().await;
-            for session in self.sessions.awaiting_approvals() {
-                for (key, id) in session.awaited_approvals() {
-                    // Looked at again with the next change.
-                    let Ok(there) = approvals.get(&key).await else { continue };
-                    let state = there.filter(|there| there.approval.id == id).map(|there| there.approval.state);
-                    match state {
-                        Some(ApprovalState::Waiting) => continue,
-                        Some(ApprovalState::Given(_) | ApprovalState::Refused(_)) => {
-                            session.queue.push(elicitation_complete(&id));
-                        }
-                        // It has expired, or the client has called again before.
-                        Some(ApprovalState::Used) | None => {}
-                    }
-                    session.no_longer_awaits_approval(&id);
-                }
-            }
         }
     }
 
@@ -381,9 +355,6 @@ fn by_link(context: &RequestContext, (waiting, key): (&Approval, &str), link: &s
     let (url, shown) = (json::quote(link), json::quote(&text));
     match context.era {
         Era::Legacy => {
-            if let Some(session) = &context.session {
-                session.awaits_approval(key, &waiting.id);
-            }
             let elicitation =
                 format!(r#"{{"mode":"url","elicitationId":"{}","url":{url},"message":{shown}}}"#, waiting.id);
             let data = format!("{{\"elicitations\":[{elicitation}]}}");
