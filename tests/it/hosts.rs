@@ -219,18 +219,22 @@ fn permission_rules_move_with_their_servers() {
     let person = Person::new();
     person.has(
         ".claude.json",
-        "{ \"mcpServers\": { \"my docs\": { \"type\": \"http\", \"url\": \"https://docs.example.com/mcp\" } } }",
+        "{ \"mcpServers\": { \"my docs\": { \"type\": \"http\", \"url\": \"https://docs.example.com/mcp\" },
+                            \"closed\": { \"type\": \"http\", \"url\": \"https://closed.example.com/mcp\" } } }",
     );
     let rules = "{\n  // mine\n  \"permissions\": {\n    \"allow\": [\"mcp__my_docs__read\", \"mcp__other__x\"],\n    \
-                 \"deny\": [\"mcp__my_docs\"]\n  }\n}\n";
+                 \"deny\": [\"mcp__my_docs__write\", \"mcp__closed\"]\n  }\n}\n";
     person.has(".claude/settings.json", rules);
     let text = person.done(&["client", "connect", "claude-code", "--move", "--yes"]);
     let name = if text.contains("mcp__weir__my-docs__read") { "my-docs" } else { "my_docs" };
     let expected = rules
         .replace("mcp__my_docs__read", &format!("mcp__weir__{name}__read"))
-        .replace("\"mcp__my_docs\"", &format!("\"mcp__weir__{name}__*\""));
+        .replace("mcp__my_docs__write", &format!("mcp__weir__{name}__write"));
     assert_eq!(person.reads(".claude/settings.json"), expected, "{text}");
-    assert!(person.done(&["list"]).contains(name), "rules name the server as Weir does");
+    let servers = person.done(&["list"]);
+    assert!(servers.contains(name) && !servers.contains("closed"), "rules name the server as Weir does: {servers}");
+    assert!(text.contains("closed: it stays where it is: `mcp__closed` in "), "a denial would be lost: {text}");
+    assert!(person.reads(".claude.json").contains("closed.example.com"));
     person.done(&["client", "disconnect", "claude-code"]);
     assert_eq!(person.reads(".claude/settings.json"), rules);
     assert!(!person.home().join(".claude/settings.json.before-move").exists());

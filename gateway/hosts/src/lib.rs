@@ -21,7 +21,7 @@ mod value;
 pub use edit::{Bearer, Command, Entry, Snippet, connect, disconnect, link, snippet};
 pub use error::{EditError, ReadError};
 pub use host::{Directories, Host, HostFile, Os, Scope, detect};
-pub use permissions::{MovedServer, RuleEdit, is_rewritten, rewrite_rules};
+pub use permissions::{MovedServer, RuleEdit, is_rewritten, rewrite_rules, whole_server_rule};
 pub use read::{DockerFiles, MAX_SERVERS, read, read_command, read_gateway};
 pub use secret::looks_secret;
 pub use server::{HostServers, OAuth, Server, ToolFilter, Transport};

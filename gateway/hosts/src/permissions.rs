@@ -40,15 +40,26 @@ impl Host {
     }
 }
 
-/// Rewrites the rules for servers that were moved, where the host calls Weir `entry`. All other bytes stay.
-///
-/// A rule for a whole server becomes one with a wildcard: `mcp__github` is `mcp__weir__github__*`.
+/// Rewrites the rules for single tools of servers that were moved, where the host calls Weir `entry`. All other bytes stay.
 pub fn rewrite_rules(text: &str, entry: &str, moved: &[MovedServer]) -> Result<RuleEdit, ReadError> {
     replace(text, |rule| {
-        let (server, to) = moved.iter().find_map(|server| Some((covered(rule, &server.from)?, &server.to)))?;
-        let tool = if server.is_empty() { "*" } else { server };
+        let (tool, to) = moved.iter().find_map(|server| Some((covered(rule, &server.from)?, &server.to)))?;
         Some(format!("mcp__{}__{to}__{tool}", plain(entry)))
     })
+}
+
+/// A rule for all tools of a server, or for a part of them, which would lose its effect if Weir, as `entry`, served them.
+///
+/// Versions of Claude Code refuse or ignore a wildcard behind the beginning of a tool's name (anthropics/claude-code#65797), so
+/// `mcp__weir__github__*` cannot stand for `mcp__github`.
+pub fn whole_server_rule(text: &str, entry: &str, server: &str) -> Result<Option<String>, ReadError> {
+    let (tools, own) = (format!("mcp__{}__", plain(server)), format!("mcp__{}__", plain(entry)));
+    let is_lost = |rule: &str| match rule.split_once('*') {
+        Some((start, _)) => (tools.starts_with(start) || start.starts_with(&tools)) && !own.starts_with(start),
+        None => tools.strip_suffix("__") == Some(rule),
+    };
+    let found = replace(text, |rule| is_lost(rule).then(String::new))?;
+    Ok(found.rules.into_iter().map(|(rule, _)| rule).next())
 }
 
 /// Whether the texts differ in nothing but rules that [`rewrite_rules`] may have written.
@@ -63,10 +74,10 @@ pub fn is_rewritten(text: &str, original: &str, entry: &str) -> bool {
     now == then && rules.len() == originals.len() && pairs().all(|(rule, was)| rule == was || rule.starts_with(&prefix))
 }
 
-/// The tool that a rule for this server names; nothing for all of them.
+/// The tool of this server that a rule names.
 fn covered<'r>(rule: &'r str, server: &str) -> Option<&'r str> {
-    let rest = rule.strip_prefix("mcp__")?.strip_prefix(plain(server).as_str())?;
-    if rest.is_empty() { Some(rest) } else { rest.strip_prefix("__").filter(|tool| !tool.is_empty()) }
+    let tool = rule.strip_prefix("mcp__")?.strip_prefix(plain(server).as_str())?.strip_prefix("__")?;
+    (!tool.is_empty() && !tool.contains('*')).then_some(tool)
 }
 
 /// The name of a server within the names of its tools.
@@ -116,13 +127,27 @@ mod tests {
         let edit = rewrite_rules(RULES, "weir", &moved()).unwrap_or_else(|why| panic!("{why}"));
         let expected = RULES
             .replace("mcp__my_files__read", "mcp__weir__my-files__read")
-            .replace("\"mcp__github\"", "\"mcp__weir__github__*\"")
             .replace("mcp__github__delete", "mcp__weir__github__delete");
         assert_eq!(edit.text, expected);
-        assert_eq!(edit.rules.len(), 3);
+        assert_eq!(edit.rules.len(), 2);
         assert!(is_rewritten(&edit.text, RULES, "weir"));
         assert!(!is_rewritten(&edit.text.replace("Bash(ls)", "Bash(rm)"), RULES, "weir"), "somebody has changed it");
         assert!(!is_rewritten(&RULES.replace("mcp__other__y", "mcp__other__z"), RULES, "weir"));
+    }
+
+    #[test]
+    fn a_rule_for_more_than_single_tools_is_found() {
+        let rule = |rule: &str| {
+            let text = format!("{{\"permissions\": {{\"deny\": [\"Bash(rm *)\", \"mcp__github__x\", \"{rule}\"]}}}}");
+            whole_server_rule(&text, "weir", "github").unwrap_or_else(|why| panic!("{why}"))
+        };
+        for lost in ["mcp__github", "mcp__github__*", "mcp__git*", "mcp__github__delete_*"] {
+            assert_eq!(rule(lost).as_deref(), Some(lost));
+        }
+        // The last two name the tools of Weir, too.
+        for kept in ["mcp__githubs", "mcp__githubs__*", "mcp__github__y", "mcp__*", "*"] {
+            assert_eq!(rule(kept), None, "{kept}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use weir_hosts::{Host, MovedServer, Scope, Server, is_rewritten, read, rewrite_rules};
+use weir_hosts::{Host, HostFile, MovedServer, Scope, Server, is_rewritten, read, rewrite_rules, whole_server_rule};
 
 use super::{HostsOptions, MoveOptions, beside, directories, entry, replace, text_of};
 use crate::cli::{servers::Intake, terminal};
@@ -65,6 +65,16 @@ fn taken(host: Host, before: &str, own: &str, intake: &mut Intake<'_>) -> anyhow
                 continue;
             }
         };
+        if let Some((file, rule)) = blocking_rule(host, &server.name, own)? {
+            terminal::complain(format_args!(
+                "  {}: it stays where it is: `{rule}` in {} is for more than one tool, which {} cannot say of a server behind \
+                 Weir; name the tools in single rules, or move the server with `weir import`",
+                server.name,
+                file.display(),
+                host.title()
+            ));
+            continue;
+        }
         match intake.take(&server) {
             Ok(Some(name)) => {
                 rest = without;
@@ -78,6 +88,18 @@ fn taken(host: Host, before: &str, own: &str, intake: &mut Intake<'_>) -> anyhow
         }
     }
     Ok((rest, moved))
+}
+
+/// A permission rule that would lose its effect if this server were behind Weir, and its file.
+fn blocking_rule(host: Host, server: &str, own: &str) -> anyhow::Result<Option<(PathBuf, String)>> {
+    for HostFile { path, .. } in host.permission_files(&directories()?) {
+        let Some(text) = text_of(&path)? else { continue };
+        let rule = whole_server_rule(&text, own, server).map_err(|why| anyhow::anyhow!("{}:{why}", path.display()))?;
+        if let Some(rule) = rule {
+            return Ok(Some((path, rule)));
+        }
+    }
+    Ok(None)
 }
 
 /// The servers of a file that are for all projects.
