@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use proptest::prelude::*;
+use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use serde_json::{Value, json};
 use weir_flow::facts::Principal;
 use weir_mcp::ListKind;
@@ -114,19 +114,82 @@ fn written() -> impl Strategy<Value = String> {
     })
 }
 
+/// Arguments of the types that [`fitting`] conditions ask for.
+fn typed_members() -> impl Strategy<Value = Value> {
+    let text = || prop::sample::select(vec!["", "a", "ab", "b"]);
+    let number = prop_oneof![(-2i64..3).prop_map(Value::from), Just(Value::from(1.5)), Just(Value::from(u64::MAX))];
+    (text(), number, prop::collection::vec(text(), 0..3), any::<bool>(), prop::option::of(text())).prop_map(
+        |(text, number, list, flag, inner)| {
+            let inner: serde_json::Map<_, _> = inner.map(|inner| ("s".to_owned(), inner.into())).into_iter().collect();
+            json!({ "s": text, "n": number, "l": list, "b": flag, "o": inner })
+        },
+    )
+}
+
+/// Conditions whose types fit, so that nearly all of them hold or do not.
+fn fitting() -> impl Strategy<Value = String> {
+    let text =
+        || prop::sample::select(vec!["args.s", "call.name", "caller.subject", "caller.claims.s", "'a'", "'ab'", "''"]);
+    let number = || {
+        prop::sample::select(vec!["args.n", "caller.claims.n", "args.l.size()", "size(args.s)", "1", "-1", "1.5", "2u"])
+    };
+    let list = || prop::sample::select(vec!["args.l", "caller.groups", "['a', args.s]", "args.o", "caller.claims"]);
+    let order = || prop::sample::select(vec!["==", "!=", "<", "<=", ">", ">="]);
+    let find = prop::sample::select(vec!["startsWith", "endsWith", "contains"]);
+    let plain = prop::sample::select(vec!["args.b", "has(args.o.s)", "has(args.missing)", "true", "args.o.s == 'a'"]);
+    let leaf = prop_oneof![
+        (text(), order(), text()).prop_map(|(left, order, right)| format!("{left} {order} {right}")),
+        (number(), order(), number()).prop_map(|(left, order, right)| format!("{left} {order} {right}")),
+        (text(), list()).prop_map(|(element, list)| format!("{element} in {list}")),
+        (text(), find, text()).prop_map(|(text, find, part)| format!("{text}.{find}({part})")),
+        plain.prop_map(str::to_owned),
+    ];
+    leaf.prop_map(|leaf| format!("({leaf})")).prop_recursive(3, 12, 3, |inner| {
+        let operator = prop::sample::select(vec!["&&", "||", "==", "!="]);
+        prop_oneof![
+            3 => (inner.clone(), operator, inner.clone()).prop_map(|(left, operator, right)| format!("({left} {operator} {right})")),
+            1 => inner.clone().prop_map(|part| format!("(!{part})")),
+            1 => (inner.clone(), inner.clone(), inner).prop_map(|(is, yes, no)| format!("({is} ? {yes} : {no})")),
+        ]
+    })
+}
+
+/// Has both evaluate a condition, and compares what they come to.
+fn compare(text: &str, arguments: &Value) -> Result<Option<Verdict>, TestCaseError> {
+    let Ok(condition) = text.parse::<Condition>() else { return Ok(None) };
+    judge(&condition, &arguments.to_string(), |facts| {
+        let truth = evaluate(condition.program().expression(), facts).and_then(truth);
+        prop_assert_ne!(truth, Err(NotPlain), "it is plain");
+        let verdict = facts.satisfy(&condition);
+        prop_assert_eq!(verdict, facts.interpret(&condition), "{} of {}", text, arguments);
+        Ok(Some(verdict))
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_interpreter_comes_to_the_same(text in written(), arguments in members()) {
-        let Ok(condition) = text.parse::<Condition>() else { return Ok(()) };
-        judge(&condition, &arguments.to_string(), |facts| {
-            let truth = evaluate(condition.program().expression(), facts).and_then(truth);
-            prop_assert_ne!(truth, Err(NotPlain), "it is plain");
-            prop_assert_eq!(facts.satisfy(&condition), facts.interpret(&condition), "{} of {}", text, arguments);
-            Ok(())
-        })?;
+        compare(&text, &arguments)?;
     }
+}
+
+#[test]
+fn the_interpreter_comes_to_the_same_where_types_fit() {
+    let mut runner =
+        TestRunner::new(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() });
+    let (mut holding, mut failing) = (0, 0);
+    let both = (fitting(), typed_members());
+    for _ in 0..runner.config().cases {
+        let (text, arguments) = both.new_tree(&mut runner).unwrap().current();
+        match compare(&text, &arguments).unwrap() {
+            Some(Verdict::Yes) => holding += 1,
+            Some(Verdict::Failed) | None => failing += 1,
+            _ => {}
+        }
+    }
+    assert!(holding > 400 && failing < 600, "{holding} hold and {failing} fail: the cases say little");
 }
 
 #[test]
