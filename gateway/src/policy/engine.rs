@@ -21,7 +21,7 @@ use super::{
     Policy, QuestionRecorder,
     error::{EngineError, LoadError},
     grant::PolicyGrant,
-    limits::{MEMORY, MODULES, SLOTS, SLOTS_THAT_WAIT, TABLE},
+    limits::{MEMORIES, MEMORY, MODULES, SLOTS, SLOTS_THAT_WAIT, TABLE, TABLES},
     load::{self, Loaded},
     service::Service,
     store::PolicyStore,
@@ -120,14 +120,18 @@ impl fmt::Debug for Engine {
 }
 
 /// Wasm as it is everywhere, minus what no policy needs, in slots that are reserved once and filled when used.
+///
+/// Each slot has what the largest component needs, so no component takes from the questions of others.
 fn configuration() -> Config {
     let mut pool = PoolingAllocationConfig::new();
     let slots = SLOTS + SLOTS_THAT_WAIT;
     pool.total_component_instances(slots)
-        .total_core_instances(slots * 8)
         .max_core_instances_per_component(MODULES)
-        .total_memories(slots * 2)
-        .total_tables(slots * 8)
+        .total_core_instances(slots * MODULES)
+        .max_memories_per_component(MEMORIES)
+        .total_memories(slots * MEMORIES)
+        .max_tables_per_component(TABLES)
+        .total_tables(slots * TABLES)
         .total_stacks(slots)
         .max_memory_size(MEMORY)
         .table_elements(TABLE)

@@ -22,6 +22,10 @@ use super::ticker::TICK;
 pub(super) const COMPONENT: usize = 64 << 20;
 /// The memory of one guest, all its linear memories together, in bytes.
 pub(super) const MEMORY: usize = 16 << 20;
+/// Linear memories in one component. Components of one language have one.
+pub(super) const MEMORIES: u32 = 4;
+/// Tables in one component. One from an interpreter has one or two.
+pub(super) const TABLES: u32 = 8;
 /// The elements of one table. Components from interpreters have a few thousand functions.
 pub(super) const TABLE: usize = 20_000;
 /// Core modules in one component. A Rust guest has one to three, a Python guest a few dozen.

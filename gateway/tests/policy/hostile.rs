@@ -90,6 +90,24 @@ async fn too_many_spinning_guests_are_turned_away() {
 }
 
 #[tokio::test]
+async fn ten_thousand_questions_at_once_have_an_end_each() {
+    let policy = load("bearer", shipped::BEARER);
+    let about = Arc::new(question(&["token"], None));
+    let mut questions = JoinSet::new();
+    for _ in 0..10_000 {
+        let (policy, about) = (policy.clone(), Arc::clone(&about));
+        questions.spawn(async move { policy.decide(&about, &Vault).await });
+    }
+    let (ends, answered) = beside(questions.join_all()).await;
+    for end in &ends {
+        let busy = matches!(end, Err(PolicyError { fault: PolicyFault::TooBusy, .. }));
+        assert!(busy || matches!(end, Ok(CredentialDecision::Attach(_))), "{end:?}");
+    }
+    assert!(ends.iter().any(Result::is_ok));
+    assert!(answered >= 5, "only {answered} answers");
+}
+
+#[tokio::test]
 async fn a_memory_bomb_meets_its_limit() {
     let policy = load("bomb", weir_guests::BOMB);
     for _ in 0..20 {
@@ -116,6 +134,10 @@ async fn answers_that_break_a_rule() {
     assert_eq!(rule("empty").await, "it stopped without a message");
     assert_eq!(rule("long").await, "its message has 65536 bytes; at most 2048 are passed on");
     assert!(rule("huge").await.starts_with("policy liar failed: too much data"), "{}", rule("huge").await);
+    let broken = rule("broken").await;
+    assert!(broken.starts_with("policy liar failed: ") && broken.contains("utf-8"), "{broken}");
+    let endless = rule("endless").await;
+    assert!(endless.starts_with("policy liar failed: ") && endless.contains("out of bounds"), "{endless}");
     assert_eq!(rule("secret=other").await, r#"it chose the secret "other", which this upstream does not have"#);
     assert_eq!(rule("header=Host").await, "it chose the header host, which belongs to the gateway");
     assert_eq!(rule("header=Mcp-Session-Id").await, "it chose the header mcp-session-id, which belongs to the gateway");

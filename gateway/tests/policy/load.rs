@@ -40,6 +40,38 @@ fn what_is_no_component() {
     );
 }
 
+/// A component that instantiates one module so many times. `section` is what the module has.
+fn crowd(section: &[u8], instances: u8) -> Vec<u8> {
+    let mut module = b"\0asm\x01\0\0\0".to_vec();
+    module.extend_from_slice(section);
+    let mut component = b"\0asm\x0d\0\x01\0".to_vec();
+    component.extend([1, u8::try_from(module.len()).unwrap()]);
+    component.extend(module);
+    let payload = 1 + 3 * u16::from(instances);
+    component.extend([2, u8::try_from(payload & 0x7f).unwrap() | 0x80, u8::try_from(payload >> 7).unwrap()]);
+    component.push(instances);
+    component.extend([0, 0, 0].repeat(usize::from(instances)));
+    component
+}
+
+#[test]
+fn a_component_that_takes_the_slots_of_others() {
+    // A memory of one page; a table of one function, and one of four thousand million; nothing.
+    let memory: &[u8] = &[5, 3, 1, 0, 1];
+    let table: &[u8] = &[4, 4, 1, 0x70, 0, 1];
+    let bomb: &[u8] = &[4, 8, 1, 0x70, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
+    for (section, most, what) in
+        [(memory, 4, "linear memories"), (table, 8, "tables"), (&[], 64, "core module instances")]
+    {
+        let fault = |instances| try_load("crowd", &crowd(section, instances), &[], "").unwrap_err().fault;
+        let refused = fault(most + 1);
+        assert!(matches!(&refused, LoadFault::Invalid(why) if why.contains(what)), "{refused}");
+        assert_eq!(fault(most), LoadFault::WrongWorld(Vec::new()), "{what}");
+    }
+    let refused = try_load("bomb", &crowd(bomb, 1), &[], "").unwrap_err();
+    assert!(refused.to_string().contains("table"), "{refused}");
+}
+
 #[test]
 fn the_wrong_world() {
     let refused = try_load("stranger", weir_guests::STRANGER, &[], "").unwrap_err();

@@ -12,6 +12,8 @@ impl Connection for Liar {
             Some("stdio") => Step::attempt(Transport::Stdio, Era::Modern),
             Some("long") => Step::stop("x".repeat(64 << 10)),
             Some("huge") => Step::stop("x".repeat(4 << 20)),
+            Some("broken") => Step::stop(forged(16, 16)),
+            Some("endless") => Step::stop(forged(16, 1 << 30)),
             _ => Step::stop(" "),
         }
     }
@@ -32,6 +34,14 @@ impl Credentials for Liar {
             extensions: Vec::new(),
         })
     }
+}
+
+/// A text that is no UTF-8, and said to be longer than it is.
+#[allow(unsafe_code, reason = "no safe guest can tell this lie")]
+fn forged(bytes: usize, said: usize) -> String {
+    let text = vec![0xff_u8; bytes].leak();
+    // SAFETY: none. The gateway has to hold against guests that keep no rule of their language.
+    unsafe { String::from_raw_parts(text.as_mut_ptr(), said, said) }
 }
 
 weir_policy::export_connection!(Liar);
