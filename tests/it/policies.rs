@@ -1,6 +1,6 @@
 //! Policies that harm: their own upstream's calls fail with their name, and the other upstreams keep answering.
 
-use std::fs;
+use std::{fs, net::SocketAddr};
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -153,7 +153,7 @@ fn components_built_against_released_contracts_are_still_asked_and_understood() 
 }
 
 /// A service that hands out a key for each request, named after the team that asks, on one connection each.
-async fn key_service() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
+async fn key_service() -> (SocketAddr, tokio::task::JoinHandle<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move {
@@ -178,22 +178,39 @@ async fn key_service() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
     (address, serving)
 }
 
+/// A service that sends whoever asks to an address of its choice.
+async fn redirecting_service(to: SocketAddr) -> (SocketAddr, tokio::task::JoinHandle<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            connection.read(&mut [0; 4096]).await.unwrap();
+            let answer = format!("HTTP/1.1 307 Moved\r\nlocation: http://{to}/mint\r\ncontent-length: 0\r\n\r\n");
+            connection.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    (address, serving)
+}
+
 #[tokio::test]
 async fn a_policy_gets_a_key_for_each_team_from_a_service_that_the_configuration_names() {
     const AUDIENCE: &str = "https://weir.example/mcp";
     let (issuer, stub) = (Issuer::start().await, Stub::start().await);
     let (service, _serving) = key_service().await;
+    let (private, _private) = key_service().await;
+    let (moved, _moved) = redirecting_service(private).await;
     let directory = tempfile::tempdir().unwrap();
     let component = directory.path().join("token_service.wasm");
     fs::write(&component, weir_guests::TOKEN_SERVICE).unwrap();
-    let policy = |name: &str, allowed: &str, more: &str| {
+    let policy = |name: &str, service: SocketAddr, allowed: &str, more: &str| {
         let granted = format!("grants = [\"http\", \"log\"]\nhttp = [\"http://{allowed}\"]\n{more}\n");
         decided(&stub, name, &component, &format!("{granted}settings = {{ service = \"http://{service}/mint\" }}\n"))
     };
     let config = format!("[auth]\nissuer = {:?}\naudience = {AUDIENCE:?}\n", issuer.issuer())
-        + &policy("minted", &service.to_string(), "")
-        + &policy("elsewhere", "tokens.example.com", "")
-        + &policy("reading", &service.to_string(), "http_methods = [\"GET\"]");
+        + &policy("minted", service, &service.to_string(), "")
+        + &policy("elsewhere", service, "tokens.example.com", "")
+        + &policy("reading", service, &service.to_string(), "http_methods = [\"GET\"]")
+        + &policy("moved", moved, &moved.to_string(), "");
     let gateway = Gateway::start(&config).await;
     for (caller, team) in [("ada", "blue"), ("eve", "red")] {
         let mut claims = issuer.claims(caller, AUDIENCE);
@@ -210,8 +227,10 @@ async fn a_policy_gets_a_key_for_each_team_from_a_service_that_the_configuration
         let client = Client::modern(&gateway, "/mcp").with_token(&issuer.sign(&claims));
         client.ask("tools/call", json!({ "name": "elsewhere__echo", "arguments": {} })).await;
         client.ask("tools/call", json!({ "name": "reading__echo", "arguments": {} })).await;
+        client.ask("tools/call", json!({ "name": "moved__echo", "arguments": {} })).await;
     }
     gateway.logs("is not named in the configuration; to allow it, write: http = ").await;
+    gateway.logs("it redirects to another origin").await;
     gateway.logs("POST is not allowed; to allow it, write: http_methods = ").await;
     assert!(!gateway.log().contains("minted-blue"), "{}", gateway.log());
 }

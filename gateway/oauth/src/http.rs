@@ -100,7 +100,12 @@ impl AddressPolicy {
         Self { loopback: is_loopback(url), private: false }
     }
 
-    fn allows(self, address: IpAddr) -> Result<(), &'static str> {
+    /// Whether a connection to `address` may be made.
+    ///
+    /// # Errors
+    ///
+    /// With the kind of place where the address lies, if not.
+    pub fn allows(self, address: IpAddr) -> Result<(), &'static str> {
         match address::place(address) {
             AddressKind::Public => Ok(()),
             AddressKind::Loopback if self.loopback => Ok(()),

@@ -26,6 +26,9 @@ pub enum Error {
     /// A redirect that leads to another origin, where a credential must not follow.
     #[error("it redirects to another origin; configure the address that it redirects to")]
     CrossOrigin,
+    /// A name that leads where it must not.
+    #[error("its host name leads to {0}; to allow that, configure the address instead of the name")]
+    Forbidden(&'static str),
     /// The forward proxy gives no connection, with its name and what to do.
     #[error("{0}")]
     Proxy(String),
@@ -59,6 +62,7 @@ impl Error {
             Self::Busy(_)
             | Self::Connect(_)
             | Self::ConnectTimeout
+            | Self::Forbidden(_)
             | Self::Proxy(_)
             | Self::Refused
             | Self::Resolve

@@ -8,7 +8,7 @@ use std::{
 
 use url::{Host, Position, Url};
 use weir_flow::Origin;
-use weir_oauth::ForwardProxy;
+use weir_oauth::{AddressPolicy, ForwardProxy};
 
 use super::{Error, HeaderValue, HttpTimeouts, address_cache::AddressCache, connection_pool::ConnectionPool};
 
@@ -32,6 +32,8 @@ pub struct HttpTarget {
     pub(super) line: Vec<u8>,
     pub(super) timeouts: HttpTimeouts,
     addresses: AddressCache,
+    /// Where the addresses of its host may lie, if not anywhere.
+    reach: Option<AddressPolicy>,
     pub(super) pool: Arc<ConnectionPool>,
 }
 
@@ -42,9 +44,14 @@ impl HttpTarget {
         let authority = &url[Position::BeforeHost..Position::AfterPort];
         let host = HeaderValue::from_str(authority).map_err(|_| Error::Url("its host fits no header"))?;
         let (addresses, pool) = (AddressCache::default(), Arc::default());
-        let mut target = Self { origin, proxy, host, path, line: Vec::new(), timeouts, addresses, pool };
+        let mut target = Self { origin, proxy, host, path, line: Vec::new(), timeouts, addresses, reach: None, pool };
         target.line = target.line_to(&target.path);
         Ok(target)
+    }
+
+    /// The same where the host's name must not lead elsewhere. An address that the URL itself names is no surprise.
+    pub fn within(self, reach: AddressPolicy) -> Self {
+        Self { reach: Some(reach), ..self }
     }
 
     /// What a request for another path of the origin begins with.
@@ -102,7 +109,12 @@ impl HttpTarget {
             return Ok(Arc::new([SocketAddr::new(address, *port)]));
         }
         let name = (host.clone(), *port);
-        self.addresses.get(|| tokio::net::lookup_host(name)).await.ok_or(Error::Resolve)
+        let found = self.addresses.get(|| tokio::net::lookup_host(name)).await.ok_or(Error::Resolve)?;
+        match self.reach {
+            // Behind a proxy the name is the proxy's to look up.
+            Some(reach) if self.proxy.is_none() => admitted(reach, &found),
+            _ => Ok(found),
+        }
     }
 
     /// `Host`, which is always text.
@@ -138,6 +150,17 @@ impl HttpProxy {
 impl fmt::Display for HttpProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.forward.fmt(f)
+    }
+}
+
+/// Those of the addresses of one name that may be connected to.
+pub(super) fn admitted(reach: AddressPolicy, found: &[SocketAddr]) -> Result<Arc<[SocketAddr]>, Error> {
+    let mut refused = None;
+    let allowed = |address: &&SocketAddr| reach.allows(address.ip()).map_err(|place| refused = Some(place)).is_ok();
+    let admitted: Arc<[SocketAddr]> = found.iter().filter(allowed).copied().collect();
+    match refused {
+        Some(place) if admitted.is_empty() => Err(Error::Forbidden(place)),
+        _ => Ok(admitted),
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use url::Url;
+use weir_oauth::AddressPolicy;
 
 use crate::{
     config::PolicyConfig,
@@ -55,7 +56,9 @@ impl Services {
         if let Err(wait) = self.rate.take(&(), Instant::now()) {
             return Err(format!("too many requests in a minute; the next may go in {} s", wait.as_secs() + 1));
         }
-        let target = self.client.target(&url, TIMEOUTS).map_err(|why| why.to_string())?;
+        // The configuration names the service. Who answers for its name must not make it this machine.
+        let reach = AddressPolicy { private: true, ..AddressPolicy::toward(&url) };
+        let target = self.client.target(&url, TIMEOUTS).map_err(|why| why.to_string())?.within(reach);
         let headers = request.headers.iter().map(header).collect::<Result<Vec<_>, _>>()?;
         let method = Method::from_str(request.method).map_err(|why| why.to_string())?;
         let body = (!request.body.is_empty() || request.method == "POST").then(|| request.body.into());

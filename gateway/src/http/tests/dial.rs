@@ -3,9 +3,14 @@
 use std::{net::SocketAddr, time::Instant};
 
 use tokio::net::TcpSocket;
+use weir_oauth::AddressPolicy;
 
 use super::{
-    super::{address_cache::AddressCache, dial::race, target::interleaved},
+    super::{
+        address_cache::AddressCache,
+        dial::race,
+        target::{admitted, interleaved},
+    },
     *,
 };
 
@@ -109,4 +114,45 @@ async fn what_is_known_does_not_wait_long_for_the_resolver() {
     let all = tokio::join!(cache.get(never), cache.get(never), cache.get(never));
     assert!(all.0.is_some() && all.0 == all.1 && all.1 == all.2);
     assert!((1_000..2_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_name_leads_only_where_it_may() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let abroad = AddressPolicy { loopback: false, private: true };
+    let to = |host: &str, reach| {
+        let url = Url::parse(&format!("http://{host}:{port}/")).unwrap();
+        HttpClient::new().target(&url, LONG).unwrap().within(reach)
+    };
+    let refused = HttpClient::new().send(&to("localhost", abroad), get()).await.map(|answer| answer.status());
+    let refused = refused.unwrap_err();
+    assert_eq!(refused, Error::Forbidden("this machine"));
+    assert!(!refused.may_have_run());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(20), listener.accept()).await.is_err(),
+        "nothing was connected to"
+    );
+    // What the configuration itself names is meant.
+    for target in [to("127.0.0.1", abroad), to("localhost", AddressPolicy { loopback: true, ..abroad })] {
+        let asked = tokio::spawn(async move { HttpClient::new().send(&target, get()).await.map(|it| it.status()) });
+        let mut peer = Peer::accept(&listener).await;
+        peer.request().await;
+        peer.send("HTTP/1.1 204 No Content\r\n\r\n").await;
+        assert_eq!(asked.await.unwrap(), Ok(204));
+    }
+}
+
+#[test]
+fn addresses_of_one_name_count_each() {
+    let at = |texts: &[&str]| texts.iter().map(|text| SocketAddr::new(text.parse().unwrap(), 443)).collect::<Vec<_>>();
+    let reach = AddressPolicy { loopback: false, private: true };
+    let metadata = ["169.254.169.254", "::ffff:169.254.169.254", "fd00:ec2::254"];
+    assert_eq!(admitted(reach, &at(&["10.0.0.1", "169.254.169.254"])).unwrap()[..], at(&["10.0.0.1"]));
+    for address in metadata {
+        assert!(matches!(admitted(reach, &at(&[address])), Err(Error::Forbidden(_))), "{address}");
+    }
+    let public = AddressPolicy { loopback: false, private: false };
+    assert_eq!(admitted(public, &at(&["10.0.0.1"])), Err(Error::Forbidden("a private network")));
+    assert_eq!(admitted(public, &at(&["93.184.216.34"])).unwrap().len(), 1);
 }
