@@ -13,14 +13,14 @@ use std::collections::HashMap;
 use std::io;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::stdio_server::{next_line, write_line};
+
 use answer::{Countdown, DemoAnswer};
 
-/// The longest line that is read, in bytes; what is longer falls apart into lines that are no JSON.
-const MAX_LINE: u64 = 4 * 1024 * 1024;
 /// Messages that may wait to be written.
 const MAX_WAITING: usize = 64;
 
@@ -38,20 +38,15 @@ async fn read(stdin: impl AsyncRead + Unpin, out: mpsc::Sender<Value>) -> io::Re
     let mut stdin = BufReader::new(stdin);
     let mut line = Vec::new();
     let mut running = Countdowns::default();
-    while (&mut stdin).take(MAX_LINE).read_until(b'\n', &mut line).await? > 0 {
-        if !line.trim_ascii().is_empty() {
-            let answer = answer::answer(&line);
-            running.carry_out(answer, &out).await;
-        }
-        line.clear();
+    while let Some(line) = next_line(&mut stdin, &mut line).await? {
+        running.carry_out(answer::answer(line), &out).await;
     }
     Ok(())
 }
 
 async fn write(mut stdout: impl AsyncWrite + Unpin, mut messages: mpsc::Receiver<Value>) -> io::Result<()> {
     while let Some(message) = messages.recv().await {
-        stdout.write_all(format!("{message}\n").as_bytes()).await?;
-        stdout.flush().await?;
+        write_line(&mut stdout, &message).await?;
     }
     Ok(())
 }
@@ -71,7 +66,7 @@ impl Countdowns {
             DemoAnswer::Count(countdown) => {
                 while self.tasks.try_join_next().is_some() {}
                 self.by_id.retain(|_, task| !task.is_finished());
-                let id = countdown.id.to_string();
+                let id = countdown.request.id.to_string();
                 self.by_id.insert(id, self.tasks.spawn(count_down(countdown, out.clone())));
             }
             DemoAnswer::Cancel(id) => {

@@ -55,5 +55,6 @@ pub mod session;
 pub mod sign_in_links;
 pub mod proxy;
 pub mod server;
+pub mod stdio_server;
 pub mod demo;
 pub mod cli;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tokio::io::{DuplexStream, Lines, ReadHalf, WriteHalf, split};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, DuplexStream, Lines, ReadHalf, WriteHalf, split};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
