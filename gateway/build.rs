@@ -2,7 +2,7 @@
 
 use std::{env, error::Error, path::Path};
 
-const SHIPPED: [&str; 7] = ["fallback", "bearer", "oauth", "pin", "redact", "schema", "shape"];
+const SHIPPED: [&str; 8] = ["fallback", "bearer", "oauth", "pin", "redact", "schema", "shape", "interceptor"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;

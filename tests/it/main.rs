@@ -48,6 +48,7 @@ mod healing;
 mod deployment;
 mod deprovisioning;
 mod hosts;
+mod interceptors;
 mod introspection;
 mod isolation;
 mod issuers;

@@ -178,7 +178,7 @@ async fn what_is_too_long_for_a_model_can_be_read_by_its_caller_alone() {
 
 #[test]
 fn each_is_small_and_passes_its_cases() {
-    for name in ["pin", "redact", "schema", "shape"] {
+    for name in ["interceptor", "pin", "redact", "schema", "shape"] {
         let component = format!("weir:{name}");
         let cases = paths::tests().with_file_name("guest").join("policies").join(name).join("cases");
         let mut command = Command::new(paths::weir());

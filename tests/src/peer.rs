@@ -26,6 +26,14 @@ impl Peer {
         Self::fixture_with(&["--era", era]).await
     }
 
+    /// The same at a port that was free a moment ago.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn fixture_at(port: u16, era: &str) -> Self {
+        Self::fixture_with(&["--era", era, "--port", &port.to_string()]).await
+    }
+
     /// The same over HTTP+SSE, at `/sse`: legacy.
     ///
     /// # Panics

@@ -6,6 +6,7 @@ mod inspect;
 mod lock;
 mod new;
 mod replay;
+mod serve;
 mod trial;
 
 use std::{
@@ -135,6 +136,21 @@ pub(super) enum PolicyCommand {
         /// The recording: the `path` of `[record]`.
         recording: PathBuf,
     },
+    /// Be an MCP server on standard input and output whose interceptors decide as a component does (SEP-2624).
+    ///
+    /// There are two: NAME-validator refuses what the component refuses, and NAME-mutator changes what it changes. Behind a
+    /// gateway, as an upstream with a `command`, the server is at a URL. What the component keeps is forgotten at the end.
+    #[command(after_help = "Example: weir policy serve weir:redact")]
+    Serve {
+        /// The component: a file, one that Weir brings along, such as `weir:redact`, or a URL.
+        component: Component,
+        /// The settings that it has, as JSON. The `config` of an invocation takes their place.
+        #[arg(long, value_name = "JSON", default_value = "{}")]
+        settings: String,
+        /// What the names of the interceptors begin with. Default: the name of the component.
+        #[arg(long)]
+        name: Option<String>,
+    },
     /// Measure how long a component takes for the questions of case files.
     Bench {
         #[command(flatten)]
@@ -223,6 +239,10 @@ pub(super) fn run(command: PolicyCommand) -> anyhow::Result<ExitCode> {
             replay::run(&component, &recording, policy.as_deref())
         }
         PolicyCommand::Explain { call, recording } => replay::explain(&call, &recording),
+        PolicyCommand::Serve { component, settings, name } => {
+            let _log = telemetry::start("warn");
+            serve::run(&component, &settings, name)
+        }
         PolicyCommand::Bench { cases, count } => trial::bench(&cases, count),
     }
 }

@@ -411,12 +411,15 @@ table! {
     }
 
     /// A WebAssembly component that decides about calls.
-    #[schemars(extend("required" = ["component"]))]
+    #[schemars(extend("anyOf" = [{"required": ["component"]}, {"required": ["interceptor"]}]))]
     #[schemars(rename = "Policy")]
-    struct WrittenPolicy("a table with a `component`") {
-        /// The component's file, or one that Weir brings along: `"weir:pin"`, `"weir:redact"`, `"weir:schema"` or
-        /// `"weir:shape"`. Or where Weir fetches it: `"https://…"`, or `"oci://HOST/REPOSITORY:TAG@sha256:…"` in a registry.
+    struct WrittenPolicy("a table with a `component` or an `interceptor`") {
+        /// The component's file, or one that Weir brings along: `"weir:pin"`, `"weir:redact"`, `"weir:schema"`,
+        /// `"weir:shape"` or `"weir:interceptor"`. Or where Weir fetches it: `"https://…"`, or `"oci://HOST/REPOSITORY:TAG@sha256:…"` in a registry.
         component: FilePath,
+        /// An MCP server whose interceptors are asked about calls and their results (SEP-2624), instead of a component:
+        /// `"https://guard.example.com/mcp"`.
+        interceptor: WebUrl,
         /// The SHA-256 of a component at a URL. Default: as the lock file says, which `weir policy lock` writes.
         sha256: WrittenDigest,
         /// The imports it may use.

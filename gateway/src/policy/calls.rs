@@ -165,10 +165,16 @@ impl CallInterest {
         self.names.iter().map(Pattern::as_str)
     }
 
+    /// Whether it concerns a method, for some names at least.
+    #[must_use]
+    pub fn concerns_method(&self, method: &str) -> bool {
+        self.methods.iter().any(|pattern| pattern.matches(method))
+    }
+
     /// Whether it concerns a request.
     #[must_use]
     pub fn concerns(&self, method: &str, name: Option<&str>) -> bool {
-        self.methods.iter().any(|pattern| pattern.matches(method))
+        self.concerns_method(method)
             && (self.names.is_empty()
                 || name.is_some_and(|name| self.names.iter().any(|pattern| pattern.matches(name))))
     }

@@ -15,7 +15,8 @@ pub const OAUTH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/oauth.wasm"))
 pub use crate::config::SHIPPED as PREFIX;
 
 /// Those that decide about calls, by the names that follow the [`PREFIX`].
-pub const CALLS: [(&str, &[u8]); 4] = [
+pub const CALLS: [(&str, &[u8]); 5] = [
+    ("interceptor", include_bytes!(concat!(env!("OUT_DIR"), "/interceptor.wasm"))),
     ("pin", include_bytes!(concat!(env!("OUT_DIR"), "/pin.wasm"))),
     ("redact", include_bytes!(concat!(env!("OUT_DIR"), "/redact.wasm"))),
     ("schema", include_bytes!(concat!(env!("OUT_DIR"), "/schema.wasm"))),

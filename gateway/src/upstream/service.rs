@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The longest answer of a service, in bytes.
-const ANSWER: usize = 64 << 10;
+const ANSWER: usize = 256 << 10;
 
 /// How long a service may take: to be reached, and for its next bytes.
 const TIMEOUTS: HttpTimeouts = HttpTimeouts { connect: Duration::from_secs(3), read: Duration::from_secs(5) };

@@ -56,6 +56,8 @@ pub(super) struct ServiceAnswer {
     #[serde(default = "ok")]
     status: u16,
     #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
     body: Value,
 }
 
@@ -171,13 +173,13 @@ impl WrittenServices {
         let Some(at) = answers.iter().position(fits) else {
             return Err(format!("the case has no answer to {} {}", request.method, request.url));
         };
-        let ServiceAnswer { status, body, .. } = answers.remove(at);
+        let ServiceAnswer { status, headers, body, .. } = answers.remove(at);
         let body = match body {
             Value::Null => String::new(),
             Value::String(text) => text,
             document => document.to_string(),
         };
-        Ok(ServiceResponse { status, headers: Vec::new(), body: body.into_bytes() })
+        Ok(ServiceResponse { status, headers: headers.into_iter().collect(), body: body.into_bytes() })
     }
 }
 

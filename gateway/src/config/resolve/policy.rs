@@ -1,6 +1,9 @@
 //! The components that decide about an upstream: where each is, what it may use and which secrets it may place.
 
+use url::Url;
+
 use super::context::Context;
+use crate::config::origin::WebUrl;
 use crate::config::read::{At, Setting};
 use crate::config::string::FilePath;
 use crate::config::value::{NamedValues, Values};
@@ -24,18 +27,25 @@ pub(super) fn resolve(
 
 fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Option<PolicyConfig> {
     let written = &at.value;
-    if matches!(written.component, Setting::Absent) {
+    if matches!((&written.component, &written.interceptor), (Setting::Absent, Setting::Absent)) {
         let hint = "component = \"policies/example.wasm\"".to_owned();
         context.report.add(at.span.clone(), "a policy needs a `component`", Some(hint));
     }
+    if let Some(url) = written.interceptor.set() {
+        return interceptor(at, url, context);
+    }
     let component = written.component.set().and_then(|path| component(path, &written.sha256, context));
-    let grants = grants(&written.grants);
-    let secrets = secrets(&written.secrets, context);
-    Some(PolicyConfig {
-        component: component?,
-        grants,
+    Some(plain(at, component?, context))
+}
+
+/// A policy as it is written, with this component.
+fn plain(at: &At<written::WrittenPolicy>, component: PolicyComponent, context: &mut Context<'_, '_>) -> PolicyConfig {
+    let written = &at.value;
+    PolicyConfig {
+        component,
+        grants: grants(&written.grants),
+        secrets: secrets(&written.secrets, context),
         settings: written.settings.set().map_or_else(|| "{}".to_owned(), |settings| settings.value.0.clone()),
-        secrets,
         http: written.http.set().iter().flat_map(|all| &all.value.0).map(|origin| origin.value.0.clone()).collect(),
         http_methods: match written.http_methods.set() {
             Some(methods) => methods.value.0.iter().map(|method| method.value.0).collect(),
@@ -45,6 +55,35 @@ fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Opt
         mode: written.mode.set().map(|mode| mode.value.0).unwrap_or_default(),
         on_failure: written.on_failure.set().map(|failure| failure.value.0).unwrap_or_default(),
         line: context.report.position(at.span.start).line,
+    }
+}
+
+/// The component that asks an MCP server with interceptors, and nothing else.
+fn interceptor(
+    at: &At<written::WrittenPolicy>,
+    url: &At<WebUrl>,
+    context: &mut Context<'_, '_>,
+) -> Option<PolicyConfig> {
+    let written = &at.value;
+    let others = [
+        ("component", written.component.key()),
+        ("grants", written.grants.key()),
+        ("http", written.http.key()),
+        ("sha256", written.sha256.key()),
+    ];
+    for (name, key) in others.into_iter().filter_map(|(name, key)| Some((name, key?))) {
+        context.report.add(key, format!("`{name}` does not go with `interceptor`"), None);
+    }
+    let text = &url.value.0;
+    let mut settings = written.settings.set().and_then(|settings| serde_json::from_str(&settings.value.0).ok());
+    let settings: &mut serde_json::Map<String, serde_json::Value> = settings.get_or_insert_default();
+    settings.insert("url".to_owned(), text.as_str().into());
+    let component = PolicyComponent::Shipped("interceptor".to_owned());
+    let http = vec![Url::parse(text).ok()?.origin().ascii_serialization()];
+    Some(PolicyConfig {
+        settings: serde_json::Value::from(settings.clone()).to_string(),
+        http,
+        ..plain(at, component, context)
     })
 }
 
