@@ -4,6 +4,8 @@
 
 #[path = "policy/bench.rs"]
 mod bench;
+#[path = "policy/fuzz.rs"]
+mod fuzz;
 #[path = "policy/hostile.rs"]
 mod hostile;
 #[path = "policy/load.rs"]

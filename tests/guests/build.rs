@@ -2,8 +2,20 @@
 
 use std::{env, error::Error, path::Path};
 
-const GUESTS: [&str; 11] =
-    ["bomb", "curious", "flood", "judge", "leaker", "liar", "minimal", "misfit", "spin", "stranger", "trap"];
+const GUESTS: [&str; 12] = [
+    "bomb",
+    "curious",
+    "flood",
+    "import-fuzzer",
+    "judge",
+    "leaker",
+    "liar",
+    "minimal",
+    "misfit",
+    "spin",
+    "stranger",
+    "trap",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;

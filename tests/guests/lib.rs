@@ -13,6 +13,8 @@ guests! {
     CURIOUS = "curious";
     /// Logs far too much, and answers nevertheless.
     FLOOD = "flood";
+    /// Calls its imports as its settings say.
+    IMPORT_FUZZER = "import-fuzzer";
     /// Decides about calls as its settings say.
     JUDGE = "judge";
     /// Reads a secret and panics with it, and has its panics logged.
