@@ -32,7 +32,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
-use weir_flow::facts::{self, Transport};
+use weir_flow::{
+    UpstreamState,
+    facts::{self, Transport},
+};
 use weir_mcp::{Era, ListKind};
 
 use crate::{
@@ -87,6 +90,8 @@ pub struct Upstream {
     known: Mutex<KnownEras>,
     status: Mutex<StatusRecord>,
     guard: CallGuard,
+    /// Where it stands, and why, as long as nothing of it may be opened.
+    held: Mutex<Option<(UpstreamState, String)>>,
     /// Tells that a process was started.
     started: Notify,
     /// Whether the configuration in force has it no more.
@@ -187,6 +192,7 @@ impl Upstream {
             known: Mutex::default(),
             status: Mutex::default(),
             guard: CallGuard::default(),
+            held: Mutex::default(),
             started: Notify::new(),
             retired: watch::Sender::default(),
             users: Arc::default(),
@@ -276,6 +282,16 @@ impl Upstream {
             UpstreamTransport::Stdio { children, .. } => children.count(),
             UpstreamTransport::Http(_) => 0,
         }
+    }
+
+    /// From now on opens nothing, and stands so.
+    pub fn hold(&self, state: UpstreamState, why: String) {
+        *self.held.lock() = Some((state, why));
+    }
+
+    /// Whether nothing of it may be opened.
+    pub fn is_held(&self) -> bool {
+        self.held.lock().is_some()
     }
 
     /// Resolves when a process of this upstream is started, for whoever it is.

@@ -157,3 +157,62 @@ async fn a_server_that_says_nothing_has_the_time_that_its_error_names() {
     stub.offer(Offer::default());
     gateway.healthy(&["slow"]).await;
 }
+
+/// A component with a module beside it that takes many seconds to compile, and that no cache has seen.
+fn slow_to_compile(wasm: &[u8]) -> Vec<u8> {
+    const FUNCTIONS: usize = 150;
+    const STEPS: usize = 2_000;
+    let leb = |mut number: usize| {
+        let mut bytes = Vec::new();
+        while number >= 0x80 {
+            bytes.push(u8::try_from(number & 0x7f).unwrap() | 0x80);
+            number >>= 7;
+        }
+        bytes.push(u8::try_from(number).unwrap());
+        bytes
+    };
+    let section = |id: u8, content: Vec<u8>| [vec![id], leb(content.len()), content].concat();
+    // No locals; the parameter is squared and added to, again and again.
+    let body = [vec![0], [0x20, 0, 0x20, 0, 0x6c, 0x41, 1, 0x6a, 0x21, 0].repeat(STEPS), vec![0x20, 0, 0x0b]].concat();
+    let bodies = [leb(body.len()), body].concat().repeat(FUNCTIONS);
+    let nonce = std::process::id().to_le_bytes().to_vec();
+    let module = [
+        b"\0asm\x01\0\0\0".to_vec(),
+        section(1, vec![1, 0x60, 1, 0x7f, 1, 0x7f]),
+        section(3, [leb(FUNCTIONS), vec![0; FUNCTIONS]].concat()),
+        section(10, [leb(FUNCTIONS), bodies].concat()),
+        section(0, [vec![1, b'n'], nonce].concat()),
+    ];
+    [wasm.to_vec(), section(1, module.concat())].concat()
+}
+
+#[tokio::test]
+async fn policies_that_are_being_compiled_keep_their_own_upstream_and_nobody_else() {
+    let (stub, directory) = (Stub::start().await, tempfile::tempdir().unwrap());
+    let component = directory.path().join("judge.wasm");
+    std::fs::write(&component, slow_to_compile(weir_guests::JUDGE)).unwrap();
+    let policy = format!(
+        "[[upstreams.judged.policies]]\ncomponent = {component:?}\ngrants = [\"clock\", \"store\"]\n\
+         settings = {{ see = \"facts\", do = \"deny=ask the desk\" }}\n"
+    );
+    let broken = directory.path().join("broken.wasm");
+    std::fs::write(&broken, slow_to_compile(weir_guests::STRANGER)).unwrap();
+    let wrong = format!("[[upstreams.wrong.policies]]\ncomponent = {broken:?}\n");
+    let config = stub.config("free") + &stub.config("judged") + &policy + &stub.config("wrong") + &wrong;
+    let gateway = Gateway::start(&config).await;
+    gateway.logs("policies are being compiled").await;
+    let client = Client::modern(&gateway, "/mcp");
+    let free = client.call("free__echo", json!({ "message": "hello" })).await;
+    assert_eq!(text(&free), "hello");
+    let held = client.ask("tools/call", json!({ "name": "judged__echo", "arguments": {} })).await;
+    assert!(held["error"]["message"].as_str().unwrap().contains("its policies are being compiled"), "{held}");
+    assert!(!gateway.log().contains("in force"), "all that was before the component was there: {}", gateway.log());
+    gateway.logs("policies are compiled and in force").await;
+    gateway.healthy(&["judged"]).await;
+    let judged = client.call("judged__echo", json!({ "message": "hello" })).await;
+    assert_eq!(text(&judged), "ask the desk");
+    gateway.logs("its policies cannot be used").await;
+    let wrong = client.ask("tools/call", json!({ "name": "wrong__echo", "arguments": {} })).await;
+    assert!(wrong["error"]["message"].as_str().unwrap().contains("its policies cannot be used"), "{wrong}");
+    assert_eq!(stub.asked("tools/call").len(), 1, "nothing went past a policy");
+}

@@ -62,6 +62,11 @@ pub(super) async fn keep(catalog: Arc<Catalog>, entry: Arc<CatalogEntry>, wanted
             () = upstream.retired() => {}
         }
     });
+    if upstream.is_held() {
+        // Another takes its place once that may be opened.
+        catalog.publish(&entry, FetchResult::Nothing { era: wanted, waiting: None });
+        return stopped.await;
+    }
     let (mut reaching, mut losing, mut asking) = (Backoff::CONNECT, Backoff::CONNECT, Backoff::LIST);
     let mut reported = None;
     let mut absence = Absence::default();

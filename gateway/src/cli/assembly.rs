@@ -1,12 +1,20 @@
 //! From a configuration to upstreams that are ready to be reached: loads every policy, checks what it may do, and gives
 //! each upstream the ones that decide about it.
 
-use std::{borrow::Cow, ffi::OsStr, path::Path, sync::Arc};
+use std::{
+    borrow::Cow,
+    ffi::OsStr,
+    path::Path,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, bail};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
+use weir_flow::UpstreamState;
 
 use crate::{
     components::ComponentCache,
@@ -20,6 +28,9 @@ use crate::{
 };
 
 use super::BadConfig;
+
+/// How long a start waits for policies that have to be compiled or fetched. It is enough for those that were before.
+const FIRST_LOAD: Duration = Duration::from_secs(2);
 
 /// What makes upstreams of configurations, one after the other.
 pub(super) struct Assembler {
@@ -64,6 +75,31 @@ pub(super) struct Decisions {
     pub(super) calls: Vec<String>,
     /// The forward proxy that requests go through.
     pub(super) proxy: Option<String>,
+}
+
+/// An upstream whose policies were not loaded when Weir began to listen.
+pub(super) struct PendingUpstream {
+    name: config::UpstreamName,
+    loading: JoinHandle<anyhow::Result<AssembledUpstream>>,
+}
+
+impl PendingUpstream {
+    /// Its name, and what it is once its policies are loaded. Waits for that.
+    pub(super) fn wait(self) -> (config::UpstreamName, anyhow::Result<AssembledUpstream>) {
+        let panicked = |_| Err(anyhow::anyhow!("upstream `{}`: its policies could not be loaded", self.name));
+        let loaded = self.loading.join().unwrap_or_else(panicked);
+        (self.name, loaded)
+    }
+
+    fn is_done(&self, until: Instant) -> bool {
+        while !self.loading.is_finished() {
+            if Instant::now() >= until {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
 }
 
 /// Loads everything.
@@ -126,17 +162,91 @@ impl Assembler {
         accounts: &[Arc<UpstreamAuth>],
         known: &[AssembledUpstream],
     ) -> Result<Assembly, BadConfig> {
+        Self::assembled(config, |entry| {
+            let source = UpstreamSource::of(entry);
+            match known.iter().find(|known| known.source == source) {
+                Some(same) => Ok(same.clone()),
+                None => self.prepared(config, entry, accounts),
+            }
+        })
+    }
+
+    /// Loads everything that takes no longer than [`FIRST_LOAD`], and goes on with the rest: those upstreams open nothing
+    /// until they are replaced.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, as far as that is known by then.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        config: &Config,
+        accounts: &[Arc<UpstreamAuth>],
+    ) -> Result<(Assembly, Vec<PendingUpstream>), BadConfig> {
+        let until = Instant::now() + FIRST_LOAD;
+        let with_policies = config.upstreams.iter().filter(|entry| entry.enabled && !entry.policies.is_empty());
+        let mut loading: Vec<_> = with_policies.map(|entry| self.load_aside(config, entry, accounts)).collect();
+        let mut pending = Vec::new();
+        let assembly = Self::assembled(config, |entry| {
+            let Some(at) = loading.iter().position(|one| one.name == entry.name) else {
+                return self.prepared(config, entry, accounts);
+            };
+            let one = loading.swap_remove(at);
+            if one.is_done(until) {
+                return one.wait().1;
+            }
+            pending.push(one);
+            self.held(config, entry)
+        })?;
+        Ok((assembly, pending))
+    }
+
+    /// Loads the policies of an upstream on a thread of its own.
+    fn load_aside(
+        self: &Arc<Self>,
+        config: &Config,
+        entry: &config::UpstreamConfig,
+        accounts: &[Arc<UpstreamAuth>],
+    ) -> PendingUpstream {
+        let (assembler, name) = (Arc::clone(self), entry.name.clone());
+        let (config, entry, accounts) = (config.clone(), entry.clone(), accounts.to_vec());
+        PendingUpstream { name, loading: thread::spawn(move || assembler.prepared(&config, &entry, &accounts)) }
+    }
+
+    /// An upstream that opens nothing, in the place of one whose policies are being loaded.
+    fn held(&self, config: &Config, entry: &config::UpstreamConfig) -> anyhow::Result<AssembledUpstream> {
+        tracing::info!(upstream = %entry.name, "policies are being compiled; until then nothing is sent to this upstream");
+        let without = config::UpstreamConfig {
+            policies: Vec::new(),
+            auth: Auth::None,
+            owner: Default::default(),
+            ..entry.clone()
+        };
+        let held = self.prepared(config, &without, &[])?;
+        held.upstream
+            .hold(UpstreamState::Connecting, "its policies are being compiled; try again in some seconds".to_owned());
+        Ok(AssembledUpstream { source: UpstreamSource::of(entry), ..held })
+    }
+
+    fn prepared(
+        &self,
+        config: &Config,
+        entry: &config::UpstreamConfig,
+        accounts: &[Arc<UpstreamAuth>],
+    ) -> anyhow::Result<AssembledUpstream> {
+        let source = UpstreamSource::of(entry);
+        let (upstream, decisions) = self.prepare(config, entry, accounts)?;
+        Ok(AssembledUpstream { upstream: Arc::new(upstream), source, decisions })
+    }
+
+    /// All enabled upstreams as they are `made`.
+    fn assembled(
+        config: &Config,
+        mut made: impl FnMut(&config::UpstreamConfig) -> anyhow::Result<AssembledUpstream>,
+    ) -> Result<Assembly, BadConfig> {
         let (mut upstreams, mut problems) = (Vec::new(), Vec::new());
         for entry in config.upstreams.iter().filter(|upstream| upstream.enabled) {
-            let source = UpstreamSource::of(entry);
-            if let Some(same) = known.iter().find(|known| known.source == source) {
-                upstreams.push(same.clone());
-                continue;
-            }
-            match self.prepare(config, entry, accounts) {
-                Ok((upstream, decisions)) => {
-                    upstreams.push(AssembledUpstream { upstream: Arc::new(upstream), source, decisions });
-                }
+            match made(entry) {
+                Ok(upstream) => upstreams.push(upstream),
                 Err(why) => problems.push(format!("{why:#}")),
             }
         }
@@ -144,9 +254,7 @@ impl Assembler {
             return Err(BadConfig(problems.join("\n")));
         }
         let all = upstreams.iter().map(|assembled| Arc::clone(&assembled.upstream));
-        let snapshot = Snapshot::new(all, config.limits.clone());
-        let snapshot = Arc::new(snapshot.governed(config.access.as_ref(), &config.toolsets));
-        Ok(Assembly { snapshot, upstreams })
+        Ok(Assembly { snapshot: snapshot(config, all), upstreams })
     }
 
     fn prepare(
@@ -270,6 +378,12 @@ impl UpstreamSource {
     }
 }
 
+/// What a gateway with these upstreams runs on.
+pub(super) fn snapshot(config: &Config, upstreams: impl Iterator<Item = Arc<Upstream>>) -> Arc<Snapshot> {
+    let snapshot = Snapshot::new(upstreams, config.limits.clone());
+    Arc::new(snapshot.governed(config.access.as_ref(), &config.toolsets))
+}
+
 /// What decides about the credentials of an upstream that has no component for it.
 fn usual(
     entry: &config::UpstreamConfig,
@@ -303,7 +417,7 @@ fn usual(
 /// runtime at work.
 fn wants(policy: &Policy) -> anyhow::Result<CallInterest> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let asked = std::thread::scope(|scope| scope.spawn(|| runtime.block_on(policy.wants())).join());
+    let asked = thread::scope(|scope| scope.spawn(|| runtime.block_on(policy.wants())).join());
     Ok(asked.map_err(|_| anyhow::anyhow!("the policy `{}` could not be asked", policy.name()))??)
 }
 

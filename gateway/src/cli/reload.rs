@@ -15,6 +15,8 @@ use tokio::{
     task::JoinSet,
 };
 
+use weir_flow::UpstreamState;
+
 use crate::{
     config::{Config, PolicyConfig},
     credential::CredentialManager,
@@ -22,7 +24,7 @@ use crate::{
     server::admin::{ReloadReport, ReloadRequest},
 };
 
-use super::assembly::{AssembledUpstream, Assembler, UpstreamSource};
+use super::assembly::{self, AssembledUpstream, Assembler, PendingUpstream, UpstreamSource};
 
 /// How often the file is looked at. What is read twice alike is taken for what its writer wanted.
 const LOOK: Duration = Duration::from_secs(2);
@@ -37,6 +39,8 @@ pub(super) struct Reloader {
     config: Config,
     assembler: Arc<Assembler>,
     upstreams: Vec<AssembledUpstream>,
+    /// Those of them that open nothing yet.
+    pending: Vec<PendingUpstream>,
     manager: Arc<CredentialManager>,
     /// When the policies in force were written.
     policies: Vec<PolicyState>,
@@ -80,14 +84,13 @@ impl Reloader {
     /// For what is in force now, with policies as they were before they were loaded; none where no file says it.
     pub(super) fn new(
         (config, policies): (Config, Vec<PolicyState>),
-        assembler: Assembler,
-        upstreams: Vec<AssembledUpstream>,
+        assembler: Arc<Assembler>,
+        (upstreams, pending): (Vec<AssembledUpstream>, Vec<PendingUpstream>),
         manager: &Arc<CredentialManager>,
     ) -> Option<Self> {
         let path = Some(config.file.clone()).filter(|path| !path.as_os_str().is_empty())?;
-        let (assembler, manager) = (Arc::new(assembler), Arc::clone(manager));
-        let failure = watch::Sender::default();
-        Some(Self { path, config, assembler, upstreams, manager, policies, failure })
+        let (manager, failure) = (Arc::clone(manager), watch::Sender::default());
+        Some(Self { path, config, assembler, upstreams, pending, manager, policies, failure })
     }
 
     /// Why the last reload has changed nothing; none if it has not failed.
@@ -98,6 +101,9 @@ impl Reloader {
     /// Reloads whenever the file has changed, and when it is `asked` to, until it is dropped.
     pub(super) async fn run(mut self, proxy: Arc<Proxy>, mut asked: mpsc::Receiver<ReloadRequest>) {
         let mut closing = JoinSet::new();
+        for pending in mem::take(&mut self.pending) {
+            self.finish(pending, &proxy, &mut closing).await;
+        }
         // What has changed since Weir read it is a change too.
         let policies = mem::take(&mut self.policies);
         let mut known = Some(FileContent { config: Ok(self.config.clone()), policies });
@@ -136,6 +142,25 @@ impl Reloader {
             drop(answer.map(|answer| answer.send(changes)));
             known = now;
         }
+    }
+
+    /// Puts an upstream in force whose policies were not loaded when Weir began to listen.
+    async fn finish(&mut self, pending: PendingUpstream, proxy: &Arc<Proxy>, closing: &mut JoinSet<()>) {
+        let Ok((name, loaded)) = tokio::task::spawn_blocking(|| pending.wait()).await else { return };
+        let Some(held) = self.upstreams.iter_mut().find(|held| *held.upstream.key() == name) else { return };
+        match loaded {
+            Ok(loaded) => *held = loaded,
+            Err(why) => {
+                let why = format!("its policies cannot be used: {why:#}");
+                tracing::error!(upstream = %name, "{why}");
+                return held.upstream.hold(UpstreamState::Error, why);
+            }
+        }
+        let all = self.upstreams.iter().map(|assembled| Arc::clone(&assembled.upstream));
+        let retired = proxy.swap(assembly::snapshot(&self.config, all)).await;
+        let proxy = Arc::clone(proxy);
+        closing.spawn(async move { proxy.close(retired).await });
+        tracing::info!(upstream = %name, "policies are compiled and in force");
     }
 
     /// What would change if a configuration came into force.

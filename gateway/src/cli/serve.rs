@@ -102,8 +102,8 @@ pub(super) fn gateway(
     }
     let manager = CredentialManager::new(&config, plaintext);
     let policies = reload::policy_states(&config);
-    let assembler = Assembler::new(&config, &manager)?;
-    let assembly = assembler.assemble(&config, &manager.accounts(), &[])?;
+    let assembler = Arc::new(Assembler::new(&config, &manager)?);
+    let (assembly, pending) = assembler.begin(&config, &manager.accounts())?;
     assembler.record(&config)?;
     if let Some(why) = super::check_key(&manager)? {
         return Err(BadConfig(why).into());
@@ -126,7 +126,7 @@ pub(super) fn gateway(
     };
     let listener = listener.bind(&config.listen, inherited)?;
     let snapshot = assembly.snapshot;
-    let reloader = Reloader::new((written, policies), assembler, assembly.upstreams, &manager);
+    let reloader = Reloader::new((written, policies), assembler, (assembly.upstreams, pending), &manager);
     process::run(|sockets| async move {
         serve(&config, (listener, sockets), (snapshot, reloader), (callers, authorization), &manager).await
     })

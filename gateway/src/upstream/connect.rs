@@ -333,6 +333,9 @@ impl Upstream {
         wanted: Option<Era>,
         initialize: &Message,
     ) -> Result<NegotiationEnd, ConnectError> {
+        if let Some((_, why)) = self.held.lock().clone() {
+            return Err(ConnectError::Outage(why));
+        }
         if let Some((wanted, other)) = wanted.and_then(|era| Some((era, self.only_other(era)?))) {
             return Err(ConnectError::OtherEra { wanted, other });
         }

@@ -62,6 +62,9 @@ impl Upstream {
     /// Its state, for `/readyz`. That its processes keep ending is its state until the next one has started well.
     pub fn status(&self) -> Status {
         let mut status = self.status.lock().read();
+        if let Some((state, why)) = self.held.lock().clone() {
+            (status.state, status.error, status.error_class) = (state, Some(why), Some("policy"));
+        }
         let now = Instant::now();
         if let UpstreamTransport::Stdio { crashes, .. } = &self.way
             && let Some((crash_loop, of_principal)) = crashes.worst(now)
