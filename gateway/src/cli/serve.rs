@@ -103,7 +103,12 @@ pub(super) fn gateway(
     let manager = CredentialManager::new(&config, plaintext);
     let policies = reload::policy_states(&config);
     let assembler = Arc::new(Assembler::new(&config, &manager)?);
-    let (assembly, pending) = assembler.begin(&config, &manager.accounts())?;
+    let accounts = manager.accounts();
+    // The process that serves now has all policies. The new one takes over when it has them too.
+    let (assembly, pending) = match upgrade {
+        true => (assembler.assemble(&config, &accounts, &[])?, Vec::new()),
+        false => assembler.begin(&config, &accounts)?,
+    };
     assembler.record(&config)?;
     if let Some(why) = super::check_key(&manager)? {
         return Err(BadConfig(why).into());
