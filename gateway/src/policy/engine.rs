@@ -21,7 +21,7 @@ use super::{
     Policy, QuestionRecorder,
     error::{EngineError, LoadError},
     grant::PolicyGrant,
-    limits::{MEMORIES, MEMORY, MODULES, SLOTS, SLOTS_THAT_WAIT, TABLE, TABLES},
+    limits::{MEMORIES, MEMORY, MODULES, RESIDENT, RESIDENT_TABLE, SLOTS, SLOTS_THAT_WAIT, TABLE, TABLES},
     load::{self, Loaded},
     service::Service,
     store::PolicyStore,
@@ -135,6 +135,8 @@ fn configuration() -> Config {
         .total_stacks(slots)
         .max_memory_size(MEMORY)
         .table_elements(TABLE)
+        .linear_memory_keep_resident(RESIDENT)
+        .table_keep_resident(RESIDENT_TABLE)
         .max_unused_warm_slots(4);
     let reservation = u64::try_from(MEMORY).unwrap_or(u64::MAX);
     let mut config = Config::new();

@@ -22,6 +22,11 @@ use super::ticker::TICK;
 pub(super) const COMPONENT: usize = 64 << 20;
 /// The memory of one guest, all its linear memories together, in bytes.
 pub(super) const MEMORY: usize = 16 << 20;
+/// How much of a memory is cleared by hand after a question, in bytes. To give its pages back and fault them in again costs
+/// more than the rest of a small decision.
+pub(super) const RESIDENT: usize = 256 << 10;
+/// The same of a table.
+pub(super) const RESIDENT_TABLE: usize = 16 << 10;
 /// Linear memories in one component. Components of one language have one.
 pub(super) const MEMORIES: u32 = 4;
 /// Tables in one component. One from an interpreter has one or two.

@@ -32,6 +32,11 @@ pub(crate) enum Kind {
         path: &'static str,
         prefix: &'static str,
     },
+    /// Weir with a policy about calls besides, which sees this and does that.
+    WeirDeciding {
+        see: &'static str,
+        task: &'static str,
+    },
     /// Weir with the shipped policies, for callers who bring a token, and what rules there are.
     WeirProving {
         rules: &'static str,
@@ -116,6 +121,9 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "weir, login", kind: Kind::Weir { settings: OAUTH, path: "/mcp/bench", prefix: "" } },
     Subject { name: "weir, [auth]", kind: Kind::WeirProving { rules: "" } },
     Subject { name: "weir, [auth] and ten rules", kind: Kind::WeirProving { rules: TEN_RULES } },
+    Subject { name: "weir, a policy, answer kept", kind: Kind::WeirDeciding { see: "facts", task: "keep" } },
+    Subject { name: "weir, a policy, facts", kind: Kind::WeirDeciding { see: "facts", task: "label=x" } },
+    Subject { name: "weir, a policy, body", kind: Kind::WeirDeciding { see: "body answers", task: "label=x" } },
     Subject { name: "weir, audit", kind: Kind::Weir { settings: AUDITED, path: ENDPOINT, prefix: "" } },
     Subject {
         name: "weir, shipped policies, all at /mcp",
@@ -152,6 +160,7 @@ impl Place {
             Kind::Nginx => self.nginx.is_some(),
             Kind::Weir { .. }
             | Kind::WeirProving { .. }
+            | Kind::WeirDeciding { .. }
             | Kind::WeirTranslating { .. }
             | Kind::WeirSse
             | Kind::WeirStdio => self.weir.is_some(),
@@ -165,6 +174,7 @@ pub(crate) fn without(subject: &str) -> Option<&'static str> {
     let path = match SUBJECTS.iter().find(|known| known.name == subject)?.kind {
         Kind::WeirTranslating { path, .. } | Kind::Weir { settings: OAUTH, path, .. } => path,
         Kind::WeirProving { rules: "" } | Kind::Weir { settings: AUDITED, .. } => ENDPOINT,
+        Kind::WeirDeciding { .. } => ENDPOINT,
         // What rules cost beside the check of a token.
         Kind::WeirProving { .. } => return Some("weir, [auth]"),
         _ => return None,
@@ -212,6 +222,18 @@ pub(crate) async fn start(place: &Place, subject: &Subject, era: Era, tools: usi
             let reach = format!("url = \"http://{}{path}\"\n{SHIPPED}\n\n{auth}", place.upstream);
             target.path = ENDPOINT.to_owned();
             target.token = Some(Connection::open_at(place.upstream).await?.get("/caller").await?);
+            Some(weir(place, target.address, &reach)?)
+        }
+        Kind::WeirDeciding { see, task } => {
+            let component = place.dir.join("judge.wasm");
+            std::fs::write(&component, weir_guests::JUDGE)?;
+            let grants = "grants = [\"clock\", \"store\"]";
+            let policy = format!("component = {component:?}\n{grants}\nsettings = {{ see = {see:?}, do = {task:?} }}");
+            let reach = format!(
+                "url = \"http://{}{path}\"\n{SHIPPED}\n\n[[upstreams.bench.policies]]\n{policy}",
+                place.upstream
+            );
+            target.path = ENDPOINT.to_owned();
             Some(weir(place, target.address, &reach)?)
         }
         Kind::WeirTranslating { path: endpoint, prefix } => {

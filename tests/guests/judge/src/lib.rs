@@ -120,6 +120,7 @@ impl Calls for Judge {
             "once" => {
                 Decision::deny(format!("at {}", weir_policy::capability::clock::now().as_nanos())).for_seconds(60)
             }
+            "keep" => Decision::allow().for_seconds(3600),
             "memory" => Decision::allow().remember(with),
             "calls" => {
                 let most = with.parse().unwrap_or(0);
