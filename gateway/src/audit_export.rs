@@ -11,8 +11,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use serde::Deserialize;
 use tokio::{
     runtime::Builder,
     sync::watch,
@@ -21,32 +19,24 @@ use tokio::{
 use weir_flow::Backoff;
 
 use crate::{
-    config::{AuditConfig, OtlpConfig, Secret},
-    http::{
-        CONTENT_TYPE, Error, HeaderName, HeaderValue, HttpClient, HttpTarget, HttpTimeouts, Method, Request, Response,
-    },
+    config::{AuditConfig, OtlpConfig},
+    http::{Error, HttpClient},
+    otlp::{Collector, Rejected, Sent},
     task,
     telemetry::{
         LogThrottle,
         audit::{AuditBatch, AuditReader, otlp_request},
-        printable,
     },
 };
 
-/// How often the log is looked at, and how long a collector may take.
+/// How often the log is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-const TIMEOUTS: HttpTimeouts = HttpTimeouts { connect: Duration::from_secs(10), read: Duration::from_secs(30) };
-/// The longest answer that is read, in bytes, and the longest pause that a collector may ask for.
-const ANSWER: usize = 64 * 1024;
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// How long the last records may take.
 const LAST: Duration = Duration::from_secs(5);
 
 /// Sends records to one collector.
 pub struct AuditExporter {
-    client: HttpClient,
-    target: HttpTarget,
-    headers: Vec<(HeaderName, HeaderValue)>,
+    collector: Collector,
     path: PathBuf,
     /// None until the log can be read.
     reader: Option<AuditReader>,
@@ -75,30 +65,6 @@ impl Drop for AuditExport {
     }
 }
 
-/// What became of a request.
-enum Sent {
-    Taken,
-    /// These records cannot be taken, now or later.
-    Refused(String),
-    /// Later they may be.
-    Failed(String, Option<Duration>),
-}
-
-/// What a collector says of records that it has not taken although it answers with 200.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Answer {
-    partial_success: Option<PartialSuccess>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PartialSuccess {
-    /// A text or a number.
-    rejected_log_records: serde_json::Value,
-    error_message: String,
-}
-
 impl AuditExporter {
     /// What sends the records of a log from now on, and those that were left when the last process ended.
     ///
@@ -106,18 +72,8 @@ impl AuditExporter {
     ///
     /// If the address cannot be used.
     pub fn new(config: &AuditConfig, otlp: &OtlpConfig, client: HttpClient) -> Result<Self, Error> {
-        let header = |(name, value): &(String, Secret)| {
-            let mut value = HeaderValue::from_str(value.expose()).ok()?;
-            value.set_sensitive(true);
-            Some((name.parse().ok()?, value))
-        };
-        let mut headers: Vec<_> = otlp.headers.iter().filter_map(header).collect();
-        headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
-        let target = client.target(otlp.url.as_url(), TIMEOUTS)?;
         let mut new = Self {
-            client,
-            target,
-            headers,
+            collector: Collector::new(&otlp.url, &otlp.headers, client)?,
             path: config.path.clone(),
             reader: None,
             pending: None,
@@ -218,24 +174,26 @@ impl AuditExporter {
         let mut left = vec![lines];
         let mut backoff = Backoff::CONNECT;
         while let Some(lines) = left.pop() {
-            match self.post(lines).await {
-                Sent::Taken => {
+            match self.collector.post(otlp_request(lines.iter().map(Vec::as_slice))).await {
+                Sent::Taken(rejected) => {
+                    if let Some(Rejected { count, why }) = rejected {
+                        tracing::error!(count, "the collector rejects audit records, which are not sent again: {why}");
+                    }
                     backoff.reset();
                     if std::mem::take(&mut self.failing) {
                         tracing::info!("the collector takes audit records again");
                     }
                 }
-                Sent::Refused(_) if lines.len() > 1 => {
+                Sent::Refused { .. } if lines.len() > 1 => {
                     let (first, second) = lines.split_at(lines.len() / 2);
                     left.extend([second, first]);
                 }
-                Sent::Refused(why) => self.note_refused(&why),
-                Sent::Failed(why, pause) => {
+                Sent::Refused { status } => self.note_refused(status),
+                Sent::Failed { why, pause, .. } => {
                     left.push(lines);
                     if !std::mem::replace(&mut self.failing, true) || self.trouble.is_due() {
                         tracing::error!("audit records wait for the collector of `audit.otlp`: {why}");
                     }
-                    let pause = pause.unwrap_or_default().min(LONGEST_PAUSE);
                     sleep(pause.max(task::pause(&mut backoff))).await;
                 }
             }
@@ -243,42 +201,11 @@ impl AuditExporter {
     }
 
     /// A collector that refuses all it gets does not fill the log.
-    fn note_refused(&mut self, why: &str) {
+    fn note_refused(&mut self, status: u16) {
         self.refused += 1;
         if self.refusing.is_due() {
             let count = std::mem::take(&mut self.refused);
-            tracing::error!(count, "the collector refuses audit records, which are not sent: {why}");
+            tracing::error!(count, "the collector refuses audit records, which are not sent: status {status}");
         }
-    }
-
-    async fn post(&self, lines: &[Vec<u8>]) -> Sent {
-        let body = Some(Bytes::from(otlp_request(lines.iter().map(Vec::as_slice))));
-        let request = Request { method: Method::POST, headers: &self.headers, body };
-        let response = match self.client.send(&self.target, request).await {
-            Ok(response) => response,
-            Err(why) => return Sent::Failed(why.to_string(), None),
-        };
-        match response.status() {
-            200..=299 => Self::note_rejected(response).await,
-            // What a collector can never take (OTLP 1.5, "OTLP/HTTP Response").
-            status @ (400 | 413 | 422) => Sent::Refused(format!("status {status}")),
-            status => Sent::Failed(format!("status {status}"), response.retry_after()),
-        }
-    }
-
-    /// Records that are rejected one by one come to nothing if they are sent again.
-    async fn note_rejected(response: Response) -> Sent {
-        // It has taken them, whatever becomes of its answer.
-        let Ok(Ok(body)) = timeout(TIMEOUTS.read, response.collect(ANSWER)).await else { return Sent::Taken };
-        // An answer in Protocol Buffers, or none, says nothing of that.
-        let answer: Answer = serde_json::from_slice(&body).unwrap_or_default();
-        let partial = answer.partial_success.unwrap_or_default();
-        let rejected = &partial.rejected_log_records;
-        let count = rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or_default();
-        if count > 0 {
-            let why = printable(&partial.error_message);
-            tracing::error!(count, "the collector rejects audit records, which are not sent again: {why}");
-        }
-        Sent::Taken
     }
 }

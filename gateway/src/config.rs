@@ -39,6 +39,7 @@ mod secret_command;
 mod string;
 mod suggest;
 mod syntax;
+mod telemetry;
 mod value;
 mod written;
 
@@ -83,6 +84,7 @@ pub use safe_url::{SafeUrl, UrlError};
 pub use schema::schema;
 pub use secret::{SecretError, SecretSource};
 pub use secret_command::SecretCommand;
+pub use telemetry::TelemetryConfig;
 pub use weir_store::Secret;
 
 /// How a component that the binary carries is told from a file.
@@ -119,6 +121,8 @@ pub struct Config {
     pub admin: Option<AdminConfig>,
     /// Where and how calls are recorded for an audit; none if they are not.
     pub audit: Option<AuditConfig>,
+    /// Where spans and metrics are sent; none if they are not.
+    pub telemetry: Option<TelemetryConfig>,
     /// Which questions for policies are recorded; none if this is none.
     pub record: Option<RecordConfig>,
     /// The bounds on what a client may take.

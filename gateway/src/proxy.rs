@@ -8,6 +8,7 @@
 mod aggregate;
 mod answer;
 mod approval;
+mod attempt;
 mod authorize;
 mod namespace;
 mod deadline;
@@ -270,8 +271,14 @@ impl Proxy {
                 if let Err(why) = self.limit(context, &target, reply.is_some(), record) {
                     return Answer::not_admitted(context, &why, record);
                 }
-                if !target.upstream.carries_headers() && !context.headers.is_empty() {
+                // Where Weir's own span is in the message, the rest of the trace context goes with it.
+                let in_message = record.span.is_some() || !target.upstream.carries_headers();
+                if in_message && !context.headers.is_empty() {
                     target.carry_trace(context);
+                }
+                if let Some(span) = &record.span {
+                    let uri = context.message.uri();
+                    span.goes_to(target.name.as_deref().or(uri.as_deref()), target.upstream.server_address());
                 }
                 if target.upstream.policies().is_some() {
                     // Boxed: few upstreams have such policies, and every call would have room for it.

@@ -223,6 +223,14 @@ impl Upstream {
         self.account.as_ref()
     }
 
+    /// Host and port of its address; none of a process.
+    pub fn server_address(&self) -> Option<(String, u16)> {
+        match &self.way {
+            UpstreamTransport::Http(endpoint) => endpoint.server_address(),
+            UpstreamTransport::Stdio { .. } => None,
+        }
+    }
+
     /// The forward proxy of the environment that requests to it go through.
     pub fn forward_proxy(&self) -> Option<&HttpProxy> {
         match &self.way {

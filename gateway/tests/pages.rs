@@ -161,6 +161,8 @@ const TABLES: &[(&str, &str)] = &[
     ("Audit", "`[audit]`"),
     ("Record", "`[record]`"),
     ("Otlp", "`[audit.otlp]`"),
+    ("Telemetry", "`[telemetry]`"),
+    ("OtlpTelemetry", "`[telemetry.otlp]`"),
     ("Source", "Where a secret is"),
 ];
 

@@ -92,6 +92,7 @@ mod stateless_upstream;
 mod status;
 mod steps;
 mod tasks;
+mod telemetry;
 mod oidc_login;
 mod waiting;
 mod whole_run;

@@ -50,7 +50,7 @@ fn lines(report: &Value) -> Vec<String> {
         let upstreams = names(key).filter_map(|name| Some(format!("{mark} upstream {}", name.as_str()?)));
         lines.extend(upstreams);
     }
-    for key in ["access", "toolsets", "record", "limits"] {
+    for key in ["access", "toolsets", "record", "telemetry", "limits"] {
         lines.extend((report[key] == true).then(|| format!("~ {key}")));
     }
     lines.extend(

@@ -22,6 +22,7 @@ use crate::{
     credential::CredentialManager,
     proxy::Proxy,
     server::admin::{ReloadReport, ReloadRequest},
+    telemetry_export::TelemetrySettings,
 };
 
 use super::assembly::{self, AssembledUpstream, Assembler, PendingUpstream, UpstreamSource};
@@ -44,6 +45,7 @@ pub(super) struct Reloader {
     manager: Arc<CredentialManager>,
     /// When the policies in force were written.
     policies: Vec<PolicyState>,
+    telemetry: TelemetrySettings,
     /// Why the last reload has changed nothing, for `weir status`.
     failure: watch::Sender<Option<String>>,
 }
@@ -87,10 +89,11 @@ impl Reloader {
         assembler: Arc<Assembler>,
         (upstreams, pending): (Vec<AssembledUpstream>, Vec<PendingUpstream>),
         manager: &Arc<CredentialManager>,
+        telemetry: TelemetrySettings,
     ) -> Option<Self> {
         let path = Some(config.file.clone()).filter(|path| !path.as_os_str().is_empty())?;
         let (manager, failure) = (Arc::clone(manager), watch::Sender::default());
-        Some(Self { path, config, assembler, upstreams, pending, manager, policies, failure })
+        Some(Self { path, config, assembler, upstreams, pending, manager, policies, telemetry, failure })
     }
 
     /// Why the last reload has changed nothing; none if it has not failed.
@@ -201,6 +204,7 @@ impl Reloader {
             self.assembler.record(&config).map_err(|why| why.to_string())?;
         }
         self.assembler.resize(&config.limits);
+        self.telemetry.apply(config.telemetry.clone());
         self.manager.put(accounts);
         let retired = proxy.swap(assembly.snapshot).await;
         let proxy = Arc::clone(proxy);
@@ -229,7 +233,8 @@ impl Reloader {
         let removed = gone.map(ToString::to_string).collect();
         let (access, toolsets) = (new.access != self.config.access, new.toolsets != self.config.toolsets);
         let (record, limits) = (new.record != self.config.record, new.limits != self.config.limits);
-        ReloadReport { added, changed, removed, access, toolsets, record, limits, restart }
+        let telemetry = new.telemetry != self.config.telemetry;
+        ReloadReport { added, changed, removed, access, toolsets, record, telemetry, limits, restart }
     }
 
     /// Refuses a configuration that changes who is let in, or what is recorded of them. What is new in it may be meant for

@@ -41,6 +41,7 @@ use crate::{
     snapshot::Snapshot,
     task::{self, always},
     telemetry::printable,
+    telemetry_export::{TelemetryExport, TelemetrySettings},
     upstream::Upstream,
 };
 
@@ -131,9 +132,13 @@ pub(super) fn gateway(
     };
     let listener = listener.bind(&config.listen, inherited)?;
     let snapshot = assembly.snapshot;
-    let reloader = Reloader::new((written, policies), assembler, (assembly.upstreams, pending), &manager);
+    let telemetry = TelemetrySettings::default();
+    telemetry.apply(config.telemetry.clone());
+    let upstreams = (assembly.upstreams, pending);
+    let reloader = Reloader::new((written, policies), assembler, upstreams, &manager, telemetry.clone());
     process::run(|sockets| async move {
-        serve(&config, (listener, sockets), (snapshot, reloader), (callers, authorization), &manager).await
+        let parts = (snapshot, reloader, telemetry);
+        serve(&config, (listener, sockets), parts, (callers, authorization), &manager).await
     })
     .context("the gateway met a fault in weir")??;
     Ok(ExitCode::SUCCESS)
@@ -142,7 +147,7 @@ pub(super) fn gateway(
 async fn serve(
     config: &Config,
     (listener, sockets): (Listener, ListenFds),
-    (snapshot, reloader): (Arc<Snapshot>, Option<Reloader>),
+    (snapshot, reloader, telemetry): (Arc<Snapshot>, Option<Reloader>, TelemetrySettings),
     (callers, authorization): (Authenticator, Option<AuthorizationServer>),
     manager: &Arc<CredentialManager>,
 ) -> anyhow::Result<()> {
@@ -172,7 +177,10 @@ async fn serve(
         (&config.file, format!("{root}/mcp")),
         (reload, reload_failure),
     );
-    let (port, admin) = listen_for_operators(config, &Arc::new(admin));
+    let admin = Arc::new(admin);
+    let measured = Arc::clone(&admin);
+    let telemetry = TelemetryExport::start(telemetry, Arc::new(move || measured.otlp_metrics()));
+    let (port, admin) = listen_for_operators(config, &admin);
     let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
     notify::ready();
 
@@ -214,6 +222,7 @@ async fn serve(
         tracing::error!("the last calls of today are not counted: {why}");
     }
     manager.close().await;
+    telemetry.close().await;
     tracing::info!("stopped");
     Ok(())
 }

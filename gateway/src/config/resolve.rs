@@ -10,6 +10,7 @@ mod context;
 mod http;
 mod login;
 mod policy;
+mod telemetry;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +59,7 @@ pub(super) fn resolve(
         store: auth::store(root, &mut context),
         admin: admin::admin(root, &mut context),
         audit: audit::audit(root, &mut context),
+        telemetry: telemetry::telemetry(root, &mut context),
         record: audit::record(root, &upstreams, &mut context),
         limits: limits(&root.limits),
         access: access::access(root, &upstreams, &mut context),

@@ -49,6 +49,13 @@ impl SafeUrl {
         self.url.origin() == other.url.origin()
     }
 
+    /// The URL of what is below this one; none if it cannot have parts.
+    pub(super) fn below(&self, parts: &[&str]) -> Option<Self> {
+        let mut url = self.url.clone();
+        url.path_segments_mut().ok()?.pop_if_empty().extend(parts);
+        Some(Self { url, shown: self.shown.clone() })
+    }
+
     /// The same URL, printed as this text, which stands for it where its parts are secret.
     pub(super) fn shown_as(mut self, written: &str) -> Self {
         self.shown = masked(written);

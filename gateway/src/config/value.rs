@@ -12,6 +12,10 @@ use super::read::{At, Node, SettingKind, entries, mistyped};
 #[derive(Clone, Copy)]
 pub(super) struct Count(pub(super) usize);
 
+/// A part of a whole, in 1/2³² of it.
+#[derive(Clone, Copy)]
+pub(super) struct Share(pub(super) u64);
+
 /// Any number of values.
 pub(super) struct Values<T>(pub(super) Vec<At<T>>);
 
@@ -47,6 +51,30 @@ impl SettingKind for Count {
                 None
             }
         }
+    }
+}
+
+impl Share {
+    /// The whole.
+    pub(super) const ALL: Self = Self(1 << 32);
+}
+
+impl SettingKind for Share {
+    const EXPECTED: &'static str = "a number from 0 to 1";
+    const EXAMPLE: Option<&'static str> = Some("0.1");
+
+    fn read(node: &Node<'_>, report: &mut ProblemReport<'_>) -> Option<Self> {
+        let number = match node.get_ref() {
+            DeValue::Integer(number) => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
+            _ => return mistyped(node, report),
+        };
+        let share = number.parse().ok().filter(|share: &f64| (0.0..=1.0).contains(share));
+        if share.is_none() {
+            report.add(node.span(), format!("expected {}", Self::EXPECTED), Self::EXAMPLE.map(str::to_owned));
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 0 to 2³²")]
+        share.map(|share| Self((share * 4_294_967_296.0) as u64))
     }
 }
 
@@ -165,6 +193,20 @@ impl JsonSchema for Count {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX })
+    }
+}
+
+impl JsonSchema for Share {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Share".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "number", "minimum": 0, "maximum": 1 })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod auth;
+mod telemetry;
 
 use std::str::FromStr;
 
@@ -18,6 +19,7 @@ pub(super) use access::{WrittenAccess, WrittenOverride, WrittenRule, WrittenSele
 pub(super) use auth::{
     AuthorizationServer, AuthorizedClient, IdentityProvider, Introspection, Store, WrittenInbound, WrittenOAuth,
 };
+pub(super) use telemetry::WrittenTelemetry;
 
 table! {
     /// The configuration of Weir. Relative paths begin at the folder of the file.
@@ -56,6 +58,8 @@ table! {
         admin: WrittenAdmin,
         /// Record calls, refusals and sign-ins in a file that shows whether somebody has changed it.
         audit: WrittenAudit,
+        /// Send traces and metrics to a collector of OpenTelemetry.
+        telemetry: WrittenTelemetry,
         /// Record the questions that policies are asked, and what they answer: `weir policy replay` asks them again.
         record: WrittenRecord,
         /// The bounds on what clients and upstreams may take.

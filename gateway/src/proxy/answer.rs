@@ -19,7 +19,7 @@ use crate::{
     quota::Reached,
     session,
     telemetry::{
-        CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN, TraceParent,
+        CallId, CallOutcome, CallRecord, CallSpan, NEEDS_SIGN_IN, TRACEPARENT, TraceParent,
         audit::{self, RecordedArguments},
         metrics::OWN_CALLS,
     },
@@ -27,7 +27,8 @@ use crate::{
 };
 
 use super::{
-    RequestContext, answer_stream::AnswerStream, decide::Labels, pending_answer::PendingAnswer, sign_in::told,
+    RequestContext, WholeAnswer, answer_stream::AnswerStream, decide::Labels, pending_answer::PendingAnswer,
+    sign_in::told,
 };
 
 /// One answer on its way to a client.
@@ -64,9 +65,6 @@ const WORD_IN_LOG: usize = 64;
 /// How much of a name.
 const NAME_IN_LOG: usize = 1024;
 
-/// Where a request says to which trace it belongs: a header, and a key of `_meta`.
-const TRACEPARENT: &str = "traceparent";
-
 /// The status of an answer whose client went away, as nginx writes it; nobody is there to receive it.
 pub const CLIENT_GONE: u16 = 499;
 
@@ -82,7 +80,10 @@ pub struct CallLog {
     era: Era,
     caller: Option<Arc<Caller>>,
     session: Option<Arc<str>>,
+    /// What its client says of its trace.
     trace: Option<TraceParent>,
+    /// None if it is not traced.
+    pub(super) span: Option<Arc<CallSpan>>,
     received: usize,
     /// For the audit log.
     arguments: Option<RecordedArguments>,
@@ -219,6 +220,13 @@ impl CallLog {
             record.add(&session.client, 3);
             record.session = Some(Arc::clone(&session.shown));
         }
+        record.span = CallSpan::begin(record.trace.as_ref(), record.id);
+        if let Some(span) = &record.span {
+            let version = context.version.as_ref().and_then(|version| version.to_str().ok());
+            if let Some(version) = version.or_else(|| Some(session.as_ref()?.version())) {
+                span.speaks(version);
+            }
+        }
         record
     }
 
@@ -233,6 +241,7 @@ impl CallLog {
             caller: caller.cloned(),
             session: None,
             trace: traced(message),
+            span: None,
             received: message.bytes().len(),
             arguments: RecordedArguments::of(message),
             peer: None,
@@ -295,8 +304,8 @@ impl CallLog {
     /// A log of work on the same call, whose line this one writes.
     pub(super) fn part_of(&mut self, context: &RequestContext) -> Self {
         let approved = Some(Arc::clone(self.approved.get_or_insert_default()));
-        let labels = self.labels.clone();
-        Self { id: self.id, approved, labels, ..Self::new(context) }
+        let (labels, span) = (self.labels.clone(), self.span.clone());
+        Self { id: self.id, approved, labels, span, ..Self::new(context) }
     }
 
     /// Notes that the call came to nothing, and why.
@@ -315,9 +324,28 @@ impl CallLog {
         self.permit = Some(permit.into());
     }
 
-    /// Gives it back before the answer is out: whoever has it may call again at once.
+    /// Takes note that the answer is all here. Gives back what the call holds before the answer is out: whoever has it may
+    /// call again at once.
     pub fn release(&mut self) {
         self.permit = None;
+        if let Some(span) = &self.span {
+            span.note_answered();
+        }
+    }
+
+    /// Notes what the answer comes to.
+    pub fn came_to(&mut self, whole: &mut WholeAnswer) {
+        (self.outcome, self.failure) = (whole.outcome, whole.failure.take());
+        self.note_error(whole.outcome, &whole.message);
+    }
+
+    /// Notes the code of an upstream's error for the span.
+    pub(super) fn note_error(&self, outcome: CallOutcome, answer: &Bytes) {
+        if let Some(span) = self.span.as_ref().filter(|_| outcome == CallOutcome::Error)
+            && let Some(code) = Message::parse(answer.clone()).ok().and_then(|answer| answer.error_code())
+        {
+            span.note_code(code);
+        }
     }
 
     fn add(&mut self, part: &str, place: usize) {
@@ -358,6 +386,7 @@ impl CallLog {
             client: self.client(),
             session: self.session.as_deref(),
             trace: self.trace.as_ref(),
+            span: self.span.as_deref(),
             peer: self.peer,
             status,
             attempts: self.attempts,

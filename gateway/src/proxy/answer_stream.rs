@@ -284,6 +284,7 @@ impl AnswerStream {
         match first {
             Ok(StreamItem::Last(message)) => {
                 self.found.write_to(record);
+                record.note_error(record.outcome, &message);
                 let code = || Message::parse(message.clone()).ok()?.error_code();
                 let refused = era == Era::Modern && record.outcome == CallOutcome::Error;
                 let status = if refused { code().map_or(200, |code| http_status(era, code)) } else { 200 };
@@ -398,6 +399,9 @@ impl AnswerStream {
         // Whoever takes the answer slowly keeps nobody from calling.
         if let Some(record) = self.record.as_mut().filter(|_| self.over) {
             record.release();
+            if let (StreamItem::Last(answer), Some(outcome)) = (&item, self.found.outcome) {
+                record.note_error(outcome, answer);
+            }
         }
         if let (StreamItem::Last(answer), Some(approved)) = (&item, &self.approved) {
             approved.answered(answer);

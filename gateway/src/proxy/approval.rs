@@ -252,9 +252,9 @@ impl Proxy {
         let approved = ApprovedCall::new(&self.continued, call, &context.principal);
         // Few calls need an approval, so that the answer may be gathered here.
         if let Body::Json(pending) = answer.body {
-            let whole = pending.gather().await;
+            let mut whole = pending.gather().await;
             answer.status = whole.status;
-            (record.outcome, record.failure) = (whole.outcome, whole.failure);
+            record.came_to(&mut whole);
             answer.body = Body::Whole([whole.message, Bytes::new(), Bytes::new()]);
         }
         match &mut answer.body {

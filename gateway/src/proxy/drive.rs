@@ -17,13 +17,14 @@ use crate::{
     quota::Reached,
     session::{RunningGuard, RunningRequest},
     task,
-    telemetry::CallOutcome,
-    upstream::{Channel, ConnectError, Credential, CredentialError, Outgoing, Reply, ReplyBody, SendError, Upstream},
+    telemetry::{CallOutcome, CallSpan},
+    upstream::{Channel, ConnectError, CredentialError, Outgoing, Reply, ReplyBody, SendError, Upstream},
 };
 
 use super::{
     Answer, AnswerStream, Body, CallLog, Proxy, RequestContext,
     answer::{limited, outcome},
+    attempt::{Attempt, AttemptSpans},
     deadline::Deadline,
     legacy,
     pending_answer::PendingAnswer,
@@ -37,7 +38,7 @@ pub(super) trait Codec: Send {
     fn open(&mut self) -> impl Future<Output = Result<(), Stop>> + Send;
 
     /// Sends the request on it.
-    fn send(&mut self, credential: Option<&Credential>) -> impl Future<Output = Result<Reply, SendError>> + Send;
+    fn send(&mut self, attempt: &Attempt<'_>) -> impl Future<Output = Result<Reply, SendError>> + Send;
 
     /// Takes note of a failure: what the next attempt must not rely on.
     fn failed(&mut self, why: &SendError);
@@ -67,6 +68,8 @@ pub(super) struct CallDriver<'a> {
     /// How long after the start there must be a reply.
     limit: Duration,
     repeatable: bool,
+    /// None if the call is not traced.
+    span: Option<&'a Arc<CallSpan>>,
 }
 
 impl From<ConnectError> for Stop {
@@ -93,7 +96,13 @@ impl<'a> CallDriver<'a> {
         method: &str,
         limit: Duration,
     ) -> Self {
-        Self { upstream, caller, start: Instant::now(), limit, repeatable: method::safe_to_repeat(method) }
+        let repeatable = method::safe_to_repeat(method);
+        Self { upstream, caller, start: Instant::now(), limit, repeatable, span: None }
+    }
+
+    /// The same with a span for each attempt, if the call has one.
+    pub(super) const fn traced(self, span: Option<&'a Arc<CallSpan>>) -> Self {
+        Self { span, ..self }
     }
 
     /// Takes the request to the head of its reply, unless the upstream's breaker is open. `attempts` counts how often it
@@ -132,7 +141,7 @@ impl<'a> CallDriver<'a> {
 
     async fn attempts(&self, codec: &mut impl Codec, attempts: &mut u32) -> Result<Reply, Stop> {
         let before = *attempts;
-        let mut credential = None;
+        let (mut credential, mut spans) = (None, AttemptSpans::new(self.span));
         let mut step = call::begin(self.limit, self.repeatable);
         loop {
             step = match step {
@@ -145,19 +154,36 @@ impl<'a> CallDriver<'a> {
                     state.chosen()
                 }
                 CallStep::Open(state) => {
+                    spans.open();
                     // What is being opened for others too goes on without this call.
                     match tokio::time::timeout(self.left(), codec.open()).await {
                         Ok(Ok(())) => state.opened(),
-                        Ok(Err(Stop::Outage(why))) => state.failed(why, self.start.elapsed()),
-                        Ok(Err(stop)) => return Err(stop),
-                        Err(_) => return Err(Stop::Failed(Failure::TimedOut(self.limit))),
+                        Ok(Err(Stop::Outage(why))) => {
+                            spans.fail(&SendError::Unsent(why.clone()));
+                            state.failed(why, self.start.elapsed())
+                        }
+                        Ok(Err(stop)) => {
+                            spans.stop(&stop);
+                            return Err(stop);
+                        }
+                        Err(_) => {
+                            spans.fail(&SendError::TimedOut);
+                            return Err(Stop::Failed(Failure::TimedOut(self.limit)));
+                        }
                     }
                 }
                 CallStep::Attempt(state) => {
                     *attempts = before + state.number();
-                    match self.attempt(codec, credential.as_ref()).await {
-                        Ok(reply) => return Ok(reply),
-                        Err(sent) => state.ended(sent, self.start.elapsed()),
+                    let attempt = Attempt { credential: credential.as_ref(), trace: spans.send() };
+                    match self.attempt(codec, &attempt).await {
+                        Ok(reply) => {
+                            spans.reply(reply.status);
+                            return Ok(reply);
+                        }
+                        Err(sent) => {
+                            spans.fail(&sent);
+                            state.ended(sent, self.start.elapsed())
+                        }
                     }
                 }
                 CallStep::Wait(state) if !self.upstream.take_retry() => state.give_up(),
@@ -170,14 +196,14 @@ impl<'a> CallDriver<'a> {
         }
     }
 
-    async fn attempt(&self, codec: &mut impl Codec, credential: Option<&Credential>) -> Result<Reply, SendError> {
-        match tokio::time::timeout(self.left(), codec.send(credential)).await {
+    async fn attempt(&self, codec: &mut impl Codec, attempt: &Attempt<'_>) -> Result<Reply, SendError> {
+        match tokio::time::timeout(self.left(), codec.send(attempt)).await {
             Ok(Ok(Reply { status, body: ReplyBody::Empty, .. })) => Err(match SendError::of_status(status) {
                 SendError::NotMcp(what) => SendError::NotMcp(format!("{what} without an answer")),
                 why => why,
             }),
             Ok(Ok(mut reply)) => {
-                if let Some(credential) = credential.filter(|_| reply.status < 300) {
+                if let Some(credential) = attempt.credential.filter(|_| reply.status < 300) {
                     credential.accept();
                 }
                 reply.renew_for(self.upstream, self.caller);
@@ -306,6 +332,7 @@ impl Proxy {
         let upstream = &target.upstream;
         let limit = upstream.timeouts.overall;
         let driver = CallDriver::new(upstream, context.caller.as_ref(), context.message.method(), limit);
+        let driver = driver.traced(record.span.as_ref());
         let mut codec = SameEra { proxy: self, context, target, channel: None };
         let reply = driver.drive(&mut codec, &mut record.attempts).await?;
         remember(context, target);
@@ -349,7 +376,8 @@ impl Proxy {
         };
         let Some(channel) = channel else { return };
         let mut codec = SameEra { proxy: self, context, target, channel: Some(channel) };
-        let sent = tokio::time::timeout(upstream.timeouts.list, codec.send(credential.as_ref())).await;
+        let attempt = Attempt { credential: credential.as_ref(), trace: None };
+        let sent = tokio::time::timeout(upstream.timeouts.list, codec.send(&attempt)).await;
         if let Err(why) = sent.unwrap_or(Err(SendError::TimedOut)) {
             tracing::debug!(upstream = upstream.name(), method = context.message.method(), error = %why, "message not taken");
         }
@@ -382,7 +410,7 @@ impl Codec for SameEra<'_> {
         Ok(())
     }
 
-    async fn send(&mut self, credential: Option<&Credential>) -> Result<Reply, SendError> {
+    async fn send(&mut self, attempt: &Attempt<'_>) -> Result<Reply, SendError> {
         let Some(channel) = &self.channel else { return Err(SendError::Unsent("no connection".into())) };
         let outgoing = Outgoing {
             era: self.context.era,
@@ -392,7 +420,8 @@ impl Codec for SameEra<'_> {
             version: self.context.version.as_ref(),
             headers: &self.context.headers,
             ticket: self.target.run.as_ref().map(|run| &run.ticket),
-            credential,
+            credential: attempt.credential,
+            trace: attempt.trace.as_ref(),
         };
         channel.send(outgoing).await
     }

@@ -35,11 +35,12 @@ use weir_mcp::{
 
 use crate::{
     caller::Caller,
-    upstream::{ConnectError, Credential, Reply, SendError, Upstream},
+    upstream::{ConnectError, Reply, SendError, Upstream},
 };
 
 use super::{
     Answer, AnswerStream, CallLog, Proxy, RequestContext,
+    attempt::Attempt,
     deadline::Deadline,
     drive::{CallDriver, Codec, Stop},
     route::Target,
@@ -94,9 +95,9 @@ impl Codec for ToLegacy<'_> {
         }
     }
 
-    async fn send(&mut self, credential: Option<&Credential>) -> Result<Reply, SendError> {
+    async fn send(&mut self, attempt: &Attempt<'_>) -> Result<Reply, SendError> {
         match &self.call {
-            Some(call) => call.send(credential).await,
+            Some(call) => call.send(attempt).await,
             None => Err(SendError::Unsent("no connection".into())),
         }
     }
@@ -135,6 +136,7 @@ impl Proxy {
             return Ok(refusal);
         }
         let driver = CallDriver::new(upstream, context.caller.as_ref(), message.method(), upstream.timeouts.overall);
+        let driver = driver.traced(record.span.as_ref());
         let mut codec = ToLegacy { proxy: self, context, target, call: None };
         let reply = driver.drive(&mut codec, &mut record.attempts).await?;
         match codec.call {

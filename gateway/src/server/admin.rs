@@ -115,6 +115,8 @@ pub struct ReloadReport {
     pub toolsets: bool,
     /// Whether other questions for policies are recorded.
     pub record: bool,
+    /// Whether spans and metrics are sent otherwise.
+    pub telemetry: bool,
     /// Whether limits are that come into force.
     pub limits: bool,
     /// Keys that have changed and need a restart.
@@ -212,6 +214,12 @@ impl Admin {
             reload_failure,
             followers: Semaphore::new(FOLLOWERS),
         }
+    }
+
+    /// What `/metrics` says, as OTLP has it.
+    #[must_use]
+    pub fn otlp_metrics(&self) -> Vec<serde_json::Value> {
+        metrics::otlp(&self.app, self.started.elapsed())
     }
 
     /// Has the configuration read again; the answer, and its status.

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use crate::{
     http::{self, HeaderName, HeaderValue},
-    proxy::{Answer, Body, CLIENT_GONE, WholeAnswer},
+    proxy::{Answer, Body, CLIENT_GONE},
 };
 
 use super::{cors, events, listen::HttpExchange};
@@ -58,13 +58,13 @@ pub(super) async fn deliver(exchange: &mut HttpExchange, answer: Answer, drainin
                 () = exchange.gone() => None,
             };
             match gathered {
-                Some(WholeAnswer { status: real, message, outcome, failure }) => {
-                    status = real;
+                Some(mut answer) => {
+                    status = answer.status;
                     if let Some(record) = &mut record {
-                        (record.outcome, record.failure) = (outcome, failure);
+                        record.came_to(&mut answer);
                         record.release();
                     }
-                    whole(exchange, status, head, [message, Bytes::new(), Bytes::new()]).await;
+                    whole(exchange, status, head, [answer.message, Bytes::new(), Bytes::new()]).await;
                 }
                 None => status = CLIENT_GONE,
             }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::proxy::{Answer, AnswerStream, Body, CallLog, StreamItem, WholeAnswer};
+use crate::proxy::{Answer, AnswerStream, Body, CallLog, StreamItem};
 
 /// The messages of one answer, in their order; the last is the answer itself.
 pub(super) struct Messages {
@@ -40,11 +40,11 @@ impl Messages {
             PendingBody::Done => None,
             PendingBody::Body(Body::Whole(parts)) => Some(parts.concat().into()),
             PendingBody::Body(Body::Json(pending)) => {
-                let WholeAnswer { message, outcome, failure, .. } = pending.gather().await;
+                let mut answer = pending.gather().await;
                 if let Some(record) = &mut self.record {
-                    (record.outcome, record.failure) = (outcome, failure);
+                    record.came_to(&mut answer);
                 }
-                Some(message)
+                Some(answer.message)
             }
             PendingBody::Body(Body::Empty | Body::Events(_)) => None,
             PendingBody::Events(mut stream) => {

@@ -1,7 +1,9 @@
-//! The counters of the gateway in the text format of `OpenMetrics` 1.0, which Prometheus reads.
+//! The counters of the gateway: in the text format of `OpenMetrics` 1.0, which Prometheus reads, and as OTLP has them.
 //!
 //! Labels hold names of the configuration and fixed words, nothing that a client sends. So there are as many time series
 //! as the configuration makes.
+
+mod otlp;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -12,17 +14,23 @@ use prometheus_client::{
     metrics::MetricType,
     registry::Registry,
 };
+use serde_json::Value;
 use weir_flow::UpstreamState;
 
 use crate::{
     counters::{Counters, LIMITS_REACHED, PROCESS_EXITS, PROCESS_STARTS, TOKEN_RENEWALS},
     http::HeaderValue,
     quota::Quota,
-    telemetry::metrics::{CallMetrics, OWN_CALLS, PolicyMetrics},
+    telemetry::{
+        metrics::{CallMetrics, Latency, OWN_CALLS, PolicyMetrics},
+        span_queue::SPANS,
+    },
     upstream::Upstream,
 };
 
 use super::App;
+
+use otlp::OtlpMetrics;
 
 pub(super) const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -37,7 +45,65 @@ pub(super) fn text(app: &Arc<App>, uptime: Duration) -> Bytes {
     text.into()
 }
 
-/// What is read when Prometheus asks.
+/// The same as OTLP has them.
+pub(super) fn otlp(app: &Arc<App>, uptime: Duration) -> Vec<Value> {
+    let mut metrics = OtlpMetrics::new(uptime);
+    // Nothing is written there that may fail.
+    Scrape { app: Arc::clone(app), uptime }.add_to(&mut metrics).unwrap_or_default();
+    metrics.finish()
+}
+
+/// Where metrics go.
+trait MetricSink {
+    /// Adds one metric, with a value for each set of labels.
+    fn add<const N: usize, L: EncodeLabelValue + AsRef<str>>(
+        &mut self,
+        metric: MetricName<'_>,
+        values: impl IntoIterator<Item = ([(&'static str, L); N], MetricValue)>,
+    ) -> fmt::Result;
+}
+
+/// What a metric is called, without `weir_` in front.
+struct MetricName<'a> {
+    kind: MetricType,
+    name: &'a str,
+    help: &'a str,
+}
+
+/// What a metric comes to for one set of labels.
+enum MetricValue {
+    Number(u64),
+    Seconds(f64),
+    Latency(Latency),
+}
+
+impl MetricSink for DescriptorEncoder<'_> {
+    fn add<const N: usize, L: EncodeLabelValue + AsRef<str>>(
+        &mut self,
+        MetricName { kind, name, help }: MetricName<'_>,
+        values: impl IntoIterator<Item = ([(&'static str, L); N], MetricValue)>,
+    ) -> fmt::Result {
+        let is_gauge = matches!(kind, MetricType::Gauge);
+        let mut metric = self.encode_descriptor(name, help, None, kind)?;
+        for (labels, value) in values {
+            let mut family = metric.encode_family(&labels)?;
+            match value {
+                // The trait is for signed numbers and fractions only.
+                MetricValue::Number(value) if is_gauge => {
+                    family.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))?;
+                }
+                MetricValue::Number(value) => family.encode_counter::<NoLabelSet, _, u64>(&value, None)?,
+                MetricValue::Seconds(value) => family.encode_counter::<NoLabelSet, _, u64>(&value, None)?,
+                MetricValue::Latency(Latency { seconds, count, buckets }) => {
+                    family.encode_histogram::<NoLabelSet>(seconds, count, &buckets, None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is read when somebody asks.
 struct Scrape {
     app: Arc<App>,
     uptime: Duration,
@@ -51,22 +117,30 @@ impl fmt::Debug for Scrape {
 
 impl Collector for Scrape {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        gauge(&mut to, "uptime_seconds", "How long the gateway has run", [([("", ""); 0], self.uptime.as_secs())])?;
+        self.add_to(&mut to)
+    }
+}
+
+impl Scrape {
+    fn add_to(&self, to: &mut impl MetricSink) -> fmt::Result {
+        gauge(to, "uptime_seconds", "How long the gateway has run", [([("", ""); 0], self.uptime.as_secs())])?;
         let build = [([("version", env!("CARGO_PKG_VERSION"))], 1)];
-        gauge(&mut to, "build", "The version that runs; always 1", build)?;
+        gauge(to, "build", "The version that runs; always 1", build)?;
         let snapshot = self.app.proxy.snapshot();
         let upstreams: Vec<&Upstream> = snapshot.upstreams().map(|upstream| &**upstream).collect();
-        calls(&mut to, &upstreams)?;
-        states(&mut to, &upstreams)?;
+        calls(to, &upstreams)?;
+        states(to, &upstreams)?;
         let admission = self.app.proxy.admission();
         let quotas: Vec<&Quota> = admission.quotas().chain([self.app.proxy.sessions().quota()]).collect();
-        limits(&mut to, &quotas)?;
-        policies(&mut to)
+        limits(to, &quotas)?;
+        let dropped = [([("", ""); 0], SPANS.dropped())];
+        counter(to, "spans_dropped", "Spans that no collector got", dropped)?;
+        policies(to)
     }
 }
 
 /// The finished calls of each upstream; those that Weir answered by itself have no name in `upstream`.
-fn calls(to: &mut DescriptorEncoder<'_>, upstreams: &[&Upstream]) -> fmt::Result {
+fn calls(to: &mut impl MetricSink, upstreams: &[&Upstream]) -> fmt::Result {
     let all = || upstreams.iter().map(|upstream| (upstream.name(), &upstream.calls)).chain([("", &OWN_CALLS)]);
     let outcomes = all().flat_map(|(upstream, calls)| {
         calls.outcomes().map(move |(outcome, count)| {
@@ -79,24 +153,14 @@ fn calls(to: &mut DescriptorEncoder<'_>, upstreams: &[&Upstream]) -> fmt::Result
     latency(to, all())
 }
 
-fn latency<'a>(to: &mut DescriptorEncoder<'_>, all: impl Iterator<Item = (&'a str, &'a CallMetrics)>) -> fmt::Result {
+fn latency<'a>(to: &mut impl MetricSink, all: impl Iterator<Item = (&'a str, &'a CallMetrics)>) -> fmt::Result {
     let help = "From the end of the request to the end of the answer";
-    let mut metric = to.encode_descriptor("call_duration_seconds", help, None, MetricType::Histogram)?;
-    for (upstream, calls) in all {
-        let latency = calls.latency();
-        let labels = [("upstream", upstream)];
-        metric.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
-            latency.seconds,
-            latency.count,
-            &latency.buckets,
-            None,
-        )?;
-    }
-    Ok(())
+    let metric = MetricName { kind: MetricType::Histogram, name: "call_duration_seconds", help };
+    to.add(metric, all.map(|(upstream, calls)| ([("upstream", upstream)], MetricValue::Latency(calls.latency()))))
 }
 
 /// How each upstream stands.
-fn states(to: &mut DescriptorEncoder<'_>, upstreams: &[&Upstream]) -> fmt::Result {
+fn states(to: &mut impl MetricSink, upstreams: &[&Upstream]) -> fmt::Result {
     let statuses: Vec<_> = upstreams.iter().map(|upstream| (upstream.name(), upstream.status())).collect();
     let healthy = statuses
         .iter()
@@ -118,7 +182,7 @@ fn states(to: &mut DescriptorEncoder<'_>, upstreams: &[&Upstream]) -> fmt::Resul
 }
 
 /// What policies were asked, and how long they took.
-fn policies(to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn policies(to: &mut impl MetricSink) -> fmt::Result {
     let all = PolicyMetrics::all();
     let each = |read: fn(&PolicyMetrics) -> u64| {
         all.iter().map(move |(name, policy)| ([("policy", name.as_str())], read(policy)))
@@ -127,16 +191,13 @@ fn policies(to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     counter(to, "policy_failures", "Questions without a usable answer", each(PolicyMetrics::failures))?;
     gauge(to, "policy_waiting", "Questions that wait for an instance", each(PolicyMetrics::waiting))?;
     let help = "How long a policy worked on its questions";
-    let mut metric = to.encode_descriptor("policy_seconds", help, None, MetricType::Counter)?;
-    for (name, policy) in &all {
-        let labels = [("policy", name.as_str())];
-        metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&policy.time().as_secs_f64(), None)?;
-    }
-    Ok(())
+    let metric = MetricName { kind: MetricType::Counter, name: "policy_seconds", help };
+    let seconds = |policy: &PolicyMetrics| MetricValue::Seconds(policy.time().as_secs_f64());
+    to.add(metric, all.iter().map(|(name, policy)| ([("policy", name.as_str())], seconds(policy))))
 }
 
 /// How much of what is limited is in use.
-fn limits(to: &mut DescriptorEncoder<'_>, quotas: &[&Quota]) -> fmt::Result {
+fn limits(to: &mut impl MetricSink, quotas: &[&Quota]) -> fmt::Result {
     let each = |read: fn(&Quota) -> u64| quotas.iter().map(move |quota| ([("limit", quota.name())], read(quota)));
     gauge(to, "limit_used", "How many there are", each(|quota| quota.used() as u64))?;
     let bounded = quotas.iter().filter(|quota| quota.shares().total != usize::MAX);
@@ -147,29 +208,22 @@ fn limits(to: &mut DescriptorEncoder<'_>, quotas: &[&Quota]) -> fmt::Result {
 }
 
 /// One metric, a value for each set of labels.
-fn gauge<const N: usize, L: EncodeLabelValue>(
-    to: &mut DescriptorEncoder<'_>,
+fn gauge<const N: usize, L: EncodeLabelValue + AsRef<str>>(
+    to: &mut impl MetricSink,
     name: &str,
     help: &str,
     values: impl IntoIterator<Item = ([(&'static str, L); N], u64)>,
 ) -> fmt::Result {
-    let mut metric = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in values {
-        // The trait is for signed numbers and fractions only.
-        metric.encode_family(&labels)?.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))?;
-    }
-    Ok(())
+    let values = values.into_iter().map(|(labels, value)| (labels, MetricValue::Number(value)));
+    to.add(MetricName { kind: MetricType::Gauge, name, help }, values)
 }
 
-fn counter<const N: usize, L: EncodeLabelValue>(
-    to: &mut DescriptorEncoder<'_>,
+fn counter<const N: usize, L: EncodeLabelValue + AsRef<str>>(
+    to: &mut impl MetricSink,
     name: &str,
     help: &str,
     values: impl IntoIterator<Item = ([(&'static str, L); N], u64)>,
 ) -> fmt::Result {
-    let mut metric = to.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (labels, value) in values {
-        metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-    }
-    Ok(())
+    let values = values.into_iter().map(|(labels, value)| (labels, MetricValue::Number(value)));
+    to.add(MetricName { kind: MetricType::Counter, name, help }, values)
 }

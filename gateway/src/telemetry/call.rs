@@ -15,7 +15,7 @@ use weir_flow::facts::Principal;
 use weir_mcp::Era;
 
 use super::{
-    TraceParent,
+    CallSpan, TraceParent,
     audit::{self, RecordedArguments},
 };
 
@@ -37,6 +37,13 @@ impl CallId {
             AtomicU64::new(u64::try_from(start).unwrap_or_default() << 20)
         });
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number for decisions by chance. Those of calls that follow each other spread evenly over all of `u32`: the factor
+    /// is 2⁶⁴ ÷ φ.
+    pub(super) fn chance(self) -> u32 {
+        let spread = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> u32::BITS;
+        u32::try_from(spread).unwrap_or(u32::MAX)
     }
 }
 
@@ -95,8 +102,10 @@ pub struct CallRecord<'a> {
     pub client: Option<&'a str>,
     /// A hash of the session's id, which is a secret itself.
     pub session: Option<&'a str>,
-    /// The trace that it belongs to.
+    /// The trace that its client says it belongs to.
     pub trace: Option<&'a TraceParent>,
+    /// Its own span, if it is traced.
+    pub span: Option<&'a CallSpan>,
     /// The other end of the connection.
     pub peer: Option<SocketAddr>,
     /// The HTTP status of the answer.
@@ -129,6 +138,9 @@ impl CallRecord<'_> {
     /// Writes the line. Only what an operator should look at is a warning or an error.
     pub fn write(&self) {
         self.audit();
+        if let Some(span) = self.span {
+            span.write(self);
+        }
         let Self {
             upstream,
             account,
@@ -148,7 +160,7 @@ impl CallRecord<'_> {
         let proved = self.principal.filter(|principal| principal.issuer.is_some());
         let principal = proved.map(|principal| principal.subject.as_str());
         let client_address = self.peer.map(display);
-        let trace_id = self.trace.map(|trace| display(trace.trace()));
+        let trace_id = self.span.map(CallSpan::context).or(self.trace).map(|trace| display(trace.trace()));
         let (bytes_received, bytes_sent) = (self.received, self.sent);
         let duration_ms = self.took.as_secs_f64() * 1000.0;
         let duration_ms = (duration_ms * 1000.0).round() / 1000.0;
@@ -192,8 +204,13 @@ impl CallRecord<'_> {
             if let Some(peer) = self.peer {
                 record.display("client_address", peer);
             }
-            if let Some(trace) = self.trace {
+            if let Some(trace) = self.span.map(CallSpan::context).or(self.trace) {
                 record.display("trace_id", trace.trace());
+            }
+            if let Some(span) = self.span {
+                record.display("span_id", span.context().span());
+            }
+            if let Some(trace) = self.trace {
                 record.display("parent_span_id", trace.span());
             }
             record.text("upstream", self.upstream);
@@ -262,6 +279,11 @@ impl CallOutcome {
         }
     }
 
+    /// Whether it is what an attempt at the upstream came to.
+    pub(super) const fn is_of_attempt(self) -> bool {
+        matches!(self, Self::Error | Self::ToolError | Self::Failed | Self::Cancelled)
+    }
+
     /// Whether it was let through, whatever came of it.
     const fn decision(self) -> &'static str {
         match self {
@@ -279,24 +301,32 @@ impl fmt::Display for CallOutcome {
 }
 
 /// A client's name for something, fit for a log: bounded, and without the query of an address, which may hold a secret.
-fn shown(name: &str) -> &str {
+pub(super) fn shown(name: &str) -> &str {
     let name = without_query(name);
     name.char_indices().nth(NAME_IN_LOG).and_then(|(end, _)| name.get(..end)).unwrap_or(name)
 }
 
 /// A query may hold a secret.
-fn without_query(name: &str) -> &str {
+pub(super) fn without_query(name: &str) -> &str {
     if name.contains("://") { name.split(['?', '#']).next().unwrap_or(name) } else { name }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::{CallId, shown};
 
     #[test]
     fn names_in_the_log_are_bounded_and_without_queries() {
         assert_eq!(shown("echo"), "echo");
         assert_eq!(shown("https://x.test/doc?token=secret#a"), "https://x.test/doc");
         assert_eq!(shown(&"é".repeat(500)).chars().count(), 128);
+    }
+
+    #[test]
+    fn a_share_of_the_calls_is_a_share_of_those_that_follow_each_other() {
+        for (share, expected) in [(u32::MAX / 2, 500), (u32::MAX / 10, 100), (0, 0)] {
+            let under = (0..1000).filter(|_| CallId::next().chance() < share).count();
+            assert!(under.abs_diff(expected) < 20, "{under} instead of {expected}");
+        }
     }
 }

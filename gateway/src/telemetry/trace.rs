@@ -1,12 +1,22 @@
-//! Which trace a call belongs to (W3C Trace Context, section 3.2.2). Weir passes the context on as it came, and notes its ids.
+//! Which trace a call belongs to (W3C Trace Context, section 3.2.2). Weir passes the context of a call that it does not trace
+//! on as it came, and notes its ids.
 
 use std::fmt;
 
-/// The ids of a trace and of the span that has called.
+use serde::{Serialize, Serializer};
+
+/// Where a request says to which trace it belongs: a header, and a key of `_meta` (SEP-414).
+pub const TRACEPARENT: &str = "traceparent";
+
+/// Whether the spans of a trace are recorded: a bit of the flags.
+const SAMPLED: u8 = 1;
+
+/// The ids of a trace and of one span in it: the one that has called, or Weir's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     trace: [u8; 32],
     span: [u8; 16],
+    flags: u8,
 }
 
 /// An id in small hexadecimal digits.
@@ -26,7 +36,27 @@ impl TraceParent {
         let parted = [2, 35, 52].iter().all(|at| parts[*at] == b'-');
         let good =
             parted && hexadecimal(version) && version != b"ff" && is_some(trace) && is_some(span) && hexadecimal(flags);
-        good.then(|| Some(Self { trace: trace.try_into().ok()?, span: span.try_into().ok()? }))?
+        let flags = std::str::from_utf8(flags).ok().filter(|_| good)?;
+        let flags = u8::from_str_radix(flags, 16).ok()?;
+        Some(Self { trace: trace.try_into().ok()?, span: span.try_into().ok()?, flags })
+    }
+
+    /// The first span of a trace that begins here, which is recorded; none if the system gives no chance.
+    #[must_use]
+    pub fn root() -> Option<Self> {
+        Some(Self { trace: random_id()?, span: random_id()?, flags: SAMPLED })
+    }
+
+    /// Another span of the same trace, which is recorded; none if the system gives no chance.
+    #[must_use]
+    pub fn child(&self) -> Option<Self> {
+        Some(Self { trace: self.trace, span: random_id()?, flags: SAMPLED })
+    }
+
+    /// Whether whoever has called records its spans.
+    #[must_use]
+    pub const fn is_sampled(&self) -> bool {
+        self.flags & SAMPLED != 0
     }
 
     /// The id of the trace.
@@ -40,6 +70,29 @@ impl TraceParent {
     pub const fn span(&self) -> HexId<'_> {
         HexId(&self.span)
     }
+}
+
+/// As `traceparent` says it.
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{}-{}-{:02x}", self.trace(), self.span(), self.flags)
+    }
+}
+
+impl Serialize for HexId<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// `N` small hexadecimal digits by chance. All are zero once in 2⁶⁴ times.
+fn random_id<const N: usize>() -> Option<[u8; N]> {
+    let mut digits = [0; N];
+    getrandom::fill(&mut digits).ok()?;
+    for digit in &mut digits {
+        *digit = b"0123456789abcdef"[usize::from(*digit & 15)];
+    }
+    Some(digits)
 }
 
 impl fmt::Display for HexId<'_> {
@@ -72,5 +125,16 @@ mod tests {
         ] {
             assert_eq!(TraceParent::parse(bad.as_bytes()), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_child_is_of_the_same_trace_and_says_so() {
+        let parent = TraceParent::parse(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
+        assert_eq!(parent.map(|parent| parent.is_sampled()), Some(false));
+        let child = parent.and_then(|parent| parent.child()).map(|child| child.to_string()).unwrap_or_default();
+        assert!(child.starts_with("00-0af7651916cd43dd8448eb211c80319c-") && child.ends_with("-01"), "{child}");
+        assert!(!child.contains("b7ad6b7169203331"), "{child}");
+        assert!(TraceParent::parse(child.as_bytes()).is_some_and(|child| child.is_sampled()));
+        assert_ne!(TraceParent::root(), TraceParent::root());
     }
 }

@@ -1,15 +1,18 @@
 //! The way to an upstream that a call takes, once the upstream is open.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 pub use weir_flow::SendError;
 use weir_flow::facts::Transport;
-use weir_mcp::{Era, Field, Message, era::LATEST_MODERN, message::Kind, method::CANCELLED};
+use weir_mcp::{Era, Field, Message, Object, era::LATEST_MODERN, json, message::Kind, method::CANCELLED};
 
-use crate::http::{self, HeaderName, HeaderValue};
+use crate::{
+    http::{self, HeaderName, HeaderValue},
+    telemetry::{TRACEPARENT, TraceParent},
+};
 
 use super::{
     JsonBody, Listened, Reply, ReplyBody,
@@ -53,6 +56,8 @@ pub struct Outgoing<'a> {
     pub ticket: Option<&'a Ticket>,
     /// The credential to place.
     pub credential: Option<&'a Credential>,
+    /// The span that the upstream is told to have called; none to send the client's trace context as it is.
+    pub trace: Option<&'a TraceParent>,
 }
 
 impl<'a> Outgoing<'a> {
@@ -60,7 +65,7 @@ impl<'a> Outgoing<'a> {
     pub fn own(era: Era, message: &'a Message, credential: Option<&'a Credential>) -> Self {
         static MODERN: HeaderValue = HeaderValue::from_static(LATEST_MODERN);
         let (body, version) = (message.bytes().clone(), (era == Era::Modern).then_some(&MODERN));
-        Self { era, message, body, name: None, version, headers: &[], ticket: None, credential }
+        Self { era, message, body, name: None, version, headers: &[], ticket: None, credential, trace: None }
     }
 }
 
@@ -104,6 +109,25 @@ impl Channel {
     ///
     /// When there is no answer that a client could be given.
     pub async fn send(&self, outgoing: Outgoing<'_>) -> Result<Reply, SendError> {
+        match outgoing.trace {
+            // Boxed, so that other requests do not carry its state.
+            Some(trace) => Box::pin(self.send_traced(&outgoing, trace)).await,
+            None => self.send_as_is(outgoing).await,
+        }
+    }
+
+    /// Sends a message that names another span as its caller, in `_meta` (SEP-414) and in its headers.
+    async fn send_traced(&self, outgoing: &Outgoing<'_>, trace: &TraceParent) -> Result<Reply, SendError> {
+        let text = trace.to_string();
+        let value = HeaderValue::from_str(&text).map_err(|why| SendError::Unsent(why.to_string()))?;
+        let message = sent(outgoing)?;
+        let body = message.edit().put(Object::Meta, TRACEPARENT, json::quote(&text)).finish();
+        let others = outgoing.headers.iter().filter(|(name, _)| name.as_str() != TRACEPARENT).cloned();
+        let headers: Vec<_> = others.chain([(HeaderName::from_static(TRACEPARENT), value)]).collect();
+        self.send_as_is(Outgoing { body, headers: &headers, trace: None, ..*outgoing }).await
+    }
+
+    async fn send_as_is(&self, outgoing: Outgoing<'_>) -> Result<Reply, SendError> {
         match self {
             Self::Http(session) => {
                 let outgoing = Outgoing { version: session.version.as_ref().or(outgoing.version), ..outgoing };
@@ -280,14 +304,16 @@ async fn tell_shared(stream: &impl SharedStream, outgoing: &Outgoing<'_>, messag
     }
 }
 
+/// What is sent, read; not again where it is what the client sent.
+fn sent<'a>(outgoing: &Outgoing<'a>) -> Result<Cow<'a, Message>, SendError> {
+    if outgoing.body.as_ptr() == outgoing.message.bytes().as_ptr() {
+        return Ok(Cow::Borrowed(outgoing.message));
+    }
+    Message::parse(outgoing.body.clone()).map(Cow::Owned).map_err(|why| SendError::NotMcp(why.to_string()))
+}
+
 async fn send_shared(stream: &impl SharedStream, outgoing: Outgoing<'_>) -> Result<Reply, SendError> {
-    let spliced;
-    let message = if outgoing.body.as_ptr() == outgoing.message.bytes().as_ptr() {
-        outgoing.message
-    } else {
-        spliced = Message::parse(outgoing.body.clone()).map_err(|why| SendError::NotMcp(why.to_string()))?;
-        &spliced
-    };
+    let message = &*sent(&outgoing)?;
     if message.kind() != Kind::Request {
         // Boxed, so that requests do not carry its state.
         Box::pin(tell_shared(stream, &outgoing, message)).await?;

@@ -152,6 +152,11 @@ impl HttpEndpoint {
         head
     }
 
+    /// Host and port of the address.
+    pub(super) fn server_address(&self) -> Option<(String, u16)> {
+        Some((self.address.host_str()?.to_owned(), self.address.port_or_known_default()?))
+    }
+
     /// The forward proxy that requests go through.
     pub(super) fn proxy(&self) -> Option<&HttpProxy> {
         self.target.proxy()

@@ -20,11 +20,12 @@ use crate::{
     caller::Caller,
     http::{HeaderName, HeaderValue},
     proxy::{
-        Answer, AnswerStream, CallLog, RequestContext, answer::answered, deadline::Deadline, pending_answer::answer_in,
+        Answer, AnswerStream, CallLog, RequestContext, answer::answered, attempt::Attempt, deadline::Deadline,
+        pending_answer::answer_in,
     },
     task,
     telemetry::CallOutcome,
-    upstream::{self, Credential, Outgoing, Reply, SendError, Ticket},
+    upstream::{self, Outgoing, Reply, SendError, Ticket},
 };
 
 use super::{
@@ -122,11 +123,12 @@ impl TranslatedCall {
     }
 
     /// Sends it.
-    pub(in crate::proxy) async fn send(&self, credential: Option<&Credential>) -> Result<Reply, SendError> {
+    pub(in crate::proxy) async fn send(&self, attempt: &Attempt<'_>) -> Result<Reply, SendError> {
         let outgoing = Outgoing {
             headers: &self.headers,
             ticket: Some(&self.ticket),
-            ..Outgoing::own(Era::Legacy, &self.request, credential)
+            trace: attempt.trace.as_ref(),
+            ..Outgoing::own(Era::Legacy, &self.request, attempt.credential)
         };
         self.runs.store(true, Ordering::Release);
         self.lease.session.channel.send(outgoing).await
@@ -173,6 +175,7 @@ impl TranslatedCall {
                     }
                     CallMessage::Failed(bytes) => {
                         record.outcome = CallOutcome::Error;
+                        record.note_error(CallOutcome::Error, &bytes);
                         Ok(refused(bytes))
                     }
                     CallMessage::More(_)

@@ -28,6 +28,7 @@ use crate::{
     proxy::{
         Proxy,
         answer::{answered, failure_message, outcome},
+        attempt::Attempt,
         deadline::Deadline,
         drive::{CallDriver, Codec, Stop},
         namespace,
@@ -35,8 +36,8 @@ use crate::{
     },
     session::{ClientQuestion, Endpoint, RunningGuard, Session},
     task,
-    telemetry::{CallOutcome, NEEDS_SIGN_IN},
-    upstream::{Channel, Credential, JsonBody, Outgoing, Reply, ReplyBody, SendError, Upstream},
+    telemetry::{CallOutcome, CallSpan, NEEDS_SIGN_IN},
+    upstream::{Channel, JsonBody, Outgoing, Reply, ReplyBody, SendError, Upstream},
 };
 
 use super::list_cache::CachedListKey;
@@ -69,6 +70,8 @@ pub(super) struct InputLoop {
     /// Headers of the client that may travel.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) deadline: Deadline,
+    /// None if the call is not traced.
+    pub(super) span: Option<Arc<CallSpan>>,
     /// Its place among those that run for the session.
     pub(super) _permit: OwnedSemaphorePermit,
     /// What is sent.
@@ -229,12 +232,12 @@ impl Codec for Round<'_> {
         Ok(())
     }
 
-    async fn send(&mut self, credential: Option<&Credential>) -> Result<Reply, SendError> {
+    async fn send(&mut self, attempt: &Attempt<'_>) -> Result<Reply, SendError> {
         let Some(channel) = &self.channel else { return Err(SendError::Unsent("no connection".into())) };
         let InputLoop { request, name, headers, params, .. } = self.input;
         let headers = [&headers[..], params].concat();
-        let outgoing =
-            Outgoing { name: name.as_deref(), headers: &headers, ..Outgoing::own(Era::Modern, request, credential) };
+        let own = Outgoing::own(Era::Modern, request, attempt.credential);
+        let outgoing = Outgoing { name: name.as_deref(), headers: &headers, trace: attempt.trace.as_ref(), ..own };
         let reply = channel.send(outgoing).await?;
         if reply.status == 400 && channel.carries_headers() {
             let answer = reply.answer().await?;
@@ -349,6 +352,7 @@ impl InputLoop {
         let mut attempts = reporter.attempts.load(Ordering::Relaxed);
         let reply = {
             let driver = CallDriver::new(&self.upstream, self.caller.as_ref(), self.request.method(), left);
+            let driver = driver.traced(self.span.as_ref());
             let mut codec = Round { input: self, channel: None };
             let driven = driver.drive(&mut codec, &mut attempts).await;
             let over_http = codec.channel.is_some_and(|channel| channel.carries_headers());

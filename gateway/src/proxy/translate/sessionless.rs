@@ -56,6 +56,7 @@ impl Proxy {
             original,
             headers: context.headers.iter().filter(|(name, _)| !name.as_str().starts_with("mcp-")).cloned().collect(),
             deadline,
+            span: record.span.clone(),
             _permit: permit,
             params: Vec::new(),
             over_http: false,

@@ -8,22 +8,18 @@ use std::net::SocketAddr;
 use serde_json::{Map, Value, json};
 
 use super::export;
+use crate::telemetry::otlp::resource;
 
 /// What needs no attribute: it has a place of its own, or is for the body alone.
-const ELSEWHERE: [&str; 6] = ["occurred_at", "event_type", "previous_hash", "arguments", "trace_id", "parent_span_id"];
+const ELSEWHERE: [&str; 7] =
+    ["occurred_at", "event_type", "previous_hash", "arguments", "trace_id", "span_id", "parent_span_id"];
 
 /// One request that has these lines of a log; what is no record is left out.
 #[must_use]
 pub fn request<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let records: Vec<Value> = lines.into_iter().filter_map(log_record).collect();
-    let host = rustix::system::uname();
-    let resource = [
-        attribute("service.name", json!({ "stringValue": "weir" })),
-        attribute("service.version", json!({ "stringValue": env!("CARGO_PKG_VERSION") })),
-        attribute("host.name", json!({ "stringValue": host.nodename().to_string_lossy() })),
-    ];
     json!({ "resourceLogs": [{
-        "resource": { "attributes": resource },
+        "resource": resource("weir", None),
         "scopeLogs": [{ "scope": { "name": "weir.audit" }, "logRecords": records }],
     }] })
     .to_string()
@@ -42,9 +38,10 @@ fn log_record(line: &[u8]) -> Option<Value> {
         "body": { "stringValue": String::from_utf8_lossy(line) },
         "attributes": attributes(&record),
     });
-    // Only what has a trace may name one.
-    for (field, name) in [("trace_id", "traceId"), ("parent_span_id", "spanId")] {
-        if let Some(id) = record.get(field) {
+    // Only what has a trace may name one. A call that Weir does not trace belongs to the span that has called.
+    let span = record.get("span_id").or_else(|| record.get("parent_span_id"));
+    for (id, name) in [(record.get("trace_id"), "traceId"), (span, "spanId")] {
+        if let Some(id) = id {
             log[name] = id.clone();
         }
     }
