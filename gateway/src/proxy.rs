@@ -19,6 +19,7 @@ mod drive;
 mod legacy;
 mod forward;
 mod pending_answer;
+mod restore;
 mod retire;
 mod route;
 mod sign_in;

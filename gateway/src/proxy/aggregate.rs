@@ -15,7 +15,7 @@ use crate::{
 use super::{
     Answer, AnswerStream, Proxy, RequestContext,
     answer_stream::{ListFilter, Looker},
-    legacy::repeat,
+    restore::repeat,
     sign_in::told,
     viewer,
 };
@@ -80,7 +80,8 @@ impl Proxy {
         let declares = |upstream: &Upstream| offers.traits(upstream.key()).is_none_or(|traits| traits.logging);
         for (upstream, channel) in session.channels.all().into_iter().filter(|(upstream, _)| declares(upstream)) {
             let (message, caller) = (context.message.clone(), context.caller.clone());
-            telling.spawn(async move { repeat(caller.as_ref(), &upstream, &channel, &message).await });
+            // How it answers is in the log.
+            telling.spawn(async move { drop(repeat(caller.as_ref(), &upstream, &channel, &message).await) });
         }
         telling.join_all().await;
     }

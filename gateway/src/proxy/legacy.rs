@@ -8,7 +8,6 @@ use weir_mcp::{Era, ListKind, Message, answer, era, json, message::Field, method
 
 use crate::{
     access::{Item, Toolset},
-    caller::Caller,
     catalog::Viewer,
     http::HeaderValue,
     session::{Endpoint, MAX_REMEMBERED, RunningGuard, Session, SessionOwner},
@@ -17,7 +16,7 @@ use crate::{
     upstream::{Channel, ConnectError, Lease, Upstream, own},
 };
 
-use super::{Answer, CallLog, Proxy, RequestContext, aggregate, authorize::is_shown, viewer};
+use super::{Answer, CallLog, Proxy, RequestContext, aggregate, authorize::is_shown, restore::restore, viewer};
 
 /// How long upstreams that are being opened may take to end with their session.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
@@ -203,19 +202,10 @@ impl Proxy {
         if tokio::time::timeout(upstream.timeouts.list, told).await.is_err() {
             tracing::debug!(upstream = upstream.name(), "initialized not taken in time");
         }
-        let level = session.log_level();
         let logs = said.result().and_then(|result| json::get(result, &["capabilities", "logging"])).is_some();
-        if let Some(level) = level.filter(|_| logs) {
-            repeat(caller.as_ref(), upstream, &channel, &level).await;
-        }
-        // What was watched in a session that is gone is watched on.
-        for (at, uri) in session.watched(upstream.key()).iter().enumerate() {
-            let (id, params) = (format!("\"watch-{at}\""), format!("{{\"uri\":{}}}", json::quote(uri)));
-            let request = answer::request(id.as_bytes(), method::SUBSCRIBE, Some(params.as_bytes()));
-            if let Ok(request) = Message::parse(request) {
-                repeat(caller.as_ref(), upstream, &channel, &request).await;
-            }
-            // What it said meanwhile nobody has heard.
+        restore(session, upstream, &channel, logs).await;
+        // What it said meanwhile of watched resources nobody has heard.
+        for uri in &session.watched(upstream.key()) {
             let item = Item::One(ListKind::Resource, uri);
             if !is_shown(&self.catalog, &session.endpoint, caller.as_ref(), upstream, item) {
                 continue;
@@ -241,14 +231,6 @@ impl Proxy {
         // Whatever is being opened closes itself; an upstream that does not answer is left.
         let openings = std::mem::take(&mut *session.openings.lock());
         drop(tokio::time::timeout(CLOSE_LIMIT, openings.join_all()).await);
-    }
-}
-
-/// Tells an upstream what its client has said already. How it answers concerns nobody.
-pub(super) async fn repeat(caller: Option<&Arc<Caller>>, upstream: &Upstream, channel: &Channel, message: &Message) {
-    let told = upstream.ask(caller, channel, Era::Legacy, message);
-    if let Ok(Err(why)) = tokio::time::timeout(upstream.timeouts.list, told).await {
-        tracing::debug!(upstream = upstream.name(), error = %why, "not taken");
     }
 }
 
