@@ -28,7 +28,10 @@ pub mod sse;
 pub mod stdio;
 mod streamable;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -98,7 +101,7 @@ pub struct Upstream {
     retired: watch::Sender<bool>,
     users: Arc<()>,
     /// How large a list of its may be, in bytes.
-    pub list_limit: usize,
+    list_limit: AtomicUsize,
     /// What became of its calls.
     pub calls: CallMetrics,
 }
@@ -196,7 +199,7 @@ impl Upstream {
             started: Notify::new(),
             retired: watch::Sender::default(),
             users: Arc::default(),
-            list_limit: limits.list,
+            list_limit: limits.list.into(),
             calls: CallMetrics::new(),
         };
         upstream.policies = CallPolicies::new(upstream.facts(None), calls);
@@ -221,6 +224,16 @@ impl Upstream {
     /// Which account of a service it is, where several are written as one upstream.
     pub const fn account(&self) -> Option<&Account> {
         self.account.as_ref()
+    }
+
+    /// How large a list of its may be, in bytes.
+    pub fn list_limit(&self) -> usize {
+        self.list_limit.load(Ordering::Relaxed)
+    }
+
+    /// Lets its lists be of another size from now on.
+    pub fn limit_lists(&self, limit: usize) {
+        self.list_limit.store(limit, Ordering::Relaxed);
     }
 
     /// Host and port of its address; none of a process.

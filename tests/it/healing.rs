@@ -243,3 +243,52 @@ async fn who_only_listens_hears_a_server_that_was_restarted() {
         assert_eq!(heard["params"]["data"], "after the restart", "{path}: {heard}");
     }
 }
+
+/// A server that has just started may refuse what it takes a moment later.
+#[tokio::test]
+async fn what_a_restarted_server_refuses_is_said_again() {
+    let offer = || Offer {
+        modern: false,
+        capabilities: json!({ "logging": {}, "resources": { "subscribe": true } }),
+        lists: json!({ "resources/list": [{ "uri": "stub://watched", "name": "watched" }] }),
+        ..Offer::default()
+    };
+    for (times, is_taken) in [(1, true), (100, false)] {
+        let stub = Stub::offering(offer()).await;
+        let at = stub.address();
+        let gateway = Gateway::start(&stub.config("stub")).await;
+        gateway.healthy(&["stub"]).await;
+        let client = Client::legacy(&gateway, "/mcp/stub").await;
+        client.result("logging/setLevel", json!({ "level": "warning" })).await;
+        client.result("resources/subscribe", json!({ "uri": "stub://watched" })).await;
+        let mut events = client.stream().await;
+        until("the client hears the server", || stub.listeners_called("weir-tests") == 1).await;
+        drop(stub);
+        until("the address is free", || std::net::TcpListener::bind(at).is_ok()).await;
+        let again = Stub::at(at, offer()).await;
+        again.fail("resources/subscribe", times);
+        again.fail("logging/setLevel", 1);
+        let missed = events.next_message().await.unwrap();
+        assert_eq!(missed["method"], "notifications/resources/updated", "{missed}");
+        until("the level is said again", || again.asked("logging/setLevel").len() == 2).await;
+        if is_taken {
+            until("it is said again", || again.asked("resources/subscribe").len() == 2).await;
+            continue;
+        }
+        gateway.logs("the subscription to stub://watched is not taken in a new session: not this time").await;
+        assert_eq!(again.asked("resources/subscribe").len(), 4);
+        let told = events.next_message().await.unwrap();
+        assert_eq!((&told["method"], &told["params"]["level"]), (&json!("notifications/message"), &json!("warning")));
+        assert!(told["params"]["data"].as_str().unwrap().contains("stub://watched: not this time"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_is_asked_as_often_as_it_is_configured() {
+    let stub = Stub::start().await;
+    let config = stub.config("stub") + "timeouts = { probe_interval = \"1s\" }\n";
+    let gateway = Gateway::start(&config).await;
+    gateway.healthy(&["stub"]).await;
+    let before = stub.asked("server/discover").len();
+    until("it is asked three times more", || stub.asked("server/discover").len() >= before + 3).await;
+}

@@ -1,10 +1,15 @@
 //! The configuration changes while clients call: only what has changed is touched, and a file that cannot be used changes
 //! nothing.
 
-use std::{fs, process::Command};
+use std::{
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 use serde_json::json;
+use tokio::{io::AsyncReadExt, net::TcpStream};
 use weir_tests::client::answer;
 use weir_tests::peer::Launch;
 use weir_tests::wait::until;
@@ -233,6 +238,29 @@ async fn limits_come_into_force_and_what_is_held_stays() {
     assert_eq!(gateway.send(hello()).await.status, 200);
     reload(&gateway, &stub.config("stub")).await;
     held[1].call("stub__echo", json!({ "message": "on" })).await;
+}
+
+/// Those of connections hold for the ones that come.
+#[tokio::test]
+async fn limits_of_connections_come_into_force() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(&stub.config("stub")).await;
+    gateway.healthy(&["stub"]).await;
+    let limits = "[limits]\nconnections = 1\nheader_timeout = '2s'\nconcurrent_starts = 1\nlist = '1KiB'\n";
+    reload(&gateway, &(stub.config("stub") + limits)).await;
+    assert!(!gateway.log().contains("takes effect when Weir is started again"), "{}", gateway.log());
+    let mut silent = TcpStream::connect(gateway.address()).await.unwrap();
+    until("the next one is turned away", || {
+        let _next = std::net::TcpStream::connect(gateway.address()).unwrap();
+        gateway.log().contains("connections are turned away")
+    })
+    .await;
+    let begun = Instant::now();
+    drop(silent.read_to_end(&mut Vec::new()).await);
+    assert!(begun.elapsed() < Duration::from_secs(8), "it may be silent for 2 s, not 10: {:?}", begun.elapsed());
+    reload(&gateway, &stub.config("stub")).await;
+    let client = Client::modern(&gateway, "/mcp");
+    client.call("stub__echo", json!({ "message": "on" })).await;
 }
 
 /// What else the file has may be meant for the callers that `[auth]` would let in.

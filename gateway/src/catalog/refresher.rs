@@ -167,7 +167,7 @@ impl Refresher<'_> {
         // A server may not say a word on its stream, not even its head, before it has something to tell.
         let listen = tokio::time::timeout(self.upstream.timeouts.list, self.listen(lease));
         let mut changes = listen.await.unwrap_or_default();
-        let mut health = Health::default();
+        let mut health = Health::of(self.upstream);
         let mut settle = SETTLE;
         loop {
             let fetch = CatalogSnapshot::fetch(None, self.upstream, lease);

@@ -368,7 +368,7 @@ impl ListSource<'_> {
     async fn list(&self, kind: ListKind, view: &mut CatalogSnapshot) -> Result<(), SendError> {
         let mut cursor: Option<Vec<u8>> = None;
         let (mut cursors, mut keys, mut fetched) = (HashSet::new(), HashSet::new(), 0);
-        let limit = self.upstream.list_limit;
+        let limit = self.upstream.list_limit();
         let method = kind.method();
         for _ in 0..MAX_PAGES {
             let request = own::page(self.lease.era, method, cursor.as_deref());

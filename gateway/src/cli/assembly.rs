@@ -5,7 +5,10 @@ use std::{
     borrow::Cow,
     ffi::OsStr,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -13,7 +16,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use weir_flow::UpstreamState;
 
 use crate::{
@@ -38,6 +41,7 @@ pub(super) struct Assembler {
     client: HttpClient,
     processes: Arc<Quota>,
     starts: Arc<Semaphore>,
+    concurrent_starts: AtomicUsize,
     stores: PolicyStores,
     components: ComponentCache,
 }
@@ -124,6 +128,7 @@ impl Assembler {
             client: HttpClient::new().limited(config.limits.connections.upstream),
             processes: Quota::new("processes", config.limits.processes),
             starts: Arc::new(Semaphore::new(config.limits.concurrent_starts)),
+            concurrent_starts: config.limits.concurrent_starts.into(),
             stores: manager.policy_stores(),
             components: ComponentCache::new(config.cache_dir.as_deref()),
         })
@@ -132,6 +137,13 @@ impl Assembler {
     /// Takes those limits from a configuration that can change while Weir serves.
     pub(super) fn resize(&self, limits: &Limits) {
         self.processes.resize(limits.processes);
+        let before = self.concurrent_starts.swap(limits.concurrent_starts, Ordering::Relaxed);
+        self.starts.add_permits(limits.concurrent_starts.saturating_sub(before));
+        if let Ok(fewer @ 1..) = u32::try_from(before.saturating_sub(limits.concurrent_starts)) {
+            let taken = Arc::clone(&self.starts).acquire_many_owned(fewer);
+            // Those that are starting give theirs back first. A start has an end, and so does this.
+            tokio::spawn(async move { taken.await.map(OwnedSemaphorePermit::forget) });
+        }
     }
 
     /// From now on has the questions recorded that a configuration names.
@@ -165,7 +177,10 @@ impl Assembler {
         Self::assembled(config, |entry| {
             let source = UpstreamSource::of(entry);
             match known.iter().find(|known| known.source == source) {
-                Some(same) => Ok(same.clone()),
+                Some(same) => {
+                    same.upstream.limit_lists(config.limits.list);
+                    Ok(same.clone())
+                }
                 None => self.prepared(config, entry, accounts),
             }
         })

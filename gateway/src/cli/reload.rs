@@ -20,12 +20,20 @@ use weir_flow::UpstreamState;
 use crate::{
     config::{Config, PolicyConfig},
     credential::CredentialManager,
+    open_files,
     proxy::Proxy,
-    server::admin::{ReloadReport, ReloadRequest},
+    quota::Quota,
+    server::{
+        admin::{ReloadReport, ReloadRequest},
+        listen::ListenSettings,
+    },
     telemetry_export::TelemetrySettings,
 };
 
-use super::assembly::{self, AssembledUpstream, Assembler, PendingUpstream, UpstreamSource};
+use super::{
+    assembly::{self, AssembledUpstream, Assembler, PendingUpstream, UpstreamSource},
+    serve::listen_limits,
+};
 
 /// How often the file is looked at. What is read twice alike is taken for what its writer wanted.
 const LOOK: Duration = Duration::from_secs(2);
@@ -45,9 +53,30 @@ pub(super) struct Reloader {
     manager: Arc<CredentialManager>,
     /// When the policies in force were written.
     policies: Vec<PolicyState>,
-    telemetry: TelemetrySettings,
+    settings: ServerSettings,
     /// Why the last reload has changed nothing, for `weir status`.
     failure: watch::Sender<Option<String>>,
+}
+
+/// What of the server a configuration changes while it serves.
+#[derive(Clone)]
+pub(super) struct ServerSettings {
+    pub(super) listen: Arc<ListenSettings>,
+    /// None where no token is checked.
+    pub(super) introspections: Option<Arc<Quota>>,
+    pub(super) telemetry: TelemetrySettings,
+}
+
+impl ServerSettings {
+    fn apply(&self, config: &Config) {
+        let mut limits = config.limits.clone();
+        limits.connections = open_files::connections(limits.connections, open_files::raise());
+        self.listen.resize(listen_limits(&limits));
+        if let Some(introspections) = &self.introspections {
+            introspections.resize(limits.introspections);
+        }
+        self.telemetry.apply(config.telemetry.clone());
+    }
 }
 
 /// When a policy was written, and its length; none if it cannot be read.
@@ -89,11 +118,11 @@ impl Reloader {
         assembler: Arc<Assembler>,
         (upstreams, pending): (Vec<AssembledUpstream>, Vec<PendingUpstream>),
         manager: &Arc<CredentialManager>,
-        telemetry: TelemetrySettings,
+        settings: ServerSettings,
     ) -> Option<Self> {
         let path = Some(config.file.clone()).filter(|path| !path.as_os_str().is_empty())?;
         let (manager, failure) = (Arc::clone(manager), watch::Sender::default());
-        Some(Self { path, config, assembler, upstreams, pending, manager, policies, telemetry, failure })
+        Some(Self { path, config, assembler, upstreams, pending, manager, policies, settings, failure })
     }
 
     /// Why the last reload has changed nothing; none if it has not failed.
@@ -204,7 +233,7 @@ impl Reloader {
             self.assembler.record(&config).map_err(|why| why.to_string())?;
         }
         self.assembler.resize(&config.limits);
-        self.telemetry.apply(config.telemetry.clone());
+        self.settings.apply(&config);
         self.manager.put(accounts);
         let retired = proxy.swap(assembly.snapshot).await;
         let proxy = Arc::clone(proxy);

@@ -30,7 +30,7 @@ use crate::{
         authn::{self, Authenticator},
         authorization::AuthorizationServer,
         connect::Connect,
-        listen::{ListenLimits, Listener, TlsFiles},
+        listen::{ListenLimits, ListenSettings, Listener, TlsFiles},
         notify,
         origin_check::OriginCheck,
         process::{self, ListenFds},
@@ -50,7 +50,7 @@ use super::{
     assembly::Assembler,
     handover::{leave_sessions, take_sessions},
     log_options::LogOptions,
-    reload::{self, Reloader},
+    reload::{self, Reloader, ServerSettings},
     running, terminal,
 };
 
@@ -132,12 +132,16 @@ pub(super) fn gateway(
     };
     let listener = listener.bind(&config.listen, inherited)?;
     let snapshot = assembly.snapshot;
-    let telemetry = TelemetrySettings::default();
-    telemetry.apply(config.telemetry.clone());
+    let settings = ServerSettings {
+        listen: ListenSettings::new(listen_limits(&config.limits)),
+        introspections: callers.introspections().cloned(),
+        telemetry: TelemetrySettings::default(),
+    };
+    settings.telemetry.apply(config.telemetry.clone());
     let upstreams = (assembly.upstreams, pending);
-    let reloader = Reloader::new((written, policies), assembler, upstreams, &manager, telemetry.clone());
+    let reloader = Reloader::new((written, policies), assembler, upstreams, &manager, settings.clone());
     process::run(|sockets| async move {
-        let parts = (snapshot, reloader, telemetry);
+        let parts = (snapshot, reloader, settings);
         serve(&config, (listener, sockets), parts, (callers, authorization), &manager).await
     })
     .context("the gateway met a fault in weir")??;
@@ -147,7 +151,7 @@ pub(super) fn gateway(
 async fn serve(
     config: &Config,
     (listener, sockets): (Listener, ListenFds),
-    (snapshot, reloader, telemetry): (Arc<Snapshot>, Option<Reloader>, TelemetrySettings),
+    (snapshot, reloader, settings): (Arc<Snapshot>, Option<Reloader>, ServerSettings),
     (callers, authorization): (Authenticator, Option<AuthorizationServer>),
     manager: &Arc<CredentialManager>,
 ) -> anyhow::Result<()> {
@@ -155,7 +159,6 @@ async fn serve(
     let hangups = tokio::spawn(hear_hangups(io::stdin().is_terminal(), reload.clone()));
     let addresses = listener.addresses().to_vec();
     let root = authn::root(config, addresses.first().copied().context("there is no address to listen on")?);
-    let limits = listen_limits(snapshot.limits());
     let certificate = tokio::spawn(task::or_never(listener.tls().cloned().map(TlsFiles::follow)));
     let keys = callers.api_keys().cloned();
     let (app, proxy) = app(config, snapshot, (callers, authorization), manager, &root);
@@ -179,9 +182,9 @@ async fn serve(
     );
     let admin = Arc::new(admin);
     let measured = Arc::clone(&admin);
-    let telemetry = TelemetryExport::start(telemetry, Arc::new(move || measured.otlp_metrics()));
+    let telemetry = TelemetryExport::start(settings.telemetry, Arc::new(move || measured.otlp_metrics()));
     let (port, admin) = listen_for_operators(config, &admin);
-    let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, sockets, ended));
+    let serving = tokio::spawn(listener.serve(Arc::clone(&app), settings.listen, sockets, ended));
     notify::ready();
 
     let is_replaced = tokio::select! {
@@ -273,7 +276,12 @@ fn listen_at_socket(config: &Config, admin: Arc<Admin>) -> Option<(AdminSocket, 
         .inspect_err(|why| tracing::warn!("`weir status` cannot ask this gateway: {path}: {why}"))
         .ok()?;
     let (shutdown, ended) = watch::channel(false);
-    tokio::spawn(listener.serve(admin, Admin::limits(), ListenFds::new(Mutex::new(Fds::new())), ended));
+    tokio::spawn(listener.serve(
+        admin,
+        ListenSettings::new(Admin::limits()),
+        ListenFds::new(Mutex::new(Fds::new())),
+        ended,
+    ));
     Some((socket, shutdown))
 }
 
@@ -299,7 +307,8 @@ fn listen_for_programs(AdminConfig { listen, token }: AdminConfig, admin: Arc<Ad
             tracing::info!("metrics and status are at http://{address}");
         }
         let port = Arc::new(AdminPort::new(admin, token));
-        listener.serve(port, Admin::limits(), ListenFds::new(Mutex::new(Fds::new())), ended).await;
+        let settings = ListenSettings::new(Admin::limits());
+        listener.serve(port, settings, ListenFds::new(Mutex::new(Fds::new())), ended).await;
     });
     shutdown
 }
@@ -328,7 +337,7 @@ fn app(
     (Arc::new(App::new(Arc::clone(&proxy), guard, callers, connect, authorization)), proxy)
 }
 
-const fn listen_limits(limits: &Limits) -> ListenLimits {
+pub(super) const fn listen_limits(limits: &Limits) -> ListenLimits {
     ListenLimits {
         connections: limits.connections,
         bodies: limits.body_memory,

@@ -67,6 +67,15 @@ impl Limits {
     pub fn reloaded(&self, new: &Self) -> (Self, Vec<&'static str>) {
         let next = Self {
             body: new.body,
+            header_timeout: new.header_timeout,
+            idle_timeout: new.idle_timeout,
+            body_timeout: new.body_timeout,
+            connections: Shares { upstream: self.connections.upstream, ..new.connections },
+            body_memory: new.body_memory,
+            concurrent_starts: new.concurrent_starts,
+            introspections: new.introspections,
+            replay_buffer: new.replay_buffer,
+            list: new.list,
             session_idle: new.session_idle,
             sessions: new.sessions,
             processes: new.processes,
@@ -82,16 +91,8 @@ impl Limits {
             ..self.clone()
         };
         let rest = [
-            ("limits.header_timeout", self.header_timeout == new.header_timeout),
-            ("limits.idle_timeout", self.idle_timeout == new.idle_timeout),
-            ("limits.body_timeout", self.body_timeout == new.body_timeout),
-            ("limits.connections", self.connections == new.connections),
-            ("limits.body_memory", self.body_memory == new.body_memory),
-            ("limits.concurrent_starts", self.concurrent_starts == new.concurrent_starts),
-            ("limits.introspections", self.introspections == new.introspections),
-            ("limits.replay_buffer", self.replay_buffer == new.replay_buffer),
+            ("limits.upstream.connections", self.connections.upstream == new.connections.upstream),
             ("limits.message", self.message == new.message),
-            ("limits.list", self.list == new.list),
             ("limits.policy", self.policy == new.policy),
             ("limits.principal.calls_per_day", self.calls_per_day == new.calls_per_day),
         ];
@@ -136,6 +137,10 @@ pub struct Timeouts {
     pub list: Duration,
     /// For a process from its start to its first answer.
     pub start: Duration,
+    /// For the answer to a probe.
+    pub probe: Duration,
+    /// From one probe to the next.
+    pub probe_interval: Duration,
 }
 
 impl Timeouts {
@@ -194,6 +199,8 @@ impl Default for Timeouts {
             progress: Duration::from_secs(60 * 60),
             list: Duration::from_secs(5),
             start: Duration::from_secs(2 * 60),
+            probe: Duration::from_secs(10),
+            probe_interval: Duration::from_secs(30),
         }
     }
 }

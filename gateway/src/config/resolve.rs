@@ -16,6 +16,7 @@ mod upstream;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use self::context::Context;
 use super::problem::ProblemReport;
@@ -29,6 +30,9 @@ pub use auth::default_store;
 
 /// Where Weir listens unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
+
+/// How often an upstream may be asked whether it answers.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Settles the whole file. What comes back is complete only if nothing was reported.
 pub(super) fn resolve(
@@ -252,10 +256,13 @@ fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
 }
 
 /// The timeouts written, each with the default given where it is not.
-fn timeouts(written: &Setting<written::WrittenTimeouts>, default: Timeouts) -> Timeouts {
+fn timeouts(written: &Setting<written::WrittenTimeouts>, default: Timeouts, context: &mut Context<'_, '_>) -> Timeouts {
     let Some(written) = written.set().map(|at| &at.value) else {
         return default;
     };
+    if let Some(at) = written.probe_interval.set().filter(|at| at.value.0 < SHORTEST_INTERVAL) {
+        context.report.add(at.span.clone(), "an upstream is asked once a second at most", Some("\"1s\"".to_owned()));
+    }
     Timeouts {
         connect: written.connect.or(Period(default.connect)).0,
         initialize: written.initialize.or(Period(default.initialize)).0,
@@ -264,6 +271,8 @@ fn timeouts(written: &Setting<written::WrittenTimeouts>, default: Timeouts) -> T
         progress: written.progress.or(Period(default.progress)).0,
         list: written.list.or(Period(default.list)).0,
         start: written.start.or(Period(default.start)).0,
+        probe: written.probe.or(Period(default.probe)).0,
+        probe_interval: written.probe_interval.or(Period(default.probe_interval)).0,
     }
 }
 
@@ -273,11 +282,11 @@ struct Defaults {
     inherit: Vec<String>,
 }
 
-fn defaults(written: &Setting<written::Defaults>) -> Defaults {
+fn defaults(written: &Setting<written::Defaults>, context: &mut Context<'_, '_>) -> Defaults {
     let mut defaults =
         Defaults { timeouts: Timeouts::default(), inherit: inherit::DEFAULT.map(str::to_owned).to_vec() };
     if let Some(at) = written.set() {
-        defaults.timeouts = timeouts(&at.value.timeouts, defaults.timeouts);
+        defaults.timeouts = timeouts(&at.value.timeouts, defaults.timeouts, context);
         if at.value.inherit_env.set().is_some() {
             defaults.inherit = list(&at.value.inherit_env, |pattern| pattern.0.clone());
         }
@@ -291,7 +300,7 @@ fn upstreams(root: &Root, context: &mut Context<'_, '_>) -> Vec<UpstreamConfig> 
         let hint = "add one: weir add NAME URL, or weir add NAME -- COMMAND".to_owned();
         context.report.warn(0..0, "there is no upstream to call yet", Some(hint));
     }
-    let defaults = defaults(&root.defaults);
+    let defaults = defaults(&root.defaults, context);
     let mut taken: BTreeMap<String, String> = BTreeMap::new();
     let mut upstreams = Vec::new();
     for (name, at) in named {

@@ -154,7 +154,8 @@ table! {
         max_size: Size,
     }
 
-    /// The bounds on what clients and upstreams may take.
+    /// The bounds on what clients and upstreams may take. A reload puts them in force, but for `message`, `policy`,
+    /// `upstream.connections` and `principal.calls_per_day`, which need a restart.
     #[schemars(rename = "Limits")]
     struct WrittenLimits("a table") {
         /// The largest request body. Default: `"4MiB"`.
@@ -305,6 +306,10 @@ table! {
         /// For a process from its start to its first answer: a download is part of it, waiting for one of `limits.concurrent_starts`
         /// is not. Default: `"2m"`.
         start: Period,
+        /// For the answer to a probe: Weir asks each upstream now and then whether it still answers. Default: `"10s"`.
+        probe: Period,
+        /// From one probe to the next, `"1s"` at least. Default: `"30s"`.
+        probe_interval: Period,
     }
 
     /// An MCP server: either `url` or `command`.

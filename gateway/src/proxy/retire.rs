@@ -37,6 +37,7 @@ impl Proxy {
     fn resize(&self, limits: &Limits) {
         self.admission.store(Arc::new(self.admission.load().with(limits)));
         self.sessions.resize(limits.sessions, limits.session_idle);
+        self.sessions.memory().resize(limits.replay_buffer);
         self.pool.resize(limits.pooled_sessions);
         self.pending.resize(limits.pending_inputs);
     }

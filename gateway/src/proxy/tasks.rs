@@ -104,7 +104,7 @@ impl Proxy {
             Ok(answer) => answer?,
             Err(_) => return Err(SendError::TimedOut.to_string()),
         };
-        if answer.bytes().len() > upstream.list_limit {
+        if answer.bytes().len() > upstream.list_limit() {
             return Err("its tasks are over `limits.list`".to_owned());
         }
         let named = public::outward(&answer, upstream.name(), &PublicNames::Tasks);

@@ -155,6 +155,15 @@ impl Authenticator {
         }
     }
 
+    /// How many tokens may be checked by introspection at once; none if no token is checked.
+    #[must_use]
+    pub const fn introspections(&self) -> Option<&Arc<Quota>> {
+        match &self.0 {
+            TokenKind::Proved(proved) => Some(&proved.introspections),
+            TokenKind::Everybody | TokenKind::Local => None,
+        }
+    }
+
     /// The keys that programs call with, if any do.
     #[must_use]
     pub const fn api_keys(&self) -> Option<&Arc<ApiKeys>> {

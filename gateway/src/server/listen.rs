@@ -50,6 +50,7 @@ use std::{
 };
 
 use ::http::StatusCode;
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -236,12 +237,12 @@ impl Listener {
     pub async fn serve<H: Handler>(
         self,
         handler: Arc<H>,
-        limits: ListenLimits,
+        settings: Arc<ListenSettings>,
         sockets: ListenFds,
         shutdown: ShutdownWatch,
     ) {
         *sockets.lock() = self.sockets;
-        let mut server = HttpServer::new(handler, limits, self.tls);
+        let mut server = HttpServer::new(handler, settings, self.tls);
         server.unix = self.unix.is_some();
         let mut service = Service::new("weir".to_owned(), server);
         if let Some(path) = self.unix {
@@ -256,12 +257,36 @@ impl Listener {
     }
 }
 
+/// The limits of a listener, which may change while it serves.
+pub struct ListenSettings {
+    limits: ArcSwap<ListenLimits>,
+    connections: Arc<Quota>,
+    bodies: Arc<Quota>,
+}
+
+impl ListenSettings {
+    /// These limits until they are changed.
+    #[must_use]
+    pub fn new(limits: ListenLimits) -> Arc<Self> {
+        Arc::new(Self {
+            limits: ArcSwap::from_pointee(limits),
+            connections: Quota::new("connections", limits.connections),
+            bodies: Quota::new("body_memory", limits.bodies),
+        })
+    }
+
+    /// Puts other limits in force. What is open beyond them stays until it ends.
+    pub fn resize(&self, limits: ListenLimits) {
+        self.connections.resize(limits.connections);
+        self.bodies.resize(limits.bodies);
+        self.limits.store(Arc::new(limits));
+    }
+}
+
 /// What serves connections.
 struct HttpServer<H> {
     handler: Arc<H>,
-    limits: ListenLimits,
-    connections: Arc<Quota>,
-    bodies: Arc<Quota>,
+    settings: Arc<ListenSettings>,
     tls: Option<Arc<TlsFiles>>,
     /// Whether clients come over a Unix socket.
     unix: bool,
@@ -292,7 +317,7 @@ impl<H: Handler> ServerApp for HttpServer<H> {
             false => *stream.get_socket_digest()?.peer_addr()?.as_inet()?,
         };
         let peer = Peer::new(address);
-        let permit = self.connections.take(&peer.share, None);
+        let permit = self.settings.connections.take(&peer.share, None);
         let mut open = self.open.lock();
         open.forget_ended();
         match permit {
@@ -321,7 +346,7 @@ impl<H: Handler> ServerApp for HttpServer<H> {
 
     /// Ends all connections, once no more are accepted.
     async fn cleanup(&self) {
-        let end = Instant::now() + self.limits.drain;
+        let end = Instant::now() + self.limits().drain;
         self.draining.store(true, Ordering::SeqCst);
         self.open.lock().close_resting(false);
         sleep_until(end.min(Instant::now() + ACCEPTED)).await;
@@ -339,12 +364,10 @@ impl<H: Handler> ServerApp for HttpServer<H> {
 }
 
 impl<H> HttpServer<H> {
-    fn new(handler: Arc<H>, limits: ListenLimits, tls: Option<Arc<TlsFiles>>) -> Self {
+    fn new(handler: Arc<H>, settings: Arc<ListenSettings>, tls: Option<Arc<TlsFiles>>) -> Self {
         Self {
             handler,
-            limits,
-            connections: Quota::new("connections", limits.connections),
-            bodies: Quota::new("body_memory", limits.bodies),
+            settings,
             tls,
             unix: false,
             draining: Arc::default(),
@@ -352,6 +375,11 @@ impl<H> HttpServer<H> {
             told: LogThrottle::default(),
             refusals: Refusals::new(),
         }
+    }
+
+    /// The limits in force.
+    fn limits(&self) -> ListenLimits {
+        **self.settings.limits.load()
     }
 
     /// Has the audit log know of a connection that comes to no request.
@@ -400,7 +428,7 @@ async fn connection<H: Handler>(
     line: Arc<ConnectionState>,
     shutdown: ShutdownWatch,
 ) {
-    let end = Instant::now() + server.limits.header_timeout;
+    let end = Instant::now() + server.limits().header_timeout;
     let opened = async {
         let (stream, certificate): (Stream, _) = match &server.tls {
             Some(tls) => {

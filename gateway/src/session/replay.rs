@@ -47,9 +47,9 @@ const SHARE: usize = 16;
 
 /// What the streams of all sessions hold together.
 pub struct ReplayMemory {
-    limit: usize,
+    limit: AtomicUsize,
     /// How much of it one principal may have.
-    share: usize,
+    share: AtomicUsize,
     used: AtomicUsize,
     stores: Mutex<Vec<Weak<ReplayStreams>>>,
     /// What the sessions of each principal hold.
@@ -94,9 +94,15 @@ pub enum ResumePoint {
 impl ReplayMemory {
     /// Room for so many bytes.
     pub fn new(limits: Shares) -> Arc<Self> {
-        let (limit, share) = (limits.total, limits.principal);
+        let (limit, share) = (limits.total.into(), limits.principal.into());
         let (stores, principals) = (Mutex::default(), Mutex::default());
         Arc::new(Self { limit, share, used: AtomicUsize::new(0), stores, principals })
+    }
+
+    /// Room for another number of bytes. What is kept beyond it goes with the next event.
+    pub fn resize(&self, limits: Shares) {
+        self.limit.store(limits.total, Ordering::Relaxed);
+        self.share.store(limits.principal, Ordering::Relaxed);
     }
 
     /// The count of a principal, which all of its sessions share.
@@ -180,7 +186,7 @@ impl ReplayStreams {
 
     /// Whether anything may be kept at all.
     pub fn is_on(&self) -> bool {
-        self.memory.limit > 0
+        self.memory.limit.load(Ordering::Relaxed) > 0
     }
 
     fn new_number(&self) -> u32 {
@@ -208,17 +214,18 @@ impl ReplayStreams {
         if !self.known.swap(true, Ordering::Relaxed) {
             self.memory.stores.lock().push(Arc::downgrade(self));
         }
-        let most = self.memory.limit / SHARE;
+        let most = self.memory.limit.load(Ordering::Relaxed) / SHARE;
         let is_enough = || self.used.session.load(Ordering::Relaxed) <= most;
         if !is_enough() {
             self.shrink(true, is_enough);
             self.shrink(false, is_enough);
         }
-        if self.used.principal.load(Ordering::Relaxed) > self.memory.share {
-            self.memory.shrink(self.memory.share, Some(&self.used.principal));
+        let (limit, share) = (self.memory.limit.load(Ordering::Relaxed), self.memory.share.load(Ordering::Relaxed));
+        if self.used.principal.load(Ordering::Relaxed) > share {
+            self.memory.shrink(share, Some(&self.used.principal));
         }
-        if self.memory.used.load(Ordering::Relaxed) > self.memory.limit {
-            self.memory.shrink(self.memory.limit, None);
+        if self.memory.used.load(Ordering::Relaxed) > limit {
+            self.memory.shrink(limit, None);
         }
     }
 

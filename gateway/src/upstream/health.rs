@@ -9,10 +9,9 @@ use tokio::time::Instant;
 use weir_flow::{Observation, Trouble};
 use weir_mcp::Era;
 
-use super::{Lease, Outgoing, SendError, Upstream, own};
+use crate::config::Timeouts;
 
-/// How often a server is asked, and how long it may take to answer.
-const RHYTHM: Rhythm = Rhythm { every: Duration::from_secs(30), patience: Duration::from_secs(10) };
+use super::{Lease, Outgoing, SendError, Upstream, own};
 
 /// The `error_class` of an upstream that is silent.
 const CLASS: &str = "timeout";
@@ -27,6 +26,7 @@ pub struct Health {
     unanswered: u32,
 }
 
+/// How often a server is asked, and how long it may take to answer.
 #[derive(Clone, Copy)]
 struct Rhythm {
     every: Duration,
@@ -51,13 +51,13 @@ enum HealthChange {
     Well,
 }
 
-impl Default for Health {
-    fn default() -> Self {
-        Self::new(RHYTHM)
-    }
-}
-
 impl Health {
+    /// Nothing is known yet of an upstream that is open.
+    pub fn of(upstream: &Upstream) -> Self {
+        let Timeouts { probe_interval, probe, .. } = upstream.timeouts;
+        Self::new(Rhythm { every: probe_interval, patience: probe })
+    }
+
     fn new(rhythm: Rhythm) -> Self {
         Self { rhythm, next: Instant::now() + rhythm.every, unanswered: 0 }
     }

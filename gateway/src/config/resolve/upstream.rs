@@ -43,6 +43,7 @@ pub(super) fn resolve(
         http::warn_of_cleartext(reach, auth, written, &url.span, context);
     }
     context.live = true;
+    let timeouts = timeouts(&written.timeouts, defaults.timeouts, context);
     Some(UpstreamConfig {
         name: parsed.ok()?,
         account: None,
@@ -50,7 +51,7 @@ pub(super) fn resolve(
         auth: auth?,
         policies,
         owner: auth::owner(written),
-        timeouts: timeouts(&written.timeouts, defaults.timeouts),
+        timeouts,
         serves: super::access::selection_of(written),
         enabled,
     })

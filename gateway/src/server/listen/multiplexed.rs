@@ -35,7 +35,7 @@ pub(super) async fn serve<H: Handler>(
     mut shutdown: ShutdownWatch,
 ) {
     let Ok(Ok(mut connection)) = timeout_at(end, handshake(Box::new(wire), None)).await else { return };
-    let limits = server.limits;
+    let limits = server.limits();
     let digest = Arc::new(Digest::default());
     let mut stop = pin!(shutdown.wait_for(|over| *over));
     let mut streams = JoinSet::new();
@@ -80,10 +80,10 @@ pub(super) async fn serve<H: Handler>(
 async fn stream<H: Handler>(server: Arc<HttpServer<H>>, session: HttpSession, peer: Peer) {
     let session = ServerSession::H2(session);
     let share = Arc::clone(&peer.share);
-    let shared = (Arc::clone(&server.draining), Arc::clone(&server.bodies));
-    let mut exchange = HttpExchange::new(session, peer, server.limits.into(), shared, None);
+    let shared = (Arc::clone(&server.draining), Arc::clone(&server.settings.bodies));
+    let mut exchange = HttpExchange::new(session, peer, server.limits().into(), shared, None);
     // Each may hold as much as a connection of HTTP/1.1 does.
-    match server.connections.take(&share, None) {
+    match server.settings.connections.take(&share, None) {
         Ok(_permit) => server.handler.handle(&mut exchange).await,
         Err(full) => {
             let head = [(CONTENT_TYPE, JSON), (RETRY_AFTER, HeaderValue::from_static("5"))];

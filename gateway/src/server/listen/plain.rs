@@ -63,7 +63,7 @@ pub(super) async fn serve<H: Handler>(
                 return;
             }
         }
-        match head(&mut session, &line, &mut alarm, patience, server.limits).await {
+        match head(&mut session, &line, &mut alarm, patience, server.limits()).await {
             RequestHead::Whole => line.end_head(),
             RequestHead::None => return,
             RequestHead::Bad(status) => return Box::pin(refuse(session, status)).await,
@@ -74,7 +74,7 @@ pub(super) async fn serve<H: Handler>(
             ConnectionEnd::Unread(stream) => return Box::pin(linger(stream)).await,
             ConnectionEnd::Closed => return,
         }
-        patience = HeadPatience::Rest(Instant::now() + server.limits.idle_timeout);
+        patience = HeadPatience::Rest(Instant::now() + server.limits().idle_timeout);
     }
 }
 
@@ -84,9 +84,9 @@ async fn answer<H: Handler>(
     peer: Peer,
     line: &Arc<ConnectionState>,
 ) -> ConnectionEnd {
-    let shared = (Arc::clone(&server.draining), Arc::clone(&server.bodies));
+    let shared = (Arc::clone(&server.draining), Arc::clone(&server.settings.bodies));
     let session = ServerSession::H1(session);
-    let mut exchange = HttpExchange::new(session, peer, server.limits.into(), shared, Some(Arc::clone(line)));
+    let mut exchange = HttpExchange::new(session, peer, server.limits().into(), shared, Some(Arc::clone(line)));
     server.handler.handle(&mut exchange).await;
     exchange.finish().await
 }

@@ -18,7 +18,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::{BodyError, Handler, HttpExchange, ListenError, ListenLimits, Listener};
+use super::{BodyError, Handler, HttpExchange, ListenError, ListenLimits, ListenSettings, Listener};
 use crate::{config::Tls, http::CONTENT_TYPE, http::HeaderValue, quota::Shares};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -140,7 +140,12 @@ async fn serve_with(limits: ListenLimits, tls: Option<&Tls>) -> Served {
     let (sender, seen) = mpsc::unbounded_channel();
     let app = Arc::new(App { seen: sender, release: Notify::new() });
     let (stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(listener.serve(Arc::clone(&app), limits, ListenFds::new(Fds::new().into()), stopped));
+    let serving = tokio::spawn(listener.serve(
+        Arc::clone(&app),
+        ListenSettings::new(limits),
+        ListenFds::new(Fds::new().into()),
+        stopped,
+    ));
     Served { address, app, seen, stop, serving }
 }
 
