@@ -5,11 +5,14 @@ mod address;
 mod assembly;
 mod audit;
 mod auth;
+mod call;
 mod changes;
 mod check;
 mod connect;
 mod demo;
 mod exec;
+mod exit_code;
+mod front;
 mod handover;
 mod hosts;
 mod key;
@@ -23,6 +26,7 @@ mod schema;
 mod servers;
 mod serve;
 mod status;
+mod suggestion;
 mod terminal;
 mod test;
 mod tools;
@@ -41,9 +45,6 @@ use crate::{
     config::{Config, default_file, listen_address},
     credential::CredentialManager,
 };
-
-/// The exit code for a configuration that cannot be used (`EX_USAGE` of sysexits.h).
-const BAD_CONFIG: u8 = 64;
 
 /// One address for all of a team's MCP servers.
 ///
@@ -164,6 +165,16 @@ enum Command {
     /// Nothing listens, and what it starts it ends. Exit codes: 0 it is fine, 1 the tool failed, 64 the configuration cannot
     /// be used, 69 it cannot be reached or opened, 75 no answer in time, 76 its answers are wrong, 77 it wants a credential.
     Test(test::Options),
+    /// Call a tool of an upstream, or of any server at a URL.
+    ///
+    /// Arguments are checked against the schema of the tool, and nothing is sent that does not fit. Progress and questions
+    /// of the server show at the terminal. Ctrl-C cancels the call. Data goes to standard output, all else to standard
+    /// error. Exit codes are those of `weir test`; an error of the tool ends with 1.
+    Call(call::CallOptions),
+    /// Read a resource of an upstream, or of any server at a URL.
+    Read(call::ReadOptions),
+    /// Get a prompt of an upstream, or of any server at a URL.
+    Prompt(call::PromptOptions),
     /// Be a server on standard input and output that leads to a URL, for hosts that only start programs.
     ///
     /// URL is any MCP server or a Weir. How it is reached and translated is what `weir serve` does with an upstream
@@ -195,9 +206,11 @@ enum Command {
     /// Look into components that decide, and try them.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// See and approve what tools say of themselves.
-    #[command(subcommand)]
-    Tools(tools::ToolsCommand),
+    /// List the tools of upstreams or of any server, and approve what pinned ones say of themselves.
+    ///
+    /// Without a name it lists the tools of all upstreams, as clients find them at `/mcp`. Exit codes are those of
+    /// `weir test`.
+    Tools(tools::ToolsOptions),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
     /// Be the built-in server on standard input and output.
@@ -213,8 +226,8 @@ enum Command {
 #[error("{0}")]
 struct BadConfig(String);
 
-fn load(path: &Path) -> anyhow::Result<Config> {
-    Config::load(path).map_err(|problems| BadConfig(problems.to_string()).into())
+fn load(path: &Path) -> Result<Config, BadConfig> {
+    Config::load(path).map_err(|problems| BadConfig(problems.to_string()))
 }
 
 /// Where a command does its work that is not the gateway's.
@@ -255,6 +268,9 @@ pub fn run() -> ExitCode {
             None => check::run(&config, live.then_some(&*require)),
         },
         Command::Test(options) => test::run(&options),
+        Command::Call(options) => call::call(&options),
+        Command::Read(options) => call::read(&options),
+        Command::Prompt(options) => call::prompt(&options),
         Command::Connect(options) => connect::run(options),
         Command::Demo { listen } => demo::run(listen),
         Command::Client(command) => hosts::run(&command),
@@ -271,7 +287,7 @@ pub fn run() -> ExitCode {
     ended.unwrap_or_else(|error| match error.downcast::<BadConfig>() {
         Ok(problems) => {
             terminal::complain(problems);
-            ExitCode::from(BAD_CONFIG)
+            ExitCode::from(exit_code::BAD_CONFIG)
         }
         Err(error) => {
             terminal::complain(format_args!("weir: {error:#}"));

@@ -85,6 +85,7 @@ pub use schema::schema;
 pub use secret::{SecretError, SecretSource};
 pub use secret_command::SecretCommand;
 pub use telemetry::TelemetryConfig;
+pub use suggest::similar as similar_word;
 pub use weir_store::Secret;
 
 /// How a component that the binary carries is told from a file.

@@ -30,7 +30,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberI
 pub use approval::ApprovalRecord;
 pub use auth::{AuthRecord, Refusals};
 pub use call::{CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN};
-pub use printable::printable;
+pub use printable::{printable, printable_json, printable_text};
 pub use span::{CallSpan, sample};
 pub use trace::{TRACEPARENT, TraceParent};
 use writer::Buffered;

@@ -214,10 +214,7 @@ async fn a_terminal_that_is_interrupted_has_changed_nothing() {
     assert!(said.contains("Nothing was changed"), "{said}");
     assert_eq!(echo(&gateway).await["result"]["content"][0]["text"], "m");
     let (code, said) = ended(auth(&gateway, &["login", "nowhere"])).await;
-    assert_eq!(
-        (code, said.contains("there is no upstream `nowhere`; those that may take a login: u")),
-        (Some(1), true)
-    );
+    assert_eq!((code, said.contains("there is no upstream `nowhere`; known: u; `weir auth list`")), (Some(1), true));
 }
 
 #[tokio::test]

@@ -93,6 +93,7 @@ mod status;
 mod steps;
 mod tasks;
 mod telemetry;
+mod trying;
 mod oidc_login;
 mod waiting;
 mod whole_run;

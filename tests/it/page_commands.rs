@@ -145,15 +145,24 @@ impl Scratch {
 
     /// Serves an upstream in good health, if there are commands that ask a gateway that runs, or its upstreams.
     async fn serve(&mut self, commands: &[String]) {
-        const ASKING: [&str; 6] =
-            ["weir status", "weir logs", "weir reload", "weir config", "weir test", "weir check --live"];
+        const ASKING: [&str; 8] = [
+            "weir status",
+            "weir logs",
+            "weir reload",
+            "weir config",
+            "weir test",
+            "weir check --live",
+            "weir tools ",
+            "weir call ",
+        ];
         let mut asking =
             commands.iter().filter(|command| ASKING.iter().any(|asking| command.starts_with(asking))).peekable();
         if asking.peek().is_none() {
             return;
         }
         let named = |command: &'_ String| {
-            let rest = command.strip_prefix("weir status ").or_else(|| command.strip_prefix("weir test "))?;
+            let rest = ["status", "test", "tools", "call"].iter();
+            let rest = rest.find_map(|asking| command.strip_prefix(&format!("weir {asking} ")))?;
             rest.split(' ').next().map(str::to_owned)
         };
         let named = asking.filter_map(named);

@@ -76,7 +76,7 @@ async fn the_exit_code_tells_the_class_of_failure() {
     }
     let (code, report) = tested(&config, "fine", &["--tool", "no-such-tool"]).await;
     assert_eq!((code, &report["error_class"]), (1, &"call".into()), "{report:#}");
-    assert_eq!(weir(&config, &["test", "unknown"]).await.0, 1);
+    assert_eq!(weir(&config, &["test", "unknown"]).await.0, 64);
     assert_eq!(weir("upstreams.a.urll = \"x\"\n", &["test", "a"]).await.0, 64);
 }
 

@@ -22,11 +22,8 @@ use crate::{
     telemetry,
 };
 
-use super::address;
+use super::{address, exit_code::INTERRUPTED, suggestion};
 use grants::GrantsCommand;
-
-/// The exit code of what Ctrl-C has ended (128 and the number of the signal).
-const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuthCommand {
@@ -256,9 +253,10 @@ impl CommandScope {
             return Ok(account);
         }
         let Some(upstream) = self.config.upstreams.iter().find(|upstream| upstream.name.as_str() == name) else {
-            let known: Vec<String> = self.manager.accounts().iter().map(|account| account.name().to_owned()).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            bail!("there is no upstream `{name}`; those that may take a login: {known}");
+            let accounts = self.manager.accounts();
+            let known = accounts.iter().map(|account| account.name());
+            let unknown = suggestion::unknown("upstream", name, known);
+            bail!("{unknown}; `weir auth list` has those that take a login");
         };
         match (&upstream.reach, &upstream.auth) {
             _ if !upstream.enabled => bail!("`{name}` is disabled in the configuration"),

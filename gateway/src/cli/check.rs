@@ -9,8 +9,9 @@ use crate::{
 };
 
 use super::{
-    BAD_CONFIG, BadConfig, assembly,
+    BadConfig, assembly,
     assembly::{Assembly, Decisions},
+    exit_code::BAD_CONFIG,
     live, terminal,
 };
 

@@ -3,35 +3,21 @@
 //! The options become a configuration with one upstream, so that what holds in a file holds here: which headers may be
 //! set, how `${env:NAME}` is expanded, what a policy is told, and which login is used.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{
-    access::Toolset,
-    catalog::Catalog,
-    config::Config,
-    credential::CredentialManager,
-    proxy::Proxy,
-    quota::Shares,
-    server::stdio,
-    session::{Endpoint, Sessions},
-    snapshot::Snapshot,
-    telemetry,
-};
+use crate::{config::Config, credential::CredentialManager, server::stdio, telemetry};
 
-use super::{BadConfig, address, assembly, serve::signalled};
+use super::{BadConfig, address, assembly, front::Front, serve::signalled};
 
 /// The longest message that a client may send, in bytes; as long as the longest that is gathered from a server.
-const MAX_LINE: usize = 32 * 1024 * 1024;
-
-/// How long what clients share is kept when nobody uses it.
-const IDLE: Duration = Duration::from_secs(5 * 60);
+pub(super) const MAX_LINE: usize = 32 * 1024 * 1024;
 
 /// How much longer than its client a request may take, in seconds.
-const MORE: u64 = 2;
+pub(super) const MORE: u64 = 2;
 
 /// Where to and how.
 #[derive(Debug, Args)]
@@ -39,19 +25,8 @@ pub(super) struct Options {
     /// The address of the server: its MCP endpoint, or the stream of a server that speaks HTTP+SSE.
     #[arg(value_name = "URL")]
     url: String,
-    /// A header for every request, as NAME:VALUE; may be given several times. `${env:NAME}` and `${file:PATH}` in the
-    /// value are expanded, so that no secret need stand on the command line. Values are never printed.
-    #[arg(short = 'H', long = "header", value_name = "NAME:VALUE")]
-    headers: Vec<String>,
-    /// Speak Streamable HTTP and try nothing else.
-    #[arg(long, group = "transport")]
-    http: bool,
-    /// Speak HTTP+SSE (2024-11-05) and try nothing else.
-    #[arg(long, group = "transport")]
-    sse: bool,
-    /// Speak HTTP+SSE in the form of mcp-hub, whose stream is at the URL itself and whose messages go elsewhere.
-    #[arg(long, group = "transport")]
-    mcp_hub: bool,
+    #[command(flatten)]
+    url_options: UrlOptions,
     /// How long a request may take without progress, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_000))]
     timeout: u64,
@@ -63,35 +38,31 @@ pub(super) struct Options {
     debug: bool,
 }
 
+/// How an address is reached.
+#[derive(Debug, Default, Args)]
+pub(super) struct UrlOptions {
+    /// A header for every request, as NAME:VALUE; may be given several times. `${env:NAME}` and `${file:PATH}` in the
+    /// value are expanded, so that no secret need stand on the command line. Values are never printed.
+    #[arg(short = 'H', long = "header", value_name = "NAME:VALUE")]
+    pub(super) headers: Vec<String>,
+    /// Speak Streamable HTTP and try nothing else.
+    #[arg(long, group = "transport")]
+    pub(super) http: bool,
+    /// Speak HTTP+SSE (2024-11-05) and try nothing else.
+    #[arg(long, group = "transport")]
+    pub(super) sse: bool,
+    /// Speak HTTP+SSE in the form of mcp-hub, whose stream is at the URL itself and whose messages go elsewhere.
+    #[arg(long, group = "transport")]
+    pub(super) mcp_hub: bool,
+}
+
 pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
     let _log = telemetry::start(if options.debug { "info,weir=debug" } else { "warn" });
-    let config = config(&options)?;
+    let config = options.url_options.config("weir connect", &options.url, options.timeout)?;
     let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
     let assembly = assembly::assemble(&config, &manager)?;
     let limits = stdio::StdioLimits { line: MAX_LINE, request: Duration::from_secs(options.timeout) };
     let runtime = super::runtime()?;
-    let served = runtime.block_on(connect(assembly.snapshot, &manager, limits));
-    // Standard input is read by a thread that cannot be woken; there is nothing left to wait for.
-    runtime.shutdown_background();
-    served.context("standard output")?;
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn connect(
-    snapshot: Arc<Snapshot>,
-    manager: &Arc<CredentialManager>,
-    limits: stdio::StdioLimits,
-) -> std::io::Result<()> {
-    // There is one client, whose session lasts as long as it does.
-    let shares = |total| Shares { total, principal: total, upstream: total };
-    let sessions = Arc::new(Sessions::new(shares(2), Duration::MAX, shares(0)));
-    let proxy = Arc::new(Proxy::new(Catalog::new(Arc::clone(&snapshot)), sessions));
-    let reaping = tokio::spawn(reap(Arc::clone(&proxy)));
-    // A login that is made at a terminal is used at once.
-    let looking = tokio::spawn({
-        let manager = Arc::clone(manager);
-        async move { manager.look_out().await }
-    });
     let pipes = (tokio::io::stdin(), tokio::io::stdout());
     let stop = async {
         // Without a terminal or a host there is nobody to answer to, but sessions are to be ended.
@@ -106,63 +77,54 @@ async fn connect(
             () = hung_up => {}
         }
     };
-    // There is the one upstream that was asked for.
-    let endpoint = snapshot
-        .upstreams()
-        .next()
-        .cloned()
-        .map_or_else(|| Endpoint::Merged(Arc::clone(Toolset::all())), Endpoint::One);
-    let served = stdio::serve(Arc::clone(&proxy), endpoint, pipes, limits, stop).await;
-    reaping.abort();
-    looking.abort();
-    proxy.stop().await;
-    for upstream in snapshot.upstreams() {
-        upstream.stop().await;
-    }
-    manager.close().await;
-    served
+    let served = runtime.block_on(Front::new(assembly.snapshot).serve(&manager, limits, pipes, stop));
+    // Standard input is read by a thread that cannot be woken; there is nothing left to wait for.
+    runtime.shutdown_background();
+    served.context("standard output")?;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Ends what waits for answers that never come.
-async fn reap(proxy: Arc<Proxy>) {
-    loop {
-        tokio::time::sleep(IDLE / 5).await;
-        proxy.reap(IDLE).await;
+impl UrlOptions {
+    /// Whether any of them is given.
+    pub(super) const fn are_given(&self) -> bool {
+        let Self { headers, http, sse, mcp_hub } = self;
+        !headers.is_empty() || *http || *sse || *mcp_hub
     }
-}
 
-/// A configuration of one upstream, or what is wrong with the options; header values are never in it.
-fn config(options: &Options) -> Result<Config, BadConfig> {
-    let mut headers = toml::Table::new();
-    for header in &options.headers {
-        let Some((name, value)) = header.split_once(':') else {
-            return Err(BadConfig(
-                "--header: this is not NAME:VALUE, such as \"Authorization: Bearer ${env:TOKEN}\"".into(),
-            ));
-        };
-        let taken = headers.insert(name.trim().to_owned(), value.trim().into());
-        if taken.is_some() {
-            return Err(BadConfig("--header: one name is given twice".into()));
+    /// A configuration of the upstream at an address, or what is wrong with the options, for `command` to tell. Header
+    /// values are never in that. `timeout` is in seconds.
+    pub(super) fn config(&self, command: &str, url: &str, timeout: u64) -> Result<Config, BadConfig> {
+        let mut headers = toml::Table::new();
+        for header in &self.headers {
+            let Some((name, value)) = header.split_once(':') else {
+                return Err(BadConfig(
+                    "--header: this is not NAME:VALUE, such as \"Authorization: Bearer ${env:TOKEN}\"".into(),
+                ));
+            };
+            let taken = headers.insert(name.trim().to_owned(), value.trim().into());
+            if taken.is_some() {
+                return Err(BadConfig("--header: one name is given twice".into()));
+            }
         }
+        let mut upstream = toml::Table::new();
+        if headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
+            // Whoever brings a token of their own wants no login.
+            upstream.insert("auth".into(), "none".into());
+        }
+        upstream.insert("headers".into(), headers.into());
+        if self.http {
+            upstream.insert("type".into(), "http".into());
+        } else if self.sse || self.mcp_hub {
+            upstream.insert("type".into(), "sse".into());
+        }
+        let mut timeouts = toml::Table::new();
+        for name in ["overall", "read"] {
+            // A little more: the front gives up first, and tells the server so.
+            timeouts.insert(name.into(), format!("{}s", timeout + MORE).into());
+        }
+        upstream.insert("timeouts".into(), timeouts.into());
+        address::config(command, url, upstream)
     }
-    let mut upstream = toml::Table::new();
-    if headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
-        // Whoever brings a token of their own wants no login.
-        upstream.insert("auth".into(), "none".into());
-    }
-    upstream.insert("headers".into(), headers.into());
-    if options.http {
-        upstream.insert("type".into(), "http".into());
-    } else if options.sse || options.mcp_hub {
-        upstream.insert("type".into(), "sse".into());
-    }
-    let mut timeouts = toml::Table::new();
-    for name in ["overall", "read"] {
-        // A little more: the front gives up first, and tells the server so.
-        timeouts.insert(name.into(), format!("{}s", options.timeout + MORE).into());
-    }
-    upstream.insert("timeouts".into(), timeouts.into());
-    address::config("weir connect", &options.url, upstream)
 }
 
 #[cfg(test)]
@@ -182,7 +144,8 @@ mod tests {
 
     fn read(args: &[&str]) -> Result<Config, String> {
         let line = StatusLine::try_parse_from([&["connect"], args].concat()).map_err(|why| why.to_string())?;
-        config(&line.options).map_err(|why| why.to_string())
+        let Options { url, url_options, timeout, .. } = line.options;
+        url_options.config("weir connect", &url, timeout).map_err(|why| why.to_string())
     }
 
     #[test]

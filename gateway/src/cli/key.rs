@@ -147,7 +147,7 @@ fn note(name: &str, what: &str) {
 async fn list(keys: &ApiKeys, json: bool) -> anyhow::Result<ExitCode> {
     let all = keys.list().await?;
     if json {
-        terminal::say(format_args!("{:#}", serde_json::Value::from(all.iter().map(as_json).collect::<Vec<_>>())))?;
+        terminal::put_json(&format!("{:#}", serde_json::Value::from(all.iter().map(as_json).collect::<Vec<_>>())))?;
         return Ok(ExitCode::SUCCESS);
     }
     if all.is_empty() {

@@ -17,6 +17,8 @@ use crate::{
     upstream::{ConnectError, Lease, Outgoing, SendError, Upstream, own},
 };
 
+use super::exit_code;
+
 /// How an upstream was found.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
@@ -246,22 +248,12 @@ pub(super) async fn probe_all(upstreams: impl Iterator<Item = Arc<Upstream>>) ->
 
 /// What a command ends with after these upstreams: 0 if all are fine, else the code of their failures, 1 if they differ.
 pub(super) fn exit_code<'a>(reports: impl IntoIterator<Item = &'a Report>) -> ExitCode {
-    let mut codes: Vec<u8> = reports.into_iter().filter_map(|report| report.error_class).map(code).collect();
+    let mut codes: Vec<u8> =
+        reports.into_iter().filter_map(|report| report.error_class).map(exit_code::of_class).collect();
     codes.dedup();
     match codes[..] {
         [] => ExitCode::SUCCESS,
         [code] => ExitCode::from(code),
         _ => ExitCode::FAILURE,
-    }
-}
-
-/// The exit code of a class of failures (sysexits.h where it has one).
-fn code(class: &'static str) -> u8 {
-    match class {
-        "unreachable" | "stopped" | "crashed" | "limit" => 69,
-        "timeout" => 75,
-        "protocol" | "lists" => 76,
-        "authentication" | "policy" => 77,
-        _ => 1,
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::http::Method;
 
-use super::{auth::show::span, running::RunningGateway, terminal};
+use super::{auth::show::span, running::RunningGateway, suggestion, terminal};
 
 /// How often `--watch` asks.
 const EVERY: Duration = Duration::from_secs(2);
@@ -52,21 +52,21 @@ async fn show(options: &Options, socket: &str) -> anyhow::Result<bool> {
     let mut report = options.gateway.ask(socket, Method::GET, "/status").await?;
     let all = report["upstreams"].as_array().cloned().unwrap_or_default();
     let shown: Vec<Value> = match &options.name {
-        Some(name) => all.into_iter().filter(|upstream| upstream["name"] == name.as_str()).collect(),
-        None => all,
+        Some(name) => all.iter().filter(|upstream| upstream["name"] == name.as_str()).cloned().collect(),
+        None => all.clone(),
     };
     if let (Some(name), []) = (&options.name, &*shown) {
-        bail!("the gateway has no upstream `{name}`; `weir status` shows all");
+        let known = all.iter().filter_map(|upstream| upstream["name"].as_str());
+        bail!("{}", suggestion::unknown("upstream", name, known));
     }
     let all_well = shown.iter().all(|upstream| upstream["state"] == "healthy");
-    let text = match options.json {
-        true => {
-            report["upstreams"] = shown.into();
-            report.to_string()
-        }
-        false => table(&report, &shown, options.name.is_some()),
-    };
-    if options.watch && !options.json && io::stdout().is_terminal() {
+    if options.json {
+        report["upstreams"] = shown.into();
+        terminal::put_json(&report.to_string())?;
+        return Ok(all_well);
+    }
+    let text = table(&report, &shown, options.name.is_some());
+    if options.watch && io::stdout().is_terminal() {
         // To the top left corner of an empty screen (ECMA-48 §8.3.21, §8.3.39).
         io::stdout().write_all(b"\x1b[H\x1b[2J")?;
     }

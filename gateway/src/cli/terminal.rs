@@ -5,11 +5,27 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
-use crate::telemetry::printable;
+use crate::telemetry::{printable, printable_json, printable_text};
 
 /// Says it on standard output.
 pub(super) fn say(text: impl Display) -> io::Result<()> {
     io::stdout().lock().write_all(lines(text).as_bytes())
+}
+
+/// Puts a text of somebody else on standard output, whole.
+pub(super) fn put(text: &str) -> io::Result<()> {
+    let mut text = printable_text(text);
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    io::stdout().lock().write_all(text.as_bytes())
+}
+
+/// Puts JSON on standard output, whole.
+pub(super) fn put_json(json: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(printable_json(json).as_bytes())?;
+    out.write_all(b"\n")
 }
 
 /// Says it on standard error.
@@ -17,9 +33,24 @@ pub(super) fn complain(text: impl Display) {
     eprint!("{}", lines(text));
 }
 
+/// Whether there is a person who can be asked.
+pub(super) fn is_there() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// The line that the person at the terminal types; none where the input ends.
+pub(super) fn ask(question: &str) -> io::Result<Option<String>> {
+    eprint!("{}", printable(question));
+    eprint!(" ");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer)?;
+    Ok((read > 0).then(|| answer.trim().to_owned()))
+}
+
 /// Whether the person at the terminal agrees, or presses return where that means yes. Nobody does where there is none.
 pub(super) fn asks(question: &str, otherwise: bool) -> io::Result<bool> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if !is_there() {
         return Ok(false);
     }
     eprint!("{question}");

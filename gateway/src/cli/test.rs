@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{config::default_file, credential::CredentialManager, telemetry};
 
-use super::{assembly, live, terminal};
+use super::{BadConfig, assembly, live, suggestion, terminal};
 
 /// The options of `weir test`.
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
     let report = reached(options, &arguments)?;
     match options.json {
-        true => terminal::say(serde_json::to_string(&report)?)?,
+        true => terminal::put_json(&serde_json::to_string(&report)?)?,
         false => terminal::say(report.text())?,
     }
     Ok(live::exit_code([&report]))
@@ -64,9 +64,9 @@ pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
 
 fn reached(options: &Options, arguments: &Value) -> anyhow::Result<live::Report> {
     let mut config = super::load(&options.config)?;
-    let known: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.to_string()).collect();
     let Some(named) = config.upstreams.iter_mut().find(|upstream| upstream.name.as_str() == options.name) else {
-        bail!("the configuration has no upstream `{}`; it has {}", options.name, known.join(", "));
+        let known = config.upstreams.iter().map(|upstream| upstream.name.as_str());
+        return Err(BadConfig(suggestion::unknown("upstream", &options.name, known)).into());
     };
     named.enabled = true;
     let only = named.clone();

@@ -1,5 +1,7 @@
-//! `weir tools`: what tools said when they were pinned, and what they say now. The policy `weir:pin` keeps both in its store;
-//! `guest/policies/pin` says in which form.
+//! `weir tools`: what tools there are; and what they said when they were pinned, and what they say now. The policy `weir:pin`
+//! keeps both in its store; `guest/policies/pin` says in which form.
+
+mod list;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,15 +22,30 @@ use crate::{
     telemetry::{self, AuthRecord},
 };
 
-use super::{running::RunningGateway, terminal};
+use super::{BadConfig, running::RunningGateway, suggestion, terminal};
 
 /// The policy whose store this is about.
 const PIN: &str = "pin";
 /// How often somebody else may write at the same time.
 const TRIES: u32 = 8;
 
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  weir tools
+  weir tools github --search 'issue create'
+  weir tools https://mcp.example.com/mcp --json"
+)]
+pub(super) struct ToolsOptions {
+    #[command(subcommand)]
+    command: Option<ToolsCommand>,
+    #[command(flatten)]
+    list: list::ToolListOptions,
+}
+
 #[derive(Debug, Subcommand)]
-pub(super) enum ToolsCommand {
+enum ToolsCommand {
     /// Show what tools and prompts said when `weir:pin` pinned them, and what they say now.
     ///
     /// Ends with 1 if something waits for approval.
@@ -39,7 +56,7 @@ pub(super) enum ToolsCommand {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        options: ToolsOptions,
+        options: PinOptions,
     },
     /// Approve what tools and prompts say now. A running gateway shows them at once.
     Approve {
@@ -52,12 +69,12 @@ pub(super) enum ToolsCommand {
         #[arg(long, conflicts_with = "names")]
         all: bool,
         #[command(flatten)]
-        options: ToolsOptions,
+        options: PinOptions,
     },
 }
 
 #[derive(Args, Debug)]
-pub(super) struct ToolsOptions {
+struct PinOptions {
     #[command(flatten)]
     gateway: RunningGateway,
     /// The store is plain text.
@@ -73,7 +90,14 @@ struct Difference {
     now: String,
 }
 
-pub(super) fn run(command: ToolsCommand) -> anyhow::Result<ExitCode> {
+pub(super) fn run(options: ToolsOptions) -> anyhow::Result<ExitCode> {
+    match options.command {
+        Some(command) => pins(command),
+        None => list::list(&options.list),
+    }
+}
+
+fn pins(command: ToolsCommand) -> anyhow::Result<ExitCode> {
     let _log = telemetry::start("warn");
     let (ToolsCommand::Diff { options, .. } | ToolsCommand::Approve { options, .. }) = &command;
     let config = super::load(options.gateway.options().0)?;
@@ -111,6 +135,10 @@ fn pinned(config: &Config, only: Option<&str>) -> anyhow::Result<Vec<String>> {
     let names = config.upstreams.iter().filter(is_pinned).map(|upstream| upstream.name.to_string());
     let names: Vec<String> = names.filter(|name| only.is_none_or(|only| only == name)).collect();
     match only {
+        Some(only) if !config.upstreams.iter().any(|upstream| upstream.name.as_str() == only) => {
+            let known = config.upstreams.iter().map(|upstream| upstream.name.as_str());
+            Err(BadConfig(suggestion::unknown("upstream", only, known)).into())
+        }
         Some(only) if names.is_empty() => {
             bail!("nothing of an upstream `{only}` is pinned: it has no policy `weir:pin`")
         }
@@ -140,7 +168,7 @@ fn show(all: &[(String, String, Difference)], as_json: bool) -> anyhow::Result<E
             json!({ "upstream": upstream, "entry": label, "pinned": it.pinned.as_deref().map(document),
                     "now": document(&it.now) })
         };
-        terminal::say(serde_json::to_string_pretty(&all.iter().map(entry).collect::<Vec<_>>())?)?;
+        terminal::put_json(&serde_json::to_string_pretty(&all.iter().map(entry).collect::<Vec<_>>())?)?;
     } else if all.is_empty() {
         terminal::say("Everything says what it said when it was pinned.")?;
     }

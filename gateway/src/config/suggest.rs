@@ -32,14 +32,21 @@ pub(super) fn closest<'w>(word: &str, known: &[&'w str]) -> Option<&'w str> {
     if let Some(found) = known.iter().find(|each| Some(**each) == ours) {
         return Some(found);
     }
+    nearest(&word, known.iter().map(|each| ((*each).to_owned(), *each)))
+}
+
+/// The word that is spelled most like another one, whatever the case of its letters; none if no word is similar.
+pub fn similar<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+    nearest(&word.to_ascii_lowercase(), known.into_iter().map(|each| (each.to_ascii_lowercase(), each)))
+}
+
+/// The second of the pair whose first is spelled most like the word, if any comes near.
+fn nearest<'w>(word: &str, known: impl Iterator<Item = (String, &'w str)>) -> Option<&'w str> {
     let far = (word.chars().count() / 3).max(1);
-    let distance = |each: &str| strsim::damerau_levenshtein(&word, each);
-    known
-        .iter()
-        .map(|each| (distance(each), *each))
-        .filter(|(distance, _)| *distance <= far)
-        .min()
-        .map(|(_, each)| each)
+    let known = known.map(|(spelled, each)| (strsim::damerau_levenshtein(word, &spelled), each));
+    // Words that have no letter in common are not similar, however short they are.
+    let near = known.filter(|(distance, each)| *distance <= far && *distance < word.len().max(each.len()));
+    near.min().map(|(_, each)| each)
 }
 
 /// A hint that names the word meant, or else all that would do.
@@ -63,5 +70,7 @@ mod tests {
         assert_eq!(closest("port", &keys), Some("listen"));
         assert_eq!(closest("colour", &keys), None);
         assert_eq!(closest("", &keys), None);
+        assert_eq!(closest("c", &["a", "b"]), None);
+        assert_eq!(closest("URI", &["url", "type"]), Some("url"));
     }
 }

@@ -26,6 +26,47 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(cleaned)
 }
 
+/// The same for a text that is the output itself: it keeps its lines and tabs, and is not cut.
+#[must_use]
+pub fn printable_text(text: &str) -> String {
+    let mut cleaned = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        for (at, cell) in line.trim_end_matches('\r').split('\t').enumerate() {
+            cleaned.push_str(if at == 0 { "" } else { "\t" });
+            // A string takes whatever is written.
+            let _ = Cleaner { to: &mut cleaned, left: usize::MAX }.write_str(cell);
+        }
+        cleaned.push_str(end);
+    }
+    cleaned
+}
+
+/// JSON for a terminal: characters that act or that nobody sees are written as escapes, so it means the same.
+#[must_use]
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    // Line breaks between values are no part of a string.
+    let hides = |c: char| acts(c) && c != '\n';
+    if !json.contains(hides) {
+        return Cow::Borrowed(json);
+    }
+    let mut cleaned = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\t' | '\r' => cleaned.push(' '),
+            c if hides(c) => {
+                let mut units = [0; 2];
+                for unit in c.encode_utf16(&mut units) {
+                    // A string takes whatever is written.
+                    let _ = write!(cleaned, "\\u{unit:04x}");
+                }
+            }
+            c => cleaned.push(c),
+        }
+    }
+    Cow::Owned(cleaned)
+}
+
 /// Cleans what is written through it, each piece by itself: an escape sequence does not reach into the next.
 pub(super) struct Cleaner<W> {
     to: W,
@@ -186,6 +227,21 @@ mod tests {
         assert!(long.ends_with("é…"), "{}", &long[long.len() - 9..]);
         let hostile = "\x1b]\u{9d}".repeat(200_000);
         assert_eq!(printable(&hostile), "");
+    }
+
+    #[test]
+    fn a_text_that_is_output_keeps_its_lines_and_its_length() {
+        let long = "x".repeat(LONGEST + 1);
+        assert_eq!(printable_text(&long), long);
+        assert_eq!(printable_text("a\tb  \r\n\n\x1b[31mc\x1b[0m\u{202e}\n"), "a\tb  \n\nc\n");
+    }
+
+    #[test]
+    fn json_is_the_same_document_without_what_acts() {
+        let json = "{\"a\":\"\u{9b}31m\u{202e}\u{e0041}\u{7f}é\",\r\n\t\"b\":1e400}";
+        let shown = printable_json(json);
+        assert_eq!(shown, "{\"a\":\"\\u009b31m\\u202e\\udb40\\udc41\\u007fé\", \n \"b\":1e400}");
+        assert!(matches!(printable_json("{\n  \"a\": 1\n}"), Cow::Borrowed(_)));
     }
 
     #[test]

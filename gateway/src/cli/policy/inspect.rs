@@ -51,7 +51,7 @@ pub(super) fn run(component: &Component, settings: String, json: bool) -> anyhow
     let (policy, wasm) = component.load(settings, None, None)?;
     let inspection = Inspection::of(&policy, &wasm)?;
     match json {
-        true => terminal::say(serde_json::to_string_pretty(&inspection)?)?,
+        true => terminal::put_json(&serde_json::to_string_pretty(&inspection)?)?,
         false => terminal::say(inspection.text())?,
     }
     Ok(ExitCode::SUCCESS)

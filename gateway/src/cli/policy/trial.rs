@@ -30,7 +30,7 @@ pub(super) fn run(component: &Component, function: &str, with: &str, settings: S
     let with = case::parameters(function, with, &serde_json::from_str(&settings).context("--settings takes JSON")?);
     let (policy, _) = component.load(settings, Some(Arc::new(services)), Some(Arc::new(MemoryOfCase::default())))?;
     let answer = super::super::runtime()?.block_on(policy.ask(function, &with, &[]))?;
-    terminal::say(serde_json::to_string_pretty(&answer)?)?;
+    terminal::put_json(&serde_json::to_string_pretty(&answer)?)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -78,7 +78,7 @@ pub(in crate::cli) fn list(options: &ListOptions) -> anyhow::Result<ExitCode> {
     let config = cli::load(&options.file.config)?;
     let all: Vec<Listed<'_>> = config.upstreams.iter().map(Listed::from).collect();
     if options.json {
-        terminal::say(serde_json::to_string(&all)?)?;
+        terminal::put_json(&serde_json::to_string(&all)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if all.is_empty() {
@@ -106,7 +106,7 @@ fn list_sources(as_json: bool) -> anyhow::Result<ExitCode> {
     };
     let sources: Vec<Source> = layers().into_iter().map(source).collect();
     if as_json {
-        terminal::say(serde_json::to_string(&sources)?)?;
+        terminal::put_json(&serde_json::to_string(&sources)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     for Source { file, origin, state } in &sources {
