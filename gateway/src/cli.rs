@@ -10,6 +10,7 @@ mod changes;
 mod check;
 mod connect;
 mod demo;
+mod doctor;
 mod exec;
 mod exit_code;
 mod front;
@@ -165,6 +166,12 @@ enum Command {
     /// Nothing listens, and what it starts it ends. Exit codes: 0 it is fine, 1 the tool failed, 64 the configuration cannot
     /// be used, 69 it cannot be reached or opened, 75 no answer in time, 76 its answers are wrong, 77 it wants a credential.
     Test(test::Options),
+    /// Look for what is wrong on this machine, in the configuration and at upstreams, and name the repair.
+    ///
+    /// Looks at the configuration, permissions of files, the login store, certificates, ports, runtimes of programs, proxies of
+    /// the environment, the clock, each enabled upstream, logins, and names of tools that connected hosts do not take.
+    /// Exit codes: 0 nothing or notes, 1 warnings or errors, 64 the configuration cannot be used.
+    Doctor(doctor::DoctorOptions),
     /// Call a tool of an upstream, or of any server at a URL.
     ///
     /// Arguments are checked against the schema of the tool, and nothing is sent that does not fit. Progress and questions
@@ -268,6 +275,7 @@ pub fn run() -> ExitCode {
             None => check::run(&config, live.then_some(&*require)),
         },
         Command::Test(options) => test::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Call(options) => call::call(&options),
         Command::Read(options) => call::read(&options),
         Command::Prompt(options) => call::prompt(&options),

@@ -75,6 +75,7 @@ pub use layers::{DEFAULT_FILE, Layer, default_file, layers};
 pub use limits::{CallRates, Limits, PolicyLimits, Timeouts};
 pub use name::{NameError, UpstreamName, nearest as nearest_name};
 pub use pattern::Pattern;
+pub use permissions::{OpenPath, writable_by_others};
 pub use problem::{FilePosition, Problem, Problems};
 pub use process::{ProcessLimits, StdioReach};
 pub use read::Unreadable;

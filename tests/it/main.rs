@@ -47,6 +47,7 @@ mod reregistration;
 mod healing;
 mod deployment;
 mod deprovisioning;
+mod doctor;
 mod hosts;
 mod interceptors;
 mod introspection;

@@ -145,7 +145,7 @@ impl Scratch {
 
     /// Serves an upstream in good health, if there are commands that ask a gateway that runs, or its upstreams.
     async fn serve(&mut self, commands: &[String]) {
-        const ASKING: [&str; 8] = [
+        const ASKING: [&str; 9] = [
             "weir status",
             "weir logs",
             "weir reload",
@@ -154,6 +154,7 @@ impl Scratch {
             "weir check --live",
             "weir tools ",
             "weir call ",
+            "weir doctor",
         ];
         let mut asking =
             commands.iter().filter(|command| ASKING.iter().any(|asking| command.starts_with(asking))).peekable();
@@ -161,7 +162,7 @@ impl Scratch {
             return;
         }
         let named = |command: &'_ String| {
-            let rest = ["status", "test", "tools", "call"].iter();
+            let mut rest = ["status", "test", "tools", "call"].iter();
             let rest = rest.find_map(|asking| command.strip_prefix(&format!("weir {asking} ")))?;
             rest.split(' ').next().map(str::to_owned)
         };

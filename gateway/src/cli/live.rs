@@ -31,7 +31,7 @@ pub(super) struct Report {
     error: Option<String>,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    repair: Option<String>,
+    pub(super) repair: Option<String>,
     /// Whether somebody has to sign in.
     #[serde(skip)]
     pub(super) needs_login: bool,
@@ -44,7 +44,7 @@ pub(super) struct Report {
     /// The names that it offers, by list.
     offers: Vec<(&'static str, Vec<String>)>,
     /// What is not shown of the lists.
-    warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
     /// The answer of the tool that was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<Value>,
@@ -211,26 +211,37 @@ impl Report {
         text + &self.line()
     }
 
+    /// The tools that it offers.
+    pub(super) fn tools(&self) -> impl Iterator<Item = &str> {
+        let tools = self.offers.iter().filter(|(list, _)| *list == ListKind::Tool.list());
+        tools.flat_map(|(_, names)| names.iter().map(String::as_str))
+    }
+
     /// How it went, in a line or two.
     pub(super) fn line(&self) -> String {
+        let mut line = self.summary();
+        if let Some(repair) = &self.repair {
+            line += &format!("\n{}: {repair}", self.name);
+        }
+        line
+    }
+
+    /// How it went, in a line.
+    pub(super) fn summary(&self) -> String {
         let Self { name, milliseconds, .. } = self;
-        let mut line = match (&self.error_class, &self.error) {
+        match (&self.error_class, &self.error) {
             (Some(class), Some(error)) => {
                 format!("{name}: failed after {milliseconds:.0} ms: {class}: {}", one_line(error))
             }
             _ => {
                 let how = [&self.transport, &self.era].into_iter().flatten().map(String::as_str);
-                let tools = self.offers.iter().find(|(list, _)| *list == "tools").map_or(0, |(_, names)| names.len());
+                let tools = self.tools().count();
                 format!(
                     "{name}: fine after {milliseconds:.0} ms ({}), {tools} tools",
                     how.collect::<Vec<_>>().join(", ")
                 )
             }
-        };
-        if let Some(repair) = &self.repair {
-            line += &format!("\n{name}: {repair}");
         }
-        line
     }
 }
 

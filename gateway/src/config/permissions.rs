@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Problem;
 
@@ -12,25 +12,44 @@ const GROUP: u32 = 0o020;
 /// In a folder with this bit only its owner replaces a file (inode(7)).
 const STICKY: u32 = 0o1000;
 
-/// What to warn of, if others can write the file or put another in its place. The group of this process is none of the
-/// others: many systems give each user one of their own.
-pub(super) fn warning(path: &Path) -> Option<Problem> {
+/// A file or folder that others can write.
+pub struct OpenPath {
+    /// Where it is.
+    pub path: PathBuf,
+    mode: u32,
+    what: &'static str,
+}
+
+impl OpenPath {
+    /// The command that closes it.
+    #[must_use]
+    pub fn repair(&self) -> String {
+        format!("chmod go-w {}", self.path.display())
+    }
+}
+
+/// What others can write so that they decide what is in the file: the file, or its folder, where they could put another in
+/// its place. The group of this process is none of the others: many systems give each user one of their own.
+#[must_use]
+pub fn writable_by_others(path: &Path) -> Option<OpenPath> {
     let group = rustix::process::getegid().as_raw();
-    let is_open = |path: &Path, safe: u32| {
+    let open = |path: &Path, what, safe: u32| {
         let found = fs::metadata(path).ok()?;
         let mode = found.mode();
-        let open = mode & OTHERS != 0 || (mode & GROUP != 0 && found.gid() != group);
-        (open && mode & safe == 0).then_some(mode & 0o777)
+        let is_open = mode & OTHERS != 0 || (mode & GROUP != 0 && found.gid() != group);
+        (is_open && mode & safe == 0).then(|| OpenPath { path: path.to_owned(), mode: mode & 0o777, what })
     };
     let folder = match path.parent()? {
         folder if folder.as_os_str().is_empty() => Path::new("."),
         folder => folder,
     };
-    let (mode, what, shown) = match is_open(path, 0) {
-        Some(mode) => (mode, "this file", path),
-        None => (is_open(folder, STICKY)?, "the folder of this file", folder),
-    };
+    open(path, "this file", 0).or_else(|| open(folder, "the folder of this file", STICKY))
+}
+
+/// What to warn of, if others can write the file or put another in its place.
+pub(super) fn warning(path: &Path) -> Option<Problem> {
+    let open = writable_by_others(path)?;
+    let OpenPath { mode, what, .. } = &open;
     let message = format!("others can write {what} (mode {mode:o}), and so decide what Weir starts");
-    let hint = Some(format!("chmod go-w {}", shown.display()));
-    Some(Problem { file: path.to_owned(), at: None, message, hint })
+    Some(Problem { file: path.to_owned(), at: None, message, hint: Some(open.repair()) })
 }
