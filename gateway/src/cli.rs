@@ -8,6 +8,7 @@ mod auth;
 mod call;
 mod changes;
 mod check;
+mod completions;
 mod connect;
 mod demo;
 mod doctor;
@@ -72,6 +73,10 @@ enum Command {
     ///
     /// Ctrl-C or SIGTERM stops accepting, lets running calls finish and exits with 0; a second Ctrl-C ends at once.
     /// A configuration that cannot be used is explained as a whole and ends with exit code 64.
+    #[command(after_help = "Examples:
+  weir serve
+  weir serve --config team.toml
+  weir serve --config .mcp.json --listen 127.0.0.1:9000")]
     Serve {
         /// The configuration: TOML, or the file in which another host keeps its MCP servers; see `config/` for examples.
         #[arg(short, long, value_name = "FILE", default_value_os_t = default_file())]
@@ -218,6 +223,10 @@ enum Command {
     /// Without a name it lists the tools of all upstreams, as clients find them at `/mcp`. Exit codes are those of
     /// `weir test`.
     Tools(tools::ToolsOptions),
+    /// Print what completes commands and options in a shell.
+    Completions(completions::CompletionsOptions),
+    /// Write a man page for each command into a folder.
+    Man(completions::ManOptions),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
     /// Be the built-in server on standard input and output.
@@ -288,6 +297,8 @@ pub fn run() -> ExitCode {
         Command::Access(command) => access::explain(&command),
         Command::Policy(command) => policy::run(command),
         Command::Tools(command) => tools::run(command),
+        Command::Completions(options) => completions::completions(&options),
+        Command::Man(options) => completions::man(&options),
         Command::Schema => schema::run(),
         Command::DemoServer => demo::server(),
         Command::Exec(options) => Ok(exec::run(options)),

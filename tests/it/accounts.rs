@@ -128,7 +128,7 @@ async fn each_account_has_an_endpoint_and_nothing_of_the_other() {
         assert_eq!(upstream.asked("tools/call").len(), before, "it went out as somebody else");
     }
     for (name, account, why) in [
-        ("u", "other", "those that it has: work, home"),
+        ("u", "other", "known: work, home"),
         ("u-work", "other", "has no accounts"),
         ("v", "work", "there is no upstream `v`"),
         ("http://127.0.0.1:1/", "work", "an upstream of the configuration"),

@@ -25,6 +25,7 @@ mod certificates;
 mod chromium;
 mod client_sign_in;
 mod clients;
+mod completions;
 mod components;
 mod configuration;
 mod conformance;

@@ -32,6 +32,10 @@ pub(super) enum AuthCommand {
     /// Opens the page in a browser, and prints its address for those who have none here. The login is kept, encrypted,
     /// and a running gateway uses it at once. Ends with 0 when it is kept, with 1 if it came to nothing, with 130 on
     /// Ctrl-C; in the latter cases a login that was there is as good as before.
+    #[command(after_help = "Examples:
+  weir auth login github
+  weir auth login github --as work
+  weir auth login https://mcp.example.com/mcp --no-browser")]
     Login {
         #[command(flatten)]
         named: NamedUpstream,
@@ -232,8 +236,8 @@ impl CommandScope {
             }
             Some(_) if all.is_empty() => Ok(Vec::new()),
             Some(account) if wanted.is_empty() => {
-                let known: Vec<&str> = all.iter().map(|(_, known)| &*known.name).collect();
-                bail!("`{service}` has no account `{account}`; those that it has: {}", known.join(", "))
+                let hint = suggestion::hint(account, all.iter().map(|(_, known)| &*known.name));
+                bail!("`{service}` has no account `{account}`; {hint}")
             }
             _ => Ok(wanted),
         }

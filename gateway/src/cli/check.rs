@@ -12,7 +12,7 @@ use super::{
     BadConfig, assembly,
     assembly::{Assembly, Decisions},
     exit_code::BAD_CONFIG,
-    live, terminal,
+    live, suggestion, terminal,
 };
 
 /// `required` are the upstreams to reach that must be fine; all of none are named, nothing is reached without.
@@ -20,10 +20,11 @@ pub(super) fn run(path: &Path, required: Option<&[String]>) -> anyhow::Result<Ex
     let _log = required.map(|_| telemetry::start("warn"));
     let config = super::load(path)?;
     for name in required.unwrap_or_default() {
-        if !config.upstreams.iter().any(|upstream| upstream.enabled && upstream.name.as_str() == name) {
-            return Err(
-                BadConfig(format!("--require: the configuration has no upstream `{name}`, or it is disabled")).into()
-            );
+        let mut enabled =
+            config.upstreams.iter().filter(|upstream| upstream.enabled).map(|upstream| upstream.name.as_str());
+        if !enabled.clone().any(|enabled| enabled == name) {
+            let unknown = suggestion::unknown("upstream", name, &mut enabled);
+            return Err(BadConfig(format!("--require: {unknown}; those that are disabled do not count")).into());
         }
     }
     let manager = CredentialManager::new(&config, false);

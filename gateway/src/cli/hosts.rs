@@ -14,7 +14,7 @@ use weir_hosts::{Bearer, Command, Directories, EditError, Entry, Host, HostFile,
 
 use crate::config::{self, Config, DEFAULT_FILE, default_file};
 
-use super::terminal;
+use super::{suggestion, terminal};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ClientCommand {
@@ -29,6 +29,11 @@ pub(super) enum ClientCommand {
         options: EntryOptions,
     },
     /// Point hosts at Weir: write an entry into their files. Everything else in them stays.
+    #[command(after_help = "Examples:
+  weir client connect cursor codex
+  weir client connect claude-code --project
+  weir client connect --all --dry-run
+  weir client connect cursor --move")]
     Connect {
         #[command(flatten)]
         options: HostsOptions,
@@ -104,7 +109,8 @@ impl std::str::FromStr for HostName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Host::parse(text).map(Self).ok_or_else(|| format!("hosts are {}", names()))
+        let known = || Host::ALL.into_iter().map(Host::name);
+        Host::parse(text).map(Self).ok_or_else(|| suggestion::unknown("host", text, known()))
     }
 }
 

@@ -12,12 +12,12 @@ use clap::{Args, Subcommand};
 
 use crate::{
     caller::Caller,
-    config::{Config, default_file, period},
+    config::{Config, UpstreamName, default_file, period},
     credential::{ApiKey, ApiKeys, CredentialManager},
     telemetry::{self, AuthRecord},
 };
 
-use super::terminal;
+use super::{suggestion, terminal};
 
 /// The longest name of a key or a group, in bytes.
 const MAX_NAME: usize = 256;
@@ -124,7 +124,9 @@ async fn add(config: &Config, keys: &ApiKeys, key: ApiKey) -> anyhow::Result<Exi
     for endpoint in &key.endpoints {
         ensure!(is_name(endpoint), "`{endpoint}` cannot be an upstream: name one, without `/mcp/`");
         if !config.endpoints().any(|name| name.as_str() == endpoint) {
-            eprintln!("there is no upstream `{endpoint}` in the configuration yet");
+            let known = config.endpoints().map(UpstreamName::as_str);
+            let unknown = suggestion::unknown("upstream", endpoint, known);
+            terminal::complain(format_args!("{unknown}; the key opens it once it is there"));
         }
     }
     let name = key.name.clone();

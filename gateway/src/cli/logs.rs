@@ -7,7 +7,7 @@ use std::{
 
 use clap::ValueEnum;
 
-use super::running::RunningGateway;
+use super::{running::RunningGateway, suggestion, terminal};
 
 /// The options of `weir logs`.
 #[derive(Debug, clap::Args)]
@@ -39,6 +39,14 @@ enum Level {
 
 pub(super) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let socket = options.gateway.socket()?;
+    if let Some(name) = &options.upstream {
+        let config = super::load(options.gateway.options().0)?;
+        let known = || config.upstreams.iter().map(|upstream| upstream.name.as_str());
+        // The log may still have lines of one that was removed.
+        if !known().any(|known| known == name) {
+            terminal::complain(suggestion::unknown("upstream", name, known()));
+        }
+    }
     let path = if options.follow { "/logs/follow" } else { "/logs" };
     let (mut rest, mut begun) = (Vec::new(), false);
     let mut out = anstream::AutoStream::auto(io::stdout());

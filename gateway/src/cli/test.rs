@@ -14,6 +14,9 @@ use super::{BadConfig, assembly, live, suggestion, terminal};
 
 /// The options of `weir test`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  weir test github
+  weir test demo --tool echo --args '{\"message\": \"hello\"}'")]
 pub(super) struct Options {
     /// The upstream.
     name: String,

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
@@ -206,10 +206,10 @@ async fn approve(pins: &dyn PolicyStore, upstream: &str, names: &[String]) -> an
     let is_named =
         |label: &str, name: &str| label == name || label.split_once('/').is_some_and(|(_, bare)| bare == name);
     for name in names {
-        ensure!(
-            waiting.keys().any(|label| is_named(label, name)),
-            "`{name}` waits for no approval; `weir tools diff {upstream}` shows what does"
-        );
+        if !waiting.keys().any(|label| is_named(label, name)) {
+            let hint = suggestion::hint(name, waiting.keys().map(String::as_str));
+            bail!("`{name}` waits for no approval; {hint}; `weir tools diff {upstream}` shows what does");
+        }
     }
     for (label, it) in waiting {
         if names.is_empty() || names.iter().any(|name| is_named(&label, name)) {

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::config::similar_word;
+
 /// Decides how an upstream is reached: Streamable HTTP first, then what the answers point to.
 pub const FALLBACK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fallback.wasm"));
 
@@ -31,7 +33,7 @@ pub const NAMES: [&str; 3] = ["fallback", "bearer", "oauth"];
 
 /// No component that the binary carries has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no policy `{PREFIX}{name}`; there are {}", known())]
+#[error("there is no policy `{PREFIX}{name}`; {}", hint(name))]
 pub struct UnknownPolicy {
     /// The name.
     pub name: String,
@@ -57,6 +59,12 @@ pub fn any_by_name(name: &str) -> Result<&'static [u8], UnknownPolicy> {
     unnamed.map_or_else(|| by_name(name), |(_, wasm)| Ok(*wasm))
 }
 
-fn known() -> String {
-    CALLS.iter().map(|(name, _)| format!("`{PREFIX}{name}`")).collect::<Vec<_>>().join(", ")
+fn hint(name: &str) -> String {
+    match similar_word(name, CALLS.iter().map(|(name, _)| *name)) {
+        Some(near) => format!("did you mean `{PREFIX}{near}`?"),
+        None => {
+            let known = CALLS.iter().map(|(name, _)| format!("`{PREFIX}{name}`"));
+            format!("there are {}", known.collect::<Vec<_>>().join(", "))
+        }
+    }
 }

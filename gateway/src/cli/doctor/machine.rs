@@ -202,18 +202,16 @@ mod tests {
 
     #[test]
     fn a_proxy_catches_this_machine_unless_it_is_left_out() {
-        let caught = |variables: &[(&str, &str)]| {
-            super::caught(|name| {
-                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-            })
+        let with = |variables: &[(&str, &str)]| {
+            caught(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
         };
         let proxy = ("HTTP_PROXY", "http://proxy:3128");
-        assert_eq!(caught(&[]), None);
-        assert_eq!(caught(&[proxy]), Some("HTTP_PROXY"));
-        assert_eq!(caught(&[("https_proxy", "http://proxy:3128")]), Some("HTTPS_PROXY"));
-        assert_eq!(caught(&[proxy, ("NO_PROXY", "localhost")]), Some("HTTP_PROXY"));
+        assert_eq!(with(&[]), None);
+        assert_eq!(with(&[proxy]), Some("HTTP_PROXY"));
+        assert_eq!(with(&[("https_proxy", "http://proxy:3128")]), Some("HTTPS_PROXY"));
+        assert_eq!(with(&[proxy, ("NO_PROXY", "localhost")]), Some("HTTP_PROXY"));
         for all in ["localhost,127.0.0.1", "*", "localhost, 127.0.0.0/8"] {
-            assert_eq!(caught(&[proxy, ("no_proxy", all)]), None, "{all}");
+            assert_eq!(with(&[proxy, ("no_proxy", all)]), None, "{all}");
         }
     }
 
