@@ -21,12 +21,16 @@ use thiserror::Error;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::config::{ComponentDigest, ComponentPlace, RemoteComponent, is_here};
+use crate::config::{ComponentDigest, ComponentPlace, ComponentSigner, PolicyComponent, RemoteComponent, is_here};
 
 /// The longest component, in bytes. One in Python has 18 MB.
 const LONGEST: u64 = 64 << 20;
 /// The longest manifest, in bytes: registries take no longer ones (OCI distribution specification 1.1, "Pushing manifests").
 const LONGEST_MANIFEST: usize = 4 << 20;
+/// The longest signature, in bytes. It has four lines.
+const LONGEST_SIGNATURE: u64 = 8 << 10;
+/// What follows the name of a component in the name of its signature.
+const SIGNATURE: &str = ".minisig";
 /// How long fetching a component may take.
 const WHOLE: Duration = Duration::from_secs(120);
 const CONNECT: Duration = Duration::from_secs(10);
@@ -53,6 +57,8 @@ pub enum ComponentError {
     Shape { component: String, why: String },
     #[error("{} cannot be written: {why}", path.display())]
     Keep { path: PathBuf, why: io::Error },
+    #[error("{component} has no good signature by the key in `signed_by`: {why}")]
+    Unsigned { component: String, why: String },
 }
 
 /// A component that was fetched.
@@ -106,18 +112,57 @@ impl ComponentCache {
         Ok(fetched.wasm)
     }
 
+    /// Compares a component with the signature beside it, which is fetched if it is not on this machine.
+    ///
+    /// # Errors
+    /// If there is none, or it is not of these bytes by this key.
+    pub fn verify(
+        &self,
+        component: &PolicyComponent,
+        wasm: &[u8],
+        signer: &ComponentSigner,
+    ) -> Result<(), ComponentError> {
+        let unsigned = |why: String| ComponentError::Unsigned { component: component.name(), why };
+        match component {
+            PolicyComponent::File(path) => {
+                let mut path = path.clone().into_os_string();
+                path.push(SIGNATURE);
+                let path = PathBuf::from(path);
+                let signature =
+                    fs::read_to_string(&path).map_err(|why| unsigned(format!("{}: {why}", path.display())))?;
+                signer.verify(wasm, &signature).map_err(unsigned)
+            }
+            PolicyComponent::Remote(RemoteComponent { place: ComponentPlace::Url(url), .. }) => {
+                let name = format!("{}{SIGNATURE}", ComponentDigest::of(wasm).hex());
+                let kept = self.folder.as_ref().and_then(|folder| fs::read_to_string(folder.join(&name)).ok());
+                if kept.is_some_and(|kept| signer.verify(wasm, &kept).is_ok()) {
+                    return Ok(());
+                }
+                let mut url = url.clone();
+                url.set_path(&format!("{}{SIGNATURE}", url.path()));
+                let signature = apart(async { download(&url, LONGEST_SIGNATURE).await }).map_err(unsigned)?;
+                let signature = String::from_utf8(signature).map_err(|_| unsigned("it is no text".to_owned()))?;
+                signer.verify(wasm, &signature).map_err(unsigned)?;
+                self.write(&name, signature.as_bytes())
+            }
+            PolicyComponent::Shipped(_) | PolicyComponent::Remote(_) => Err(unsigned("there is none".to_owned())),
+        }
+    }
+
     /// Keeps a component for the next time.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn keep(&self, fetched: &FetchedComponent) -> Result<(), ComponentError> {
+        self.write(&format!("{}.wasm", ComponentDigest::of(&fetched.wasm).hex()), &fetched.wasm)?;
+        let name = format!("{}.json", fetched.digest.hex());
+        fetched.manifest.as_ref().map_or(Ok(()), |manifest| self.write(&name, manifest))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), ComponentError> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        let write = |name: String, bytes: &[u8]| {
-            let path = folder.join(name);
-            replace(folder, &path, bytes).map_err(|why| ComponentError::Keep { path, why })
-        };
-        write(format!("{}.wasm", ComponentDigest::of(&fetched.wasm).hex()), &fetched.wasm)?;
-        fetched.manifest.as_ref().map_or(Ok(()), |manifest| write(format!("{}.json", fetched.digest.hex()), manifest))
+        let path = folder.join(name);
+        replace(folder, &path, bytes).map_err(|why| ComponentError::Keep { path, why })
     }
 
     /// What is on this machine, if it is what it must be.
@@ -143,28 +188,31 @@ impl ComponentCache {
 /// If it cannot be fetched.
 pub fn fetch_apart(component: &RemoteComponent) -> Result<FetchedComponent, ComponentError> {
     let failed = |why: String| ComponentError::Fetch { component: component.to_string(), why };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|why| failed(why.to_string()))?;
-    let fetched = std::thread::scope(|scope| scope.spawn(|| runtime.block_on(fetch(component))).join());
-    fetched.unwrap_or_else(|_| Err(failed("the thread that fetches it has ended".to_owned())))
+    apart(async { Ok(fetch(component).await) }).map_err(failed)?
+}
+
+/// What comes of something on a thread of its own.
+fn apart<T: Send>(work: impl Future<Output = Result<T, String>> + Send) -> Result<T, String> {
+    // The clients below ask for the one of the process. Where there is one already, that is the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|why| why.to_string())?;
+    let done =
+        std::thread::scope(|scope| scope.spawn(|| runtime.block_on(async { timeout(WHOLE, work).await })).join());
+    let done = done.map_err(|_| "the thread that fetches it has ended".to_owned())?;
+    done.unwrap_or_else(|_| Err(format!("it took more than {} s", WHOLE.as_secs())))
 }
 
 async fn fetch(component: &RemoteComponent) -> Result<FetchedComponent, ComponentError> {
-    // The clients below ask for the one of the process. Where there is one already, that is the same.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let fetched = async {
-        match &component.place {
-            ComponentPlace::Url(url) => from_url(url).await,
-            // A tag may have moved on, and what is pinned is still there.
-            ComponentPlace::Registry(reference) => match &component.digest {
-                Some(digest) => from_registry(&reference.clone_with_digest(digest.to_string())).await,
-                None => from_registry(reference).await,
-            },
-        }
+    let fetched = match &component.place {
+        ComponentPlace::Url(url) => from_url(url).await,
+        // A tag may have moved on, and what is pinned is still there.
+        ComponentPlace::Registry(reference) => match &component.digest {
+            Some(digest) => from_registry(&reference.clone_with_digest(digest.to_string())).await,
+            None => from_registry(reference).await,
+        },
     };
-    let fetched = timeout(WHOLE, fetched).await;
     let failed = |why| ComponentError::Fetch { component: component.to_string(), why };
-    let fetched = fetched.map_err(|_| failed(format!("it took more than {} s", WHOLE.as_secs())))?.map_err(failed)?;
+    let fetched = fetched.map_err(failed)?;
     // The magic number, and the layer of components (Component Model, binary format).
     if !fetched.wasm.starts_with(b"\0asm\x0d\0\x01\0") {
         let why = "it does not begin as a WebAssembly component".to_owned();
@@ -174,6 +222,12 @@ async fn fetch(component: &RemoteComponent) -> Result<FetchedComponent, Componen
 }
 
 async fn from_url(url: &Url) -> Result<FetchedComponent, String> {
+    let wasm = download(url, LONGEST).await?;
+    Ok(FetchedComponent { digest: ComponentDigest::of(&wasm), manifest: None, wasm })
+}
+
+/// A file of at most so many bytes.
+async fn download(url: &Url, longest: u64) -> Result<Vec<u8>, String> {
     // What is fetched over HTTPS does not come from elsewhere in the end.
     let is_secure = url.scheme() == "https";
     let redirects = reqwest::redirect::Policy::custom(move |attempt| match attempt.previous().len() {
@@ -187,14 +241,14 @@ async fn from_url(url: &Url) -> Result<FetchedComponent, String> {
     if !answer.status().is_success() {
         return Err(format!("the server answers {}", answer.status()));
     }
-    let mut wasm = Vec::new();
+    let mut bytes = Vec::new();
     while let Some(part) = answer.chunk().await.map_err(|why| reason(&why.without_url()))? {
-        wasm.extend_from_slice(&part);
-        if wasm.len() as u64 > LONGEST {
-            return Err(too_long());
+        bytes.extend_from_slice(&part);
+        if bytes.len() as u64 > longest {
+            return Err(too_long(longest));
         }
     }
-    Ok(FetchedComponent { digest: ComponentDigest::of(&wasm), manifest: None, wasm })
+    Ok(bytes)
 }
 
 async fn from_registry(reference: &Reference) -> Result<FetchedComponent, String> {
@@ -228,7 +282,7 @@ fn layer(manifest: &[u8]) -> Result<OciDescriptor, String> {
     let mut layers = manifest.layers.into_iter().filter(|layer| MEDIA_TYPES.contains(&&*layer.media_type));
     match (layers.next(), layers.next()) {
         (Some(layer), None) if u64::try_from(layer.size).is_ok_and(|size| size <= LONGEST) => Ok(layer),
-        (Some(_), None) => Err(too_long()),
+        (Some(_), None) => Err(too_long(LONGEST)),
         (Some(_), Some(_)) => Err("the artifact has several layers of WebAssembly".to_owned()),
         (None, _) => Err(format!("the artifact has no layer of the type {}", MEDIA_TYPES[0])),
     }
@@ -254,8 +308,11 @@ fn in_file(file: &[u8], registry: &str) -> Option<RegistryAuth> {
     Some(RegistryAuth::Basic(user.to_owned(), password.to_owned()))
 }
 
-fn too_long() -> String {
-    format!("it is longer than {} MiB", LONGEST >> 20)
+fn too_long(longest: u64) -> String {
+    match longest >> 20 {
+        0 => format!("it is longer than {} KiB", longest >> 10),
+        longest => format!("it is longer than {longest} MiB"),
+    }
 }
 
 /// An error and what caused it, in one line.

@@ -66,7 +66,7 @@ pub use auth::{
     Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, IdentityProvider, InboundAuth,
     LoginFlow, LoginOwner, LoginStore, OAuthClient, SubjectType, TokenIntrospection,
 };
-pub use component::{ComponentDigest, ComponentLock, ComponentPlace, RemoteComponent, is_here};
+pub use component::{ComponentDigest, ComponentLock, ComponentPlace, ComponentSigner, RemoteComponent, is_here};
 pub use condition::{Condition, MOST_STEPS};
 pub use edit::{ConfigFile, EditError, replace};
 pub use environment::{Environment, SystemEnvironment, SystemUser};
@@ -85,8 +85,8 @@ pub use safe_url::{SafeUrl, UrlError};
 pub use schema::schema;
 pub use secret::{SecretError, SecretSource};
 pub use secret_command::SecretCommand;
-pub use telemetry::TelemetryConfig;
 pub use suggest::similar as similar_word;
+pub use telemetry::TelemetryConfig;
 pub use weir_store::Secret;
 
 /// How a component that the binary carries is told from a file.
@@ -248,6 +248,8 @@ pub enum HttpTransport {
 pub struct PolicyConfig {
     /// The component.
     pub component: PolicyComponent,
+    /// Whose signature the component must have, if it must have one.
+    pub signed_by: Option<ComponentSigner>,
     /// The imports it may use: any of `log`, `clock`, `random`, `secrets`, `http`, `store`.
     pub grants: Vec<String>,
     /// Its own settings: a JSON object.

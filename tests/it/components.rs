@@ -78,6 +78,8 @@ struct WebServer {
     address: String,
     /// The whole answer, after the status line.
     answer: Arc<Mutex<(&'static str, Vec<u8>)>>,
+    /// What is beside the file, as its signature.
+    signature: Arc<Mutex<Vec<u8>>>,
     requests: Arc<AtomicUsize>,
 }
 
@@ -87,6 +89,7 @@ impl WebServer {
         let server = Self {
             address: listener.local_addr().unwrap().to_string(),
             answer: Arc::default(),
+            signature: Arc::default(),
             requests: Arc::default(),
         };
         server.has("200 OK", file);
@@ -104,9 +107,13 @@ impl WebServer {
     }
 
     fn answer(&self, mut stream: TcpStream) {
-        let _ = stream.read(&mut [0; 4096]).unwrap();
+        let mut request = [0; 4096];
+        let length = stream.read(&mut request).unwrap();
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let (status, body) = self.answer.lock().unwrap().clone();
+        let (status, mut body) = self.answer.lock().unwrap().clone();
+        if request[..length].starts_with(b"GET /policy.wasm.minisig ") {
+            body = self.signature.lock().unwrap().clone();
+        }
         let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\n\r\n");
         // Whoever has had enough closes.
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
@@ -264,4 +271,49 @@ async fn an_artifact_that_is_no_component_is_refused() {
     folder.refused(&["policy", "lock"], "no layer of the type application/wasm");
     publish(&address, b"not wasm", "application/wasm").await;
     folder.refused(&["policy", "lock"], "it does not begin as a WebAssembly component");
+}
+
+#[test]
+fn a_component_is_used_only_with_the_signature_that_it_must_have() {
+    /// Keys of minisign. The first has signed the component; nobody has either secret any more.
+    const SIGNER: &str = "RWRVFEplpUq7WwT8vUyYPLB2IMq7OJ7vNGZ3ywgN17Y+mUHsAQFoh+4F";
+    const OTHER: &str = "RWQ1+c0M6YH2BZEZP68cDydx0TUPO2T+mVLxR3k6l09sBFbonlu4vceY";
+    let of_contract = |name: &str| fs::read(paths::tests().join("contracts/0.1.0").join(name)).unwrap();
+    let (wasm, signature) = (of_contract("calls.wasm"), of_contract("calls.wasm.minisig"));
+    let signed = |component: &str, key: &str, more: &str| {
+        let grants = "grants = [\"clock\", \"store\"]\n";
+        format!(
+            "[upstreams.a]\nurl = \"http://127.0.0.1:9/mcp\"\n{}{grants}settings = {{ see = \"body\", do = \"calls=1\" }}\nsigned_by = {key:?}\n{more}",
+            policy(component)
+        )
+    };
+    let folder = Folder::new(&signed("calls.wasm", SIGNER, ""));
+    fs::write(folder.path("calls.wasm"), &wasm).unwrap();
+    folder.refused(&["check"], "calls.wasm.minisig: No such file");
+    fs::write(folder.path("calls.wasm.minisig"), &signature).unwrap();
+    folder.done(&["check"]);
+    folder.write(&signed("calls.wasm", OTHER, ""));
+    folder.refused(&["check"], "has no good signature by the key in `signed_by`");
+    folder.write(&signed("calls.wasm", SIGNER, ""));
+    // The same component with a section that does nothing.
+    fs::write(folder.path("calls.wasm"), [&wasm[..], &[0, 2, 1, b'x']].concat()).unwrap();
+    folder.refused(&["check"], "has no good signature by the key in `signed_by`");
+
+    let server = WebServer::start(&wasm);
+    let pinned = "sha256 = \"cfd451eac20ac38c1947b3b52a2ae04349a819289e4755d361113c93255c1dcc\"\n";
+    folder.write(&signed(&server.url(), SIGNER, pinned));
+    *server.signature.lock().unwrap() = b"by hand".to_vec();
+    folder.refused(&["check"], "it is not a signature of minisign");
+    *server.signature.lock().unwrap() = signature;
+    folder.done(&["check"]);
+    let requests = server.requests.load(Ordering::Relaxed);
+    folder.done(&["check"]);
+    assert_eq!(server.requests.load(Ordering::Relaxed), requests, "both are kept");
+    folder.write(&signed(&server.url(), OTHER, pinned));
+    folder.refused(&["check"], "has no good signature by the key in `signed_by`");
+
+    folder.write(&signed("weir:pin", SIGNER, ""));
+    folder.refused(&["check"], "`signed_by` is for files and URLs");
+    folder.write(&signed("calls.wasm", "RWQ", ""));
+    folder.refused(&["check"], "this is not a public key of minisign");
 }

@@ -350,6 +350,9 @@ impl Assembler {
             // Whoever trusts the binary trusts what it carries.
             PolicyComponent::Shipped(name) => (Cow::from(shipped::by_name(name)?), PolicyGrant::ALL.to_vec()),
         };
+        if let Some(signer) = &written.signed_by {
+            self.components.verify(&written.component, &wasm, signer)?;
+        }
         let kept_as = Path::new(&name).file_name().map_or(name.as_str().into(), OsStr::to_string_lossy);
         let store = self.stores.of(upstream, &kept_as);
         let service = Arc::new(Services::new(self.client.clone(), written));

@@ -7,6 +7,7 @@ use std::{
     str::FromStr,
 };
 
+use minisign_verify::{PublicKey, Signature};
 use oci_client::Reference;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -41,12 +42,38 @@ pub enum ComponentPlace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComponentDigest(String);
 
+/// Whose signature a component must have: a public key of minisign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComponentSigner(String);
+
 /// The lock file: the digest of each component that the configuration names without one.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentLock {
     /// By the names in the configuration.
     pub components: BTreeMap<String, String>,
+}
+
+impl FromStr for ComponentSigner {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let key = PublicKey::from_base64(text).map(|_| Self(text.to_owned()));
+        key.map_err(|_| "this is not a public key of minisign".to_owned())
+    }
+}
+
+impl ComponentSigner {
+    /// Whether a signature is this key's, of these bytes.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn verify(&self, bytes: &[u8], signature: &str) -> Result<(), String> {
+        let signature = Signature::decode(signature).map_err(|_| "it is not a signature of minisign".to_owned())?;
+        let key = PublicKey::from_base64(&self.0).map_err(|why| why.to_string())?;
+        // Signatures of the whole file at once are left behind by minisign itself.
+        key.verify(bytes, &signature, false).map_err(|why| why.to_string())
+    }
 }
 
 impl RemoteComponent {

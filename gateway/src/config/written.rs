@@ -431,6 +431,9 @@ table! {
         interceptor: WebUrl,
         /// The SHA-256 of a component at a URL. Default: as the lock file says, which `weir policy lock` writes.
         sha256: WrittenDigest,
+        /// The public key of minisign whose signature the component must have. The signature is beside it: at the same place,
+        /// with `.minisig` behind the name.
+        signed_by: WrittenSigner,
         /// The imports it may use.
         grants: Values<Grant>,
         /// Its own settings, handed to it as JSON. Nothing is expanded in them; they are no place for secrets.
@@ -464,8 +467,22 @@ impl FromStr for WrittenDigest {
     }
 }
 
+/// Whose signature a component must have.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct WrittenSigner(pub(super) super::ComponentSigner);
+
+impl FromStr for WrittenSigner {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        let hint = "the second line of the file that `minisign -G` makes: \"RWQ…\"";
+        text.parse().map(Self).map_err(|why: String| Unreadable::new(why, hint))
+    }
+}
+
 strings! {
     WrittenDigest: "a SHA-256 in hexadecimal digits", { "type": "string", "pattern": "^(sha256:)?[0-9a-fA-F]{64}$" };
+    WrittenSigner: "a public key of minisign", { "type": "string", "pattern": "^RW[0-9A-Za-z+/]{54}$" };
 }
 
 /// How a policy takes part in calls.

@@ -35,6 +35,18 @@ fn policy(at: &At<written::WrittenPolicy>, context: &mut Context<'_, '_>) -> Opt
         return interceptor(at, url, context);
     }
     let component = written.component.set().and_then(|path| component(path, &written.sha256, context));
+    if let (Some(key), Some(component)) = (written.signed_by.key(), &component) {
+        let why = match component {
+            PolicyComponent::Shipped(_) => Some("what Weir brings along is signed with Weir"),
+            PolicyComponent::Remote(RemoteComponent { place: ComponentPlace::Registry(_), .. }) => {
+                Some("in a registry there is no signature of minisign; the digest pins the component")
+            }
+            PolicyComponent::File(_) | PolicyComponent::Remote(_) => None,
+        };
+        if let Some(why) = why {
+            context.report.add(key, format!("`signed_by` is for files and URLs: {why}"), None);
+        }
+    }
     Some(plain(at, component?, context))
 }
 
@@ -43,6 +55,7 @@ fn plain(at: &At<written::WrittenPolicy>, component: PolicyComponent, context: &
     let written = &at.value;
     PolicyConfig {
         component,
+        signed_by: written.signed_by.set().map(|key| key.value.0.clone()),
         grants: grants(&written.grants),
         secrets: secrets(&written.secrets, context),
         settings: written.settings.set().map_or_else(|| "{}".to_owned(), |settings| settings.value.0.clone()),
@@ -70,6 +83,7 @@ fn interceptor(
         ("grants", written.grants.key()),
         ("http", written.http.key()),
         ("sha256", written.sha256.key()),
+        ("signed_by", written.signed_by.key()),
     ];
     for (name, key) in others.into_iter().filter_map(|(name, key)| Some((name, key?))) {
         context.report.add(key, format!("`{name}` does not go with `interceptor`"), None);
