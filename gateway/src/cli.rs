@@ -25,6 +25,7 @@ mod policy;
 mod reload;
 mod running;
 mod schema;
+mod server_table;
 mod servers;
 mod serve;
 mod status;

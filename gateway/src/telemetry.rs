@@ -8,6 +8,7 @@ pub mod audit;
 mod auth;
 mod call;
 mod format;
+mod live;
 pub mod metrics;
 pub mod otlp;
 mod panics;
@@ -30,6 +31,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberI
 pub use approval::ApprovalRecord;
 pub use auth::{AuthRecord, Refusals};
 pub use call::{CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN};
+pub use live::{LiveView, terminal_size};
 pub use printable::{printable, printable_json, printable_text};
 pub use span::{CallSpan, sample};
 pub use trace::{TRACEPARENT, TraceParent};

@@ -57,6 +57,7 @@ mod issuers;
 mod key_rotation;
 mod keys;
 mod lists;
+mod live_table;
 mod logging;
 mod long_messages;
 mod logins;

@@ -346,7 +346,7 @@ async fn what_is_watched_is_watched_again_when_its_upstream_comes_back() {
     let touching = async {
         loop {
             client.call("fixture__touch_watched_resource", json!({})).await;
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     let hearing = async { while told.next_message().await.unwrap()["method"] != "notifications/resources/updated" {} };

@@ -1,5 +1,10 @@
 //! What is written into the log, and how.
 
+use std::{
+    env,
+    io::{self, IsTerminal},
+};
+
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::{
@@ -19,6 +24,9 @@ pub(super) struct LogOptions {
     /// Log more: what Weir does; twice also what its libraries do.
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
+    /// Write plain lines: no table of servers below the log on a terminal.
+    #[arg(long)]
+    plain: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -28,6 +36,16 @@ enum WrittenFormat {
 }
 
 impl LogOptions {
+    /// Whether a table of servers is shown below the log: on a terminal that has room and can move its cursor, to whoever
+    /// wants it.
+    pub(super) fn shows_table(&self) -> bool {
+        let is_json = matches!(self.log_format, Some(WrittenFormat::Json));
+        let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
+        let has_room = io::stderr().is_terminal() && telemetry::terminal_size().is_some();
+        has_room && !is_json && !self.plain && !is_dumb && !is_set("NO_COLOR")
+    }
+
     /// Starts the log of a gateway.
     pub(super) fn start(&self) -> Flush {
         let filter = match (self.quiet, self.verbose) {

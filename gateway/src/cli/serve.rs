@@ -40,7 +40,7 @@ use crate::{
     sign_in_links::SignInLinks,
     snapshot::Snapshot,
     task::{self, always},
-    telemetry::printable,
+    telemetry::{LiveView, printable},
     telemetry_export::{TelemetryExport, TelemetrySettings},
     upstream::Upstream,
 };
@@ -51,7 +51,7 @@ use super::{
     handover::{leave_sessions, take_sessions},
     log_options::LogOptions,
     reload::{self, Reloader, ServerSettings},
-    running, terminal,
+    running, server_table, terminal,
 };
 
 /// How long running calls may take to finish after Ctrl-C.
@@ -87,7 +87,9 @@ pub(super) fn gateway(
 ) -> anyhow::Result<ExitCode> {
     let mut config = written.clone();
     config.listen = listen.map_or(config.listen, |address| vec![address]);
-    let _log = log.start();
+    let shows_table = log.shows_table();
+    let log = log.start();
+    let view = shows_table.then(|| log.live());
     let _audit = super::audit::serve(&config)?;
     super::audit::note_configuration(&config);
     for warning in &config.warnings {
@@ -142,7 +144,7 @@ pub(super) fn gateway(
     let reloader = Reloader::new((written, policies), assembler, upstreams, &manager, settings.clone());
     process::run(|sockets| async move {
         let parts = (snapshot, reloader, settings);
-        serve(&config, (listener, sockets), parts, (callers, authorization), &manager).await
+        serve(&config, (listener, sockets), parts, (callers, authorization), (&manager, view)).await
     })
     .context("the gateway met a fault in weir")??;
     Ok(ExitCode::SUCCESS)
@@ -153,7 +155,7 @@ async fn serve(
     (listener, sockets): (Listener, ListenFds),
     (snapshot, reloader, settings): (Arc<Snapshot>, Option<Reloader>, ServerSettings),
     (callers, authorization): (Authenticator, Option<AuthorizationServer>),
-    manager: &Arc<CredentialManager>,
+    (manager, view): (&Arc<CredentialManager>, Option<LiveView>),
 ) -> anyhow::Result<()> {
     let (reload, asked) = mpsc::channel(1);
     let hangups = tokio::spawn(hear_hangups(io::stdin().is_terminal(), reload.clone()));
@@ -171,7 +173,7 @@ async fn serve(
     let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy), keys));
     let reload_failure = reloader.as_ref().map(Reloader::failure);
     let reloading = tokio::spawn(task::or_never(reloader.map(|reloader| reloader.run(Arc::clone(&proxy), asked))));
-    let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&catalog)));
+    let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&proxy), view));
     let leave = leave_sessions(&proxy, manager);
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets), leave);
     let admin = Admin::new(
@@ -471,7 +473,12 @@ async fn reap(proxy: Arc<Proxy>) {
 
 /// Says where Weir is: to a person how each upstream stands and what to paste into a host, to a log one line. Nothing of
 /// it is data, and a log in JSON stays JSON.
-async fn summarize(url: String, catalog: Arc<Catalog>) {
+async fn summarize(url: String, proxy: Arc<Proxy>, view: Option<LiveView>) {
+    if let Some(view) = view {
+        view.say(&format!("\n{}\n", hints(&url)));
+        return server_table::run(view, url, proxy).await;
+    }
+    let catalog = proxy.catalog();
     let mut changes = catalog.changes();
     let settled = async { while !catalog.settled() && changes.changed().await.is_ok() {} };
     // Whoever is not there by now is shown as it stands.
@@ -504,8 +511,13 @@ fn summary(url: &str, snapshot: &Snapshot) -> String {
         };
         text.push_str(&format!("  {:width$}  {:13}  {detail}\n", upstream.name(), status.state.to_string()));
     }
-    text.push_str(&format!(
-        "\nClaude Code:\n  claude mcp add --transport http weir {url}\n\nAny host with an mcp.json:\n  {{\"mcpServers\":{{\"weir\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n\nCtrl-C ends Weir.\n"
-    ));
+    text.push_str(&format!("\n{}", hints(url)));
     text
+}
+
+/// What to paste into a host.
+fn hints(url: &str) -> String {
+    format!(
+        "Claude Code:\n  claude mcp add --transport http weir {url}\n\nAny host with an mcp.json:\n  {{\"mcpServers\":{{\"weir\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n\nCtrl-C ends Weir.\n"
+    )
 }

@@ -23,6 +23,8 @@ pub(super) fn log(log: Arc<WriterShared>) {
             return usual(panic);
         }
         write(panic);
+        // What follows may write to the terminal by itself, or end the process.
+        log.show(None);
         log.flush(PATIENCE, false);
         if env::var_os("RUST_BACKTRACE").is_some() {
             usual(panic);

@@ -50,7 +50,7 @@ impl SpanQueue {
             waiting.pop();
             dropped += 1;
         }
-        let is_batch = waiting.spans.len() % BATCH == 0;
+        let is_batch = waiting.spans.len().is_multiple_of(BATCH);
         drop(waiting);
         if dropped > 0 {
             self.note_dropped(dropped);

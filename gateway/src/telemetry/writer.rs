@@ -10,7 +10,11 @@ use std::{
 use bytes::Bytes;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::{format, recent};
+use super::{
+    format,
+    live::{LiveScreen, LiveView, terminal_size},
+    recent,
+};
 
 /// How long a line may wait before it is written.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -52,6 +56,28 @@ struct LogQueue {
     /// Bytes that are being written.
     busy: usize,
     over: bool,
+    /// What is shown below the log.
+    table: Option<Arc<Vec<String>>>,
+    /// Whether that has changed since it was drawn, and whether something is drawn.
+    redraw: bool,
+    is_drawn: bool,
+    /// Whether what is drawn is to be left where it is.
+    forget: bool,
+}
+
+impl LogQueue {
+    /// What the end waits for: bytes, and a table that is to be erased.
+    fn left(&self) -> usize {
+        self.busy + self.bytes.len() + usize::from(self.is_drawn && (self.over || self.table.is_none()))
+    }
+}
+
+impl Flush {
+    /// A table below this log.
+    #[must_use]
+    pub fn live(&self) -> LiveView {
+        LiveView(Arc::clone(&self.shared))
+    }
 }
 
 impl Buffered {
@@ -104,7 +130,7 @@ impl WriterShared {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn gather(&self, line: &[u8]) {
+    pub(super) fn gather(&self, line: &[u8]) {
         let mut lines = self.lock();
         let (before, after) = (lines.bytes.len(), lines.bytes.len() + line.len());
         if after > MOST && before > 0 {
@@ -117,31 +143,70 @@ impl WriterShared {
         }
     }
 
+    /// Shows another table below the log, or none.
+    pub(super) fn show(&self, table: Option<Arc<Vec<String>>>) {
+        let mut lines = self.lock();
+        if lines.table != table {
+            lines.table = table;
+            lines.redraw = true;
+            self.waiting.notify_one();
+        }
+    }
+
+    /// Draws the table again; where `below`, what is drawn stays where it is.
+    pub(super) fn redraw(&self, below: bool) {
+        let mut lines = self.lock();
+        lines.redraw = true;
+        lines.forget |= below;
+        self.waiting.notify_one();
+    }
+
     /// Sleeps while there is nothing to write; otherwise writes once per [`PATIENCE`], or as soon as there is a batch.
     fn run(&self, to: &mut impl Write) {
+        let mut screen = LiveScreen::default();
         let mut lines = self.lock();
         loop {
-            if lines.bytes.is_empty() {
+            if lines.bytes.is_empty() && !lines.redraw {
                 if lines.over {
+                    if lines.is_drawn {
+                        drop(to.write_all(&screen.frame(b"", None, terminal_size())));
+                        lines.is_drawn = false;
+                        self.written.notify_all();
+                    }
                     return;
                 }
                 lines = self.waiting.wait(lines).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            if !lines.over && lines.bytes.len() < BATCH {
+            if !lines.over && !lines.redraw && lines.bytes.len() < BATCH {
                 (lines, _) = self.waiting.wait_timeout(lines, PATIENCE).unwrap_or_else(PoisonError::into_inner);
             }
             let batch = Bytes::from(std::mem::take(&mut lines.bytes));
             lines.busy = batch.len();
             let dropped = std::mem::take(&mut lines.dropped);
+            if std::mem::take(&mut lines.forget) {
+                screen.forget();
+            }
+            lines.redraw = false;
+            let table = lines.table.clone().filter(|_| !lines.over);
             drop(lines);
             if dropped > 0 {
                 // There is room for it now, behind what came before.
                 tracing::warn!(dropped, "lines of this log were dropped: whoever reads standard error was too slow");
             }
-            recent::keep(batch.clone());
-            self.write_out(to, &batch);
+            if !batch.is_empty() {
+                recent::keep(batch.clone());
+            }
+            if table.is_none() && !screen.is_drawn() {
+                self.write_out(to, &batch);
+                lines = self.lock();
+                continue;
+            }
+            // A terminal that takes nothing costs lines, as without a table.
+            drop(to.write_all(&screen.frame(&batch, table.as_ref().map(|table| &table[..]), terminal_size())));
             lines = self.lock();
+            (lines.busy, lines.is_drawn) = (0, screen.is_drawn());
+            self.written.notify_all();
         }
     }
 
@@ -161,9 +226,9 @@ impl WriterShared {
         self.waiting.notify_one();
         let mut left = usize::MAX;
         let mut since = Instant::now();
-        while lines.busy + lines.bytes.len() > 0 {
-            if lines.busy + lines.bytes.len() < left {
-                left = lines.busy + lines.bytes.len();
+        while lines.left() > 0 {
+            if lines.left() < left {
+                left = lines.left();
                 since = Instant::now();
             }
             let Some(patience) = stalled.checked_sub(since.elapsed()) else { return };
