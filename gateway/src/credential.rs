@@ -158,6 +158,18 @@ impl CredentialManager {
         if self.accounts.load().is_empty() && !self.needs_store { Ok(()) } else { self.token_store.check_key().await }
     }
 
+    /// Opens the store, if it is there, as the first call that needs a login would; whether it is there.
+    ///
+    /// # Errors
+    /// If no key opens it, or something else is wrong with it.
+    pub async fn check_store(&self) -> Result<bool, TokenStoreError> {
+        let is_there = self.token_store.path.as_ref().is_some_and(|path| path.exists());
+        if is_there {
+            self.token_store.open().await?;
+        }
+        Ok(is_there)
+    }
+
     /// Waits until what servers have given is kept. To be called before the program ends.
     pub async fn close(&self) {
         if let Some(opened) = self.token_store.opened.get() {

@@ -11,7 +11,7 @@ use weir_tests::terminal::{
 };
 use weir_tests::tokens::{claims, encoded, token};
 use weir_tests::wait::until;
-use weir_tests::{Authority, Client, Gateway, Request, Stub};
+use weir_tests::{Authority, Client, Gateway, Request, Stub, paths};
 
 /// What the other tests here rest upon: an upstream that believes no token but those that were made for it.
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn an_authorization_server_that_is_away_is_one_error() {
 /// A real server takes it for what it is, with each address that people come back to.
 #[tokio::test]
 async fn the_document_that_the_pages_show_makes_weir_known() {
-    let page = std::fs::read_to_string(weir_tests::paths::tests().join("../docs/credentials.md")).unwrap();
+    let page = std::fs::read_to_string(paths::tests().join("../docs/credentials.md")).unwrap();
     let document = page.split("```json\n").skip(1).find_map(|rest| {
         let text = rest.split("```").next()?;
         text.contains("redirect_uris").then(|| serde_json::from_str::<serde_json::Value>(text).unwrap())
@@ -388,4 +388,31 @@ async fn a_browser_comes_back_to_the_port_that_is_named_and_to_no_other() {
     sign_in(&gateway, &["--port", &port]).await;
     let back = format!("http://127.0.0.1:{port}{}", authority.callback());
     assert_eq!(authority.asked("/reg")[0]["body"]["redirect_uris"], json!([back]));
+}
+
+#[tokio::test]
+async fn a_renamed_upstream_keeps_its_login() {
+    let mut authority = Authority::start(3600);
+    let upstream = authority.upstream().await;
+    let gateway = start(&upstream, "auth = \"oauth\"").await;
+    sign_in(&gateway, &[]).await;
+    let logins = authority.asked("/token").len();
+    let rename = |from: &str, to: &str| {
+        let mut command = std::process::Command::new(paths::weir());
+        command.args(["rename", from, to, "--config"]).arg(gateway.directory().join("weir.toml"));
+        command.env("XDG_STATE_HOME", gateway.directory()).envs(ENVIRONMENT);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = rename("u", "v");
+    assert!(said.contains("`u` is called `v` now; its login came along"), "{said}");
+    let (code, said) = ended(auth(&gateway, &["status", "v"])).await;
+    assert!(code == Some(0) && said.contains("signed in"), "{said}");
+    // The gateway has the new name as soon as it has looked at the file, and needs nobody for its login.
+    gateway.healthy(&["v"]).await;
+    assert_eq!(authority.asked("/token").len(), logins);
+    assert!(rename("v", "u").contains("its login came along"));
+    let (code, said) = ended(auth(&gateway, &["logout", "v"])).await;
+    assert!(code == Some(1) && said.contains("there is no upstream `v`"), "{said}");
 }

@@ -306,8 +306,11 @@ async fn an_address_to_open_is_printed() {
 async fn only_what_clients_get_can_be_called() {
     let stub = Stub::start().await;
     let place = Place::of(&format!("{}tools = [\"echo\"]\n", stub.config("stub")));
-    let listed = place.run(&["tools", "stub"]).await;
-    assert_eq!((listed.code, listed.out.lines().count()), (0, 1), "{}{}", listed.out, listed.log);
+    for (words, name) in [(&["tools", "stub"][..], "echo("), (&["tools"], "stub__echo(")] {
+        let listed = place.run(words).await;
+        assert_eq!((listed.code, listed.out.lines().count()), (0, 1), "{}{}", listed.out, listed.log);
+        assert!(listed.out.starts_with(name), "{}", listed.out);
+    }
     let called = place.run(&["call", "stub", "echo", "message=x"]).await;
     assert_eq!((called.code, called.out.as_str()), (0, "x\n"), "{}", called.log);
     let refused = place.run(&["call", "stub", "burst", "message=x"]).await;

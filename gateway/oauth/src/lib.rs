@@ -52,7 +52,7 @@ pub use grants::{Subject, TokenKind};
 pub use http::{AddressPolicy, ForwardProxies, ForwardProxy, Http, HttpError, RequestLimits, UnusableProxy};
 pub use identity::IdentityError;
 pub use login::{CredentialOwner, Login, LoginKey, LoginSummary};
-pub use logins::{LoginError, Logins, Obtain, Renewal, Stale};
+pub use logins::{LoginError, Logins, Obtain, RenameError, Renewal, Stale};
 pub use loopback::Loopback;
 pub use prepare::{PrepareError, Prepared, PreparedUpstream, prepare, prepare_again};
 pub use probe::{Probed, probe};

@@ -20,6 +20,8 @@ use weir_store::{Clock, Secret, Store, StoreError};
 
 use crate::{Http, Login, LoginKey, OAuthApplication, TokenError};
 
+pub use kept::RenameError;
+
 use renew::Renewing;
 use slot::{RenewalSlot, RenewalSlots};
 

@@ -77,7 +77,7 @@ pub(super) fn run(options: Options) -> anyhow::Result<ExitCode> {
             () = hung_up => {}
         }
     };
-    let served = runtime.block_on(Front::new(assembly.snapshot).serve(&manager, limits, pipes, stop));
+    let served = runtime.block_on(Front::of_one(assembly.snapshot).serve(&manager, limits, pipes, stop));
     // Standard input is read by a thread that cannot be woken; there is nothing left to wait for.
     runtime.shutdown_background();
     served.context("standard output")?;

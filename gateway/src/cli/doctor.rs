@@ -140,9 +140,17 @@ fn look(options: &DoctorOptions, findings: &mut Findings) -> anyhow::Result<bool
     files::permissions(&config, findings);
     files::certificates(&config, findings);
     let manager = CredentialManager::new(&config, options.allow_plaintext_token_store);
-    match super::check_key(&manager)? {
-        Some(why) => findings.add(Severity::Error, "store", why, None),
-        None => findings.ok("store", "the key of the login store is there, or none is needed"),
+    let runtime = super::runtime()?;
+    let opened = match super::check_key(&manager)? {
+        Some(why) => Err(why),
+        None => {
+            runtime.block_on(manager.check_store()).map_err(|why| format!("the login store cannot be opened: {why}"))
+        }
+    };
+    match opened {
+        Err(why) => findings.add(Severity::Error, "store", why, None),
+        Ok(true) => findings.ok("store", "the login store can be opened"),
+        Ok(false) => findings.ok("store", "there is no login store yet"),
     }
     let assembly = match assembly::assemble(&config, &manager) {
         Ok(assembly) => assembly,
@@ -153,7 +161,6 @@ fn look(options: &DoctorOptions, findings: &mut Findings) -> anyhow::Result<bool
         }
     };
     machine::ports(&config, findings);
-    let runtime = super::runtime()?;
     runtime.block_on(async {
         machine::runtimes(&config, findings).await;
         let reports = match options.offline {

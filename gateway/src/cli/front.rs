@@ -27,16 +27,21 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// The endpoint of the only upstream of a snapshot; all together if there are several.
-    pub(super) fn new(snapshot: Arc<Snapshot>) -> Self {
-        let mut upstreams = snapshot.upstreams();
-        let only = upstreams.next().filter(|_| upstreams.len() == 0).map(|upstream| upstream.name().to_owned());
+    /// The endpoint of the first upstream of a snapshot.
+    pub(super) fn of_one(snapshot: Arc<Snapshot>) -> Self {
+        let first = snapshot.upstreams().next().map(|upstream| upstream.name().to_owned());
+        let Self { proxy, endpoint } = Self::of_all(snapshot);
+        let one = first.and_then(|name| proxy.endpoint(&name, Some(&Caller::local())));
+        Self { endpoint: one.unwrap_or(endpoint), proxy }
+    }
+
+    /// The endpoint of all upstreams together.
+    pub(super) fn of_all(snapshot: Arc<Snapshot>) -> Self {
         // There is one client, whose session lasts as long as it does.
         let shares = |total| Shares { total, principal: total, upstream: total };
         let sessions = Arc::new(Sessions::new(shares(2), Duration::MAX, shares(0)));
-        let proxy = Arc::new(Proxy::new(Catalog::new(Arc::clone(&snapshot)), sessions));
-        let endpoint = only.and_then(|name| proxy.endpoint(&name, Some(&Caller::local())));
-        Self { endpoint: endpoint.unwrap_or_else(|| Endpoint::Merged(Arc::clone(Toolset::all()))), proxy }
+        let proxy = Arc::new(Proxy::new(Catalog::new(snapshot), sessions));
+        Self { proxy, endpoint: Endpoint::Merged(Arc::clone(Toolset::all())) }
     }
 
     /// Serves the client until its input ends or `stop` resolves, and ends what was started for it.

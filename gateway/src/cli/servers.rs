@@ -5,6 +5,7 @@ mod import;
 mod list;
 mod migrate;
 mod new;
+mod rename;
 
 use std::{
     fs,
@@ -52,6 +53,9 @@ pub(super) struct RenameOptions {
     /// Its new name. Tools on `/mcp` begin with it.
     #[arg(value_name = "NEW-NAME")]
     new: UpstreamName,
+    /// Logins are kept as plain text.
+    #[arg(long)]
+    allow_plaintext_token_store: bool,
     #[command(flatten)]
     file: ConfigOption,
 }
@@ -105,15 +109,8 @@ pub(super) fn enable(options: &NamesOptions, enabled: bool) -> anyhow::Result<Ex
 }
 
 /// `weir rename`.
-pub(super) fn rename(RenameOptions { name, new, file }: &RenameOptions) -> anyhow::Result<ExitCode> {
-    let mut changed = ConfigFile::open(&file.config)?;
-    changed.rename(name, new).map_err(unusable)?;
-    save(changed)?;
-    terminal::say(format_args!(
-        "`{name}` is called `{new}` now; a login does not come along: `weir auth login {new}` signs in again, and \
-         `weir auth logout {name}` forgets the old login"
-    ))?;
-    Ok(ExitCode::SUCCESS)
+pub(super) fn rename(options: &RenameOptions) -> anyhow::Result<ExitCode> {
+    rename::run(options)
 }
 
 /// `weir edit`.

@@ -5,9 +5,9 @@ use std::fmt;
 
 use url::Url;
 use weir_oauth::{
-    AddressPolicy, Callback, CredentialOwner, DeviceSignIn, LoginSummary, PendingSignIn, PrepareError, Prepared,
-    Probed, Redirect, Scopes, Secret, SignInError, TokenError, Tokens, authorize, device, discover, prepare, probe,
-    registration, resource, server,
+    AddressPolicy, Callback, CredentialOwner, DeviceSignIn, LoginKey, LoginSummary, PendingSignIn, PrepareError,
+    Prepared, Probed, Redirect, Scopes, Secret, SignInError, TokenError, Tokens, authorize, device, discover, prepare,
+    probe, registration, resource, server,
 };
 
 use crate::{
@@ -328,6 +328,20 @@ impl UpstreamAuth {
         }
         let http = self.http().map_err(TokenError::from)?;
         Ok(self.token_store.sign_out(http, &self.name, owner, Some(&self.origin)).await?)
+    }
+
+    /// Takes over the logins of all owners that are kept under a former name of this upstream; gives how many there were.
+    /// Opens no store if there are none.
+    ///
+    /// # Errors
+    /// If the store cannot be used, or a login is being renewed.
+    pub async fn take_over(&self, former: &str) -> Result<usize, TokenStoreError> {
+        let kept = self.token_store.list(&[LoginKey::range(Some(former), None)]).await?;
+        if !kept.iter().any(|login| login.origin == self.origin) {
+            return Ok(0);
+        }
+        let logins = &self.token_store.open().await?.logins;
+        Ok(logins.rename(former, &self.name, &self.origin).await?)
     }
 
     /// How an owner stands here.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::sync::OnceCell;
-use weir_oauth::{AddressPolicy, Clock, Http, HttpError, LoginSummary, Logins, RequestLimits};
+use weir_oauth::{AddressPolicy, Clock, Http, HttpError, LoginSummary, Logins, RenameError, RequestLimits};
 use weir_store::{FileStore, Key, KeySources, Protection, Secret, Store, StoreError, Value};
 use zeroize::Zeroizing;
 
@@ -52,8 +52,19 @@ pub enum TokenStoreError {
     NoRandomness,
     #[error("the store has something else in the place of a key")]
     NoKey,
+    #[error("a login is being renewed at this moment; try again")]
+    Busy,
     #[error(transparent)]
     Store(Arc<StoreError>),
+}
+
+impl From<RenameError> for TokenStoreError {
+    fn from(error: RenameError) -> Self {
+        match error {
+            RenameError::Store(error) => error.into(),
+            RenameError::Busy => Self::Busy,
+        }
+    }
 }
 
 impl From<StoreError> for TokenStoreError {

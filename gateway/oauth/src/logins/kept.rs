@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use thiserror::Error;
 use weir_store::{Key, StoreError};
 
 use crate::{CredentialOwner, Http, Login, LoginKey, LoginSummary, TokenError};
@@ -13,6 +14,17 @@ use super::{
     Logins,
     slot::{RenewalState, StoredLogin},
 };
+
+/// Why logins stay under the name that they have.
+#[derive(Debug, Error)]
+pub enum RenameError {
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another process is at it.
+    #[error("a login is being renewed at this moment; try again")]
+    Busy,
+}
 
 impl Logins {
     /// Makes sure that a login can be kept, before somebody takes the trouble to sign in.
@@ -81,6 +93,29 @@ impl Logins {
             said = Some(said.unwrap_or(Ok(())).and(answer));
         }
         Ok(said)
+    }
+
+    /// Moves the logins for `origin` at an upstream to its new name, those of all owners; gives how many there were. Each is
+    /// moved while nobody renews it: a token that is renewed meanwhile would be lost.
+    ///
+    /// # Errors
+    /// If the store cannot be used; or a login is being renewed, and is left where it is.
+    pub async fn rename(&self, upstream: &str, new: &str, origin: &str) -> Result<usize, RenameError> {
+        let listed = self.list(&[LoginKey::range(Some(upstream), None)]).await?;
+        let mut moved = 0;
+        for login in listed.into_iter().filter(|login| login.origin == origin) {
+            let key = LoginKey { upstream: new.to_owned(), ..login.key.clone() };
+            let lease = self.shared.store.lease(&login.key.lease(), self.shared.lease).await?;
+            let lease = lease.ok_or(RenameError::Busy)?;
+            if let Some(entry) = self.shared.store.get(&login.key.place()).await? {
+                self.shared.store.put(&key.place(), &entry.value, None).await?;
+                self.supersede(&key, origin).await?;
+                self.remove(&login.key).await?;
+                moved += 1;
+            }
+            self.shared.store.release(lease).await?;
+        }
+        Ok(moved)
     }
 
     /// Drops what the owner of a login for `origin` has of other issuers at the same upstream. Another configuration may have

@@ -106,7 +106,8 @@ async fn run(
     let (stop, stopped) = oneshot::channel::<()>();
     let limits = StdioLimits { line: MAX_LINE, request: limit + Duration::from_secs(MORE) };
     let stopped = async { drop(stopped.await) };
-    let served = Front::new(Arc::clone(&snapshot)).serve(manager, limits, tokio::io::split(theirs), stopped);
+    let front = if is_one { Front::of_one(Arc::clone(&snapshot)) } else { Front::of_all(Arc::clone(&snapshot)) };
+    let served = front.serve(manager, limits, tokio::io::split(theirs), stopped);
     let mut served = std::pin::pin!(served);
     let visited = async {
         let mut session = ClientSession::new(ours, limit);

@@ -347,3 +347,26 @@ async fn a_full_disk_loses_no_rotation() {
     );
     assert_eq!(scene.asked(), 2);
 }
+
+#[tokio::test]
+async fn a_login_takes_the_new_name_of_its_upstream_unless_it_is_being_renewed() {
+    let scene = Scene::new().await;
+    scene.signed_in(3600).await;
+    let (old, login) = (scene.key(), scene.kept().await);
+    let other = LoginKey { owner: CredentialOwner::Principal("i".to_owned(), "ada".to_owned()), ..old.clone() };
+    let elsewhere = Login { origin: "https://elsewhere.example".to_owned(), ..login.clone() };
+    scene.logins.save(&other, &elsewhere).await.unwrap();
+
+    let lease = scene.store.lease(&old.lease(), Duration::from_secs(60)).await.unwrap().unwrap();
+    let busy = scene.logins.rename(&old.upstream, "new", &login.origin).await;
+    assert!(matches!(busy, Err(RenameError::Busy)), "{busy:?}");
+    scene.store.release(lease).await.unwrap();
+
+    assert_eq!(scene.logins.rename(&old.upstream, "new", &login.origin).await.unwrap(), 1);
+    let new = LoginKey { upstream: "new".to_owned(), ..old.clone() };
+    let moved = scene.logins.get(&new).await.unwrap().unwrap();
+    assert_eq!((moved.access, moved.refresh), (login.access, login.refresh));
+    assert!(scene.logins.get(&old).await.unwrap().is_none());
+    assert!(scene.logins.get(&other).await.unwrap().is_some(), "a login for another origin stays");
+    assert_eq!(scene.logins.rename(&old.upstream, "new", &login.origin).await.unwrap(), 0);
+}
