@@ -12,6 +12,7 @@ use tokio::{
 use weir_mcp::{Kind, Message, era};
 
 use super::{elicitation, progress::ProgressBar};
+use crate::cli::terminal;
 
 /// How many pages of a list are read.
 const MAX_PAGES: usize = 1000;
@@ -146,7 +147,9 @@ impl ClientSession {
                 Kind::Request => {
                     self.progress.clear();
                     self.serve(&message).await?;
-                    end = Instant::now() + self.limit;
+                    if terminal::is_there() {
+                        end = Instant::now() + self.limit;
+                    }
                 }
                 Kind::Notification if message.method() == "notifications/progress" => {
                     self.progress.show(&params());

@@ -28,6 +28,9 @@ const URL_TIMEOUT: u64 = 60;
 /// How long the server may take to end what was cancelled.
 const END: Duration = Duration::from_secs(2);
 
+/// How long a call may take, whatever its server reports and asks.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
 /// How many bytes wait in the pipe.
 const PIPE: usize = 64 * 1024;
 
@@ -71,14 +74,10 @@ pub(in crate::cli) fn visit(
 ) -> anyhow::Result<ExitCode> {
     let Visit { server, target, is_list, .. } = *visit;
     let _log = telemetry::start(if target.debug { "info,weir=debug" } else { "off" });
-    let config = visit.config()?;
+    let (config, limit) = visit.config()?;
     let _audit = if is_list { None } else { audit::start(&config)? };
     let manager = CredentialManager::new(&config, target.allow_plaintext_token_store);
     let assembly = assembly::assemble(&config, &manager)?;
-    let overall = config.upstreams.iter().filter(|upstream| upstream.enabled).map(|upstream| upstream.timeouts.overall);
-    let longest = overall.max().unwrap_or_default();
-    // The upstream's own limit is a little longer, so that it is told of the end.
-    let limit = target.timeout.map_or(longest, Duration::from_secs);
     let runtime = crate::cli::runtime()?;
     let snapshot = assembly.snapshot;
     let all = Arc::clone(&snapshot);
@@ -104,7 +103,7 @@ async fn run(
 ) -> anyhow::Result<ExitCode> {
     let (ours, theirs) = tokio::io::duplex(PIPE);
     let (stop, stopped) = oneshot::channel::<()>();
-    let limits = StdioLimits { line: MAX_LINE, request: limit + Duration::from_secs(MORE) };
+    let limits = StdioLimits { line: MAX_LINE, request: LONGEST.max(limit + Duration::from_secs(MORE)) };
     let stopped = async { drop(stopped.await) };
     let front = if is_one { Front::of_one(Arc::clone(&snapshot)) } else { Front::of_all(Arc::clone(&snapshot)) };
     let served = front.serve(manager, limits, tokio::io::split(theirs), stopped);
@@ -112,7 +111,7 @@ async fn run(
     let visited = async {
         let mut session = ClientSession::new(ours, limit);
         let begun = session.begin().await;
-        match found_fault(&snapshot, is_one, &begun).await {
+        match found_fault(&snapshot, is_one, limit, &begun).await {
             Some(code) => Ok(code),
             None => {
                 begun?;
@@ -140,7 +139,12 @@ async fn run(
 }
 
 /// Whether the server cannot be used. Then its steps are shown as `weir test` does, and this is the exit code.
-async fn found_fault(snapshot: &Snapshot, is_one: bool, begun: &Result<(), RequestError>) -> Option<ExitCode> {
+async fn found_fault(
+    snapshot: &Snapshot,
+    is_one: bool,
+    limit: Duration,
+    begun: &Result<(), RequestError>,
+) -> Option<ExitCode> {
     if !is_one || matches!(begun, Err(RequestError::Late(_) | RequestError::Interrupted)) {
         return None;
     }
@@ -148,10 +152,7 @@ async fn found_fault(snapshot: &Snapshot, is_one: bool, begun: &Result<(), Reque
     if begun.is_ok() && upstream.status().error.is_none() {
         return None;
     }
-    let report = live::probe(upstream, None).await;
-    if report.ok {
-        return None;
-    }
+    let report = timeout(limit, live::probe(upstream, None)).await.ok().filter(|report| !report.ok)?;
     terminal::complain(report.text());
     Some(live::exit_code([&report]))
 }
@@ -202,8 +203,23 @@ fn explain(server: &str, why: &RequestError) -> ExitCode {
 }
 
 impl Visit<'_> {
-    /// The configuration with what is called, and nothing else.
-    fn config(&self) -> Result<Config, BadConfig> {
+    /// The configuration with what is called and nothing else, and how long an answer may take without progress.
+    fn config(&self) -> Result<(Config, Duration), BadConfig> {
+        let mut config = self.written()?;
+        // Whoever can read the configuration can use its credentials, so rules would keep nobody from anything.
+        (config.access, config.toolsets) = (None, Vec::new());
+        let enabled = config.upstreams.iter().filter(|upstream| upstream.enabled);
+        let overall = enabled.map(|upstream| upstream.timeouts.overall).max().unwrap_or_default();
+        let limit = self.target.timeout.map_or(overall, Duration::from_secs);
+        // The session ends a call that is late, for only there it is known how long a person takes to answer.
+        let longest = LONGEST.max(limit + Duration::from_secs(MORE));
+        for upstream in &mut config.upstreams {
+            (upstream.timeouts.overall, upstream.timeouts.read) = (longest, longest);
+        }
+        Ok((config, limit))
+    }
+
+    fn written(&self) -> Result<Config, BadConfig> {
         let Visit { command, server, target: TargetOptions { url, timeout, config, .. }, .. } = self;
         if let Some(server) = server.filter(|server| address::is_address(server)) {
             return url.config(command, server, timeout.unwrap_or(URL_TIMEOUT));
@@ -219,14 +235,6 @@ impl Visit<'_> {
             };
             config.upstreams = vec![config.upstreams.swap_remove(at)];
             config.upstreams.iter_mut().for_each(|upstream| upstream.enabled = true);
-        }
-        // Whoever can read the configuration can use its credentials, so rules would keep nobody from anything.
-        (config.access, config.toolsets) = (None, Vec::new());
-        let more = Duration::from_secs(MORE);
-        for upstream in &mut config.upstreams {
-            let limits = &mut upstream.timeouts;
-            limits.overall = timeout.map_or(limits.overall, Duration::from_secs) + more;
-            limits.read = limits.read.max(limits.overall);
         }
         Ok(config)
     }
