@@ -45,23 +45,23 @@ fn ask(raw: &[u8]) -> io::Result<Value> {
     let properties = json::get(raw, &["requestedSchema", "properties"]).unwrap_or(b"{}");
     for (name, _) in json::members(properties) {
         match field(&schema, &name, &params["requestedSchema"]["properties"][&*name])? {
-            Field::Value(value) => drop(content.insert(name.into_owned(), value)),
-            Field::Empty => {}
-            Field::End => return Ok(json!({ "action": "cancel" })),
+            FieldInput::Value(value) => drop(content.insert(name.into_owned(), value)),
+            FieldInput::Empty => {}
+            FieldInput::End => return Ok(json!({ "action": "cancel" })),
         }
     }
     Ok(json!({ "action": "accept", "content": content }))
 }
 
 /// What comes of one field.
-enum Field {
+enum FieldInput {
     Value(Value),
     Empty,
     /// The input has ended, or nothing that was typed will do.
     End,
 }
 
-fn field(schema: &ArgumentSchema<'_>, name: &str, property: &Value) -> io::Result<Field> {
+fn field(schema: &ArgumentSchema<'_>, name: &str, property: &Value) -> io::Result<FieldInput> {
     let title = property["title"].as_str().unwrap_or(name);
     let about = property["description"].as_str().map_or_else(String::new, |about| format!(" - {about}"));
     let default = property.get("default");
@@ -77,22 +77,22 @@ fn field(schema: &ArgumentSchema<'_>, name: &str, property: &Value) -> io::Resul
     };
     for _ in 0..TRIES {
         let Some(text) = terminal::ask(&format!("{title} ({expected}, {need}){about}:"))? else {
-            return Ok(Field::End);
+            return Ok(FieldInput::End);
         };
         if text.is_empty() {
             match default {
-                Some(default) => return Ok(Field::Value(default.clone())),
-                None if !schema.is_required(name) => return Ok(Field::Empty),
+                Some(default) => return Ok(FieldInput::Value(default.clone())),
+                None if !schema.is_required(name) => return Ok(FieldInput::Empty),
                 None => continue,
             }
         }
         let text = if property["type"] == "array" { array(&text) } else { text };
         match schema.value(property, &text) {
-            Ok(json) => return Ok(serde_json::from_str(&json).map_or(Field::End, Field::Value)),
+            Ok(json) => return Ok(serde_json::from_str(&json).map_or(FieldInput::End, FieldInput::Value)),
             Err(expected) => terminal::complain(format_args!("It has to be {expected}.")),
         }
     }
-    Ok(Field::End)
+    Ok(FieldInput::End)
 }
 
 /// What may be chosen of several.

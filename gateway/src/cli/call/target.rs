@@ -211,7 +211,7 @@ impl Visit<'_> {
         let enabled = config.upstreams.iter().filter(|upstream| upstream.enabled);
         let overall = enabled.map(|upstream| upstream.timeouts.overall).max().unwrap_or_default();
         let limit = self.target.timeout.map_or(overall, Duration::from_secs);
-        // The session ends a call that is late, for only there it is known how long a person takes to answer.
+        // The session ends a call that is late. Only the session knows how long a person takes to answer.
         let longest = LONGEST.max(limit + Duration::from_secs(MORE));
         for upstream in &mut config.upstreams {
             (upstream.timeouts.overall, upstream.timeouts.read) = (longest, longest);

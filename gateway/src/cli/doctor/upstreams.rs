@@ -12,7 +12,7 @@ use weir_mcp::ListKind;
 use super::{Findings, Severity};
 use crate::{
     cli::{assembly::Assembly, auth::show::span, hosts, live},
-    credential::{CredentialManager, Standing},
+    credential::{CredentialManager, SignInState, Standing},
 };
 
 /// What hosts call Weir, unless `weir client connect --name` says otherwise.
@@ -90,32 +90,73 @@ pub(super) async fn logins(manager: &CredentialManager, reports: &[live::Report]
     for account in manager.accounts() {
         let Some(asker) = account.asker(None) else { continue };
         let Ok(state) = account.state(&asker.owner).await else { continue };
-        let name = account.name();
-        let repair = || Some(format!("weir auth login {}", account.argument()));
-        let left = state.login.as_ref().filter(|login| !login.refreshable).and_then(|login| login.expires);
-        let left = left.map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
-        let was_reached = reports.iter().any(|report| report.name == name);
-        match state.standing {
-            // Whether it is wanted has been seen already.
-            Standing::Missing | Standing::Ended if was_reached => {}
-            Standing::Missing | Standing::Ended if account.is_for_people() => {
-                findings.add(Severity::Error, "logins", format_args!("{name}: nobody is signed in"), repair());
-            }
-            Standing::TooLittle => {
-                findings.add(
-                    Severity::Warning,
-                    "logins",
-                    format_args!("{name}: the login may do too little"),
-                    repair(),
-                );
-            }
-            Standing::Good if account.is_for_people() && left.is_some_and(|left| left < SOON) => {
-                let left = span(left.unwrap_or_default());
-                let text = format!("{name}: the login expires in {left}, and its server lets nobody renew it");
-                findings.add(Severity::Warning, "logins", text, repair());
-            }
-            Standing::Good => findings.ok("logins", format_args!("{name}: signed in")),
-            Standing::Missing | Standing::Ended | Standing::Unasked => {}
+        let was_reached = reports.iter().any(|report| report.name == account.name());
+        if let Some((severity, text)) = judge(&state, was_reached, SystemTime::now()) {
+            let repair = (severity != Severity::Ok).then(|| format!("weir auth login {}", account.argument()));
+            findings.add(severity, "logins", format_args!("{}: {text}", account.name()), repair);
         }
+    }
+}
+
+/// What there is to say of a login. Whether one that is missing is wanted has been seen where the upstream was reached.
+fn judge(state: &SignInState, was_reached: bool, now: SystemTime) -> Option<(Severity, String)> {
+    let left = state.login.as_ref().filter(|login| !login.refreshable).and_then(|login| login.expires);
+    let left = left.map(|end| end.duration_since(now).unwrap_or_default()).filter(|left| *left < SOON);
+    match (state.standing, left) {
+        (Standing::Missing | Standing::Ended, _) if was_reached || !state.for_people => None,
+        (Standing::Missing | Standing::Ended, _) => Some((Severity::Error, "nobody is signed in".to_owned())),
+        (Standing::TooLittle, _) => Some((Severity::Warning, "the login may do too little".to_owned())),
+        (Standing::Good, Some(left)) if state.for_people => {
+            Some((Severity::Warning, format!("the login expires in {}, and nobody can renew it", span(left))))
+        }
+        (Standing::Good, _) => Some((Severity::Ok, "signed in".to_owned())),
+        (Standing::Unasked, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use weir_oauth::{LoginKey, LoginSummary, Scopes};
+    use weir_store::Version;
+
+    use super::*;
+    use crate::credential::CredentialOwner;
+
+    fn state(standing: Standing, hours: u64, refreshable: bool) -> SignInState {
+        let (upstream, owner) = ("u".to_owned(), CredentialOwner::Shared);
+        let key = LoginKey { upstream: upstream.clone(), owner: owner.clone(), issuer: "i".to_owned() };
+        let login = LoginSummary {
+            key,
+            origin: "https://u.example".to_owned(),
+            issued: UNIX_EPOCH,
+            scopes: Scopes::parse(""),
+            expires: Some(UNIX_EPOCH + Duration::from_secs(hours * 3600)),
+            refreshable,
+            bound: false,
+            ended: false,
+            version: Version::from_number(1),
+        };
+        SignInState { upstream, owner, standing, login: Some(login), for_people: true }
+    }
+
+    #[test]
+    fn a_login_is_judged_by_what_somebody_has_to_do() {
+        let judged =
+            |state: &SignInState, was_reached| judge(state, was_reached, UNIX_EPOCH).map(|(severity, _)| severity);
+        for (state, was_reached, severity) in [
+            (state(Standing::Good, 23, false), true, Some(Severity::Warning)),
+            (state(Standing::Good, 25, false), true, Some(Severity::Ok)),
+            (state(Standing::Good, 1, true), true, Some(Severity::Ok)),
+            (state(Standing::TooLittle, 25, true), true, Some(Severity::Warning)),
+            (state(Standing::Ended, 0, false), false, Some(Severity::Error)),
+            (state(Standing::Ended, 0, false), true, None),
+            (state(Standing::Unasked, 0, false), false, None),
+        ] {
+            assert_eq!(judged(&state, was_reached), severity, "{state:?}");
+        }
+        let program = SignInState { for_people: false, ..state(Standing::Missing, 0, false) };
+        assert_eq!(judged(&program, false), None, "Weir gets a token by itself");
     }
 }
