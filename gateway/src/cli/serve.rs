@@ -221,11 +221,7 @@ async fn serve(
         () = close(&catalog, &proxy) => {}
         again = signalled() => again?,
     }
-    if let Some(budget) = proxy.admission().budget().cloned()
-        && let Err(why) = manager.write_calls(&budget).await
-    {
-        tracing::error!("the last calls of today are not counted: {why}");
-    }
+    write_store(&proxy, manager).await;
     manager.close().await;
     telemetry.close().await;
     tracing::info!("stopped");
@@ -245,6 +241,15 @@ async fn read_store(proxy: &Arc<Proxy>, keys: Option<&ApiKeys>, manager: &Arc<Cr
         tracing::error!("the calls of today cannot be read, and count anew: {why}");
     }
     take_sessions(proxy, manager).await;
+}
+
+/// Leaves what the next process counts on.
+async fn write_store(proxy: &Proxy, manager: &CredentialManager) {
+    if let Some(budget) = proxy.admission().budget().cloned()
+        && let Err(why) = manager.write_calls(&budget).await
+    {
+        tracing::error!("the last calls of today are not counted: {why}");
+    }
 }
 
 /// Ends what it was given for when it is true, or dropped.
