@@ -30,6 +30,7 @@ mod servers;
 mod serve;
 mod status;
 mod suggestion;
+mod summary;
 mod terminal;
 mod test;
 mod tools;

@@ -40,7 +40,7 @@ use crate::{
     sign_in_links::SignInLinks,
     snapshot::Snapshot,
     task::{self, always},
-    telemetry::{LiveView, printable},
+    telemetry::LiveView,
     telemetry_export::{TelemetryExport, TelemetrySettings},
     upstream::Upstream,
 };
@@ -51,7 +51,7 @@ use super::{
     handover::{leave_sessions, take_sessions},
     log_options::LogOptions,
     reload::{self, Reloader, ServerSettings},
-    running, server_table, terminal,
+    running, summary,
 };
 
 /// How long running calls may take to finish after Ctrl-C.
@@ -59,9 +59,6 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// How long a child process or session that clients share is kept when nobody uses it.
 const IDLE_PROCESS: Duration = Duration::from_secs(5 * 60);
-
-/// How long the summary waits for upstreams that are slow to say hello.
-const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 pub(super) fn run(
     path: &Path,
@@ -173,7 +170,7 @@ async fn serve(
     let background = tokio::spawn(look_after(Arc::clone(manager), Arc::clone(&proxy), keys));
     let reload_failure = reloader.as_ref().map(Reloader::failure);
     let reloading = tokio::spawn(task::or_never(reloader.map(|reloader| reloader.run(Arc::clone(&proxy), asked))));
-    let summary = tokio::spawn(summarize(format!("{root}/mcp"), Arc::clone(&proxy), view));
+    let summary = tokio::spawn(summary::run(format!("{root}/mcp"), Arc::clone(&proxy), view));
     let leave = leave_sessions(&proxy, manager);
     let handing_over = upgrade::hand_over(upgrade::path(config), ListenFds::clone(&sockets), leave);
     let admin = Admin::new(
@@ -474,55 +471,4 @@ async fn reap(proxy: Arc<Proxy>) {
             upstream.reap(IDLE_PROCESS).await;
         }
     }
-}
-
-/// Says where Weir is: to a person how each upstream stands and what to paste into a host, to a log one line. Nothing of
-/// it is data, and a log in JSON stays JSON.
-async fn summarize(url: String, proxy: Arc<Proxy>, view: Option<LiveView>) {
-    if let Some(view) = view {
-        view.say(&format!("\n{}\n", hints(&url)));
-        return server_table::run(view, url, proxy).await;
-    }
-    let catalog = proxy.catalog();
-    let mut changes = catalog.changes();
-    let settled = async { while !catalog.settled() && changes.changed().await.is_ok() {} };
-    // Whoever is not there by now is shown as it stands.
-    drop(tokio::time::timeout(FIRST_LOOK, settled).await);
-    let text = summary(&url, &catalog.snapshot());
-    let (on_stderr, on_stdout) = (io::stderr().is_terminal(), io::stdout().is_terminal());
-    if !on_stderr && !on_stdout {
-        tracing::info!(url, "Weir is ready for clients");
-        return;
-    }
-    // A terminal that is stopped is no reason to wait: this thread alone may.
-    let say = move || if on_stderr { terminal::complain(text) } else { drop(terminal::say(text)) };
-    drop(std::thread::Builder::new().name("summary".into()).spawn(say));
-}
-
-fn summary(url: &str, snapshot: &Snapshot) -> String {
-    let width = snapshot.upstreams().map(|upstream| upstream.name().len()).max().unwrap_or(0);
-    let mut text = format!("\nWeir is at {url}\n\n");
-    for upstream in snapshot.upstreams() {
-        let status = upstream.status();
-        let detail = match (status.tools, &status.error) {
-            (_, Some(error)) => printable(error).into_owned(),
-            (Some(tools), None) => {
-                let (era, transport) = (status.era, status.transport);
-                let how: Vec<String> =
-                    transport.map(|t| t.to_string()).into_iter().chain(era.map(|e| e.to_string())).collect();
-                format!("{tools} tools  ({})", how.join(", "))
-            }
-            (None, None) => String::new(),
-        };
-        text.push_str(&format!("  {:width$}  {:13}  {detail}\n", upstream.name(), status.state.to_string()));
-    }
-    text.push_str(&format!("\n{}", hints(url)));
-    text
-}
-
-/// What to paste into a host.
-fn hints(url: &str) -> String {
-    format!(
-        "Claude Code:\n  claude mcp add --transport http weir {url}\n\nAny host with an mcp.json:\n  {{\"mcpServers\":{{\"weir\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n\nCtrl-C ends Weir.\n"
-    )
 }
