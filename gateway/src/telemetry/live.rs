@@ -130,7 +130,7 @@ impl LiveScreen {
 
 fn repeated(times: usize) -> String {
     let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
-    format!("          … the line above came {times} more")
+    format!("… the line above came {times} more")
 }
 
 /// A line of the log behind its time of day, `12:34:56Z`, which may have a colour.
