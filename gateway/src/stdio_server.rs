@@ -16,7 +16,7 @@ const CLAIM: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
-/// The longest line that is read, in bytes; what is longer falls apart into lines that are no JSON.
+/// The longest line that is read, in bytes.
 const MAX_LINE: u64 = 4 * 1024 * 1024;
 
 /// What a line of a client is.
@@ -106,7 +106,8 @@ impl Failure {
     }
 }
 
-/// The next line that is not blank; none at the end. `line` is what it is read into.
+/// The next line that is not blank; none at the end. `line` is what it is read into. One that is too long is empty: a part
+/// of it could be a message of its own.
 ///
 /// # Errors
 ///
@@ -120,11 +121,21 @@ pub async fn next_line<'a>(
         if (&mut *stdin).take(MAX_LINE).read_until(b'\n', line).await? == 0 {
             return Ok(None);
         }
-        if !line.trim_ascii().is_empty() {
-            break;
+        let is_whole = line.ends_with(b"\n") || (line.len() as u64) < MAX_LINE;
+        if is_whole && !line.trim_ascii().is_empty() {
+            return Ok(Some(line));
+        }
+        if !is_whole {
+            while !line.ends_with(b"\n") {
+                line.clear();
+                if (&mut *stdin).take(MAX_LINE).read_until(b'\n', line).await? == 0 {
+                    break;
+                }
+            }
+            line.clear();
+            return Ok(Some(line));
         }
     }
-    Ok(Some(line))
 }
 
 /// Writes a message on a line of its own.
@@ -157,4 +168,24 @@ fn error(id: &Value, failure: Failure) -> Value {
     let mut body = Map::from_iter([("code".into(), failure.code.into()), ("message".into(), failure.message.into())]);
     body.extend(failure.data.map(|data| ("data".into(), data)));
     json!({"jsonrpc": "2.0", "id": id, "error": body})
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_part_of_a_line_that_is_too_long_is_a_message() {
+        let hidden = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}";
+        let padding = " ".repeat(usize::try_from(MAX_LINE).unwrap());
+        let lines = format!("{padding}{hidden}{padding}x\n\n{hidden}\n{padding}");
+        let (mut stdin, mut line) = (lines.as_bytes(), Vec::new());
+        assert_eq!(next_line(&mut stdin, &mut line).await.unwrap(), Some(&b""[..]));
+        assert_eq!(next_line(&mut stdin, &mut line).await.unwrap(), Some(format!("{hidden}\n").as_bytes()));
+        assert_eq!(next_line(&mut stdin, &mut line).await.unwrap(), Some(&b""[..]));
+        assert_eq!(next_line(&mut stdin, &mut line).await.unwrap(), None);
+        assert!(matches!(Incoming::read(b""), Incoming::Refused(_)));
+    }
 }

@@ -144,7 +144,7 @@ pub(super) enum PolicyCommand {
     Serve {
         /// The component: a file, one that Weir brings along, such as `weir:redact`, or a URL.
         component: Component,
-        /// The settings that it has, as JSON. The `config` of an invocation takes their place.
+        /// The settings that it has, as JSON.
         #[arg(long, value_name = "JSON", default_value = "{}")]
         settings: String,
         /// What the names of the interceptors begin with. Default: the name of the component.

@@ -51,7 +51,7 @@ pub(super) const WALL: Duration = Duration::from_secs(2);
 /// The same for a policy that waits for services or a store, which are slower than guests.
 pub(super) const WALL_WITH_WAITING: Duration = Duration::from_secs(15);
 /// The requests that one question may send.
-pub(super) const REQUESTS: u32 = 8;
+pub(super) const REQUESTS: u32 = 16;
 /// The operations at its store that one question may do.
 pub(super) const OPERATIONS: u32 = 64;
 /// What a guest may hand over in one call or answer, in bytes.

@@ -21,7 +21,7 @@ use crate::{
 const ANSWER: usize = 256 << 10;
 
 /// How long a service may take: to be reached, and for its next bytes.
-const TIMEOUTS: HttpTimeouts = HttpTimeouts { connect: Duration::from_secs(3), read: Duration::from_secs(5) };
+const TIMEOUTS: HttpTimeouts = HttpTimeouts { connect: Duration::from_secs(3), read: Duration::from_secs(12) };
 
 /// The services of one policy.
 pub struct Services {

@@ -12,7 +12,10 @@ use anyhow::Context;
 use crate::{
     cli::terminal,
     components::{ComponentCache, fetch_apart},
-    config::{self, ComponentLock, Config, PolicyComponent, RemoteComponent, SystemEnvironment},
+    config::{
+        self, ComponentDigest, ComponentLock, ComponentSigner, Config, PolicyComponent, PolicyConfig, RemoteComponent,
+        SystemEnvironment,
+    },
 };
 
 /// What stands at the beginning of the file.
@@ -25,7 +28,7 @@ pub(super) fn run(path: &Path, update: bool) -> anyhow::Result<ExitCode> {
     let mut failed = false;
     let mut locked = BTreeMap::new();
     for component in components(&config) {
-        let pinned = pinned(&component, &cache, update);
+        let pinned = pinned(&component, &signers(&config, &component), &cache, update);
         let digest = match pinned {
             Ok(digest) => {
                 terminal::say(format_args!("{component}  {digest}"))?;
@@ -45,6 +48,14 @@ pub(super) fn run(path: &Path, update: bool) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// Who must have signed a component.
+fn signers<'c>(config: &'c Config, component: &RemoteComponent) -> Vec<&'c ComponentSigner> {
+    let policies = config.upstreams.iter().flat_map(|upstream| &upstream.policies);
+    let named =
+        |policy: &&PolicyConfig| matches!(&policy.component, PolicyComponent::Remote(named) if named == component);
+    policies.filter(named).filter_map(|policy| policy.signed_by.as_ref()).collect()
+}
+
 /// The components of all upstreams, each once.
 fn components(config: &Config) -> Vec<RemoteComponent> {
     let mut names = BTreeSet::new();
@@ -58,15 +69,30 @@ fn components(config: &Config) -> Vec<RemoteComponent> {
         .collect()
 }
 
-/// Has a component on this machine, and says which it is.
-fn pinned(component: &RemoteComponent, cache: &ComponentCache, update: bool) -> anyhow::Result<String> {
+/// Has a component on this machine with the signatures that it must have, and says which it is.
+fn pinned(
+    component: &RemoteComponent,
+    signers: &[&ComponentSigner],
+    cache: &ComponentCache,
+    update: bool,
+) -> anyhow::Result<String> {
+    let digest = fetched(component, cache, update)?;
+    let pinned = RemoteComponent { digest: Some(digest.clone()), ..component.clone() };
+    for signer in signers {
+        cache.verify(&PolicyComponent::Remote(pinned.clone()), &cache.read(&pinned)?, signer)?;
+    }
+    Ok(digest.to_string())
+}
+
+/// Has a component on this machine.
+fn fetched(component: &RemoteComponent, cache: &ComponentCache, update: bool) -> anyhow::Result<ComponentDigest> {
     if let Some(digest) = component.digest.as_ref().filter(|_| !(update && component.is_locked)) {
         cache.read(component)?;
-        return Ok(digest.to_string());
+        return Ok(digest.clone());
     }
     let fetched = fetch_apart(&RemoteComponent { digest: None, ..component.clone() })?;
     cache.keep(&fetched)?;
-    Ok(fetched.digest.to_string())
+    Ok(fetched.digest)
 }
 
 /// Writes the lock file if it changes, and removes one that says nothing.

@@ -44,7 +44,6 @@ struct Invocation<'a> {
     content: &'a Value,
     /// The whole request that `content` was in, if it was in one.
     envelope: Option<&'a Value>,
-    settings: Value,
     subject: Option<&'a str>,
 }
 
@@ -185,14 +184,16 @@ impl PolicyServer {
         let payload = payload.ok_or_else(|| wrong("`payload` is an object"))?;
         let envelope =
             (is_request && payload["method"].is_string() && payload["params"].is_object()).then_some(payload);
-        let config = params.get("config").filter(|config| config.is_object());
+        // What the policy wants to see was asked with its own settings.
+        if params.get("config").is_some_and(|config| *config != self.settings) {
+            return Err(wrong("`config` cannot differ from the settings of `weir policy serve --settings`"));
+        }
         Ok(Invocation {
             interceptor: text("name").ok_or_else(|| wrong("`name` is missing"))?,
             event: text("event").ok_or_else(|| wrong("`event` is missing"))?,
             is_request,
             content: envelope.map_or(payload, |envelope| &envelope["params"]),
             envelope,
-            settings: config.unwrap_or(&self.settings).clone(),
             subject: params["context"]["principal"]["id"].as_str(),
         })
     }
@@ -220,7 +221,7 @@ impl PolicyServer {
             false => ("after", json!({ "about": about, "memory": "", "what": { "result": content } })),
         };
         let Value::Object(with) = with else { return Ok(ServedVerdict::Pass) };
-        let with = case::parameters(function, with, &asked.settings.to_string().into());
+        let with = case::parameters(function, with, &self.settings.to_string().into());
         let answer = self.policy.ask(function, &with, &[]).await;
         let answer = answer.map_err(|why| Failure::new(INTERNAL, why.to_string()))?;
         decided(&answer["verdict"])

@@ -43,7 +43,7 @@ enum InterceptorVerdict {
 
 pub(crate) fn run(
     settings: &InterceptorSettings,
-    about: &Call,
+    (about, event): (&Call, &str),
     phase: Phase,
     payload: Json,
 ) -> Result<Chain, ChainStop> {
@@ -51,8 +51,8 @@ pub(crate) fn run(
     let all = server.interceptors().map_err(ChainStop::Failed)?;
     let mut chain = Chain::default();
     let mut current = payload;
-    for interceptor in ordered(all, settings, about, phase)? {
-        let verdict = match invoke(&mut server, &interceptor, (settings, about, phase), &current) {
+    for interceptor in ordered(all, settings, event, phase)? {
+        let verdict = match invoke(&mut server, &interceptor, (settings, about, event, phase), &current) {
             Ok(verdict) => verdict,
             Err(why) if interceptor.fails_open || interceptor.is_audit => {
                 chain.label("interceptor-failed", &format!("{}: {why}", interceptor.name));
@@ -82,7 +82,7 @@ pub(crate) fn run(
 fn ordered(
     mut all: Vec<Interceptor>,
     settings: &InterceptorSettings,
-    about: &Call,
+    event: &str,
     phase: Phase,
 ) -> Result<Vec<Interceptor>, ChainStop> {
     if let Some(names) = &settings.names {
@@ -92,7 +92,7 @@ fn ordered(
         }
         all.retain(|one| names.contains(&one.name));
     }
-    all.retain(|one| one.is_hooked(&about.method, phase));
+    all.retain(|one| one.is_hooked(event, phase));
     all.sort_by(|one, other| one.order(phase).cmp(&other.order(phase)));
     let first = match phase {
         Phase::Request => InterceptorKind::Mutator,
@@ -106,12 +106,12 @@ fn ordered(
 fn invoke(
     server: &mut InterceptorServer<'_>,
     interceptor: &Interceptor,
-    (settings, about, phase): (&InterceptorSettings, &Call, Phase),
+    (settings, about, event, phase): (&InterceptorSettings, &Call, &str, Phase),
     payload: &Json,
 ) -> Result<InterceptorVerdict, String> {
     let mut params = Json::from([
         ("name", interceptor.name.as_str().into()),
-        ("event", about.method.as_str().into()),
+        ("event", event.into()),
         ("phase", phase.word().into()),
         ("payload", payload.clone()),
     ]);

@@ -41,25 +41,33 @@ impl Phase {
 
 impl Interceptor {
     /// An entry of `interceptors/list`; none if it neither refuses nor changes.
-    pub(crate) fn read(entry: &Json) -> Option<Self> {
-        let kind = match entry.get("type")?.as_text()? {
+    ///
+    /// # Errors
+    ///
+    /// If it does not say what it is: it might have had to be asked.
+    pub(crate) fn read(entry: &Json) -> Result<Option<Self>, String> {
+        let text = |key: &str| entry.get(key).and_then(Json::as_text);
+        let (Some(name), Some(kind)) = (text("name"), text("type")) else {
+            return Err(format!("an interceptor has no name or no type: {entry}"));
+        };
+        let kind = match kind {
             "validation" => InterceptorKind::Validator,
             "mutation" => InterceptorKind::Mutator,
-            _ => return None,
+            _ => return Ok(None),
         };
         // One hook in earlier drafts, several in later ones.
         let hooks = match entry.get("hooks") {
             Some(hooks) => hooks.elements().to_vec(),
             None => entry.get("hook").cloned().into_iter().collect(),
         };
-        Some(Self {
-            name: entry.get("name")?.as_text()?.to_owned(),
+        Ok(Some(Self {
+            name: name.to_owned(),
             kind,
             is_audit: entry.get("mode").and_then(Json::as_text) == Some("audit"),
             fails_open: entry.get("failOpen").and_then(Json::as_bool) == Some(true),
             hooks,
             priority: entry.get("priorityHint").cloned().unwrap_or_default(),
-        })
+        }))
     }
 
     /// Whether it is asked about an event in a phase.
@@ -100,7 +108,7 @@ mod tests {
     use super::*;
 
     fn interceptor(entry: &str) -> Interceptor {
-        Interceptor::read(&Json::parse(entry).expect("it is JSON")).expect("it is an interceptor")
+        Interceptor::read(&Json::parse(entry).expect("it is JSON")).expect("it is read").expect("it is an interceptor")
     }
 
     #[test]
@@ -132,6 +140,10 @@ mod tests {
         assert_eq!(order(r#"{"request":-1000}"#, Phase::Request), -1000);
         assert_eq!(order(r#"{"request":-1000}"#, Phase::Response), 0);
         assert_eq!(order("null", Phase::Response), 0);
-        assert!(Interceptor::read(&Json::parse(r#"{"name":"a","type":"sink"}"#).expect("JSON")).is_none());
+        let read = |entry: &str| Interceptor::read(&Json::parse(entry).expect("it is JSON"));
+        assert!(read(r#"{"name":"a","type":"sink"}"#).is_ok_and(|found| found.is_none()));
+        for bad in [r#"{"name":"a"}"#, r#"{"type":"validation"}"#, r#"{"name":1,"type":"validation"}"#, "[]"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -58,22 +58,34 @@ impl<'a> InterceptorServer<'a> {
     /// Its interceptors.
     pub(crate) fn interceptors(&mut self) -> Result<Vec<Interceptor>, String> {
         let key = format!("list:{}", self.url);
-        if let Some(kept) = recalled(&key) {
-            return Ok(kept.elements().iter().filter_map(Interceptor::read).collect());
+        let (all, is_new) = match recalled(&key) {
+            Some(kept) => (kept, false),
+            None => (self.list()?, true),
+        };
+        let read = all.elements().iter().map(Interceptor::read).collect::<Result<Vec<_>, _>>();
+        let read = read.map_err(|why| self.away(&format!("has a list that cannot be used: {why}")))?;
+        if is_new {
+            keep(&key, &all, LIST_TTL);
         }
+        Ok(read.into_iter().flatten().collect())
+    }
+
+    /// The whole list: one that is not known to its end may lack the interceptor that would refuse.
+    fn list(&mut self) -> Result<Json, String> {
         let (mut all, mut cursor) = (Vec::new(), None);
         for _ in 0..PAGES {
             let params = cursor.map_or(Json::from([]), |cursor: Json| Json::from([("cursor", cursor)]));
             let page = self.ask("interceptors/list", params)?;
-            all.extend(page.get("interceptors").map_or(&[][..], Json::elements).iter().cloned());
+            let Some(Json::Array(entries)) = page.get("interceptors") else {
+                return Err(self.away("gives no list of interceptors"));
+            };
+            all.extend(entries.iter().cloned());
             cursor = page.get("nextCursor").filter(|cursor| cursor.as_text().is_some()).cloned();
             if cursor.is_none() {
-                break;
+                return Ok(Json::Array(all));
             }
         }
-        let all = Json::Array(all);
-        keep(&key, &all, LIST_TTL);
-        Ok(all.elements().iter().filter_map(Interceptor::read).collect())
+        Err(self.away(&format!("has a list of more than {PAGES} pages")))
     }
 
     /// The result of a request; or the error of the server, or why there is no answer.
@@ -91,9 +103,14 @@ impl<'a> InterceptorServer<'a> {
             connection = self.open()?;
             reply = self.post(&connection, method, params)?;
         }
-        self.connection = Some(connection);
         match reply {
-            ServerReply::Result(result, _) => Ok(result),
+            ServerReply::Result(result, _) => {
+                if recalled(&key).as_ref() != Some(&connection.written()) {
+                    keep(&key, &connection.written(), SESSION_TTL);
+                }
+                self.connection = Some(connection);
+                Ok(result)
+            }
             ServerReply::Error(text) => Err(text),
             ServerReply::Status(status) => Err(self.away(&format!("answers with status {status}"))),
         }
@@ -111,10 +128,10 @@ impl<'a> InterceptorServer<'a> {
                 self.notify(&session)?;
                 session
             }
+            // It may know no sessions. Whether it does speak the modern era shows with the next request.
             ServerReply::Error(_) | ServerReply::Status(400 | 404 | 405) => Connection::Modern,
             ServerReply::Status(status) => return Err(self.away(&format!("answers with status {status}"))),
         };
-        keep(&format!("session:{}", self.url), &connection.written(), SESSION_TTL);
         Ok(connection)
     }
 
@@ -145,11 +162,12 @@ impl<'a> InterceptorServer<'a> {
         let is_stream = header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
         let session = header("mcp-session-id").map(str::to_owned);
         let body = String::from_utf8(response.body).unwrap_or_default();
+        // An error that comes with another status is about the way to the server: its session, or its era.
+        if !(200..=299).contains(&response.status) {
+            return Ok(ServerReply::Status(response.status));
+        }
         let Some(answer) = answer::find(&body, is_stream, &id) else {
-            return match response.status {
-                200..=299 => Err(self.away("gives no answer to the request")),
-                status => Ok(ServerReply::Status(status)),
-            };
+            return Err(self.away("gives no answer to the request"));
         };
         Ok(match (answer.get("result"), answer.get("error")) {
             (Some(result), _) => ServerReply::Result(result.clone(), session),

@@ -14,7 +14,9 @@ use crate::{
     vault::{self, Keys, Vault},
 };
 
-const METHODS: [&str; 4] = ["tools/call", "resources/read", "prompts/get", "tasks/result"];
+/// `tasks/get` has the result of a finished task since 2026-07-28, and so have the events of `subscriptions/listen`.
+const METHODS: [&str; 6] =
+    ["tools/call", "resources/read", "prompts/get", "tasks/result", "tasks/get", "subscriptions/listen"];
 /// The labels of kinds. Weir takes 16 labels, and two may say something else.
 const LABELS: usize = 14;
 
