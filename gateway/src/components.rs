@@ -6,6 +6,7 @@ use std::{
     io::Write,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -16,6 +17,7 @@ use oci_client::{
     manifest::{OciDescriptor, OciImageManifest},
     secrets::RegistryAuth,
 };
+use parking_lot::Mutex;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::time::timeout;
@@ -81,13 +83,15 @@ impl FetchedComponent {
 pub struct ComponentCache {
     /// None where nothing is kept.
     folder: Option<PathBuf>,
+    /// Held by who fetches, so that upstreams with the same component fetch it once.
+    fetching: Mutex<()>,
 }
 
 impl ComponentCache {
     /// The components in the folder for what can be made anew.
     #[must_use]
     pub fn new(cache: Option<&Path>) -> Self {
-        Self { folder: cache.map(|cache| cache.join("components")) }
+        Self { folder: cache.map(|cache| cache.join("components")), fetching: Mutex::default() }
     }
 
     /// The bytes of a component, which is fetched if it is not on this machine. It may take two minutes, and may be called
@@ -99,7 +103,12 @@ impl ComponentCache {
         let Some(digest) = &component.digest else {
             return Err(ComponentError::Unpinned { component: component.to_string() });
         };
-        if let Some(wasm) = self.cached(component, digest) {
+        let cached = || self.cached(component, digest);
+        if let Some(wasm) = cached() {
+            return Ok(wasm);
+        }
+        let _fetching = self.fetching.lock();
+        if let Some(wasm) = cached() {
             return Ok(wasm);
         }
         tracing::info!(%component, %digest, "fetching a component");
@@ -125,9 +134,7 @@ impl ComponentCache {
         let unsigned = |why: String| ComponentError::Unsigned { component: component.name(), why };
         match component {
             PolicyComponent::File(path) => {
-                let mut path = path.clone().into_os_string();
-                path.push(SIGNATURE);
-                let path = PathBuf::from(path);
+                let path = signature_file(path);
                 let signature =
                     fs::read_to_string(&path).map_err(|why| unsigned(format!("{}: {why}", path.display())))?;
                 signer.verify(wasm, &signature).map_err(unsigned)
@@ -180,6 +187,14 @@ impl ComponentCache {
             }
         }
     }
+}
+
+/// Where the signature of a component in a file is.
+#[must_use]
+pub fn signature_file(component: &Path) -> PathBuf {
+    let mut path = component.as_os_str().to_owned();
+    path.push(SIGNATURE);
+    path.into()
 }
 
 /// Fetches a component on a thread of its own: whoever asks may be at work for a runtime.
@@ -325,7 +340,9 @@ fn reason(error: &dyn std::error::Error) -> String {
 /// Writes a file whole, or not at all.
 fn replace(folder: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let other = path.with_extension(std::process::id().to_string());
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let other = path.with_extension(format!("{}-{number}", std::process::id()));
     fs::File::create(&other)?.write_all(bytes)?;
     fs::rename(&other, path)
 }

@@ -278,8 +278,9 @@ impl Proxy {
                     target.carry_trace(context);
                 }
                 if let Some(span) = &record.span {
-                    let uri = context.message.uri();
-                    span.goes_to(target.name.as_deref().or(uri.as_deref()), target.upstream.server_address());
+                    // A legacy client sends no `Mcp-Name`, and what goes on as it came has no other name.
+                    let own = method::target(&context.message);
+                    span.goes_to(target.name.as_deref().or(own.as_deref()), target.upstream.server_address());
                 }
                 if target.upstream.policies().is_some() {
                     // Boxed: few upstreams have such policies, and every call would have room for it.

@@ -29,8 +29,9 @@ use crate::{
 
 /// How long a span waits for others, so that they are sent together.
 const GATHER: Duration = Duration::from_secs(1);
-/// How long the last spans and metrics may take.
-const LAST: Duration = Duration::from_secs(5);
+/// How long the last spans may take, and how long the last metrics after them.
+const LAST_SPANS: Duration = Duration::from_secs(3);
+const LAST_METRICS: Duration = Duration::from_secs(2);
 
 /// What reads the metrics of the gateway, each as OTLP has it.
 pub type ReadMetrics = Arc<dyn Fn() -> Vec<Value> + Send + Sync>;
@@ -90,7 +91,7 @@ impl TelemetryExport {
         Self { settings, ended, task }
     }
 
-    /// Sends what is left, if that takes no longer than [`LAST`].
+    /// Sends what is left, if that takes no longer than [`LAST_SPANS`] and [`LAST_METRICS`].
     pub async fn close(self) {
         self.ended.send_replace(true);
         // A panic there is in the log.
@@ -170,8 +171,8 @@ impl Exporter {
         }
     }
 
-    /// Sends the spans of one request; false if there are none, or they are not taken. What is dropped in the middle is
-    /// sent again by the next call.
+    /// Sends the spans of one request; false if there are none, or they have to wait. Spans that are given up make way for
+    /// the next ones. What is dropped in the middle is sent again by the next call.
     async fn send_spans(&mut self) -> bool {
         let Some(signal) = &mut self.spans else { return false };
         signal.next = Instant::now() + GATHER;
@@ -195,7 +196,6 @@ impl Exporter {
                 if !self.pending.is_empty() || SPANS.len() >= self.batch {
                     self.spans.iter_mut().for_each(|signal| signal.next = Instant::now());
                 }
-                return true;
             }
             Sent::Refused { status: 413 } if count > 1 => {
                 self.batch = count / 2;
@@ -206,10 +206,11 @@ impl Exporter {
             Sent::Failed { why, status: None | Some(429 | 502..=504), pause } => {
                 signal.next = Instant::now() + signal.pause(pause);
                 self.fail(|exporter| &mut exporter.spans, &why);
+                return false;
             }
             Sent::Failed { why, .. } => self.give_up(count, &why),
         }
-        false
+        true
     }
 
     /// Sends the metrics; false if they are not taken.
@@ -241,11 +242,10 @@ impl Exporter {
 
     /// Sends what is left.
     async fn finish(&mut self) {
-        let last = async {
-            while self.send_spans().await {}
-            self.send_metrics().await;
-        };
-        drop(timeout(LAST, last).await);
+        let last_spans = async { while self.send_spans().await {} };
+        drop(timeout(LAST_SPANS, last_spans).await);
+        // Their collector may be another one.
+        drop(timeout(LAST_METRICS, self.send_metrics()).await);
         let left = self.pending.len() + SPANS.len();
         if self.spans.is_some() && left > 0 {
             tracing::warn!("the collector of `telemetry.otlp` did not take the last {left} spans");

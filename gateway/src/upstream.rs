@@ -315,6 +315,11 @@ impl Upstream {
         self.held.lock().is_some()
     }
 
+    /// Whether that is so because its policies cannot be used.
+    pub fn has_unusable_policies(&self) -> bool {
+        self.held.lock().as_ref().is_some_and(|(state, _)| *state == UpstreamState::Error)
+    }
+
     /// Resolves when a process of this upstream is started, for whoever it is.
     pub async fn started(&self) {
         self.started.notified().await;

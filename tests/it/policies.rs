@@ -184,7 +184,7 @@ async fn redirecting_service(to: SocketAddr) -> (SocketAddr, tokio::task::JoinHa
     let address = listener.local_addr().unwrap();
     let serving = tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
-            connection.read(&mut [0; 4096]).await.unwrap();
+            assert_ne!(connection.read(&mut [0; 4096]).await.unwrap(), 0);
             let answer = format!("HTTP/1.1 307 Moved\r\nlocation: http://{to}/mint\r\ncontent-length: 0\r\n\r\n");
             connection.write_all(answer.as_bytes()).await.unwrap();
         }

@@ -11,7 +11,7 @@ use weir_tests::peer::{Launch, free_port};
 use weir_tests::stub::Offer;
 use weir_tests::terminal::{self, ALONE, ENVIRONMENT};
 use weir_tests::wait::{until, until_some};
-use weir_tests::{Client, Gateway, Peer, Stub, paths};
+use weir_tests::{Client, Gateway, LEGACY, Peer, Stub, paths};
 
 use crate::{admin::metrics, reload::reload};
 
@@ -211,6 +211,50 @@ async fn each_attempt_has_a_span_of_its_own() {
     assert!(told.iter().zip(ids).all(|(told, id)| told.contains(id)), "{told:?}");
 }
 
+/// The time that a person takes is not the upstream's.
+#[tokio::test]
+async fn an_attempt_ends_when_its_upstream_asks_for_input() {
+    let visit = Offer { tools: vec!["visit".into()], legacy: false, ..Offer::default() };
+    let (collector, stub) = tokio::join!(Collector::start(), Stub::offering(visit));
+    let gateway = Gateway::start(&(traces(&collector) + &stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let capabilities = json!({ "elicitation": { "url": {} } });
+    let client = Client::legacy_at(gateway.address(), "/mcp", LEGACY, &capabilities).await;
+    let (_, request) = client.request("tools/call", json!({ "name": "stub__visit", "arguments": {} }));
+    let mut events = client.send(request).await.events();
+    let question = events.next_message().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let reply = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "action": "accept" } });
+    assert_eq!(client.send(client.post(reply.to_string())).await.status, 202);
+    assert!(events.next_message().await.unwrap()["result"].is_object());
+    let (_, attempts) = spans(&collector, "stub__visit", 2).await;
+    let [first, second] = &attempts[..] else { panic!("two attempts: {attempts:#?}") };
+    let between = time(second, "startTimeUnixNano") - time(first, "endTimeUnixNano");
+    assert!(Duration::from_nanos(between) >= Duration::from_millis(500), "{attempts:#?}");
+    assert!(first["status"]["code"].is_null(), "{first:#}");
+}
+
+#[tokio::test]
+async fn resources_are_named_without_their_secrets_and_tools_by_their_own_names() {
+    let offer = Offer { capabilities: json!({ "resources": {} }), ..Offer::default() };
+    let (collector, stub) = tokio::join!(Collector::start(), Stub::offering(offer));
+    let gateway = Gateway::start(&(traces(&collector) + &stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let client = Client::legacy(&gateway, "/mcp/stub").await;
+    client.result("resources/read", json!({ "uri": "db://eve:hunter2@db.test/a?key=hunter2" })).await;
+    client.call("echo", json!({ "message": "hello" })).await;
+    let (_, attempts) = spans(&collector, "echo", 1).await;
+    assert!(attempts.iter().all(|attempt| attribute(attempt, "gen_ai.tool.name") == "echo"), "{attempts:#?}");
+    let named = || {
+        let all = collector.spans();
+        let reads = all.iter().filter(|span| attribute(span, "mcp.method.name") == "resources/read");
+        reads.map(|span| attribute(span, "mcp.resource.uri")).collect::<Vec<_>>()
+    };
+    until("the call and its attempt are there", || named().len() == 2).await;
+    assert_eq!(named(), ["db://db.test/a"; 2]);
+    assert!(!json!(collector.spans()).to_string().contains("hunter2"));
+}
+
 #[tokio::test]
 async fn a_token_that_is_renewed_is_two_attempts() {
     let (authority, collector) = (Authority::start(3600), Collector::start().await);
@@ -233,15 +277,16 @@ async fn a_token_that_is_renewed_is_two_attempts() {
 
 #[tokio::test]
 async fn failures_have_their_type() {
-    let tools = ["missing", "fail", "refuse"].map(str::to_owned).to_vec();
+    let tools = ["missing", "fail", "stop", "refuse"].map(str::to_owned).to_vec();
     let (collector, stub) = tokio::join!(Collector::start(), Stub::offering(Offer { tools, ..Offer::default() }));
     let nobody = format!("[upstreams.nobody]\nurl = \"http://127.0.0.1:{}/mcp\"\n", free_port());
     let gateway = Gateway::start(&(traces(&collector) + &stub.config("stub") + &nobody)).await;
     let client = Client::modern(&gateway, "/mcp");
-    // The upstream's error of JSON-RPC, a status that is none of MCP, and nobody there.
+    // The upstream's error of JSON-RPC, a status that is none of MCP, a stream without an answer, and nobody there.
     for (name, kind, of_attempt) in [
         ("stub__missing", "-32601", "-32601"),
         ("stub__fail", "protocol", "protocol"),
+        ("stub__stop", "protocol", "protocol"),
         ("nobody__any", "unreachable", "unreachable"),
     ] {
         client.ask("tools/call", json!({ "name": name, "arguments": { "message": "hello" } })).await;
@@ -279,6 +324,14 @@ async fn metrics_are_those_that_prometheus_reads() {
         (point["asInt"] == 1).then_some(metrics)
     };
     let pushed = until_some("the call is counted", ok).await;
+    let start = |metrics: &[Value]| {
+        let calls = metrics.iter().find(|metric| metric["name"] == "weir_calls")?;
+        Some(calls["sum"]["dataPoints"][0]["startTimeUnixNano"].clone())
+    };
+    let exports = collector.metrics().len();
+    until("they are sent again", || collector.metrics().len() > exports).await;
+    let starts: Vec<_> = collector.metrics().iter().filter_map(|metrics| start(metrics)).collect();
+    assert!(starts.len() > 1 && starts.windows(2).all(|pair| pair[0] == pair[1]), "one start: {starts:?}");
     let text = metrics(&gateway);
     let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).filter_map(|line| line.split_once(' '));
     for (name, kind) in kinds {
@@ -374,6 +427,8 @@ async fn the_last_spans_are_sent_at_the_end() {
     let (collector, stub) = tokio::join!(Collector::start(), Stub::start());
     let mut gateway = Gateway::start(&(traces(&collector) + &stub.config("stub"))).await;
     let client = Client::modern(&gateway, "/mcp");
+    // A request that is too large becomes smaller ones, at the end too.
+    collector.answer(413, "");
     echo(&client).await;
     gateway.signal(Signal::TERM);
     assert!(gateway.end().await.success());

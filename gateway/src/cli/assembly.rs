@@ -176,11 +176,8 @@ impl Assembler {
     ) -> Result<Assembly, BadConfig> {
         Self::assembled(config, |entry| {
             let source = UpstreamSource::of(entry);
-            match known.iter().find(|known| known.source == source) {
-                Some(same) => {
-                    same.upstream.limit_lists(config.limits.list);
-                    Ok(same.clone())
-                }
+            match known.iter().find(|known| known.is_of(&source)) {
+                Some(same) => Ok(same.clone()),
                 None => self.prepared(config, entry, accounts),
             }
         })
@@ -377,6 +374,13 @@ impl Assembly {
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+    }
+}
+
+impl AssembledUpstream {
+    /// Whether it is what this source would make. One whose policies could not be used may be another by now.
+    pub(super) fn is_of(&self, source: &UpstreamSource) -> bool {
+        self.source == *source && !self.upstream.has_unusable_policies()
     }
 }
 

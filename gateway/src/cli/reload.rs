@@ -18,7 +18,8 @@ use tokio::{
 use weir_flow::UpstreamState;
 
 use crate::{
-    config::{Config, PolicyConfig},
+    components::signature_file,
+    config::{Config, PolicyConfig, UpstreamName},
     credential::CredentialManager,
     open_files,
     proxy::Proxy,
@@ -104,11 +105,15 @@ impl FileContent {
 
 /// What the policies of a configuration are now.
 pub(super) fn policy_states(config: &Config) -> Vec<PolicyState> {
-    let state = |policy: &PolicyConfig| {
-        let data = fs::metadata(policy.component.file()?).ok()?;
+    let state = |path: PathBuf| {
+        let data = fs::metadata(path).ok()?;
         Some((data.modified().ok()?, data.len()))
     };
-    config.upstreams.iter().flat_map(|upstream| &upstream.policies).map(state).collect()
+    let files = |policy: &PolicyConfig| {
+        let signature = policy.signed_by.as_ref().and_then(|_| signature_file(policy.component.file()?).into());
+        [policy.component.file().map(Path::to_owned), signature].map(|file| file.and_then(state))
+    };
+    config.upstreams.iter().flat_map(|upstream| &upstream.policies).flat_map(files).collect()
 }
 
 impl Reloader {
@@ -132,9 +137,9 @@ impl Reloader {
 
     /// Reloads whenever the file has changed, and when it is `asked` to, until it is dropped.
     pub(super) async fn run(mut self, proxy: Arc<Proxy>, mut asked: mpsc::Receiver<ReloadRequest>) {
-        let mut closing = JoinSet::new();
+        let (mut closing, mut loading) = (JoinSet::new(), JoinSet::new());
         for pending in mem::take(&mut self.pending) {
-            self.finish(pending, &proxy, &mut closing).await;
+            loading.spawn_blocking(|| pending.wait());
         }
         // What has changed since Weir read it is a change too.
         let policies = mem::take(&mut self.policies);
@@ -146,6 +151,10 @@ impl Reloader {
                     Some(request) => Some(request),
                     None => return,
                 },
+                Some(Ok((name, loaded))) = loading.join_next() => {
+                self.finish(&name, loaded, &proxy, &mut closing).await;
+                continue;
+            }
                 () = tokio::time::sleep(LOOK) => None,
             };
             while closing.try_join_next().is_some() {}
@@ -176,12 +185,19 @@ impl Reloader {
         }
     }
 
-    /// Puts an upstream in force whose policies were not loaded when Weir began to listen.
-    async fn finish(&mut self, pending: PendingUpstream, proxy: &Arc<Proxy>, closing: &mut JoinSet<()>) {
-        let Ok((name, loaded)) = tokio::task::spawn_blocking(|| pending.wait()).await else { return };
-        let Some(held) = self.upstreams.iter_mut().find(|held| *held.upstream.key() == name) else { return };
+    /// Puts an upstream in force whose policies were not loaded when Weir began to listen, if it is still wanted so.
+    async fn finish(
+        &mut self,
+        name: &UpstreamName,
+        loaded: anyhow::Result<AssembledUpstream>,
+        proxy: &Arc<Proxy>,
+        closing: &mut JoinSet<()>,
+    ) {
+        let held = self.upstreams.iter_mut().find(|held| held.upstream.key() == name && held.upstream.is_held());
+        let Some(held) = held else { return };
         match loaded {
-            Ok(loaded) => *held = loaded,
+            Ok(loaded) if loaded.source == held.source => *held = loaded,
+            Ok(_) => return,
             Err(why) => {
                 let why = format!("its policies cannot be used: {why:#}");
                 tracing::error!(upstream = %name, "{why}");
@@ -220,7 +236,7 @@ impl Reloader {
         let (assembler, known) = (Arc::clone(&self.assembler), self.upstreams.clone());
         let is_known = |name: &str| {
             let entry = config.upstreams.iter().find(|upstream| upstream.name.as_str() == name);
-            entry.is_some_and(|entry| known.iter().any(|known| known.source == UpstreamSource::of(entry)))
+            entry.is_some_and(|entry| known.iter().any(|known| known.is_of(&UpstreamSource::of(entry))))
         };
         let accounts = self.manager.accounts_of(&config, is_known);
         let assembled = tokio::task::spawn_blocking(move || {
@@ -233,6 +249,7 @@ impl Reloader {
             self.assembler.record(&config).map_err(|why| why.to_string())?;
         }
         self.assembler.resize(&config.limits);
+        assembly.upstreams.iter().for_each(|assembled| assembled.upstream.limit_lists(config.limits.list));
         self.settings.apply(&config);
         self.manager.put(accounts);
         let retired = proxy.swap(assembly.snapshot).await;
@@ -253,7 +270,7 @@ impl Reloader {
         for entry in enabled() {
             match self.upstreams.iter().find(|before| *before.upstream.key() == entry.name) {
                 None => added.push(entry.name.to_string()),
-                Some(before) if before.source != UpstreamSource::of(entry) => changed.push(entry.name.to_string()),
+                Some(before) if !before.is_of(&UpstreamSource::of(entry)) => changed.push(entry.name.to_string()),
                 Some(_) => {}
             }
         }

@@ -59,7 +59,8 @@ pub(super) struct EngineShared {
     pub(super) limits: PolicyLimits,
     /// Who records questions; nobody as a rule.
     pub(super) recorder: ArcSwapOption<QuestionRecorder>,
-    loaded: Mutex<HashMap<[u8; 32], Weak<Loaded>>>,
+    /// What is compiled, by key. Who compiles holds the inner lock, so that others wait for it.
+    loaded: Mutex<HashMap<[u8; 32], Arc<Mutex<Weak<Loaded>>>>>,
 }
 
 impl Engine {
@@ -97,18 +98,21 @@ impl Engine {
     pub fn load(&self, source: PolicySource<'_>) -> Result<Policy, LoadError> {
         let failed = |fault| LoadError { policy: source.name.to_owned(), fault };
         let settings = load::settings(&source).map_err(failed)?;
-        let key = key(&source);
-        let known = self.0.loaded.lock().get(&key).and_then(Weak::upgrade);
-        let loaded = match known {
+        let slot = {
+            let mut all = self.0.loaded.lock();
+            all.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.lock().strong_count() > 0);
+            Arc::clone(all.entry(key(&source)).or_default())
+        };
+        let mut slot = slot.lock();
+        let loaded = match slot.upgrade() {
             Some(loaded) => loaded,
             None => {
                 let loaded = Arc::new(load::load(&self.0.wasm, &source).map_err(failed)?);
-                let mut all = self.0.loaded.lock();
-                all.retain(|_, loaded| loaded.strong_count() > 0);
-                all.insert(key, Arc::downgrade(&loaded));
+                *slot = Arc::downgrade(&loaded);
                 loaded
             }
         };
+        drop(slot);
         Ok(Policy::new(Arc::clone(&self.0), loaded, &source, settings))
     }
 }

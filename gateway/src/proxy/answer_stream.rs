@@ -21,6 +21,7 @@ use super::{
     Answer, CallLog, RequestContext,
     answer::failure_message,
     approval::ApprovedCall,
+    attempt::AttemptSpans,
     deadline::Deadline,
     decided_answer::{DecidedCall, DecidedMessage},
     legacy,
@@ -113,6 +114,8 @@ pub enum StreamClose {
 struct CallResult {
     outcome: Option<CallOutcome>,
     failure: Option<String>,
+    /// How the stream broke, for the span of its attempt.
+    broken: Option<SendError>,
     attempts: Option<u32>,
 }
 
@@ -146,6 +149,9 @@ impl CallResult {
         }
         if let Some(failure) = self.failure.take() {
             record.failure = Some(failure);
+        }
+        if let Some(why) = self.broken.take() {
+            AttemptSpans::new(record.span.as_ref()).fail(&why);
         }
         if let Some(attempts) = self.attempts.take() {
             record.attempts = attempts;
@@ -540,6 +546,7 @@ impl AnswerStream {
     /// Ends a broken stream with an error in place of the answer, where the client can still read one.
     fn fail(&mut self, why: SendError) -> StreamItem {
         self.give_up();
+        self.found.broken = Some(why.clone());
         let failure = match (why, &self.deadline, &self.answers) {
             (SendError::TimedOut, Some(deadline), Some(AnsweredRequest { upstream, .. })) => {
                 if let Some(running) = &self.running {

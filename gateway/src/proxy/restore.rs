@@ -91,22 +91,35 @@ async fn restore_later(
     for round in 1..=AGAIN {
         task::back_off(&mut backoff).await;
         let Some(session) = session.upgrade() else { return };
-        if !session.channels.get(&upstream).is_some_and(|now| now.is_same(&channel)) {
-            return;
-        }
-        let caller = session.caller();
+        let (caller, mut is_silent) = (session.caller(), false);
         for setting in std::mem::take(&mut left) {
+            let is_current = || session.channels.get(&upstream).is_some_and(|now| now.is_same(&channel));
+            if !is_current() {
+                // Whoever has opened another channel says all of it there.
+                return;
+            }
             let Some(request) = setting.request(&session, &upstream) else { continue };
+            if is_silent {
+                left.push(setting);
+                continue;
+            }
             match repeat(caller.as_ref(), &upstream, &channel, &request).await {
                 Ok(()) => {}
-                Err(NotTaken::Refused(why) | NotTaken::Unanswered(why)) if round == AGAIN => {
+                Err(NotTaken::Refused(why)) if round == AGAIN && is_current() => {
                     give_up(&session, &upstream, &setting, &why);
                 }
-                Err(_) => left.push(setting),
+                Err(why) => {
+                    is_silent = matches!(why, NotTaken::Unanswered(_));
+                    left.push(setting);
+                }
             }
         }
         if left.is_empty() {
             return;
+        }
+        if round == AGAIN {
+            let why = within(upstream.timeouts.list);
+            left.iter().for_each(|setting| give_up(&session, &upstream, setting, &why));
         }
     }
 }
@@ -115,10 +128,8 @@ async fn restore_later(
 fn give_up(session: &Session, upstream: &Upstream, setting: &ClientSetting, why: &str) {
     let what = match setting {
         ClientSetting::LogLevel => "the log level".to_owned(),
-        ClientSetting::Subscription(uri) => {
-            session.watch(upstream.key(), uri.clone(), false);
-            format!("the subscription to {}", printable(uri))
-        }
+        // It stays among what the client watches: the next session there may take it.
+        ClientSetting::Subscription(uri) => format!("the subscription to {}", printable(uri)),
     };
     let (name, why) = (upstream.name(), printable(why));
     tracing::warn!(upstream = name, session = &*session.shown, "{what} is not taken in a new session: {why}");

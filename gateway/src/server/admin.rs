@@ -130,6 +130,8 @@ pub struct Admin {
     file: String,
     url: String,
     started: Instant,
+    /// The same by the wall clock.
+    start_time: SystemTime,
     reload: mpsc::Sender<ReloadRequest>,
     /// How many may follow the log.
     followers: Semaphore,
@@ -210,6 +212,7 @@ impl Admin {
             file: file.display().to_string(),
             url,
             started: Instant::now(),
+            start_time: SystemTime::now(),
             reload,
             reload_failure,
             followers: Semaphore::new(FOLLOWERS),
@@ -219,7 +222,7 @@ impl Admin {
     /// What `/metrics` says, as OTLP has it.
     #[must_use]
     pub fn otlp_metrics(&self) -> Vec<serde_json::Value> {
-        metrics::otlp(&self.app, self.started.elapsed())
+        metrics::otlp(&self.app, self.start_time, self.started.elapsed())
     }
 
     /// Has the configuration read again; the answer, and its status.

@@ -5,7 +5,11 @@
 
 mod otlp;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 use prometheus_client::{
@@ -45,9 +49,9 @@ pub(super) fn text(app: &Arc<App>, uptime: Duration) -> Bytes {
     text.into()
 }
 
-/// The same as OTLP has them.
-pub(super) fn otlp(app: &Arc<App>, uptime: Duration) -> Vec<Value> {
-    let mut metrics = OtlpMetrics::new(uptime);
+/// The same as OTLP has them. All exports name the same `start`: another one says that the sums begin anew.
+pub(super) fn otlp(app: &Arc<App>, start: SystemTime, uptime: Duration) -> Vec<Value> {
+    let mut metrics = OtlpMetrics::new(start);
     // Nothing is written there that may fail.
     Scrape { app: Arc::clone(app), uptime }.add_to(&mut metrics).unwrap_or_default();
     metrics.finish()

@@ -1,6 +1,7 @@
 //! The line of each call.
 
 use std::{
+    borrow::Cow,
     fmt,
     net::SocketAddr,
     sync::{
@@ -311,15 +312,42 @@ pub(super) fn without_query(name: &str) -> &str {
     if name.contains("://") { name.split(['?', '#']).next().unwrap_or(name) } else { name }
 }
 
+/// The address of a resource without user, query and fragment (RFC 3986, section 3). Each of them may hold a secret.
+pub(super) fn without_secrets(uri: &str) -> Cow<'_, str> {
+    let uri = uri.split(['?', '#']).next().unwrap_or(uri);
+    let Some((scheme, rest)) = uri.split_once("//") else { return Cow::Borrowed(uri) };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match authority.rsplit_once('@') {
+        Some((_, host)) => Cow::Owned(format!("{scheme}//{host}{path}")),
+        None => Cow::Borrowed(uri),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{CallId, shown};
+    use super::{CallId, shown, without_secrets};
 
     #[test]
     fn names_in_the_log_are_bounded_and_without_queries() {
         assert_eq!(shown("echo"), "echo");
         assert_eq!(shown("https://x.test/doc?token=secret#a"), "https://x.test/doc");
         assert_eq!(shown(&"é".repeat(500)).chars().count(), 128);
+    }
+
+    #[test]
+    fn addresses_in_spans_have_no_user_query_or_fragment() {
+        for (uri, expected) in [
+            ("test://static-text", "test://static-text"),
+            ("db://eve:secret@host:5432/a?key=secret#secret", "db://host:5432/a"),
+            ("db://eve:se@cret@host", "db://host"),
+            ("https://x.test/doc/@me?mail=a@b.test", "https://x.test/doc/@me"),
+            ("file:///home/eve@x/a", "file:///home/eve@x/a"),
+            ("mem:note?key=secret", "mem:note"),
+            ("mem:note#secret", "mem:note"),
+            ("", ""),
+        ] {
+            assert_eq!(without_secrets(uri), expected, "{uri}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use weir_mcp::method;
 
 use super::{
     CallId, CallOutcome, CallRecord, TraceParent,
-    call::{shown, without_query},
+    call::{shown, without_query, without_secrets},
     otlp::{Attribute, CLIENT, SERVER, Span, SpanStatus},
     printable,
     span_queue::SPANS,
@@ -137,6 +137,11 @@ impl CallSpan {
         progress.end_attempt();
     }
 
+    /// Ends an attempt whose reply is not the call's answer. What happens until the next one is not the upstream's doing.
+    pub fn end_attempt(&self) {
+        self.progress.lock().end_attempt();
+    }
+
     /// Notes that the upstream's answer is all there.
     pub fn note_answered(&self) {
         self.progress.lock().answered.get_or_insert_with(SystemTime::now);
@@ -161,7 +166,7 @@ impl CallSpan {
         // What nobody serves may be called anything.
         let name = is_routed.then(|| shown(record.name)).filter(|name| !name.is_empty());
         let mut attributes = vec![Attribute::text("mcp.method.name", record.method)];
-        add_target(&mut attributes, record.method, without_query(record.name));
+        add_target(&mut attributes, record.method, record.name);
         add_client(&mut attributes, record);
         let texts = [
             ("jsonrpc.request.id", Some(record.request)),
@@ -206,14 +211,14 @@ impl CallSpan {
             Attribute::text("weir.upstream", record.upstream),
             Attribute::number("weir.attempt", i64::try_from(at + 1).unwrap_or(i64::MAX)),
         ];
-        add_target(&mut attributes, record.method, without_query(target));
+        add_target(&mut attributes, record.method, target);
         add_server(&mut attributes, progress.address.as_ref(), attempt.status);
         let status = match &attempt.failure {
             Some(AttemptFailure { kind, why }) => {
                 attributes.push(Attribute::text("error.type", &**kind));
                 SpanStatus::failed(Some(Cow::Borrowed(why)))
             }
-            // The last one comes to what the call comes to, unless Weir has decided that.
+            // The one that brings the answer comes to what the call comes to, unless Weir has decided that.
             None if attempt.end.is_none() && record.outcome.is_of_attempt() => {
                 add_outcome(&mut attributes, record, progress)
             }
@@ -266,14 +271,16 @@ fn add_target<'a>(attributes: &mut Vec<Attribute<'a>>, called: &str, target: &'a
     if called == method::TOOLS_CALL {
         attributes.push(Attribute::text("gen_ai.operation.name", "execute_tool"));
     }
-    let key = match called {
-        method::TOOLS_CALL => "gen_ai.tool.name",
-        method::PROMPTS_GET => "gen_ai.prompt.name",
-        method::RESOURCES_READ | method::SUBSCRIBE | method::UNSUBSCRIBE => "mcp.resource.uri",
+    let (key, target) = match called {
+        method::TOOLS_CALL => ("gen_ai.tool.name", printable(without_query(target))),
+        method::PROMPTS_GET => ("gen_ai.prompt.name", printable(without_query(target))),
+        method::RESOURCES_READ | method::SUBSCRIBE | method::UNSUBSCRIBE => {
+            ("mcp.resource.uri", Cow::Owned(printable(&without_secrets(target)).into_owned()))
+        }
         _ => return,
     };
     if !target.is_empty() {
-        attributes.push(Attribute::text(key, printable(target)));
+        attributes.push(Attribute::text(key, target));
     }
 }
 

@@ -333,8 +333,10 @@ impl Upstream {
         wanted: Option<Era>,
         initialize: &Message,
     ) -> Result<NegotiationEnd, ConnectError> {
-        if let Some((_, why)) = self.held.lock().clone() {
-            return Err(ConnectError::Outage(why));
+        if self.is_held() {
+            // Why they cannot be used is the operator's to know.
+            let what = if self.has_unusable_policies() { "cannot be used" } else { "are being compiled" };
+            return Err(ConnectError::Outage(format!("its policies {what}; try again later")));
         }
         if let Some((wanted, other)) = wanted.and_then(|era| Some((era, self.only_other(era)?))) {
             return Err(ConnectError::OtherEra { wanted, other });

@@ -20,6 +20,9 @@ use crate::{
 /// The days before a certificate expires, from which on that is a warning, and a note.
 const DAYS: (i64, i64) = (14, 30);
 
+/// The bits that the login store and its key must not have: Weir itself opens neither with them.
+const STORE_BITS: u32 = 0o077;
+
 /// The bits of a mode to clear.
 #[derive(Debug)]
 pub(super) struct Fix {
@@ -47,7 +50,7 @@ pub(super) fn permissions(config: &Config, findings: &mut Findings) {
     });
     // Weir opens these only if nobody else can read them.
     for (what, path) in [("the login store", store), ("the key of the login store", key.as_deref())] {
-        private(what, path, (0o077, "go-rwx", Severity::Error), findings);
+        private(what, path, (STORE_BITS, "go-rwx", Severity::Error), findings);
     }
     for (path, what) in secret_files(config) {
         private(what, Some(&path), (0o007, "o-rwx", Severity::Warning), findings);
@@ -89,12 +92,19 @@ fn private(what: &str, path: Option<&Path>, (bits, letters, severity): (u32, &st
     if mode & bits == 0 {
         return findings.ok("files", format_args!("nobody else can use {shown}"));
     }
+    // A service may read what belongs to root by just these bits.
+    let user = rustix::process::geteuid();
+    let is_own = found.is_file() && found.uid() == user.as_raw() && (bits == STORE_BITS || !user.is_root());
+    let repair = match is_own {
+        true => format!("chmod {letters} {shown}"),
+        false => format!("give {shown} to the user or group of the service, then: chmod {letters} {shown}"),
+    };
     findings.push(Finding {
         severity,
         check: "files",
         text: format!("{what} can be used by others: {shown} has mode {mode:o}"),
-        repair: Some(format!("chmod {letters} {shown}")),
-        fix: Some(Fix { path: path.to_owned(), clear: bits }),
+        repair: Some(repair),
+        fix: is_own.then(|| Fix { path: path.to_owned(), clear: bits }),
     });
 }
 

@@ -1,6 +1,6 @@
 //! `weir rename`: another name for an upstream, and for its logins.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use super::{ConfigFile, RenameOptions, save, unusable};
 use crate::{
@@ -10,17 +10,19 @@ use crate::{
 };
 
 pub(super) fn run(options: &RenameOptions) -> anyhow::Result<ExitCode> {
-    let RenameOptions { name, new, file, allow_plaintext_token_store } = options;
+    let RenameOptions { name, new, file, .. } = options;
     let mut changed = ConfigFile::open(&file.config)?;
     changed.rename(name, new).map_err(unusable)?;
     save(changed)?;
-    let config = load(&file.config)?;
     let mut note = String::new();
     // Names first: a login that cannot be moved stays good under the old name, for `weir rename` back.
-    match runtime()?.block_on(move_logins(config, name, new.as_str(), *allow_plaintext_token_store)) {
-        Ok(0) => {}
-        Ok(1) => note.push_str("; its login came along"),
-        Ok(count) => note.push_str(&format!("; its {count} logins came along")),
+    match moved_logins(options) {
+        Ok((0, Some(store))) if !store.exists() => {
+            note.push_str(&format!("; there are no logins in {}, where this user keeps them", store.display()));
+        }
+        Ok((0, _)) => {}
+        Ok((1, _)) => note.push_str("; its login came along"),
+        Ok((count, _)) => note.push_str(&format!("; its {count} logins came along")),
         Err(why) => terminal::complain(format_args!(
             "The login stays under the old name: {why}\n`weir auth login {new}` signs in again, and `weir auth logout {name}` \
              forgets the old login."
@@ -28,6 +30,15 @@ pub(super) fn run(options: &RenameOptions) -> anyhow::Result<ExitCode> {
     }
     terminal::say(format_args!("`{name}` is called `{new}` now{note}"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// How many logins came along, and where logins are kept.
+fn moved_logins(options: &RenameOptions) -> anyhow::Result<(usize, Option<PathBuf>)> {
+    let RenameOptions { name, new, file, allow_plaintext_token_store } = options;
+    let config = load(&file.config)?;
+    let store = config.store.path.clone();
+    let moved = move_logins(config, name, new.as_str(), *allow_plaintext_token_store);
+    Ok((runtime()?.block_on(moved)?, store))
 }
 
 /// Moves what is kept for an upstream, or for each account of a service; gives how many logins there were.

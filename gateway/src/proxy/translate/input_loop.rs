@@ -28,7 +28,7 @@ use crate::{
     proxy::{
         Proxy,
         answer::{answered, failure_message, outcome},
-        attempt::Attempt,
+        attempt::{Attempt, AttemptSpans},
         deadline::Deadline,
         drive::{CallDriver, Codec, Stop},
         namespace,
@@ -320,6 +320,7 @@ impl InputLoop {
             };
             if answer.error_code() == Some(answer::HEADER_MISMATCH) && !listed && method == method::TOOLS_CALL {
                 listed = true;
+                self.end_attempt();
                 self.list_again().await;
                 continue;
             }
@@ -332,6 +333,7 @@ impl InputLoop {
                     return Ok(InputItem::answer(message, CallOutcome::Refused));
                 }
             };
+            self.end_attempt();
             let answers = match self.ask(&asked, round, reporter).await {
                 Ok(answers) => answers,
                 Err(why) => {
@@ -365,7 +367,18 @@ impl InputLoop {
             Stop::OtherEra if round > 1 => Stop::Failed(Failure::SessionLost),
             stop => stop,
         })?;
-        self.last(reply, reporter).await.map_err(|why| Stop::Failed(why.into()))
+        let answer = self.last(reply, reporter).await;
+        answer.map_err(|why| {
+            AttemptSpans::new(self.span.as_ref()).fail(&why);
+            Stop::Failed(why.into())
+        })
+    }
+
+    /// The round has its answer, and the call goes on without the upstream for now.
+    fn end_attempt(&self) {
+        if let Some(span) = &self.span {
+            span.end_attempt();
+        }
     }
 
     /// The answer, past what is on the way to it.

@@ -2,10 +2,7 @@
 //!
 //! They have the names that Prometheus reads at `/metrics`, so that one dashboard is good for both ways.
 
-use std::{
-    fmt,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, time::SystemTime};
 
 use prometheus_client::{encoding::EncodeLabelValue, metrics::MetricType};
 use serde_json::{Value, json};
@@ -28,10 +25,9 @@ pub(super) struct OtlpMetrics {
 }
 
 impl OtlpMetrics {
-    /// None yet, of a process that has run for so long.
-    pub(super) fn new(uptime: Duration) -> Self {
-        let now = SystemTime::now();
-        Self { metrics: Vec::new(), start: nanoseconds(now - uptime), now: nanoseconds(now) }
+    /// None yet, of a process that runs since `start`.
+    pub(super) fn new(start: SystemTime) -> Self {
+        Self { metrics: Vec::new(), start: nanoseconds(start), now: nanoseconds(SystemTime::now()) }
     }
 
     /// Those that were added.
