@@ -59,9 +59,12 @@ pub(super) struct EngineShared {
     pub(super) limits: PolicyLimits,
     /// Who records questions; nobody as a rule.
     pub(super) recorder: ArcSwapOption<QuestionRecorder>,
-    /// What is compiled, by key. Who compiles holds the inner lock, so that others wait for it.
-    loaded: Mutex<HashMap<[u8; 32], Arc<Mutex<Weak<Loaded>>>>>,
+    /// What is compiled, by key.
+    loaded: Mutex<HashMap<[u8; 32], LoadedSlot>>,
 }
+
+/// One component, if it is in use. Who compiles it holds the lock, so that others wait for it.
+type LoadedSlot = Arc<Mutex<Weak<Loaded>>>;
 
 impl Engine {
     /// An engine that keeps compiled code in the directory `cache`, or compiles anew at each start without one. The
