@@ -152,9 +152,9 @@ impl Reloader {
                     None => return,
                 },
                 Some(Ok((name, loaded))) = loading.join_next() => {
-                self.finish(&name, loaded, &proxy, &mut closing).await;
-                continue;
-            }
+                    self.finish(&name, loaded, &proxy, &mut closing).await;
+                    continue;
+                }
                 () = tokio::time::sleep(LOOK) => None,
             };
             while closing.try_join_next().is_some() {}
@@ -196,7 +196,11 @@ impl Reloader {
         let held = self.upstreams.iter_mut().find(|held| held.upstream.key() == name && held.upstream.is_held());
         let Some(held) = held else { return };
         match loaded {
-            Ok(loaded) if loaded.source == held.source => *held = loaded,
+            Ok(loaded) if loaded.source == held.source => {
+                // A reload may have changed it meanwhile.
+                loaded.upstream.limit_lists(self.config.limits.list);
+                *held = loaded;
+            }
             Ok(_) => return,
             Err(why) => {
                 let why = format!("its policies cannot be used: {why:#}");

@@ -34,7 +34,7 @@ struct Interceptors;
 impl Calls for Interceptors {
     fn wants(settings: String) -> Result<Interest, String> {
         let settings = InterceptorSettings::read(&settings)?;
-        let has_calls = settings.events.iter().any(|event| event == CALL);
+        let has_calls = settings.events.iter().any(|event| settings::covers(event, CALL));
         let tasks = TASKS.into_iter().filter(|_| has_calls);
         let seen = |phase| if settings.phases.contains(&phase) { Detail::Body } else { Detail::Nothing };
         Ok(Interest {

@@ -44,8 +44,16 @@ impl InterceptorSettings {
             return Err("`config` is a table".into());
         }
         let events = texts(&written, "events")?.unwrap_or_else(|| vec!["tools/call".into()]);
+        if let Some(other) = events.iter().find(|event| event.trim_end_matches('*').contains(['*', '?'])) {
+            return Err(format!("`{other}` among the `events` is neither a method nor the beginning of one with `*`"));
+        }
         Ok(Self { url, names: texts(&written, "names")?, events, phases, config })
     }
+}
+
+/// Whether an event of the settings stands for a method.
+pub(crate) fn covers(event: &str, method: &str) -> bool {
+    event.strip_suffix('*').map_or(event == method, |start| method.starts_with(start.trim_end_matches('*')))
 }
 
 /// A list of texts with something in it.
