@@ -8,6 +8,7 @@ pub mod audit;
 mod auth;
 mod call;
 mod format;
+mod json_layer;
 mod live;
 pub mod metrics;
 pub mod otlp;
@@ -31,6 +32,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberI
 pub use approval::ApprovalRecord;
 pub use auth::{AuthRecord, Refusals};
 pub use call::{CallId, CallOutcome, CallRecord, NEEDS_SIGN_IN};
+use json_layer::JsonLayer;
 pub use live::{LiveView, terminal_size};
 pub use printable::{printable, printable_json, printable_text};
 pub use span::{CallSpan, sample};
@@ -65,14 +67,14 @@ pub fn start_as(filter: Option<&str>, default: &str, format: Option<LogFormat>) 
     };
     let terminal = std::io::stderr().is_terminal();
     let is_text = format.map_or(terminal, |format| format == LogFormat::Text);
-    let (writer, flush) = Buffered::stderr(!is_text);
+    let (writer, flush) = Buffered::stderr();
     let shared = writer.shared();
     let registry = tracing_subscriber::registry().with(filter);
     let text = || fmt::layer().fmt_fields(format::text()).with_target(false);
     let started = match (is_text, terminal) {
         (true, true) => registry.with(text().with_timer(format::ShortClock).with_writer(writer)).try_init(),
         (true, false) => registry.with(text().with_ansi(false).with_writer(writer)).try_init(),
-        (false, _) => registry.with(fmt::layer().json().with_writer(writer)).try_init(),
+        (false, _) => registry.with(JsonLayer(writer.shared())).try_init(),
     };
     // A second start in one process (a test) keeps the first log.
     if started.is_ok() {

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::{
-    format,
     live::{LiveScreen, LiveView, terminal_size},
     recent,
 };
@@ -32,7 +31,6 @@ const STALLED: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct Buffered {
     shared: Arc<WriterShared>,
-    json: bool,
 }
 
 /// Has what is left written when it is dropped.
@@ -82,8 +80,8 @@ impl Flush {
 
 impl Buffered {
     /// Gathers for standard error.
-    pub(super) fn stderr(json: bool) -> (Self, Flush) {
-        let (writer, flush) = Self::new(json);
+    pub(super) fn stderr() -> (Self, Flush) {
+        let (writer, flush) = Self::new();
         let shared = Arc::clone(&writer.shared);
         let worker = std::thread::Builder::new().name("log".into()).spawn(move || shared.run(&mut io::stderr()));
         // Without a thread there is no log; the gateway is worth more than that.
@@ -91,10 +89,10 @@ impl Buffered {
         (writer, flush)
     }
 
-    fn new(json: bool) -> (Self, Flush) {
+    pub(super) fn new() -> (Self, Flush) {
         let shared =
             Arc::new(WriterShared { lines: Mutex::default(), waiting: Condvar::new(), written: Condvar::new() });
-        (Self { shared: Arc::clone(&shared), json }, Flush { shared })
+        (Self { shared: Arc::clone(&shared) }, Flush { shared })
     }
 
     pub(super) fn shared(&self) -> Arc<WriterShared> {
@@ -112,11 +110,7 @@ impl<'a> MakeWriter<'a> for Buffered {
 
 impl Write for Buffered {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.json {
-            self.shared.gather(&format::json(line))
-        } else {
-            self.shared.gather(line)
-        }
+        self.shared.gather(line);
         Ok(line.len())
     }
 
@@ -141,6 +135,12 @@ impl WriterShared {
         if before == 0 || (before < BATCH && after >= BATCH) {
             self.waiting.notify_one();
         }
+    }
+
+    /// What is gathered, in place of writing it.
+    #[cfg(test)]
+    pub(super) fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.lock().bytes)
     }
 
     /// Shows another table below the log, or none.
@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn slow() -> (Buffered, Flush, mpsc::Sender<()>, Arc<Mutex<Vec<u8>>>) {
-        let (writer, flush) = Buffered::new(false);
+        let (writer, flush) = Buffered::new();
         let (allow, may) = mpsc::channel();
         let taken = Arc::<Mutex<Vec<u8>>>::default();
         let mut reader = Slow { may, taken: Arc::clone(&taken) };

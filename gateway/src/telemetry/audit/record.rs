@@ -131,7 +131,7 @@ impl<'a> Record<'a> {
 }
 
 /// Adds the decimal digits of a number.
-pub(super) fn put_number(value: u64, to: &mut Vec<u8>) {
+pub(in crate::telemetry) fn put_number(value: u64, to: &mut Vec<u8>) {
     let (mut digits, mut at, mut value) = ([0; 20], 20, value);
     loop {
         at -= 1;
@@ -146,7 +146,7 @@ pub(super) fn put_number(value: u64, to: &mut Vec<u8>) {
 }
 
 /// Adds bytes in hexadecimal.
-pub(super) fn put_hex(bytes: &[u8], to: &mut Vec<u8>) {
+pub(in crate::telemetry) fn put_hex(bytes: &[u8], to: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let start = to.len();
     to.resize(start + 2 * bytes.len(), 0);
@@ -163,7 +163,7 @@ pub fn now() -> String {
 }
 
 /// Adds a time as RFC 3339 has it, in UTC and milliseconds: all are of one length, so that they compare as texts.
-pub(super) fn put_time(at: SystemTime, to: &mut Vec<u8>) {
+pub(in crate::telemetry) fn put_time(at: SystemTime, to: &mut Vec<u8>) {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (day, second) = (since.as_secs() / SECONDS_A_DAY, since.as_secs() % SECONDS_A_DAY);
     let (year, month, day) = date(day);
