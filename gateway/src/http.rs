@@ -163,7 +163,8 @@ impl HttpClient {
             }
         };
         let kept = (&target.pool, busy);
-        let response = Response::new(session, kept, target.timeouts.read, reusable).await.ok_or(Error::BadResponse)?;
+        let mut response = Response::new(session, kept, target.timeouts.read, reusable).ok_or(Error::BadResponse)?;
+        response.give_back_if_done().await;
         // Its own to answer where it reads the request (RFC 9110 §15.5.8).
         match target.reader() {
             Some(proxy) if response.status() == 407 => Err(proxy.unauthorized()),

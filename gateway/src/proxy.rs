@@ -232,18 +232,24 @@ impl Proxy {
 
     /// The same, once it is known whose its tasks are.
     async fn carry(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Answer {
-        if context.message.raw(Field::RequestState).is_some()
-            && let Some(came) = Box::pin(self.signed_in(context)).await
-        {
+        if context.message.raw(Field::RequestState).is_some() {
+            // Boxed: few calls come back with answers, and every call would have room for it.
+            return Box::pin(self.carry_again(context, record)).await;
+        }
+        self.route_and_drive(context, None, record).await
+    }
+
+    /// The same for a call that comes back with answers. Who asked is Weir, or else the upstream.
+    async fn carry_again(self: &Arc<Self>, context: &RequestContext, record: &mut CallLog) -> Answer {
+        if let Some(came) = self.signed_in(context).await {
             return match came {
-                // Boxed: it happens once in a login, and every call would have room for it.
-                Ok(call) => Box::pin(self.route_and_drive(&call, None, record)).await,
+                Ok(call) => self.route_and_drive(&call, None, record).await,
                 Err(answer) => answer,
             };
         }
         if let Some((call, reply)) = approval::reply_in(context) {
-            Box::pin(self.page_settled(context, &reply)).await;
-            return Box::pin(self.route_and_drive(&call, Some(reply), record)).await;
+            self.page_settled(context, &reply).await;
+            return self.route_and_drive(&call, Some(reply), record).await;
         }
         self.route_and_drive(context, None, record).await
     }
@@ -256,7 +262,7 @@ impl Proxy {
         record: &mut CallLog,
     ) -> Answer {
         match self.route(context, record).await {
-            route::Route::Answered(answer) => answer,
+            route::Route::Answered(answer) => *answer,
             route::Route::Denied(denied) => {
                 let route::DeniedCall { upstream, decision, answer } = *denied;
                 record.goes_to(&upstream);
@@ -265,7 +271,7 @@ impl Proxy {
             }
             route::Route::Unknown(answer) => {
                 record.fail(CallOutcome::Refused, "nothing is called so");
-                answer
+                *answer
             }
             route::Route::Upstream(mut target) => {
                 record.goes_to(&target.upstream);
@@ -314,12 +320,12 @@ impl Proxy {
     async fn approve_and_drive(
         self: &Arc<Self>,
         context: &RequestContext,
-        target: route::Target,
+        mut target: route::Target,
         reply: Option<approval::Reply>,
         record: &mut CallLog,
     ) -> Answer {
         if target.approvals.is_empty() && target.policy_approvals.is_empty() {
-            return self.drive(context, target, record).await;
+            return self.drive(context, &mut target, record).await;
         }
         self.approve(context, target, reply, record).await
     }
@@ -351,7 +357,7 @@ impl Proxy {
     }
 
     /// Passes on a notification or the answer to an upstream's question; there is nothing to wait for.
-    pub async fn pass(self: &Arc<Self>, context: RequestContext) {
+    pub async fn pass(self: &Arc<Self>, context: &RequestContext) {
         let message = &context.message;
         if let Some(session) = &context.session {
             // What a call at an upstream without sessions waits for.
@@ -359,9 +365,9 @@ impl Proxy {
                 return;
             }
         }
-        for target in self.route_message(&context) {
+        for target in self.route_message(context) {
             let run = target.run.clone();
-            self.pass_on(&context, &target).await;
+            self.pass_on(context, &target).await;
             // The only message that concerns a request which runs: from here on nothing of it is for the client.
             if let Some(run) = run {
                 run.cancel();

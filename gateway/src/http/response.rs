@@ -37,7 +37,7 @@ enum HttpBody {
 
 impl Response {
     /// None if the session has read no head.
-    pub(super) async fn new(
+    pub(super) fn new(
         session: HttpSession,
         (pool, busy): (&Arc<ConnectionPool>, BusyConnection),
         patience: Duration,
@@ -46,10 +46,7 @@ impl Response {
         session.response_header()?;
         let body = HttpBody::Open(Box::new(session));
         let (pool, busy) = (Arc::clone(pool), Some(busy));
-        let mut response = Self { body, pool, busy, patience: Some(patience), reusable };
-        // So that who needs no more than the status of a 202 need not pull an empty body.
-        response.give_back_if_done().await;
-        Some(response)
+        Some(Self { body, pool, busy, patience: Some(patience), reusable })
     }
 
     /// The status.
@@ -154,7 +151,8 @@ impl Response {
         }
     }
 
-    async fn give_back_if_done(&mut self) {
+    /// Gives the connection back if nothing of the body is missing, as behind the head of a 202.
+    pub(super) async fn give_back_if_done(&mut self) {
         let HttpBody::Open(session) = &mut self.body else { return };
         if !is_done(session) {
             return;

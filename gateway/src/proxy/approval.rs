@@ -240,11 +240,11 @@ impl Proxy {
     async fn drive_approved(
         self: &Arc<Self>,
         context: &RequestContext,
-        target: Target,
+        mut target: Target,
         call: Digest,
         record: &mut CallLog,
     ) -> Answer {
-        let mut answer = self.drive(context, target, record).await;
+        let mut answer = self.drive(context, &mut target, record).await;
         // In a session an upstream asks its client without ending the call.
         if context.era == Era::Legacy {
             return answer;

@@ -236,7 +236,7 @@ impl Proxy {
     pub(super) async fn drive(
         self: &Arc<Self>,
         context: &RequestContext,
-        mut target: Target,
+        target: &mut Target,
         record: &mut CallLog,
     ) -> Answer {
         // From here on the client may cancel by this id.
@@ -263,7 +263,7 @@ impl Proxy {
     async fn answer_of(
         self: &Arc<Self>,
         context: &RequestContext,
-        target: Target,
+        target: &Target,
         mut running: Option<RunningGuard>,
         record: &mut CallLog,
     ) -> Answer {
@@ -273,12 +273,12 @@ impl Proxy {
         for _ in 0..2 {
             let stopped = match (context.era, era) {
                 (Era::Legacy, Era::Legacy) | (Era::Modern, Era::Modern) => {
-                    self.same_era(context, &target, &mut running, start, record).await
+                    self.same_era(context, target, &mut running, start, record).await
                 }
                 // Boxed: few calls are translated, and every call would carry their state.
-                (Era::Modern, Era::Legacy) => Box::pin(self.to_legacy(context, &target, record)).await,
+                (Era::Modern, Era::Legacy) => Box::pin(self.to_legacy(context, target, record)).await,
                 (Era::Legacy, Era::Modern) => {
-                    Box::pin(self.to_modern(context, &target, &mut running, start, record)).await
+                    Box::pin(self.to_modern(context, target, &mut running, start, record)).await
                 }
             };
             match stopped {

@@ -40,9 +40,9 @@ const LONGEST_CONTEXT: usize = 8192;
 #[allow(clippy::large_enum_variant, reason = "one lives for a moment; a box would cost each call an allocation")]
 pub(super) enum Route {
     /// Weir has the answer.
-    Answered(Answer),
+    Answered(Box<Answer>),
     /// It leads nowhere that the caller may know of, and this says so.
-    Unknown(Answer),
+    Unknown(Box<Answer>),
     /// A rule denies it.
     Denied(Box<DeniedCall>),
     /// It goes to an upstream.
@@ -134,14 +134,14 @@ impl Proxy {
             Endpoint::Merged(toolset) => toolset,
         };
         if let Some(answer) = self.answer(context).await {
-            return Route::Answered(answer);
+            return Route::Answered(Box::new(answer));
         }
         let viewer = context.viewer();
         let mut offers = self.catalog.known(viewer, context.era);
         let mut target = self.find(&offers, context, toolset, NameScope::Listed);
         if target.is_err() {
             if let Some(answer) = self.status(context) {
-                return Route::Answered(answer);
+                return Route::Answered(Box::new(answer));
             }
             // It may be one that this client, or all of its era, have not listed since it is there.
             offers = Box::pin(self.catalog.merged(viewer, context.era)).await;
@@ -149,7 +149,7 @@ impl Proxy {
         }
         if let Err(UnknownTarget::Name(_, name)) = &target {
             match Box::pin(self.behind_sign_in(context, &offers, name)).await {
-                Some(SignInResult::Answered(answer)) => return Route::Answered(*answer),
+                Some(SignInResult::Answered(answer)) => return Route::Answered(answer),
                 Some(SignInResult::Listed(offers)) => target = self.find(&offers, context, toolset, NameScope::Listed),
                 None => {}
             }
@@ -159,7 +159,7 @@ impl Proxy {
         }
         match target {
             Ok(target) => Route::Upstream(target),
-            Err(unknown) => Route::Unknown(self.unknown(context, &unknown)),
+            Err(unknown) => Route::Unknown(Box::new(self.unknown(context, &unknown))),
         }
     }
 

@@ -202,8 +202,8 @@ impl SubscriptionFollower {
                 }
                 continue;
             };
-            let target = Target::unchanged(&upstream, &sub.message, Era::Modern);
-            let answer = self.proxy.drive(&sub, target, &mut CallLog::new(&sub)).await;
+            let mut target = Target::unchanged(&upstream, &sub.message, Era::Modern);
+            let answer = self.proxy.drive(&sub, &mut target, &mut CallLog::new(&sub)).await;
             let Answer { body: Body::Events(delivery), .. } = answer else {
                 // It does not let anything be watched, or cannot be asked now. Only what was promised is tried again.
                 if tell.as_ref().is_some_and(|tell| !tell.is_closed()) {

@@ -5,7 +5,7 @@ use std::{pin::pin, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use weir_mcp::{
     Era, InboundRequest, Message,
-    classify::{self, Claims},
+    classify::{self, Claims, Rejection},
     headers,
     message::Kind,
 };
@@ -31,28 +31,22 @@ impl App {
             Ok(inbound) => inbound,
             Err(refusal) => return refusal,
         };
-        let claims = claims(exchange);
+        let era = match classify::classify(&inbound, &claims(exchange)) {
+            Ok(era) => era,
+            Err(why) => return rejected(endpoint, exchange, inbound, why),
+        };
         let accept = exchange.header("accept").unwrap_or_default();
-        match (classify::classify(&inbound, &claims), inbound) {
-            (Err(why), InboundRequest::Single(message)) => {
-                let answer = refusal::rejected(&why, message.id());
-                let era = if message.claimed_version().is_some() { Era::Modern } else { Era::Legacy };
+        let is_modern = era == Era::Modern && matches!(inbound, InboundRequest::Single(_));
+        let accepts = if is_modern { headers::accepts_json(accept) } else { headers::accepts_json_and_events(accept) };
+        if !accepts {
+            return refusal::not_acceptable("application/json and text/event-stream");
+        }
+        match inbound {
+            InboundRequest::Single(message) if is_modern => {
                 let context = context(era, endpoint, exchange, message, None);
-                recorded(answer, &context, exchange, why.message)
+                self.handle_message(exchange, &context).await
             }
-            (Err(why), InboundRequest::Batch(_)) => refusal::rejected(&why, None),
-            (Ok(Era::Modern), InboundRequest::Single(message)) => {
-                if !headers::accepts_json(accept) {
-                    return refusal::not_acceptable("application/json and text/event-stream");
-                }
-                self.modern(endpoint, exchange, message).await
-            }
-            (Ok(_), inbound) => {
-                if !headers::accepts_json_and_events(accept) {
-                    return refusal::not_acceptable("application/json and text/event-stream");
-                }
-                self.legacy(endpoint, exchange, inbound).await
-            }
+            inbound => self.legacy(endpoint, exchange, inbound).await,
         }
     }
 
@@ -70,11 +64,6 @@ impl App {
             refusal::body(&why, limit)
         })?;
         InboundRequest::parse(body).map_err(|why| refusal::malformed(&why))
-    }
-
-    async fn modern(self: &Arc<Self>, endpoint: &Endpoint, exchange: &mut HttpExchange, message: Message) -> Answer {
-        let context = context(Era::Modern, endpoint, exchange, message, None);
-        self.handle_message(exchange, context).await
     }
 
     async fn legacy(
@@ -116,12 +105,16 @@ impl App {
             }
         };
         match inbound {
-            InboundRequest::Single(message) => self.alone(exchange, &session, message).await,
+            InboundRequest::Single(message) => {
+                let context = context_in(&session, exchange, message);
+                self.alone(exchange, &session, &context).await
+            }
             InboundRequest::Batch(messages) if messages.len() > MAX_BATCH => refusal::batch_too_long(MAX_BATCH),
             InboundRequest::Batch(messages) => {
                 let mut answers = Vec::new();
                 for message in messages {
-                    let answer = self.in_session(exchange, &session, message).await;
+                    let context = context_in(&session, exchange, message);
+                    let answer = self.handle_message(exchange, &context).await;
                     answers.extend(gathered(&session, answer).await);
                 }
                 batch(&answers)
@@ -129,39 +122,33 @@ impl App {
         }
     }
 
-    async fn in_session(
+    /// As [`handle_message`](Self::handle_message), where the answer may become a stream that the client can resume.
+    async fn alone(
         self: &Arc<Self>,
         exchange: &mut HttpExchange,
         session: &Arc<Session>,
-        message: Message,
+        context: &RequestContext,
     ) -> Answer {
-        let context = context(Era::Legacy, &session.endpoint, exchange, message, Some(Arc::clone(session)));
-        self.handle_message(exchange, context).await
-    }
-
-    /// As [`in_session`](Self::in_session), for a message whose answer may become a stream that the client can resume.
-    async fn alone(self: &Arc<Self>, exchange: &mut HttpExchange, session: &Arc<Session>, message: Message) -> Answer {
-        if message.kind() != Kind::Request || !session.streams.is_on() {
-            return self.in_session(exchange, session, message).await;
+        if context.message.kind() != Kind::Request || !session.streams.is_on() {
+            return self.handle_message(exchange, context).await;
         }
-        let context = context(Era::Legacy, &session.endpoint, exchange, message, Some(Arc::clone(session)));
-        let mut record = begun(&context, exchange);
+        let mut record = begun(context, exchange);
         let id = context.message.id().unwrap_or(b"null");
         let answer = {
-            let asked = pin!(self.proxy.request(&context, &mut record));
+            let asked = pin!(self.proxy.request(context, &mut record));
             slow::resumable(self, exchange, session, id, asked).await
         };
         answer.recorded(record)
     }
 
-    async fn handle_message(self: &Arc<Self>, exchange: &mut HttpExchange, context: RequestContext) -> Answer {
+    async fn handle_message(self: &Arc<Self>, exchange: &mut HttpExchange, context: &RequestContext) -> Answer {
         if context.message.kind() != Kind::Request {
             self.proxy.pass(context).await;
             return Answer::empty(202);
         }
-        let mut record = begun(&context, exchange);
+        let mut record = begun(context, exchange);
         let answer = {
-            let asked = pin!(self.proxy.request(&context, &mut record));
+            let asked = pin!(self.proxy.request(context, &mut record));
             slow::while_there(exchange, asked).await
         };
         answer.recorded(record)
@@ -211,6 +198,14 @@ impl App {
 /// How many messages a batch may hold, as in the SDKs.
 pub(super) const MAX_BATCH: usize = 100;
 
+/// The answer to what no era can read.
+fn rejected(endpoint: &Endpoint, exchange: &HttpExchange, inbound: InboundRequest, why: Rejection) -> Answer {
+    let InboundRequest::Single(message) = inbound else { return refusal::rejected(&why, None) };
+    let answer = refusal::rejected(&why, message.id());
+    let era = if message.claimed_version().is_some() { Era::Modern } else { Era::Legacy };
+    recorded(answer, &context(era, endpoint, exchange, message, None), exchange, why.message)
+}
+
 /// What the log will say of a call that begins now.
 fn begun(context: &RequestContext, exchange: &HttpExchange) -> CallLog {
     let mut record = CallLog::new(context);
@@ -251,6 +246,11 @@ fn refused_version(exchange: &HttpExchange) -> Option<Answer> {
         Ok(Era::Modern) => Some(refusal::method("POST")),
         Err(why) => Some(refusal::rejected(&why, None)),
     }
+}
+
+/// The context of a message in a session.
+fn context_in(session: &Arc<Session>, exchange: &HttpExchange, message: Message) -> RequestContext {
+    context(Era::Legacy, &session.endpoint, exchange, message, Some(Arc::clone(session)))
 }
 
 pub(super) fn context(

@@ -49,9 +49,21 @@ pub(super) async fn resumable(
     id: &[u8],
     mut answer: Pin<&mut impl Future<Output = Answer>>,
 ) -> Answer {
-    if let Ok(answer) = timeout(QUICK, &mut answer).await {
-        return kept(answer, session);
+    match timeout(QUICK, &mut answer).await {
+        Ok(answer) => kept(answer, session),
+        // Boxed: few calls are slow, and every call would have room for it.
+        Err(_) => Box::pin(streamed(app, exchange, session, id, answer)).await,
     }
+}
+
+/// The same for a call that is slow.
+async fn streamed(
+    app: &App,
+    exchange: &mut HttpExchange,
+    session: &Arc<Session>,
+    id: &[u8],
+    mut answer: Pin<&mut impl Future<Output = Answer>>,
+) -> Answer {
     let mut writer = ReplayWriter::answer(&session.streams, session.version());
     if !writer.primes() {
         return kept(while_there(exchange, answer).await, session);

@@ -157,7 +157,7 @@ impl App {
         let own = |session: &Arc<Session>| session.is_of(exchange.caller());
         let Some(session) = context.session.clone().filter(own) else { return true };
         let ready = context.message.method() == "notifications/initialized";
-        self.proxy.pass(context).await;
+        self.proxy.pass(&context).await;
         if ready {
             self.proxy.hear(&session);
         }

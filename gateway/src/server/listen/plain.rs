@@ -78,17 +78,20 @@ pub(super) async fn serve<H: Handler>(
     }
 }
 
-async fn answer<H: Handler>(
+/// One request and its answer. The exchange is made outside of the future, which would hold the session a second time.
+fn answer<H: Handler>(
     server: &Arc<HttpServer<H>>,
     session: HttpSession,
     peer: Peer,
     line: &Arc<ConnectionState>,
-) -> ConnectionEnd {
+) -> impl Future<Output = ConnectionEnd> + Send {
     let shared = (Arc::clone(&server.draining), Arc::clone(&server.settings.bodies));
     let session = ServerSession::H1(session);
     let mut exchange = HttpExchange::new(session, peer, server.limits().into(), shared, Some(Arc::clone(line)));
-    server.handler.handle(&mut exchange).await;
-    exchange.finish().await
+    async move {
+        server.handler.handle(&mut exchange).await;
+        exchange.finish().await
+    }
 }
 
 /// What is waited for, and until when.

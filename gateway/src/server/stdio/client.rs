@@ -167,7 +167,7 @@ impl StdioClient {
             Kind::Notification if message.method() == method::INITIALIZED => {
                 let Some(session) = self.session.clone() else { return };
                 // It must be there before anything else of the session is.
-                Box::pin(self.proxy.pass(self.context(Era::Legacy, message))).await;
+                Box::pin(self.proxy.pass(&self.context(Era::Legacy, message))).await;
                 self.listen(session);
             }
             Kind::Notification | Kind::Response | Kind::Error => self.pass(era, message).await,
@@ -250,7 +250,7 @@ impl StdioClient {
             self.settle(ended).await;
         }
         let (proxy, context) = (Arc::clone(&self.proxy), self.context(era, message));
-        self.tasks.spawn(async move { proxy.pass(context).await });
+        self.tasks.spawn(async move { proxy.pass(&context).await });
     }
 
     /// Hears what the server says of its own accord, for as long as the session lives.
@@ -340,7 +340,7 @@ async fn give_up(proxy: &Arc<Proxy>, context: &RequestContext, id: &[u8], limit:
         let params = format!("{{\"requestId\":{},\"reason\":\"{why}\"}}", String::from_utf8_lossy(id));
         let cancel = answer::notification(method::CANCELLED, Some(params.as_bytes()));
         if let Ok(message) = Message::parse(cancel) {
-            proxy.pass(RequestContext { message, ..context.clone() }).await;
+            proxy.pass(&RequestContext { message, ..context.clone() }).await;
         }
     }
 }
