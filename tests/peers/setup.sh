@@ -33,6 +33,7 @@ command -v python3 >/dev/null || install_package python3
 python3 -c 'import ensurepip' 2>/dev/null || install_package python3-venv
 command -v npm >/dev/null || install_package npm
 command -v tmux >/dev/null || install_package tmux
+command -v redis-server >/dev/null || install_package redis-server
 
 rm -f "$stamp"
 mkdir -p .tools/bin

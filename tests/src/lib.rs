@@ -22,6 +22,7 @@ pub mod matrix;
 pub mod paths;
 pub mod peer;
 pub mod process;
+pub mod redis;
 pub mod remote;
 pub mod soak;
 pub mod sse;

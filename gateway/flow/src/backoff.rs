@@ -10,6 +10,7 @@
 //! | [`RESUME`](Backoff::RESUME) | 1 s | 2 | 10 s | a caller waits for the answer; the server's `retry` replaces the first pause |
 //! | [`LIST`](Backoff::LIST) | 2 s | 2 | 5 min | a try may start a process, and the other lists work meanwhile |
 //! | [`TOKEN`](Backoff::TOKEN) | 2 s | 2 | 2 min | every caller needs the token, and the authorization server serves others too |
+//! | [`STORE`](Backoff::STORE) | 100 ms | 2 | 2 s | who asks meanwhile is answered at once; a failover takes some seconds |
 //! | [`AHEAD`](Backoff::AHEAD) | 30 s | – | 30 s | the credential in hand is good until then |
 //!
 //! Each pause is up to a quarter shorter or longer than its number. Those who lost one server then come back one after
@@ -50,6 +51,9 @@ impl Backoff {
 
     /// Before an authorization server is asked again for a token.
     pub const TOKEN: Self = Self::new(Duration::from_secs(2), Duration::from_secs(120));
+
+    /// Before the server of a shared store is tried again.
+    pub const STORE: Self = Self::new(Duration::from_millis(100), Duration::from_secs(2));
 
     /// Before a policy is asked again for a credential while the last one is good.
     pub const AHEAD: Self = Self::new(Duration::from_secs(30), Duration::from_secs(30));

@@ -18,13 +18,12 @@ use parking_lot::Mutex;
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 use zeroize::Zeroizing;
 
-use crate::{Clock, Entry, Key, KeySources, Lease, Listed, Store, StoreError, Swap, Value, Version};
+use crate::{Clock, Entry, Key, Lease, Listed, Protection, Store, StoreError, Swap, Value, Version, seal::ValueCipher};
 
 use create::{create, create_folder, seal_of_existing};
 use holder::Holder;
 use lock::FileLock;
 use record::FileRecord;
-use seal::ValueCipher;
 
 mod create;
 mod database;
@@ -32,16 +31,6 @@ mod former;
 mod holder;
 mod lock;
 mod record;
-mod seal;
-
-/// How values are protected in the file.
-#[derive(Debug)]
-pub enum Protection {
-    /// With ChaCha20-Poly1305 (RFC 8439) and a key from one of these places.
-    Encrypted(KeySources),
-    /// Not at all: whoever reads the file has the tokens.
-    Plaintext,
-}
 
 /// A store in a file of mode 0600.
 #[derive(Clone, Debug)]
@@ -217,7 +206,7 @@ impl Store for FileStore {
                     let value = Value { about: record.about.to_owned(), secret };
                     Some(Entry { value, version: record.version })
                 };
-                entry().map(Some).ok_or_else(|| StoreError::Entry(shared.path.clone()))
+                entry().map(Some).ok_or_else(|| StoreError::entry(&shared.path))
             })
         })
         .await
@@ -323,7 +312,7 @@ fn list(path: &Path, tx: &ReadTransaction, below: &[Key], now: u64) -> Result<Ve
             if !is_wanted || record::is_over(bytes.value(), now) {
                 continue;
             }
-            let record = FileRecord::parse(bytes.value()).ok_or_else(|| StoreError::Entry(path.to_owned()))?;
+            let record = FileRecord::parse(bytes.value()).ok_or_else(|| StoreError::entry(path))?;
             listed.push(Listed { key, about: record.about.to_owned(), version: record.version });
         }
     }

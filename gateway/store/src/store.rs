@@ -94,6 +94,11 @@ impl Key {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
 
+    /// What it begins with.
+    pub(crate) fn namespace(&self) -> String {
+        self.all().into_iter().next().unwrap_or_default()
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -198,6 +203,14 @@ pub struct Lease {
 /// Why a store did not do it. Never names what is kept.
 #[derive(Debug, Error)]
 pub enum StoreError {
+    /// The server does not answer, or cannot serve now.
+    #[error("the store {place} is away ({reason}); try again in some seconds")]
+    Away {
+        /// Of the store.
+        place: String,
+        /// What was found.
+        reason: String,
+    },
     /// Other processes have held the file for too long.
     #[error("{0} is in use by another process and did not become free within 10 s")]
     Busy(PathBuf),
@@ -213,7 +226,7 @@ pub enum StoreError {
     },
     /// A value does not open with the key: it was changed, or moved here from under another name.
     #[error("an entry of {0} does not open with its key and was left as it is; sign in again to replace it")]
-    Entry(PathBuf),
+    Entry(String),
     /// The operating system said no.
     #[error("{path}: {reason}")]
     Io {
@@ -225,12 +238,12 @@ pub enum StoreError {
     /// The key cannot be had.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A later Weir wrote the file.
-    #[error("{path} has the format {found}, and this version of weir reads up to {known}; use a newer weir")]
+    /// A later Weir wrote the store.
+    #[error("{place} has the format {found}, and this version of weir reads up to {known}; use a newer weir")]
     Newer {
         /// Of the store.
-        path: PathBuf,
-        /// In the file.
+        place: String,
+        /// In the store.
         found: u32,
         /// To this program.
         known: u32,
@@ -243,15 +256,23 @@ pub enum StoreError {
         /// Of the file.
         mode: u32,
     },
-    /// The file was made in the other way.
-    #[error("{path} is {found}, but was opened as {asked}; open it as it is, or move it away")]
+    /// The store was made in the other way.
+    #[error("{place} is {found}, but was opened as {asked}; open it as it is, or move it away")]
     Protection {
         /// Of the store.
-        path: PathBuf,
-        /// In the file.
+        place: String,
+        /// In the store.
         found: &'static str,
         /// By the caller.
         asked: &'static str,
+    },
+    /// The server does not do what a store needs.
+    #[error("the store {place} refuses: {reason}")]
+    Refused {
+        /// Of the store.
+        place: String,
+        /// What it said.
+        reason: String,
     },
     /// The file can be read, and not be written.
     #[error("{path} cannot be written ({reason}); what is in it is used, and nothing new is kept")]
@@ -267,6 +288,16 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the store is away, and what failed is worth another try soon.
+    #[must_use]
+    pub const fn is_away(&self) -> bool {
+        matches!(self, Self::Away { .. } | Self::Busy(_))
+    }
+
+    pub(crate) fn entry(path: &Path) -> Self {
+        Self::Entry(path.display().to_string())
+    }
+
     pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
         Self::Io { path: path.to_owned(), reason: error.to_string() }
     }

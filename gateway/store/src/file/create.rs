@@ -6,12 +6,9 @@ use std::{
     path::Path,
 };
 
-use crate::StoreError;
+use crate::{Protection, StoreError, seal::ValueCipher};
 
-use super::{
-    ENTRIES, FILE, FORMAT, Protection, database,
-    seal::{self, ValueCipher},
-};
+use super::{ENTRIES, FILE, FORMAT, database};
 
 pub(super) fn create_folder(path: &Path) -> Result<(), StoreError> {
     match path.parent() {
@@ -75,14 +72,6 @@ pub(super) fn seal_of_existing(path: &Path, protection: &Protection) -> Result<V
         };
         Ok((value("protection")?, value("check")?))
     })?;
-    let mismatch = |found, asked| StoreError::Protection { path: path.to_owned(), found, asked };
-    match (name.as_slice(), protection) {
-        (seal::PLAINTEXT, Protection::Plaintext) => Ok(ValueCipher::Plaintext),
-        (seal::ENCRYPTED, Protection::Encrypted(sources)) => {
-            Ok(ValueCipher::Encrypted(sources.find(|key| seal::fits(key, &check))?))
-        }
-        (seal::PLAINTEXT, Protection::Encrypted(_)) => Err(mismatch("plain text", "an encrypted store")),
-        (seal::ENCRYPTED, Protection::Plaintext) => Err(mismatch("encrypted", "a plain text store")),
-        _ => Err(StoreError::damaged(path, "its protection is unknown")),
-    }
+    let unknown = || StoreError::damaged(path, "its protection is unknown");
+    ValueCipher::of_existing(&path.display().to_string(), &name, &check, protection).ok_or_else(unknown)?
 }

@@ -84,7 +84,7 @@ pub(super) fn known_format(
     let found = value.and_then(|value| value.value().try_into().ok()).map(u32::from_be_bytes);
     match found {
         Some(found) if found <= FORMAT => Ok(found),
-        Some(found) => Err(StoreError::Newer { path: path.to_owned(), found, known: FORMAT }),
+        Some(found) => Err(StoreError::Newer { place: path.display().to_string(), found, known: FORMAT }),
         None => Err(StoreError::damaged(path, "its head is not whole")),
     }
 }

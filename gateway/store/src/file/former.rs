@@ -9,12 +9,11 @@ use std::path::Path;
 
 use redb::{ReadableTable, WriteTransaction};
 
-use crate::{Key, StoreError, Value};
+use crate::{Key, StoreError, Value, seal::ValueCipher};
 
 use super::{
     ENTRIES, FILE, FORMAT, database,
     record::{self, FileRecord},
-    seal::ValueCipher,
 };
 
 /// What is kept for an owner, an upstream and an issuer.

@@ -6,9 +6,10 @@
 
 use zeroize::Zeroizing;
 
-use crate::{Key, Value, Version};
-
-use super::seal::ValueCipher;
+use crate::{
+    Key, Value, Version,
+    seal::{ValueCipher, bound},
+};
 
 /// An entry as it is in the file.
 pub(super) struct FileRecord<'a> {
@@ -62,12 +63,4 @@ pub(super) fn render(
     let sealed = seal.close(&bound(key, &bytes), &value.secret)?;
     bytes.extend_from_slice(&sealed);
     Ok(bytes)
-}
-
-/// What is sealed cannot be moved to another key, nor get another description.
-fn bound(key: &Key, head: &[u8]) -> Vec<u8> {
-    let mut bytes = key.text().as_bytes().to_vec();
-    bytes.push(0);
-    bytes.extend_from_slice(head);
-    bytes
 }

@@ -13,7 +13,7 @@ use std::{
 use redb::Database;
 
 use super::*;
-use crate::Secret;
+use crate::{KeySources, Secret};
 
 mod former;
 mod shared;
@@ -113,42 +113,6 @@ async fn a_list_needs_no_key_and_shows_no_secret() {
 }
 
 #[tokio::test]
-async fn a_list_is_of_what_is_below_its_keys() {
-    let folder = tempfile::tempdir().unwrap();
-    let (file, memory) = (open(folder.path()).await.unwrap(), crate::MemoryStore::default());
-    let all = [
-        &["a"][..],
-        &["a", "shared", "i"],
-        &["a", "principal", "x", "y", "i"],
-        &["a", "principal", "x", "y", "j"],
-        &["a", "principal", "x", "y\",\"z", "i"],
-        &["a!", "shared", "i"],
-        &["ab", "shared", "i"],
-    ];
-    let stores: [&dyn Store; 2] = [&file, &memory];
-    for store in stores {
-        for parts in all {
-            store.put(&Key::new("login", parts), &value(TOKEN), None).await.unwrap();
-        }
-        for (below, found) in [
-            (vec![&[][..]], vec![0, 1, 2, 3, 4, 5, 6]),
-            (vec![&["a"]], vec![1, 2, 3, 4]),
-            (vec![&["a", "principal", "x", "y"]], vec![2, 3]),
-            (vec![&["a", "shared"], &["ab", "shared"]], vec![1, 6]),
-            (vec![&["a", "shared", "i"]], vec![]),
-            (vec![], vec![]),
-        ] {
-            let below: Vec<Key> = below.into_iter().map(|parts| Key::new("login", parts)).collect();
-            let mut listed: Vec<Key> = store.list(&below).await.unwrap().into_iter().map(|row| row.key).collect();
-            let mut wanted: Vec<Key> = found.into_iter().map(|at| Key::new("login", all[at])).collect();
-            listed.sort();
-            wanted.sort();
-            assert_eq!(listed, wanted, "below {below:?}");
-        }
-    }
-}
-
-#[tokio::test]
 async fn what_has_an_end_ends() {
     let folder = tempfile::tempdir().unwrap();
     let now = Arc::new(AtomicU64::new(1_000_000));
@@ -170,47 +134,8 @@ async fn what_has_an_end_ends() {
 }
 
 #[tokio::test]
-async fn a_swap_sees_every_change() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path()).await.unwrap();
-    let Swap::Done(first) = store.swap(&key("a"), None, &value("1"), None).await.unwrap() else { panic!("not there") };
-    assert_eq!(store.swap(&key("a"), None, &value("2"), None).await.unwrap(), Swap::Lost(Some(first)));
-    let Swap::Done(second) = store.swap(&key("a"), Some(first), &value("2"), None).await.unwrap() else {
-        panic!("it was the first")
-    };
-    assert_eq!(store.swap(&key("a"), Some(first), &value("3"), None).await.unwrap(), Swap::Lost(Some(second)));
-    store.delete(&key("a")).await.unwrap();
-    let third = store.put(&key("a"), &value("1"), None).await.unwrap();
-    assert!(third > second, "a version never comes back");
-    assert_eq!(text(&store, &key("a")).await.as_deref(), Some("1"));
-}
-
-#[tokio::test]
-async fn one_holds_a_lease() {
-    let folder = tempfile::tempdir().unwrap();
-    let (store, other) = (open(folder.path()).await.unwrap(), open(folder.path()).await.unwrap());
-    let lease = Key::new("refresh", &["github"]);
-    let held = store.lease(&lease, Duration::from_secs(60)).await.unwrap().unwrap();
-    assert!(other.lease(&lease, Duration::from_secs(60)).await.unwrap().is_none());
-    store.release(held).await.unwrap();
-    let brief = other.lease(&lease, Duration::ZERO).await.unwrap().unwrap();
-    let next = store.lease(&lease, Duration::from_secs(60)).await.unwrap().unwrap();
-    other.release(brief).await.unwrap();
-    assert!(other.lease(&lease, Duration::from_secs(60)).await.unwrap().is_none(), "only its holder gives it back");
-    store.release(next).await.unwrap();
-}
-
-#[tokio::test]
 async fn keys_do_not_run_into_each_other() {
     assert_ne!(Key::new("a", &["b", "c"]), Key::new("a", &["b\",\"c"]));
     assert_ne!(Key::new("a", &["b", "c"]), Key::new("a", &["b", "", "c"]));
     assert_eq!(Key::new("a", &["\u{0}\"]", ""]).parts(), ["\u{0}\"]", ""]);
-}
-
-#[tokio::test]
-async fn a_value_beyond_measure_is_not_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path()).await.unwrap();
-    let huge = value(&"x".repeat(300 * 1024));
-    assert!(matches!(store.put(&key("a"), &huge, None).await, Err(StoreError::TooLarge)));
 }

@@ -6,37 +6,66 @@ use ring::{
 };
 use zeroize::Zeroizing;
 
-use crate::MasterKey;
+use crate::{Key, KeySources, MasterKey, StoreError};
 
-/// What a plain text file says of itself.
-pub(super) const PLAINTEXT: &[u8] = b"none";
-/// What an encrypted file says of itself.
-pub(super) const ENCRYPTED: &[u8] = b"chacha20-poly1305";
+/// What a plain text store says of itself.
+const PLAINTEXT: &[u8] = b"none";
+/// What an encrypted store says of itself.
+const ENCRYPTED: &[u8] = b"chacha20-poly1305";
 /// What the text to try a key on is bound to.
 const CHECK: &[u8] = b"weir-store check";
 
+/// How values are protected in a store.
+#[derive(Debug)]
+pub enum Protection {
+    /// With ChaCha20-Poly1305 (RFC 8439) and a key from one of these places.
+    Encrypted(KeySources),
+    /// Not at all: whoever reads the store has the tokens.
+    Plaintext,
+}
+
 /// How values are closed and opened.
 #[derive(Debug)]
-pub(super) enum ValueCipher {
+pub(crate) enum ValueCipher {
     Encrypted(MasterKey),
     Plaintext,
 }
 
 impl ValueCipher {
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Encrypted(_) => "chacha20-poly1305",
             Self::Plaintext => "none",
         }
     }
 
+    /// That of the store at `place`, which says this of itself; none where it says nothing that is known. Blocks the
+    /// thread.
+    pub(crate) fn of_existing(
+        place: &str,
+        name: &[u8],
+        check: &[u8],
+        protection: &Protection,
+    ) -> Option<Result<Self, StoreError>> {
+        let mismatch = |found, asked| StoreError::Protection { place: place.to_owned(), found, asked };
+        Some(match (name, protection) {
+            (PLAINTEXT, Protection::Plaintext) => Ok(Self::Plaintext),
+            (ENCRYPTED, Protection::Encrypted(sources)) => {
+                sources.find(|key| fits(key, check)).map(Self::Encrypted).map_err(Into::into)
+            }
+            (PLAINTEXT, Protection::Encrypted(_)) => Err(mismatch("plain text", "an encrypted store")),
+            (ENCRYPTED, Protection::Plaintext) => Err(mismatch("encrypted", "a plain text store")),
+            _ => return None,
+        })
+    }
+
     /// A text that tells the right key from a wrong one.
-    pub(super) fn check(&self) -> Result<Vec<u8>, ()> {
+    pub(crate) fn check(&self) -> Result<Vec<u8>, ()> {
         self.close(CHECK, b"")
     }
 
     /// Fails only where the system has no random numbers.
-    pub(super) fn close(&self, bound: &[u8], text: &[u8]) -> Result<Vec<u8>, ()> {
+    pub(crate) fn close(&self, bound: &[u8], text: &[u8]) -> Result<Vec<u8>, ()> {
         let Self::Encrypted(key) = self else { return Ok(text.to_vec()) };
         let mut nonce = [0; NONCE_LEN];
         SystemRandom::new().fill(&mut nonce).map_err(|_| ())?;
@@ -48,14 +77,22 @@ impl ValueCipher {
     }
 
     /// None if it was not closed with this key, or is bound to something else.
-    pub(super) fn open(&self, bound: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    pub(crate) fn open(&self, bound: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let Self::Encrypted(key) = self else { return Some(Zeroizing::new(sealed.to_vec())) };
         open(key, bound, sealed)
     }
 }
 
+/// What a value is bound to: it cannot be moved to another key, nor get another description.
+pub(crate) fn bound(key: &Key, about: &[u8]) -> Vec<u8> {
+    let mut bytes = key.text().as_bytes().to_vec();
+    bytes.push(0);
+    bytes.extend_from_slice(about);
+    bytes
+}
+
 /// Whether this is the key with which `check` was made.
-pub(super) fn fits(key: &MasterKey, check: &[u8]) -> bool {
+fn fits(key: &MasterKey, check: &[u8]) -> bool {
     open(key, CHECK, check).is_some()
 }
 
