@@ -58,7 +58,7 @@ pub use policy_store::PolicyStores;
 pub use settings::{NAME as CLIENT_NAME, application};
 pub use sign_in::{Needed, SignInFailure, SignInState, Standing, TokenIssuer};
 pub use subject::TokenSubject;
-pub use token_store::TokenStoreError;
+pub use token_store::{StoreStanding, TokenStoreError};
 pub use upstream_auth::UpstreamAuth;
 pub use watch::Mark;
 pub use weir_oauth::{CredentialOwner, Redirect, Secret};
@@ -74,6 +74,8 @@ pub struct CredentialManager {
     approvals: Approvals,
     /// Whether the store is needed whatever the upstreams ask for.
     needs_store: bool,
+    /// What tells this gateway from others at a shared store: its machine, its folder there, and where it listens.
+    gateway: String,
 }
 
 impl CredentialManager {
@@ -88,7 +90,9 @@ impl CredentialManager {
             || rules.any(|rule| rule.approve.is_some())
             || policies.any(|policy| policy.keeps());
         let approvals = Approvals::new(Arc::clone(&token_store));
-        let manager = Self { token_store, accounts: ArcSwap::default(), pending, approvals, needs_store };
+        let machine = rustix::system::uname();
+        let gateway = format!("{:?} {:?} {:?}", machine.nodename(), config.store.path, config.listen);
+        let manager = Self { token_store, accounts: ArcSwap::default(), pending, approvals, needs_store, gateway };
         manager.put(manager.accounts_of(config, |_| false));
         Arc::new(manager)
     }
@@ -155,7 +159,8 @@ impl CredentialManager {
     /// # Errors
     /// If it is not.
     pub async fn check_key(&self) -> Result<(), TokenStoreError> {
-        if self.accounts.load().is_empty() && !self.needs_store { Ok(()) } else { self.token_store.check_key().await }
+        let is_needed = !self.accounts.load().is_empty() || self.needs_store || self.is_shared();
+        if is_needed { self.token_store.check_key().await } else { Ok(()) }
     }
 
     /// Opens the store, if it is there, as the first call that needs a login would; whether it is there.
@@ -163,11 +168,22 @@ impl CredentialManager {
     /// # Errors
     /// If no key opens it, or something else is wrong with it.
     pub async fn check_store(&self) -> Result<bool, TokenStoreError> {
-        let is_there = self.token_store.path.as_ref().is_some_and(|path| path.exists());
+        let is_there = self.token_store.place.may_hold();
         if is_there {
             self.token_store.open().await?;
         }
         Ok(is_there)
+    }
+
+    /// Whether other machines may share the store.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.token_store.place, token_store::StorePlace::Shared(_))
+    }
+
+    /// How a shared store stands.
+    #[must_use]
+    pub fn store_standing(&self) -> StoreStanding {
+        self.token_store.standing.lock().clone()
     }
 
     /// Waits until what servers have given is kept. To be called before the program ends.

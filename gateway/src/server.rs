@@ -191,7 +191,8 @@ impl Handler for App {
                     return deliver::deliver(exchange, refused, self.draining.subscribe()).await;
                 }
                 let names = !self.authn.are_proved();
-                let (status, body) = health::ready(self.proxy.catalog(), *self.draining.borrow(), names);
+                let (status, body) =
+                    health::ready(self.proxy.catalog(), &self.connect.store_standing(), *self.draining.borrow(), names);
                 deliver::json(exchange, status, body).await;
             }
             // Boxed: calls go another way, and would have room for all that is awaited there.

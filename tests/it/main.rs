@@ -84,6 +84,7 @@ mod secrets;
 mod servers;
 mod sessionless;
 mod sessions;
+mod shared_store;
 mod shipped_policies;
 mod shutdown;
 mod sign_in;

@@ -86,6 +86,9 @@ pub struct LoginSummary {
 const NAMESPACE: &str = "login";
 
 impl LoginKey {
+    /// The namespace of logins in a store.
+    pub const NAMESPACE: &str = NAMESPACE;
+
     /// Where it is in the store.
     pub(crate) fn place(&self) -> Key {
         self.key(NAMESPACE)

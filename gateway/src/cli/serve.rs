@@ -225,15 +225,18 @@ async fn serve(
     Ok(())
 }
 
-/// Takes what the process before has left in the store. What cannot be read stops nothing.
+/// Takes what the process before has left in the store. What cannot be read stops nothing. That a shared store is away is
+/// told by those who look at it all the time.
 async fn read_store(proxy: &Arc<Proxy>, keys: Option<&ApiKeys>, manager: &Arc<CredentialManager>) {
     if let Some(keys) = keys
         && let Err(why) = keys.read().await
+        && !why.is_away()
     {
         tracing::error!("API keys open nothing until they can be read: {why}");
     }
     if let Some(budget) = proxy.admission().budget().cloned()
         && let Err(why) = manager.read_calls(&budget).await
+        && !why.is_away()
     {
         tracing::error!("the calls of today cannot be read, and count anew: {why}");
     }

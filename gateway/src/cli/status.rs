@@ -88,6 +88,9 @@ fn table(report: &Value, shown: &[Value], is_one: bool) -> String {
     if let Some(why) = report["audit"].as_str() {
         table.push_str(&format!("the audit log cannot be written: {why}\n"));
     }
+    if let Some(why) = report["store"].as_str() {
+        table.push_str(&format!("credentials in memory are used until they expire: {why}\n"));
+    }
     if let Some(why) = report["reload"].as_str() {
         let why = why.replace('\n', "; ");
         table.push_str(&format!("the last reload failed, and what was in force stays so: {why}\n"));

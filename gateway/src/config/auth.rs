@@ -1,7 +1,10 @@
 //! Who may call Weir, what opens an upstream, and where logins are kept.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use weir_store::{PasswordSource, RedisTarget, RedisUrlError};
 
 use super::SecretSource;
 
@@ -195,6 +198,42 @@ pub enum ClientProof {
 pub struct LoginStore {
     /// The file; none if the system names no place for it.
     pub path: Option<PathBuf>,
+    /// The server that has it in place of the file; none if there is none.
+    pub shared: Option<SharedStore>,
     /// Where its key is; none for the system's keyring or a file beside the store.
     pub key: Option<SecretSource>,
+}
+
+/// A server that several gateways share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedStore {
+    /// Where it is, without a password.
+    pub url: String,
+    /// What its keys begin with; none for the usual prefix.
+    pub prefix: Option<String>,
+    pub password: Option<SecretSource>,
+    pub sentinel_password: Option<SecretSource>,
+    /// The certificates that are trusted; none for those of the system.
+    pub ca: Option<PathBuf>,
+}
+
+impl SharedStore {
+    /// The server. Reads no secret.
+    ///
+    /// # Errors
+    /// If the URL leads to none.
+    pub fn target(&self) -> Result<RedisTarget, RedisUrlError> {
+        let source = |source: &SecretSource| -> PasswordSource {
+            let source = source.clone();
+            Arc::new(move || source.read().map_err(|why| why.to_string()))
+        };
+        let mut target = RedisTarget::parse(&self.url)?;
+        if let Some(prefix) = &self.prefix {
+            target = target.with_prefix(prefix)?;
+        }
+        target.password = self.password.as_ref().map(source);
+        target.sentinel_password = self.sentinel_password.as_ref().map(source);
+        target.ca.clone_from(&self.ca);
+        Ok(target)
+    }
 }

@@ -8,6 +8,9 @@ use super::Environment;
 /// The variable that has the key of the login store unless the configuration names another.
 pub(super) const STORE_KEY: &str = "WEIR_STORE_KEY";
 
+/// The variable that has the password of a shared store unless the configuration names another.
+pub(super) const STORE_PASSWORD: &str = "WEIR_STORE_PASSWORD";
+
 /// What each child inherits, as with the MCP SDKs. Everything else, our own secrets included, stays here.
 const ALWAYS: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use super::inherit::STORE_KEY;
+use super::inherit::{STORE_KEY, STORE_PASSWORD};
 use super::problem::ProblemReport;
 use super::quantity::{Memory, Period, Size};
 use super::read::{Node, SettingKind, Unreadable, mistyped};
@@ -176,9 +176,9 @@ impl FromStr for Inherited {
             let hint = "a name, or the beginning of names: [\"AWS_REGION\", \"LC_*\"]";
             return Err(Unreadable::new("this cannot be the name of a variable", hint));
         }
-        if text == STORE_KEY {
+        if [STORE_KEY, STORE_PASSWORD].contains(&text) {
             let hint = "leave it out";
-            return Err(Unreadable::new(format!("`{STORE_KEY}` opens the login store and is for no program"), hint));
+            return Err(Unreadable::new(format!("`{text}` opens the login store and is for no program"), hint));
         }
         Ok(Self(text.to_owned()))
     }

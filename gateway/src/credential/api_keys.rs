@@ -4,12 +4,11 @@
 //! and nothing else. The store holds its SHA-256 and never the key. A slow hash is for passwords: nobody guesses 256
 //! random bits, however fast each guess is. A key is found by its hash, so the time of a search says nothing about it.
 //!
-//! A gateway has all keys in memory. The file is looked at twice a second, and read only when it has changed: a key that
-//! is revoked by another process opens nothing from then on, and a key that does not exist costs one hash.
+//! A gateway has all keys in memory. The store is looked at twice a second, and read only when it has changed: a key
+//! that is revoked by another process opens nothing from then on, and a key that does not exist costs one hash.
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -22,14 +21,14 @@ use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use weir_flow::facts::Principal;
 use weir_oauth::Secret;
-use weir_store::{FileStore, Key, Listed, Swap, Value};
+use weir_store::{Key, Listed, Swap, Value};
 
 use crate::caller::Caller;
 
 use super::{
     CredentialManager, TokenStoreError,
-    token_store::TokenStore,
-    watch::{LOOK, state},
+    token_store::{StorePlace, TokenStore},
+    watch::LOOK,
 };
 
 /// What every key begins with.
@@ -186,8 +185,7 @@ impl ApiKeys {
     /// # Errors
     /// If the store cannot be read.
     pub async fn list(&self) -> Result<Vec<ApiKey>, TokenStoreError> {
-        let Some(path) = self.token_store.path.clone() else { return Ok(Vec::new()) };
-        let all = FileStore::peek(path, &[Key::new(KEYS, &[]), Key::new(USES, &[])], &self.token_store.clock).await?;
+        let all = self.token_store.peek(&[Key::new(KEYS, &[]), Key::new(USES, &[])]).await?;
         Ok(keys(&all).map(|(key, _)| key).collect())
     }
 
@@ -223,10 +221,13 @@ impl ApiKeys {
 
     /// Reads the keys again whenever the store has changed, until it is dropped, and writes down when they were used.
     pub async fn look_out(&self) {
-        let Some(path) = self.token_store.path.as_deref() else { return };
+        if matches!(self.token_store.place, StorePlace::Nowhere) {
+            return;
+        }
         let mut before = None;
         loop {
-            let now = state(path).await;
+            // One that cannot be looked at is read when it can be.
+            let now = self.token_store.state(KEYS).await.ok();
             if now != before || self.is_unread() {
                 match self.read().await {
                     Ok(()) => before = now,
@@ -243,8 +244,7 @@ impl ApiKeys {
     /// # Errors
     /// If the store cannot be read. The keys that were known before are then still known.
     pub async fn read(&self) -> Result<(), TokenStoreError> {
-        let exists = |path: &PathBuf| path.exists();
-        if !self.token_store.path.as_ref().is_some_and(exists) {
+        if !self.token_store.place.may_hold() {
             *self.known.write() = Some(HashMap::new());
             return Ok(());
         }

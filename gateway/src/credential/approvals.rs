@@ -110,6 +110,14 @@ pub enum ApprovalError {
     Store(#[from] TokenStoreError),
 }
 
+impl ApprovalError {
+    /// Whether the store is away, and what failed is worth another try soon.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Store(why) if why.is_away())
+    }
+}
+
 impl From<StoreError> for ApprovalError {
     fn from(error: StoreError) -> Self {
         Self::Store(error.into())

@@ -6,17 +6,23 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ring::digest::{SHA256, digest};
-use weir_store::{FileStore, Key, Listed, Swap, Value};
+use weir_store::{Key, Listed, Swap, Value};
 
 use crate::{
     admission::{DayBudget, day},
     telemetry::LogThrottle,
 };
 
-use super::{CredentialManager, TokenStoreError};
+use super::{
+    CredentialManager, TokenStoreError,
+    token_store::{StorePlace, StoreState},
+};
 
 /// How often counts are written: a crash forgets no more.
 const PAUSE: Duration = Duration::from_secs(10);
+
+/// The same where other machines count too: as long, they do not know of a call.
+const PAUSE_SHARED: Duration = Duration::from_secs(2);
 
 /// How long counts are kept; those of yesterday count no more.
 const KEPT: Duration = Duration::from_secs(48 * 3600);
@@ -37,10 +43,9 @@ impl CredentialManager {
     /// # Errors
     /// If the store cannot be read.
     pub async fn read_calls(&self, budget: &DayBudget) -> Result<(), TokenStoreError> {
-        let Some(path) = self.token_store.path.clone() else { return Ok(()) };
         let today = day(std::time::SystemTime::now());
         let below = [Key::new(NAMESPACE, &[&today.to_string()])];
-        for Listed { about, .. } in FileStore::peek(path, &below, &self.token_store.clock).await? {
+        for Listed { about, .. } in self.token_store.peek(&below).await? {
             for (principal, written) in counts(&about) {
                 budget.note(today, &principal, written, 0);
             }
@@ -51,14 +56,36 @@ impl CredentialManager {
     /// Writes what is counted, time and again until it is dropped.
     pub async fn keep_calls(&self, budget: &DayBudget) {
         let told = LogThrottle::default();
+        let pause = if self.is_shared() { PAUSE_SHARED } else { PAUSE };
+        let mut before = None;
         loop {
-            tokio::time::sleep(PAUSE).await;
-            if let Err(why) = self.write_calls(budget).await
+            tokio::time::sleep(pause).await;
+            let mut done = self.write_calls(budget).await;
+            if self.is_shared() && done.is_ok() {
+                done = self.read_changed_calls(budget, &mut before).await;
+            }
+            if let Err(why) = done
+                // That a shared store is away is told already.
+                && !(self.is_shared() && why.is_away())
                 && told.is_due()
             {
                 tracing::error!("a restart would forget the calls of today, which cannot be written: {why}");
             }
         }
+    }
+
+    /// Reads what was counted by others since.
+    async fn read_changed_calls(
+        &self,
+        budget: &DayBudget,
+        before: &mut Option<StoreState>,
+    ) -> Result<(), TokenStoreError> {
+        let now = Some(self.token_store.state(NAMESPACE).await?);
+        if now != *before {
+            self.read_calls(budget).await?;
+            *before = now;
+        }
+        Ok(())
     }
 
     /// Adds what was counted since the last time to what is in the store.
@@ -67,7 +94,7 @@ impl CredentialManager {
     /// If the store cannot be written. What was counted is then written the next time.
     pub async fn write_calls(&self, budget: &DayBudget) -> Result<(), TokenStoreError> {
         let (today, unwritten) = budget.unwritten();
-        if unwritten.is_empty() || self.token_store.path.is_none() {
+        if unwritten.is_empty() || matches!(self.token_store.place, StorePlace::Nowhere) {
             return Ok(());
         }
         let mut values: BTreeMap<u8, Vec<(Arc<str>, u64)>> = BTreeMap::new();

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use weir_store::{FileStore, Key, Value};
+use weir_store::{Key, Value};
 use zeroize::Zeroizing;
 
 use super::{CredentialManager, TokenStoreError};
@@ -22,12 +22,12 @@ impl CredentialManager {
     /// If the store cannot be written.
     pub async fn leave(&self, kind: &str, values: Vec<Zeroizing<Vec<u8>>>) -> Result<(), TokenStoreError> {
         let store = &self.token_store.open().await?.store;
-        for old in store.list(&[Key::new(NAMESPACE, &[kind])]).await? {
+        for old in store.list(&[self.left(kind, None)]).await? {
             store.delete(&old.key).await?;
         }
         for (at, secret) in values.into_iter().enumerate() {
             let value = Value { about: String::new(), secret };
-            store.put(&Key::new(NAMESPACE, &[kind, &format!("{at:04}")]), &value, Some(KEPT)).await?;
+            store.put(&self.left(kind, Some(at)), &value, Some(KEPT)).await?;
         }
         Ok(())
     }
@@ -37,8 +37,7 @@ impl CredentialManager {
     /// # Errors
     /// If the store cannot be read or written.
     pub async fn take_left(&self, kind: &str) -> Result<Vec<Zeroizing<Vec<u8>>>, TokenStoreError> {
-        let Some(path) = self.token_store.path.clone() else { return Ok(Vec::new()) };
-        let listed = FileStore::peek(path, &[Key::new(NAMESPACE, &[kind])], &self.token_store.clock).await?;
+        let listed = self.token_store.peek(&[self.left(kind, None)]).await?;
         let mut values = Vec::with_capacity(listed.len());
         if !listed.is_empty() {
             let store = &self.token_store.open().await?.store;
@@ -51,5 +50,13 @@ impl CredentialManager {
             }
         }
         Ok(values)
+    }
+
+    /// Where the values of a kind are left, or one of them. Of a store that machines share, each gateway has its own.
+    fn left(&self, kind: &str, at: Option<usize>) -> Key {
+        let at = at.map(|at| format!("{at:04}"));
+        let of = self.is_shared().then_some(self.gateway.as_str());
+        let parts: Vec<&str> = [Some(kind), of, at.as_deref()].into_iter().flatten().collect();
+        Key::new(NAMESPACE, &parts)
     }
 }

@@ -89,6 +89,14 @@ impl SignInFailure {
 
     /// Whether the same may succeed later.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Prepare(why) if why.is_temporary())
+        match self {
+            Self::Prepare(why) => why.is_temporary(),
+            _ => self.is_away(),
+        }
+    }
+
+    /// Whether the store is away, and nothing was done.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Store(why) if why.is_away())
     }
 }

@@ -25,6 +25,8 @@ const OVERLAP: Duration = Duration::from_secs(2 * 24 * 3600);
 const PUBLISHED_FIRST: Duration = Duration::from_secs(300);
 /// How often the store is read. Less than [`PUBLISHED_FIRST`].
 const REREAD: Duration = Duration::from_secs(60);
+/// The same where that has failed: the keys that are known are good for days.
+const REREAD_AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// The namespaces of the store.
 const KEYS: &str = "signing-key";
 const USED: &str = "used-assertion";
@@ -32,7 +34,9 @@ const USED: &str = "used-assertion";
 /// What is kept.
 pub struct IssuerStore {
     pub(super) token_store: Arc<TokenStore>,
-    keys: tokio::sync::Mutex<Option<(Instant, Arc<IssuerKeys>)>>,
+    /// What was read, and until when it is not read again.
+    keys: parking_lot::Mutex<Option<(Instant, Arc<IssuerKeys>)>>,
+    reading: tokio::sync::Mutex<()>,
 }
 
 /// The keys of this time.
@@ -56,7 +60,7 @@ impl CredentialManager {
     /// What Weir keeps as an authorization server. Opens nothing.
     #[must_use]
     pub fn issuer_store(&self) -> IssuerStore {
-        IssuerStore { token_store: Arc::clone(&self.token_store), keys: tokio::sync::Mutex::default() }
+        IssuerStore::new(Arc::clone(&self.token_store))
     }
 }
 
@@ -64,22 +68,39 @@ impl IssuerStore {
     /// One that a test makes, with the time that it says.
     #[cfg(test)]
     pub(super) fn in_memory(clock: weir_store::Clock) -> Self {
-        Self { token_store: Arc::new(TokenStore::in_memory(clock)), keys: tokio::sync::Mutex::default() }
+        Self::new(Arc::new(TokenStore::in_memory(clock)))
     }
 
-    /// The keys, read again after a while, with a new one when it is time.
+    fn new(token_store: Arc<TokenStore>) -> Self {
+        Self { token_store, keys: parking_lot::Mutex::default(), reading: tokio::sync::Mutex::default() }
+    }
+
+    /// The keys, read again after a while, with a new one when it is time. Those that are known do as long as the store is
+    /// away.
     ///
     /// # Errors
     /// If the store cannot be read or written.
     pub async fn keys(&self) -> Result<Arc<IssuerKeys>, IssuerStoreError> {
-        let mut known = self.keys.lock().await;
-        if let Some((read, keys)) = &*known
-            && read.elapsed() < REREAD
-        {
+        let known = self.keys.lock().clone();
+        let fresh = |known: &(Instant, Arc<IssuerKeys>)| Instant::now() < known.0;
+        if let Some((_, keys)) = known.as_ref().filter(|known| fresh(known)) {
             return Ok(Arc::clone(keys));
         }
-        let keys = Arc::new(self.read_keys().await?);
-        *known = Some((Instant::now(), Arc::clone(&keys)));
+        let _reading = match (self.reading.try_lock(), known) {
+            (Ok(reading), _) => reading,
+            (Err(_), Some((_, keys))) => return Ok(keys),
+            (Err(_), None) => self.reading.lock().await,
+        };
+        let known = self.keys.lock().clone();
+        if let Some((_, keys)) = known.as_ref().filter(|known| fresh(known)) {
+            return Ok(Arc::clone(keys));
+        }
+        let (keys, pause) = match (self.read_keys().await, known) {
+            (Ok(keys), _) => (Arc::new(keys), REREAD),
+            (Err(IssuerStoreError::Store(why)), Some((_, keys))) if why.is_away() => (keys, REREAD_AFTER_FAILURE),
+            (Err(why), _) => return Err(why),
+        };
+        *self.keys.lock() = Some((Instant::now() + pause, Arc::clone(&keys)));
         Ok(keys)
     }
 

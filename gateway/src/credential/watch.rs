@@ -1,24 +1,26 @@
 //! Who is told that a login has come, changed or gone: here, or by another process that shares the store.
 //!
-//! The store has no bell. Its file is looked at twice a second, which costs nothing; only when it has changed is it read,
-//! and only what is about another writing of a login than before is news.
+//! The store has no bell. Its file, or the last version at its server, is looked at twice a second, which costs next to
+//! nothing; only when it has changed is it read, and only what is about another writing of a login than before is news.
 
 use std::{
     collections::HashMap,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use weir_oauth::{CredentialOwner, LoginKey, LoginSummary};
-use weir_store::Version;
+use weir_store::{StoreError, Version};
 
-use super::CredentialManager;
+use super::{
+    CredentialManager,
+    token_store::{StorePlace, StoreStanding},
+};
 
 /// How often to look.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
@@ -111,6 +113,25 @@ impl Cells {
 }
 
 impl CredentialManager {
+    /// Takes note of whether a shared store answers, and tells the log when that changes.
+    fn note_standing(&self, failure: Option<&StoreError>) {
+        let mut standing = self.token_store.standing.lock();
+        let next = match (failure, &*standing) {
+            (_, StoreStanding::Local) => return,
+            (None, _) => StoreStanding::Reached,
+            (Some(why), StoreStanding::Reached | StoreStanding::Away(_)) => StoreStanding::Away(why.to_string()),
+            (Some(why), StoreStanding::Unasked | StoreStanding::Awaited(_)) => StoreStanding::Awaited(why.to_string()),
+        };
+        match (standing.failure(), next.failure()) {
+            (None, Some(why)) => {
+                tracing::error!("credentials in memory are used until they expire, and sign-ins wait: {why}")
+            }
+            (Some(_), None) => tracing::info!("the store is back"),
+            _ => {}
+        }
+        *standing = next;
+    }
+
     /// A number that grows with each login that comes, changes or goes, here or elsewhere.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.token_store.changes.all.subscribe()
@@ -118,11 +139,15 @@ impl CredentialManager {
 
     /// Looks out for what other processes do to the store, until it is dropped. Ends at once where nothing can be kept.
     pub async fn look_out(&self) {
-        let Some(path) = self.token_store.path.as_deref() else { return };
+        if matches!(self.token_store.place, StorePlace::Nowhere) {
+            return;
+        }
         let mut before = None;
         loop {
-            let now = state(path).await;
-            if now != before {
+            let now = self.token_store.state(LoginKey::NAMESPACE).await;
+            self.note_standing(now.as_ref().err());
+            let now = now.ok();
+            if now.is_some() && now != before {
                 match self.token_store.list(&[LoginKey::range(None, None)]).await {
                     Ok(found) => {
                         self.token_store.changes.compare(found);
@@ -136,15 +161,11 @@ impl CredentialManager {
     }
 }
 
-/// What changes of a file whenever it is written.
-pub(super) async fn state(path: &Path) -> Option<(SystemTime, u64)> {
-    let data = tokio::fs::metadata(path).await.ok()?;
-    Some((data.modified().ok()?, data.len()))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+    use std::time::SystemTime;
 
     use weir_oauth::Scopes;
     use weir_store::{Key, Store, Value};

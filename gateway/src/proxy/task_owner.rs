@@ -4,7 +4,10 @@
 //! the id would have the task. So the ids that a caller sees end with a mark, which the same id has for no other caller.
 //! That needs no memory. It outlives a restart, as the key of the marks lies in the store.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -29,6 +32,12 @@ pub(super) struct TaskMarks {
     manager: Arc<CredentialManager>,
     /// None if the system has no randomness to give.
     key: OnceCell<Option<Arc<hmac::Key>>>,
+    /// For as long as the store is away.
+    meanwhile: OnceLock<Arc<hmac::Key>>,
+}
+
+fn random_key() -> Option<hmac::Key> {
+    hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok()
 }
 
 /// The tasks of one caller at one endpoint.
@@ -42,21 +51,28 @@ pub(super) struct TaskOwner {
 
 impl TaskMarks {
     pub(super) fn new(manager: Arc<CredentialManager>) -> Self {
-        Self { manager, key: OnceCell::new() }
+        Self { manager, key: OnceCell::new(), meanwhile: OnceLock::new() }
     }
 
     async fn key(&self) -> Option<Arc<hmac::Key>> {
-        let made = self.key.get_or_init(|| async {
+        let made = self.key.get_or_try_init(|| async {
             let key = match self.manager.task_key().await {
-                Ok(key) => hmac::Key::new(hmac::HMAC_SHA256, &key),
+                Ok(key) => Some(hmac::Key::new(hmac::HMAC_SHA256, &key)),
+                Err(why) if why.is_away() => return Err(()),
                 Err(why) => {
                     tracing::warn!("tasks are found again until Weir ends, and not after that: {why}");
-                    hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok()?
+                    random_key()
                 }
             };
-            Some(Arc::new(key))
+            Ok(key.map(Arc::new))
         });
-        made.await.clone()
+        match made.await {
+            Ok(key) => key.clone(),
+            Err(()) => match self.meanwhile.get() {
+                Some(key) => Some(Arc::clone(key)),
+                None => random_key().map(|key| Arc::clone(self.meanwhile.get_or_init(|| Arc::new(key)))),
+            },
+        }
     }
 }
 

@@ -151,6 +151,9 @@ struct StatusReport<'a> {
     /// Why the audit log cannot be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     audit: Option<String>,
+    /// Why the shared store cannot be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<&'a str>,
     /// Why the last reload has changed nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     reload: Option<String>,
@@ -285,14 +288,16 @@ impl Admin {
         for upstream in snapshot.upstreams() {
             upstreams.push(self.upstream(upstream).await);
         }
+        let store = self.manager.store_standing();
         let report = StatusReport {
             version: env!("CARGO_PKG_VERSION"),
             process: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
             config: &self.file,
             url: &self.url,
-            state: health::state(self.app.proxy.catalog(), *self.app.draining.borrow()),
+            state: health::state(self.app.proxy.catalog(), &store, *self.app.draining.borrow()),
             audit: crate::telemetry::audit::failure(),
+            store: store.failure(),
             reload: self.reload_failure.as_ref().and_then(|failure| failure.borrow().clone()),
             upstreams,
         };
@@ -367,7 +372,12 @@ impl Handler for Admin {
                 exchange.respond(200, &[(http::CONTENT_TYPE, metrics::OPEN_METRICS)], body).await;
             }
             ("GET", "/readyz") => {
-                let (status, body) = health::ready(self.app.proxy.catalog(), *self.app.draining.borrow(), true);
+                let (status, body) = health::ready(
+                    self.app.proxy.catalog(),
+                    &self.manager.store_standing(),
+                    *self.app.draining.borrow(),
+                    true,
+                );
                 deliver::json(exchange, status, body).await;
             }
             ("GET", "/logs") => self.logs(exchange, false).await,

@@ -25,8 +25,10 @@ use url::form_urlencoded;
 use crate::{
     caller::Caller,
     config::Config,
-    credential::{CredentialManager, CredentialOwner, SignInState as LoginState, Standing},
-    http::{HeaderName, HeaderValue},
+    credential::{
+        CredentialManager, CredentialOwner, SignInState as LoginState, Standing, StoreStanding, TokenStoreError,
+    },
+    http::{HeaderName, HeaderValue, RETRY_AFTER},
     sign_in_links::{CALLBACK, SignInLinks, VISIT},
 };
 
@@ -82,6 +84,11 @@ enum BrowserReply {
 }
 
 impl Connect {
+    /// How a shared store stands.
+    pub(super) fn store_standing(&self) -> StoreStanding {
+        self.manager.store_standing()
+    }
+
     /// Over these logins, for browsers that come by these links and whose people are callers.
     pub fn new(
         config: &Config,
@@ -151,6 +158,9 @@ impl App {
         if let Some(mut cookie) = cookie.and_then(|cookie: String| HeaderValue::from_str(&cookie).ok()) {
             cookie.set_sensitive(true);
             head.push((SET_COOKIE, cookie));
+        }
+        if matches!(reply, BrowserReply::Page(503, _)) {
+            head.push((RETRY_AFTER, HeaderValue::from_static("5")));
         }
         match reply {
             BrowserReply::Page(status, html) => exchange.respond(status, &head, html.into()).await,
@@ -256,7 +266,7 @@ impl App {
 
     /// The page with all servers: for signing in, or the console.
     async fn overview(&self, browser: &BrowserSession, is_console: bool) -> BrowserReply {
-        let waiting = self.waiting_for(browser.caller()).await.map_err(|why| why.to_string());
+        let waiting = self.waiting_for(browser.caller()).await;
         let clients = self.allowed_clients(browser.caller()).await;
         match (self.rows(browser.caller(), is_console).await, waiting) {
             (Ok(rows), Ok(waiting)) => {
@@ -269,15 +279,21 @@ impl App {
                 let html = if is_console { self.console(&overview) } else { page::page(&overview) };
                 BrowserReply::Page(200, html)
             }
-            (Err(why), _) | (_, Err(why)) => {
-                BrowserReply::Page(500, page::message("Trouble", &why, &self.connect.invitations.page()))
-            }
+            (Err(why), _) => self.trouble(why.is_away(), &why),
+            (_, Err(why)) => self.trouble(why.is_away(), &why),
         }
     }
 
+    /// Weir cannot do it, or not now.
+    fn trouble(&self, is_away: bool, why: &dyn std::fmt::Display) -> BrowserReply {
+        let (status, title) = if is_away { (503, "Not now") } else { (500, "Trouble") };
+        let text = if is_away { format!("{why}. Nothing was changed.") } else { why.to_string() };
+        BrowserReply::Page(status, page::message(title, &text, &self.connect.invitations.page()))
+    }
+
     /// How a caller stands with every upstream, and if wanted how it stands itself.
-    async fn rows(&self, caller: &Arc<Caller>, with_health: bool) -> Result<Vec<Row>, String> {
-        let states = self.connect.manager.states(Some(caller)).await.map_err(|why| why.to_string())?;
+    async fn rows(&self, caller: &Arc<Caller>, with_health: bool) -> Result<Vec<Row>, TokenStoreError> {
+        let states = self.connect.manager.states(Some(caller)).await?;
         let row = |upstream: &Arc<crate::upstream::Upstream>| {
             let name = upstream.name();
             let state = states.iter().find(|state| state.upstream == name).filter(|state| state.for_people);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{catalog::Catalog, telemetry::audit, upstream::Upstream};
+use crate::{catalog::Catalog, credential::StoreStanding, telemetry::audit, upstream::Upstream};
 
 #[derive(Serialize)]
 struct ReadyReport<'a> {
@@ -13,6 +13,9 @@ struct ReadyReport<'a> {
     /// Why the audit log cannot be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     audit: Option<String>,
+    /// Why the shared store cannot be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<&'a str>,
     upstreams: Vec<HealthLine<'a>>,
 }
 
@@ -32,20 +35,22 @@ pub(super) struct HealthLine<'a> {
 ///
 /// Ready means that every upstream has been reached or given up on once, or has been waited for long enough: one that is
 /// down is its own trouble, and is told in the body, unless nobody is to be told any `names` here. It is not while calls
-/// are refused because they cannot be recorded.
-pub(super) fn ready(catalog: &Arc<Catalog>, draining: bool, names: bool) -> (u16, Bytes) {
-    let state = state(catalog, draining);
+/// are refused because they cannot be recorded, nor before a shared store has answered: without it Weir has no credentials.
+/// A store that goes away later is told in the body. It goes away for all gateways at once, which have those in memory.
+pub(super) fn ready(catalog: &Arc<Catalog>, store: &StoreStanding, draining: bool, names: bool) -> (u16, Bytes) {
+    let state = state(catalog, store, draining);
     let snapshot = catalog.snapshot();
     let upstreams = snapshot.upstreams().filter(|_| names);
-    let report =
-        ReadyReport { state, audit: audit::failure(), upstreams: upstreams.map(|upstream| line(upstream)).collect() };
+    let upstreams = upstreams.map(|upstream| line(upstream)).collect();
+    let store = store.failure().map(|why| if names { why } else { "the store is away" });
+    let report = ReadyReport { state, audit: audit::failure(), store, upstreams };
     let body = serde_json::to_vec(&report).unwrap_or_default();
     (if state == "ready" { 200 } else { 503 }, body.into())
 }
 
 /// Whether Weir takes calls, and if not, why.
-pub(super) fn state(catalog: &Arc<Catalog>, draining: bool) -> &'static str {
-    match (draining, audit::refusal(), catalog.ready()) {
+pub(super) fn state(catalog: &Arc<Catalog>, store: &StoreStanding, draining: bool) -> &'static str {
+    match (draining, audit::refusal(), catalog.ready() && !store.is_awaited()) {
         (true, _, _) => "draining",
         (false, Some(_), _) => "unrecorded",
         (false, None, true) => "ready",

@@ -43,7 +43,7 @@ impl Fix {
 
 /// Looks who else can read the files that have secrets in them.
 pub(super) fn permissions(config: &Config, findings: &mut Findings) {
-    let store = config.store.path.as_deref();
+    let store = config.store.path.as_deref().filter(|_| config.store.shared.is_none());
     let key = store.and_then(|store| {
         let name = format!("{}.key", store.file_name()?.to_str()?);
         Some(store.with_file_name(name))
@@ -71,6 +71,10 @@ fn secret_files(config: &Config) -> BTreeMap<PathBuf, &'static str> {
     };
     if let Some(key) = &config.store.key {
         add("the key of the login store", key);
+    }
+    if let Some(shared) = &config.store.shared {
+        let passwords = [&shared.password, &shared.sentinel_password];
+        passwords.into_iter().flatten().for_each(|source| add("a password of the store", source));
     }
     for upstream in config.upstreams.iter().filter(|upstream| upstream.enabled) {
         if let Auth::Bearer(source) = &upstream.auth {

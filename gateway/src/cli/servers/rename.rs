@@ -36,7 +36,7 @@ pub(super) fn run(options: &RenameOptions) -> anyhow::Result<ExitCode> {
 fn moved_logins(options: &RenameOptions) -> anyhow::Result<(usize, Option<PathBuf>)> {
     let RenameOptions { name, new, file, allow_plaintext_token_store } = options;
     let config = load(&file.config)?;
-    let store = config.store.path.clone();
+    let store = config.store.path.clone().filter(|_| config.store.shared.is_none());
     let moved = move_logins(config, name, new.as_str(), *allow_plaintext_token_store);
     Ok((runtime()?.block_on(moved)?, store))
 }

@@ -2,19 +2,26 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use weir_store::RedisUrlError;
+
 use super::context::Context;
 use super::login;
+use crate::config::inherit::STORE_PASSWORD;
 use crate::config::read::{At, Setting};
 use crate::config::string::TemplateString;
 use crate::config::value::Values;
-use crate::config::written::{self, AuthKind, Introspection, Root, WrittenInbound, WrittenUpstream};
+use crate::config::written::{self, AuthKind, Introspection, Root, Store, WrittenInbound, WrittenUpstream};
 use crate::config::{
     Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, Environment, IdentityProvider,
-    InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, TokenIntrospection, is_redirect_uri,
+    InboundAuth, LoginFlow, LoginOwner, LoginStore, OAuthClient, SecretSource, SharedStore, TokenIntrospection,
+    is_redirect_uri,
 };
 
 /// The claim that lists groups unless the configuration says otherwise.
 const GROUPS: &str = "groups";
+
+/// What leads to a shared store.
+const URL: &str = "url = \"redis://weir@redis.internal:6379\"";
 
 /// How long the answer to a question about a token is good for.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -369,7 +376,45 @@ pub(super) fn store(root: &Root, context: &mut Context<'_, '_>) -> LoginStore {
     let written = root.store.set().map(|at| &at.value);
     let path = written.and_then(|store| store.path.set()).map(|path| context.base.join(&path.value.0));
     let key = written.and_then(|store| store.key.set()).and_then(|at| context.source(at));
-    LoginStore { path: path.or_else(|| default_store(context.environment)), key }
+    let shared = written.and_then(|store| shared_store(store, context));
+    LoginStore { path: path.or_else(|| default_store(context.environment)), shared, key }
+}
+
+/// The server that has the store.
+fn shared_store(written: &Store, context: &mut Context<'_, '_>) -> Option<SharedStore> {
+    let of_server = [written.password.key(), written.sentinel_password.key(), written.ca.key(), written.prefix.key()];
+    let Some(url) = written.url.set() else {
+        for key in of_server.into_iter().flatten() {
+            context.report.add(key, "this goes with the `url` of a store", Some(URL.to_owned()));
+        }
+        return None;
+    };
+    if let Some(key) = written.path.key() {
+        context.report.add(key, "a store has a `path` or a `url`", None);
+    }
+    let mut password = written.password.set().and_then(|at| context.source(at));
+    if written.password.key().is_none() && context.environment.variable(STORE_PASSWORD).is_some() {
+        password = Some(SecretSource::Env(STORE_PASSWORD.to_owned()));
+    }
+    let shared = SharedStore {
+        url: plain(&written.url, context)?,
+        prefix: plain(&written.prefix, context),
+        password,
+        sentinel_password: written.sentinel_password.set().and_then(|at| context.source(at)),
+        ca: written.ca.set().map(|path| context.base.join(&path.value.0)),
+    };
+    match shared.target() {
+        Ok(_) => Some(shared),
+        Err(why) => {
+            let (span, hint) = match why {
+                RedisUrlError::Password => (&url.span, "password = { env = \"REDIS_PASSWORD\" }"),
+                RedisUrlError::Prefix => (&written.prefix.set()?.span, "prefix = \"weir\""),
+                _ => (&url.span, URL),
+            };
+            context.report.add(span.clone(), why.to_string(), Some(hint.to_owned()));
+            None
+        }
+    }
 }
 
 /// Where logins are kept unless the configuration says otherwise; none if the system names no place (XDG Base Directory

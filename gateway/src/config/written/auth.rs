@@ -151,8 +151,20 @@ table! {
     struct Store("a table such as { path = \"logins.redb\" }") {
         /// The file. Default: `weir/logins.redb` in `$XDG_STATE_HOME`, else in `~/.local/state`.
         path: FilePath,
-        /// Where the key is that encrypts it, 32 bytes in base64. Default: the keyring of the system, else a file beside
-        /// the store that only its owner can read.
+        /// A server of Redis or Valkey in place of the file, which several gateways share: `redis://user@host:6379/0`,
+        /// `rediss://…` with TLS, `redis+unix:///path`, `redis+sentinel://host,host/service` or
+        /// `redis+cluster://host,host`. It holds no password.
+        url: TemplateString,
+        /// The password at that server. Default: the variable `WEIR_STORE_PASSWORD`, else none.
+        password: WrittenSecret,
+        /// The password at its Sentinels. Default: none.
+        sentinel_password: WrittenSecret,
+        /// The certificates that are trusted there, a PEM file. Default: those of the system.
+        ca: FilePath,
+        /// What the names of all keys there begin with. Gateways with the same prefix share their state. Default: `"weir"`.
+        prefix: TemplateString,
+        /// Where the key is that encrypts it, 32 bytes in base64. Default: the variable `WEIR_STORE_KEY`; for a file also
+        /// the keyring of the system, else a file beside the store that only its owner can read.
         key: WrittenSecret,
     }
 }

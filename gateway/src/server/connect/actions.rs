@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use crate::{
-    credential::{CredentialOwner, Secret},
+    credential::{CredentialOwner, Secret, SignInFailure},
     telemetry::AuthRecord,
 };
 
@@ -29,11 +29,13 @@ impl App {
                 let binding = binding(browser);
                 match manager.begin_sign_in(name, &owner, invitations.redirect(), binding).await {
                     Ok(url) => return BrowserReply::Go(url.into()),
+                    Err(why) if why.is_away() => return self.trouble(true, &why),
                     Err(why) => Notice::Failed(format!("{name}: {why}")),
                 }
             }
             "logout" => match self.sign_out(name, &owner, &record(browser, address).at(name)).await {
                 Ok(text) => Notice::Done(text),
+                Err(why) if why.is_away() => return self.trouble(true, &why),
                 Err(why) => Notice::Failed(format!("{name}: {why}")),
             },
             _ => return missing(),
@@ -42,9 +44,16 @@ impl App {
         BrowserReply::Go(invitations.page())
     }
 
-    async fn sign_out(&self, name: &str, owner: &CredentialOwner, record: &AuthRecord<'_>) -> Result<String, String> {
-        let Some(account) = self.connect.manager.account(name) else { return Err("there is no such server".into()) };
-        let said = account.sign_out(owner).await.map_err(|why| why.to_string())?;
+    async fn sign_out(
+        &self,
+        name: &str,
+        owner: &CredentialOwner,
+        record: &AuthRecord<'_>,
+    ) -> Result<String, SignInFailure> {
+        let Some(account) = self.connect.manager.account(name) else {
+            return Err(SignInFailure::Not("there is no such server".to_owned()));
+        };
+        let said = account.sign_out(owner).await?;
         if said.is_some() {
             record.done("signed out");
         }
@@ -70,6 +79,9 @@ impl App {
             }
             Err(why) => {
                 record(&browser, address).refused("sign-in failed", &why.to_string());
+                if why.is_away() {
+                    return self.trouble(true, &why);
+                }
                 Notice::Failed(format!("Not signed in: {why}."))
             }
         };

@@ -73,7 +73,7 @@ impl App {
     }
 
     fn no_approvals(&self, why: &ApprovalError) -> BrowserReply {
-        BrowserReply::Page(500, page::message("Trouble", &why.to_string(), &self.connect.invitations.page()))
+        self.trouble(why.is_away(), why)
     }
 }
 

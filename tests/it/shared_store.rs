@@ -1,0 +1,325 @@
+//! Gateways that share a store at a real server of Redis.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use weir_tests::gateway::NEEDS_SIGN_IN;
+use weir_tests::redis::{PASSWORD, Redis, Sentinels, USER};
+use weir_tests::terminal::{
+    ALONE, ENVIRONMENT, KEY, auth, calling_until_it_works, config, echo, ended, lines, sign_in, works,
+};
+use weir_tests::tokens::claims;
+use weir_tests::wait::{PATIENCE, until};
+use weir_tests::{Authority, Client, Gateway, Issuer, Request, Stub, paths};
+
+/// What the log says when the store is away, and when it is back.
+const AWAY: &str = "sign-ins wait";
+const BACK: &str = "the store is back";
+
+/// A configuration with one upstream, `u`, and its store at this URL.
+fn config_at(url: &str, upstream: &Stub, auth: &str) -> String {
+    config(upstream, auth).replace("path = \"logins.redb\"", &format!("url = {url:?}"))
+}
+
+async fn start_at(url: &str, upstream: &Stub, auth: &str) -> Gateway {
+    Gateway::start_with(&config_at(url, upstream, auth), &ENVIRONMENT).await
+}
+
+/// The status and the body of `/readyz`.
+async fn ready(gateway: &Gateway) -> (u16, Value) {
+    let answer = gateway.send(Request::get("/readyz")).await;
+    (answer.status, answer.json().await)
+}
+
+async fn until_status(gateway: &Gateway, wanted: u16) {
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while ready(gateway).await.0 != wanted {
+        assert!(tokio::time::Instant::now() < end, "{:?} {}", ready(gateway).await, gateway.log());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_sign_in_at_one_gateway_is_good_at_the_other() {
+    let mut authority = Authority::start(3600);
+    let (upstream, redis) = (authority.upstream().await, Redis::with_user().await);
+    let url = format!("redis://{USER}@127.0.0.1:{}", redis.port());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
+    let config = config_at(&url, &upstream, "auth = \"oauth\"");
+    let config = config.replace("[store]\n", &format!("[store]\npassword = {{ file = {file:?} }}\n"));
+    let one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    for gateway in [&one, &other] {
+        gateway.logs(NEEDS_SIGN_IN).await;
+    }
+    let said = sign_in(&one, &[]).await;
+    other.healthy(&["u"]).await;
+    one.healthy(&["u"]).await;
+    assert!(works(&one).await && works(&other).await);
+    assert_eq!(authority.asked("/reg").len(), 1);
+    let (code, out) = ended(auth(&other, &["logout", "u"])).await;
+    assert_eq!(code, Some(0), "{out}");
+    until("the first has noticed", || lines(&one, NEEDS_SIGN_IN) == 2).await;
+    let secrets = [authority.secrets(), upstream.tokens(), vec![KEY.to_owned(), PASSWORD.to_owned()]].concat();
+    let disk = String::from_utf8_lossy(&redis.disk()).into_owned();
+    for secret in secrets {
+        for text in [&one.log(), &other.log(), &said, &out, &disk] {
+            assert!(!text.contains(&secret), "{secret}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_signs_in_for_itself_leaves_its_token_to_the_other() {
+    let mut authority = Authority::start(3600);
+    let (upstream, redis) = (authority.upstream().await, Redis::start().await);
+    for _ in 0..2 {
+        let gateway = start_at(&redis.url(), &upstream, ALONE).await;
+        gateway.healthy(&["u"]).await;
+        assert!(works(&gateway).await);
+    }
+    assert_eq!(authority.grants("client_credentials"), 1);
+}
+
+#[tokio::test]
+async fn fifty_calls_at_two_gateways_at_the_end_of_a_token_renew_it_once() {
+    let mut authority = Authority::start(20);
+    let (upstream, redis) = (authority.upstream().await, Redis::start().await);
+    let one = start_at(&redis.url(), &upstream, "auth = \"oauth\"").await;
+    let other = start_at(&redis.url(), &upstream, "auth = \"oauth\"").await;
+    sign_in(&one, &[]).await;
+    for gateway in [&one, &other] {
+        gateway.healthy(&["u"]).await;
+        assert!(works(gateway).await);
+    }
+    let last = upstream.tokens().last().unwrap().clone();
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    until("the token has ended", || claims(&last)["exp"].as_u64().unwrap() <= now()).await;
+    let renewed = authority.grants("refresh_token");
+    let mut calls = JoinSet::new();
+    for number in 0..50 {
+        let address = [&one, &other][number % 2].address();
+        calls.spawn(async move { Client::modern_at(address, "/mcp/u").call("echo", json!({ "message": "m" })).await });
+    }
+    assert_eq!(calls.join_all().await.len(), 50);
+    // What keeps the lists may have renewed it shortly before; then nobody had to.
+    let after = authority.grants("refresh_token");
+    assert!(after > 0 && after - renewed <= 1, "{renewed} {after}");
+}
+
+fn key(gateway: &Gateway, arguments: &[&str]) -> String {
+    let mut command = Command::new(paths::weir());
+    command.arg("key").args(arguments).arg("--config").arg(gateway.directory().join("weir.toml"));
+    let output = command.env("XDG_STATE_HOME", gateway.directory()).envs(ENVIRONMENT).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[tokio::test]
+async fn a_key_that_one_gateway_is_given_counts_at_the_other() {
+    let (stub, redis) = (Stub::start().await, Redis::start().await);
+    let config = format!("api_keys = true\n{}", config_at(&redis.url(), &stub, ""));
+    let one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let added = key(&one, &["add", "deploy"]);
+    let asked = async |wanted: u16| {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let request = Client::modern(&other, "/mcp").with_token(&added).request("tools/list", json!({})).1;
+            if other.send(request).await.status == wanted {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < end, "no {wanted}: {}", other.log());
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    asked(200).await;
+    key(&one, &["revoke", "deploy"]);
+    asked(401).await;
+}
+
+#[tokio::test]
+async fn the_calls_of_a_day_are_counted_over_both_gateways() {
+    let (issuer, stub, redis) = (Issuer::start().await, Stub::start().await, Redis::start().await);
+    let audience = "https://weir.example/mcp";
+    let auth = format!("[auth]\nissuer = {:?}\naudience = {audience:?}\n", issuer.issuer());
+    let config = format!("limits.principal.calls_per_day = 3\n{auth}{}", config_at(&redis.url(), &stub, ""));
+    let token = issuer.token("ada", audience);
+    let one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let call = async |gateway: &Gateway| {
+        let client = Client::modern(gateway, "/mcp").with_token(&token);
+        let request = client.request("tools/call", json!({ "name": "u__echo", "arguments": { "message": "x" } })).1;
+        gateway.send(request).await.status
+    };
+    for gateway in [&one, &other] {
+        gateway.logs("upstream is healthy").await;
+    }
+    for _ in 0..3 {
+        assert_eq!(call(&one).await, 200);
+    }
+    assert_eq!(call(&one).await, 429);
+    // The other has not called yet, and hears of it. It is asked for what it counts once it does.
+    let counted = || redis.ask(&["keys", "weir:{calls-per-day}:e:*"]).lines().count() == 1;
+    until("the first has written what it counts", counted).await;
+    let written = || redis.ask(&["get", "weir:{calls-per-day}:v"]);
+    let before = written();
+    let end = tokio::time::Instant::now() + PATIENCE;
+    let mut passed = 0;
+    while call(&other).await != 429 {
+        passed += 1;
+        assert!(passed <= 3 && tokio::time::Instant::now() < end, "{passed}: {}", other.log());
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    // Of the calls that the other let pass before it had heard, all are counted.
+    if passed > 0 {
+        until("they are written", || written() != before).await;
+    }
+    assert_eq!(call(&one).await, 429);
+}
+
+/// What goes on while the store is away, and what waits.
+async fn goes_on_without_the_store(gateway: &Gateway, browser_waits: bool) {
+    gateway.logs(AWAY).await;
+    for _ in 0..20 {
+        assert!(works(gateway).await, "{}", gateway.log());
+    }
+    let (status, body) = ready(gateway).await;
+    assert_eq!((status, body["state"].as_str()), (200, Some("ready")), "{body}");
+    assert!(body["store"].as_str().is_some_and(|why| why.contains("is away")), "{body}");
+    let mut status = Command::new(paths::weir());
+    status.args(["status", "--config"]).arg(gateway.directory().join("weir.toml"));
+    let output = status.env("XDG_STATE_HOME", gateway.directory()).envs(ENVIRONMENT).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("is away"), "{said}");
+    if browser_waits {
+        let page = gateway.send(Request::get("/connect")).await;
+        assert_eq!((page.status, page.header("retry-after")), (503, Some("5")));
+    }
+}
+
+#[tokio::test]
+async fn calls_go_on_while_the_store_stands_still_or_is_dead_and_sign_ins_wait() {
+    let authority = Authority::start(3600);
+    let (upstream, mut redis) = (authority.upstream().await, Redis::start().await);
+    let gateway = start_at(&redis.url(), &upstream, "auth = \"oauth\"").await;
+    sign_in(&gateway, &[]).await;
+    gateway.healthy(&["u"]).await;
+    assert!(works(&gateway).await);
+
+    redis.freeze();
+    goes_on_without_the_store(&gateway, true).await;
+    redis.thaw();
+    gateway.logs(BACK).await;
+    assert_eq!((lines(&gateway, AWAY), lines(&gateway, BACK)), (1, 1), "{}", gateway.log());
+
+    redis.kill();
+    until("it is noticed again", || lines(&gateway, AWAY) == 2).await;
+    goes_on_without_the_store(&gateway, true).await;
+    let (code, said) = ended(auth(&gateway, &["login", "u", "--no-browser"])).await;
+    assert!(code == Some(1) && said.contains("is away"), "{code:?} {said}");
+    redis.restart().await;
+    until("it is back", || lines(&gateway, BACK) == 2).await;
+    assert!(ready(&gateway).await.1["store"].is_null());
+    // Nothing was lost, and all is possible again.
+    assert!(works(&gateway).await);
+    let (code, said) = ended(auth(&gateway, &["status", "u"])).await;
+    assert!(code == Some(0) && said.contains("signed in"), "{said}");
+    sign_in(&gateway, &[]).await;
+    assert!(works(&gateway).await);
+    assert_eq!(lines(&gateway, AWAY), 2, "{}", gateway.log());
+}
+
+#[tokio::test]
+async fn a_gateway_that_starts_without_its_store_is_ready_once_it_answers() {
+    let authority = Authority::start(3600);
+    let (upstream, mut redis) = (authority.upstream().await, Redis::start().await);
+    let first = start_at(&redis.url(), &upstream, "auth = \"oauth\"").await;
+    sign_in(&first, &[]).await;
+    drop(first);
+    redis.kill();
+    let gateway = start_at(&redis.url(), &upstream, "auth = \"oauth\"").await;
+    gateway.logs(AWAY).await;
+    until_status(&gateway, 503).await;
+    let refused = echo(&gateway).await.to_string();
+    assert!(refused.contains("is away") && refused.contains("try again"), "{refused}");
+    redis.restart().await;
+    until_status(&gateway, 200).await;
+    gateway.healthy(&["u"]).await;
+    assert!(works(&gateway).await);
+    gateway.logs(BACK).await;
+    assert_eq!((lines(&gateway, AWAY), lines(&gateway, BACK)), (1, 1), "{}", gateway.log());
+}
+
+#[tokio::test]
+async fn a_failover_ends_no_session_and_loses_no_login() {
+    let authority = Authority::start(3600);
+    let (upstream, mut sentinels) = (authority.upstream().await, Sentinels::start().await);
+    let gateway = start_at(&sentinels.url(), &upstream, "auth = \"oauth\"").await;
+    sign_in(&gateway, &[]).await;
+    gateway.healthy(&["u"]).await;
+    let client = Client::legacy(&gateway, "/mcp/u").await;
+    client.call("echo", json!({ "message": "m" })).await;
+    let replica = sentinels.servers[1].port();
+    sentinels.servers[0].kill();
+    until("the replica is the master", || weir_tests::redis::ask(replica, &["role"]).starts_with("master")).await;
+    client.call("echo", json!({ "message": "m" })).await;
+    calling_until_it_works(&gateway, PATIENCE).await;
+    until("the gateway has found it", || lines(&gateway, AWAY) == lines(&gateway, BACK)).await;
+    let (code, said) = ended(auth(&gateway, &["refresh", "u"])).await;
+    assert_eq!(code, Some(0), "{said}");
+    client.call("echo", json!({ "message": "m" })).await;
+}
+
+#[tokio::test]
+async fn a_key_of_one_machine_and_a_password_in_a_url_are_refused() {
+    let (stub, redis) = (Stub::start().await, Redis::start().await);
+    let folder = tempfile::tempdir().unwrap();
+    let check = |config: &str| {
+        let file = folder.path().join("weir.toml");
+        std::fs::write(&file, config).unwrap();
+        let mut command = Command::new(paths::weir());
+        command.arg("check").arg("--config").arg(&file).env("XDG_STATE_HOME", folder.path());
+        let output = command.env_remove("WEIR_STORE_KEY").envs(ENVIRONMENT).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let good = config_at(&redis.url(), &stub, "");
+    let (code, said) = check(&good);
+    assert_eq!(code, Some(0), "{said}");
+    let keyless = good.replace("key = { env = \"WEIR_TESTS_KEY\" }\n", "");
+    let (code, said) = check(&keyless);
+    assert!(code == Some(64) && said.contains("WEIR_STORE_KEY"), "{said}");
+    let told = check(&good.replace("redis://", "redis://weir:hunter2@"));
+    assert!(told.0 == Some(64) && told.1.contains("password") && !told.1.contains("hunter2"), "{told:?}");
+    // A store that was made with another key is not this one.
+    let one = Gateway::start_with(&format!("api_keys = true\n{good}"), &ENVIRONMENT).await;
+    key(&one, &["add", "deploy"]);
+    let other = [("WEIR_TESTS_KEY", "c2VjcmV0IGtleSBvZiB0aGUgb3RoZXIsIDMyIGJ5dGU=")];
+    let mut command = Command::new(paths::weir());
+    let file = folder.path().join("weir.toml");
+    std::fs::write(&file, &good).unwrap();
+    let output = command.arg("check").arg("--config").arg(&file).envs(other).output().unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.code() == Some(64) && said.contains("no key opens the store"), "{said}");
+}
+
+#[tokio::test]
+async fn an_upgrade_takes_its_own_sessions_and_leaves_those_of_others() {
+    let (stub, redis) = (Stub::start().await, Redis::start().await);
+    let config = config_at(&redis.url(), &stub, "");
+    let old = Gateway::start_with(&config, &ENVIRONMENT).await;
+    old.healthy(&["u"]).await;
+    let client = Client::legacy(&old, "/mcp/u").await;
+    client.call("echo", json!({ "message": "m" })).await;
+    // What another gateway has left for its own successor stays.
+    old.signal(Signal::QUIT);
+    let left = || redis.ask(&["keys", "weir:{handed-over}:e:*"]).lines().filter(|line| !line.is_empty()).count();
+    until("its sessions are left", || left() > 0).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    other.healthy(&["u"]).await;
+    assert!(left() > 0, "{}", other.log());
+}
