@@ -29,6 +29,7 @@ mod server_table;
 mod servers;
 mod serve;
 mod status;
+mod store;
 mod suggestion;
 mod summary;
 mod terminal;
@@ -211,6 +212,9 @@ enum Command {
     /// Make, list and revoke the API keys that programs call with.
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Check the store, and copy it to another one.
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Check the audit log, and read it.
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -295,6 +299,7 @@ pub fn run() -> ExitCode {
         Command::Client(command) => hosts::run(&command),
         Command::Auth(command) => auth::run(command),
         Command::Key(command) => key::run(command),
+        Command::Store(command) => store::run(&command),
         Command::Audit(command) => audit::run(command),
         Command::Access(command) => access::explain(&command),
         Command::Policy(command) => policy::run(command),

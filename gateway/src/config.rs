@@ -64,7 +64,7 @@ pub use admin::AdminConfig;
 pub use audit::{AuditArguments, AuditConfig, AuditSync, OtlpConfig, RecordConfig};
 pub use auth::{
     Auth, AuthorizationServerConfig, AuthorizedClient, ClientProof, ClientSignIn, IdentityProvider, InboundAuth,
-    LoginFlow, LoginOwner, LoginStore, OAuthClient, SharedStore, SubjectType, TokenIntrospection,
+    LoginFlow, LoginOwner, LoginStore, OAuthClient, SharedStore, SubjectType, TokenIntrospection, store_password,
 };
 pub use component::{ComponentDigest, ComponentLock, ComponentPlace, ComponentSigner, RemoteComponent, is_here};
 pub use condition::{Condition, MOST_STEPS};

@@ -1,18 +1,21 @@
 //! Gateways that share a store at a real server of Redis.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use weir_tests::gateway::NEEDS_SIGN_IN;
+use weir_tests::process::Process;
 use weir_tests::redis::{PASSWORD, Redis, Sentinels, USER};
 use weir_tests::terminal::{
-    ALONE, ENVIRONMENT, KEY, auth, calling_until_it_works, config, echo, ended, lines, sign_in, works,
+    ALONE, ENVIRONMENT, KEY, auth, calling_until_it_works, config, echo, ended, lines, sign_in, start, works,
 };
 use weir_tests::tokens::claims;
 use weir_tests::wait::{PATIENCE, until};
-use weir_tests::{Authority, Client, Gateway, Issuer, Request, Stub, paths};
+use weir_tests::{Authority, Client, Gateway, Issuer, LEGACY, Request, Stub, paths};
 
 /// What the log says when the store is away, and when it is back.
 const AWAY: &str = "sign-ins wait";
@@ -305,6 +308,105 @@ async fn a_key_of_one_machine_and_a_password_in_a_url_are_refused() {
     let output = command.arg("check").arg("--config").arg(&file).envs(other).output().unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.code() == Some(64) && said.contains("no key opens the store"), "{said}");
+}
+
+/// `weir store`, about the configuration in this file.
+fn store(file: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(paths::weir());
+    command.arg("store").args(arguments).arg("--config").arg(file).current_dir(file.parent().unwrap());
+    let output = command.env("XDG_STATE_HOME", file.parent().unwrap()).envs(ENVIRONMENT).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[tokio::test]
+async fn a_store_is_copied_either_way_and_what_is_newer_stays() {
+    let authority = Authority::start(3600);
+    let (upstream, mut redis) = (authority.upstream().await, Redis::start().await);
+    let gateway = start(&upstream, "auth = \"oauth\"").await;
+    let file = gateway.directory().join("weir.toml");
+    sign_in(&gateway, &[]).await;
+    key(&gateway, &["add", "deploy"]);
+    key(&gateway, &["add", "other"]);
+    let url = redis.url();
+    let (code, said) = store(&file, &["migrate", "--to", &url]);
+    assert!(code == Some(0) && said.contains("login  1") && said.contains("api-key  2"), "{said}");
+    let (code, said) = store(&file, &["migrate", "--to", &url]);
+    assert!(code == Some(0) && said.starts_with("0 entries were copied"), "{said}");
+
+    // A gateway at the server has all of it, and changes some.
+    let shared = config_at(&url, &upstream, "auth = \"oauth\"");
+    let next = Gateway::start_with(&shared, &ENVIRONMENT).await;
+    next.healthy(&["u"]).await;
+    assert!(works(&next).await);
+    let (code, said) = ended(auth(&next, &["refresh", "u"])).await;
+    assert_eq!(code, Some(0), "{said}");
+    key(&next, &["revoke", "deploy"]);
+    // What has changed here since comes along, and what is newer there stays.
+    key(&gateway, &["revoke", "other"]);
+    key(&gateway, &["add", "late"]);
+    sign_in(&gateway, &[]).await;
+    let (code, said) = store(&file, &["migrate", "--to", &url]);
+    assert!(
+        code == Some(0) && said.contains("newer there, and kept: 1") && said.contains("removed there: 1"),
+        "{said}"
+    );
+    assert!(key(&next, &["list"]).contains("late") && !key(&next, &["list"]).contains("other"));
+    assert!(works(&next).await);
+
+    // And back again, into a file that is not there.
+    let (file_of_next, back) = (next.directory().join("weir.toml"), next.directory().join("back.redb"));
+    let (code, said) = store(&file_of_next, &["migrate", "--to", back.to_str().unwrap()]);
+    assert!(code == Some(0) && said.contains("login  1") && said.contains("api-key  1"), "{said}");
+    let config = config(&upstream, "auth = \"oauth\"").replace("logins.redb", back.to_str().unwrap());
+    let last = Gateway::start_with(&config, &ENVIRONMENT).await;
+    last.healthy(&["u"]).await;
+    assert!(works(&last).await);
+
+    let (code, said) = store(&file_of_next, &["check"]);
+    assert!(code == Some(0) && said.contains(&url) && said.contains("entries"), "{said}");
+    redis.kill();
+    for arguments in [&["check"][..], &["migrate", "--to", back.to_str().unwrap()]] {
+        let (code, said) = store(&file_of_next, arguments);
+        assert!(code == Some(69) && said.contains("is away"), "{code:?} {said}");
+    }
+}
+
+/// The configuration of the pages, before two gateways.
+#[tokio::test]
+async fn a_load_balancer_that_learns_keeps_a_session_at_its_gateway() {
+    let (stub, redis) = (Stub::start().await, Redis::start().await);
+    let config = config_at(&redis.url(), &stub, "");
+    let gateways = [Gateway::start_with(&config, &ENVIRONMENT).await, Gateway::start_with(&config, &ENVIRONMENT).await];
+    for gateway in &gateways {
+        gateway.healthy(&["u"]).await;
+        until_status(gateway, 200).await;
+    }
+    let page = std::fs::read_to_string(paths::tests().join("../config/haproxy.cfg")).unwrap();
+    let port = weir_tests::peer::free_port();
+    let page = page.replace("bind :8080", &format!("bind 127.0.0.1:{port}"));
+    let page = page.replace("10.0.0.1:8080", &gateways[0].address().to_string());
+    let page = page.replace("10.0.0.2:8080", &gateways[1].address().to_string());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("haproxy.cfg");
+    std::fs::write(&file, page.replace("leastconn", "roundrobin")).unwrap();
+    let mut command = Command::new("haproxy");
+    let _balancer = Process::start("haproxy", command.arg("-db").arg("-f").arg(&file));
+    let address: SocketAddr = ([127, 0, 0, 1], port).into();
+    until("the balancer serves", || std::net::TcpStream::connect(address).is_ok()).await;
+    let mut sessions = Vec::new();
+    for _ in 0..6 {
+        sessions.push(Client::legacy_at(address, "/mcp/u", LEGACY, &json!({})).await);
+    }
+    for _ in 0..3 {
+        for client in &sessions {
+            client.call("echo", json!({ "message": "m" })).await;
+        }
+        // A call of the modern era goes anywhere.
+        Client::modern_at(address, "/mcp/u").call("echo", json!({ "message": "m" })).await;
+    }
+    for gateway in &gateways {
+        assert!(lines(gateway, "\"message\":\"call\"") >= 9, "both have sessions: {}", gateway.log());
+    }
 }
 
 #[tokio::test]

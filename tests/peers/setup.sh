@@ -34,6 +34,7 @@ python3 -c 'import ensurepip' 2>/dev/null || install_package python3-venv
 command -v npm >/dev/null || install_package npm
 command -v tmux >/dev/null || install_package tmux
 command -v redis-server >/dev/null || install_package redis-server
+command -v haproxy >/dev/null || install_package haproxy
 
 rm -f "$stamp"
 mkdir -p .tools/bin

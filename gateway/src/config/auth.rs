@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use weir_store::{PasswordSource, RedisTarget, RedisUrlError};
 
-use super::SecretSource;
+use super::{SecretSource, inherit::STORE_PASSWORD};
 
 /// What opens an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,6 +215,12 @@ pub struct SharedStore {
     pub sentinel_password: Option<SecretSource>,
     /// The certificates that are trusted; none for those of the system.
     pub ca: Option<PathBuf>,
+}
+
+/// Where the password of a shared store is that no configuration names; none if it is nowhere.
+#[must_use]
+pub fn store_password() -> Option<SecretSource> {
+    std::env::var_os(STORE_PASSWORD).map(|_| SecretSource::Env(STORE_PASSWORD.to_owned()))
 }
 
 impl SharedStore {

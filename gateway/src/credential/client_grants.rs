@@ -221,7 +221,7 @@ impl IssuerStore {
     ) -> Result<Redeemed, TokenStoreError> {
         let store = self.token_store.open().await?.store.as_ref();
         let Some((key, secret)) = parse(prefix, token) else { return Ok(Redeemed::Unknown) };
-        let Some(Entry { value, version }) = store.get(&key).await? else { return Ok(Redeemed::Unknown) };
+        let Some(Entry { value, version, .. }) = store.get(&key).await? else { return Ok(Redeemed::Unknown) };
         let Some(record) = GrantRecord::parse(&value) else { return Ok(Redeemed::Unknown) };
         let now = seconds(self.token_store.clock.now());
         // Another client's grant is left alone: a client that has stolen its secret must not be able to end it.

@@ -7,7 +7,7 @@
 //! A file that is not what was written is never overwritten, repaired by guessing or deleted.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -103,6 +103,28 @@ impl FileStore {
                 return Ok(Vec::new());
             }
             database::read(&path, |tx| list(&path, tx, &below, now))
+        })
+        .await
+    }
+
+    /// The namespaces of the file at `path`; none if there is no such file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn namespaces(path: PathBuf) -> Result<Vec<String>, StoreError> {
+        blocking(path.clone(), move || {
+            if !path.try_exists().map_err(|error| StoreError::io(&path, &error))? {
+                return Ok(Vec::new());
+            }
+            database::read(&path, |tx| {
+                let entries = tx.open_table(ENTRIES).map_err(|e| database::error(&path, e))?;
+                let mut names = BTreeSet::new();
+                for row in entries.iter().map_err(|e| database::error(&path, e))? {
+                    let (key, _) = row.map_err(|e| database::error(&path, e))?;
+                    names.insert(Key::from_text(key.value()).namespace());
+                }
+                Ok(names.into_iter().collect())
+            })
         })
         .await
     }
@@ -204,7 +226,8 @@ impl Store for FileStore {
                     let record = FileRecord::parse(bytes.value())?;
                     let secret = record.open(&shared.seal, &key)?;
                     let value = Value { about: record.about.to_owned(), secret };
-                    Some(Entry { value, version: record.version })
+                    let left = record.until.map(|until| Duration::from_millis(until.saturating_sub(now)));
+                    Some(Entry { value, version: record.version, left })
                 };
                 entry().map(Some).ok_or_else(|| StoreError::entry(&shared.path))
             })

@@ -59,7 +59,11 @@ impl MemoryEntry {
 #[async_trait]
 impl Store for MemoryStore {
     async fn get(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
-        Ok(self.kept().entries.get(key).map(|row| Entry { value: row.value.clone(), version: row.version }))
+        let now = self.clock.millis();
+        Ok(self.kept().entries.get(key).map(|row| {
+            let left = row.until.map(|until| Duration::from_millis(until.saturating_sub(now)));
+            Entry { value: row.value.clone(), version: row.version, left }
+        }))
     }
 
     async fn put(&self, key: &Key, value: &Value, ttl: Option<Duration>) -> Result<Version, StoreError> {

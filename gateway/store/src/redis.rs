@@ -49,8 +49,6 @@ pub struct RedisReport {
     pub version: String,
     /// Its time, in milliseconds since 1970.
     pub millis: u64,
-    /// How many entries it holds.
-    pub entries: u64,
 }
 
 /// A store at a server.
@@ -132,17 +130,14 @@ impl RedisServer {
             "" => format!("redis {}", field("redis_version:")),
             version => format!("valkey {version}"),
         };
-        let mut entries = 0;
-        for namespace in self.namespaces().await? {
-            let mut command = cmd("ZCARD");
-            command.arg(format!("{}:i", self.base(&namespace)));
-            entries += self.read::<u64>(self.0.link.send(&command, true).await?)?;
-        }
-        Ok(RedisReport { version, millis: seconds * 1000 + micros / 1000, entries })
+        Ok(RedisReport { version, millis: seconds * 1000 + micros / 1000 })
     }
 
     /// The namespaces that something was ever written in.
-    pub(crate) async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
         let mut command = cmd("SMEMBERS");
         command.arg(self.name("namespaces"));
         let mut names: Vec<String> = self.read(self.0.link.send(&command, true).await?)?;
@@ -295,7 +290,7 @@ impl Store for RedisStore {
         let arguments = [key.text().as_bytes(), bounds.as_bytes()];
         let answer = self.server.script(&script::READ, &key.namespace(), &arguments, true).await?;
         let damaged = || self.server.damaged(key);
-        let (version, about, sealed, _) = match self.server.read::<Vec<Answer>>(answer)?.as_slice() {
+        let (version, about, sealed, left) = match self.server.read::<Vec<Answer>>(answer)?.as_slice() {
             [Answer::Int(0)] => return Ok(None),
             [Answer::Int(1), row @ ..] => {
                 from_redis_value::<(u64, Vec<u8>, Vec<u8>, i64)>(Answer::Array(row.to_vec())).map_err(|_| damaged())?
@@ -304,7 +299,9 @@ impl Store for RedisStore {
         };
         let about = String::from_utf8(about).map_err(|_| damaged())?;
         let secret = self.cipher.open(&bound(key, about.as_bytes()), &sealed).ok_or_else(damaged)?;
-        Ok(Some(Entry { value: Value { about, secret }, version: Version(version) }))
+        // It is less than zero for what does not expire.
+        let left = u64::try_from(left).ok().map(Duration::from_millis);
+        Ok(Some(Entry { value: Value { about, secret }, version: Version(version), left }))
     }
 
     async fn put(&self, key: &Key, value: &Value, ttl: Option<Duration>) -> Result<Version, StoreError> {

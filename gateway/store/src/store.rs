@@ -90,6 +90,14 @@ impl Key {
         self.all().into_iter().skip(1).collect()
     }
 
+    /// The key that is printed so.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let parts: Vec<String> = serde_json::from_str(text).ok()?;
+        let (namespace, parts) = parts.split_first()?;
+        Some(Self::new(namespace, &parts.iter().map(String::as_str).collect::<Vec<_>>()))
+    }
+
     pub(crate) fn all(&self) -> Vec<String> {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
@@ -169,6 +177,8 @@ pub struct Entry {
     pub value: Value,
     /// Of this writing.
     pub version: Version,
+    /// How long it stays; none if it does not expire.
+    pub left: Option<Duration>,
 }
 
 /// A value in a list.

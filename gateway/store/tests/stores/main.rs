@@ -169,7 +169,7 @@ async fn swaps_what_was_seen(store: &dyn Store, other: &dyn Store) {
 }
 
 async fn forgets_in_time(store: &dyn Store, other: &dyn Store) {
-    let brief = Some(Duration::from_millis(300));
+    let brief = Some(Duration::from_secs(2));
     store.put(&key("brief"), &value("a"), brief).await.unwrap();
     store.put(&key("long"), &value("b"), Some(Duration::from_secs(3600))).await.unwrap();
     store.put(&key("longest"), &value("b"), Some(Duration::MAX)).await.unwrap();

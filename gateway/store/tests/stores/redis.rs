@@ -122,7 +122,7 @@ async fn stores_with_other_prefixes_do_not_see_each_other() {
     for ((server, store), prefix) in stores.iter().zip(["one", "two"]) {
         let listed: Vec<Listed> = store.list(&[Key::new("login", &[])]).await.unwrap();
         assert_eq!(listed.iter().map(|row| row.key.clone()).collect::<Vec<_>>(), [key(prefix)]);
-        assert_eq!(server.report().await.unwrap().entries, 1);
+        assert_eq!(server.namespaces().await.unwrap(), ["login"]);
     }
 }
 
@@ -268,8 +268,8 @@ async fn a_node_of_a_cluster_that_comes_back_is_used_again() {
     for key in &namespaces {
         store.put(key, &value(TOKEN), None).await.unwrap();
     }
-    let report = server(&cluster.url()).report().await.unwrap();
-    assert_eq!(report.entries, 30);
+    assert!(server(&cluster.url()).report().await.unwrap().version.starts_with("redis "));
+    assert_eq!(server(&cluster.url()).namespaces().await.unwrap().len(), 30);
     for node in &cluster.nodes {
         assert!(node.ask(&["dbsize"]).parse::<u32>().unwrap() > 0, "all nodes hold some");
     }
