@@ -7,9 +7,11 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use weir_tests::client::{answer, with_meta};
 use weir_tests::gateway::NEEDS_SIGN_IN;
 use weir_tests::process::Process;
 use weir_tests::redis::{PASSWORD, Redis, Sentinels, USER};
+use weir_tests::stub::Offer;
 use weir_tests::terminal::{
     ALONE, ENVIRONMENT, KEY, auth, calling_until_it_works, config, echo, ended, lines, sign_in, start, works,
 };
@@ -308,6 +310,86 @@ async fn a_key_of_one_machine_and_a_password_in_a_url_are_refused() {
     let output = command.arg("check").arg("--config").arg(&file).envs(other).output().unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.code() == Some(64) && said.contains("no key opens the store"), "{said}");
+}
+
+/// What clients of the modern era carry from one request to the next, as the page has it.
+#[tokio::test]
+async fn a_modern_client_takes_tasks_and_approvals_to_any_gateway_and_a_cursor_to_none() {
+    const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+    let offer = Offer { capabilities: json!({ "extensions": { EXTENSION: {} } }), legacy: false, ..Offer::default() };
+    let tools = ["echo", "task"].map(str::to_owned).to_vec();
+    let (stub, redis) = (Stub::offering(Offer { tools, ..offer }).await, Redis::start().await);
+    let rules = "[[access.rules]]\nname = \"rest\"\n\n[[access.rules]]\nname = \"asks\"\ntools = [\"echo\"]\n\
+                 approve = { by = \"caller\" }\n\n";
+    let config = format!("limits.page_size = 1\n{rules}{}", config_at(&redis.url(), &stub, ""));
+    let one = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let other = Gateway::start_with(&config, &ENVIRONMENT).await;
+    let ask = async |gateway: &Gateway, method: &str, params: Value| {
+        let able = json!({ "elicitation": { "form": {} }, "extensions": { EXTENSION: {} } });
+        let client = Client::modern(gateway, "/mcp");
+        let (id, request) = client.request_with(method, with_meta(params.clone(), &able));
+        answer(client.send(client.dressed(request, method, &params)).await, id).await
+    };
+    for gateway in [&one, &other] {
+        gateway.healthy(&["u"]).await;
+    }
+    let created = ask(&one, "tools/call", json!({ "name": "u__task", "arguments": {} })).await;
+    let task = json!({ "taskId": created["result"]["taskId"] });
+    let found = ask(&other, "tasks/get", task.clone()).await;
+    assert_eq!(found["result"]["taskId"], task["taskId"], "{created} {found}");
+
+    let call = json!({ "name": "u__echo", "arguments": { "message": "m" } });
+    let asked = ask(&one, "tools/call", call.clone()).await;
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    let mut approved = call;
+    approved["requestState"] = asked["result"]["requestState"].clone();
+    approved["inputResponses"] = json!({ "approval": { "action": "accept", "content": {} } });
+    let done = ask(&other, "tools/call", approved).await;
+    assert_eq!(done["result"]["content"][0]["text"], "m", "{done}");
+
+    let first = ask(&one, "tools/list", json!({})).await;
+    let cursor = json!({ "cursor": first["result"]["nextCursor"] });
+    assert!(ask(&one, "tools/list", cursor.clone()).await["result"]["tools"].is_array());
+    assert_eq!(ask(&other, "tools/list", cursor).await["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn a_call_asks_the_store_nothing() {
+    let authority = Authority::start(3600);
+    let (upstream, redis) = (authority.upstream().await, Redis::start().await);
+    let gateway = start_at(&redis.url(), &upstream, ALONE).await;
+    gateway.healthy(&["u"]).await;
+    let legacy = Client::legacy(&gateway, "/mcp/u").await;
+    assert!(works(&gateway).await);
+    legacy.call("echo", json!({ "message": "m" })).await;
+    let calls = |name: &str| {
+        let said = redis.ask(&["info", "commandstats"]);
+        let own = format!("cmdstat_{name}:calls=");
+        let found = said.lines().find_map(|line| line.strip_prefix(&own)?.split(',').next()?.parse::<u32>().ok());
+        found.unwrap_or_default()
+    };
+    // Whoever looks whether something has changed reads one version twice a second, and all of it where it has. After five
+    // looks at nothing new it is quiet.
+    let (mut scripts, mut looks) = (calls("evalsha"), calls("get"));
+    until("nothing changes any more", || {
+        if calls("evalsha") != scripts {
+            (scripts, looks) = (calls("evalsha"), calls("get"));
+        }
+        calls("get") >= looks + 5
+    })
+    .await;
+    let both = async || {
+        assert!(works(&gateway).await);
+        legacy.call("echo", json!({ "message": "m" })).await;
+    };
+    // The first call after news of its login reads it.
+    both().await;
+    let before = calls("evalsha");
+    for _ in 0..50 {
+        both().await;
+    }
+    assert!(before > 0);
+    assert_eq!(calls("evalsha"), before);
 }
 
 /// `weir store`, about the configuration in this file.
