@@ -253,7 +253,12 @@ impl RedisStore {
         let arguments =
             [key.text().as_bytes(), expected.as_bytes(), ttl.as_bytes(), value.about.as_bytes(), sealed.as_slice()];
         let answer = self.server.script(&script::WRITE, &namespace, &arguments, false).await?;
-        let (done, version): (bool, u64) = self.server.read(answer)?;
+        let (done, version, is_new): (bool, u64, bool) = self.server.read(answer)?;
+        if is_new {
+            // The server may have been emptied. If this fails the next write names it.
+            self.server.0.namespaces.lock().remove(&namespace);
+            let _ = self.server.register(&namespace).await;
+        }
         Ok(match (done, version) {
             (true, version) => Swap::Done(Version(version)),
             (false, 0) => Swap::Lost(None),

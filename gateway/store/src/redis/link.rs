@@ -105,16 +105,16 @@ impl Link {
     }
 
     async fn connection(&self, end: Instant) -> Result<(u64, Connection), StoreError> {
-        let is_away = match self.known()? {
+        let away = match self.known()? {
             Ok(open) => return Ok(open),
-            Err(is_away) => is_away,
+            Err(away) => away,
         };
         let late = || self.away(format!("no connection within {} s", LIMIT.as_secs()));
-        let _opening = match self.opening.try_lock() {
-            Ok(opening) => opening,
+        let _opening = match (self.opening.try_lock(), away) {
+            (Ok(opening), _) => opening,
             // Somebody is finding out whether it is back.
-            Err(_) if is_away => return Err(late()),
-            Err(_) => timeout_at(end, self.opening.lock()).await.map_err(|_| late())?,
+            (Err(_), Some(reason)) => return Err(self.away(reason)),
+            (Err(_), None) => timeout_at(end, self.opening.lock()).await.map_err(|_| late())?,
         };
         if let Ok(open) = self.known()? {
             return Ok(open);
@@ -143,15 +143,15 @@ impl Link {
         }
     }
 
-    /// The connection that is open; else whether the server was away a moment ago. An error while nobody is to try.
-    fn known(&self) -> Result<Result<(u64, Connection), bool>, StoreError> {
+    /// The connection that is open; else why the server was away a moment ago. An error while nobody is to try.
+    fn known(&self) -> Result<Result<(u64, Connection), Option<String>>, StoreError> {
         let state = self.state.lock();
         if let Some(connection) = &state.connection {
             return Ok(Ok((state.life, connection.clone())));
         }
         match &state.away {
             Some((until, reason)) if Instant::now() < *until => Err(self.away(reason.clone())),
-            away => Ok(Err(away.is_some())),
+            away => Ok(Err(away.as_ref().map(|(_, reason)| reason.clone()))),
         }
     }
 

@@ -34,13 +34,15 @@ const PAGE: usize = 256;
 /// With how many bytes an answer is not added to.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Writes if what is there has the version ARGV[2]; `*` is any, and 0 none.
+/// Writes if what is there has the version ARGV[2]; `*` is any, and 0 none. Says whether it has, with which version, and
+/// whether the namespace is new.
 pub(super) static WRITE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
         local found = version(entry)
-        if ARGV[2] ~= '*' and ARGV[2] ~= found then return {0, found} end
+        if ARGV[2] ~= '*' and ARGV[2] ~= found then return {0, found, 0} end
         prune()
+        local new = 1 - redis.call('EXISTS', base .. ':v')
         local next = bump()
         redis.call('DEL', entry)
         redis.call('HSET', entry, 'v', next, 'a', ARGV[4], 's', ARGV[5])
@@ -52,7 +54,7 @@ pub(super) static WRITE: LazyLock<Script> = LazyLock::new(|| {
             redis.call('ZADD', expiry, till, ARGV[1])
             redis.call('PEXPIREAT', entry, till)
         end
-        return {1, next}",
+        return {1, next, new}",
     )
 });
 

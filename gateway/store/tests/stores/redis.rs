@@ -137,6 +137,7 @@ async fn versions_grow_after_the_server_has_lost_what_it_had() {
     assert_eq!(text(store.get(&key("a")).await.unwrap()), None);
     let second = store.put(&key("a"), &value("2"), None).await.unwrap();
     assert!(second > first);
+    assert_eq!(server(&redis.url()).namespaces().await.unwrap(), ["login"]);
     // Its clock was ahead.
     redis.ask(&["set", "weir:{login}:v", "3000000000000000"]);
     let third = store.put(&key("a"), &value("3"), None).await.unwrap();
