@@ -470,13 +470,15 @@ async fn a_load_balancer_that_learns_keeps_a_session_at_its_gateway() {
     let page = page.replace("10.0.0.2:8080", &gateways[1].address().to_string());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("haproxy.cfg");
-    std::fs::write(&file, page.replace("leastconn", "roundrobin")).unwrap();
+    std::fs::write(&file, page.replace("leastconn", "random")).unwrap();
     let mut command = Command::new("haproxy");
     let _balancer = Process::start("haproxy", command.arg("-db").arg("-f").arg(&file));
     let address: SocketAddr = ([127, 0, 0, 1], port).into();
     until("the balancer serves", || std::net::TcpStream::connect(address).is_ok()).await;
     let mut sessions = Vec::new();
-    for _ in 0..6 {
+    let begun = |gateway: &Gateway| lines(gateway, "\"method\":\"initialize\"");
+    while gateways.iter().any(|gateway| begun(gateway) < 2) {
+        assert!(sessions.len() < 100, "one gateway has them all");
         sessions.push(Client::legacy_at(address, "/mcp/u", LEGACY, &json!({})).await);
     }
     for _ in 0..3 {
@@ -485,9 +487,6 @@ async fn a_load_balancer_that_learns_keeps_a_session_at_its_gateway() {
         }
         // A call of the modern era goes anywhere.
         Client::modern_at(address, "/mcp/u").call("echo", json!({ "message": "m" })).await;
-    }
-    for gateway in &gateways {
-        assert!(lines(gateway, "\"message\":\"call\"") >= 9, "both have sessions: {}", gateway.log());
     }
 }
 
