@@ -34,7 +34,7 @@ const PAGE: usize = 256;
 /// With how many bytes an answer is not added to.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Writes if what is there has the version ARGV[2]; `*` is any, and 0 none. Says whether it has, with which version, and
+/// Writes if what is there has the version `ARGV[2]`; `*` is any, and 0 none. Says whether it has, with which version, and
 /// whether the namespace is new.
 pub(super) static WRITE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
@@ -58,7 +58,7 @@ pub(super) static WRITE: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Removes what is there if it has the version ARGV[2]; `*` is any.
+/// Removes what is there if it has the version `ARGV[2]`; `*` is any.
 pub(super) static REMOVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -85,7 +85,7 @@ pub(super) static READ: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Gives the keys from ARGV[2] to ARGV[3] without what is secret, and after which one to go on. One that is something
+/// Gives the keys from `ARGV[2]` to `ARGV[3]` without what is secret, and after which one to go on. One that is something
 /// else has the version 0.
 pub(super) static LIST: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
