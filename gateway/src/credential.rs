@@ -89,6 +89,7 @@ impl CredentialManager {
         let mut policies = config.upstreams.iter().flat_map(|upstream| &upstream.policies);
         let needs_store = config.api_keys
             || config.authorization_server.is_some()
+            || config.inbound.iter().any(|inbound| inbound.dpop_nonce)
             || rules.any(|rule| rule.approve.is_some())
             || policies.any(|policy| policy.keeps());
         let approvals = Approvals::new(Arc::clone(&token_store));

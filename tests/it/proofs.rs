@@ -71,13 +71,47 @@ async fn a_token_that_is_bound_to_a_key_opens_with_a_proof_alone() {
     }
 }
 
+/// A proof without a nonce is answered with one, which is good from then on.
+#[tokio::test]
+async fn a_proof_needs_a_nonce_where_the_configuration_says_so() {
+    let (issuer, holder, stub) = (Issuer::start().await, Issuer::start().await, Stub::start().await);
+    let auth = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\ndpop_nonce = true\n", issuer.issuer());
+    let gateway = Gateway::start(&(auth + "[store]\npath = \"store.redb\"\n" + &stub.config("stub"))).await;
+    let mut claims = issuer.claims("ada", AUDIENCE);
+    claims["cnf"] = json!({ "jkt": thumbprint(&holder.jwk()) });
+    let token = issuer.sign(&claims);
+    let proof = |id: &str, nonce: &str| {
+        let head = json!({ "typ": "dpop+jwt", "alg": "ES256", "jwk": holder.jwk() });
+        let claims =
+            json!({ "jti": id, "htm": "POST", "htu": AUDIENCE, "iat": now(), "ath": hash(&token), "nonce": nonce });
+        holder.sign_as(&head, &claims)
+    };
+    let mut given = Vec::new();
+    for (id, nonce) in [("one", ""), ("two", "made-up")] {
+        let response = gateway.send(with("DPoP", &token, &[&proof(id, nonce)])).await;
+        given.push(response.header("dpop-nonce").expect("a nonce").to_owned());
+        let (status, challenge, why) = refused(response).await;
+        assert_eq!(status, 401, "{why}");
+        assert!(challenge.starts_with("DPoP ") && challenge.contains("error=\"use_dpop_nonce\""), "{challenge}");
+    }
+    assert_eq!(given[0], given[1]);
+    assert_eq!(
+        gateway.send(with("DPoP", &token, &[&proof("three", &given[0])])).await.status,
+        200,
+        "{}",
+        gateway.log()
+    );
+    // What is bound to nothing needs no proof, and so no nonce.
+    assert_eq!(gateway.send(with("Bearer", &issuer.token("ada", AUDIENCE), &[])).await.status, 200);
+}
+
 /// A gateway that wants proofs, as the upstream of another one: over each transport, in both eras, with all methods.
 #[tokio::test]
 async fn a_gateway_proves_its_key_to_another_one() {
     let (authority, stub) = (Authority::with(&json!({ "access": 3600, "dpop": "nonce" })), Stub::start().await);
     let port = free_port();
     let first = format!(
-        "[auth]\nissuer = \"{}\"\naudience = \"http://127.0.0.1:{port}/mcp\"\nrequire_dpop = true\n{}",
+        "[auth]\nissuer = \"{}\"\naudience = \"http://127.0.0.1:{port}/mcp\"\nrequire_dpop = true\ndpop_nonce = true\n[store]\npath = \"nonces.redb\"\n{}",
         authority.issuer(),
         stub.config("stub"),
     );

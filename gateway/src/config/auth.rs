@@ -136,6 +136,8 @@ pub struct InboundAuth {
     pub introspection: Option<TokenIntrospection>,
     /// Whether its tokens must be bound to a key that the caller proves to hold.
     pub require_dpop: bool,
+    /// Whether proofs must have a nonce of Weir.
+    pub dpop_nonce: bool,
     /// Whether whoever brings a link to sign in is taken for the caller it was made for.
     pub trust_sign_in_links: bool,
 }

@@ -138,6 +138,14 @@ impl IssuerStore {
         Ok(self.token_store.shared_key("registration-key").await?)
     }
 
+    /// The key of the nonces for proofs.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub async fn nonce_key(&self) -> Result<[u8; 32], IssuerStoreError> {
+        Ok(self.token_store.shared_key("nonce-key").await?)
+    }
+
     /// Whether this is the first use of the assertion `id` of `issuer`, which is good for `ttl` still.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use weir_mcp::answer;
 use weir_oauth::{
     Clock, HttpError,
     inbound::{self, ProofError, Rejected, UsedProofs},
+    proof::{DPOP_NONCE, USE_DPOP_NONCE},
 };
 
 use crate::{
@@ -42,7 +43,7 @@ pub(super) use own::{MintError, OwnTokens};
 
 use checked::{Checked, Good};
 use issuer::{CallerIssuer, RECHECK};
-use proof::{ShownToken, is_dpop, shown_token};
+use proof::{ProofNonces, ShownToken, is_dpop, shown_token};
 use resource::Resource;
 
 /// How long a stream that was opened with an API key may last.
@@ -73,6 +74,8 @@ struct Proved {
     resource: Resource,
     checked: Checked,
     proofs: UsedProofs,
+    /// None if no proof needs one.
+    nonces: Option<ProofNonces>,
     /// Of strangers, and of callers that are known.
     refusals: [Refusals; 2],
     introspections: Arc<Quota>,
@@ -93,6 +96,8 @@ struct TokenRefused {
     status: u16,
     /// What `WWW-Authenticate` says.
     challenge: Option<String>,
+    /// What the next proof must have.
+    nonce: Option<String>,
     text: String,
 }
 
@@ -222,6 +227,8 @@ impl Proved {
         let keys = config.api_keys.then(|| Arc::new(manager.api_keys()));
         let settings = config.authorization_server.as_ref();
         let own = settings.and_then(|settings| OwnTokens::new(config, settings, manager, &resource, clock.clone()));
+        let nonces = config.inbound.iter().any(|inbound| inbound.dpop_nonce);
+        let nonces = nonces.then(|| ProofNonces::new(manager.issuer_store()));
         let certificates = config.tls.as_ref().is_some_and(|tls| tls.client_is_caller);
         Ok(Self {
             issuers,
@@ -231,6 +238,7 @@ impl Proved {
             resource,
             checked: Checked::default(),
             proofs: UsedProofs::default(),
+            nonces,
             refusals: Default::default(),
             introspections,
             clock,
@@ -279,11 +287,29 @@ impl Proved {
             return Err(TokenRefused { status: 403, ..refused });
         }
         // Last, since what is seen is remembered: a token that opens nothing here fills nothing.
-        if let Err(why) = self.prove(exchange, &good, scheme, token) {
+        let nonces = match good.key.is_some() {
+            true => Box::pin(self.nonces_for(&good)).await?,
+            false => Vec::new(),
+        };
+        if let Err(why) = self.prove(exchange, &good, ShownToken { scheme, token }, &nonces) {
             let issuer = self.issuer(good.caller.principal().issuer.as_deref());
-            return Err(self.rejected(exchange, issuer, Some(&good.caller), &why));
+            let refused = self.rejected(exchange, issuer, Some(&good.caller), &why);
+            return Err(TokenRefused { nonce: nonces.into_iter().next(), ..refused });
         }
         Ok(good)
+    }
+
+    /// The nonces of which the proof for a token must have one, the newest first; none if it needs none.
+    async fn nonces_for(&self, good: &Good) -> Result<Vec<String>, TokenRefused> {
+        let issuer = self.issuer(good.caller.principal().issuer.as_deref()).filter(|issuer| issuer.dpop_nonce);
+        let (Some(nonces), Some(issuer)) = (&self.nonces, issuer) else { return Ok(Vec::new()) };
+        nonces.at(self.clock.now()).await.map(Vec::from).map_err(|why| {
+            if issuer.unavailable.is_due() {
+                tracing::error!(issuer = issuer.provider.issuer, "callers cannot be let in: {why}");
+            }
+            let text = "the proof cannot be checked now; try again".to_owned();
+            TokenRefused { status: 503, challenge: None, nonce: None, text }
+        })
     }
 
     /// Who calls with nothing but a certificate.
@@ -312,7 +338,7 @@ impl Proved {
             KeyLookup::Unknown => return Err(refused(None, "unknown", "there is no such API key, or not any more")),
             KeyLookup::Unavailable => {
                 let text = "the API key cannot be checked now; try again".to_owned();
-                return Err(TokenRefused { status: 503, challenge: None, text });
+                return Err(TokenRefused { status: 503, challenge: None, nonce: None, text });
             }
         };
         let KnownKey { key, caller, .. } = &*known;
@@ -380,13 +406,14 @@ impl Proved {
                 tracing::error!(issuer = issuer.provider.issuer, "callers cannot be let in: {why}");
             }
             let text = "the token cannot be checked now; try again".to_owned();
-            return TokenRefused { status: 503, challenge: None, text };
+            return TokenRefused { status: 503, challenge: None, nonce: None, text };
         }
         self.note(exchange, self.name(issuer), who, why.class());
         let error = match why {
             Rejected::Proof(ProofError::Full) => {
-                return TokenRefused { status: 429, challenge: None, text: why.to_string() };
+                return TokenRefused { status: 429, challenge: None, nonce: None, text: why.to_string() };
             }
+            Rejected::Proof(ProofError::Nonce) => USE_DPOP_NONCE,
             Rejected::Proof(_) => "invalid_dpop_proof",
             _ => "invalid_token",
         };
@@ -421,7 +448,7 @@ impl Proved {
         let metadata = (!self.issuers.is_empty()).then(|| self.resource.metadata_url(exchange));
         let bound = self.demand() == Some(true) || exchange.header("authorization").is_some_and(is_dpop);
         let challenge = inbound::challenge(bound, metadata.as_deref(), error, scopes);
-        TokenRefused { status: 401, challenge: Some(challenge), text }
+        TokenRefused { status: 401, challenge: Some(challenge), nonce: None, text }
     }
 }
 
@@ -442,17 +469,20 @@ pub fn root(config: &Config, address: SocketAddr) -> String {
 
 fn too_many(why: &Reached) -> TokenRefused {
     let status = if why.scope == Scope::All { 503 } else { 429 };
-    TokenRefused { status, challenge: None, text: why.to_string() }
+    TokenRefused { status, challenge: None, nonce: None, text: why.to_string() }
 }
 
 async fn refuse(exchange: &mut HttpExchange, refused: TokenRefused) {
-    let TokenRefused { status, challenge, text } = refused;
+    let TokenRefused { status, challenge, nonce, text } = refused;
     tracing::debug!(status, error = text, "request not let in");
     let mut head = Vec::with_capacity(6);
     cors::add(exchange, &mut head);
     head.push((http::CONTENT_TYPE, deliver::JSON));
     if let Some(value) = challenge.and_then(|text| HeaderValue::from_str(&text).ok()) {
         head.push((WWW_AUTHENTICATE, value));
+    }
+    if let Some(value) = nonce.and_then(|nonce| HeaderValue::from_str(&nonce).ok()) {
+        head.push((DPOP_NONCE, value));
     }
     let body = answer::error(None, answer::INVALID_REQUEST, &text, None);
     exchange.respond(status, &head, body).await;

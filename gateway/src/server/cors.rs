@@ -24,7 +24,7 @@ const USUAL: HeaderValue = HeaderValue::from_static(
 pub(super) fn add(exchange: &HttpExchange, head: &mut Vec<(HeaderName, HeaderValue)>) {
     let Some(origin) = exchange.value("origin") else { return };
     head.push((ALLOW_ORIGIN, origin.clone()));
-    head.push((EXPOSE_HEADERS, HeaderValue::from_static("mcp-session-id, www-authenticate")));
+    head.push((EXPOSE_HEADERS, HeaderValue::from_static("mcp-session-id, www-authenticate, dpop-nonce")));
     head.push((VARY, HeaderValue::from_static("Origin")));
 }
 

@@ -59,6 +59,8 @@ pub struct ProvedRequest<'a> {
     pub thumbprint: &'a str,
     /// Whose token it is: each caller has a share of what is remembered.
     pub caller: &'a str,
+    /// The nonces of which it must have one (RFC 9449 §9); none if it needs none.
+    pub nonces: &'a [String],
 }
 
 /// Why a proof is not accepted. Holds nothing of it.
@@ -84,6 +86,8 @@ pub enum ProofError {
     Token,
     #[error("the proof is too old, or of the future; check the clock")]
     Time,
+    #[error("the proof needs the nonce that comes with this answer (`DPoP-Nonce`)")]
+    Nonce,
     #[error("the proof was used before")]
     Replayed,
     #[error("too many proofs at once")]
@@ -127,6 +131,11 @@ impl UsedProofs {
         }
         if text("ath") != Some(proof::hash(request.token.as_bytes()).as_str()) {
             return Err(ProofError::Token);
+        }
+        if !request.nonces.is_empty()
+            && !text("nonce").is_some_and(|nonce| request.nonces.iter().any(|known| known == nonce))
+        {
+            return Err(ProofError::Nonce);
         }
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let made = claims.get("iat").and_then(seconds).ok_or(ProofError::Time)?;

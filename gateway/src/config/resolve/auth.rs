@@ -217,6 +217,7 @@ fn inbound(at: &At<WrittenInbound>, context: &mut Context<'_, '_>) -> Option<Inb
         private_key,
         introspection,
         require_dpop: written.require_dpop.or(false),
+        dpop_nonce: written.dpop_nonce.or(false),
         trust_sign_in_links: written.trust_sign_in_links.or(false),
     })
 }

@@ -48,6 +48,8 @@ pub(super) struct CallerIssuer {
     pub(super) scopes: Vec<String>,
     /// Whether each token must be bound to a key.
     pub(super) require_dpop: bool,
+    /// Whether proofs must have a nonce of Weir.
+    pub(super) dpop_nonce: bool,
     /// When the log was told that its tokens cannot be checked.
     pub(super) unavailable: LogThrottle,
     /// What it is asked about its tokens; none where its keys check them.
@@ -100,8 +102,9 @@ impl CallerIssuer {
         let verifier = Arc::new(Verifier::new(issuer, http.clone(), clock.clone()));
         let provider = Provider { issuer: inbound.issuer.clone(), verifier, http, clock };
         let (audience, scopes) = (inbound.audience.clone(), inbound.scopes.clone());
-        let require_dpop = inbound.require_dpop;
-        Ok(Self { provider, audience, scopes, require_dpop, unavailable: LogThrottle::default(), introspection })
+        let (require_dpop, dpop_nonce) = (inbound.require_dpop, inbound.dpop_nonce);
+        let unavailable = LogThrottle::default();
+        Ok(Self { provider, audience, scopes, require_dpop, dpop_nonce, unavailable, introspection })
     }
 
     /// Whether it is asked what a token is good for.

@@ -1,14 +1,47 @@
 //! How a caller shows its token: to be taken for whoever brings it, or with a proof of the key that it is bound to
 //! (RFC 9449 §7.1).
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::hmac;
+use tokio::sync::OnceCell;
 use weir_oauth::{
     inbound::{ProofError, ProvedRequest, Rejected},
     proof::DPOP,
 };
 
-use crate::server::listen::HttpExchange;
+use crate::{
+    credential::{IssuerStore, IssuerStoreError},
+    server::listen::HttpExchange,
+};
 
 use super::{Proved, checked::Good};
+
+/// How long a nonce is the newest, in seconds. It is good for as long again.
+const PERIOD: u64 = 5 * 60;
+
+/// The nonces that proofs must have (RFC 9449 §9): the time, under a key that all processes at the store have. So nothing is
+/// kept of them.
+pub(super) struct ProofNonces {
+    store: IssuerStore,
+    key: OnceCell<hmac::Key>,
+}
+
+impl ProofNonces {
+    pub(super) fn new(store: IssuerStore) -> Self {
+        Self { store, key: OnceCell::new() }
+    }
+
+    /// Those that are good at this time, the newest first.
+    pub(super) async fn at(&self, now: SystemTime) -> Result<[String; 2], IssuerStoreError> {
+        let read = || async { self.store.nonce_key().await.map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key)) };
+        let key = self.key.get_or_try_init(read).await?;
+        let period = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / PERIOD;
+        let nonce = |period: u64| URL_SAFE_NO_PAD.encode(&hmac::sign(key, &period.to_be_bytes()).as_ref()[..16]);
+        Ok([nonce(period), nonce(period.saturating_sub(1))])
+    }
+}
 
 /// A token and the scheme that it came with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +77,8 @@ impl Proved {
         &self,
         exchange: &HttpExchange,
         good: &Good,
-        scheme: TokenScheme,
-        token: &str,
+        ShownToken { scheme, token }: ShownToken<'_>,
+        nonces: &[String],
     ) -> Result<(), Rejected> {
         // The tokens that Weir issues are bound to nothing either.
         let required = || self.issuer(good.caller.principal().issuer.as_deref()).is_some_and(|one| one.require_dpop);
@@ -61,7 +94,8 @@ impl Proved {
         let (url, principal) = (self.resource.url(exchange), good.caller.principal());
         // An issuer has no blank in it.
         let caller = format!("{} {}", principal.issuer.as_deref().unwrap_or_default(), principal.subject);
-        let request = ProvedRequest { method: exchange.method(), url: &url, token, thumbprint, caller: &caller };
+        let request =
+            ProvedRequest { method: exchange.method(), url: &url, token, thumbprint, caller: &caller, nonces };
         Ok(self.proofs.check(proof, &request, self.clock.now())?)
     }
 }

@@ -60,9 +60,19 @@ impl Holder {
 }
 
 fn check(used: &UsedProofs, holder: &Holder, proof: &str, seconds: u64) -> Result<(), ProofError> {
+    check_nonce(used, holder, proof, seconds, &[])
+}
+
+fn check_nonce(
+    used: &UsedProofs,
+    holder: &Holder,
+    proof: &str,
+    seconds: u64,
+    nonces: &[String],
+) -> Result<(), ProofError> {
     let thumbprint = holder.thumbprint();
     let (url, caller) = ("https://weir.example/mcp", "ada");
-    let request = ProvedRequest { method: "POST", url, token: TOKEN, thumbprint: &thumbprint, caller };
+    let request = ProvedRequest { method: "POST", url, token: TOKEN, thumbprint: &thumbprint, caller, nonces };
     used.check(proof, &request, UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
@@ -128,6 +138,21 @@ fn hostile_proofs_open_nothing() {
         assert_eq!(used.0.lock().count, 0, "{name}");
     }
     assert_eq!(check(&UsedProofs::default(), &holder, &good, NOW), Ok(()));
+}
+
+#[test]
+fn a_proof_has_one_of_the_nonces_where_there_are_some() {
+    let (holder, used) = (Holder::new(), UsedProofs::default());
+    let nonces = ["new".to_owned(), "old".to_owned()];
+    for wrong in [json!({}), json!({ "nonce": "" }), json!({ "nonce": "older" }), json!({ "nonce": 1 })] {
+        let proof = holder.proof(json!({}), wrong.clone());
+        assert_eq!(check_nonce(&used, &holder, &proof, NOW, &nonces), Err(ProofError::Nonce), "{wrong}");
+        assert_eq!(used.0.lock().count, 0, "{wrong}");
+    }
+    for nonce in &nonces {
+        let proof = holder.proof(json!({}), json!({ "nonce": nonce, "jti": nonce }));
+        assert_eq!(check_nonce(&used, &holder, &proof, NOW, &nonces), Ok(()));
+    }
 }
 
 #[test]
