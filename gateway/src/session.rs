@@ -154,6 +154,8 @@ pub struct Session {
     stateless: OnceLock<Box<StatelessState>>,
     /// The sign-ins that its client was asked for and wants to hear the end of, by upstream, and what each is called.
     awaited: Mutex<Vec<(String, String)>>,
+    /// The approvals that its client was sent to a page for, by what each stands under, and their ids.
+    awaited_approvals: Mutex<Vec<(String, String)>>,
     running: RunningRequests,
     questions: Mutex<ClientQuestions>,
     seen: Mutex<Instant>,
@@ -235,6 +237,7 @@ impl Session {
             lists: Mutex::default(),
             stateless: OnceLock::new(),
             awaited: Mutex::default(),
+            awaited_approvals: Mutex::default(),
             running: RunningRequests::default(),
             questions: Mutex::default(),
             seen: Mutex::new(Instant::now()),
@@ -373,6 +376,25 @@ impl Session {
     /// Forgets one.
     pub fn no_longer_awaits(&self, upstream: &str) {
         self.awaited.lock().retain(|(of, _)| of != upstream);
+    }
+
+    /// Notes that the client was sent to a page for the approval of this id, which stands under a key in the store.
+    pub fn awaits_approval(&self, key: &str, id: &str) {
+        let mut awaited = self.awaited_approvals.lock();
+        // Not many: few of one principal can wait at a time, and those that are over are forgotten.
+        if !awaited.iter().any(|(_, known)| known == id) {
+            awaited.push((key.to_owned(), id.to_owned()));
+        }
+    }
+
+    /// The approvals that its client was sent to a page for: key and id of each.
+    pub fn awaited_approvals(&self) -> Vec<(String, String)> {
+        self.awaited_approvals.lock().clone()
+    }
+
+    /// Forgets the approval of this id.
+    pub fn no_longer_awaits_approval(&self, id: &str) {
+        self.awaited_approvals.lock().retain(|(_, known)| known != id);
     }
 
     /// Whether a request of the client runs.

@@ -614,8 +614,17 @@ async fn a_client_that_opens_addresses_is_sent_to_the_page() {
         assert_eq!(told["error"]["code"], -32042, "{told}");
         assert_eq!(told["error"]["data"]["elicitations"][0]["mode"], "url", "{told}");
     }
+    let mut stream = legacy.stream().await;
     let told = legacy.ask("tools/call", params.clone()).await;
-    approve_at_page(&gateway, told["error"]["data"]["elicitations"][0]["url"].as_str().unwrap()).await;
+    let elicitation = &told["error"]["data"]["elicitations"][0];
+    approve_at_page(&gateway, elicitation["url"].as_str().unwrap()).await;
+    let complete = loop {
+        let message = stream.next_message().await.unwrap();
+        if message["method"] == "notifications/elicitation/complete" {
+            break message;
+        }
+    };
+    assert_eq!(complete["params"]["elicitationId"], elicitation["elicitationId"], "{complete}");
     assert_eq!(text(&legacy.result("tools/call", params).await), "again");
 }
 

@@ -357,16 +357,20 @@ pub(super) const fn listen_limits(limits: &Limits) -> ListenLimits {
 
 /// What goes on beside the calls for as long as the gateway serves.
 async fn look_after(manager: Arc<CredentialManager>, proxy: Arc<Proxy>, keys: Option<Arc<ApiKeys>>) {
-    let announcing = Arc::clone(&proxy);
-    let announce = move || {
-        let proxy = Arc::clone(&announcing);
+    let sign_ins = || {
+        let proxy = Arc::clone(&proxy);
         async move { proxy.announce_sign_ins().await }
+    };
+    let approvals = || {
+        let proxy = Arc::clone(&proxy);
+        async move { proxy.announce_approvals().await }
     };
     tokio::join!(
         always("watching logins", || look_out(Arc::clone(&manager), Arc::clone(proxy.catalog()))),
         always("watching API keys", || watch_keys(keys.clone())),
         always("counting calls", || count_calls(Arc::clone(&manager), Arc::clone(&proxy))),
-        always("announcing sign-ins", announce),
+        always("announcing sign-ins", sign_ins),
+        always("announcing approvals", approvals),
         always("ending what nobody uses", || reap(Arc::clone(&proxy))),
     );
 }

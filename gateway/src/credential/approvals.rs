@@ -285,6 +285,16 @@ impl Approvals {
         }
     }
 
+    /// Waits until `looks` has come to an end and some request may have been answered since it began, by this process or
+    /// another one.
+    pub async fn changed_since(&self, looks: impl Future<Output = ()>) {
+        let changed = self.changed.notified();
+        let mut changed = std::pin::pin!(changed);
+        changed.as_mut().enable();
+        looks.await;
+        let _ = tokio::time::timeout(LOOK, changed).await;
+    }
+
     /// Uses an approval up, or forgets a request; `false` if that was done already.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ use super::{
     Answer, AnswerStream, Body, CallLog, Proxy, RequestContext,
     deadline::Deadline,
     route::Target,
-    sign_in::{PATIENCE, SignInPrompt, URL_REQUIRED, opens_addresses, told},
+    sign_in::{PATIENCE, SignInPrompt, URL_REQUIRED, elicitation_complete, opens_addresses, told},
     translate::InputStream,
 };
 
@@ -173,6 +173,22 @@ impl Proxy {
             && let Ok(_waits) = self.pending.room(&context.principal)
         {
             drop(tokio::time::timeout(PATIENCE, approvals.settled(key)).await);
+        }
+    }
+
+    /// Tells legacy clients that were sent to a page when it is answered, so that they call again. Ends with the process.
+    pub async fn announce_approvals(&self) {
+        let Some(prompt) = &self.prompt else { return };
+        let approvals = prompt.manager.approvals();
+        loop {
+            let looks = async {
+                for session in self.sessions.awaiting_approvals() {
+                    for (key, id) in session.awaited_approvals() {
+                        announce(approvals, &session, &key, &id).await;
+                    }
+                }
+            };
+            approvals.changed_since(looks).await;
         }
     }
 
@@ -347,6 +363,19 @@ impl Proxy {
     }
 }
 
+/// Tells a client that a request is answered, and forgets what it need not hear of any more.
+async fn announce(approvals: &Approvals, session: &Session, key: &str, id: &str) {
+    // What cannot be read now is looked at again.
+    let Ok(there) = approvals.get(key).await else { return };
+    match there.filter(|there| there.approval.id == id).map(|there| there.approval.state) {
+        Some(ApprovalState::Waiting) => return,
+        Some(ApprovalState::Given(_) | ApprovalState::Refused(_)) => session.queue.push(elicitation_complete(id)),
+        // It has expired, or the client has called again before.
+        Some(ApprovalState::Used) | None => {}
+    }
+    session.no_longer_awaits_approval(id);
+}
+
 /// Has the person open a page where they can approve the call (MCP 2025-11-25, client/elicitation; 2026-07-28,
 /// basic/patterns/mrtr). That they open it approves nothing.
 fn by_link(context: &RequestContext, (waiting, key): (&Approval, &str), link: &str) -> Answer {
@@ -355,6 +384,9 @@ fn by_link(context: &RequestContext, (waiting, key): (&Approval, &str), link: &s
     let (url, shown) = (json::quote(link), json::quote(&text));
     match context.era {
         Era::Legacy => {
+            if let Some(session) = &context.session {
+                session.awaits_approval(key, &waiting.id);
+            }
             let elicitation =
                 format!(r#"{{"mode":"url","elicitationId":"{}","url":{url},"message":{shown}}}"#, waiting.id);
             let data = format!("{{\"elicitations\":[{elicitation}]}}");

@@ -7,6 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use weir_flow::UpstreamState;
 use weir_mcp::{
@@ -217,9 +218,7 @@ impl Proxy {
             for session in self.sessions.waiting() {
                 for (upstream, id) in session.awaited() {
                     if prompt.is_good(session.caller().as_ref(), &upstream).await {
-                        let params = format!("{{\"elicitationId\":{}}}", json::quote(&id));
-                        let done = answer::notification("notifications/elicitation/complete", Some(params.as_bytes()));
-                        session.queue.push(done);
+                        session.queue.push(elicitation_complete(&id));
                         session.no_longer_awaits(&upstream);
                     }
                 }
@@ -288,6 +287,12 @@ impl SignInPrompt {
             }
         }
     }
+}
+
+/// What a legacy client hears once what it was sent to a page for is done (MCP 2025-11-25, client/elicitation).
+pub(super) fn elicitation_complete(id: &str) -> Bytes {
+    let params = format!("{{\"elicitationId\":{}}}", json::quote(id));
+    answer::notification("notifications/elicitation/complete", Some(params.as_bytes()))
 }
 
 /// Whether a client opens addresses that it is given.

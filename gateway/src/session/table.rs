@@ -80,6 +80,12 @@ impl Sessions {
         sessions.values().filter(|session| !session.awaited().is_empty()).cloned().collect()
     }
 
+    /// Those whose clients were sent to a page for an approval.
+    pub fn awaiting_approvals(&self) -> Vec<Arc<Session>> {
+        let sessions = self.sessions.read();
+        sessions.values().filter(|session| !session.awaited_approvals().is_empty()).cloned().collect()
+    }
+
     /// Takes out the sessions whose clients have been silent too long.
     pub fn expired(&self) -> Vec<Arc<Session>> {
         let idle = *self.idle.read();
