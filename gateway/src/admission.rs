@@ -200,13 +200,13 @@ impl Admission {
         self.budget.as_ref()
     }
 
-    /// Lets a stream open that stays open until somebody ends it.
+    /// Lets a stream open that stays open until somebody ends it, at the upstream that it is of alone.
     ///
     /// # Errors
     ///
     /// When there are too many.
-    pub fn stream(&self, principal: &Arc<str>) -> Result<Permit, Reached> {
-        self.streams.take(principal, None)
+    pub fn stream(&self, principal: &Arc<str>, upstream: Option<&str>) -> Result<Permit, Reached> {
+        self.streams.take(principal, upstream)
     }
 }
 
@@ -326,7 +326,7 @@ mod tests {
         assert!(why.to_string().contains("`limits.principal.calls_per_minute`"), "{why}");
         let _one = admission.call(&call(&eve, "x", Some("t"))).unwrap();
         let _two = admission.call(&call(&eve, "x", Some("t"))).unwrap();
-        assert!(admission.stream(&eve).is_ok());
+        assert!(admission.stream(&eve, None).is_ok());
         let bob: Arc<str> = "bob".into();
         let why = admission.call(&call(&bob, "x", Some("t"))).unwrap_err();
         assert_eq!(why.status(), 503);

@@ -39,6 +39,7 @@ use crate::{
     admission::{Admission, AdmittedCall, NotAdmitted},
     caller::Caller,
     catalog::{Catalog, Viewer},
+    config::UpstreamName,
     http::{HeaderName, HeaderValue},
     session::{Endpoint, Session, SessionOwner, Sessions},
     snapshot::Snapshot,
@@ -218,7 +219,11 @@ impl Proxy {
             return refusal;
         }
         if method::is_endless(context.message.method()) {
-            match self.admission.load().stream(&context.principal) {
+            let upstream = match &context.endpoint {
+                Endpoint::One(upstream) => Some(upstream.name()),
+                Endpoint::Merged(toolset) => toolset.only().map(UpstreamName::as_str),
+            };
+            match self.admission.load().stream(&context.principal, upstream) {
                 Ok(permit) => record.hold(permit),
                 Err(reached) => return Answer::not_admitted(context, &NotAdmitted::Full(reached), record),
             }

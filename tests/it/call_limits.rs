@@ -97,6 +97,31 @@ async fn the_calls_of_a_day_outlive_the_process() {
     }
 }
 
+/// A stream at an upstream's own address is of its share, whoever opens it; one at `/mcp` is of none.
+#[tokio::test]
+async fn streams_of_an_upstream_have_a_limit() {
+    let stub = Stub::start().await;
+    let gateway =
+        Gateway::start(&format!("limits.upstream.streams = 1\n{}tools = [\"echo\"]\n", stub.config("stub"))).await;
+    gateway.healthy(&["stub"]).await;
+    let listen = |path: &str| {
+        let wish = json!({ "notifications": { "toolsListChanged": true } });
+        Client::modern(&gateway, path).request("subscriptions/listen", wish).1
+    };
+    let held = gateway.send(listen("/mcp/stub")).await;
+    assert_eq!(held.status, 200);
+    let (status, _, why) = refused(listen("/mcp/stub").send_from(OTHER, gateway.address()).await).await;
+    assert_eq!(status, 503);
+    assert!(why.contains("`limits.upstream.streams`"), "{why}");
+    assert_eq!(gateway.send(listen("/mcp")).await.status, 200);
+    drop(held);
+    let mut again = gateway.send(listen("/mcp/stub")).await.status;
+    while again == 503 {
+        again = gateway.send(listen("/mcp/stub")).await.status;
+    }
+    assert_eq!(again, 200);
+}
+
 #[tokio::test]
 async fn calls_at_once_have_a_limit_and_give_their_slots_back() {
     let stub = Stub::start().await;

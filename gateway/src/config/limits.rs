@@ -174,7 +174,7 @@ impl Default for Limits {
             policy: PolicyLimits::default(),
             calls: Shares { total: 16_384, principal: 4096, upstream: 8192 },
             tool_calls: None,
-            streams: Shares { total: 16_384, principal: 4096, upstream: usize::MAX },
+            streams: Shares { total: 16_384, principal: 4096, upstream: 8192 },
             calls_per_minute: CallRates::default(),
             calls_per_day: None,
             repeated_calls: None,

@@ -229,7 +229,7 @@ fn limits(written: &Setting<written::WrittenLimits>) -> Limits {
     Limits {
         calls: shares!(Count, written.calls, default, principal, upstream),
         tool_calls: optional!(tool, calls),
-        streams: shares!(Count, written.streams, default, principal),
+        streams: shares!(Count, written.streams, default, principal, upstream),
         calls_per_minute,
         calls_per_day: optional!(principal, calls_per_day),
         repeated_calls: written.repeated_calls.set().map(|at| at.value.0),

@@ -255,6 +255,8 @@ table! {
         calls: Count,
         /// Calls to it in a minute; as many at once, then evenly. More are answered with 503. Default: any number.
         calls_per_minute: Count,
+        /// Streams of notifications at `/mcp/<upstream>`. Default: 8192.
+        streams: Count,
         /// Child processes. Default: 250.
         processes: Count,
         /// Shared sessions of modern clients. Default: 500.
