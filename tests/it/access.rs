@@ -343,7 +343,8 @@ async fn what_was_decided_about_a_call_can_be_asked_later() {
 #[tokio::test]
 async fn what_a_caller_sees_is_printed_with_the_rule_that_decides() {
     let (one, two) = stubs().await;
-    let config = [RULES.to_owned(), one.config("one"), two.config("two")].concat();
+    let later = "[[access.rules]]\nname = \"later\"\neffect = \"deny\"\nenforce = false\nprompts = [\"one__greet\"]\n";
+    let config = [RULES, later, &one.config("one"), &two.config("two")].concat();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("weir.toml"), config).unwrap();
     let mut weir = Command::new(weir_tests::paths::weir());
@@ -353,6 +354,7 @@ async fn what_a_caller_sees_is_printed_with_the_rule_that_decides() {
     assert!(output.status.success(), "{text}");
     for line in [
         "    sees    tool               echo  (rule `readers`)",
+        "    sees    prompt             greet  (rule `readers`; tried out: denied by rule `later`)",
         "    hidden  tool               fail  (no rule allows it)",
         "    hidden  tool               burst  (rule `nobody bursts`)",
         "    sees    resource template  one://public/{x}  (rule `readers`)",

@@ -164,3 +164,30 @@ async fn a_stream_is_as_good_as_the_token_of_each_message() {
         assert_eq!(gateway.send(post).await.status, status);
     }
 }
+
+/// What arguments decide hides nothing, so the upstream answers at its own address. What names no item has no arguments that
+/// could allow it.
+#[tokio::test]
+async fn rules_about_arguments_leave_an_address_to_its_upstream() {
+    let stub = stub().await;
+    let rules = "[[access.rules]]\nwhen = \"args.message == 'hi'\"\n\
+                 [[access.rules]]\neffect = \"deny\"\nwhen = \"call.endpoint == 'elsewhere'\"\n";
+    let gateway = Gateway::start(&(rules.to_owned() + &stub.config("one"))).await;
+    let legacy = Client::legacy(&gateway, "/mcp/one").await;
+    assert_eq!(legacy.greeting()["serverInfo"]["name"], "stub");
+    for client in [legacy, Client::modern(&gateway, "/mcp/one")] {
+        assert_eq!(client.tools().await, ["echo", "secret"]);
+        client.call("echo", json!({ "message": "hi" })).await;
+        let told = client.ask("tools/call", json!({ "name": "echo", "arguments": { "message": "ho" } })).await;
+        let text = told["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("not allowed with these arguments"), "{told}");
+        for method in ["vendor/thing", "resources/read"] {
+            let told = client.ask(method, json!({ "uri": "db://public/a" })).await;
+            assert!(told.get("error").is_some(), "{told}");
+            assert!(stub.asked(method).is_empty(), "{method} reaches the upstream");
+        }
+        client.notify("notifications/vendor", json!({})).await;
+        client.call("echo", json!({ "message": "hi" })).await;
+        assert!(stub.asked("notifications/vendor").is_empty(), "a notification reaches the upstream");
+    }
+}

@@ -52,7 +52,7 @@ struct Item {
     name: &'static str,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Rule {
     denies: bool,
     group: Option<&'static str>,
@@ -247,9 +247,17 @@ async fn no_list_shows_and_no_call_reaches_what_the_rules_deny() {
     let (issuer, stubs) = (Issuer::start().await, [stub("one").await, stub("two").await]);
     let reached = |method: &str| stubs.iter().map(|stub| stub.asked(method).len()).sum::<usize>();
     let (mut allowed, mut denied) = (0, 0);
-    for seed in 0..SETS {
+    let random = |seed| {
         let mut numbers = Numbers(seed);
-        let rules: Vec<Rule> = (0..2 + numbers.below(4)).map(|_| Rule::any(&mut numbers)).collect();
+        (0..2 + numbers.below(4)).map(|_| Rule::any(&mut numbers)).collect()
+    };
+    // Nothing is hidden, and yet not everything may be called.
+    let by_arguments = vec![
+        Rule { when: true, ..Rule::default() },
+        Rule { denies: true, tools: Some("e*"), when: true, ..Rule::default() },
+    ];
+    let sets: Vec<Vec<Rule>> = (0..SETS).map(random).chain([by_arguments]).collect();
+    for (seed, rules) in sets.iter().enumerate() {
         let mut config = format!("[auth]\nissuer = \"{}\"\naudience = \"{AUDIENCE}\"\n", issuer.issuer());
         rules.iter().for_each(|rule| rule.write(&mut config));
         config += &(stubs[0].config("one") + &stubs[1].config("two"));
@@ -266,7 +274,7 @@ async fn no_list_shows_and_no_call_reaches_what_the_rules_deny() {
                     shown.extend(way.listed(kind).await);
                 }
                 let here = || Item::all().filter(|item| endpoint == "mcp" || item.upstream == endpoint);
-                let expected = here().filter(|item| is_shown(&rules, group, endpoint, *item));
+                let expected = here().filter(|item| is_shown(rules, group, endpoint, *item));
                 let mut expected: Vec<String> = expected.map(|item| item.public(endpoint)).collect();
                 shown.sort();
                 expected.sort();
@@ -275,7 +283,7 @@ async fn no_list_shows_and_no_call_reaches_what_the_rules_deny() {
                     let (method, params) = item.request(endpoint, message);
                     let before = reached(method);
                     let answer = way.ask(method, params).await;
-                    let expected = is_reached(&rules, group, endpoint, item, message);
+                    let expected = is_reached(rules, group, endpoint, item, message);
                     let got = answer.get("result").is_some_and(|result| result["isError"] != true);
                     assert_eq!(got, expected, "{item:?} with {message}: {answer}\n{}", place());
                     assert_eq!(reached(method) - before, usize::from(expected), "{item:?} with {message}\n{}", place());

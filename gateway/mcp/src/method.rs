@@ -140,6 +140,11 @@ pub fn is_removed(method: &str) -> bool {
     REMOVED_METHODS.contains(&method)
 }
 
+/// Whether the specification has this method, in some era.
+pub fn is_known(method: &str) -> bool {
+    is_modern(method) || is_removed(method)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use crate::config::{ApprovalConfig, Condition, Effect, Pattern, RuleConfig, Who}
 use super::{
     CallFacts, Item, address,
     arguments::Arguments,
-    condition::{self, Facts, Verdict},
+    condition::{self, Facts, Verdict, nobody},
     rule_set::{RuleSet, names_no_item, reaches},
 };
 
@@ -102,13 +102,13 @@ impl Grants {
         &self.key
     }
 
-    /// Whether nothing is hidden at an endpoint, of whichever upstream.
+    /// Whether nothing is hidden at an endpoint, of whichever upstream. Arguments may still forbid a call.
     #[must_use]
     pub fn are_whole(&self, endpoint: &str) -> bool {
         !self.enforced || self.is_whole(endpoint, None)
     }
 
-    /// Whether nothing of an upstream is hidden at an endpoint.
+    /// Whether nothing of an upstream is hidden at an endpoint. Arguments may still forbid a call.
     #[must_use]
     pub fn are_whole_at(&self, endpoint: &str, upstream: &str) -> bool {
         !self.enforced || self.is_whole(endpoint, Some(upstream))
@@ -122,12 +122,21 @@ impl Grants {
             Some(upstream) => reaches(&rule.upstreams, upstream),
             None => everything(&rule.upstreams),
         };
-        let whole = |rule: &CallerRule| {
-            let settled = rule.rule.when.as_ref().is_none_or(Condition::is_of_caller);
-            rule.rule.effect == Effect::Allow && settled && names_no_item(&rule.rule) && covers(&rule.rule)
+        // What arguments decide hides nothing: it is decided when they are known.
+        let waits = |rule: &RuleConfig| rule.when.as_ref().is_some_and(Condition::uses_arguments);
+        let here = |rule: &RuleConfig| {
+            let when = rule.when.as_ref().filter(|when| when.is_of_place())?;
+            let call = shown(endpoint, upstream?, Item::Any);
+            Some(Facts::of_call(nobody(), (&call, self.set.account(&call)), None).satisfy(when))
         };
-        let narrows = |rule: &CallerRule| {
-            (rule.rule.effect == Effect::Deny || rule.rule.approve.is_some()) && concerned(&rule.rule)
+        let whole = |CallerRule { rule, .. }: &CallerRule| {
+            let settled = rule.when.as_ref().is_none_or(Condition::is_of_caller);
+            let shows = settled || waits(rule) || here(rule) == Some(Verdict::Yes);
+            rule.effect == Effect::Allow && shows && names_no_item(rule) && covers(rule)
+        };
+        let narrows = |CallerRule { rule, .. }: &CallerRule| {
+            let hides = rule.effect == Effect::Deny && !waits(rule) && here(rule) != Some(Verdict::No);
+            (hides || rule.approve.is_some()) && concerned(rule)
         };
         rules.clone().any(whole) && !rules.any(narrows)
     }
@@ -135,19 +144,28 @@ impl Grants {
     /// Whether an item is shown: it would be allowed with some arguments.
     #[must_use]
     pub fn sees(&self, endpoint: &str, upstream: &str, item: Item<'_>) -> bool {
-        self.shows(endpoint, upstream, item).allowed
+        self.decide(&shown(endpoint, upstream, item), None, false).allowed
     }
 
-    /// The same, with the rule that decides.
+    /// The same, with the rule that decides, and what rules would that are only tried out.
     #[must_use]
     pub fn shows(&self, endpoint: &str, upstream: &str, item: Item<'_>) -> Decision {
-        let method = match item {
-            Item::One(ListKind::Tool, _) => method::TOOLS_CALL,
-            Item::One(ListKind::Prompt, _) => method::PROMPTS_GET,
-            Item::One(ListKind::Resource | ListKind::Template, _) => method::RESOURCES_READ,
-            Item::Any | Item::Whole => "",
-        };
-        self.decide(&CallFacts { endpoint, upstream, item, method, arguments: None }, None, false)
+        let call = shown(endpoint, upstream, item);
+        let decision = self.decide(&call, None, false);
+        let shadow = self.shadow(&decision, &call, None);
+        Decision { shadow, ..decision }
+    }
+
+    /// What would be decided if all rules were enforced, where that is something else.
+    fn shadow(
+        &self,
+        decision: &Decision,
+        call: &CallFacts<'_>,
+        arguments: Option<&Arguments<'_>>,
+    ) -> Option<Arc<Decision>> {
+        let shadow = self.shadowed.then(|| self.decide(call, arguments, true))?;
+        let differs = shadow.allowed != decision.allowed || shadow.approvals != decision.approvals;
+        differs.then(|| Arc::new(shadow))
     }
 
     /// What is decided about a call.
@@ -166,12 +184,7 @@ impl Grants {
         if !decision.allowed {
             decision.by_arguments = self.decide(call, None, false).allowed;
         }
-        if self.shadowed {
-            let shadow = self.decide(call, Some(&arguments), true);
-            if shadow.allowed != decision.allowed || shadow.approvals != decision.approvals {
-                decision.shadow = Some(Arc::new(shadow));
-            }
-        }
+        decision.shadow = self.shadow(&decision, call, Some(&arguments));
         decision
     }
 
@@ -227,6 +240,17 @@ impl Grants {
             None => Decision { allowed: !(self.enforced || all), ..Decision::default() },
         }
     }
+}
+
+/// An item as it is listed.
+const fn shown<'a>(endpoint: &'a str, upstream: &'a str, item: Item<'a>) -> CallFacts<'a> {
+    let method = match item {
+        Item::One(ListKind::Tool, _) => method::TOOLS_CALL,
+        Item::One(ListKind::Prompt, _) => method::PROMPTS_GET,
+        Item::One(ListKind::Resource | ListKind::Template, _) => method::RESOURCES_READ,
+        Item::Any | Item::Whole => "",
+    };
+    CallFacts { endpoint, upstream, item, method, arguments: None }
 }
 
 /// Whether a rule allows a call only once it is approved. What cannot be evaluated wants an approval.

@@ -177,9 +177,12 @@ fn line(toolset: &Toolset, grants: &Grants, upstream: &str, kind: ListKind, nati
 fn reason(decision: &Decision) -> String {
     let approvals = decision.approvals.iter().filter_map(|rule| rule.approve.as_ref());
     let asks: String = approvals.map(|by| format!(", asks {by}")).collect();
-    match (&decision.rule, decision.allowed) {
-        (Some(rule), _) => format!("  (rule `{rule}`{asks})"),
-        (None, true) => String::new(),
-        (None, false) => "  (no rule allows it)".to_owned(),
-    }
+    let tried = decision.shadow.as_ref().map(|shadow| format!("tried out: {shadow}"));
+    let decided = match (&decision.rule, decision.allowed) {
+        (Some(rule), _) => Some(format!("rule `{rule}`{asks}")),
+        (None, true) => None,
+        (None, false) => Some("no rule allows it".to_owned()),
+    };
+    let why: Vec<String> = decided.into_iter().chain(tried).collect();
+    if why.is_empty() { String::new() } else { format!("  ({})", why.join("; ")) }
 }

@@ -35,12 +35,17 @@ const SINGLE: [&str; 6] = [
 /// What a condition may refer to.
 const VARIABLES: [&str; 3] = ["caller", "call", "args"];
 
+/// What of a call is the same for all that an endpoint has of an upstream.
+const PLACE: [&str; 3] = ["endpoint", "upstream", "account"];
+
 /// A condition that was compiled.
 #[derive(Clone)]
 pub struct Condition {
     text: String,
     program: Arc<Program>,
     uses: [bool; 3],
+    /// Whether it looks at nothing of the call but its [`PLACE`].
+    placed: bool,
     /// How many steps it takes where each list has one element.
     parts: u64,
     /// How often the size of the arguments multiplies with itself: once for each list macro in another, and once more for
@@ -65,6 +70,12 @@ impl Condition {
     #[must_use]
     pub const fn is_of_call(&self) -> bool {
         !self.uses[0] && !self.uses[2]
+    }
+
+    /// Whether it is about the endpoint and the upstream alone.
+    #[must_use]
+    pub const fn is_of_place(&self) -> bool {
+        self.is_of_call() && self.uses[1] && self.placed
     }
 
     /// Whether the arguments of a call decide.
@@ -120,8 +131,14 @@ impl FromStr for Condition {
             Unreadable::new(format!("this is no condition in CEL: {first}"), r#"such as "args.amount <= 100""#)
         })?;
         let (mut parts, mut depth, mut power, mut unknown) = (0, 0, 0, None);
+        let (mut calls, mut places) = (0, 0);
         let mut walk = |part: &IdedExpr, within: &[String], nested: u32| {
             parts += steps(part);
+            let is_call = |part: &IdedExpr| matches!(&part.expr, Expr::Ident(name) if name == VARIABLES[1]);
+            calls += u32::from(is_call(part));
+            if let Expr::Select(select) = &part.expr {
+                places += u32::from(is_call(&select.operand) && PLACE.contains(&select.field.as_str()));
+            }
             depth = depth.max(nested);
             power = power.max(nested + u32::from(nested > 0 && looks_at_much(part)));
             if let Expr::Ident(name) = &part.expr
@@ -143,7 +160,7 @@ impl FromStr for Condition {
         let references = program.references();
         let uses = VARIABLES.map(|name| references.has_variable(name));
         drop(references);
-        Ok(Self { text: text.to_owned(), program: Arc::new(program), uses, parts, power })
+        Ok(Self { text: text.to_owned(), program: Arc::new(program), uses, placed: calls == places, parts, power })
     }
 }
 
@@ -214,6 +231,20 @@ mod tests {
         assert!(of("'ops' in caller.groups").is_of_caller());
         assert!(!of("call.tool == 'x'").is_of_caller() && !of("call.tool == 'x'").uses_arguments());
         assert!(of("args.items.all(item, item.price < 10)").uses_arguments());
+        for place in ["call.endpoint == 'x'", "call.upstream in ['x'] || call.account != call.endpoint"] {
+            assert!(of(place).is_of_place(), "{place}");
+        }
+        for item in [
+            "call.name == 'x'",
+            "call.endpoint == 'x' && call.kind == 'tool'",
+            "call.endpoint == caller.subject",
+            "call.endpoint == args.a",
+            "call['name'] == call.endpoint",
+            "call == {}",
+            "true",
+        ] {
+            assert!(!of(item).is_of_place(), "{item}");
+        }
         for bad in ["", "args.", "argz.a", "true && user.name == 'x'", "args.items.all(i, j < 1)"] {
             assert!(bad.parse::<Condition>().is_err(), "{bad}");
         }

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use weir_mcp::{ListKind, message::Field, method};
+use weir_mcp::{
+    ListKind,
+    message::{Field, Reference},
+    method,
+};
 
 use crate::{
     access::{CallFacts, Decision, Item},
@@ -40,6 +44,7 @@ impl Proxy {
             _ => None,
         };
         let native = target.name.as_deref().or(named.as_deref()).unwrap_or_default();
+        let reference = message.reference();
         let item = match &target.item {
             TargetItem::One(kind, name) => Item::One(*kind, name),
             TargetItem::Any => Item::Any,
@@ -48,7 +53,14 @@ impl Proxy {
                 method::Route::Name => Item::One(named_kind(message), native),
                 method::Route::Uri => Item::One(ListKind::Resource, native),
                 method::Route::Task => Item::Any,
-                method::Route::Reference | method::Route::None => Item::Whole,
+                method::Route::Reference => match &reference {
+                    Some(Reference::Prompt(name)) => Item::One(ListKind::Prompt, name),
+                    Some(Reference::Resource(uri)) => Item::One(ListKind::Template, uri),
+                    None => Item::Whole,
+                },
+                // A list, or what else belongs to a server whatever it has.
+                method::Route::None if method::is_known(message.method()) => Item::Any,
+                method::Route::None => Item::Whole,
             },
         };
         if !is_served(&context.endpoint, upstream, item)

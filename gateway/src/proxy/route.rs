@@ -194,7 +194,7 @@ impl Proxy {
             return target.into_iter().collect();
         }
         let session = match (&context.endpoint, &context.session) {
-            (Endpoint::One(upstream), _) => return vec![unchanged(upstream)],
+            (Endpoint::One(upstream), _) => return self.to_one(context, unchanged(upstream)),
             (Endpoint::Merged(_), Some(session)) => session,
             (Endpoint::Merged(_), None) => return Vec::new(),
         };
@@ -218,6 +218,15 @@ impl Proxy {
                 target.filter(|target| self.authorize(context, target).allowed).into_iter().collect()
             }
         }
+    }
+
+    /// The same at an endpoint of one upstream. What an extension has is nobody's item, so rules have to allow it as a whole.
+    fn to_one(&self, context: &RequestContext, target: Target) -> Vec<Target> {
+        let message = &context.message;
+        let is_own = message.kind() != Kind::Notification
+            || matches!(message.method(), method::PROGRESS | method::ROOTS_CHANGED | method::INITIALIZED);
+        let goes = is_own || self.authorize(context, &target).allowed;
+        goes.then_some(target).into_iter().collect()
     }
 
     fn by_name(
