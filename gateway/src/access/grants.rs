@@ -1,8 +1,9 @@
 //! The rules that concern one caller, and what they decide.
 
-use std::{fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use cel::common::value::Val;
+use parking_lot::RwLock;
 use weir_flow::facts::Principal;
 use weir_mcp::{ListKind, method};
 
@@ -21,6 +22,9 @@ pub(super) const INTERFACE: &str = "ui://";
 /// The longest name or address that rules judge, in bytes; they allow no longer one.
 const LONGEST_NAME: usize = 16 * 1024;
 
+/// Of how many upstreams it is remembered whether they are whole at their own addresses.
+const MOST_UPSTREAMS: usize = 4096;
+
 /// What one caller may do.
 #[derive(Debug)]
 pub struct Grants {
@@ -35,6 +39,8 @@ pub struct Grants {
     enforced: bool,
     /// Whether some rule is only tried out.
     shadowed: bool,
+    /// Whether nothing of an upstream is hidden at its own address, which each request there asks.
+    whole: RwLock<HashMap<Box<str>, bool>>,
 }
 
 /// The same for grants that show the same: lists made for one are good for the other.
@@ -93,6 +99,7 @@ impl Grants {
             caller,
             enforced: rules.iter().any(|rule| rule.enforce),
             shadowed: rules.iter().any(|rule| !rule.enforce),
+            whole: RwLock::default(),
         }
     }
 
@@ -111,7 +118,19 @@ impl Grants {
     /// Whether nothing of an upstream is hidden at an endpoint. Arguments may still forbid a call.
     #[must_use]
     pub fn are_whole_at(&self, endpoint: &str, upstream: &str) -> bool {
-        !self.enforced || self.is_whole(endpoint, Some(upstream))
+        if !self.enforced {
+            return true;
+        }
+        let is_own = endpoint == upstream;
+        if let Some(known) = self.whole.read().get(endpoint).filter(|_| is_own) {
+            return *known;
+        }
+        let is_whole = self.is_whole(endpoint, Some(upstream));
+        let mut known = self.whole.write();
+        if is_own && known.len() < MOST_UPSTREAMS {
+            known.insert(endpoint.into(), is_whole);
+        }
+        is_whole
     }
 
     fn is_whole(&self, endpoint: &str, upstream: Option<&str>) -> bool {
