@@ -46,7 +46,7 @@ build: tools
 # The tests of `check` are among all tests. What they need is installed while the lints run: most of it waits for the network.
 test: tools
 	$(MAKE) --no-print-directory peers browser registry & installing=$$!
-	trap 'kill $$installing 2>/dev/null || true' EXIT
+	trap wait EXIT
 	$(MAKE) --no-print-directory lint doc pure deny
 	wait $$installing
 	$(MAKE) --no-print-directory all-tests

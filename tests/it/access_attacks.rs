@@ -165,8 +165,8 @@ async fn a_stream_is_as_good_as_the_token_of_each_message() {
     }
 }
 
-/// What arguments decide hides nothing, so the upstream answers at its own address. What names no item has no arguments that
-/// could allow it.
+/// What arguments decide hides nothing, so the upstream answers at its own address. What names no item is not allowed by what
+/// it calls arguments.
 #[tokio::test]
 async fn rules_about_arguments_leave_an_address_to_its_upstream() {
     let stub = stub().await;
@@ -182,11 +182,11 @@ async fn rules_about_arguments_leave_an_address_to_its_upstream() {
         let text = told["result"]["content"][0]["text"].as_str().unwrap();
         assert!(text.contains("not allowed with these arguments"), "{told}");
         for method in ["vendor/thing", "resources/read"] {
-            let told = client.ask(method, json!({ "uri": "db://public/a" })).await;
+            let told = client.ask(method, json!({ "uri": "db://public/a", "arguments": { "message": "hi" } })).await;
             assert!(told.get("error").is_some(), "{told}");
             assert!(stub.asked(method).is_empty(), "{method} reaches the upstream");
         }
-        client.notify("notifications/vendor", json!({})).await;
+        client.notify("notifications/vendor", json!({ "arguments": { "message": "hi" } })).await;
         client.call("echo", json!({ "message": "hi" })).await;
         assert!(stub.asked("notifications/vendor").is_empty(), "a notification reaches the upstream");
     }

@@ -491,7 +491,7 @@ async fn a_load_balancer_that_learns_keeps_a_session_at_its_gateway() {
 }
 
 #[tokio::test]
-async fn an_upgrade_takes_its_own_sessions_and_leaves_those_of_others() {
+async fn an_upgrade_leaves_the_sessions_of_others() {
     let (stub, redis) = (Stub::start().await, Redis::start().await);
     let config = config_at(&redis.url(), &stub, "");
     let old = Gateway::start_with(&config, &ENVIRONMENT).await;

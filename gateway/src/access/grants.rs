@@ -121,13 +121,15 @@ impl Grants {
         if !self.enforced {
             return true;
         }
-        let is_own = endpoint == upstream;
-        if let Some(known) = self.whole.read().get(endpoint).filter(|_| is_own) {
+        if endpoint != upstream {
+            return self.is_whole(endpoint, Some(upstream));
+        }
+        if let Some(known) = self.whole.read().get(endpoint) {
             return *known;
         }
         let is_whole = self.is_whole(endpoint, Some(upstream));
         let mut known = self.whole.write();
-        if is_own && known.len() < MOST_UPSTREAMS {
+        if known.len() < MOST_UPSTREAMS {
             known.insert(endpoint.into(), is_whole);
         }
         is_whole
@@ -228,9 +230,17 @@ impl Grants {
         let known = arguments.and_then(|_| self.set.verdicts(call));
         let verdict = |rule: &CallerRule| {
             let by_call = known.as_ref().map(|known| known[rule.index]);
-            match by_call.unwrap_or_else(|| self.set.judge(&rule.rule, call)) {
-                Some(verdict) => verdict,
-                None => rule.rule.when.as_ref().map_or(Verdict::Yes, |when| facts.satisfy(when)),
+            match (by_call.unwrap_or_else(|| self.set.judge(&rule.rule, call)), &rule.rule.when) {
+                (Some(verdict), _) => verdict,
+                (None, None) => Verdict::Yes,
+                // What names no item may call anything arguments: they allow nothing of it, and deny it.
+                (None, Some(when)) if matches!(call.item, Item::Whole) && when.uses_arguments() => {
+                    match rule.rule.effect {
+                        Effect::Allow => Verdict::No,
+                        Effect::Deny => Verdict::Failed,
+                    }
+                }
+                (None, Some(when)) => facts.satisfy(when),
             }
         };
         let (mut allowing, mut approvals) = (None, Vec::new());

@@ -56,7 +56,6 @@ pub(super) async fn take_sessions(proxy: &Proxy, manager: &CredentialManager) {
             let sessions = proxy.sessions().add_written(&values, endpoint);
             tracing::info!(sessions, "sessions of the process before go on");
         }
-        Err(why) if why.is_away() => {}
         Err(why) => tracing::warn!("sessions of the process before are lost; their clients open others: {why}"),
     }
 }

@@ -230,13 +230,13 @@ async fn serve(
 async fn read_store(proxy: &Arc<Proxy>, keys: Option<&ApiKeys>, manager: &Arc<CredentialManager>) {
     if let Some(keys) = keys
         && let Err(why) = keys.read().await
-        && !why.is_away()
+        && !(manager.is_shared() && why.is_away())
     {
         tracing::error!("API keys open nothing until they can be read: {why}");
     }
     if let Some(budget) = proxy.admission().budget().cloned()
         && let Err(why) = manager.read_calls(&budget).await
-        && !why.is_away()
+        && !(manager.is_shared() && why.is_away())
     {
         tracing::error!("the calls of today cannot be read, and count anew: {why}");
     }

@@ -85,7 +85,7 @@ fn target(to: &str, config: &Config) -> Result<LoginStore, BadConfig> {
 }
 
 async fn check(manager: &CredentialManager) -> anyhow::Result<ExitCode> {
-    /// As long, those who compare times do not notice.
+    /// A smaller difference of clocks harms nothing.
     const SOON: i64 = 1000;
     let mut text = manager.store_place();
     let Some(StoreReport { version, clock_ahead, entries }) = manager.report_store().await? else {
@@ -105,7 +105,9 @@ async fn check(manager: &CredentialManager) -> anyhow::Result<ExitCode> {
 }
 
 async fn migrate(manager: &CredentialManager, other: &CredentialManager) -> anyhow::Result<ExitCode> {
-    let StoreCopy { copied, same, newer, removed, unreadable } = manager.copy_store(other).await?;
+    let Some(StoreCopy { copied, same, newer, removed, unreadable }) = manager.copy_store(other).await? else {
+        anyhow::bail!("there is no store at {}, so nothing was copied", manager.store_place());
+    };
     let mut text = format!("{} entries were copied to {}", copied.values().sum::<usize>(), other.store_place());
     for (namespace, count) in &copied {
         text.push_str(&format!("\n  {namespace}  {count}"));

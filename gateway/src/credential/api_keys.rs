@@ -255,6 +255,8 @@ impl ApiKeys {
             match opened.store.get(&entry.key).await {
                 Ok(Some(whole)) if whole.value.about == entry.about => {}
                 Ok(_) => continue,
+                // The keys that were known stay known until all can be read.
+                Err(why) if why.is_away() => return Err(why.into()),
                 Err(why) => {
                     tracing::error!(key = key.name, "an API key opens nothing: {why}");
                     continue;

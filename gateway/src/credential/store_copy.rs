@@ -77,12 +77,26 @@ impl CredentialManager {
         Ok(Some(StoreReport { version: report.map(|report| report.version), clock_ahead, entries }))
     }
 
-    /// Copies all entries to the store of `other`, but for what is newer there. It can be done again.
+    /// What the store is called in those that it is copied to: files of two machines may have one path.
+    fn store_origin(&self) -> String {
+        match &self.token_store.place {
+            StorePlace::File(_) => {
+                format!("{} of {}", self.store_place(), rustix::system::uname().nodename().to_string_lossy())
+            }
+            StorePlace::Nowhere | StorePlace::Shared(_) => self.store_place(),
+        }
+    }
+
+    /// Copies all entries to the store of `other`, but for what is newer there. It can be done again. None if there is no
+    /// store: nothing that was copied before is then taken for removed.
     ///
     /// # Errors
     /// If a store cannot be used. What was copied until then is there.
-    pub async fn copy_store(&self, other: &Self) -> Result<StoreCopy, TokenStoreError> {
-        let from = self.store_place();
+    pub async fn copy_store(&self, other: &Self) -> Result<Option<StoreCopy>, TokenStoreError> {
+        if !self.token_store.place.may_hold() {
+            return Ok(None);
+        }
+        let from = self.store_origin();
         let (source, target) = (&self.token_store.open().await?.store, &other.token_store.open().await?.store);
         let before = target.list(&[Key::new(COPIED, &[&from])]).await?;
         let before: HashMap<String, [u64; 2]> = before.iter().filter_map(versions).collect();
@@ -127,7 +141,7 @@ impl CredentialManager {
             }
         }
         copy.removed = forget_what_is_gone(&**target, &from, &before, &seen).await?;
-        Ok(copy)
+        Ok(Some(copy))
     }
 }
 

@@ -369,9 +369,8 @@ async fn announce(approvals: &Approvals, session: &Session, key: &str, id: &str)
     let Ok(there) = approvals.get(key).await else { return };
     match there.filter(|there| there.approval.id == id).map(|there| there.approval.state) {
         Some(ApprovalState::Waiting) => return,
-        Some(ApprovalState::Given(_) | ApprovalState::Refused(_)) => session.queue.push(elicitation_complete(id)),
-        // It has expired, or the client has called again before.
-        Some(ApprovalState::Used) | None => {}
+        // Also where it has expired, or another call has used it: the client calls again and learns that.
+        Some(_) | None => session.queue.push(elicitation_complete(id)),
     }
     session.no_longer_awaits_approval(id);
 }

@@ -43,6 +43,8 @@ impl Proxy {
             (TargetItem::Named, method::Route::Uri) => message.uri(),
             _ => None,
         };
+        let snapshot = self.snapshot();
+        let grants = Caller::grants(context.caller.as_ref(), snapshot.access());
         let native = target.name.as_deref().or(named.as_deref()).unwrap_or_default();
         let reference = message.reference();
         let item = match &target.item {
@@ -58,8 +60,12 @@ impl Proxy {
                     Some(Reference::Resource(uri)) => Item::One(ListKind::Template, uri),
                     None => Item::Whole,
                 },
-                // A list, or what else belongs to a server whatever it has.
-                method::Route::None if method::is_known(message.method()) => Item::Any,
+                // A list, or what else belongs to a server whatever it has. At an address of one upstream nobody filters it,
+                // so the rules that are in force by now must still hide nothing there.
+                method::Route::None if method::is_known(message.method()) => match &context.endpoint {
+                    Endpoint::One(upstream) if !grants.are_whole_at(upstream.name(), upstream.name()) => Item::Whole,
+                    _ => Item::Any,
+                },
                 method::Route::None => Item::Whole,
             },
         };
@@ -68,10 +74,13 @@ impl Proxy {
         {
             return Decision::default();
         }
-        let arguments = target.arguments.as_deref().map(str::as_bytes).or_else(|| message.raw(Field::Arguments));
+        // What other methods call arguments, their servers do not look at.
+        let has_arguments = matches!(message.method(), method::TOOLS_CALL | method::PROMPTS_GET);
+        let sent = || message.raw(Field::Arguments).filter(|_| has_arguments);
+        let arguments = target.arguments.as_deref().map(str::as_bytes).or_else(sent);
         let (endpoint, method) = (context.endpoint.name(), message.method());
         let facts = CallFacts { endpoint, upstream: upstream.name(), item, method, arguments };
-        Caller::grants(context.caller.as_ref(), self.snapshot().access()).authorize(&facts)
+        grants.authorize(&facts)
     }
 }
 

@@ -226,6 +226,13 @@ impl Proxy {
         let is_own = message.kind() != Kind::Notification
             || matches!(message.method(), method::PROGRESS | method::ROOTS_CHANGED | method::INITIALIZED);
         let goes = is_own || self.authorize(context, &target).allowed;
+        if !goes {
+            tracing::debug!(
+                upstream = target.upstream.name(),
+                method = message.method(),
+                "no rule allows this notification"
+            );
+        }
         goes.then_some(target).into_iter().collect()
     }
 

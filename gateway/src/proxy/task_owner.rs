@@ -43,6 +43,8 @@ fn random_key() -> Option<hmac::Key> {
 /// The tasks of one caller at one endpoint.
 pub(super) struct TaskOwner {
     key: Arc<hmac::Key>,
+    /// What has marked tasks while the store was away.
+    meanwhile: Option<Arc<hmac::Key>>,
     caller: Arc<str>,
     endpoint: Endpoint,
     /// Whether the request is about a task.
@@ -97,7 +99,8 @@ impl Proxy {
             record.fail(CallOutcome::Refused, "the client does not declare tasks");
             return nowhere(context, &UnknownTarget::Undeclared);
         }
-        let owner = TaskOwner { key, caller, endpoint: context.endpoint.clone(), of_task };
+        let meanwhile = self.tasks.as_ref().and_then(|marks| marks.meanwhile.get().cloned());
+        let owner = TaskOwner { key, meanwhile, caller, endpoint: context.endpoint.clone(), of_task };
         let Some(context) = owner.unmarked(context) else {
             record.fail(CallOutcome::Refused, "the task is not the caller's, or there is none");
             return nowhere(context, &UnknownTarget::Task);
@@ -176,7 +179,9 @@ impl TaskOwner {
     fn unmark(&self, marked: &str) -> Option<String> {
         let (id, mark) = marked.rsplit_once(SEPARATOR)?;
         let mark = URL_SAFE_NO_PAD.decode(mark).ok()?;
-        hmac::verify(&self.key, self.whole(id).as_bytes(), &mark).ok().map(|()| id.to_owned())
+        let whole = self.whole(id);
+        let mut keys = [Some(&self.key), self.meanwhile.as_ref()].into_iter().flatten();
+        keys.any(|key| hmac::verify(key, whole.as_bytes(), &mark).is_ok()).then(|| id.to_owned())
     }
 
     fn mark(&self, id: &str) -> String {

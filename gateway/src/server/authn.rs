@@ -408,12 +408,15 @@ impl Proved {
             let text = "the token cannot be checked now; try again".to_owned();
             return TokenRefused { status: 503, challenge: None, nonce: None, text };
         }
+        // Everybody has to ask for a nonce first, so that is no refusal.
+        if matches!(why, Rejected::Proof(ProofError::Nonce)) {
+            return self.refused(exchange, issuer, Some(USE_DPOP_NONCE), why.to_string());
+        }
         self.note(exchange, self.name(issuer), who, why.class());
         let error = match why {
             Rejected::Proof(ProofError::Full) => {
                 return TokenRefused { status: 429, challenge: None, nonce: None, text: why.to_string() };
             }
-            Rejected::Proof(ProofError::Nonce) => USE_DPOP_NONCE,
             Rejected::Proof(_) => "invalid_dpop_proof",
             _ => "invalid_token",
         };

@@ -287,7 +287,7 @@ impl App {
     /// Weir cannot do it, or not now.
     fn trouble(&self, is_away: bool, why: &dyn std::fmt::Display) -> BrowserReply {
         let (status, title) = if is_away { (503, "Not now") } else { (500, "Trouble") };
-        let text = if is_away { format!("{why}. Nothing was changed.") } else { why.to_string() };
+        let text = if is_away { format!("{why}. Look again later whether it was done.") } else { why.to_string() };
         BrowserReply::Page(status, page::message(title, &text, &self.connect.invitations.page()))
     }
 

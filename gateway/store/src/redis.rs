@@ -250,9 +250,13 @@ impl RedisStore {
         let expected =
             expected.map_or_else(|| "*".to_owned(), |version| version.map_or(0, Version::number).to_string());
         let ttl = ttl.map(|ttl| ttl.min(LONGEST).as_millis().to_string()).unwrap_or_default();
-        let arguments =
-            [key.text().as_bytes(), expected.as_bytes(), ttl.as_bytes(), value.about.as_bytes(), sealed.as_slice()];
-        let answer = self.server.script(&script::WRITE, &namespace, &arguments, false).await?;
+        // What has no answer is sent again, in a Cluster by the client itself.
+        let mut writing = [0; 16];
+        getrandom::fill(&mut writing)
+            .map_err(|_| self.server.0.link.refused("there are no random numbers to write with".to_owned()))?;
+        let (name, about) = (key.text().as_bytes(), value.about.as_bytes());
+        let arguments = [name, expected.as_bytes(), ttl.as_bytes(), about, sealed.as_slice(), &writing];
+        let answer = self.server.script(&script::WRITE, &namespace, &arguments, true).await?;
         let (done, version, is_new): (bool, u64, bool) = self.server.read(answer)?;
         if is_new {
             // The server may have been emptied. If this fails the next write names it.

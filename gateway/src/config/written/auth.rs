@@ -40,7 +40,7 @@ table! {
         /// Whether each token must be bound to a key that its caller proves to hold with each request (DPoP, RFC 9449). Proofs
         /// of tokens that are bound are checked in any case. Default: `false`.
         require_dpop: bool,
-        /// Whether each proof must hold a nonce that Weir has given (RFC 9449 §9), so that none can be made in advance. A
+        /// Whether each proof must hold a nonce that Weir has given (RFC 9449 §9), so that none is made long before. A
         /// client without one is given it with a 401 `use_dpop_nonce`. Default: `false`.
         dpop_nonce: bool,
         /// Ask nobody at `/connect` who they are: whoever opens a link to sign in and confirms it is taken for the caller it

@@ -33,13 +33,13 @@ impl ProofNonces {
         Self { store, key: OnceCell::new() }
     }
 
-    /// Those that are good at this time, the newest first.
-    pub(super) async fn at(&self, now: SystemTime) -> Result<[String; 2], IssuerStoreError> {
+    /// Those that are good at this time, the one to give first. The next one may come from a process whose clock is ahead.
+    pub(super) async fn at(&self, now: SystemTime) -> Result<[String; 3], IssuerStoreError> {
         let read = || async { self.store.nonce_key().await.map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key)) };
         let key = self.key.get_or_try_init(read).await?;
         let period = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / PERIOD;
         let nonce = |period: u64| URL_SAFE_NO_PAD.encode(&hmac::sign(key, &period.to_be_bytes()).as_ref()[..16]);
-        Ok([nonce(period), nonce(period.saturating_sub(1))])
+        Ok([nonce(period), nonce(period.saturating_sub(1)), nonce(period + 1)])
     }
 }
 

@@ -11,6 +11,7 @@ use ::redis::{
     aio::{ConnectionLike, MultiplexedConnection},
     cluster::ClusterClientBuilder,
     cluster_async::ClusterConnection,
+    cmd,
     io::tcp::TcpSettings,
     sentinel::{SentinelClientBuilder, SentinelServerType},
 };
@@ -289,7 +290,10 @@ async fn open(target: &RedisTarget) -> Result<Connection, RedisError> {
             None => Client::open(information(address(node), settings)?)?,
         },
     };
-    Ok(Connection::Server(client.get_multiplexed_async_connection_with_config(&config).await?))
+    let mut connection = Connection::Server(client.get_multiplexed_async_connection_with_config(&config).await?);
+    // A server that hangs accepts connections all the same.
+    connection.send(&cmd("TIME")).await?;
+    Ok(connection)
 }
 
 /// What is trusted; none where nothing is encrypted.

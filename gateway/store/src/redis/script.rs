@@ -35,17 +35,18 @@ const PAGE: usize = 256;
 const PAGE_BYTES: usize = 1 << 20;
 
 /// Writes if what is there has the version `ARGV[2]`; `*` is any, and 0 none. Says whether it has, with which version, and
-/// whether the namespace is new.
+/// whether the namespace is new. Sent again with the same `ARGV[6]` it writes nothing more, and says the same.
 pub(super) static WRITE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
         local found = version(entry)
+        if found ~= '0' and redis.call('HGET', entry, 'w') == ARGV[6] then return {1, found, 0} end
         if ARGV[2] ~= '*' and ARGV[2] ~= found then return {0, found, 0} end
         prune()
         local new = 1 - redis.call('EXISTS', base .. ':v')
         local next = bump()
         redis.call('DEL', entry)
-        redis.call('HSET', entry, 'v', next, 'a', ARGV[4], 's', ARGV[5])
+        redis.call('HSET', entry, 'v', next, 'a', ARGV[4], 's', ARGV[5], 'w', ARGV[6])
         redis.call('ZADD', index, 0, ARGV[1])
         if ARGV[3] == '' then
             redis.call('ZREM', expiry, ARGV[1])
