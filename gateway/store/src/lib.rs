@@ -1,8 +1,9 @@
 //! Where Weir keeps what must outlive it: logins, registrations, and who is refreshing what.
 //!
 //! [`Store`] is one small trait. [`FileStore`] keeps everything in one encrypted file that several processes may share;
-//! [`RedisStore`] shares it between machines; [`MemoryStore`] forgets when it is dropped. What a value is about ([`Value::about`]) can be listed without the key;
-//! what it holds ([`Value::secret`]) cannot be had without it, nor printed by accident.
+//! [`RedisStore`] shares it between machines; [`MemoryStore`] forgets when it is dropped. What a value is about
+//! ([`Value::about`]) can be listed without the key. What it holds ([`Value::secret`]) cannot be had without it, nor printed
+//! by accident.
 
 mod clock;
 mod file;

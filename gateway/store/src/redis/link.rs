@@ -36,7 +36,7 @@ pub(super) struct Link {
 }
 
 struct LinkState {
-    connection: Option<Connection>,
+    connection: Option<RedisConnection>,
     /// Grows when a connection is lost, so that it is lost once for all who used it.
     life: u64,
     backoff: Backoff,
@@ -45,7 +45,7 @@ struct LinkState {
 }
 
 #[derive(Clone)]
-enum Connection {
+enum RedisConnection {
     Server(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
@@ -105,7 +105,7 @@ impl Link {
         }
     }
 
-    async fn connection(&self, end: Instant) -> Result<(u64, Connection), StoreError> {
+    async fn connection(&self, end: Instant) -> Result<(u64, RedisConnection), StoreError> {
         let away = match self.known()? {
             Ok(open) => return Ok(open),
             Err(away) => away,
@@ -145,7 +145,7 @@ impl Link {
     }
 
     /// The connection that is open; else why the server was away a moment ago. An error while nobody is to try.
-    fn known(&self) -> Result<Result<(u64, Connection), Option<String>>, StoreError> {
+    fn known(&self) -> Result<Result<(u64, RedisConnection), Option<String>>, StoreError> {
         let state = self.state.lock();
         if let Some(connection) = &state.connection {
             return Ok(Ok((state.life, connection.clone())));
@@ -188,7 +188,7 @@ impl Link {
     }
 }
 
-impl Connection {
+impl RedisConnection {
     async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let answer = match self {
             Self::Server(connection) => connection.req_packed_command(command).await,
@@ -235,11 +235,11 @@ impl Trouble {
 }
 
 /// Boxed, for few ever wait for it, and all would have room for it.
-fn opening(target: &RedisTarget) -> Pin<Box<dyn Future<Output = Result<Connection, RedisError>> + Send + '_>> {
+fn opening(target: &RedisTarget) -> Pin<Box<dyn Future<Output = Result<RedisConnection, RedisError>> + Send + '_>> {
     Box::pin(open(target))
 }
 
-async fn open(target: &RedisTarget) -> Result<Connection, RedisError> {
+async fn open(target: &RedisTarget) -> Result<RedisConnection, RedisError> {
     let certificates = certificates(target).await?;
     let settings = settings(target)?;
     let config = AsyncConnectionConfig::new()
@@ -256,7 +256,7 @@ async fn open(target: &RedisTarget) -> Result<Connection, RedisError> {
             if let Some(certificates) = certificates {
                 builder = builder.certs(certificates);
             }
-            return Ok(Connection::Cluster(builder.build()?.get_async_connection().await?));
+            return Ok(RedisConnection::Cluster(builder.build()?.get_async_connection().await?));
         }
         TargetKind::Sentinel { sentinels, service } => {
             let mut builder = SentinelClientBuilder::new(
@@ -290,7 +290,7 @@ async fn open(target: &RedisTarget) -> Result<Connection, RedisError> {
             None => Client::open(information(address(node), settings)?)?,
         },
     };
-    let mut connection = Connection::Server(client.get_multiplexed_async_connection_with_config(&config).await?);
+    let mut connection = RedisConnection::Server(client.get_multiplexed_async_connection_with_config(&config).await?);
     // A server that hangs accepts connections all the same.
     connection.send(&cmd("TIME")).await?;
     Ok(connection)
